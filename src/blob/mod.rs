@@ -1,0 +1,193 @@
+//! The port through which everything above reaches blob storage: empty blobs, whose metadata is the data.
+//!
+//! Above this port nothing knows which backend it talks to. All backends pass one conformance suite
+//! (`testing::conformance`).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use crate::error::Result;
+
+#[cfg(feature = "azure")]
+pub mod azure;
+pub mod memory;
+
+/// The metadata of a blob. Keys are lower-case, for Azure treats them without regard to case.
+pub type Metadata = BTreeMap<String, String>;
+
+/// The version of a blob. Headers quote it and listings do not; here it never has quotes.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ETag(String);
+
+impl ETag {
+    /// Takes an ETag as it came from the server, quoted or not.
+    ///
+    /// ```
+    /// use eventhubs_checkpoint::blob::ETag;
+    /// assert_eq!(ETag::new("\"0x8D1\""), ETag::new("0x8D1"));
+    /// ```
+    #[must_use]
+    pub fn new(raw: &str) -> Self {
+        let unquoted = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        Self(unquoted.unwrap_or(raw).to_owned())
+    }
+
+    /// The value without quotes.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The value with quotes, as `If-Match` takes it.
+    #[must_use]
+    pub fn quoted(&self) -> String {
+        format!("\"{}\"", self.0)
+    }
+}
+
+impl fmt::Debug for ETag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ETag({})", self.0)
+    }
+}
+
+/// Under what condition a write or a deletion takes effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Only if the blob does not exist; otherwise [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
+    Create,
+    /// Only if the blob still has this ETag; otherwise [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), or
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if it does not exist.
+    Match(ETag),
+    /// In any case. A write creates the blob if it does not exist.
+    Any,
+}
+
+/// When an answer was given (by the server's clock) and received (by ours, which only measures spans of time).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The server's `Date`. A listing of several pages has one for each page.
+    pub server_time: OffsetDateTime,
+    /// When the answer was here.
+    pub received: Instant,
+}
+
+/// A blob as an answer of the server shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blob {
+    /// The whole name within the container.
+    pub name: String,
+    /// The metadata, which is all there is: the blobs are empty.
+    pub metadata: Metadata,
+    /// The version, for a later [`Condition::Match`].
+    pub etag: ETag,
+    /// When it was last written, by the server's clock, in whole seconds.
+    pub last_modified: OffsetDateTime,
+    /// The answer that showed it.
+    pub answer: Answer,
+}
+
+impl Blob {
+    /// How long ago it was last written, when the server gave this answer. Server time on both sides: the local clock
+    /// plays no part. Never negative.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        (self.answer.server_time - self.last_modified).try_into().unwrap_or(Duration::ZERO)
+    }
+}
+
+/// The answer to a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlobList {
+    /// All blobs whose names start with the prefix, ordered by name, from all pages.
+    pub blobs: Vec<Blob>,
+    /// The answer that carried the last page, there even if no blob is.
+    pub answer: Answer,
+}
+
+/// The answer to a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The new version.
+    pub etag: ETag,
+    /// When the server wrote it, in whole seconds.
+    pub last_modified: OffsetDateTime,
+    /// The answer itself.
+    pub answer: Answer,
+}
+
+/// Whether a call of [`BlobContainer::create_container`] made the container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainerCreation {
+    /// It was made now.
+    Created,
+    /// It was there.
+    Existed,
+}
+
+/// One container of a blob service with Azure's semantics.
+///
+/// Always used as `Arc<dyn BlobContainer>`. An implementation bounds each of its requests in time and never repeats a
+/// conditional write by itself: after a lost answer only the caller can tell what a conflict means.
+///
+/// # Errors
+///
+/// All methods fail with [`ErrorKind::ContainerNotFound`](crate::ErrorKind::ContainerNotFound),
+/// [`Unauthorized`](crate::ErrorKind::Unauthorized), [`Throttled`](crate::ErrorKind::Throttled),
+/// [`Unavailable`](crate::ErrorKind::Unavailable) (certainly not applied), [`Rejected`](crate::ErrorKind::Rejected) or
+/// [`Unknown`](crate::ErrorKind::Unknown) (possibly applied).
+#[async_trait]
+pub trait BlobContainer: fmt::Debug + Send + Sync {
+    /// Lists all blobs whose names start with `prefix`, with their metadata.
+    async fn list(&self, prefix: &str) -> Result<BlobList>;
+
+    /// Reads one blob's metadata. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound).
+    async fn get(&self, name: &str) -> Result<Blob>;
+
+    /// Replaces the whole metadata of a blob, creating it as an empty one where the condition allows it.
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written>;
+
+    /// Deletes a blob. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), whatever the condition;
+    /// [`Condition::Create`] is refused as [`ErrorKind::Rejected`](crate::ErrorKind::Rejected).
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer>;
+
+    /// Makes the container unless it is there.
+    async fn create_container(&self) -> Result<ContainerCreation>;
+
+    /// The same container through a client and a connection pool of its own, for use on another runtime: connections
+    /// live on the runtime that opened them.
+    fn isolated(&self) -> Result<Arc<dyn BlobContainer>>;
+}
+
+#[async_trait]
+impl<T: BlobContainer + ?Sized> BlobContainer for Arc<T> {
+    async fn list(&self, prefix: &str) -> Result<BlobList> {
+        (**self).list(prefix).await
+    }
+
+    async fn get(&self, name: &str) -> Result<Blob> {
+        (**self).get(name).await
+    }
+
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        (**self).write(name, metadata, condition).await
+    }
+
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+        (**self).delete(name, condition).await
+    }
+
+    async fn create_container(&self) -> Result<ContainerCreation> {
+        (**self).create_container().await
+    }
+
+    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+        (**self).isolated()
+    }
+}

@@ -1,0 +1,1 @@
+//! What tests need, of this crate and of its users.
