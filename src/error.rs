@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
+use crate::model::InvalidName;
+
 /// A convenience alias for results whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -122,5 +124,11 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+impl From<InvalidName> for Error {
+    fn from(error: InvalidName) -> Self {
+        Self::config(error.to_string())
     }
 }

@@ -1,8 +1,15 @@
 //! Partition ownership and checkpoints for Azure Event Hubs consumers, kept in Azure Blob Storage.
+pub mod balance;
 pub mod blob;
 pub mod clock;
+pub mod codec;
 mod error;
+mod model;
 #[cfg(feature = "testing")]
 pub mod testing;
 
 pub use error::{Error, ErrorKind, Result};
+pub use model::{
+    CheckpointRecord, ConsumerGroup, Identity, Incarnation, InvalidName, OwnerId, OwnershipRecord, PartitionId,
+    Position, Relation,
+};

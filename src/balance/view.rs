@@ -1,0 +1,260 @@
+//! What a listing says about the group at one moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::model::{Identity, Incarnation, OwnerId, OwnershipRecord, PartitionId, Relation};
+
+/// A point on an instance's own monotonic clock: the time since some fixed moment. Only differences mean anything.
+pub type Moment = Duration;
+
+/// Added to the age at which another's ownership counts as abandoned: `Date` and `Last-Modified` come in whole seconds
+/// and may come from two machines.
+pub const GRACE: Duration = Duration::from_secs(2);
+
+/// One ownership record, as an answer showed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observation {
+    /// Whose record it is.
+    pub partition: PartitionId,
+    /// What it says.
+    pub record: OwnershipRecord,
+    /// Time since it was last written, by the server's clock, when the server answered.
+    pub age: Duration,
+    /// When the answer was here.
+    pub received: Moment,
+}
+
+/// How long an ownership lives without renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    /// For owners of this crate.
+    pub expiry: Duration,
+    /// For owners of other SDKs, which know nothing of `expiry`.
+    pub peer_expiry: Duration,
+}
+
+impl LeaseTerms {
+    /// Whether the record was still valid at `now`. Releases are never valid.
+    #[must_use]
+    pub fn is_live(&self, observation: &Observation, now: Moment) -> bool {
+        let record = &observation.record;
+        let expiry = if record.incarnation.is_some() { self.expiry } else { self.peer_expiry };
+        let age_now = observation.age + now.saturating_sub(observation.received);
+        record.owner.is_some() && age_now < expiry + GRACE
+    }
+}
+
+/// Who holds a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// Nobody has ever claimed it.
+    Nobody,
+    /// Its last owner gave it back.
+    Released,
+    /// I do, and I run it.
+    Me,
+    /// The record is mine, of this life or an earlier one, but I do not run it. I may claim it at once.
+    Orphan,
+    /// Another live owner.
+    Live(OwnerId),
+    /// An owner that has not renewed in time.
+    Expired(OwnerId),
+}
+
+/// One partition and its holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionView {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Its holder.
+    pub holder: Holder,
+}
+
+/// The group, as one instance sees it at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Every partition of the hub, in order.
+    pub partitions: Vec<PartitionView>,
+    /// Who is looking.
+    pub me: OwnerId,
+    /// A later life of mine that is at work: I must stop.
+    pub replaced_by: Option<Incarnation>,
+    /// Whether an owner of another SDK is alive in the group. Those compare ages with their own wall clocks, so our
+    /// renewals must come more often.
+    pub foreign_owner: bool,
+}
+
+impl View {
+    /// How many partitions each live owner holds. I am always in it.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<OwnerId, usize> {
+        let mut counts = BTreeMap::from([(self.me.clone(), 0)]);
+        for view in &self.partitions {
+            let owner = match &view.holder {
+                Holder::Me | Holder::Orphan => &self.me,
+                Holder::Live(owner) => owner,
+                Holder::Nobody | Holder::Released | Holder::Expired(_) => continue,
+            };
+            *counts.entry(owner.clone()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The holder of a partition, or nothing if the hub has no such partition.
+    #[must_use]
+    pub fn holder(&self, partition: &PartitionId) -> Option<&Holder> {
+        self.partitions.iter().find(|view| view.partition == *partition).map(|view| &view.holder)
+    }
+}
+
+/// Reads a listing at `now`.
+///
+/// `partitions` are all that the hub has now: records of others are left out. `running` are those that I run: a record
+/// of mine for any other one is an [`Orphan`](Holder::Orphan), for instance one whose write landed late.
+#[must_use]
+pub fn observe(
+    listing: &[Observation],
+    partitions: &[PartitionId],
+    running: &BTreeSet<PartitionId>,
+    me: &Identity,
+    terms: LeaseTerms,
+    now: Moment,
+) -> View {
+    let by_partition: BTreeMap<_, _> = listing.iter().map(|seen| (&seen.partition, seen)).collect();
+    let mut view = View {
+        partitions: Vec::with_capacity(partitions.len()),
+        me: me.owner.clone(),
+        replaced_by: None,
+        foreign_owner: false,
+    };
+    for partition in partitions.iter().collect::<BTreeSet<_>>() {
+        let seen = by_partition.get(partition).copied();
+        let live = seen.is_some_and(|seen| terms.is_live(seen, now));
+        let relation = seen.map(|seen| (seen.record.relation_to(me), &seen.record));
+        let holder = match relation {
+            None => Holder::Nobody,
+            Some((Relation::Nobody, _)) => Holder::Released,
+            Some((Relation::Mine, _)) if live && running.contains(partition) => Holder::Me,
+            Some((Relation::Mine | Relation::EarlierMe, _)) => Holder::Orphan,
+            Some((Relation::LaterMe, record)) => {
+                if live {
+                    view.replaced_by = view.replaced_by.max(record.incarnation.clone());
+                }
+                other(record, live)
+            }
+            Some((Relation::Other, record)) => {
+                view.foreign_owner |= live && record.incarnation.is_none();
+                other(record, live)
+            }
+        };
+        view.partitions.push(PartitionView { partition: partition.clone(), holder });
+    }
+    view
+}
+
+fn other(record: &OwnershipRecord, live: bool) -> Holder {
+    match (&record.owner, live) {
+        (Some(owner), true) => Holder::Live(owner.clone()),
+        (Some(owner), false) => Holder::Expired(owner.clone()),
+        (None, _) => Holder::Released,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::macros::datetime;
+
+    const TERMS: LeaseTerms = LeaseTerms { expiry: Duration::from_secs(60), peer_expiry: Duration::from_secs(180) };
+
+    fn life(random: u32) -> Incarnation {
+        Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), random)
+    }
+
+    fn me() -> Identity {
+        Identity { owner: OwnerId::new("me").unwrap(), incarnation: life(5) }
+    }
+
+    fn seen(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Observation {
+        let owner = (!owner.is_empty()).then(|| OwnerId::new(owner).unwrap());
+        Observation {
+            partition: 0.into(),
+            record: OwnershipRecord { owner, incarnation, ..Default::default() },
+            age: Duration::from_secs(age),
+            received: Duration::from_secs(100),
+        }
+    }
+
+    fn holder_at(observation: Observation, running: bool, now: u64) -> Holder {
+        let running = if running { [0.into()].into() } else { BTreeSet::new() };
+        let view = observe(&[observation], &[0.into()], &running, &me(), TERMS, Duration::from_secs(now));
+        view.partitions[0].holder.clone()
+    }
+
+    #[test]
+    fn an_owner_lives_until_its_expiry_and_the_grace_counted_from_the_answer() {
+        let other = OwnerId::new("other").unwrap();
+        assert_eq!(holder_at(seen("other", Some(life(0)), 30), false, 131), Holder::Live(other.clone()));
+        assert_eq!(holder_at(seen("other", Some(life(0)), 30), false, 132), Holder::Expired(other));
+    }
+
+    #[test]
+    fn an_owner_of_another_sdk_lives_until_the_peer_expiry() {
+        let other = OwnerId::new("other").unwrap();
+        assert_eq!(holder_at(seen("other", None, 181), false, 100), Holder::Live(other.clone()));
+        assert_eq!(holder_at(seen("other", None, 182), false, 100), Holder::Expired(other));
+    }
+
+    #[test]
+    fn an_empty_owner_is_nobody_and_counts_for_nothing() {
+        assert_eq!(holder_at(seen("", None, 0), false, 100), Holder::Released);
+    }
+
+    #[test]
+    fn my_record_is_mine_only_if_i_run_it() {
+        assert_eq!(holder_at(seen("me", Some(life(5)), 0), true, 100), Holder::Me);
+        assert_eq!(holder_at(seen("me", Some(life(5)), 0), false, 100), Holder::Orphan);
+        assert_eq!(holder_at(seen("me", Some(life(5)), 70), true, 100), Holder::Orphan);
+        assert_eq!(holder_at(seen("me", Some(life(4)), 0), false, 100), Holder::Orphan);
+    }
+
+    #[test]
+    fn a_live_later_life_replaces_me_and_an_expired_one_does_not() {
+        let view = |age| {
+            observe(
+                &[seen("me", Some(life(6)), age)],
+                &[0.into()],
+                &BTreeSet::new(),
+                &me(),
+                TERMS,
+                Duration::from_secs(100),
+            )
+        };
+        assert_eq!(view(0).replaced_by, Some(life(6)));
+        assert_eq!(view(62).replaced_by, None);
+    }
+
+    #[test]
+    fn a_live_owner_without_incarnation_is_foreign() {
+        let view = |incarnation, age| {
+            observe(
+                &[seen("x", incarnation, age)],
+                &[0.into()],
+                &BTreeSet::new(),
+                &me(),
+                TERMS,
+                Duration::from_secs(100),
+            )
+        };
+        assert!(view(None, 0).foreign_owner);
+        assert!(!view(None, 999).foreign_owner);
+        assert!(!view(Some(life(0)), 0).foreign_owner);
+    }
+
+    #[test]
+    fn records_of_partitions_that_the_hub_does_not_have_are_left_out() {
+        let view = observe(&[seen("x", None, 0)], &[1.into()], &BTreeSet::new(), &me(), TERMS, Duration::ZERO);
+        assert_eq!(view.partitions, [PartitionView { partition: 1.into(), holder: Holder::Nobody }]);
+    }
+}

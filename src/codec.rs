@@ -1,0 +1,355 @@
+//! The wire format: blob names and metadata, shared byte for byte with the other SDKs.
+//!
+//! `{namespace}/{event hub}/{consumer group}/ownership/{partition}` and `.../checkpoint/{partition}` are empty blobs.
+//! Their metadata:
+//!
+//! | record | keys all SDKs know | keys only this crate writes |
+//! |---|---|---|
+//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since` |
+//! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated` |
+//!
+//! The reader is tolerant: other SDKs leave keys out or empty. What it cannot use it reports, and goes on.
+
+use std::collections::BTreeMap;
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::model::{CheckpointRecord, ConsumerGroup, Incarnation, OwnerId, OwnershipRecord, PartitionId};
+
+type Metadata = BTreeMap<String, String>;
+
+const OWNER_ID: &str = "ownerid";
+const INCARNATION: &str = "incarnation";
+const SINCE: &str = "since";
+const SEQUENCE_NUMBER: &str = "sequencenumber";
+const OFFSET: &str = "offset";
+const UPDATED: &str = "updated";
+
+/// How the first three segments of a blob name are spelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyCase {
+    /// In lower case, as the .NET, Java, JavaScript and Python processors do. The default.
+    #[default]
+    Lower,
+    /// As given: for groups shared with the official Go and Rust stores. `$Default` alone makes the two differ.
+    Verbatim,
+}
+
+/// The two kinds of record, each below a segment of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// Who owns a partition.
+    Ownership,
+    /// How far a partition was processed.
+    Checkpoint,
+}
+
+/// A blob that is not what its name promises. It is reported and otherwise ignored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("blob {blob:?}: {problem}")]
+pub struct Malformed {
+    /// The name of the blob.
+    pub blob: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl Malformed {
+    fn new(blob: &str, problem: impl Into<String>) -> Self {
+        Self { blob: blob.to_owned(), problem: problem.into() }
+    }
+}
+
+/// The names of one consumer group's blobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlobNames {
+    ownership: String,
+    checkpoint: String,
+}
+
+impl BlobNames {
+    /// The names for this group.
+    ///
+    /// ```
+    /// use eventhubs_checkpoint::codec::{BlobNames, KeyCase, RecordKind};
+    /// use eventhubs_checkpoint::ConsumerGroup;
+    /// let group = ConsumerGroup::new("Example.servicebus.windows.net", "Orders", "$Default")?;
+    /// let names = BlobNames::new(&group, KeyCase::Lower);
+    /// assert_eq!(
+    ///     names.of(RecordKind::Checkpoint, &7.into()),
+    ///     "example.servicebus.windows.net/orders/$default/checkpoint/7"
+    /// );
+    /// # Ok::<(), eventhubs_checkpoint::InvalidName>(())
+    /// ```
+    #[must_use]
+    pub fn new(group: &ConsumerGroup, case: KeyCase) -> Self {
+        let verbatim = group.to_string();
+        let base = match case {
+            KeyCase::Lower => verbatim.to_lowercase(),
+            KeyCase::Verbatim => verbatim,
+        };
+        Self { ownership: format!("{base}/ownership/"), checkpoint: format!("{base}/checkpoint/") }
+    }
+
+    /// What all names of this kind start with.
+    #[must_use]
+    pub fn prefix(&self, kind: RecordKind) -> &str {
+        match kind {
+            RecordKind::Ownership => &self.ownership,
+            RecordKind::Checkpoint => &self.checkpoint,
+        }
+    }
+
+    /// The name of one partition's blob.
+    #[must_use]
+    pub fn of(&self, kind: RecordKind, partition: &PartitionId) -> String {
+        format!("{}{partition}", self.prefix(kind))
+    }
+
+    /// The partition that a listed blob belongs to.
+    ///
+    /// # Errors
+    ///
+    /// If the name has another depth or no partition: the blob is foreign.
+    pub fn partition(&self, kind: RecordKind, name: &str) -> Result<PartitionId, Malformed> {
+        let Some(partition) = name.strip_prefix(self.prefix(kind)) else {
+            return Err(Malformed::new(name, "lies outside this consumer group"));
+        };
+        PartitionId::new(partition).map_err(|error| Malformed::new(name, error.to_string()))
+    }
+}
+
+/// The metadata of an ownership blob.
+#[must_use]
+pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
+    let mut metadata = record.other.clone();
+    let owner = record.owner.as_ref().map_or("", OwnerId::as_str);
+    metadata.insert(OWNER_ID.into(), owner.into());
+    insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|life| life.as_str().to_owned()));
+    insert(&mut metadata, SINCE, record.since.and_then(format_time));
+    metadata
+}
+
+/// Reads an ownership blob's metadata. A record without `ownerid` counts as released, which is what official Rust means
+/// by it, and is reported, for it breaks the listings of other SDKs.
+#[must_use]
+pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Option<Malformed>) {
+    let mut fields = Fields::of(metadata);
+    let owner = fields.take(OWNER_ID);
+    let problem = owner.is_none().then(|| Malformed::new(blob, "has no ownerid; taken for released"));
+    let record = OwnershipRecord {
+        owner: owner.filter(|id| !id.is_empty()).map(|id| OwnerId::recorded(&id)),
+        incarnation: fields.take(INCARNATION).filter(|life| !life.is_empty()).map(|life| Incarnation::recorded(&life)),
+        since: fields.take(SINCE).and_then(|text| parse_time(&text)),
+        other: fields.rest,
+    };
+    (record, problem)
+}
+
+/// The metadata of a checkpoint blob. Both keys of the position are always there: other SDKs fail without.
+#[must_use]
+pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
+    let mut metadata = record.other.clone();
+    let sequence_number = record.sequence_number.map(|number| number.to_string()).unwrap_or_default();
+    metadata.insert(SEQUENCE_NUMBER.into(), sequence_number);
+    metadata.insert(OFFSET.into(), record.offset.clone().unwrap_or_default());
+    insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(|owner| owner.as_str().to_owned()));
+    insert(&mut metadata, UPDATED, record.updated.and_then(format_time));
+    metadata
+}
+
+/// Reads a checkpoint blob's metadata. Unusable parts of the position count as missing and are reported.
+#[must_use]
+pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, Option<Malformed>) {
+    let mut fields = Fields::of(metadata);
+    let (number, offset) = (fields.take(SEQUENCE_NUMBER), fields.take(OFFSET));
+    let record = CheckpointRecord {
+        sequence_number: number.as_deref().and_then(parse_sequence_number),
+        offset: offset.filter(|offset| is_usable_offset(offset)),
+        owner: fields.take(OWNER_ID).filter(|id| !id.is_empty()).map(|id| OwnerId::recorded(&id)),
+        updated: fields.take(UPDATED).and_then(|text| parse_time(&text)),
+        other: fields.rest,
+    };
+    let problem = match (&number, record.sequence_number) {
+        (Some(text), None) if !text.is_empty() => Some(format!("sequencenumber {text:?} is not a number")),
+        _ if !record.has_position() => Some("has neither a sequencenumber nor an offset".to_owned()),
+        _ => None,
+    };
+    (record, problem.map(|problem| Malformed::new(blob, problem)))
+}
+
+/// .NET writes `long.MinValue` for "no sequence number".
+fn parse_sequence_number(text: &str) -> Option<i64> {
+    text.parse().ok().filter(|number| *number != i64::MIN)
+}
+
+/// .NET 5.11 wrote the text "no offset", Python writes "None" for a missing one.
+fn is_usable_offset(offset: &str) -> bool {
+    !offset.is_empty() && !offset.eq_ignore_ascii_case("no offset") && offset != "None"
+}
+
+fn insert(metadata: &mut Metadata, key: &str, value: Option<String>) {
+    if let Some(value) = value {
+        metadata.insert(key.to_owned(), value);
+    }
+}
+
+fn format_time(time: OffsetDateTime) -> Option<String> {
+    time.format(&Rfc3339).ok()
+}
+
+fn parse_time(text: &str) -> Option<OffsetDateTime> {
+    OffsetDateTime::parse(text, &Rfc3339).ok()
+}
+
+/// Metadata whose keys are looked up without regard to case, as Azure does.
+struct Fields {
+    rest: Metadata,
+}
+
+impl Fields {
+    fn of(metadata: &Metadata) -> Self {
+        Self { rest: metadata.iter().map(|(key, value)| (key.to_ascii_lowercase(), value.clone())).collect() }
+    }
+
+    fn take(&mut self, key: &str) -> Option<String> {
+        self.rest.remove(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use time::macros::datetime;
+
+    fn metadata<const N: usize>(pairs: [(&str, &str); N]) -> Metadata {
+        pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+
+    fn names() -> BlobNames {
+        let group = ConsumerGroup::new("NS.servicebus.windows.net", "Hub", "$Default").unwrap();
+        BlobNames::new(&group, KeyCase::Lower)
+    }
+
+    #[test]
+    fn golden_names() {
+        let group = ConsumerGroup::new("NS.servicebus.windows.net", "Hub", "$Default").unwrap();
+        let partition = PartitionId::from(12);
+        let lower = BlobNames::new(&group, KeyCase::Lower);
+        assert_eq!(lower.of(RecordKind::Ownership, &partition), "ns.servicebus.windows.net/hub/$default/ownership/12");
+        let verbatim = BlobNames::new(&group, KeyCase::Verbatim);
+        assert_eq!(
+            verbatim.of(RecordKind::Checkpoint, &partition),
+            "NS.servicebus.windows.net/Hub/$Default/checkpoint/12"
+        );
+    }
+
+    #[test]
+    fn golden_ownership() {
+        let claimed = OwnershipRecord {
+            owner: Some(OwnerId::new("pod-1").unwrap()),
+            incarnation: Some(Incarnation::new(datetime!(2026-11-20 13:00:00 UTC), 0xabc)),
+            since: Some(datetime!(2026-11-20 13:00:07 UTC)),
+            other: Metadata::new(),
+        };
+        let wire = metadata([
+            ("incarnation", "20261120T130000Z-00000abc"),
+            ("ownerid", "pod-1"),
+            ("since", "2026-11-20T13:00:07Z"),
+        ]);
+        assert_eq!(encode_ownership(&claimed), wire);
+        assert_eq!(decode_ownership("b", &wire), (claimed, None));
+    }
+
+    #[test]
+    fn golden_release_has_an_empty_owner_as_a_present_key() {
+        let wire = metadata([("ownerid", "")]);
+        assert_eq!(encode_ownership(&OwnershipRecord::default()), wire);
+        assert_eq!(decode_ownership("b", &wire), (OwnershipRecord::default(), None));
+    }
+
+    #[test]
+    fn golden_checkpoint() {
+        let record = CheckpointRecord {
+            sequence_number: Some(42),
+            offset: Some("4311810305".into()),
+            owner: Some(OwnerId::new("pod-1").unwrap()),
+            updated: Some(datetime!(2026-11-20 13:00:07 UTC)),
+            other: metadata([("imported", "0x1")]),
+        };
+        let wire = metadata([
+            ("imported", "0x1"),
+            ("offset", "4311810305"),
+            ("ownerid", "pod-1"),
+            ("sequencenumber", "42"),
+            ("updated", "2026-11-20T13:00:07Z"),
+        ]);
+        assert_eq!(encode_checkpoint(&record), wire);
+        assert_eq!(decode_checkpoint("b", &wire), (record, None));
+    }
+
+    #[test]
+    fn an_ownership_without_ownerid_is_released_and_reported_by_name() {
+        let (record, problem) = decode_ownership("ns/hub/g/ownership/3", &Metadata::new());
+        assert_eq!(record.owner, None);
+        assert!(problem.unwrap().to_string().contains("ns/hub/g/ownership/3"));
+    }
+
+    #[test]
+    fn keys_are_found_in_any_case_and_unknown_ones_are_kept() {
+        let (record, problem) = decode_ownership("b", &metadata([("OwnerId", "x"), ("Foreign", "1")]));
+        assert_eq!(record.owner.unwrap().as_str(), "x");
+        assert_eq!(record.other, metadata([("foreign", "1")]));
+        assert_eq!(problem, None);
+    }
+
+    #[test]
+    fn odd_checkpoints_of_other_sdks_are_read_as_far_as_they_go() {
+        let cases = [
+            ([("sequencenumber", "7"), ("offset", "")], Some(7), None, false),
+            ([("sequencenumber", "7"), ("offset", "no offset")], Some(7), None, false),
+            ([("sequencenumber", "7"), ("offset", "None")], Some(7), None, false),
+            ([("sequencenumber", ""), ("offset", "100")], None, Some("100"), false),
+            ([("sequencenumber", "-9223372036854775808"), ("offset", "100")], None, Some("100"), true),
+            ([("sequencenumber", "x"), ("offset", "100")], None, Some("100"), true),
+            ([("sequencenumber", "-1"), ("offset", "-1")], Some(-1), Some("-1"), false),
+            ([("sequencenumber", ""), ("offset", "")], None, None, true),
+        ];
+        for (wire, sequence_number, offset, reported) in cases {
+            let (record, problem) = decode_checkpoint("b", &metadata(wire));
+            assert_eq!(record.sequence_number, sequence_number, "{wire:?}");
+            assert_eq!(record.offset.as_deref(), offset, "{wire:?}");
+            assert_eq!(problem.is_some(), reported, "{wire:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_another_depth_are_foreign() {
+        let prefix = "ns.servicebus.windows.net/hub/$default/ownership/";
+        assert_eq!(names().partition(RecordKind::Ownership, &format!("{prefix}3")), Ok(PartitionId::from(3)));
+        for foreign in [prefix.to_owned(), format!("{prefix}3/x"), "elsewhere/3".to_owned()] {
+            let problem = names().partition(RecordKind::Ownership, &foreign).unwrap_err();
+            assert_eq!(problem.blob, foreign);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_metadata_is_read_without_panic_and_foreign_keys_survive(
+            wire in proptest::collection::btree_map("[a-z]{1,14}", "[ -~]{0,20}", 0..6)
+        ) {
+            let (record, _) = decode_ownership("b", &wire);
+            let again = encode_ownership(&record);
+            for (key, value) in &record.other {
+                prop_assert_eq!(again.get(key), Some(value));
+            }
+            let (record, _) = decode_checkpoint("b", &wire);
+            let encoded = encode_checkpoint(&record);
+            let (again, _) = decode_checkpoint("b", &encoded);
+            prop_assert_eq!(again, record);
+        }
+    }
+}
