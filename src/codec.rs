@@ -160,6 +160,13 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
     metadata
 }
 
+/// A checkpoint blob's metadata exactly as it was read, but for the name of its adopter.
+#[must_use]
+pub fn with_adopter(mut metadata: Metadata, owner: &OwnerId) -> Metadata {
+    metadata.insert(OWNER_ID.into(), owner.as_str().into());
+    metadata
+}
+
 /// Reads a checkpoint blob's metadata. Unusable parts of the position count as missing and are reported.
 #[must_use]
 pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, Option<Malformed>) {
@@ -173,7 +180,7 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
         other: fields.rest,
     };
     let problem = match (&number, record.sequence_number) {
-        (Some(text), None) if !text.is_empty() => Some(format!("sequencenumber {text:?} is not a number")),
+        (Some(text), None) if !text.is_empty() => Some(format!("sequencenumber {text:?} is not a usable number")),
         _ if !record.has_position() => Some("has neither a sequencenumber nor an offset".to_owned()),
         _ => None,
     };

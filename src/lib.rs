@@ -1,10 +1,13 @@
 //! Partition ownership and checkpoints for Azure Event Hubs consumers, kept in Azure Blob Storage.
 pub mod balance;
+pub mod balancer;
 pub mod blob;
 pub mod clock;
 pub mod codec;
 mod error;
 mod model;
+pub mod store;
+mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -13,3 +16,4 @@ pub use model::{
     CheckpointRecord, ConsumerGroup, Identity, Incarnation, InvalidName, OwnerId, OwnershipRecord, PartitionId,
     Position, Relation,
 };
+pub use telemetry::RequestCounts;

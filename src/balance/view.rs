@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::model::{Identity, Incarnation, OwnerId, OwnershipRecord, PartitionId, Relation};
 
 /// A point on an instance's own monotonic clock: the time since some fixed moment. Only differences mean anything.
@@ -46,15 +48,16 @@ impl LeaseTerms {
 }
 
 /// Who holds a partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "holder", content = "owner", rename_all = "lowercase")]
 pub enum Holder {
     /// Nobody has ever claimed it.
     Nobody,
     /// Its last owner gave it back.
     Released,
-    /// I do, and I run it.
+    /// I do, and I run it. That holds past the expiry, too, as long as nobody else has taken it.
     Me,
-    /// The record is mine, of this life or an earlier one, but I do not run it. I may claim it at once.
+    /// The fresh record is mine, of this life or an earlier one, but I do not run it. I may claim it at once.
     Orphan,
     /// Another live owner.
     Live(OwnerId),
@@ -63,11 +66,12 @@ pub enum Holder {
 }
 
 /// One partition and its holder.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PartitionView {
     /// The partition.
     pub partition: PartitionId,
     /// Its holder.
+    #[serde(flatten)]
     pub holder: Holder,
 }
 
@@ -110,8 +114,8 @@ impl View {
 
 /// Reads a listing at `now`.
 ///
-/// `partitions` are all that the hub has now: records of others are left out. `running` are those that I run: a record
-/// of mine for any other one is an [`Orphan`](Holder::Orphan), for instance one whose write landed late.
+/// `partitions` are all that the hub has now: records of others are left out. `running` are those that I run: a fresh
+/// record of mine for any other one is an [`Orphan`](Holder::Orphan), for instance one whose write landed late.
 #[must_use]
 pub fn observe(
     listing: &[Observation],
@@ -135,8 +139,9 @@ pub fn observe(
         let holder = match relation {
             None => Holder::Nobody,
             Some((Relation::Nobody, _)) => Holder::Released,
-            Some((Relation::Mine, _)) if live && running.contains(partition) => Holder::Me,
-            Some((Relation::Mine | Relation::EarlierMe, _)) => Holder::Orphan,
+            Some((Relation::Mine, _)) if running.contains(partition) => Holder::Me,
+            Some((Relation::Mine | Relation::EarlierMe, _)) if live => Holder::Orphan,
+            Some((Relation::Mine | Relation::EarlierMe, record)) => other(record, false),
             Some((Relation::LaterMe, record)) => {
                 if live {
                     view.replaced_by = view.replaced_by.max(record.incarnation.clone());
@@ -215,8 +220,9 @@ mod tests {
     fn my_record_is_mine_only_if_i_run_it() {
         assert_eq!(holder_at(seen("me", Some(life(5)), 0), true, 100), Holder::Me);
         assert_eq!(holder_at(seen("me", Some(life(5)), 0), false, 100), Holder::Orphan);
-        assert_eq!(holder_at(seen("me", Some(life(5)), 70), true, 100), Holder::Orphan);
+        assert_eq!(holder_at(seen("me", Some(life(5)), 70), true, 100), Holder::Me);
         assert_eq!(holder_at(seen("me", Some(life(4)), 0), false, 100), Holder::Orphan);
+        assert_eq!(holder_at(seen("me", Some(life(4)), 70), false, 100), Holder::Expired(me().owner));
     }
 
     #[test]

@@ -1,0 +1,413 @@
+//! The ownership and checkpoint records of one consumer group, as one owner reads and writes them.
+//!
+//! # Guarantees
+//!
+//! - Of any number of instances that claim one partition at once, exactly one wins.
+//! - An answer that got lost does not cost a partition: after a conflict or a missing answer the record is read, and what
+//!   it says counts.
+//! - After [`adopt`](GroupStore::adopt) no checkpoint of a previous owner of this crate is accepted, and no checkpoint
+//!   written here ever moves backwards.
+//! - One bad blob never hides the others: it is reported by name.
+//! - Ages come from the server alone. The local clock decides nothing.
+//!
+//! Operations on one partition must come one after another; those on several run concurrently.
+
+mod checkpoint;
+mod decide;
+mod ownership;
+
+use std::future::Future;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rand::rngs::{StdRng, SysRng};
+use rand::{Rng, SeedableRng};
+use time::OffsetDateTime;
+use tokio::time::{Instant, timeout};
+
+use crate::balance::{LeaseTerms, Moment, Observation};
+use crate::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata, Written};
+use crate::codec::{self, BlobNames, KeyCase, Malformed, RecordKind};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{CheckpointRecord, ConsumerGroup, Identity, Incarnation, OwnerId, OwnershipRecord, PartitionId};
+use crate::telemetry::{self, Operation, RequestCounters, RequestCounts};
+
+pub use checkpoint::{AdoptOutcome, Adoption, CheckpointOutcome};
+pub use ownership::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
+
+/// How often an operation goes round between a conflict and the next attempt before it gives up for now.
+const MAX_ATTEMPTS: u32 = 5;
+
+/// The records of one kind, and the blobs among them that could not be read.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Listing<T> {
+    /// What could be read, ordered by blob name.
+    pub records: Vec<T>,
+    /// What could not, or only in part.
+    pub malformed: Vec<Malformed>,
+}
+
+/// One partition's ownership, as a listing shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ownership {
+    /// The partition.
+    pub partition: PartitionId,
+    /// What the blob says.
+    pub record: OwnershipRecord,
+    /// Its version, for a [`Claim`].
+    pub etag: ETag,
+    /// Time since it was last written, by the server's clock, when the server answered.
+    pub age: Duration,
+    /// When the answer was here.
+    pub received: Instant,
+}
+
+/// One partition's checkpoint, as a listing shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Checkpoint {
+    /// The partition.
+    pub partition: PartitionId,
+    /// What the blob says.
+    pub record: CheckpointRecord,
+    /// Its version.
+    pub etag: ETag,
+    /// When it was last written, by the server's clock.
+    pub last_modified: OffsetDateTime,
+}
+
+/// The records of one consumer group, on behalf of one owner. Cheap to clone; all clones are one owner.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use std::sync::Arc;
+/// use eventhubs_checkpoint::blob::memory::MemoryContainer;
+/// use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore};
+/// use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+///
+/// let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
+/// let container = Arc::new(MemoryContainer::new());
+/// let store = GroupStore::builder(container, group, OwnerId::new("worker-1")?).connect().await?;
+///
+/// let won = store.claim(vec![Claim::unowned(0.into())]).await;
+/// assert!(matches!(won[0].1, ClaimOutcome::Won(_)));
+/// assert_eq!(store.list_ownerships().await?.records.len(), 1);
+/// # Ok::<(), eventhubs_checkpoint::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct GroupStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    container: Arc<dyn BlobContainer>,
+    names: BlobNames,
+    group: ConsumerGroup,
+    me: Identity,
+    terms: LeaseTerms,
+    request_deadline: Duration,
+    concurrency: usize,
+    origin: Instant,
+    last_answer: Mutex<Answer>,
+    tenures: AtomicU64,
+    requests: RequestCounters,
+}
+
+impl GroupStore {
+    /// Starts to describe a store for `owner`, an id that no other running instance has.
+    pub fn builder(container: Arc<dyn BlobContainer>, group: ConsumerGroup, owner: OwnerId) -> GroupStoreBuilder {
+        GroupStoreBuilder {
+            container,
+            group,
+            owner,
+            key_case: KeyCase::default(),
+            expiry: Duration::from_secs(60),
+            peer_expiry: Duration::from_secs(180),
+            request_deadline: None,
+            concurrency: const { NonZeroUsize::new(32).unwrap() },
+            create_container: false,
+            seed: None,
+        }
+    }
+
+    /// The consumer group.
+    #[must_use]
+    pub fn group(&self) -> &ConsumerGroup {
+        &self.inner.group
+    }
+
+    /// Who this store acts for.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.inner.me
+    }
+
+    /// How long ownerships live without renewal.
+    #[must_use]
+    pub fn terms(&self) -> LeaseTerms {
+        self.inner.terms
+    }
+
+    /// How long one request may take.
+    #[must_use]
+    pub fn request_deadline(&self) -> Duration {
+        self.inner.request_deadline
+    }
+
+    /// How many requests were sent so far.
+    #[must_use]
+    pub fn requests(&self) -> RequestCounts {
+        self.inner.requests.read()
+    }
+
+    /// Reads the ownership of every partition that has a record.
+    ///
+    /// # Errors
+    ///
+    /// If the storage does not answer as it should; see [`BlobContainer`]. A blob that cannot be read is no error.
+    pub async fn list_ownerships(&self) -> Result<Listing<Ownership>> {
+        self.list(RecordKind::Ownership, |partition, blob| {
+            let (record, problem) = codec::decode_ownership(&blob.name, &blob.metadata);
+            let ownership = Ownership {
+                partition,
+                record,
+                etag: blob.etag.clone(),
+                age: blob.age(),
+                received: blob.answer.received,
+            };
+            (ownership, problem)
+        })
+        .await
+    }
+
+    /// Reads the checkpoint of every partition that has one.
+    ///
+    /// # Errors
+    ///
+    /// If the storage does not answer as it should; see [`BlobContainer`]. A blob that cannot be read is no error.
+    pub async fn list_checkpoints(&self) -> Result<Listing<Checkpoint>> {
+        self.list(RecordKind::Checkpoint, |partition, blob| {
+            let (record, problem) = codec::decode_checkpoint(&blob.name, &blob.metadata);
+            let checkpoint =
+                Checkpoint { partition, record, etag: blob.etag.clone(), last_modified: blob.last_modified };
+            (checkpoint, problem)
+        })
+        .await
+    }
+
+    async fn list<T>(
+        &self,
+        kind: RecordKind,
+        decode: impl Fn(PartitionId, &Blob) -> (T, Option<Malformed>),
+    ) -> Result<Listing<T>> {
+        let list = self.send(Operation::List, self.inner.container.list(self.inner.names.prefix(kind))).await?;
+        self.note(list.answer);
+        let mut listing = Listing { records: Vec::with_capacity(list.blobs.len()), malformed: Vec::new() };
+        for blob in &list.blobs {
+            match self.inner.names.partition(kind, &blob.name) {
+                Ok(partition) => {
+                    let (record, problem) = decode(partition, blob);
+                    listing.records.push(record);
+                    listing.malformed.extend(problem);
+                }
+                Err(foreign) => listing.malformed.push(foreign),
+            }
+        }
+        listing.malformed.iter().for_each(telemetry::malformed_record);
+        Ok(listing)
+    }
+
+    /// An ownership as the pure part wants it.
+    pub(crate) fn observation(&self, ownership: &Ownership) -> Observation {
+        Observation {
+            partition: ownership.partition.clone(),
+            record: ownership.record.clone(),
+            age: ownership.age,
+            received: self.moment(ownership.received),
+        }
+    }
+
+    pub(crate) fn moment(&self, instant: Instant) -> Moment {
+        instant.saturating_duration_since(self.inner.origin)
+    }
+
+    /// The server's time now, as far as its last answer and our own monotonic clock tell.
+    fn server_time(&self) -> OffsetDateTime {
+        let last = *self.inner.last_answer.lock().unwrap_or_else(PoisonError::into_inner);
+        last.server_time + last.received.elapsed()
+    }
+
+    fn note(&self, answer: Answer) {
+        *self.inner.last_answer.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+    }
+
+    fn next_tenure(&self) -> u64 {
+        self.inner.tenures.fetch_add(1, Ordering::Relaxed)
+    }
+
+    async fn write(
+        &self,
+        operation: Operation,
+        name: &str,
+        metadata: &Metadata,
+        condition: &Condition,
+    ) -> Result<Written> {
+        let written = self.send(operation, self.inner.container.write(name, metadata, condition)).await?;
+        self.note(written.answer);
+        Ok(written)
+    }
+
+    /// Reads one blob; a missing one is no error here.
+    async fn read(&self, name: &str) -> Result<Option<Blob>> {
+        match self.send(Operation::Read, self.inner.container.get(name)).await {
+            Ok(blob) => {
+                self.note(blob.answer);
+                Ok(Some(blob))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn send<T>(&self, operation: Operation, request: impl Future<Output = Result<T>>) -> Result<T> {
+        self.inner.requests.count(operation);
+        let deadline = self.inner.request_deadline;
+        timeout(deadline, request).await.unwrap_or_else(|_| {
+            let message = format!("the {} request was not answered within {deadline:?}", operation.name());
+            Err(Error::new(ErrorKind::Unknown, message))
+        })
+    }
+}
+
+/// Describes a [`GroupStore`]. Setters cannot fail; [`connect`](Self::connect) can.
+#[derive(Debug)]
+#[must_use = "nothing happens until `connect` is called"]
+pub struct GroupStoreBuilder {
+    container: Arc<dyn BlobContainer>,
+    group: ConsumerGroup,
+    owner: OwnerId,
+    key_case: KeyCase,
+    expiry: Duration,
+    peer_expiry: Duration,
+    request_deadline: Option<Duration>,
+    concurrency: NonZeroUsize,
+    create_container: bool,
+    seed: Option<u64>,
+}
+
+impl GroupStoreBuilder {
+    /// The age at which an ownership counts as abandoned. All instances of the group should agree on it. Default 60 s,
+    /// the shortest default among the other SDKs. At least 4 s, for server times come in whole seconds.
+    pub fn expiry(mut self, expiry: Duration) -> Self {
+        self.expiry = expiry;
+        self
+    }
+
+    /// The same for owners of other SDKs, which know nothing of [`expiry`](Self::expiry). Default 180 s, the longest
+    /// default among them. At least the expiry.
+    pub fn peer_expiry(mut self, peer_expiry: Duration) -> Self {
+        self.peer_expiry = peer_expiry;
+        self
+    }
+
+    /// How long one request may take. Default: 5 s, or a quarter of the expiry if that is less, so that a hung renewal
+    /// leaves time for another. Less than half the expiry.
+    pub fn request_deadline(mut self, deadline: Duration) -> Self {
+        self.request_deadline = Some(deadline);
+        self
+    }
+
+    /// How the blob names are spelled. Default [`KeyCase::Lower`].
+    pub fn key_case(mut self, key_case: KeyCase) -> Self {
+        self.key_case = key_case;
+        self
+    }
+
+    /// How many requests may be under way at once. Default 32.
+    pub fn concurrency(mut self, concurrency: NonZeroUsize) -> Self {
+        self.concurrency = concurrency;
+        self
+    }
+
+    /// Makes the container if it does not exist. Off by default: the permission for it is often not given.
+    pub fn create_container(mut self, create: bool) -> Self {
+        self.create_container = create;
+        self
+    }
+
+    /// Seeds the random part of the incarnation, for tests that must be repeatable. By default the operating system
+    /// gives it.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Checks the settings and makes one listing, so that a wrong key, host or container is known before anything starts.
+    /// The server's time of that answer begins this owner's [`Incarnation`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] names the setting and the rule; otherwise what the storage answered.
+    pub async fn connect(self) -> Result<GroupStore> {
+        let request_deadline = self.check()?;
+        let names = BlobNames::new(&self.group, self.key_case);
+        if self.create_container {
+            self.container.create_container().await?;
+        }
+        let listing = self.container.list(names.prefix(RecordKind::Ownership)).await?;
+        let random = seeded(self.seed)?.next_u32();
+        let incarnation = Incarnation::new(listing.answer.server_time, random);
+        let inner = Inner {
+            container: self.container,
+            names,
+            group: self.group,
+            me: Identity { owner: self.owner, incarnation },
+            terms: LeaseTerms { expiry: self.expiry, peer_expiry: self.peer_expiry },
+            request_deadline,
+            concurrency: self.concurrency.get(),
+            origin: Instant::now(),
+            last_answer: Mutex::new(listing.answer),
+            tenures: AtomicU64::new(1),
+            requests: RequestCounters::default(),
+        };
+        Ok(GroupStore { inner: Arc::new(inner) })
+    }
+
+    fn check(&self) -> Result<Duration> {
+        let (expiry, peer_expiry) = (self.expiry, self.peer_expiry);
+        if expiry < Duration::from_secs(4) {
+            return Err(Error::config(format!(
+                "the expiry is {expiry:?}, but must be at least 4s: server times come in whole seconds"
+            )));
+        }
+        if peer_expiry < expiry {
+            return Err(Error::config(format!(
+                "the peer expiry is {peer_expiry:?}, but must be at least the expiry, {expiry:?}"
+            )));
+        }
+        let deadline = self.request_deadline.unwrap_or(Duration::from_secs(5).min(expiry / 4));
+        if deadline.is_zero() || deadline >= expiry / 2 {
+            return Err(Error::config(format!(
+                "the request deadline is {deadline:?}, but must be more than zero and less than half the expiry, {expiry:?}"
+            )));
+        }
+        Ok(deadline)
+    }
+}
+
+/// A generator with this seed, or with one from the operating system.
+pub(crate) fn seeded(seed: Option<u64>) -> Result<StdRng> {
+    match seed {
+        Some(seed) => Ok(StdRng::seed_from_u64(seed)),
+        None => StdRng::try_from_rng(&mut SysRng).map_err(|error| {
+            Error::new(ErrorKind::Unavailable, "the operating system gives no random numbers").with_source(error)
+        }),
+    }
+}
