@@ -24,6 +24,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::balance::{ClaimReason, Holder, PartitionView, PlannedClaim, Strategy, View, observe, plan};
+use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{OwnerId, PartitionId};
 use crate::store::{Claim, ClaimOutcome, GroupStore, Lease, Listing, Ownership, ReleaseOutcome, seeded};
@@ -448,12 +449,5 @@ impl Balancer {
     /// Jitter, so that instances started together do not list together for ever. It only lengthens.
     fn lengthened(&mut self, interval: Duration) -> Duration {
         interval.mul_f64(self.rng.random_range(1.0..1.1))
-    }
-}
-
-async fn at(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => sleep_until(instant).await,
-        None => std::future::pending().await,
     }
 }

@@ -45,6 +45,8 @@ pub enum ErrorKind {
     Replaced,
     /// Another writer keeps getting in between. Nothing is lost; try again later.
     Contended,
+    /// The application's handler failed or panicked. The processor restarts the partition by itself.
+    Handler,
     /// The event source failed. The processor reopens the partition by itself.
     Source,
     /// The component is no longer running.

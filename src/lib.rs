@@ -6,6 +6,7 @@ pub mod clock;
 pub mod codec;
 mod error;
 mod model;
+pub mod processor;
 pub mod store;
 mod telemetry;
 #[cfg(feature = "testing")]

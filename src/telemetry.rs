@@ -171,3 +171,19 @@ pub(crate) fn unpositioned_event(partition: &PartitionId) {
 pub(crate) fn partition_list_failed(error: &Error) {
     warn!(error = %Causes(error), "the hub's partitions could not be read; going on with those known");
 }
+
+pub(crate) fn handler_failed_while_draining(partition: &PartitionId, error: &Error) {
+    warn!(%partition, error = %Causes(error), "the handler failed while draining; its batch will be delivered again");
+}
+
+pub(crate) fn partition_task_panicked(partition: &PartitionId) {
+    warn!(%partition, "the partition's task panicked; the partition is released");
+}
+
+pub(crate) fn shutdown_cut_short(after: Duration) {
+    warn!(?after, "some partitions did not stop in time and were cut short");
+}
+
+pub(crate) fn source_not_closed(error: &Error) {
+    warn!(error = %Causes(error), "the event source was not closed in good order");
+}

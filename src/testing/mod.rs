@@ -1,1 +1,3 @@
 //! What tests need, of this crate and of its users.
+
+pub mod memory_hub;

@@ -1,0 +1,378 @@
+//! One partition from its win to its loss, in one task.
+//!
+//! ```text
+//! Adopting -> Opening -> Running -> Draining -> Stopped
+//!     ^          ^----------'           |
+//!     '------- after a failure ---------'
+//! ```
+//!
+//! *Adopting* takes over the checkpoint, which fences the previous owner. *Opening* starts to read behind it. *Running*
+//! hands batches to the handler. *Draining* lets the handler finish its batch and settles the last checkpoint. A link that
+//! breaks goes back to opening, behind the last event that was handled; a failing handler goes back to adopting, and gets
+//! everything behind the checkpoint again.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::checkpointing::{CheckpointWriter, Checkpointer, Ended};
+use super::config::ProcessorConfig;
+use super::handler::{Handler, HandlerError, PartitionContext, StopReason};
+use super::source::{EventReceiver, EventSource, Positioned, StartPosition};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{CheckpointRecord, ConsumerGroup, PartitionId, Relation};
+use crate::store::{AdoptOutcome, Adoption, GroupStore};
+use crate::telemetry;
+
+/// The wait before the first restart; it doubles up to [`LONGEST_PAUSE`] until a batch is handled.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long a link may take to close. Closing late harms nobody: the broker gives the partition to the next reader.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// What all partitions of a processor have in common.
+#[derive(Debug)]
+pub(super) struct Shared<S, H> {
+    pub(super) source: S,
+    pub(super) handler: H,
+    pub(super) store: GroupStore,
+    pub(super) group: Arc<ConsumerGroup>,
+    pub(super) config: ProcessorConfig,
+    pub(super) drain: Duration,
+}
+
+/// One partition's task.
+#[derive(Debug)]
+pub(super) struct PartitionTask<S, H> {
+    pub(super) shared: Arc<Shared<S, H>>,
+    pub(super) partition: PartitionId,
+    /// Set once to stop; by the supervisor, or by the task itself when it finds that the partition is lost.
+    pub(super) stop: watch::Sender<Option<StopReason>>,
+}
+
+/// How reading through one link ended.
+enum Reading {
+    Stopped(StopReason),
+    LinkFailed(Error),
+    HandlerFailed(Error),
+}
+
+impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
+    /// Runs until stopped, restarting after failures.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`], which no restart can mend.
+    pub(super) async fn run(self) -> Result<StopReason> {
+        let reason = self.until_stopped().await?;
+        telemetry::partition_stopped(&self.partition, &reason);
+        Ok(reason)
+    }
+
+    async fn until_stopped(&self) -> Result<StopReason> {
+        let mut pauses = Pauses::default();
+        loop {
+            let error = match self.attempt(&mut pauses).await {
+                Ok(reason) => return Ok(reason),
+                Err(error) if error.kind() == ErrorKind::Config => return Err(error),
+                Err(error) => error,
+            };
+            if let Some(reason) = self.pause(&error, &mut pauses).await {
+                return Ok(reason);
+            }
+        }
+    }
+
+    /// From adopting to stopped, once.
+    async fn attempt(&self, pauses: &mut Pauses) -> Result<StopReason> {
+        let adoption = tokio::select! {
+            biased;
+            reason = self.stopping() => return Ok(reason),
+            adopted = self.adopt() => match adopted? {
+                AdoptOutcome::Adopted(adoption) => adoption,
+                AdoptOutcome::Lost { by } => return Ok(StopReason::Lost { by }),
+            },
+        };
+        let from = resume(adoption.record(), &self.shared.config.start);
+        let (checkpointer, writer) =
+            Checkpointer::new(self.shared.store.clone(), adoption, self.shared.config.checkpoints.clone());
+        let mut writing = JoinSet::new();
+        writing.spawn(checkpointer.run());
+        let context = self.context(writer.clone());
+
+        telemetry::partition_started(&self.partition, &from);
+        self.guarded(self.shared.handler.started(context.clone())).await?;
+        let ended = self.read(from, &context, &mut writing, pauses).await;
+        let reason = ended.as_ref().map_or_else(failed, StopReason::clone);
+        let stopped = self.guarded(self.shared.handler.stopped(context, reason.clone())).await;
+        writer.close(!matches!(reason, StopReason::Lost { .. }));
+        writing.join_all().await;
+        stopped.and(ended)
+    }
+
+    async fn adopt(&self) -> Result<AdoptOutcome> {
+        let Shared { store, source, config, .. } = &*self.shared;
+        let adopted = store.adopt(&self.partition, None).await?;
+        match &adopted {
+            AdoptOutcome::Adopted(adoption) if needs_pin(adoption) => {
+                let pinned = source.partition(&self.partition).await?.pin(&config.start);
+                store.adopt(&self.partition, pinned.as_ref()).await
+            }
+            _ => Ok(adopted),
+        }
+    }
+
+    fn context(&self, checkpoints: CheckpointWriter) -> PartitionContext {
+        PartitionContext {
+            partition: self.partition.clone(),
+            group: Arc::clone(&self.shared.group),
+            checkpoints,
+            stopping: self.stop.subscribe(),
+        }
+    }
+
+    /// Opens the link, and again whenever it breaks, until the partition stops or the handler fails.
+    async fn read(
+        &self,
+        mut from: StartPosition,
+        context: &PartitionContext,
+        writing: &mut JoinSet<Ended>,
+        pauses: &mut Pauses,
+    ) -> Result<StopReason> {
+        let Shared { source, config, .. } = &*self.shared;
+        loop {
+            let opened = tokio::select! {
+                biased;
+                reason = self.stopping() => return Ok(reason),
+                opened = source.open(&self.partition, from.clone(), config.prefetch) => opened,
+            };
+            let ended = match opened {
+                Ok(mut receiver) => {
+                    let ended = self.pump(&mut receiver, &mut from, context, writing, pauses).await;
+                    receiver.close(CLOSE_LIMIT).await;
+                    ended
+                }
+                Err(error) => Reading::LinkFailed(error),
+            };
+            let error = match ended {
+                Reading::Stopped(reason) => return Ok(reason),
+                Reading::HandlerFailed(error) => return Err(error),
+                Reading::LinkFailed(error) if error.kind() == ErrorKind::Config => return Err(error),
+                Reading::LinkFailed(error) => error,
+            };
+            if let Some(reason) = self.lost_to_reader(&error).await {
+                return Ok(reason);
+            }
+            if let Some(reason) = self.pause(&error, pauses).await {
+                return Ok(reason);
+            }
+        }
+    }
+
+    /// Hands batches to the handler. Keeps `from` behind the last event that was handled.
+    async fn pump(
+        &self,
+        receiver: &mut EventReceiver<S::Event>,
+        from: &mut StartPosition,
+        context: &PartitionContext,
+        writing: &mut JoinSet<Ended>,
+        pauses: &mut Pauses,
+    ) -> Reading {
+        loop {
+            let batch = tokio::select! {
+                biased;
+                reason = self.stopping_or_fenced(writing) => return Reading::Stopped(reason),
+                batch = receiver.next_batch(self.shared.config.batch) => batch,
+            };
+            let batch = match batch {
+                Ok(batch) => unseen(batch, from),
+                Err(error) => return Reading::LinkFailed(error),
+            };
+            let Some(last) = batch.last().map(S::Event::sequence_number) else { continue };
+            if let Some(ended) = self.handle(batch, context, writing).await {
+                return ended;
+            }
+            pauses.reset();
+            if let Some(sequence_number) = last {
+                *from = StartPosition::AfterSequenceNumber(sequence_number);
+            }
+        }
+    }
+
+    /// One call of the handler. When the partition stops meanwhile, the handler gets the drain time to finish.
+    async fn handle(
+        &self,
+        batch: Vec<S::Event>,
+        context: &PartitionContext,
+        writing: &mut JoinSet<Ended>,
+    ) -> Option<Reading> {
+        let handling = AssertUnwindSafe(self.shared.handler.handle(batch, context.clone())).catch_unwind();
+        tokio::pin!(handling);
+        let reason = tokio::select! {
+            biased;
+            handled = &mut handling => return handler_failure(handled).map(Reading::HandlerFailed),
+            reason = self.stopping_or_fenced(writing) => reason,
+        };
+        match timeout(self.shared.drain, handling).await {
+            Ok(handled) => {
+                if let Some(error) = handler_failure(handled) {
+                    telemetry::handler_failed_while_draining(&self.partition, &error);
+                }
+            }
+            Err(_) => telemetry::drain_timed_out(&self.partition, self.shared.drain),
+        }
+        Some(Reading::Stopped(reason))
+    }
+
+    /// A reader that was displaced at the broker asks the records who owns the partition: giving it up is right only if
+    /// they say so, and taking it back would only start a fight otherwise.
+    async fn lost_to_reader(&self, error: &Error) -> Option<StopReason> {
+        if error.kind() != ErrorKind::Fenced {
+            return None;
+        }
+        match self.shared.store.owner_of(&self.partition).await {
+            Ok((Relation::Mine, _)) | Err(_) => None,
+            Ok((_, by)) => Some(StopReason::Lost { by }),
+        }
+    }
+
+    /// Waits before a restart, unless asked to stop.
+    async fn pause(&self, error: &Error, pauses: &mut Pauses) -> Option<StopReason> {
+        let pause = pauses.next();
+        telemetry::partition_failed(&self.partition, error, pause);
+        tokio::select! {
+            biased;
+            reason = self.stopping() => Some(reason),
+            () = sleep(pause) => None,
+        }
+    }
+
+    async fn stopping(&self) -> StopReason {
+        let mut stop = self.stop.subscribe();
+        match stop.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(reason)) => reason.clone(),
+            _ => StopReason::Shutdown,
+        }
+    }
+
+    /// The same, and also when a checkpoint was refused. The handler is told, too.
+    async fn stopping_or_fenced(&self, writing: &mut JoinSet<Ended>) -> StopReason {
+        tokio::select! {
+            biased;
+            reason = self.stopping() => reason,
+            Some(ended) = writing.join_next() => {
+                let by = if let Ok(Ended::Fenced { by }) = ended { by } else { None };
+                let reason = StopReason::Lost { by };
+                self.stop.send_replace(Some(reason.clone()));
+                reason
+            }
+        }
+    }
+
+    /// Runs one of the handler's own callbacks: bounded in time, and a panic is a failure like any other.
+    async fn guarded(&self, callback: impl Future<Output = ()>) -> Result<()> {
+        match timeout(self.shared.drain, AssertUnwindSafe(callback).catch_unwind()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(panic)) => Err(panicked(&*panic)),
+            Err(_) => {
+                telemetry::drain_timed_out(&self.partition, self.shared.drain);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Where to go on. A recorded offset of `-1` is the place before everything.
+fn resume(record: &CheckpointRecord, start: &StartPosition) -> StartPosition {
+    match (record.sequence_number, &record.offset) {
+        (_, Some(offset)) if offset == "-1" => StartPosition::Earliest,
+        (Some(sequence_number), _) => StartPosition::AfterSequenceNumber(sequence_number),
+        (None, Some(offset)) => StartPosition::AfterOffset(offset.clone()),
+        (None, None) => start.clone(),
+    }
+}
+
+fn needs_pin(adoption: &Adoption) -> bool {
+    !adoption.record().has_position()
+}
+
+/// Leaves out what was handled already: a link that re-attaches by itself starts at its original place again.
+fn unseen<E: Positioned>(mut batch: Vec<E>, from: &StartPosition) -> Vec<E> {
+    if let StartPosition::AfterSequenceNumber(seen) = from {
+        batch.retain(|event| event.sequence_number().is_none_or(|number| number > *seen));
+    }
+    batch
+}
+
+type Panic = Box<dyn Any + Send>;
+
+fn handler_failure(handled: Result<Result<(), HandlerError>, Panic>) -> Option<Error> {
+    match handled {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(Error::new(ErrorKind::Handler, "the handler failed").with_source(error)),
+        Err(panic) => Some(panicked(&*panic)),
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let message = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Error::new(ErrorKind::Handler, format!("the handler panicked: {}", message.unwrap_or("no message")))
+}
+
+fn failed(error: &Error) -> StopReason {
+    StopReason::Failed { error: error.to_string() }
+}
+
+/// The waits between restarts.
+#[derive(Debug, Default)]
+struct Pauses {
+    failures: u32,
+}
+
+impl Pauses {
+    fn next(&mut self) -> Duration {
+        let pause = FIRST_PAUSE * 2u32.saturating_pow(self.failures.min(16));
+        self.failures += 1;
+        pause.min(LONGEST_PAUSE)
+    }
+
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(sequence_number: Option<i64>, offset: Option<&str>) -> CheckpointRecord {
+        CheckpointRecord { sequence_number, offset: offset.map(str::to_owned), ..Default::default() }
+    }
+
+    #[test]
+    fn processing_goes_on_behind_the_checkpoint() {
+        let start = StartPosition::Latest;
+        assert_eq!(resume(&record(None, None), &start), start);
+        assert_eq!(resume(&record(Some(7), Some("o")), &start), StartPosition::AfterSequenceNumber(7));
+        assert_eq!(resume(&record(None, Some("o")), &start), StartPosition::AfterOffset("o".into()));
+        assert_eq!(resume(&record(Some(-1), Some("-1")), &start), StartPosition::Earliest);
+    }
+
+    #[test]
+    fn restarts_wait_longer_each_time_up_to_a_limit() {
+        let mut pauses = Pauses::default();
+        let waits: Vec<_> = (0..10).map(|_| pauses.next()).collect();
+        assert!(waits.is_sorted());
+        assert_eq!(waits[0], FIRST_PAUSE);
+        assert_eq!(waits[9], LONGEST_PAUSE);
+        pauses.reset();
+        assert_eq!(pauses.next(), FIRST_PAUSE);
+    }
+}

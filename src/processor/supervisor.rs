@@ -1,0 +1,134 @@
+//! Keeps one task per partition held, and none for any other.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::handler::{Handler, StopReason};
+use super::partition::{PartitionTask, Shared};
+use super::source::EventSource;
+use crate::balance::Holder;
+use crate::balancer::{BalancerHandle, Snapshot};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{OwnerId, PartitionId};
+use crate::telemetry;
+
+/// A partition's task, from its start until the balancer no longer holds what it was started for.
+#[derive(Debug)]
+struct Entry {
+    tenure: u64,
+    stop: watch::Sender<Option<StopReason>>,
+    ended: bool,
+}
+
+/// How a partition's task ended: as told or by finding the partition lost, with an error that nothing can mend, or by a
+/// panic, which is a bug.
+type Ended = std::thread::Result<Result<StopReason>>;
+
+#[derive(Debug)]
+pub(super) struct Supervisor<S, H> {
+    shared: Arc<Shared<S, H>>,
+    balancer: BalancerHandle,
+    tasks: JoinSet<(PartitionId, u64, Ended)>,
+    entries: BTreeMap<PartitionId, Entry>,
+}
+
+impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
+    pub(super) fn new(shared: Arc<Shared<S, H>>, balancer: BalancerHandle) -> Self {
+        Self { shared, balancer, tasks: JoinSet::new(), entries: BTreeMap::new() }
+    }
+
+    /// Follows the balancer until shutdown, until the balancer ends, or until a partition fails for good.
+    pub(super) async fn run(
+        &mut self,
+        balancing: &mut JoinSet<Result<()>>,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<()> {
+        let mut snapshots = self.balancer.watch();
+        tokio::pin!(shutdown);
+        loop {
+            let snapshot = snapshots.borrow_and_update().clone();
+            self.reconcile(&snapshot);
+            tokio::select! {
+                biased;
+                () = &mut shutdown => return Ok(()),
+                Some(ended) = balancing.join_next() => return ended.unwrap_or_else(|error| {
+                    Err(Error::new(ErrorKind::Closed, "the balancing loop panicked").with_source(error))
+                }),
+                Some(Ok((partition, tenure, ended))) = self.tasks.join_next() => {
+                    self.task_ended(partition, tenure, ended)?;
+                }
+                Ok(()) = snapshots.changed() => {}
+            }
+        }
+    }
+
+    fn reconcile(&mut self, snapshot: &Snapshot) {
+        self.entries.retain(|partition, entry| {
+            let held = snapshot.held.get(partition) == Some(&entry.tenure);
+            if !held {
+                let by = new_owner(snapshot, partition);
+                entry.stop.send_if_modified(|stop| stop.is_none() && stop.replace(StopReason::Lost { by }).is_none());
+            }
+            held || !entry.ended
+        });
+        for (partition, tenure) in &snapshot.held {
+            if !self.entries.contains_key(partition) {
+                self.start(partition.clone(), *tenure);
+            }
+        }
+    }
+
+    fn start(&mut self, partition: PartitionId, tenure: u64) {
+        let stop = watch::Sender::new(None);
+        let task = PartitionTask { shared: Arc::clone(&self.shared), partition: partition.clone(), stop: stop.clone() };
+        self.entries.insert(partition.clone(), Entry { tenure, stop, ended: false });
+        self.tasks.spawn(async move {
+            let ended = AssertUnwindSafe(task.run()).catch_unwind().await;
+            (partition, tenure, ended)
+        });
+    }
+
+    fn task_ended(&mut self, partition: PartitionId, tenure: u64, ended: Ended) -> Result<()> {
+        if let Some(entry) = self.entries.get_mut(&partition) {
+            entry.ended = true;
+        }
+        match ended {
+            Ok(Ok(StopReason::Lost { .. })) => self.balancer.forget(partition, tenure),
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return Err(error),
+            Err(_) => {
+                telemetry::partition_task_panicked(&partition);
+                self.balancer.release(partition, tenure);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops every partition in good order, within the drain time and what the last checkpoints may take.
+    pub(super) async fn stop_all(&mut self) {
+        for entry in self.entries.values() {
+            entry.stop.send_if_modified(|stop| stop.is_none() && stop.replace(StopReason::Shutdown).is_none());
+        }
+        // The handler's batch, its `stopped`, the link and a last checkpoint that meets a conflict.
+        let limit = 3 * self.shared.drain + 4 * self.shared.store.request_deadline();
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        if timeout(limit, all).await.is_err() {
+            telemetry::shutdown_cut_short(limit);
+            self.tasks.shutdown().await;
+        }
+    }
+}
+
+fn new_owner(snapshot: &Snapshot, partition: &PartitionId) -> Option<OwnerId> {
+    let view = snapshot.partitions.iter().find(|view| view.partition == *partition)?;
+    match &view.holder {
+        Holder::Live(owner) => Some(owner.clone()),
+        _ => None,
+    }
+}
