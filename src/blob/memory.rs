@@ -1,1 +1,275 @@
-//! In-process.
+//! A container in this process, with Azure's semantics, for tests and simulations.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use time::OffsetDateTime;
+use time::macros::datetime;
+use tokio::time::Instant;
+
+use super::validation::{check_blob_name, checked_metadata, delete_cannot_create};
+use super::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, ETag, Metadata, Written};
+use crate::error::{Error, ErrorKind, Result};
+
+/// What the server's clock shows when a container is made.
+const EPOCH: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);
+
+/// A blob container in memory. Clones share their blobs.
+///
+/// It behaves like Azure where the difference can be seen through [`BlobContainer`]: whole seconds, an ETag that is new
+/// on every write, the same errors. Its server clock is tokio's clock, so that a paused runtime stops it and
+/// `tokio::time::advance` moves it. Nothing survives the process.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> eventhubs_checkpoint::Result<()> {
+/// use eventhubs_checkpoint::blob::memory::MemoryContainer;
+/// use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+///
+/// let container = MemoryContainer::new();
+/// let written = container.write("a", &Metadata::new(), &Condition::Create).await?;
+/// assert_eq!(container.get("a").await?.etag, written.etag);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MemoryContainer {
+    server: Arc<Server>,
+}
+
+struct Server {
+    started: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    container_exists: bool,
+    writes: u64,
+    blobs: BTreeMap<String, StoredBlob>,
+}
+
+struct StoredBlob {
+    metadata: Metadata,
+    etag: ETag,
+    last_modified: OffsetDateTime,
+}
+
+impl MemoryContainer {
+    /// An empty container.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_state(State { container_exists: true, ..State::default() })
+    }
+
+    /// A container that does not exist until [`BlobContainer::create_container`] makes it.
+    #[must_use]
+    pub fn missing() -> Self {
+        Self::with_state(State::default())
+    }
+
+    fn with_state(state: State) -> Self {
+        Self { server: Arc::new(Server { started: Instant::now(), state: Mutex::new(state) }) }
+    }
+
+    /// Runs one request: the scheduler gets a turn on its way there and on its way back, as with real I/O.
+    async fn request<T>(&self, apply: impl FnOnce(&mut State, Answer) -> Result<T>) -> Result<T> {
+        tokio::task::yield_now().await;
+        let outcome = {
+            let answer = self.server.answer();
+            let mut state = self.server.lock();
+            apply(&mut state, answer).map_err(|error| error.with_server_time(Some(answer.server_time)))
+        };
+        tokio::task::yield_now().await;
+        outcome
+    }
+}
+
+impl Default for MemoryContainer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryContainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryContainer").field("blobs", &self.server.lock().blobs.len()).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    fn answer(&self) -> Answer {
+        let received = Instant::now();
+        let seconds = received.saturating_duration_since(self.started).as_secs();
+        Answer { server_time: EPOCH + std::time::Duration::from_secs(seconds), received }
+    }
+
+    /// The state is whole after every statement, so a panic elsewhere while it was locked does no harm.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn check_container(&self) -> Result<()> {
+        if self.container_exists {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::ContainerNotFound, "the container in memory does not exist; create it"))
+    }
+
+    fn find(&self, name: &str) -> Result<&StoredBlob> {
+        self.blobs.get(name).ok_or_else(|| not_found(name))
+    }
+
+    fn check_condition(&self, name: &str, condition: &Condition) -> Result<()> {
+        match condition {
+            Condition::Any => Ok(()),
+            Condition::Create if self.blobs.contains_key(name) => {
+                Err(conflict(format!("the blob {name:?} exists already")))
+            }
+            Condition::Create => Ok(()),
+            Condition::Match(etag) if self.find(name)?.etag != *etag => {
+                Err(conflict(format!("the blob {name:?} has been written since its ETag was read")))
+            }
+            Condition::Match(_) => Ok(()),
+        }
+    }
+
+    fn write(&mut self, name: &str, metadata: Metadata, answer: Answer) -> Written {
+        self.writes += 1;
+        let etag = ETag::new(&format!("0x{:016X}", self.writes));
+        let last_modified = answer.server_time;
+        self.blobs.insert(name.to_owned(), StoredBlob { metadata, etag: etag.clone(), last_modified });
+        Written { etag, last_modified, answer }
+    }
+}
+
+impl StoredBlob {
+    fn show(&self, name: &str, answer: Answer) -> Blob {
+        Blob {
+            name: name.to_owned(),
+            metadata: self.metadata.clone(),
+            etag: self.etag.clone(),
+            last_modified: self.last_modified,
+            answer,
+        }
+    }
+}
+
+#[async_trait]
+impl BlobContainer for MemoryContainer {
+    async fn list(&self, prefix: &str) -> Result<BlobList> {
+        self.request(|state, answer| {
+            state.check_container()?;
+            let from_prefix = state.blobs.range(prefix.to_owned()..);
+            let matching = from_prefix.take_while(|(name, _)| name.starts_with(prefix));
+            Ok(BlobList { blobs: matching.map(|(name, blob)| blob.show(name, answer)).collect(), answer })
+        })
+        .await
+    }
+
+    async fn get(&self, name: &str) -> Result<Blob> {
+        check_blob_name(name)?;
+        self.request(|state, answer| {
+            state.check_container()?;
+            Ok(state.find(name)?.show(name, answer))
+        })
+        .await
+    }
+
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        check_blob_name(name)?;
+        let metadata = checked_metadata(metadata)?;
+        self.request(|state, answer| {
+            state.check_container()?;
+            state.check_condition(name, condition)?;
+            Ok(state.write(name, metadata, answer))
+        })
+        .await
+    }
+
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+        check_blob_name(name)?;
+        if *condition == Condition::Create {
+            return Err(delete_cannot_create());
+        }
+        self.request(|state, answer| {
+            state.check_container()?;
+            state.find(name)?;
+            state.check_condition(name, condition)?;
+            state.blobs.remove(name);
+            Ok(answer)
+        })
+        .await
+    }
+
+    async fn create_container(&self) -> Result<ContainerCreation> {
+        self.request(|state, _| {
+            let existed = std::mem::replace(&mut state.container_exists, true);
+            Ok(if existed { ContainerCreation::Existed } else { ContainerCreation::Created })
+        })
+        .await
+    }
+
+    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+fn not_found(name: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("the blob {name:?} does not exist"))
+}
+
+fn conflict(message: String) -> Error {
+    Error::new(ErrorKind::Conflict, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_server_clock_is_tokios_clock_in_whole_seconds() {
+        let container = MemoryContainer::new();
+        container.write("a", &Metadata::new(), &Condition::Any).await.unwrap();
+        tokio::time::advance(Duration::from_millis(90_999)).await;
+        let blob = container.get("a").await.unwrap();
+        assert_eq!(blob.last_modified, EPOCH);
+        assert_eq!(blob.answer.server_time, EPOCH + Duration::from_secs(90));
+        assert_eq!(blob.age(), Duration::from_secs(90));
+    }
+
+    #[tokio::test]
+    async fn an_isolated_container_shares_the_blobs() {
+        let container = MemoryContainer::new();
+        let isolated = container.isolated().unwrap();
+        isolated.write("a", &Metadata::new(), &Condition::Create).await.unwrap();
+        assert!(container.get("a").await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_request_lets_other_tasks_run_before_and_after_it_takes_effect() {
+        let container = MemoryContainer::new();
+        let metadata = Metadata::new();
+        let mut write = std::pin::pin!(container.write("a", &metadata, &Condition::Create));
+        assert!(futures::poll!(write.as_mut()).is_pending());
+        assert!(container.server.lock().blobs.is_empty());
+        assert!(futures::poll!(write.as_mut()).is_pending());
+        assert_eq!(container.server.lock().blobs.len(), 1);
+        assert!(futures::poll!(write.as_mut()).is_ready());
+    }
+
+    #[tokio::test]
+    async fn a_recreated_blob_has_an_etag_never_seen_before() {
+        let container = MemoryContainer::new();
+        let first = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap();
+        container.delete("a", &Condition::Any).await.unwrap();
+        let second = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap();
+        assert_ne!(first.etag, second.etag);
+    }
+}

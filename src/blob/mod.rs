@@ -17,6 +17,7 @@ use crate::error::Result;
 #[cfg(feature = "azure")]
 pub mod azure;
 pub mod memory;
+mod validation;
 
 /// The metadata of a blob. Keys are lower-case, for Azure treats them without regard to case.
 pub type Metadata = BTreeMap<String, String>;

@@ -1,0 +1,124 @@
+//! Azure's rules for names and metadata, checked by every backend alike before a request leaves.
+
+use crate::blob::Metadata;
+use crate::error::{Error, ErrorKind, Result};
+
+const MAX_NAME_CHARS: usize = 1024;
+const MAX_METADATA_BYTES: usize = 8 * 1024;
+
+/// Refuses a blob name that the service would refuse, or that a URL could not carry as it stands.
+///
+/// Rules: <https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata>.
+pub(super) fn check_blob_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.chars().count() > MAX_NAME_CHARS {
+        return Err(rejected(format!("the blob name {name:?} must have 1 to {MAX_NAME_CHARS} characters")));
+    }
+    if matches!(name, "." | "..") {
+        return Err(rejected(format!("the blob name {name:?} means a folder in a URL; use another one")));
+    }
+    Ok(())
+}
+
+/// Refuses metadata that the service would refuse or change; otherwise gives it with lower-case keys.
+pub(super) fn checked_metadata(metadata: &Metadata) -> Result<Metadata> {
+    let mut checked = Metadata::new();
+    for (key, value) in metadata {
+        check_key(key)?;
+        check_value(key, value)?;
+        if checked.insert(key.to_ascii_lowercase(), value.clone()).is_some() {
+            return Err(rejected(format!("the metadata key {key:?} is there twice, but for the case of its letters")));
+        }
+    }
+    let size: usize = checked.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if size > MAX_METADATA_BYTES {
+        return Err(rejected(format!("the metadata has {size} bytes, but at most {MAX_METADATA_BYTES} are allowed")));
+    }
+    Ok(checked)
+}
+
+fn check_key(key: &str) -> Result<()> {
+    let is_identifier = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && key.bytes().next().is_some_and(|first| !first.is_ascii_digit());
+    if is_identifier {
+        return Ok(());
+    }
+    Err(rejected(format!(
+        "the metadata key {key:?} must be letters, digits and underscores, and must not start with a digit"
+    )))
+}
+
+fn check_value(key: &str, value: &str) -> Result<()> {
+    if !value.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return Err(rejected(format!("the value {value:?} of the metadata key {key:?} must be printable ASCII")));
+    }
+    if value.trim_matches(' ') != value {
+        return Err(rejected(format!(
+            "the value {value:?} of the metadata key {key:?} must not start or end with a space, for HTTP drops it"
+        )));
+    }
+    Ok(())
+}
+
+/// A deletion that takes effect only if the blob does not exist makes no sense.
+pub(super) fn delete_cannot_create() -> Error {
+    Error::new(ErrorKind::Rejected, "a deletion cannot have the condition Create; use Match or Any")
+}
+
+fn rejected(message: String) -> Error {
+    Error::new(ErrorKind::Rejected, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(key: &str, value: &str) -> Metadata {
+        Metadata::from([(key.to_owned(), value.to_owned())])
+    }
+
+    #[test]
+    fn keys_are_folded_to_lower_case() {
+        assert_eq!(checked_metadata(&one("OwnerId", "A")).unwrap(), one("ownerid", "A"));
+    }
+
+    #[test]
+    fn keys_that_are_no_identifiers_are_refused_by_name() {
+        for key in ["", "owner-id", "1st", "owner id", "größe", "a.b"] {
+            let error = checked_metadata(&one(key, "x")).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Rejected);
+            assert!(error.to_string().contains(&format!("{key:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn keys_that_differ_in_case_alone_are_refused() {
+        let metadata = Metadata::from([("A".to_owned(), String::new()), ("a".to_owned(), String::new())]);
+        assert!(checked_metadata(&metadata).is_err());
+    }
+
+    #[test]
+    fn values_that_http_would_change_are_refused() {
+        for value in ["é", "a\nb", "\t", " a", "a ", "\u{7f}"] {
+            assert!(checked_metadata(&one("k", value)).is_err(), "{value:?}");
+        }
+        for value in ["", "a b", "~!@#$%^&*()", "<&>\"'"] {
+            assert!(checked_metadata(&one("k", value)).is_ok(), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn eight_kibibytes_of_metadata_are_the_limit() {
+        assert!(checked_metadata(&one("k", &"x".repeat(MAX_METADATA_BYTES - 1))).is_ok());
+        assert!(checked_metadata(&one("k", &"x".repeat(MAX_METADATA_BYTES))).is_err());
+    }
+
+    #[test]
+    fn names_that_would_address_something_else_are_refused() {
+        for name in ["", ".", "..", &"x".repeat(MAX_NAME_CHARS + 1)] {
+            assert!(check_blob_name(name).is_err(), "{name:?}");
+        }
+        for name in ["a", "a/..", "a/./b", "...", &"ü".repeat(MAX_NAME_CHARS)] {
+            assert!(check_blob_name(name).is_ok(), "{name:?}");
+        }
+    }
+}
