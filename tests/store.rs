@@ -1,0 +1,302 @@
+//! The store on a container in memory: who wins, who is fenced, and what a lost answer means.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::blob::{
+    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
+};
+use eventhubs_checkpoint::store::{
+    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, ReleaseOutcome,
+};
+use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Position, Result};
+
+fn group() -> ConsumerGroup {
+    ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap()
+}
+
+async fn store_on(container: Arc<dyn BlobContainer>, owner: &str) -> GroupStore {
+    GroupStore::builder(container, group(), OwnerId::new(owner).unwrap()).connect().await.unwrap()
+}
+
+async fn pair() -> (GroupStore, GroupStore) {
+    let container = Arc::new(MemoryContainer::new());
+    (store_on(container.clone(), "a").await, store_on(container, "b").await)
+}
+
+fn zero() -> PartitionId {
+    0.into()
+}
+
+fn at(sequence_number: i64) -> Position {
+    Position { sequence_number, offset: (sequence_number * 10).to_string() }
+}
+
+async fn claim(store: &GroupStore, claim: Claim) -> ClaimOutcome {
+    store.claim(vec![claim]).await.remove(0).1
+}
+
+async fn win(store: &GroupStore, wish: Claim) -> Lease {
+    match claim(store, wish).await {
+        ClaimOutcome::Won(lease) => lease,
+        other => panic!("not won: {other:?}"),
+    }
+}
+
+async fn adopt(store: &GroupStore) -> Adoption {
+    match store.adopt(&zero(), Some(&at(-1))).await.unwrap() {
+        AdoptOutcome::Adopted(adoption) => adoption,
+        other => panic!("not adopted: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn of_twenty_instances_that_claim_at_once_exactly_one_wins_and_the_others_learn_who() {
+    let container = Arc::new(MemoryContainer::new());
+    let mut claims = tokio::task::JoinSet::new();
+    for number in 0..20 {
+        let store = store_on(container.clone(), &format!("owner-{number}")).await;
+        claims.spawn(async move { (number, claim(&store, Claim::unowned(zero())).await) });
+    }
+    let outcomes = claims.join_all().await;
+    let winners: Vec<_> =
+        outcomes.iter().filter(|(_, o)| matches!(o, ClaimOutcome::Won(_))).map(|(number, _)| number).collect();
+    assert_eq!(winners.len(), 1);
+    let winner = OwnerId::new(format!("owner-{}", winners[0])).unwrap();
+    for (number, outcome) in &outcomes {
+        match outcome {
+            ClaimOutcome::Won(_) => {}
+            ClaimOutcome::Lost { by } => assert_eq!(by.as_ref(), Some(&winner), "{number}"),
+            other => panic!("{number}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stolen_partition_is_lost_at_the_next_renewal_and_the_thief_is_named() {
+    let (a, b) = pair().await;
+    let lease = win(&a, Claim::unowned(zero())).await;
+    win(&b, Claim::over(zero(), lease.etag().clone())).await;
+    let renewed = a.renew(vec![lease]).await.remove(0).1;
+    assert!(matches!(renewed, ClaimOutcome::Lost { by: Some(by) } if by.as_str() == "b"));
+}
+
+#[tokio::test]
+async fn a_renewal_keeps_the_tenure_and_since_and_changes_the_etag() {
+    let (a, _) = pair().await;
+    let lease = win(&a, Claim::unowned(zero())).await;
+    let ClaimOutcome::Won(renewed) = a.renew(vec![lease.clone()]).await.remove(0).1 else { panic!("not renewed") };
+    assert_eq!(renewed.tenure(), lease.tenure());
+    assert_eq!(renewed.record(), lease.record());
+    assert_ne!(renewed.etag(), lease.etag());
+    assert!(lease.record().since.is_some());
+}
+
+#[tokio::test]
+async fn a_released_partition_is_shown_as_nobodys_and_can_be_claimed_at_once() {
+    let (a, b) = pair().await;
+    let lease = win(&a, Claim::unowned(zero())).await;
+    let released = a.release(vec![lease]).await.remove(0).1;
+    assert!(matches!(released, ReleaseOutcome::Released));
+    let listed = b.list_ownerships().await.unwrap().records.remove(0);
+    assert_eq!(listed.record.owner, None);
+    win(&b, Claim::over(zero(), listed.etag)).await;
+}
+
+#[tokio::test]
+async fn a_release_of_what_was_stolen_leaves_the_thief_alone() {
+    let (a, b) = pair().await;
+    let lease = win(&a, Claim::unowned(zero())).await;
+    win(&b, Claim::over(zero(), lease.etag().clone())).await;
+    a.release(vec![lease]).await;
+    assert_eq!(a.owner_of(&zero()).await.unwrap().1.unwrap().as_str(), "b");
+}
+
+#[tokio::test]
+async fn one_claim_that_fails_does_not_discard_the_others() {
+    let (a, b) = pair().await;
+    win(&b, Claim::unowned(1.into())).await;
+    let outcomes: BTreeMap<_, _> =
+        a.claim((0..4u32).map(|id| Claim::unowned(id.into())).collect()).await.into_iter().collect();
+    assert!(matches!(outcomes[&1.into()], ClaimOutcome::Lost { .. }));
+    let won = outcomes.values().filter(|outcome| matches!(outcome, ClaimOutcome::Won(_))).count();
+    assert_eq!(won, 3);
+}
+
+#[tokio::test]
+async fn after_an_adoption_no_checkpoint_of_the_previous_owner_is_accepted() {
+    let (a, b) = pair().await;
+    let lease = win(&a, Claim::unowned(zero())).await;
+    let mut of_a = adopt(&a).await;
+    assert_eq!(a.checkpoint(&mut of_a, &at(5)).await.unwrap(), CheckpointOutcome::Written);
+    win(&b, Claim::over(zero(), lease.etag().clone())).await;
+    let mut of_b = adopt(&b).await;
+    assert_eq!(of_b.record().sequence_number, Some(5));
+    let fenced = a.checkpoint(&mut of_a, &at(6)).await.unwrap();
+    assert_eq!(fenced, CheckpointOutcome::Fenced { by: Some(OwnerId::new("b").unwrap()) });
+    assert_eq!(b.checkpoint(&mut of_b, &at(7)).await.unwrap(), CheckpointOutcome::Written);
+    assert_eq!(b.list_checkpoints().await.unwrap().records[0].record.sequence_number, Some(7));
+}
+
+#[tokio::test]
+async fn a_checkpoint_never_moves_backwards() {
+    let (a, _) = pair().await;
+    win(&a, Claim::unowned(zero())).await;
+    let mut adoption = adopt(&a).await;
+    a.checkpoint(&mut adoption, &at(9)).await.unwrap();
+    assert_eq!(a.checkpoint(&mut adoption, &at(8)).await.unwrap(), CheckpointOutcome::Superseded);
+    assert_eq!(a.checkpoint(&mut adoption, &at(9)).await.unwrap(), CheckpointOutcome::Superseded);
+    assert_eq!(a.list_checkpoints().await.unwrap().records[0].record.sequence_number, Some(9));
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_somebody_moved_ahead_is_kept_and_one_moved_back_is_mended() {
+    let container = Arc::new(MemoryContainer::new());
+    let a = store_on(container.clone(), "a").await;
+    win(&a, Claim::unowned(zero())).await;
+    let mut adoption = adopt(&a).await;
+    let name = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
+    let foreign =
+        |number: &str| Metadata::from([("sequencenumber".into(), number.into()), ("offset".into(), "x".into())]);
+    container.write(name, &foreign("20"), &Condition::Any).await.unwrap();
+    assert_eq!(a.checkpoint(&mut adoption, &at(10)).await.unwrap(), CheckpointOutcome::Superseded);
+    container.write(name, &foreign("3"), &Condition::Any).await.unwrap();
+    assert_eq!(a.checkpoint(&mut adoption, &at(30)).await.unwrap(), CheckpointOutcome::Written);
+    container.delete(name, &Condition::Any).await.unwrap();
+    assert_eq!(a.checkpoint(&mut adoption, &at(31)).await.unwrap(), CheckpointOutcome::Written);
+    assert_eq!(a.list_checkpoints().await.unwrap().records[0].record.sequence_number, Some(31));
+}
+
+#[tokio::test]
+async fn a_checkpoint_costs_one_request_in_the_steady_state() {
+    let (a, _) = pair().await;
+    win(&a, Claim::unowned(zero())).await;
+    let mut adoption = adopt(&a).await;
+    let before = a.requests();
+    for number in 0..10 {
+        a.checkpoint(&mut adoption, &at(number)).await.unwrap();
+    }
+    let after = a.requests();
+    assert_eq!(after.checkpoint - before.checkpoint, 10);
+    assert_eq!((after.read, after.adopt, after.list), (before.read, before.adopt, before.list));
+}
+
+#[tokio::test]
+async fn an_adoption_without_a_checkpoint_pins_the_start() {
+    let (a, b) = pair().await;
+    let lease = win(&a, Claim::unowned(zero())).await;
+    let AdoptOutcome::Adopted(_) = a.adopt(&zero(), Some(&at(41))).await.unwrap() else { panic!("lost") };
+    win(&b, Claim::over(zero(), lease.etag().clone())).await;
+    let AdoptOutcome::Adopted(of_b) = b.adopt(&zero(), Some(&at(99))).await.unwrap() else { panic!("lost") };
+    assert_eq!(of_b.record().sequence_number, Some(41));
+}
+
+#[tokio::test]
+async fn an_adoption_of_a_partition_that_is_not_mine_is_lost() {
+    let (a, b) = pair().await;
+    win(&b, Claim::unowned(zero())).await;
+    let adopted = a.adopt(&zero(), Some(&at(0))).await.unwrap();
+    assert!(matches!(adopted, AdoptOutcome::Lost { by: Some(by) } if by.as_str() == "b"));
+    assert!(a.list_checkpoints().await.unwrap().records.is_empty());
+}
+
+#[tokio::test]
+async fn one_bad_blob_is_reported_by_name_and_hides_nothing() {
+    let container = Arc::new(MemoryContainer::new());
+    let a = store_on(container.clone(), "a").await;
+    win(&a, Claim::unowned(zero())).await;
+    let prefix = "ns.servicebus.windows.net/hub/$default/ownership/";
+    for bad in ["1/too/deep", "2"] {
+        container.write(&format!("{prefix}{bad}"), &Metadata::new(), &Condition::Create).await.unwrap();
+    }
+    let listing = a.list_ownerships().await.unwrap();
+    let reported: Vec<_> = listing.malformed.iter().map(|bad| bad.blob.trim_start_matches(prefix)).collect();
+    assert_eq!(reported, ["1/too/deep", "2"]);
+    let readable: Vec<_> = listing.records.iter().map(|record| record.partition.as_str()).collect();
+    assert_eq!(readable, ["0", "2"]);
+}
+
+/// Applies every write and loses the answers while switched on.
+#[derive(Debug)]
+struct LosesAnswers {
+    inner: MemoryContainer,
+    losing: AtomicBool,
+}
+
+#[async_trait]
+impl BlobContainer for LosesAnswers {
+    async fn list(&self, prefix: &str) -> Result<BlobList> {
+        self.inner.list(prefix).await
+    }
+
+    async fn get(&self, name: &str) -> Result<Blob> {
+        self.inner.get(name).await
+    }
+
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        let written = self.inner.write(name, metadata, condition).await;
+        if self.losing.swap(false, Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Unknown, "the answer was lost"));
+        }
+        written
+    }
+
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+        self.inner.delete(name, condition).await
+    }
+
+    async fn create_container(&self) -> Result<ContainerCreation> {
+        self.inner.create_container().await
+    }
+
+    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+        self.inner.isolated()
+    }
+}
+
+#[tokio::test]
+async fn a_lost_answer_costs_nothing() {
+    let container = Arc::new(LosesAnswers { inner: MemoryContainer::new(), losing: AtomicBool::new(false) });
+    let a = store_on(container.clone(), "a").await;
+    let lose = || container.losing.store(true, Ordering::Relaxed);
+
+    lose();
+    let lease = win(&a, Claim::unowned(zero())).await;
+    lose();
+    let ClaimOutcome::Won(lease) = a.renew(vec![lease]).await.remove(0).1 else { panic!("not renewed") };
+    lose();
+    let mut adoption = adopt(&a).await;
+    lose();
+    assert_eq!(a.checkpoint(&mut adoption, &at(3)).await.unwrap(), CheckpointOutcome::Written);
+    lose();
+    assert!(matches!(a.release(vec![lease]).await.remove(0).1, ReleaseOutcome::Released));
+    assert_eq!(a.owner_of(&zero()).await.unwrap().1, None);
+}
+
+#[tokio::test]
+async fn settings_that_cannot_work_are_refused_with_the_value_and_the_rule() {
+    let build = || GroupStore::builder(Arc::new(MemoryContainer::new()), group(), OwnerId::new("a").unwrap());
+    let seconds = Duration::from_secs;
+    for (builder, named) in [
+        (build().expiry(seconds(3)), "the expiry is 3s, but must be at least 4s"),
+        (build().peer_expiry(seconds(30)), "the peer expiry is 30s, but must be at least the expiry, 60s"),
+        (build().request_deadline(seconds(30)), "the request deadline is 30s"),
+        (build().request_deadline(Duration::ZERO), "the request deadline is 0ns"),
+    ] {
+        let error = builder.connect().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains(named), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_container_is_known_before_anything_starts_or_made_if_asked_for() {
+    let container = Arc::new(MemoryContainer::missing());
+    let build = || GroupStore::builder(container.clone(), group(), OwnerId::new("a").unwrap());
+    assert_eq!(build().connect().await.unwrap_err().kind(), ErrorKind::ContainerNotFound);
+    assert!(build().create_container(true).connect().await.is_ok());
+}
