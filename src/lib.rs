@@ -5,6 +5,8 @@ pub mod blob;
 pub mod clock;
 pub mod codec;
 mod error;
+#[cfg(feature = "eventhubs")]
+pub mod eventhubs;
 mod model;
 pub mod processor;
 pub mod store;

@@ -187,3 +187,8 @@ pub(crate) fn shutdown_cut_short(after: Duration) {
 pub(crate) fn source_not_closed(error: &Error) {
     warn!(error = %Causes(error), "the event source was not closed in good order");
 }
+
+#[cfg(feature = "eventhubs")]
+pub(crate) fn link_not_closed(partition: &str, error: &dyn fmt::Display) {
+    debug!(partition, %error, "the link was not closed in good order; the broker drops it");
+}
