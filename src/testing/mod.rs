@@ -1,3 +1,5 @@
 //! What tests need, of this crate and of its users.
 
+#[cfg(feature = "testing-hub")]
+pub mod event_hub;
 pub mod memory_hub;

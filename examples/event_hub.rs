@@ -1,0 +1,50 @@
+//! Runs the Event Hubs stand-in on its own, for trying out programs without a cloud.
+
+use clap::Parser;
+use eventhubs_checkpoint::testing::event_hub::EventHub;
+
+/// An Event Hubs stand-in on this machine, which speaks AMQP without TLS.
+///
+/// Prints one line, the endpoint and the connection string as settings to paste before a command, and runs until
+/// Ctrl-C. A client takes the endpoint as its custom endpoint. All events are kept in memory and are gone afterwards.
+#[derive(Debug, Parser)]
+struct Args {
+    /// The port to listen on; 0 for any free one.
+    #[arg(long, default_value_t = 5672)]
+    port: u16,
+
+    /// The address to listen on. With 0.0.0.0 other machines can connect as well.
+    #[arg(long, default_value = "127.0.0.1")]
+    host: String,
+
+    /// How many partitions the event hub has.
+    #[arg(long, default_value_t = 4)]
+    partitions: u16,
+
+    /// The name of the event hub.
+    #[arg(long, default_value = "hub")]
+    name: String,
+
+    /// A consumer group beside $Default. May be given more than once.
+    #[arg(long = "consumer-group", value_name = "GROUP")]
+    consumer_groups: Vec<String>,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args = Args::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_writer(std::io::stderr)
+        .init();
+
+    let mut builder = EventHub::builder(args.name).partitions(args.partitions);
+    for group in args.consumer_groups {
+        builder = builder.consumer_group(group);
+    }
+    let hub = builder.start(&format!("{}:{}", args.host, args.port)).await?;
+
+    println!("EVENT_HUB_ENDPOINT='{}' EVENT_HUB_CONNECTION_STRING='{}'", hub.endpoint(), hub.connection_string());
+    tokio::signal::ctrl_c().await?;
+    Ok(())
+}

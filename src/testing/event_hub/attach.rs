@@ -1,0 +1,237 @@
+//! What a client asks for when it attaches a link.
+
+use std::sync::Arc;
+
+use fe2o3_amqp_types::definitions::{AmqpError, Error, Role};
+use fe2o3_amqp_types::messaging::TargetArchetype;
+use fe2o3_amqp_types::performatives::Attach;
+use fe2o3_amqp_types::primitives::{Symbol, Value};
+
+use super::address::Address;
+use super::hub::Hub;
+use super::message::{error, not_found};
+use super::partition::Partition;
+use super::selector::Selector;
+
+/// A node that answers requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Service {
+    Cbs,
+    Management,
+}
+
+/// What a link is for.
+#[derive(Debug)]
+pub(super) enum Purpose {
+    /// The client sends requests.
+    Requests(Service),
+    /// The client gets the answers to requests that name this address.
+    Replies { service: Service, reply_to: String },
+    /// The client sends events; `None`: to any partition.
+    Publish(Option<Arc<Partition>>),
+    /// The client gets events.
+    Consume(Consume),
+}
+
+/// What a receiver of events wants.
+#[derive(Debug)]
+pub(super) struct Consume {
+    pub(super) group: String,
+    pub(super) partition: Arc<Partition>,
+    pub(super) selector: Selector,
+    pub(super) epoch: Option<i64>,
+}
+
+/// What the link is for, or why it is refused. `authorized`: the connection has shown a good token.
+pub(super) fn purpose(hub: &Hub, attach: &Attach, authorized: bool) -> Result<Purpose, Error> {
+    let address = node_address(attach);
+    let node = Address::parse(address).ok_or_else(|| not_found(address))?;
+    if !authorized && node != Address::Cbs {
+        let text = format!("Unauthorized access to '{address}'. Put a token to '$cbs' first.");
+        return Err(error(AmqpError::UnauthorizedAccess, text));
+    }
+    let client_sends = matches!(attach.role, Role::Sender);
+    match (node, client_sends) {
+        (Address::Cbs, true) => Ok(Purpose::Requests(Service::Cbs)),
+        (Address::Cbs, false) => Ok(replies(Service::Cbs, attach)),
+        (Address::Management, true) => Ok(Purpose::Requests(Service::Management)),
+        (Address::Management, false) => Ok(replies(Service::Management, attach)),
+        (Address::Hub { hub: name }, true) if hub.is_named(&name) => Ok(Purpose::Publish(None)),
+        (Address::Partition { hub: name, partition }, true) if hub.is_named(&name) => {
+            let partition = hub.partition(&partition).ok_or_else(|| not_found(address))?;
+            Ok(Purpose::Publish(Some(partition.clone())))
+        }
+        (Address::ConsumerGroup { hub: name, group, partition }, false) if hub.is_named(&name) => {
+            let group = hub.consumer_group(&group).ok_or_else(|| not_found(address))?;
+            let partition = hub.partition(&partition).ok_or_else(|| not_found(address))?;
+            consume(attach, group, partition).map(Purpose::Consume)
+        }
+        _ => Err(not_found(address)),
+    }
+}
+
+fn replies(service: Service, attach: &Attach) -> Purpose {
+    Purpose::Replies { service, reply_to: target_address(attach).to_owned() }
+}
+
+fn consume(attach: &Attach, group: &str, partition: &Arc<Partition>) -> Result<Consume, Error> {
+    Ok(Consume {
+        group: group.to_owned(),
+        partition: partition.clone(),
+        selector: selector(attach)?,
+        epoch: epoch(attach),
+    })
+}
+
+/// The address of the node on the hub's side.
+fn node_address(attach: &Attach) -> &str {
+    match attach.role {
+        Role::Sender => target_address(attach),
+        Role::Receiver => attach.source.as_ref().and_then(|source| source.address.as_deref()).unwrap_or_default(),
+    }
+}
+
+fn target_address(attach: &Attach) -> &str {
+    match attach.target.as_deref() {
+        Some(TargetArchetype::Target(target)) => target.address.as_deref().unwrap_or_default(),
+        _ => "",
+    }
+}
+
+fn selector(attach: &Attach) -> Result<Selector, Error> {
+    let filter = attach.source.as_ref().and_then(|source| source.filter.as_ref());
+    let Some(filter) = filter.and_then(|filter| filter.values().next()) else {
+        return Ok(Selector::EARLIEST);
+    };
+    let text = match filter {
+        Value::Described(described) => &described.value,
+        legacy => legacy,
+    };
+    let selector = match text {
+        Value::String(text) => Selector::parse(text),
+        _ => None,
+    };
+    selector.ok_or_else(|| {
+        let text = format!(
+            "The filter {text:?} is not understood. Give a selector such as \"amqp.annotation.x-opt-offset > '-1'\"."
+        );
+        error(AmqpError::InvalidField, text)
+    })
+}
+
+fn epoch(attach: &Attach) -> Option<i64> {
+    match attach.properties.as_ref()?.get(&Symbol::from("com.microsoft:epoch"))? {
+        Value::Long(epoch) => Some(*epoch),
+        Value::Int(epoch) => Some(i64::from(*epoch)),
+        Value::Uint(epoch) => Some(i64::from(*epoch)),
+        Value::Ulong(epoch) => i64::try_from(*epoch).ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::event_hub::sas::SasKey;
+    use fe2o3_amqp_types::definitions::{ErrorCondition, Fields, ReceiverSettleMode, SenderSettleMode};
+    use fe2o3_amqp_types::messaging::{Source, Target};
+
+    fn hub() -> Hub {
+        Hub::new("hub".into(), 2, vec!["other".into()], SasKey { name: "name".into(), secret: "key".into() })
+    }
+
+    fn attach(role: Role, source: Source, target: &str) -> Attach {
+        Attach {
+            name: "link".into(),
+            handle: 0.into(),
+            role,
+            snd_settle_mode: SenderSettleMode::default(),
+            rcv_settle_mode: ReceiverSettleMode::default(),
+            source: Some(Box::new(source)),
+            target: Some(Box::new(TargetArchetype::Target(Target::from(target)))),
+            unsettled: None,
+            incomplete_unsettled: false,
+            initial_delivery_count: None,
+            max_message_size: None,
+            offered_capabilities: None,
+            desired_capabilities: None,
+            properties: None,
+        }
+    }
+
+    fn sending_to(address: &str) -> Attach {
+        attach(Role::Sender, Source::from("client"), address)
+    }
+
+    fn receiving_from(address: &str) -> Attach {
+        attach(Role::Receiver, Source::from(address), "client")
+    }
+
+    fn refusal(attach: &Attach) -> ErrorCondition {
+        purpose(&hub(), attach, true).expect_err("refused").condition
+    }
+
+    #[test]
+    fn links_lead_to_the_nodes_they_name() {
+        let hub = hub();
+        let purpose = |attach: Attach| purpose(&hub, &attach, true).expect("accepted");
+        assert!(matches!(purpose(sending_to("$cbs")), Purpose::Requests(Service::Cbs)));
+        assert!(matches!(purpose(sending_to("hub/$management")), Purpose::Requests(Service::Management)));
+        assert!(matches!(purpose(receiving_from("$management")),
+            Purpose::Replies { service: Service::Management, reply_to } if reply_to == "client"));
+        assert!(matches!(purpose(sending_to("hub")), Purpose::Publish(None)));
+        assert!(matches!(purpose(sending_to("hub/Partitions/1")),
+            Purpose::Publish(Some(partition)) if partition.id() == "1"));
+        assert!(matches!(purpose(receiving_from("hub/ConsumerGroups/$default/Partitions/0")),
+            Purpose::Consume(Consume { group, epoch: None, selector: Selector::EARLIEST, .. }) if group == "$Default"));
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_found() {
+        let missing = [
+            sending_to("nohub"),
+            sending_to("hub/Partitions/2"),
+            sending_to("hub/ConsumerGroups/other/Partitions/0"),
+            receiving_from("hub"),
+            receiving_from("nohub/ConsumerGroups/other/Partitions/0"),
+            receiving_from("hub/ConsumerGroups/third/Partitions/0"),
+            receiving_from("hub/ConsumerGroups/other/Partitions/2"),
+        ];
+        for attach in missing {
+            assert_eq!(refusal(&attach), AmqpError::NotFound.into(), "{attach:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_but_putting_a_token_goes_without_a_token() {
+        let hub = hub();
+        assert!(purpose(&hub, &sending_to("$cbs"), false).is_ok());
+        for attach in
+            [sending_to("hub"), sending_to("$management"), receiving_from("hub/ConsumerGroups/other/Partitions/0")]
+        {
+            let refusal = purpose(&hub, &attach, false).expect_err("no token yet");
+            assert_eq!(refusal.condition, AmqpError::UnauthorizedAccess.into());
+        }
+    }
+
+    #[test]
+    fn a_receiver_says_where_to_start_and_with_which_epoch() {
+        let mut attach = receiving_from("hub/ConsumerGroups/other/Partitions/0");
+        let set_filter = |attach: &mut Attach, value: Value| {
+            let source = attach.source.as_mut().expect("a source");
+            source.filter.get_or_insert_default().insert(Symbol::from("apache.org:selector-filter:string"), value);
+        };
+        attach.properties = Some(Fields::default());
+        attach.properties.as_mut().expect("set").insert(Symbol::from("com.microsoft:epoch"), Value::Long(7));
+        set_filter(&mut attach, Value::String("amqp.annotation.x-opt-offset > '@latest'".into()));
+        assert!(matches!(
+            purpose(&hub(), &attach, true),
+            Ok(Purpose::Consume(Consume { epoch: Some(7), selector: Selector::Latest { inclusive: false }, .. }))
+        ));
+
+        for nonsense in [Value::String("colour = 'red'".into()), Value::Long(1)] {
+            set_filter(&mut attach, nonsense);
+            assert_eq!(refusal(&attach), AmqpError::InvalidField.into());
+        }
+    }
+}

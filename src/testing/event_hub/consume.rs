@@ -1,0 +1,85 @@
+//! Gives the events of a partition to a receiver.
+
+use fe2o3_amqp::Sender;
+use fe2o3_amqp_types::definitions::{AmqpError, Error, LinkError};
+use tokio::sync::watch;
+
+use super::attach::Consume;
+use super::message::{error, vendor_condition};
+use super::partition::Partition;
+use super::receivers::{Refusal, Registration};
+
+/// Sends events as the receiver's credit allows, until the link ends or a receiver with a higher epoch takes over.
+pub(super) async fn serve(mut link: Sender, wanted: Consume) {
+    let reason = match begin(&wanted) {
+        Ok((registration, start)) => send(&mut link, &wanted.partition, start, registration).await,
+        Err(refusal) => Some(refusal),
+    };
+    tracing::debug!(
+        partition = wanted.partition.id(),
+        group = wanted.group,
+        ?reason,
+        "event hub stand-in: receiver ends"
+    );
+    // Whatever becomes of it, the link is over.
+    let _ = match reason {
+        Some(reason) => link.close_with_error(reason).await,
+        None => link.close().await,
+    };
+}
+
+fn begin(wanted: &Consume) -> Result<(Registration, usize), Error> {
+    let start = wanted
+        .partition
+        .start(wanted.selector)
+        .map_err(|beyond_end| error(vendor_condition("com.microsoft:argument-error"), beyond_end.to_string()))?;
+    let registration = wanted.partition.receivers().register(&wanted.group, wanted.epoch).map_err(|refusal| {
+        let text = refusal.to_string();
+        match refusal {
+            Refusal::Outranked { .. } => error(LinkError::Stolen, text),
+            Refusal::TooMany => error(AmqpError::ResourceLimitExceeded, text),
+        }
+    })?;
+    Ok((registration, start))
+}
+
+/// Returns why the link is to be closed, or `None` if the client ended it. The registration ends with this function.
+async fn send(link: &mut Sender, partition: &Partition, start: usize, mut registration: Registration) -> Option<Error> {
+    let mut length = partition.length();
+    let mut next = start;
+    loop {
+        tokio::select! {
+            biased;
+            epoch = &mut registration.displaced => return Some(stolen(epoch.ok())),
+            advanced = advance(link, partition, &mut length, next) => next = advanced?,
+        }
+    }
+}
+
+/// Sends the next event, or waits until there is one. Returns the index of the one after it, `None` when the link ends.
+async fn advance(
+    link: &mut Sender,
+    partition: &Partition,
+    length: &mut watch::Receiver<usize>,
+    next: usize,
+) -> Option<usize> {
+    if let Some(event) = partition.get(next) {
+        // Waits for credit. How the client settles the event is of no interest.
+        let sent = link.send_batchable_ref(&event.sendable).await;
+        return sent.ok().map(|_settlement| next + 1);
+    }
+    tokio::select! {
+        _ = link.on_detach() => None,
+        grown = length.wait_for(|length| *length > next) => grown.ok().map(|_length| next),
+    }
+}
+
+fn stolen(epoch: Option<i64>) -> Error {
+    let epoch = epoch.map_or_else(|| "unknown".to_owned(), |epoch| epoch.to_string());
+    error(
+        LinkError::Stolen,
+        format!(
+            "New receiver with higher epoch of '{epoch}' is created hence current receiver is getting disconnected."
+        ),
+    )
+}

@@ -1,0 +1,115 @@
+//! The way between a socket and the AMQP engine, on which what the hub sends is late.
+
+use std::future::pending;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, duplex, split};
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+/// How much lies between the engine and the way, in bytes, and how much is read at once.
+const BUFFER: usize = 256 * 1024;
+const CHUNK: usize = 64 * 1024;
+/// How many chunks may be under way.
+const UNDER_WAY: usize = 16;
+
+/// Puts a way of this delay in front of the socket: the AMQP engine gets the stream, and the future must be run for as
+/// long as bytes shall flow. It ends when the engine is done; dropping it cuts the connection, for both sides.
+///
+/// The cut is why even a connection without delay goes this way: the AMQP library runs its engine in tasks of its own,
+/// which nobody can abort but which do end at the end of their stream.
+pub(super) fn delayed(socket: TcpStream, delay: Duration) -> (DuplexStream, impl Future<Output = ()> + Send) {
+    let (engine, way) = duplex(BUFFER);
+    let (mut from_client, to_client) = socket.into_split();
+    let (from_engine, mut to_engine) = split(way);
+    let way = async move {
+        let inbound = async {
+            let _ = tokio::io::copy(&mut from_client, &mut to_engine).await;
+            let _ = to_engine.shutdown().await;
+            // The engine may still have something to say.
+            pending::<()>().await;
+        };
+        tokio::select! {
+            () = inbound => {}
+            () = outbound(from_engine, to_client, delay) => {}
+        }
+    };
+    (engine, way)
+}
+
+async fn outbound(from_engine: ReadHalf<DuplexStream>, to_client: OwnedWriteHalf, delay: Duration) {
+    let (sender, receiver) = mpsc::channel(UNDER_WAY);
+    tokio::join!(stamp(from_engine, sender, delay), deliver(receiver, to_client));
+}
+
+/// Notes when every chunk is due. Apart from the delivery, so that the delay costs no throughput.
+async fn stamp(mut from_engine: ReadHalf<DuplexStream>, chunks: mpsc::Sender<(Instant, Vec<u8>)>, delay: Duration) {
+    let mut buffer = vec![0; CHUNK];
+    while let Ok(length) = from_engine.read(&mut buffer).await {
+        if length == 0 {
+            return;
+        }
+        let due = Instant::now() + delay;
+        if chunks.send((due, buffer[..length].to_vec())).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn deliver(mut chunks: mpsc::Receiver<(Instant, Vec<u8>)>, mut to_client: OwnedWriteHalf) {
+    while let Some((due, chunk)) = chunks.recv().await {
+        if due > Instant::now() {
+            sleep_until(due).await;
+        }
+        if to_client.write_all(&chunk).await.is_err() {
+            return;
+        }
+    }
+    let _ = to_client.shutdown().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    async fn sockets() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        (client.expect("connected"), accepted.expect("accepted").0)
+    }
+
+    #[tokio::test]
+    async fn delays_what_the_engine_sends_and_nothing_else() {
+        const DELAY: Duration = Duration::from_millis(100);
+        let (mut client, accepted) = sockets().await;
+        let (mut engine, way) = delayed(accepted, DELAY);
+        let way = tokio::spawn(way);
+        let started = Instant::now();
+
+        client.write_all(b"ask").await.expect("sent");
+        let mut received = [0; 3];
+        engine.read_exact(&mut received).await.expect("received");
+        assert!(started.elapsed() < DELAY, "{:?}", started.elapsed());
+
+        engine.write_all(b"yes").await.expect("sent");
+        client.read_exact(&mut received).await.expect("received");
+        assert!(started.elapsed() >= DELAY, "{:?}", started.elapsed());
+
+        drop(engine);
+        assert_eq!(client.read(&mut received).await.expect("the end"), 0);
+        way.await.expect("the way ends with the engine");
+    }
+
+    #[tokio::test]
+    async fn a_dropped_way_ends_both_sides() {
+        let (mut client, accepted) = sockets().await;
+        let (mut engine, way) = delayed(accepted, Duration::ZERO);
+        drop(way);
+        assert_eq!(engine.read(&mut [0]).await.expect("the end"), 0);
+        assert_eq!(client.read(&mut [0]).await.expect("the end"), 0);
+    }
+}

@@ -1,0 +1,109 @@
+//! What `$management` says about the hub and its partitions.
+
+use fe2o3_amqp_types::primitives::{Array, OrderedMap, Value};
+use time::OffsetDateTime;
+
+use super::hub::Hub;
+use super::message::{AnyMessage, application_property, timestamp};
+use super::partition::PartitionProperties;
+use super::requests::Answer;
+
+/// Answers a READ of the hub or of a partition.
+pub(super) fn read(hub: &Hub, request: &AnyMessage) -> Answer {
+    let property = |name| application_property(request, name).unwrap_or_default();
+    if property("operation") != "READ" {
+        return Answer::status(400, "Only the operation 'READ' is known here.");
+    }
+    if !hub.is_named(property("name")) {
+        return not_found(property("name"));
+    }
+    match property("type") {
+        "com.microsoft:eventhub" => found(hub_properties(hub)),
+        "com.microsoft:partition" => match hub.partition(property("partition")) {
+            Some(partition) => found(partition_properties(hub, partition.properties())),
+            None => not_found(&format!("{}/Partitions/{}", hub.name, property("partition"))),
+        },
+        other => Answer::status(400, format!("The type '{other}' is not known here.")),
+    }
+}
+
+fn not_found(what: &str) -> Answer {
+    Answer::status(404, format!("The messaging entity '{what}' could not be found."))
+}
+
+fn found<const N: usize>(properties: [(&str, Value); N]) -> Answer {
+    let mut map = OrderedMap::new();
+    for (name, value) in properties {
+        map.insert(Value::String(name.to_owned()), value);
+    }
+    Answer { code: 200, description: "OK".to_owned(), body: Value::Map(map) }
+}
+
+fn hub_properties(hub: &Hub) -> [(&str, Value); 6] {
+    let ids: Vec<Value> = hub.partitions.iter().map(|partition| Value::String(partition.id().to_owned())).collect();
+    [
+        ("name", Value::String(hub.name.clone())),
+        ("type", Value::String("com.microsoft:eventhub".to_owned())),
+        ("created_at", timestamp(hub.created_at)),
+        ("partition_count", Value::Int(i32::try_from(ids.len()).unwrap_or(i32::MAX))),
+        ("partition_ids", Value::Array(Array::from(ids))),
+        ("georeplication_factor", Value::Int(1)),
+    ]
+}
+
+fn partition_properties(hub: &Hub, partition: PartitionProperties) -> [(&str, Value); 10] {
+    // Without replication there are no epochs of sequence numbers.
+    const NO_EPOCH: Value = Value::Int(-1);
+    [
+        ("name", Value::String(hub.name.clone())),
+        ("type", Value::String("com.microsoft:partition".to_owned())),
+        ("partition", Value::String(partition.partition_id)),
+        ("begin_sequence_number", Value::Long(partition.beginning_sequence_number)),
+        ("begin_sequence_number_epoch", NO_EPOCH),
+        ("last_enqueued_sequence_number", Value::Long(partition.last_enqueued_sequence_number)),
+        ("last_enqueued_sequence_number_epoch", NO_EPOCH),
+        ("last_enqueued_offset", Value::String(partition.last_enqueued_offset)),
+        ("last_enqueued_time_utc", timestamp(partition.last_enqueued_time.unwrap_or(OffsetDateTime::UNIX_EPOCH))),
+        ("is_partition_empty", Value::Bool(partition.is_empty)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::event_hub::sas::SasKey;
+    use fe2o3_amqp_types::messaging::{ApplicationProperties, Body, Message};
+
+    fn ask(operation: &str, kind: &str, name: &str, partition: &str) -> Answer {
+        let hub = Hub::new("hub".into(), 2, Vec::new(), SasKey { name: "name".into(), secret: "key".into() });
+        let properties = ApplicationProperties::builder()
+            .insert("operation", operation)
+            .insert("type", kind)
+            .insert("name", name)
+            .insert("partition", partition)
+            .build();
+        read(&hub, &Message::builder().application_properties(properties).body(Body::Empty).build())
+    }
+
+    fn field(answer: &Answer, name: &str) -> Value {
+        let Value::Map(map) = &answer.body else { panic!("no map: {answer:?}") };
+        map.get(&Value::String(name.into())).cloned().expect("the field")
+    }
+
+    #[test]
+    fn describes_the_hub_and_a_partition() {
+        let hub = ask("READ", "com.microsoft:eventhub", "hub", "");
+        assert_eq!((hub.code, field(&hub, "partition_count")), (200, Value::Int(2)));
+        let partition = ask("READ", "com.microsoft:partition", "hub", "1");
+        assert_eq!((partition.code, field(&partition, "partition")), (200, Value::String("1".into())));
+        assert_eq!(field(&partition, "last_enqueued_sequence_number"), Value::Long(-1));
+    }
+
+    #[test]
+    fn says_404_for_what_is_not_there_and_400_for_what_it_does_not_do() {
+        assert_eq!(ask("READ", "com.microsoft:eventhub", "nohub", "").code, 404);
+        assert_eq!(ask("READ", "com.microsoft:partition", "hub", "2").code, 404);
+        assert_eq!(ask("READ", "com.microsoft:topic", "hub", "").code, 400);
+        assert_eq!(ask("DELETE", "com.microsoft:eventhub", "hub", "").code, 400);
+    }
+}

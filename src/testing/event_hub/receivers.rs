@@ -1,0 +1,154 @@
+//! Which receivers are attached to a partition, and who has to make way for whom.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+/// How many receivers without an epoch the service lets share a partition and group.
+const MAX_WITHOUT_EPOCH: usize = 5;
+
+/// Why a receiver may not attach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// One with a higher epoch is there.
+    Outranked { epoch: i64 },
+    /// There are five without an epoch.
+    TooMany,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outranked { epoch } => write!(
+                f,
+                "At least one receiver for the endpoint is created with epoch of '{epoch}', and so a receiver with a \
+                 lower epoch or none is not allowed. Either reconnect with a higher epoch, or make sure all epoch \
+                 receivers are closed or disconnected."
+            ),
+            Self::TooMany => write!(
+                f,
+                "Exceeded the maximum number of allowed receivers per partition in a consumer group which is \
+                 {MAX_WITHOUT_EPOCH}."
+            ),
+        }
+    }
+}
+
+/// Whether a receiver with this epoch may join those that are attached; if it has one, they have to go.
+fn admit(attached: &[Option<i64>], epoch: Option<i64>) -> Result<(), Refusal> {
+    let highest = attached.iter().flatten().max();
+    match (highest, epoch) {
+        (Some(&highest), None) => Err(Refusal::Outranked { epoch: highest }),
+        (Some(&highest), Some(epoch)) if epoch < highest => Err(Refusal::Outranked { epoch: highest }),
+        (None, None) if attached.len() >= MAX_WITHOUT_EPOCH => Err(Refusal::TooMany),
+        _ => Ok(()),
+    }
+}
+
+/// The receivers of one partition, by consumer group.
+#[derive(Debug, Default)]
+pub(super) struct Receivers {
+    by_group: Mutex<HashMap<String, Vec<Attached>>>,
+    next_id: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Attached {
+    id: u64,
+    epoch: Option<i64>,
+    /// Told the epoch of the receiver that takes over.
+    displaced: oneshot::Sender<i64>,
+}
+
+/// The place of one attached receiver, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Registration {
+    receivers: Arc<Receivers>,
+    group: String,
+    id: u64,
+    /// Resolves to the epoch of the receiver that took over.
+    pub(super) displaced: oneshot::Receiver<i64>,
+}
+
+impl Receivers {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<Attached>>> {
+        self.by_group.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn count(&self, group: &str) -> usize {
+        self.lock().get(group).map_or(0, Vec::len)
+    }
+
+    /// Takes the receiver in and tells those who have to make way for it.
+    pub(super) fn register(self: &Arc<Self>, group: &str, epoch: Option<i64>) -> Result<Registration, Refusal> {
+        let mut by_group = self.lock();
+        let attached = by_group.entry(group.to_owned()).or_default();
+        let epochs: Vec<_> = attached.iter().map(|receiver| receiver.epoch).collect();
+        admit(&epochs, epoch)?;
+
+        if let Some(epoch) = epoch {
+            for receiver in attached.drain(..) {
+                // Its task may be ending on its own just now.
+                let _ = receiver.displaced.send(epoch);
+            }
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (sender, displaced) = oneshot::channel();
+        attached.push(Attached { id, epoch, displaced: sender });
+        Ok(Registration { receivers: self.clone(), group: group.to_owned(), id, displaced })
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(attached) = self.receivers.lock().get_mut(&self.group) {
+            attached.retain(|receiver| receiver.id != self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_epoch_rules_and_the_newest_of_equals() {
+        for (attached, epoch, expected) in [
+            (&[][..], None, Ok(())),
+            (&[], Some(0), Ok(())),
+            (&[None], Some(0), Ok(())),
+            (&[Some(1)], Some(1), Ok(())),
+            (&[Some(1)], Some(2), Ok(())),
+            (&[Some(1)], Some(0), Err(Refusal::Outranked { epoch: 1 })),
+            (&[Some(1)], None, Err(Refusal::Outranked { epoch: 1 })),
+            (&[None; 4], None, Ok(())),
+            (&[None; 5], None, Err(Refusal::TooMany)),
+            (&[None; 5], Some(0), Ok(())),
+        ] {
+            assert_eq!(admit(attached, epoch), expected, "{epoch:?} joins {attached:?}");
+        }
+    }
+
+    #[test]
+    fn an_epoch_displaces_all_others_of_its_group_alone() {
+        let receivers = Arc::new(Receivers::default());
+        let mut without: Vec<_> = (0..2).map(|_| receivers.register("a", None).expect("free")).collect();
+        let mut other_group = receivers.register("b", None).expect("free");
+
+        let with = receivers.register("a", Some(7)).expect("outranks them");
+
+        assert_eq!((receivers.count("a"), receivers.count("b")), (1, 1));
+        for registration in &mut without {
+            assert_eq!(registration.displaced.try_recv(), Ok(7));
+        }
+        assert!(other_group.displaced.try_recv().is_err());
+
+        drop(without);
+        assert_eq!(receivers.count("a"), 1, "the displaced do not take the new one with them");
+        drop(with);
+        assert_eq!(receivers.count("a"), 0);
+    }
+}
