@@ -13,6 +13,7 @@ use fe2o3_amqp::acceptor::{
 };
 use fe2o3_amqp_types::definitions::{AmqpError, Error, Role};
 use fe2o3_amqp_types::performatives::Attach;
+use tokio::io::DuplexStream;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -72,8 +73,14 @@ async fn serve(hub: Arc<Hub>, socket: TcpStream, delay: Duration) {
     // Without it the system holds small answers back.
     let _ = socket.set_nodelay(true);
     let (stream, way) = delayed(socket, delay);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(way);
+    let mut way_task = JoinSet::new();
+    way_task.spawn(way);
+    serve_connection(hub, stream).await;
+    // The last bytes, a close among them, are still on their way.
+    way_task.join_next().await;
+}
+
+async fn serve_connection(hub: Arc<Hub>, stream: DuplexStream) {
     let acceptor = ConnectionAcceptor::builder()
         .container_id("event-hub-stand-in")
         .max_frame_size(MAX_FRAME_SIZE)
@@ -89,16 +96,17 @@ async fn serve(hub: Arc<Hub>, socket: TcpStream, delay: Duration) {
             return;
         }
     };
-    let sessions = SessionAcceptor::builder()
+    let session_acceptor = SessionAcceptor::builder()
         .incoming_window(SESSION_WINDOW)
         .outgoing_window(SESSION_WINDOW)
         .handle_max(MAX_HANDLE)
         .properties(product())
         .build();
     let connection = Arc::new(Connection { hub, authorized: AtomicBool::new(false) });
-    while let Ok(session) = sessions.accept(&mut handle).await {
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(serve_session(connection.clone(), session));
+    let mut sessions = JoinSet::new();
+    while let Ok(session) = session_acceptor.accept(&mut handle).await {
+        while sessions.try_join_next().is_some() {}
+        sessions.spawn(serve_session(connection.clone(), session));
     }
     let closed = handle.on_close().await;
     tracing::debug!(?closed, "event hub stand-in: connection closed");

@@ -84,7 +84,7 @@ mod tests {
 
     #[tokio::test]
     async fn delays_what_the_engine_sends_and_nothing_else() {
-        const DELAY: Duration = Duration::from_millis(100);
+        const DELAY: Duration = Duration::from_millis(500);
         let (mut client, accepted) = sockets().await;
         let (mut engine, way) = delayed(accepted, DELAY);
         let way = tokio::spawn(way);
