@@ -83,3 +83,65 @@ fn stolen(epoch: Option<i64>) -> Error {
         ),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use fe2o3_amqp::acceptor::{ConnectionAcceptor, LinkAcceptor, LinkEndpoint, SessionAcceptor};
+    use fe2o3_amqp::link::RecvError;
+    use fe2o3_amqp::link::receiver::CreditMode;
+    use fe2o3_amqp::{Connection, Receiver, Session};
+    use fe2o3_amqp_types::messaging::{Body, Message};
+    use fe2o3_amqp_types::primitives::Value;
+    use time::OffsetDateTime;
+    use tokio::io::{DuplexStream, duplex};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::testing::event_hub::selector::Selector;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+    /// Long enough for an event that should not come.
+    const A_MOMENT: Duration = Duration::from_millis(200);
+
+    async fn serve_one_receiver(stream: DuplexStream, partition: Arc<Partition>) {
+        let mut connection = ConnectionAcceptor::new("hub").accept(stream).await.expect("a connection");
+        let mut session = SessionAcceptor::new().accept(&mut connection).await.expect("a session");
+        let link = LinkAcceptor::new().accept(&mut session).await.expect("a link");
+        let LinkEndpoint::Sender(link) = link else { panic!("the client receives") };
+        serve(link, Consume { group: "group".into(), partition, selector: Selector::EARLIEST, epoch: None }).await;
+    }
+
+    async fn next(receiver: &mut Receiver, limit: Duration) -> Option<Result<(), RecvError>> {
+        timeout(limit, receiver.recv::<Body<Value>>()).await.ok().map(|received| received.map(|_event| ()))
+    }
+
+    #[tokio::test]
+    async fn sends_no_more_than_the_credit_allows() {
+        let partition = Arc::new(Partition::new("0".into()));
+        let event = || Message::builder().body(Body::<Value>::Empty).build();
+        partition.append((0..10).map(|_| event()).collect(), None, OffsetDateTime::UNIX_EPOCH);
+        let (client, server) = duplex(64 * 1024);
+        let server = tokio::spawn(serve_one_receiver(server, partition.clone()));
+        let connection = Connection::builder().container_id("client").open_with_stream(client);
+        let mut connection = timeout(LIMIT, connection).await.expect("in time").expect("a connection");
+        let mut session = Session::begin(&mut connection).await.expect("a session");
+        let builder = Receiver::builder().name("link").source("partition").credit_mode(CreditMode::Manual);
+        let mut receiver = builder.attach(&mut session).await.expect("a link");
+
+        for credit in [3, 2] {
+            receiver.set_credit(credit).await.expect("an open link");
+            for _ in 0..credit {
+                assert!(matches!(next(&mut receiver, LIMIT).await, Some(Ok(()))));
+            }
+            assert!(next(&mut receiver, A_MOMENT).await.is_none(), "more than {credit}");
+        }
+
+        assert_eq!(partition.receivers().count("group"), 1);
+        receiver.close().await.expect("closed");
+        timeout(LIMIT, server).await.expect("in time").expect("served to the end, though without credit");
+        assert_eq!(partition.receivers().count("group"), 0);
+    }
+}
