@@ -1,0 +1,83 @@
+//! A consumer that shares an event hub among instances and checkpoints in blob storage: `--help` tells more.
+//!
+//! What an application needs is in `consumer/instance.rs`; the rest shows what happens, and counts.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+#[path = "consumer/args.rs"]
+mod args;
+#[path = "consumer/driver.rs"]
+mod driver;
+#[path = "consumer/hub.rs"]
+mod hub;
+#[path = "consumer/instance.rs"]
+mod instance;
+#[path = "consumer/lag.rs"]
+mod lag;
+#[path = "consumer/ledger.rs"]
+mod ledger;
+#[path = "consumer/producer.rs"]
+mod producer;
+#[path = "consumer/report.rs"]
+mod report;
+#[path = "consumer/screen.rs"]
+mod screen;
+#[path = "consumer/storage.rs"]
+mod storage;
+mod support;
+#[path = "consumer/table.rs"]
+mod table;
+
+use args::Args;
+use driver::Driver;
+use hub::Hub;
+use report::Report;
+use screen::Screen;
+use storage::Storage;
+
+/// Whatever ends the sample.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+const LOST: u8 = 1;
+const FAILED: u8 = 2;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off,eventhubs_checkpoint=warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match run(&args).await {
+        Ok(report) => {
+            let json = serde_json::to_string(&report);
+            println!("{}", json.ok().filter(|_| args.json).unwrap_or_else(|| report.to_string()));
+            if report.lost == 0 { ExitCode::SUCCESS } else { LOST.into() }
+        }
+        Err(failure) => {
+            eprintln!("error: {}", with_causes(&*failure));
+            FAILED.into()
+        }
+    }
+}
+
+async fn run(args: &Args) -> Result<Report, Failure> {
+    let plan = args.plan()?;
+    let storage = Storage::open(args).await?;
+    let hub = Hub::open(args).await?;
+    Driver::start(plan, &hub, &storage, Screen::new(args.json)).await?.run().await
+}
+
+fn with_causes(failure: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = failure.to_string();
+    let mut cause = failure.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,217 @@
+//! Runs the instances of the sample: starts them, kills one, shows what happens, and ends when all is done.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::Failure;
+use crate::args::Plan;
+use crate::hub::Hub;
+use crate::instance::Instance;
+use crate::lag;
+use crate::ledger::Ledger;
+use crate::producer;
+use crate::report::Report;
+use crate::screen::Screen;
+use crate::storage::Storage;
+use crate::table::Table;
+
+const TICK: Duration = Duration::from_millis(100);
+const PROGRESS: Duration = Duration::from_secs(2);
+
+/// The slowest and the fastest pace of the producer.
+const SHORTEST_RUN: Duration = Duration::from_secs(4);
+const EVENTS_PER_SECOND: u32 = 5000;
+
+pub struct Driver {
+    plan: Plan,
+    ledger: Arc<Ledger>,
+    instances: Vec<Instance>,
+    sent: watch::Receiver<u32>,
+    lag: watch::Receiver<Option<i64>>,
+    background: JoinSet<Result<(), Failure>>,
+    screen: Screen,
+    started: Instant,
+    shown: Table,
+    seen: Table,
+    progress: (Instant, u64),
+    published_at: Option<Instant>,
+}
+
+impl Driver {
+    pub async fn start(plan: Plan, hub: &Hub, storage: &Storage, screen: Screen) -> Result<Self, Failure> {
+        let ledger = Arc::new(Ledger::new(format!("{:08x}", std::process::id())));
+        let mut instances = Vec::new();
+        for number in 1..=plan.instances {
+            let (container, ledger) = (storage.container.clone(), ledger.clone());
+            instances.push(Instance::start(number, &plan, hub, container, storage.create, ledger).await?);
+        }
+        let mut background = JoinSet::new();
+        let (sent, watched) = watch::channel(0);
+        let (lag, lags) = watch::channel(None);
+        if let Some(events) = plan.events {
+            let producer = hub.producer().await?;
+            let (ledger, duration) = (ledger.clone(), publishing_time(events, plan.kill_after));
+            background.spawn(async move { producer::publish(&producer, &ledger, events, duration, &sent).await });
+        } else {
+            let (client, ledger) = (hub.consumer().await?, ledger.clone());
+            background.spawn(async move { lag::watch(&client, &ledger, &lag).await });
+        }
+        let now = Instant::now();
+        Ok(Self {
+            plan,
+            ledger,
+            instances,
+            sent: watched,
+            lag: lags,
+            background,
+            screen,
+            started: now,
+            shown: Table::default(),
+            seen: Table::default(),
+            progress: (now, 0),
+            published_at: None,
+        })
+    }
+
+    /// Runs until all events are processed and the group is balanced, or until interrupted; then shuts down.
+    pub async fn run(mut self) -> Result<Report, Failure> {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let interrupted = interrupted();
+        tokio::pin!(interrupted);
+        loop {
+            tokio::select! {
+                () = &mut interrupted => break,
+                Some(ended) = self.background.join_next() => ended??,
+                _ = ticks.tick() => {
+                    self.kill_when_due().await;
+                    if self.instances.iter().any(Instance::has_failed) {
+                        break;
+                    }
+                    self.show();
+                    if self.is_done() {
+                        break;
+                    }
+                }
+            }
+        }
+        self.finish().await
+    }
+
+    async fn kill_when_due(&mut self) {
+        let due = self.plan.kill_after.is_some_and(|after| self.started.elapsed() >= after);
+        let Some(victim) = self.instances.last_mut().filter(|victim| due && !victim.is_dead()) else { return };
+        let held = victim.held();
+        victim.kill().await;
+        let line = format!("{} dies without any clean-up, holding {held} partitions", victim.owner);
+        self.screen.say(&line);
+    }
+
+    /// The table when it has changed and stood still for a tick; the progress every now and then.
+    fn show(&mut self) {
+        let table = Table::of(&self.instances);
+        if table != self.shown && table == self.seen {
+            self.screen.say(&table.line());
+            self.shown = table.clone();
+        }
+        self.seen = table;
+        let (since, before) = self.progress;
+        if since.elapsed() < PROGRESS {
+            return;
+        }
+        let processed = self.ledger.deliveries();
+        let rate = (processed - before) * 1000 / u64::try_from(since.elapsed().as_millis()).unwrap_or(1).max(1);
+        self.progress = (Instant::now(), processed);
+        let lag = self.lag().map_or_else(|| "not known yet".to_owned(), |lag| lag.to_string());
+        self.screen.say(&format!("{rate} events/s, lag {lag}"));
+    }
+
+    /// How many events are published and not processed.
+    fn lag(&self) -> Option<i64> {
+        match self.plan.events {
+            Some(_) => Some(i64::from(*self.sent.borrow()) - i64::from(*self.ledger.distinct().borrow())),
+            None => *self.lag.borrow(),
+        }
+    }
+
+    fn is_done(&mut self) -> bool {
+        let Some(events) = self.plan.events else { return false };
+        if *self.sent.borrow() < events {
+            return false;
+        }
+        let published_at = *self.published_at.get_or_insert_with(Instant::now);
+        let processed = *self.ledger.distinct().borrow() == events;
+        (processed && self.is_balanced()) || published_at.elapsed() > self.patience()
+    }
+
+    /// Long enough for the dead to expire and for every partition to be claimed by one instance after the other.
+    fn patience(&self) -> Duration {
+        let partitions = self.instances.iter().map(|i| i.snapshots.borrow().partitions.len()).max().unwrap_or(0);
+        let claims = u32::try_from(partitions).unwrap_or(u32::MAX).saturating_add(5);
+        3 * self.plan.expiry + self.plan.interval.saturating_mul(claims) + Duration::from_secs(15)
+    }
+
+    /// Every partition is owned, by owners that are alive, of whom none holds two more than another.
+    fn is_balanced(&self) -> bool {
+        let living = || self.instances.iter().filter(|instance| !instance.is_dead());
+        let Some(freshest) = living().max_by_key(|instance| instance.snapshots.borrow().cycles) else { return false };
+        let snapshot = freshest.snapshots.borrow();
+        let mut counts: BTreeMap<String, usize> =
+            snapshot.counts().into_iter().map(|(owner, held)| (owner.to_string(), held)).collect();
+        if self.instances.iter().any(|instance| instance.is_dead() && counts.contains_key(&instance.owner)) {
+            return false;
+        }
+        counts.extend(living().map(|instance| (instance.owner.clone(), instance.held())));
+        let (least, most) = (counts.values().min().copied(), counts.values().max().copied());
+        counts.values().sum::<usize>() == snapshot.partitions.len()
+            && most.unwrap_or_default() <= least.unwrap_or_default() + 1
+    }
+
+    async fn finish(self) -> Result<Report, Failure> {
+        let living = self.instances.iter().filter(|instance| !instance.is_dead());
+        let owned = living.map(|instance| (instance.owner.clone(), instance.held())).collect();
+        let requests = self.instances.iter().map(Instance::requests);
+        let stores: Vec<_> = requests.collect();
+        let before_release = stores.into_iter().fold(Default::default(), std::ops::Add::add);
+        let mut failure = None;
+        let mut ending = JoinSet::new();
+        for instance in self.instances {
+            ending.spawn(instance.shut_down());
+        }
+        while let Some(ended) = ending.join_next().await {
+            failure = ended?.err().or(failure);
+        }
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let sent = *self.sent.borrow();
+        Ok(Report::new(sent, self.plan.events.is_some(), &self.ledger, owned, before_release))
+    }
+}
+
+fn publishing_time(events: u32, kill_after: Option<Duration>) -> Duration {
+    let fastest = Duration::from_secs(u64::from(events.div_ceil(EVENTS_PER_SECOND)));
+    SHORTEST_RUN.max(fastest).max(2 * kill_after.unwrap_or_default())
+}
+
+/// Ready at Ctrl-C, or when asked to terminate.
+async fn interrupted() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
+            return;
+        }
+    }
+    // Without the signal handler the process ends at once, which is safe.
+    let _ = tokio::signal::ctrl_c().await;
+}

@@ -1,0 +1,129 @@
+//! The event hub of the sample: embedded, or wherever the arguments point.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use azure_identity::DeveloperToolsCredential;
+use azure_messaging_eventhubs::{ConnectionString, ConsumerClient, ProducerClient, RetryOptions};
+use eventhubs_checkpoint::ConsumerGroup;
+use eventhubs_checkpoint::testing::event_hub::EventHub;
+use tokio::time::timeout;
+
+use crate::Failure;
+use crate::args::Args;
+
+/// How long opening a connection may take.
+const OPEN_DEADLINE: Duration = Duration::from_secs(20);
+
+enum Access {
+    ConnectionString(String),
+    Entra(Arc<DeveloperToolsCredential>),
+}
+
+/// Opens clients of one event hub.
+pub struct Hub {
+    group: ConsumerGroup,
+    access: Access,
+    endpoint: Option<String>,
+    /// Lives as long as this does.
+    _embedded: Option<EventHub>,
+}
+
+impl Hub {
+    pub async fn open(args: &Args) -> Result<Self, Failure> {
+        if args.is_embedded() {
+            return Self::embed(args).await;
+        }
+        if let Some(namespace) = &args.namespace {
+            let event_hub = args.event_hub.as_ref().ok_or("--namespace needs --event-hub, the name of the event hub")?;
+            let group = ConsumerGroup::new(namespace, event_hub, &args.consumer_group)?;
+            let credential = DeveloperToolsCredential::new(None)?;
+            return Ok(Self {
+                group,
+                access: Access::Entra(credential),
+                endpoint: args.hub_endpoint.clone(),
+                _embedded: None,
+            });
+        }
+        let connection_string = args.hub.clone().unwrap_or_default();
+        Self::with_connection_string(args, connection_string, args.hub_endpoint.clone(), None)
+    }
+
+    async fn embed(args: &Args) -> Result<Self, Failure> {
+        let name = args.event_hub.as_deref().unwrap_or("hub");
+        let builder =
+            EventHub::builder(name).partitions(args.partitions).consumer_group(args.consumer_group.as_str());
+        let embedded = builder.start("127.0.0.1:0").await?;
+        let (connection_string, endpoint) = (embedded.connection_string(), embedded.endpoint());
+        Self::with_connection_string(args, connection_string, Some(endpoint), Some(embedded))
+    }
+
+    fn with_connection_string(
+        args: &Args,
+        connection_string: String,
+        endpoint: Option<String>,
+        embedded: Option<EventHub>,
+    ) -> Result<Self, Failure> {
+        let parsed: ConnectionString = connection_string
+            .parse()
+            .map_err(|error| format!("the connection string of the event hub cannot be used: {error}"))?;
+        let event_hub = args.event_hub.clone().or(parsed.entity_path).ok_or(
+            "the connection string of the event hub has no EntityPath; name the event hub with --event-hub",
+        )?;
+        let group = ConsumerGroup::new(parsed.fully_qualified_namespace, event_hub, &args.consumer_group)?;
+        Ok(Self { group, access: Access::ConnectionString(connection_string), endpoint, _embedded: embedded })
+    }
+
+    pub fn group(&self) -> &ConsumerGroup {
+        &self.group
+    }
+
+    pub async fn consumer(&self) -> Result<ConsumerClient, Failure> {
+        let mut builder = ConsumerClient::builder()
+            .with_consumer_group(self.group.name().to_owned())
+            .with_retry_options(few_retries());
+        if let Some(endpoint) = &self.endpoint {
+            builder = builder.with_custom_endpoint(endpoint.clone());
+        }
+        let (namespace, event_hub) = (self.group.namespace(), self.group.event_hub());
+        match &self.access {
+            Access::ConnectionString(secret) => {
+                self.opened(builder.open_with_connection_string(secret, Some(event_hub))).await
+            }
+            Access::Entra(credential) => {
+                self.opened(builder.open(namespace, event_hub.to_owned(), credential.clone())).await
+            }
+        }
+    }
+
+    pub async fn producer(&self) -> Result<ProducerClient, Failure> {
+        let mut builder = ProducerClient::builder().with_retry_options(few_retries());
+        if let Some(endpoint) = &self.endpoint {
+            builder = builder.with_custom_endpoint(endpoint.clone());
+        }
+        let (namespace, event_hub) = (self.group.namespace(), self.group.event_hub());
+        match &self.access {
+            Access::ConnectionString(secret) => {
+                self.opened(builder.open_with_connection_string(secret, Some(event_hub))).await
+            }
+            Access::Entra(credential) => self.opened(builder.open(namespace, event_hub, credential.clone())).await,
+        }
+    }
+
+    async fn opened<T, E>(&self, opening: impl Future<Output = Result<T, E>>) -> Result<T, Failure>
+    where
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let host = self.endpoint.as_deref().unwrap_or(self.group.namespace());
+        match timeout(OPEN_DEADLINE, opening).await {
+            Ok(Ok(client)) => Ok(client),
+            Ok(Err(error)) => Err(format!("the event hub cannot be reached at {host}: {error}").into()),
+            Err(_) => Err(format!("the event hub at {host} did not answer within {OPEN_DEADLINE:?}").into()),
+        }
+    }
+}
+
+/// The client's own default tries for a minute, which is long for a typing error.
+fn few_retries() -> RetryOptions {
+    RetryOptions { max_retries: 3, ..RetryOptions::default() }
+}

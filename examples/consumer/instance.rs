@@ -1,0 +1,117 @@
+//! One instance of the consumer: a client, a store and a processor of its own, in a task of its own.
+
+use std::sync::Arc;
+
+use azure_messaging_eventhubs::models::ReceivedEventData;
+use eventhubs_checkpoint::balancer::{BalancerConfig, Snapshot};
+use eventhubs_checkpoint::blob::BlobContainer;
+use eventhubs_checkpoint::eventhubs::EventHubSource;
+use eventhubs_checkpoint::processor::{
+    CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig,
+};
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::{OwnerId, RequestCounts};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::Failure;
+use crate::args::Plan;
+use crate::hub::Hub;
+use crate::ledger::Ledger;
+
+struct Worker {
+    owner: String,
+    ledger: Arc<Ledger>,
+}
+
+impl Handler<ReceivedEventData> for Worker {
+    async fn handle(&self, events: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {
+        for event in &events {
+            self.ledger.processed(context.partition(), event.sequence_number(), event.event_data().body());
+            context.checkpoint(event);
+        }
+        Ok(())
+    }
+
+    async fn started(&self, context: PartitionContext) {
+        self.ledger.started(context.partition(), &self.owner);
+    }
+}
+
+pub struct Instance {
+    pub owner: String,
+    pub snapshots: watch::Receiver<Snapshot>,
+    store: GroupStore,
+    shutdown: Option<oneshot::Sender<()>>,
+    running: JoinHandle<eventhubs_checkpoint::Result<()>>,
+    dead: bool,
+}
+
+impl Instance {
+    pub async fn start(
+        number: u16,
+        plan: &Plan,
+        hub: &Hub,
+        container: Arc<dyn BlobContainer>,
+        create_container: bool,
+        ledger: Arc<Ledger>,
+    ) -> Result<Self, Failure> {
+        let owner = if plan.owner.is_empty() { String::new() } else { format!("{}-{number}", plan.owner) };
+        let store = GroupStore::builder(container, hub.group().clone(), OwnerId::new(&owner)?)
+            .expiry(plan.expiry)
+            .peer_expiry(plan.expiry.max(std::time::Duration::from_secs(180)))
+            .create_container(create_container)
+            .connect()
+            .await?;
+        let config = ProcessorConfig::default()
+            .with_balancer(BalancerConfig::default().with_interval(plan.interval))
+            .with_checkpoints(CheckpointPolicy::default().with_every(plan.interval));
+        let worker = Worker { owner: owner.clone(), ledger };
+        let source = EventHubSource::new(hub.consumer().await?);
+        let processor = Processor::builder(source, store.clone(), worker).config(config).build()?;
+        let snapshots = processor.watch();
+        let (shutdown, asked) = oneshot::channel();
+        let running = tokio::spawn(processor.run(async {
+            // An error means that nobody will ever ask: the sample itself has ended.
+            let _ = asked.await;
+        }));
+        Ok(Self { owner, snapshots, store, shutdown: Some(shutdown), running, dead: false })
+    }
+
+    /// How many partitions it holds. The dead hold none.
+    pub fn held(&self) -> usize {
+        if self.dead { 0 } else { self.snapshots.borrow().held.len() }
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    pub fn requests(&self) -> RequestCounts {
+        self.store.requests()
+    }
+
+    /// Whether it has ended without being asked to.
+    pub fn has_failed(&self) -> bool {
+        !self.dead && self.running.is_finished()
+    }
+
+    /// Dies as a process does that is killed: nothing is checkpointed, nothing is released.
+    pub async fn kill(&mut self) {
+        self.dead = true;
+        self.running.abort();
+        // The task's end is all there is to wait for.
+        let _ = (&mut self.running).await;
+    }
+
+    pub async fn shut_down(self) -> Result<(), Failure> {
+        if self.dead {
+            return Ok(());
+        }
+        if let Some(shutdown) = self.shutdown {
+            // An error means that it has ended already, and tells why below.
+            let _ = shutdown.send(());
+        }
+        Ok(self.running.await??)
+    }
+}

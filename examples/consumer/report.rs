@@ -1,0 +1,62 @@
+//! What became of the run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use eventhubs_checkpoint::RequestCounts;
+use serde::Serialize;
+
+use crate::ledger::Ledger;
+
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// How many events were published here.
+    pub sent: u32,
+    /// How many different ones of them were processed; all that were processed, if none was published here.
+    pub processed: u64,
+    /// How many of those published here were never processed.
+    pub lost: u64,
+    /// How often an event published here was processed again.
+    pub duplicates: u64,
+    /// How often a partition came to another owner of this process.
+    pub moved: u64,
+    /// How many partitions each instance held at the end, before it released them.
+    pub owned: BTreeMap<String, usize>,
+    /// Requests to the storage, of all instances, before the release.
+    pub requests: RequestCounts,
+}
+
+impl Report {
+    pub fn new(
+        sent: u32,
+        published: bool,
+        ledger: &Ledger,
+        owned: BTreeMap<String, usize>,
+        requests: RequestCounts,
+    ) -> Self {
+        let distinct = u64::from(*ledger.distinct().borrow());
+        Self {
+            sent,
+            processed: if published { distinct } else { ledger.deliveries() },
+            lost: u64::from(sent).saturating_sub(distinct),
+            duplicates: ledger.duplicates(),
+            moved: ledger.moved(),
+            owned,
+            requests,
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sent, processed, lost, duplicates, moved, owned, requests } = self;
+        writeln!(f, "sent {sent}, processed {processed}, lost {lost}, processed again {duplicates}")?;
+        let owned: Vec<_> = owned.iter().map(|(owner, held)| format!("{owner} {held}")).collect();
+        writeln!(f, "partitions held at the end: {}; moved {moved} times", owned.join(", "))?;
+        write!(
+            f,
+            "storage requests: {} list, {} read, {} claim, {} renew, {} adopt, {} checkpoint",
+            requests.list, requests.read, requests.claim, requests.renew, requests.adopt, requests.checkpoint
+        )
+    }
+}
