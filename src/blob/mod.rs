@@ -163,6 +163,10 @@ pub trait BlobContainer: fmt::Debug + Send + Sync {
 
     /// The same container through a client and a connection pool of its own, for use on another runtime: connections
     /// live on the runtime that opened them.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a second client cannot be made.
     fn isolated(&self) -> Result<Arc<dyn BlobContainer>>;
 }
 

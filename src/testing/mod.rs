@@ -3,3 +3,4 @@
 #[cfg(feature = "testing-hub")]
 pub mod event_hub;
 pub mod memory_hub;
+pub mod conformance;

@@ -1,1 +1,248 @@
-//! Azure.
+//! A container of Azure Blob Storage, over `azure_core`'s HTTP pipeline.
+//!
+//! Six calls of the REST interface and nothing else. Writes and deletions are sent once; only reads are repeated, and
+//! everything ends within the request deadline.
+
+mod auth;
+mod builder;
+mod client;
+mod connection_string;
+mod endpoint;
+mod errors;
+mod headers;
+mod redacted;
+mod shared_key;
+#[cfg(test)]
+mod tests;
+mod xml;
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use azure_core::credentials::TokenCredential;
+use azure_core::http::headers::{HeaderName, IF_MATCH};
+use azure_core::http::{Method, Request};
+
+pub use self::auth::Access;
+pub use self::builder::AzureContainerBuilder;
+
+use self::builder::Settings;
+use self::client::{Client, Outcome};
+use self::errors::{Operation, Verb, unusable_answer};
+use self::headers::METADATA_PREFIX;
+use self::xml::Page;
+use super::validation::{check_blob_name, checked_metadata, delete_cannot_create};
+use super::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written};
+use crate::error::Result;
+
+const BLOB_TYPE: HeaderName = HeaderName::from_static("x-ms-blob-type");
+const IF_NONE_MATCH: HeaderName = HeaderName::from_static("if-none-match");
+
+/// A container of Azure Blob Storage. Clones share one HTTP client.
+///
+/// ```
+/// use std::time::Duration;
+/// use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+///
+/// // Short:
+/// let container = AzureContainer::from_connection_string("UseDevelopmentStorage=true", "leases")?;
+///
+/// // With settings:
+/// let access = Access::connection_string("UseDevelopmentStorage=true", "leases");
+/// let container = AzureContainer::builder(access).request_deadline(Duration::from_secs(2)).build()?;
+/// # Ok::<(), eventhubs_checkpoint::Error>(())
+/// ```
+///
+/// # Guarantees
+///
+/// - A write or a deletion is sent once. (One exception cannot do harm: a signature that the service refused because the
+///   local clock is wrong is made again with the service's time.)
+/// - Each request ends within the request deadline.
+/// - Neither errors nor `Debug` hold keys, signatures or tokens.
+///
+/// # Caveats
+///
+/// A soft-deleted, archived or leased blob is treated as the service treats it; this crate makes none of them.
+#[derive(Clone)]
+pub struct AzureContainer {
+    client: Arc<Client>,
+}
+
+impl AzureContainer {
+    /// Opens a container with the given access and default settings for the rest, all of which can be changed.
+    #[must_use]
+    pub fn builder(access: Access) -> AzureContainerBuilder {
+        AzureContainerBuilder::new(access)
+    }
+
+    /// Opens a container with a connection string of its storage account. See [`Access::connection_string`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the string or the container name is malformed.
+    pub fn from_connection_string(text: impl Into<String>, container: impl Into<String>) -> Result<Self> {
+        Self::builder(Access::connection_string(text, container)).build()
+    }
+
+    /// Opens the container that a URL with a shared access signature names. See [`Access::sas_url`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL names no container or has no signature.
+    pub fn from_sas_url(container_url: impl Into<String>) -> Result<Self> {
+        Self::builder(Access::sas_url(container_url)).build()
+    }
+
+    /// Opens a container with the URL of its blob service and a shared access signature for the account. See
+    /// [`Access::account_sas_url`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL has no signature or the container name is malformed.
+    pub fn from_account_sas_url(account_url: impl Into<String>, container: impl Into<String>) -> Result<Self> {
+        Self::builder(Access::account_sas_url(account_url, container)).build()
+    }
+
+    /// Opens a container with a key of its account. See [`Access::account_key`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL, the key or the container name is malformed.
+    pub fn with_account_key(
+        account_url: impl Into<String>,
+        account: impl Into<String>,
+        key: impl Into<String>,
+        container: impl Into<String>,
+    ) -> Result<Self> {
+        Self::builder(Access::account_key(account_url, account, key, container)).build()
+    }
+
+    /// Opens a container with a credential of Entra ID. See [`Access::token`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL names no container or is not https.
+    pub fn with_token(container_url: impl Into<String>, credential: Arc<dyn TokenCredential>) -> Result<Self> {
+        Self::builder(Access::token(container_url, credential)).build()
+    }
+
+    fn connect(settings: Arc<Settings>) -> Self {
+        Self { client: Arc::new(Client::new(settings)) }
+    }
+
+    fn settings(&self) -> &Settings {
+        self.client.settings()
+    }
+
+    fn operation<'a>(&'a self, verb: Verb, name: &'a str) -> Operation<'a> {
+        Operation { verb, name, container: self.settings().container_url.container() }
+    }
+
+    fn blob_request(&self, method: Method, name: &str) -> Request {
+        self.client.request(method, self.settings().container_url.blob(name))
+    }
+
+    async fn list_page(&self, prefix: &str, marker: Option<&str>) -> Result<(Page, Answer)> {
+        let operation = self.operation(Verb::List, prefix);
+        let mut url = self.settings().container_url.url().clone();
+        url.query_pairs_mut()
+            .extend_pairs([("restype", "container"), ("comp", "list"), ("include", "metadata"), ("prefix", prefix)])
+            .extend_pairs(marker.map(|marker| ("marker", marker)))
+            .extend_pairs(self.settings().page_size.map(|size| ("maxresults", size.to_string())));
+        let reply = self.client.read(operation, self.client.request(Method::Get, url)).await?;
+        let page = xml::parse_page(&reply.body, reply.answer)
+            .map_err(|error| unusable_answer(operation, &error.to_string()).with_source(error))?;
+        Ok((page, reply.answer))
+    }
+}
+
+#[async_trait]
+impl BlobContainer for AzureContainer {
+    async fn list(&self, prefix: &str) -> Result<BlobList> {
+        let mut blobs = Vec::new();
+        let mut marker = None;
+        loop {
+            let (page, answer) = self.list_page(prefix, marker.as_deref()).await?;
+            blobs.extend(page.blobs);
+            if page.next_marker.is_none() {
+                blobs.sort_by(|left, right| left.name.cmp(&right.name));
+                return Ok(BlobList { blobs, answer });
+            }
+            if page.next_marker == marker {
+                let operation = self.operation(Verb::List, prefix);
+                return Err(unusable_answer(operation, "the next page is the same again"));
+            }
+            marker = page.next_marker;
+        }
+    }
+
+    async fn get(&self, name: &str) -> Result<Blob> {
+        check_blob_name(name)?;
+        let operation = self.operation(Verb::Get, name);
+        let reply = self.client.read(operation, self.blob_request(Method::Head, name)).await?;
+        let (etag, last_modified) =
+            headers::version(&reply.headers).ok_or_else(|| unusable_answer(operation, "it has no etag or date"))?;
+        let metadata = headers::metadata(&reply.headers);
+        Ok(Blob { name: name.to_owned(), metadata, etag, last_modified, answer: reply.answer })
+    }
+
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        check_blob_name(name)?;
+        let metadata = checked_metadata(metadata)?;
+        let operation = self.operation(Verb::Write, name);
+        let mut request = self.blob_request(Method::Put, name);
+        match condition {
+            Condition::Match(etag) => {
+                request.url_mut().set_query(Some("comp=metadata"));
+                request.insert_header(IF_MATCH, etag.quoted());
+            }
+            Condition::Create => {
+                request.insert_header(BLOB_TYPE, "BlockBlob");
+                request.insert_header(IF_NONE_MATCH, "*");
+            }
+            Condition::Any => request.insert_header(BLOB_TYPE, "BlockBlob"),
+        }
+        for (key, value) in metadata {
+            request.insert_header(format!("{METADATA_PREFIX}{key}"), value);
+        }
+        let reply = self.client.write(operation, request).await?;
+        let (etag, last_modified) =
+            headers::version(&reply.headers).ok_or_else(|| unusable_answer(operation, "it has no etag or date"))?;
+        Ok(Written { etag, last_modified, answer: reply.answer })
+    }
+
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+        check_blob_name(name)?;
+        let mut request = self.blob_request(Method::Delete, name);
+        match condition {
+            Condition::Create => return Err(delete_cannot_create()),
+            Condition::Match(etag) => request.insert_header(IF_MATCH, etag.quoted()),
+            Condition::Any => {}
+        }
+        Ok(self.client.write(self.operation(Verb::Delete, name), request).await?.answer)
+    }
+
+    async fn create_container(&self) -> Result<ContainerCreation> {
+        let operation = self.operation(Verb::CreateContainer, "");
+        let mut url = self.settings().container_url.url().clone();
+        url.set_query(Some("restype=container"));
+        match self.client.send_once(operation, self.client.request(Method::Put, url)).await? {
+            Outcome::Success(_) => Ok(ContainerCreation::Created),
+            Outcome::Refused { code: Some(code), .. } if code == "ContainerAlreadyExists" => {
+                Ok(ContainerCreation::Existed)
+            }
+            Outcome::Refused { error, .. } => Err(error),
+        }
+    }
+
+    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+        Ok(Arc::new(Self::connect(self.client.settings().clone())))
+    }
+}
+
+impl fmt::Debug for AzureContainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AzureContainer").field(self.settings()).finish()
+    }
+}

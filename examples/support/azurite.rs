@@ -1,0 +1,178 @@
+//! Runs Azurite, the emulator of Azure Storage, for as long as somebody needs it.
+//!
+//! [`Azurite::start`] installs the pinned version if need be and starts one of its own; [`shared`] gives the one that
+//! the whole process shares. Azurite ends when its standard input closes, and so with this process however that ends.
+
+use std::env;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::NamedTempFile;
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, sleep};
+
+/// Set to the blob endpoint of an Azurite that runs already, for example
+/// `http://127.0.0.1:10000/devstoreaccount1`, it is used instead.
+const ENDPOINT_VARIABLE: &str = "AZURITE_BLOB_ENDPOINT";
+
+/// The account and key of every Azurite.
+pub const ACCOUNT: &str = "devstoreaccount1";
+pub const ACCOUNT_KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+const OLDEST_NODE: u32 = 20;
+const START_DEADLINE: Duration = Duration::from_secs(30);
+const START_POLL: Duration = Duration::from_millis(50);
+
+/// Says all there is to say, in one sentence.
+pub type Result<T, E = String> = std::result::Result<T, E>;
+
+static SHARED: OnceCell<Azurite> = OnceCell::const_new();
+
+/// The Azurite of this process, started by whoever asks first.
+pub async fn shared() -> Result<&'static Azurite> {
+    SHARED.get_or_try_init(Azurite::start).await
+}
+
+/// A running Azurite. Dropping it stops it.
+pub struct Azurite {
+    endpoint: String,
+    process: Option<Child>,
+}
+
+impl Azurite {
+    /// Starts Azurite on a free port, or takes the one that the environment names.
+    pub async fn start() -> Result<Self> {
+        if let Ok(endpoint) = env::var(ENDPOINT_VARIABLE) {
+            return Ok(Self { endpoint: endpoint.trim_end_matches('/').to_owned(), process: None });
+        }
+        check_node()?;
+        let installed = tokio::task::spawn_blocking(install).await;
+        installed.map_err(|error| format!("installing Azurite failed: {error}"))??;
+        Self::launch().await
+    }
+
+    /// The URL of the blob service, account included.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// A connection string with the account key.
+    pub fn connection_string(&self) -> String {
+        let endpoint = self.endpoint();
+        format!("AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};BlobEndpoint={endpoint}")
+    }
+
+    async fn launch() -> Result<Self> {
+        let log = NamedTempFile::new().map_err(|error| format!("no temporary file for Azurite's output: {error}"))?;
+        let mut azurite = Self { endpoint: String::new(), process: Some(spawn(&log)?) };
+        let started = Instant::now();
+        loop {
+            let output = String::from_utf8_lossy(&read(log.path())?).into_owned();
+            if let Some(address) = listening_address(&output) {
+                azurite.endpoint = format!("{address}/{ACCOUNT}");
+                return Ok(azurite);
+            }
+            if azurite.has_ended() {
+                return Err(format!("Azurite ended at once; its output: {output}"));
+            }
+            if started.elapsed() > START_DEADLINE {
+                return Err(format!("Azurite does not listen after {START_DEADLINE:?}; its output: {output}"));
+            }
+            sleep(START_POLL).await;
+        }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        let status = self.process.as_mut().map(Child::try_wait);
+        matches!(status, Some(Ok(Some(_)) | Err(_)))
+    }
+}
+
+impl Drop for Azurite {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.process {
+            // It may have ended already.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// Starts Azurite on any free port. The child holds the reading end of a pipe of which only this process holds the
+/// other.
+fn spawn(log: &NamedTempFile) -> Result<Child> {
+    let spawned = log.reopen().and_then(|output| {
+        Command::new("node")
+            .args(["run.mjs", "127.0.0.1", "0"])
+            .current_dir(folder())
+            .stdin(Stdio::piped())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+    });
+    spawned.map_err(|error| format!("Azurite cannot be started: {error}"))
+}
+
+/// Finds the address in the line with which Azurite reports that it listens.
+fn listening_address(output: &str) -> Option<&str> {
+    let (_, rest) = output.split_once("successfully listens on ")?;
+    rest.split_once('\n').map(|(address, _)| address.trim())
+}
+
+/// Installs what the lock file names, unless that has been done. Processes that ask at once wait for each other.
+fn install() -> Result<()> {
+    let wanted = read(&folder().join("package-lock.json"))?;
+    let stamp = folder().join("node_modules").join(".installed-lock.json");
+    let lock = File::create(folder().join(".npm-ci.lock")).map_err(|error| format!("no lock file: {error}"))?;
+    lock.lock().map_err(|error| format!("another installation of Azurite cannot be waited for: {error}"))?;
+    if fs::read(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(());
+    }
+    let output = Command::new(npm()).arg("ci").current_dir(folder()).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| missing_tool("npm", &error))?;
+    if !output.status.success() {
+        return Err(format!("npm ci failed in azurite/: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    fs::write(&stamp, wanted).map_err(|error| format!("no stamp after npm ci: {error}"))
+}
+
+fn check_node() -> Result<()> {
+    let output = Command::new("node").arg("--version").output().map_err(|error| missing_tool("node", &error))?;
+    let version = String::from_utf8_lossy(&output.stdout);
+    if major_version(&version).is_some_and(|major| major >= OLDEST_NODE) {
+        return Ok(());
+    }
+    Err(format!("node {} is too old for Azurite: {}", version.trim(), remedy()))
+}
+
+/// Reads `v20.1.2`.
+fn major_version(version: &str) -> Option<u32> {
+    version.trim().strip_prefix('v')?.split('.').next()?.parse().ok()
+}
+
+fn missing_tool(tool: &str, error: &io::Error) -> String {
+    format!("{tool} cannot be run ({error}): {}", remedy())
+}
+
+fn remedy() -> String {
+    format!(
+        "install Node.js {OLDEST_NODE} or newer with npm, or set {ENDPOINT_VARIABLE} to an Azurite that runs already, \
+         like http://127.0.0.1:10000/{ACCOUNT}"
+    )
+}
+
+fn npm() -> &'static str {
+    if cfg!(windows) { "npm.cmd" } else { "npm" }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("azurite")
+}

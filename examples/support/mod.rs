@@ -1,0 +1,3 @@
+//! What examples and tests share.
+
+pub mod azurite;

@@ -1,0 +1,189 @@
+//! The settings of an [`AzureContainer`].
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use azure_core::http::ClientOptions;
+
+use super::AzureContainer;
+use super::auth::{Access, Credentials};
+use super::endpoint::ContainerUrl;
+use crate::clock::{SystemWallClock, WallClock};
+use crate::error::{Error, Result};
+
+const DEFAULT_REQUEST_DEADLINE: Duration = Duration::from_secs(5);
+/// Old enough for every cloud, new enough for names that XML cannot carry (2021-02-12).
+const DEFAULT_API_VERSION: &str = "2023-11-03";
+/// The most that the service puts on a page.
+const MAX_PAGE_SIZE: u32 = 5000;
+
+/// Collects the settings of an [`AzureContainer`]. Setters cannot fail; [`build`](Self::build) can.
+///
+/// `Debug` shows no secret.
+#[derive(Clone)]
+pub struct AzureContainerBuilder {
+    access: Access,
+    request_deadline: Duration,
+    api_version: String,
+    page_size: Option<u32>,
+    wall_clock: Arc<dyn WallClock>,
+    client_options: ClientOptions,
+}
+
+/// What a container was built with, kept to build it again for another runtime.
+pub(super) struct Settings {
+    pub(super) container_url: ContainerUrl,
+    pub(super) credentials: Credentials,
+    pub(super) request_deadline: Duration,
+    pub(super) api_version: String,
+    pub(super) page_size: Option<u32>,
+    pub(super) wall_clock: Arc<dyn WallClock>,
+    pub(super) client_options: ClientOptions,
+}
+
+impl AzureContainerBuilder {
+    pub(super) fn new(access: Access) -> Self {
+        Self {
+            access,
+            request_deadline: DEFAULT_REQUEST_DEADLINE,
+            api_version: DEFAULT_API_VERSION.to_owned(),
+            page_size: None,
+            wall_clock: Arc::new(SystemWallClock),
+            client_options: ClientOptions::default(),
+        }
+    }
+
+    /// How long a request may take, retries of reads and the fetching of a token included. Each page of a listing is a
+    /// request of its own. Default: 5 s, so that a hung request costs a fraction of a lease.
+    ///
+    /// A credential that needs longer for its first token, as one that runs a command line tool may, needs more here.
+    #[must_use]
+    pub fn request_deadline(mut self, deadline: Duration) -> Self {
+        self.request_deadline = deadline;
+        self
+    }
+
+    /// The version of the service's interface, sent as `x-ms-version`. Default: `2023-11-03`. An emulator or an Azure
+    /// Stack may want an older one.
+    #[must_use]
+    pub fn api_version(mut self, version: impl Into<String>) -> Self {
+        self.api_version = version.into();
+        self
+    }
+
+    /// How many blobs to ask for in one page of a listing, 1 to 5000. Default: as many as the service gives, which is
+    /// 5000.
+    #[must_use]
+    pub fn page_size(mut self, blobs: u32) -> Self {
+        self.page_size = Some(blobs);
+        self
+    }
+
+    /// The clock that dates signatures with an account key. Default: that of the operating system.
+    #[must_use]
+    pub fn wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
+        self.wall_clock = clock;
+        self
+    }
+
+    /// Options for the HTTP pipeline, such as policies, logging and a transport.
+    ///
+    /// `retry` has no effect: writes are never repeated, and reads only briefly within the request deadline. A
+    /// `transport` given here is shared by the container and all [`isolated`](crate::blob::BlobContainer::isolated) ones
+    /// made from it, so it has to work on several runtimes at once. Policies per try run after the signature: with an
+    /// account key they must not change headers that begin with `x-ms-`.
+    #[must_use]
+    pub fn client_options(mut self, options: ClientOptions) -> Self {
+        self.client_options = options;
+        self
+    }
+
+    /// Makes the container. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting, an address, a container name or a credential is
+    /// malformed. The message names it and the remedy.
+    pub fn build(self) -> Result<AzureContainer> {
+        if self.request_deadline.is_zero() {
+            return Err(Error::config("the request deadline is zero; give it at least the time that an answer takes"));
+        }
+        if let Some(size) = self.page_size.filter(|size| !(1..=MAX_PAGE_SIZE).contains(size)) {
+            return Err(Error::config(format!("the page size {size} must be 1 to {MAX_PAGE_SIZE}")));
+        }
+        if !is_date(&self.api_version) {
+            let version = &self.api_version;
+            return Err(Error::config(format!(
+                "the API version {version:?} must be a date like {DEFAULT_API_VERSION}"
+            )));
+        }
+        let (container_url, credentials) = self.access.resolve()?;
+        Ok(AzureContainer::connect(Arc::new(Settings {
+            container_url,
+            credentials,
+            request_deadline: self.request_deadline,
+            api_version: self.api_version,
+            page_size: self.page_size,
+            wall_clock: self.wall_clock,
+            client_options: self.client_options,
+        })))
+    }
+}
+
+fn is_date(version: &str) -> bool {
+    let bytes = version.as_bytes();
+    let is_placed = |(index, byte): (usize, &u8)| match index {
+        4 | 7 => *byte == b'-',
+        _ => byte.is_ascii_digit(),
+    };
+    bytes.len() == 10 && bytes.iter().enumerate().all(is_placed)
+}
+
+impl fmt::Debug for AzureContainerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AzureContainerBuilder")
+            .field("access", &self.access)
+            .field("request_deadline", &self.request_deadline)
+            .field("api_version", &self.api_version)
+            .field("page_size", &self.page_size)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("url", &self.container_url.url().as_str())
+            .field("credentials", &self.credentials.kind())
+            .field("request_deadline", &self.request_deadline)
+            .field("api_version", &self.api_version)
+            .field("page_size", &self.page_size)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn builder() -> AzureContainerBuilder {
+        AzureContainer::builder(Access::sas_url("https://a.example/leases?sig=x"))
+    }
+
+    #[test]
+    fn a_bad_setting_is_named_with_its_value() {
+        for (builder, expected) in [
+            (builder().request_deadline(Duration::ZERO), "request deadline is zero"),
+            (builder().page_size(0), "page size 0"),
+            (builder().page_size(5001), "page size 5001"),
+            (builder().api_version("latest"), "\"latest\""),
+            (builder().api_version("2023/11/03"), "\"2023/11/03\""),
+        ] {
+            let error = builder.build().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Sending requests: pipelines, deadline, and the first look at the answer.
+
+use std::sync::Arc;
+
+use azure_core::http::headers::{ERROR_CODE, Headers, VERSION};
+use azure_core::http::policies::Policy;
+use azure_core::http::{
+    ClientOptions, Context, ExponentialRetryOptions, Method, Pipeline, PipelineOptions, PipelineSendOptions, Request,
+    RetryOptions, StatusCode, Transport, Url, new_http_client,
+};
+use azure_core::time::Duration;
+use tokio::time::Instant;
+
+use super::auth::{Credentials, SasPolicy, token_policy};
+use super::builder::Settings;
+use super::errors::{Operation, Refusal, no_answer, timed_out, unusable_answer};
+use super::headers::{header, retry_after, server_time};
+use super::shared_key::SharedKeyPolicy;
+use crate::blob::Answer;
+use crate::error::{Error, Result};
+
+/// Which answers to a read are asked for again. Throttling is not among them: the caller, who knows all the requests
+/// there are, has to see it and wait.
+const RETRIED_STATUS_CODES: [StatusCode; 4] =
+    [StatusCode::RequestTimeout, StatusCode::InternalServerError, StatusCode::BadGateway, StatusCode::GatewayTimeout];
+
+/// One client with one connection pool.
+#[derive(Debug)]
+pub(super) struct Client {
+    settings: Arc<Settings>,
+    /// Repeats reads that failed.
+    reads: Pipeline,
+    /// Never repeats anything: after a lost answer only the caller can tell what a conflict means.
+    writes: Pipeline,
+}
+
+/// A successful answer.
+pub(super) struct Reply {
+    pub(super) headers: Headers,
+    pub(super) body: azure_core::Bytes,
+    pub(super) answer: Answer,
+}
+
+/// Any answer.
+pub(super) enum Outcome {
+    Success(Reply),
+    /// The error, and the code that the service gave for it.
+    Refused {
+        error: Error,
+        code: Option<String>,
+    },
+}
+
+impl Client {
+    pub(super) fn new(settings: Arc<Settings>) -> Self {
+        let options = &settings.client_options;
+        let transport = options.transport.clone().unwrap_or_else(|| Transport::new(new_http_client(None)));
+        let policies = Policies::new(&settings);
+        let pipeline =
+            |retry| policies.pipeline(ClientOptions { retry, transport: Some(transport.clone()), ..options.clone() });
+        let (reads, writes) = (pipeline(read_retries(settings.request_deadline)), pipeline(RetryOptions::none()));
+        Self { settings, reads, writes }
+    }
+
+    pub(super) fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    pub(super) fn request(&self, method: Method, url: Url) -> Request {
+        let mut request = Request::new(url, method);
+        request.insert_header(VERSION, self.settings.api_version.clone());
+        request
+    }
+
+    /// Sends a request that changes nothing, again if need be.
+    pub(super) async fn read(&self, operation: Operation<'_>, request: Request) -> Result<Reply> {
+        self.send(&self.reads, operation, request).await?.into_result()
+    }
+
+    /// Sends a request once.
+    pub(super) async fn write(&self, operation: Operation<'_>, request: Request) -> Result<Reply> {
+        self.send_once(operation, request).await?.into_result()
+    }
+
+    /// Sends a request once, and leaves it to the caller what a refusal means.
+    pub(super) async fn send_once(&self, operation: Operation<'_>, request: Request) -> Result<Outcome> {
+        self.send(&self.writes, operation, request).await
+    }
+
+    async fn send(&self, pipeline: &Pipeline, operation: Operation<'_>, mut request: Request) -> Result<Outcome> {
+        let deadline = self.settings.request_deadline;
+        let context = Context::new();
+        let options = PipelineSendOptions { skip_checks: true, ..PipelineSendOptions::default() };
+        let sent = tokio::time::timeout(deadline, pipeline.send(&context, &mut request, Some(options))).await;
+        let received = Instant::now();
+        let host = || self.settings.container_url.host();
+        let response = sent
+            .map_err(|_| timed_out(operation, deadline, &host()))?
+            .map_err(|error| no_answer(&error, operation, &host()))?;
+        let (status, headers, body) = response.deconstruct();
+        if !status.is_success() {
+            return Ok(self.refused(operation, status.into(), &headers));
+        }
+        let server_time =
+            server_time(&headers).ok_or_else(|| unusable_answer(operation, "it has no date that can be read"))?;
+        let answer = Answer { server_time, received };
+        Ok(Outcome::Success(Reply { headers, body: body.into(), answer }))
+    }
+
+    fn refused(&self, operation: Operation<'_>, status: u16, headers: &Headers) -> Outcome {
+        let code = header(headers, &ERROR_CODE);
+        let refusal = Refusal { status, code, retry_after: retry_after(headers), server_time: server_time(headers) };
+        let error = refusal.into_error(operation, self.settings.credentials.kind());
+        Outcome::Refused { error, code: code.map(str::to_owned) }
+    }
+}
+
+impl Outcome {
+    fn into_result(self) -> Result<Reply> {
+        match self {
+            Self::Success(reply) => Ok(reply),
+            Self::Refused { error, .. } => Err(error),
+        }
+    }
+}
+
+/// Short enough for the third retry to fit into the deadline even if an attempt takes its time.
+fn read_retries(request_deadline: std::time::Duration) -> RetryOptions {
+    RetryOptions::exponential(ExponentialRetryOptions {
+        initial_delay: Duration::milliseconds(100),
+        max_retries: 3,
+        max_total_elapsed: (request_deadline / 2).try_into().unwrap_or(Duration::MAX),
+        max_delay: Duration::seconds(1),
+    })
+}
+
+/// The policies that put credentials on a request.
+struct Policies {
+    per_call: Vec<Arc<dyn Policy>>,
+    per_try: Vec<Arc<dyn Policy>>,
+}
+
+impl Policies {
+    fn new(settings: &Settings) -> Self {
+        let mut policies = Self { per_call: Vec::new(), per_try: Vec::new() };
+        match settings.credentials.clone() {
+            Credentials::AccountKey { account, key } => {
+                policies.per_try.push(Arc::new(SharedKeyPolicy::new(account, key, settings.wall_clock.clone())));
+            }
+            Credentials::Sas(query) => policies.per_call.push(Arc::new(SasPolicy::new(query))),
+            Credentials::Token(credential) => policies.per_try.push(Arc::new(token_policy(credential))),
+        }
+        policies
+    }
+
+    fn pipeline(&self, options: ClientOptions) -> Pipeline {
+        let pipeline_options =
+            PipelineOptions { retry_status_codes: RETRIED_STATUS_CODES.to_vec(), ..PipelineOptions::default() };
+        Pipeline::new(
+            Some(env!("CARGO_PKG_NAME")),
+            Some(env!("CARGO_PKG_VERSION")),
+            options,
+            self.per_call.clone(),
+            self.per_try.clone(),
+            Some(pipeline_options),
+        )
+    }
+}

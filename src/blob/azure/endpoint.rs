@@ -1,0 +1,203 @@
+//! The URLs of a container and of its blobs.
+
+use azure_core::http::Url;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::error::{Error, Result};
+
+/// Everything but the unreserved characters of RFC 3986. With `/` encoded a blob name is one path segment, so that a
+/// name that ends with a slash or holds `..` arrives as it is.
+const ENCODED_IN_BLOB_NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Where a container is. Never holds a query, and so never a signature.
+#[derive(Clone, Debug)]
+pub(super) struct ContainerUrl {
+    url: Url,
+    container: String,
+}
+
+impl ContainerUrl {
+    /// Takes the URL of a container.
+    pub(super) fn of_container(url: Url) -> Result<Self> {
+        let url = without_query(url);
+        let segments: Vec<&str> = url.path().split('/').filter(|segment| !segment.is_empty()).collect();
+        let container = match *segments.as_slice() {
+            [container] if !has_account_in_path(&url) => container.to_owned(),
+            [_, container] => container.to_owned(),
+            _ => return Err(no_container(&url)),
+        };
+        check_container_name(&container)?;
+        Ok(Self { url: without_trailing_slash(url), container })
+    }
+
+    /// Takes the URL of the blob service of an account, and the name of a container in it.
+    pub(super) fn in_account(account_url: Url, container: &str) -> Result<Self> {
+        check_container_name(container)?;
+        let mut url = without_trailing_slash(without_query(account_url));
+        url.set_path(&format!("{}/{container}", url.path().trim_end_matches('/')));
+        Ok(Self { url, container: container.to_owned() })
+    }
+
+    pub(super) fn url(&self) -> &Url {
+        &self.url
+    }
+
+    pub(super) fn blob(&self, name: &str) -> Url {
+        let mut url = self.url.clone();
+        url.set_path(&format!("{}/{}", self.url.path(), utf8_percent_encode(name, ENCODED_IN_BLOB_NAME)));
+        url
+    }
+
+    pub(super) fn container(&self) -> &str {
+        &self.container
+    }
+
+    pub(super) fn is_https(&self) -> bool {
+        self.url.scheme() == "https"
+    }
+
+    /// Host and, if it is not the usual one, port.
+    pub(super) fn host(&self) -> String {
+        let host = self.url.host_str().unwrap_or_default();
+        self.url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+    }
+}
+
+/// Parses a URL. `what` says in the error which one it is; the text itself may hold secrets and is not shown.
+pub(super) fn parse_url(what: &str, text: &str) -> Result<Url> {
+    let url = Url::parse(text.trim()).map_err(|error| {
+        Error::config(format!(
+            "{what} is not a URL ({error}); it should look like https://account.blob.core.windows.net"
+        ))
+    })?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err(Error::config(format!("{what} must start with https:// or http://")));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(Error::config(format!("{what} must not hold a user name or a password")));
+    }
+    Ok(url)
+}
+
+fn without_query(mut url: Url) -> Url {
+    url.set_query(None);
+    url.set_fragment(None);
+    url
+}
+
+fn without_trailing_slash(mut url: Url) -> Url {
+    let path = url.path().trim_end_matches('/').to_owned();
+    url.set_path(&path);
+    url
+}
+
+/// Emulators have the account in the path instead of the host, as all of Azure's clients tell by the host.
+fn has_account_in_path(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let is_ipv4 = host.parse::<std::net::Ipv4Addr>().is_ok();
+    is_ipv4 || host.starts_with('[') || host == "localhost"
+}
+
+fn no_container(url: &Url) -> Error {
+    Error::config(format!(
+        "the URL {url} does not name a container; it should look like \
+         https://account.blob.core.windows.net/container or http://127.0.0.1:10000/devstoreaccount1/container"
+    ))
+}
+
+/// Azure's rule:
+/// <https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata>.
+fn check_container_name(name: &str) -> Result<()> {
+    let is_letter_or_digit = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_valid = (3..=63).contains(&name.len())
+        && name.bytes().all(|byte| is_letter_or_digit(byte) || byte == b'-')
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+        && !name.contains("--");
+    if is_valid {
+        return Ok(());
+    }
+    Err(Error::config(format!(
+        "the container name {name:?} must have 3 to 63 lower-case letters, digits and single hyphens, and must start \
+         and end with a letter or digit"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(url: &str) -> Result<ContainerUrl> {
+        ContainerUrl::of_container(Url::parse(url).unwrap())
+    }
+
+    #[test]
+    fn the_last_path_segment_of_a_container_url_is_the_container() {
+        for (url, host) in [
+            ("https://a.blob.core.windows.net/leases", "a.blob.core.windows.net"),
+            ("https://a.blob.core.windows.net/leases/?sv=1&sig=x#f", "a.blob.core.windows.net"),
+            ("http://127.0.0.1:10000/devstoreaccount1/leases", "127.0.0.1:10000"),
+            ("http://[::1]:10000/devstoreaccount1/leases", "[::1]:10000"),
+            ("http://azurite:10000/devstoreaccount1/leases", "azurite:10000"),
+        ] {
+            let url = container(url).unwrap();
+            assert_eq!((url.container(), url.host().as_str()), ("leases", host));
+            assert!(url.url().as_str().ends_with("/leases"), "{url:?}");
+        }
+    }
+
+    #[test]
+    fn a_url_without_a_container_is_refused() {
+        for url in [
+            "https://a.blob.core.windows.net",
+            "https://a.blob.core.windows.net/",
+            "http://127.0.0.1:10000/devstoreaccount1",
+            "http://localhost/devstoreaccount1?sig=secret",
+            "https://a.blob.core.windows.net/leases/a/b",
+        ] {
+            let message = container(url).unwrap_err().to_string();
+            assert!(message.contains("does not name a container"), "{message}");
+            assert!(!message.contains("secret"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_container_is_appended_to_an_account_url() {
+        for account in ["http://127.0.0.1:1/acct", "http://127.0.0.1:1/acct/"] {
+            let url = ContainerUrl::in_account(Url::parse(account).unwrap(), "leases").unwrap();
+            assert_eq!(url.url().as_str(), "http://127.0.0.1:1/acct/leases");
+        }
+        let url = ContainerUrl::in_account(Url::parse("https://a.example/?x=1").unwrap(), "leases").unwrap();
+        assert_eq!(url.url().as_str(), "https://a.example/leases");
+    }
+
+    #[test]
+    fn a_blob_name_is_one_path_segment() {
+        let url = container("https://a.example/leases").unwrap();
+        assert_eq!(
+            url.blob("ns/hub/$Default/../ä b%2F?#'+/").as_str(),
+            "https://a.example/leases/ns%2Fhub%2F%24Default%2F..%2F%C3%A4%20b%252F%3F%23%27%2B%2F"
+        );
+    }
+
+    #[test]
+    fn container_names_follow_azures_rule() {
+        for name in ["abc", "a-b-c", "0a0", &"x".repeat(63)] {
+            assert!(check_container_name(name).is_ok(), "{name}");
+        }
+        for name in
+            ["", "ab", "-abc", "abc-", "a--b", "Abc", "a_b", "a.b", "größe", "$root", "$web", "$logs", &"x".repeat(64)]
+        {
+            let message = check_container_name(name).unwrap_err().to_string();
+            assert!(message.contains(&format!("{name:?}")) && message.contains("3 to 63"), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_without_showing_it() {
+        for text in ["", "sv=2021&sig=secret", "ftp://secret.example", "https://user:secret@a.example", "secret:x"] {
+            let message = parse_url("the SAS URL", text).unwrap_err().to_string();
+            assert!(message.starts_with("the SAS URL") && !message.contains("secret"), "{message}");
+        }
+    }
+}

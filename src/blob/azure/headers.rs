@@ -1,0 +1,92 @@
+//! Reading the headers of an answer.
+
+use std::convert::Infallible;
+
+use azure_core::http::headers::{ETAG, HeaderName, Headers, LAST_MODIFIED, RETRY_AFTER, X_MS_RETRY_AFTER_MS};
+use azure_core::time::parse_rfc7231;
+use time::OffsetDateTime;
+
+use crate::blob::{ETag, Metadata};
+
+pub(super) const METADATA_PREFIX: &str = "x-ms-meta-";
+const DATE: HeaderName = HeaderName::from_static("date");
+
+/// A header, if it is there. The plain accessors of [`Headers`] make an error, with a backtrace, of each absent one.
+pub(super) fn header<'a>(headers: &'a Headers, name: &HeaderName) -> Option<&'a str> {
+    headers.get_optional_with(name, |value| Ok::<_, Infallible>(value.as_str())).ok().flatten()
+}
+
+/// The server's `Date`.
+pub(super) fn server_time(headers: &Headers) -> Option<OffsetDateTime> {
+    parse_rfc7231(header(headers, &DATE)?).ok()
+}
+
+/// The version of a blob, and when it was written.
+pub(super) fn version(headers: &Headers) -> Option<(ETag, OffsetDateTime)> {
+    let etag = ETag::new(header(headers, &ETAG)?);
+    let last_modified = parse_rfc7231(header(headers, &LAST_MODIFIED)?).ok()?;
+    Some((etag, last_modified))
+}
+
+/// The metadata of a blob, its keys in lower case.
+pub(super) fn metadata(headers: &Headers) -> Metadata {
+    let pairs = headers.iter().filter_map(|(name, value)| Some((name.as_str().strip_prefix(METADATA_PREFIX)?, value)));
+    pairs.map(|(key, value)| (key.to_ascii_lowercase(), value.as_str().to_owned())).collect()
+}
+
+/// How long the server asks to wait.
+pub(super) fn retry_after(headers: &Headers) -> Option<std::time::Duration> {
+    if let Some(milliseconds) = header(headers, &X_MS_RETRY_AFTER_MS).and_then(|value| value.trim().parse().ok()) {
+        return Some(std::time::Duration::from_millis(milliseconds));
+    }
+    let value = header(headers, &RETRY_AFTER)?.trim();
+    if let Ok(seconds) = value.parse() {
+        return Some(std::time::Duration::from_secs(seconds));
+    }
+    let until = parse_rfc7231(value).ok()?;
+    (until - server_time(headers)?).try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn with(pairs: &[(&'static str, &'static str)]) -> Headers {
+        let mut headers = Headers::new();
+        for (name, value) in pairs {
+            headers.insert(*name, *value);
+        }
+        headers
+    }
+
+    #[test]
+    fn metadata_are_the_headers_with_the_prefix() {
+        let headers =
+            with(&[("x-ms-meta-ownerid", "me"), ("x-ms-meta-empty", ""), ("x-ms-version", "1"), ("etag", "2")]);
+        let expected = [("empty", ""), ("ownerid", "me")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(metadata(&headers), Metadata::from(expected));
+    }
+
+    #[test]
+    fn a_wait_is_given_in_seconds_in_milliseconds_or_as_a_date() {
+        assert_eq!(retry_after(&with(&[("retry-after", "7")])), Some(Duration::from_secs(7)));
+        let both = with(&[("retry-after", "7"), ("x-ms-retry-after-ms", "250")]);
+        assert_eq!(retry_after(&both), Some(Duration::from_millis(250)));
+        let date = with(&[("retry-after", "Fri, 26 Jun 2015 23:39:42 GMT"), ("date", "Fri, 26 Jun 2015 23:39:12 GMT")]);
+        assert_eq!(retry_after(&date), Some(Duration::from_secs(30)));
+        for headers in [with(&[]), with(&[("retry-after", "soon")]), with(&[("retry-after", "-1")])] {
+            assert_eq!(retry_after(&headers), None);
+        }
+    }
+
+    #[test]
+    fn a_version_needs_both_etag_and_date() {
+        let date = ("last-modified", "Fri, 26 Jun 2015 23:39:12 GMT");
+        assert!(version(&with(&[("etag", "\"1\""), date])).is_some());
+        assert!(version(&with(&[date])).is_none());
+        assert!(version(&with(&[("etag", "\"1\"")])).is_none());
+        assert!(version(&with(&[("etag", "\"1\""), ("last-modified", "yesterday")])).is_none());
+    }
+}

@@ -1,0 +1,291 @@
+//! Signatures with the key of a storage account ("Shared Key").
+//!
+//! Rules: <https://learn.microsoft.com/rest/api/storageservices/authorize-with-shared-key>.
+
+use std::cmp::Ordering;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering as AtomicOrdering};
+
+use async_trait::async_trait;
+use azure_core::credentials::Secret;
+use azure_core::hmac::hmac_sha256;
+use azure_core::http::headers::{AUTHORIZATION, ERROR_CODE, HeaderName, Headers, MS_DATE};
+use azure_core::http::policies::{Policy, PolicyResult};
+use azure_core::http::{AsyncRawResponse, Context, Method, Request, Url};
+use azure_core::time::to_rfc7231;
+use time::{Duration, OffsetDateTime};
+
+use super::headers::{header, server_time};
+use crate::clock::WallClock;
+
+/// How far the date of a refused request must be from the server's for the clock to be the likely cause. The service
+/// allows 15 minutes; a difference within this bound is delay, not skew.
+const LIKELY_SKEW: Duration = Duration::seconds(60);
+
+/// Headers whose values are signed without their names, in this order. The date is not among them, for `x-ms-date`
+/// stands in for it.
+const HEADERS_BEFORE_DATE: [HeaderName; 5] = [
+    HeaderName::from_static("content-encoding"),
+    HeaderName::from_static("content-language"),
+    HeaderName::from_static("content-length"),
+    HeaderName::from_static("content-md5"),
+    HeaderName::from_static("content-type"),
+];
+const HEADERS_AFTER_DATE: [HeaderName; 5] = [
+    HeaderName::from_static("if-modified-since"),
+    HeaderName::from_static("if-match"),
+    HeaderName::from_static("if-none-match"),
+    HeaderName::from_static("if-unmodified-since"),
+    HeaderName::from_static("range"),
+];
+
+/// Signs each try of a request with a fresh date.
+///
+/// Where the local clock is so wrong that the service refuses the signature, the policy takes over the server's time and
+/// sends the request once more. That is safe for conditional writes too: a refused request was not applied.
+#[derive(Debug)]
+pub(super) struct SharedKeyPolicy {
+    account: String,
+    key: Secret,
+    clock: Arc<dyn WallClock>,
+    /// What to add to the local clock to get the server's, in seconds.
+    clock_offset: AtomicI64,
+}
+
+impl SharedKeyPolicy {
+    pub(super) fn new(account: String, key: Secret, clock: Arc<dyn WallClock>) -> Self {
+        Self { account, key, clock, clock_offset: AtomicI64::new(0) }
+    }
+
+    /// Signs the request and gives the date that it carries now.
+    fn sign(&self, request: &mut Request) -> azure_core::Result<OffsetDateTime> {
+        let date = self.clock.now() + Duration::seconds(self.clock_offset.load(AtomicOrdering::Relaxed));
+        request.insert_header(MS_DATE, to_rfc7231(&date));
+        let text = string_to_sign(request.method(), request.url(), request.headers(), &self.account);
+        let signature = hmac_sha256(&text, &self.key)?;
+        request.insert_header(AUTHORIZATION, format!("SharedKey {}:{signature}", self.account));
+        Ok(date)
+    }
+
+    fn correct_clock(&self, server_time: OffsetDateTime) {
+        let offset = (server_time - self.clock.now()).whole_seconds();
+        self.clock_offset.store(offset, AtomicOrdering::Relaxed);
+        tracing::warn!(offset_seconds = offset, "local clock differs from the storage service, signing with its time");
+    }
+}
+
+#[expect(elided_lifetimes_in_paths, reason = "spelled out, the lifetime does not match the trait's declaration")]
+#[async_trait]
+impl Policy for SharedKeyPolicy {
+    async fn send(&self, ctx: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
+        let signed_at = self.sign(request)?;
+        let response = next[0].send(ctx, request, &next[1..]).await?;
+        let Some(server_time) = refused_for_skew(&response, signed_at) else {
+            return Ok(response);
+        };
+        self.correct_clock(server_time);
+        self.sign(request)?;
+        next[0].send(ctx, request, &next[1..]).await
+    }
+}
+
+/// The server's time, if it refused the signature and its clock is far from the date that was signed.
+fn refused_for_skew(response: &AsyncRawResponse, signed_at: OffsetDateTime) -> Option<OffsetDateTime> {
+    let is_refused = u16::from(response.status()) == 403
+        && header(response.headers(), &ERROR_CODE).is_some_and(|code| code == "AuthenticationFailed");
+    let server_time = server_time(response.headers())?;
+    (is_refused && (server_time - signed_at).abs() > LIKELY_SKEW).then_some(server_time)
+}
+
+fn string_to_sign(method: Method, url: &Url, headers: &Headers, account: &str) -> String {
+    let mut text = format!("{}\n", method.as_str());
+    push_values(&mut text, headers, &HEADERS_BEFORE_DATE);
+    text.push('\n');
+    push_values(&mut text, headers, &HEADERS_AFTER_DATE);
+    push_service_headers(&mut text, headers);
+    push_resource(&mut text, url, account);
+    text
+}
+
+fn push_values(text: &mut String, headers: &Headers, names: &[HeaderName]) {
+    for name in names {
+        // An empty body is signed as no length at all.
+        let value = header(headers, name).filter(|value| !(*value == "0" && name.as_str() == "content-length"));
+        text.push_str(value.unwrap_or_default());
+        text.push('\n');
+    }
+}
+
+fn push_service_headers(text: &mut String, headers: &Headers) {
+    let all = headers.iter().map(|(name, value)| (name.as_str(), value.as_str().trim()));
+    let mut service_headers: Vec<(&str, &str)> = all.filter(|(name, _)| name.starts_with("x-ms-")).collect();
+    service_headers.sort_by(|(left, _), (right, _)| compare_header_names(left, right));
+    for (name, value) in service_headers {
+        text.push_str(name);
+        text.push(':');
+        text.push_str(value);
+        text.push('\n');
+    }
+}
+
+/// The service sorts by the rules of a language, not by bytes: signs, then digits, then letters.
+fn compare_header_names(left: &str, right: &str) -> Ordering {
+    let weight = |byte: u8| match byte {
+        b'_' => (0, byte),
+        b'-' => (1, byte),
+        b'0'..=b'9' => (2, byte),
+        _ => (3, byte),
+    };
+    left.bytes().map(weight).cmp(right.bytes().map(weight))
+}
+
+fn push_resource(text: &mut String, url: &Url, account: &str) {
+    // Writing to a String cannot fail.
+    let _ = write!(text, "/{account}{}", url.path());
+    let mut query: Vec<(String, String)> =
+        url.query_pairs().map(|(name, value)| (name.to_lowercase(), value.into_owned())).collect();
+    query.sort();
+    for (name, value) in query {
+        let _ = write!(text, "\n{name}:{value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicU32;
+
+    use azure_core::http::StatusCode;
+    use time::macros::datetime;
+
+    use super::*;
+
+    const KEY: &str = "c2VjcmV0";
+
+    #[test]
+    fn the_example_of_the_documentation() {
+        let mut headers = Headers::new();
+        headers.insert("x-ms-version", "2015-02-21");
+        headers.insert("x-ms-date", "Fri, 26 Jun 2015 23:39:12 GMT");
+        headers.insert("content-length", "0");
+        let url = Url::parse(
+            "https://myaccount.blob.core.windows.net/mycontainer?restype=container&comp=metadata&timeout=20",
+        )
+        .unwrap();
+        assert_eq!(
+            string_to_sign(Method::Get, &url, &headers, "myaccount"),
+            "GET\n\n\n\n\n\n\n\n\n\n\n\nx-ms-date:Fri, 26 Jun 2015 23:39:12 GMT\nx-ms-version:2015-02-21\n\
+             /myaccount/mycontainer\ncomp:metadata\nrestype:container\ntimeout:20"
+        );
+    }
+
+    #[test]
+    fn conditions_types_and_encoded_paths_are_signed() {
+        let mut headers = Headers::new();
+        headers.insert("if-none-match", "*");
+        headers.insert("if-match", "\"1\"");
+        headers.insert("content-type", "text/plain");
+        headers.insert("x-ms-meta-a", " x ");
+        headers.insert("user-agent", "unsigned");
+        let url = Url::parse("http://127.0.0.1:1/acct/c/a%2Fb").unwrap();
+        assert_eq!(
+            string_to_sign(Method::Put, &url, &headers, "acct"),
+            "PUT\n\n\n\n\ntext/plain\n\n\n\"1\"\n*\n\n\nx-ms-meta-a:x\n/acct/acct/c/a%2Fb"
+        );
+    }
+
+    #[test]
+    fn header_names_are_sorted_as_the_service_does() {
+        let mut names = ["x-ms-meta-a1", "x-ms-version", "x-ms-meta-ab", "x-ms-meta-a", "x-ms-date", "x-ms-meta-a_1"];
+        names.sort_by(|left, right| compare_header_names(left, right));
+        assert_eq!(
+            names,
+            ["x-ms-date", "x-ms-meta-a", "x-ms-meta-a_1", "x-ms-meta-a1", "x-ms-meta-ab", "x-ms-version"]
+        );
+    }
+
+    #[derive(Debug)]
+    struct FixedClock(OffsetDateTime);
+
+    impl WallClock for FixedClock {
+        fn now(&self) -> OffsetDateTime {
+            self.0
+        }
+    }
+
+    /// A service that refuses dates more than 15 minutes from its own.
+    #[derive(Debug)]
+    struct Service {
+        now: OffsetDateTime,
+        dates: Mutex<Vec<String>>,
+        requests: AtomicU32,
+        accepts_key: bool,
+    }
+
+    impl Service {
+        fn new(now: OffsetDateTime, accepts_key: bool) -> Arc<Self> {
+            Arc::new(Self { now, dates: Mutex::default(), requests: AtomicU32::new(0), accepts_key })
+        }
+
+        fn requests(&self) -> u32 {
+            self.requests.load(AtomicOrdering::Relaxed)
+        }
+    }
+
+    #[async_trait]
+    #[expect(elided_lifetimes_in_paths, reason = "spelled out, the lifetime does not match the trait's declaration")]
+    impl Policy for Service {
+        async fn send(&self, _: &Context, request: &mut Request, _: &[Arc<dyn Policy>]) -> PolicyResult {
+            self.requests.fetch_add(1, AtomicOrdering::Relaxed);
+            let date = header(request.headers(), &MS_DATE).unwrap().to_owned();
+            let signed_at = azure_core::time::parse_rfc7231(&date).unwrap();
+            self.dates.lock().unwrap().push(date);
+            let mut headers = Headers::new();
+            headers.insert("date", to_rfc7231(&self.now));
+            if self.accepts_key && (signed_at - self.now).abs() < Duration::minutes(15) {
+                return Ok(AsyncRawResponse::from_bytes(StatusCode::Ok, headers, ""));
+            }
+            headers.insert("x-ms-error-code", "AuthenticationFailed");
+            Ok(AsyncRawResponse::from_bytes(StatusCode::Forbidden, headers, ""))
+        }
+    }
+
+    async fn send(policy: &SharedKeyPolicy, service: &Arc<Service>) -> u16 {
+        let mut request = Request::new(Url::parse("https://a.example/c").unwrap(), Method::Put);
+        let next: Vec<Arc<dyn Policy>> = vec![service.clone()];
+        policy.send(&Context::new(), &mut request, &next).await.unwrap().status().into()
+    }
+
+    fn policy(now: OffsetDateTime) -> SharedKeyPolicy {
+        SharedKeyPolicy::new("a".to_owned(), Secret::new(KEY), Arc::new(FixedClock(now)))
+    }
+
+    const NOON: OffsetDateTime = datetime!(2026-03-01 12:00:00 UTC);
+
+    #[tokio::test]
+    async fn a_wrong_clock_is_corrected_once_and_for_all() {
+        for local in [NOON - Duration::hours(2), NOON + Duration::days(3)] {
+            let (policy, service) = (policy(local), Service::new(NOON, true));
+            assert_eq!(send(&policy, &service).await, 200);
+            assert_eq!(service.requests(), 2);
+            assert_eq!(send(&policy, &service).await, 200);
+            assert_eq!(service.requests(), 3);
+            assert_eq!(service.dates.lock().unwrap()[1..], [to_rfc7231(&NOON), to_rfc7231(&NOON)]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wrong_key_is_refused_after_one_request() {
+        let (policy, service) = (policy(NOON + Duration::seconds(30)), Service::new(NOON, false));
+        assert_eq!(send(&policy, &service).await, 403);
+        assert_eq!(service.requests(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_wrong_key_and_a_wrong_clock_end_after_two_requests() {
+        let (policy, service) = (policy(NOON + Duration::hours(1)), Service::new(NOON, false));
+        assert_eq!(send(&policy, &service).await, 403);
+        assert_eq!(service.requests(), 2);
+    }
+}

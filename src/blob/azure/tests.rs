@@ -1,0 +1,232 @@
+//! What only a stand-in for the service can show: retries, deadlines, unusable answers, and that no secret gets out.
+
+use std::collections::VecDeque;
+use std::error::Error as StdError;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use azure_core::http::headers::Headers;
+use azure_core::http::policies::{Policy, PolicyResult};
+use azure_core::http::{AsyncRawResponse, ClientOptions, Context, Request, Transport};
+
+use super::{Access, AzureContainer};
+use crate::blob::{BlobContainer, Condition, ETag, Metadata};
+use crate::error::{Error, ErrorKind};
+
+const KEY: &str = "aHVzaC1odXNoLWh1c2g=";
+const SIGNATURE: &str = "hush%2Fhush%3D";
+
+/// How the stand-in answers a request.
+enum Reply {
+    Status(u16, Vec<(&'static str, &'static str)>, &'static str),
+    Fails(azure_core::error::ErrorKind),
+    Never,
+}
+
+/// Answers with what it was given, in order, and notes what it was asked.
+#[derive(Default)]
+struct Service {
+    replies: Mutex<VecDeque<Reply>>,
+    requests: Mutex<Vec<String>>,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Service")
+    }
+}
+
+impl Service {
+    fn new(replies: impl IntoIterator<Item = Reply>) -> Arc<Self> {
+        Arc::new(Self { replies: Mutex::new(replies.into_iter().collect()), requests: Mutex::default() })
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+
+    fn container(self: &Arc<Self>, access: Access) -> AzureContainer {
+        let transport = Some(Transport::with_policy(self.clone()));
+        let options = ClientOptions { transport, ..ClientOptions::default() };
+        AzureContainer::builder(access).client_options(options).build().unwrap()
+    }
+}
+
+#[async_trait::async_trait]
+#[expect(elided_lifetimes_in_paths, reason = "spelled out, the lifetime does not match the trait's declaration")]
+impl Policy for Service {
+    async fn send(&self, _: &Context, request: &mut Request, _: &[Arc<dyn Policy>]) -> PolicyResult {
+        self.requests.lock().unwrap().push(format!("{} {}", request.method(), request.url()));
+        let reply = self.replies.lock().unwrap().pop_front().expect("a request too many");
+        match reply {
+            Reply::Never => std::future::pending().await,
+            Reply::Fails(kind) => {
+                let cause = std::io::Error::other(format!("error sending request for url ({})", request.url()));
+                Err(azure_core::Error::with_error(kind, cause, "failed to execute request"))
+            }
+            Reply::Status(status, pairs, body) => {
+                let mut headers = Headers::new();
+                headers.insert("date", "Fri, 20 Nov 2026 12:00:00 GMT");
+                for (name, value) in pairs {
+                    headers.insert(name, value);
+                }
+                Ok(AsyncRawResponse::from_bytes(status.into(), headers, body))
+            }
+        }
+    }
+}
+
+fn status(status: u16) -> Reply {
+    Reply::Status(status, vec![], "")
+}
+
+fn written() -> Reply {
+    Reply::Status(201, vec![("etag", "\"0x1\""), ("last-modified", "Fri, 20 Nov 2026 12:00:00 GMT")], "")
+}
+
+fn by_key() -> Access {
+    Access::account_key("https://a.example", "a", KEY, "leases")
+}
+
+fn by_sas() -> Access {
+    Access::sas_url(format!("https://a.example/leases?sv=1&sig={SIGNATURE}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_is_sent_once_whatever_comes_back() {
+    use azure_core::error::ErrorKind as AzureKind;
+    for (reply, kind) in [
+        (status(500), ErrorKind::Unknown),
+        (status(503), ErrorKind::Unknown),
+        (Reply::Fails(AzureKind::Io), ErrorKind::Unknown),
+        (Reply::Fails(AzureKind::Connection), ErrorKind::Unavailable),
+        (status(429), ErrorKind::Throttled { retry_after: None }),
+    ] {
+        let service = Service::new([reply]);
+        let condition = Condition::Match(ETag::new("1"));
+        let error = service.container(by_key()).write("a", &Metadata::new(), &condition).await.unwrap_err();
+        assert_eq!(error.kind(), kind);
+        assert_eq!(service.requests(), ["PUT https://a.example/leases/a?comp=metadata"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_is_sent_once() {
+    let service = Service::new([status(500)]);
+    let error = service.container(by_key()).delete("a", &Condition::Any).await.unwrap_err();
+    assert_eq!((error.kind(), service.requests().len()), (ErrorKind::Unknown, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_is_sent_again_and_has_its_signature_once() {
+    let failed = || Reply::Fails(azure_core::error::ErrorKind::Io);
+    let version = vec![("etag", "\"0x1\""), ("last-modified", "Fri, 20 Nov 2026 12:00:00 GMT")];
+    let service = Service::new([status(500), failed(), Reply::Status(200, version, "")]);
+    let blob = service.container(by_sas()).get("a/b").await.unwrap();
+    assert_eq!(blob.etag, ETag::new("0x1"));
+    let url = format!("HEAD https://a.example/leases/a%2Fb?sv=1&sig={SIGNATURE}");
+    assert_eq!(service.requests(), [url.as_str(); 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_read_is_handed_to_the_caller() {
+    let service = Service::new([Reply::Status(503, vec![("x-ms-error-code", "ServerBusy"), ("retry-after", "9")], "")]);
+    let error = service.container(by_key()).list("").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Throttled { retry_after: Some(Duration::from_secs(9)) });
+    assert_eq!(service.requests().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_operation_ends_at_the_deadline() {
+    let service = Service::new((0..5).map(|_| Reply::Never));
+    let container = service.container(by_key());
+    let started = tokio::time::Instant::now();
+    let errors = [
+        container.list("p").await.unwrap_err(),
+        container.get("b").await.unwrap_err(),
+        container.write("b", &Metadata::new(), &Condition::Create).await.unwrap_err(),
+        container.delete("b", &Condition::Any).await.unwrap_err(),
+        container.create_container().await.unwrap_err(),
+    ];
+    assert_eq!(started.elapsed().as_secs(), 25);
+    for (error, operation) in errors.iter().zip(["listing", "reading", "writing", "deleting", "creating"]) {
+        assert_eq!(error.kind(), ErrorKind::Unknown);
+        let message = error.to_string();
+        assert!(message.starts_with(operation) && message.contains("deadline of 5s"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_success_without_version_or_date_leaves_the_outcome_unknown() {
+    for reply in [status(201), Reply::Status(201, vec![("date", "today"), ("etag", "\"1\"")], "")] {
+        let container = Service::new([reply]).container(by_key());
+        let error = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unknown);
+    }
+}
+
+#[tokio::test]
+async fn a_page_cut_short_is_no_listing() {
+    let service = Service::new([Reply::Status(200, vec![], "<EnumerationResults><Blobs>")]);
+    let error = service.container(by_key()).list("p").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown);
+    assert!(error.to_string().contains("ends early"), "{error}");
+}
+
+#[tokio::test]
+async fn a_marker_that_repeats_ends_the_listing() {
+    const PAGE: &str = "<EnumerationResults><Blobs/><NextMarker>m/1 &amp;</NextMarker></EnumerationResults>";
+    let service = Service::new([Reply::Status(200, vec![], PAGE), Reply::Status(200, vec![], PAGE)]);
+    let error = service.container(by_key()).list("p/").await.unwrap_err();
+    assert!(error.to_string().contains("same again"), "{error}");
+    let first = "GET https://a.example/leases?restype=container&comp=list&include=metadata&prefix=p%2F";
+    assert_eq!(service.requests(), [first.to_owned(), format!("{first}&marker=m%2F1+%26")]);
+}
+
+#[tokio::test]
+async fn an_existing_container_is_no_error_and_one_being_deleted_is() {
+    let refused = |code| Reply::Status(409, vec![("x-ms-error-code", code)], "");
+    let service = Service::new([refused("ContainerAlreadyExists"), refused("ContainerBeingDeleted")]);
+    let container = service.container(by_key());
+    assert_eq!(container.create_container().await.unwrap(), crate::blob::ContainerCreation::Existed);
+    assert_eq!(container.create_container().await.unwrap_err().kind(), ErrorKind::ContainerNotFound);
+}
+
+/// Everything that can be seen of an error.
+fn all_of(error: &Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    causes.fold(format!("{error} {error:?} {error:#?}"), |text, cause| format!("{text} {cause} {cause:?}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_secret_is_shown_by_anything() {
+    use azure_core::error::ErrorKind as AzureKind;
+    let mut shown = String::new();
+    for access in [by_key(), by_sas()] {
+        shown += &format!("{access:?} {:?}", AzureContainer::builder(access.clone()));
+        for kind in [AzureKind::Io, AzureKind::Connection, AzureKind::Credential, AzureKind::Other] {
+            let container = Service::new([Reply::Fails(kind)]).container(access.clone());
+            let error = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap_err();
+            shown += &format!("{container:?} {container:#?} {}", all_of(&error));
+        }
+        for reply in [status(403), status(400), Reply::Never, written()] {
+            let container = Service::new([reply]).container(access.clone());
+            let outcome = container.write("a", &Metadata::new(), &Condition::Create).await;
+            shown += &outcome.map_or_else(|error| all_of(&error), |written| format!("{written:?}"));
+        }
+    }
+    assert!(shown.contains("https://a.example/leases/a?"), "the cause is kept: {shown}");
+    for secret in [KEY, SIGNATURE, "hush", "aHVzaC1"] {
+        assert!(!shown.contains(secret), "{secret} in {shown}");
+    }
+}
+
+#[tokio::test]
+async fn the_http_client_shows_no_signature() {
+    let url = format!("http://127.0.0.1:1/a/leases?sv=1&sig={SIGNATURE}");
+    let error = AzureContainer::from_sas_url(url).unwrap().create_container().await.unwrap_err();
+    let shown = all_of(&error);
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{shown}");
+    assert!(shown.contains("cannot connect to 127.0.0.1:1"), "{shown}");
+    assert!(!shown.contains("hush"), "{shown}");
+}

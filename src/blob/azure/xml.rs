@@ -1,0 +1,280 @@
+//! Reading a page of List Blobs.
+//!
+//! Format: <https://learn.microsoft.com/rest/api/storageservices/list-blobs>.
+
+use azure_core::time::parse_rfc7231;
+use percent_encoding::percent_decode_str;
+use quick_xml::Reader;
+use quick_xml::escape::resolve_xml_entity;
+use quick_xml::events::{BytesRef, BytesStart, Event};
+use time::OffsetDateTime;
+
+use crate::blob::{Answer, Blob, ETag, Metadata};
+
+/// A page of a listing.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) blobs: Vec<Blob>,
+    /// Where the next page starts, if there is one.
+    pub(super) next_marker: Option<String>,
+}
+
+/// Why a page cannot be used. What is wrong with a single blob is not among it: such a blob is left out with a warning.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PageError {
+    #[error("the listing is not XML")]
+    Xml(#[from] quick_xml::Error),
+    #[error("the listing is not UTF-8")]
+    Utf8(#[from] std::str::Utf8Error),
+    #[error("the listing has an unknown entity &{0};")]
+    Entity(String),
+    #[error("the listing ends early")]
+    Truncated,
+}
+
+/// Parses a page. Each blob gets `answer`, the answer that carried the page.
+pub(super) fn parse_page(body: &[u8], answer: Answer) -> Result<Page, PageError> {
+    let text = std::str::from_utf8(body)?;
+    let mut reader = Reader::from_str(text.strip_prefix('\u{feff}').unwrap_or(text));
+    reader.config_mut().expand_empty_elements = true;
+    let mut parser = PageParser::new(answer);
+    loop {
+        match reader.read_event()? {
+            Event::Start(element) => parser.open(&element),
+            Event::End(element) => parser.close(element.name().as_ref()),
+            Event::Text(text) => parser.text.push_str(&text.xml10_content()),
+            Event::CData(text) => parser.text.push_str(&text.xml10_content()),
+            Event::GeneralRef(reference) => parser.push_reference(&reference)?,
+            Event::Eof => return parser.finish(),
+            _ => {}
+        }
+    }
+}
+
+/// Where in the document the parser is. Metadata keys may be called like anything else, so the place decides.
+#[derive(Clone, Copy)]
+enum Place {
+    Page,
+    Blob,
+    Properties,
+    Metadata,
+    MetadataValue,
+    /// Behind the last element.
+    End,
+}
+
+struct PageParser {
+    place: Place,
+    /// The text of the innermost element so far: entities split it into several events.
+    text: String,
+    draft: Draft,
+    page: Page,
+    answer: Answer,
+}
+
+/// A blob of which not everything is read yet.
+#[derive(Default)]
+struct Draft {
+    name: String,
+    name_is_encoded: bool,
+    metadata: Metadata,
+    etag: Option<ETag>,
+    last_modified: Option<OffsetDateTime>,
+}
+
+impl PageParser {
+    fn new(answer: Answer) -> Self {
+        let page = Page { blobs: Vec::new(), next_marker: None };
+        Self { place: Place::Page, text: String::new(), draft: Draft::default(), page, answer }
+    }
+
+    fn open(&mut self, element: &BytesStart<'_>) {
+        self.text.clear();
+        let name = element.name();
+        self.place = match (self.place, name.as_ref()) {
+            (Place::Page, "Blob") => {
+                self.draft = Draft::default();
+                Place::Blob
+            }
+            (Place::Blob, "Name") => {
+                self.draft.name_is_encoded = is_encoded(element);
+                Place::Blob
+            }
+            (Place::Blob, "Properties") => Place::Properties,
+            (Place::Blob, "Metadata") => Place::Metadata,
+            (Place::Metadata, _) => Place::MetadataValue,
+            (place, _) => place,
+        };
+    }
+
+    fn close(&mut self, element: &str) {
+        let text = std::mem::take(&mut self.text);
+        match (self.place, element) {
+            (Place::Blob, "Name") => self.draft.name = text,
+            (Place::Blob, "Blob") => self.finish_blob(),
+            (Place::Properties, "Etag") => self.draft.etag = (!text.is_empty()).then(|| ETag::new(&text)),
+            (Place::Properties, "Last-Modified") => self.draft.last_modified = parse_rfc7231(&text).ok(),
+            (Place::Properties, "Properties") | (Place::Metadata, _) => self.place = Place::Blob,
+            (Place::MetadataValue, key) => {
+                self.draft.metadata.insert(key.to_ascii_lowercase(), text);
+                self.place = Place::Metadata;
+            }
+            (Place::Page, "NextMarker") => self.page.next_marker = (!text.is_empty()).then_some(text),
+            (Place::Page, "EnumerationResults") => self.place = Place::End,
+            _ => {}
+        }
+    }
+
+    fn push_reference(&mut self, reference: &BytesRef<'_>) -> Result<(), PageError> {
+        if let Some(character) = reference.resolve_char_ref()? {
+            self.text.push(character);
+            return Ok(());
+        }
+        let replacement = resolve_xml_entity(reference).ok_or_else(|| PageError::Entity(reference.to_string()))?;
+        self.text.push_str(replacement);
+        Ok(())
+    }
+
+    fn finish_blob(&mut self) {
+        self.place = Place::Page;
+        let draft = std::mem::take(&mut self.draft);
+        let name = draft.decoded_name();
+        let (Some(etag), Some(last_modified)) = (draft.etag, draft.last_modified) else {
+            tracing::warn!(blob = name, "blob without a usable etag or date in a listing, leaving it out");
+            return;
+        };
+        self.page.blobs.push(Blob { name, metadata: draft.metadata, etag, last_modified, answer: self.answer });
+    }
+
+    fn finish(self) -> Result<Page, PageError> {
+        match self.place {
+            Place::End => Ok(self.page),
+            _ => Err(PageError::Truncated),
+        }
+    }
+}
+
+impl Draft {
+    fn decoded_name(&self) -> String {
+        if self.name_is_encoded {
+            return percent_decode_str(&self.name).decode_utf8_lossy().into_owned();
+        }
+        self.name.clone()
+    }
+}
+
+/// Names with characters that XML cannot carry come percent-encoded.
+fn is_encoded(element: &BytesStart<'_>) -> bool {
+    let attribute = element.try_get_attribute("Encoded").ok().flatten();
+    attribute.is_some_and(|attribute| attribute.value.eq_ignore_ascii_case("true"))
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn answer() -> Answer {
+        Answer { server_time: datetime!(2026-11-20 12:00:00 UTC), received: Instant::now() }
+    }
+
+    fn parse(inside: &str) -> Result<Page, PageError> {
+        let text = format!(
+            "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><EnumerationResults ServiceEndpoint=\"https://a/\">{inside}\
+             </EnumerationResults>"
+        );
+        parse_page(text.as_bytes(), answer())
+    }
+
+    const PROPERTIES: &str =
+        "<Properties><Last-Modified>Fri, 20 Nov 2026 11:59:00 GMT</Last-Modified><Etag>0x8D1</Etag></Properties>";
+
+    fn blob(inside: &str) -> Blob {
+        let page = parse(&format!("<Blobs><Blob>{inside}{PROPERTIES}</Blob></Blobs><NextMarker />")).unwrap();
+        page.blobs.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn a_page_as_azure_sends_it() {
+        let page = parse(
+            "<Prefix>p</Prefix><Blobs><Blob><Name>p/1</Name><Properties><Creation-Time>x</Creation-Time>\
+             <Last-Modified>Fri, 20 Nov 2026 11:59:00 GMT</Last-Modified><Etag>0x8D1</Etag>\
+             <Content-Length>0</Content-Length><Content-MD5 /></Properties><Metadata><OwnerId>me</OwnerId><since/>\
+             </Metadata><OrMetadata /></Blob></Blobs><NextMarker>2!88!abc</NextMarker>",
+        )
+        .unwrap();
+        let expected = [("ownerid", "me"), ("since", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let [blob] = page.blobs.as_slice() else { panic!("{page:?}") };
+        assert_eq!((blob.name.as_str(), blob.etag.as_str()), ("p/1", "0x8D1"));
+        assert_eq!(blob.metadata, Metadata::from(expected));
+        assert_eq!(blob.last_modified, datetime!(2026-11-20 11:59:00 UTC));
+        assert_eq!(blob.age(), std::time::Duration::from_secs(60));
+        assert_eq!(page.next_marker.as_deref(), Some("2!88!abc"));
+    }
+
+    #[test]
+    fn an_empty_or_absent_marker_ends_the_listing() {
+        for inside in ["<Blobs/><NextMarker/>", "<Blobs></Blobs><NextMarker></NextMarker>", "<Blobs/>"] {
+            let page = parse(inside).unwrap();
+            assert!(page.blobs.is_empty() && page.next_marker.is_none(), "{inside}");
+        }
+    }
+
+    #[test]
+    fn entities_and_character_references_split_no_text() {
+        assert_eq!(blob("<Name>a&amp;b&lt;&gt;&quot;&apos;&#x41;&#66;c</Name>").name, "a&b<>\"'ABc");
+        assert_eq!(blob("<Name><![CDATA[a<b]]>&amp;c</Name>").name, "a<b&c");
+        let metadata = blob("<Name>n</Name><Metadata><k> x &amp; y </k></Metadata>").metadata;
+        assert_eq!(metadata["k"], " x & y ");
+        assert!(matches!(parse("<x>&nbsp;</x>"), Err(PageError::Entity(name)) if name == "nbsp"));
+    }
+
+    #[test]
+    fn an_encoded_name_is_decoded_and_another_is_not() {
+        assert_eq!(blob("<Name Encoded=\"true\">a%EF%BF%BF%25%2F</Name>").name, "a\u{ffff}%/");
+        assert_eq!(blob("<Name Encoded=\"false\">a%25</Name>").name, "a%25");
+        assert_eq!(blob("<Name>a%25</Name>").name, "a%25");
+    }
+
+    #[test]
+    fn metadata_keys_may_be_called_like_elements() {
+        let blob = blob(
+            "<Name>n</Name><Metadata><Name>1</Name><Etag>2</Etag><Metadata>3</Metadata><Blob>4</Blob><NextMarker>5\
+             </NextMarker><Properties>6</Properties></Metadata>",
+        );
+        let keys: Vec<&str> = blob.metadata.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["blob", "etag", "metadata", "name", "nextmarker", "properties"]);
+        assert_eq!((blob.name.as_str(), blob.etag.as_str()), ("n", "0x8D1"));
+    }
+
+    #[test]
+    fn a_bad_blob_is_left_out_and_the_others_stay() {
+        let bad_date = "<Properties><Last-Modified>yesterday</Last-Modified><Etag>1</Etag></Properties>";
+        let page = parse(&format!(
+            "<Blobs><Blob><Name>1</Name></Blob><Blob><Name>2</Name>{bad_date}</Blob><Blob><Name>3</Name>{PROPERTIES}\
+             </Blob></Blobs>"
+        ))
+        .unwrap();
+        let names: Vec<&str> = page.blobs.iter().map(|blob| blob.name.as_str()).collect();
+        assert_eq!(names, ["3"]);
+    }
+
+    #[test]
+    fn a_body_that_ends_early_is_no_page() {
+        let whole =
+            format!("<EnumerationResults><Blobs><Blob><Name>1</Name>{PROPERTIES}</Blob></Blobs></EnumerationResults>");
+        assert!(parse_page(whole.as_bytes(), answer()).is_ok());
+        for length in 0..whole.len() {
+            assert!(parse_page(&whole.as_bytes()[..length], answer()).is_err(), "{length}");
+        }
+    }
+
+    #[test]
+    fn something_else_is_no_page() {
+        for body in [b"{}".as_slice(), b"<html></html>", b"\xff\xfe", b"<a><b></a>"] {
+            assert!(parse_page(body, answer()).is_err(), "{}", String::from_utf8_lossy(body));
+        }
+    }
+}

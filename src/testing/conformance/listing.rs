@@ -1,0 +1,72 @@
+//! Rules about listings.
+
+use super::{Container, create_all, listed_names, mark_of, marked, sorted};
+use crate::blob::Condition;
+use crate::error::Result;
+
+/// A listing has all blobs with the prefix, at any depth, and no others.
+pub async fn a_listing_has_the_blobs_with_the_prefix(container: Container) -> Result<()> {
+    create_all(&container, &["p/1", "p/2", "p/2/3", "p", "p0", "P/1", "q/p/1"]).await?;
+    assert_eq!(listed_names(&container, "p/").await?, ["p/1", "p/2", "p/2/3"]);
+    assert_eq!(listed_names(&container, "p/2").await?, ["p/2", "p/2/3"]);
+    assert_eq!(listed_names(&container, "").await?.len(), 7);
+    assert!(listed_names(&container, "nothing/").await?.is_empty());
+    Ok(())
+}
+
+/// A prefix is taken as it is, whatever its characters mean in a URL.
+pub async fn a_prefix_may_have_any_characters(container: Container) -> Result<()> {
+    create_all(&container, &["ns/$Default/a b&c/1", "ns/$Default/a+b/1", "ns/ü%2F?#='\"/1"]).await?;
+    for (prefix, name) in [
+        ("ns/$Default/a b&c/", "ns/$Default/a b&c/1"),
+        ("ns/$Default/a+b/", "ns/$Default/a+b/1"),
+        ("ns/ü%2F?#='\"/", "ns/ü%2F?#='\"/1"),
+    ] {
+        assert_eq!(listed_names(&container, prefix).await?, [name]);
+    }
+    Ok(())
+}
+
+/// A listing is ordered by name, byte by byte.
+pub async fn a_listing_is_ordered_by_name(container: Container) -> Result<()> {
+    let names = ["b", "a", "B", "a/2", "a/10", "a-", "ä", "10", "9"];
+    create_all(&container, &names).await?;
+    assert_eq!(listed_names(&container, "").await?, sorted(&names));
+    Ok(())
+}
+
+/// A listing shows of each blob what reading it shows.
+pub async fn a_listing_shows_what_reading_shows(container: Container) -> Result<()> {
+    create_all(&container, &["a", "b"]).await?;
+    for listed in container.list("").await?.blobs {
+        let read = container.get(&listed.name).await?;
+        assert_eq!((&listed.metadata, &listed.etag), (&read.metadata, &read.etag));
+        assert_eq!((&listed.metadata, listed.last_modified), (&mark_of(&listed.name), read.last_modified));
+    }
+    Ok(())
+}
+
+/// A listing shows every write and deletion that was answered before.
+pub async fn a_listing_shows_the_latest_state(container: Container) -> Result<()> {
+    create_all(&container, &["a", "b"]).await?;
+    let written = container.write("a", &marked("2"), &Condition::Any).await?;
+    container.delete("b", &Condition::Any).await?;
+    let blobs = container.list("").await?.blobs;
+    assert_eq!(blobs.len(), 1);
+    assert_eq!((&blobs[0].etag, &blobs[0].metadata), (&written.etag, &marked("2")));
+    Ok(())
+}
+
+/// A listing of several pages is whole: nothing twice, nothing left out, ordered, and each blob with an answer of its
+/// own page.
+pub async fn a_listing_of_several_pages_is_whole(container: Container) -> Result<()> {
+    let names: Vec<String> = (0..23).map(|index| format!("p/{index}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    create_all(&container, &names).await?;
+    create_all(&container, &["o", "q"]).await?;
+    let list = container.list("p/").await?;
+    let listed: Vec<&str> = list.blobs.iter().map(|blob| blob.name.as_str()).collect();
+    assert_eq!(listed, sorted(&names));
+    assert!(list.blobs.iter().all(|blob| blob.answer.received <= list.answer.received));
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! The contract of [`BlobContainer`], rule by rule, for every backend alike.
+//!
+//! [`conformance_tests!`](crate::conformance_tests) makes one test of each rule. A rule panics where a backend breaks
+//! it, and passes on the error of a request that should have succeeded.
+
+#![expect(
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    reason = "every rule panics where it is broken and passes on the errors of requests, as said above"
+)]
+
+mod conditions;
+mod containers;
+mod listing;
+mod metadata;
+mod names;
+mod races;
+mod times;
+mod versions;
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use crate::blob::{BlobContainer, Condition, ETag, Metadata};
+use crate::error::{ErrorKind, Result};
+
+pub use self::conditions::*;
+pub use self::containers::*;
+pub use self::listing::*;
+pub use self::metadata::*;
+pub use self::names::*;
+pub use self::races::*;
+pub use self::times::*;
+pub use self::versions::*;
+
+/// What each rule is checked on: a container of its own.
+pub type Container = Arc<dyn BlobContainer>;
+
+/// Makes one test of each rule of the contract of [`BlobContainer`](crate::blob::BlobContainer), named like the rule.
+///
+/// Takes an expression that gives a [`Container`](crate::testing::conformance::Container) which **does not exist yet**
+/// and which nothing else uses. It is evaluated once per test inside an async function that returns
+/// [`Result<()>`](crate::Result), so it may await and use `?`. Each test makes its container, except those about a
+/// missing one. `tokio` with the features `macros` and `rt` has to be among the dev-dependencies.
+///
+/// A backend that pages its listings should be made with a page of five blobs or fewer; otherwise the rule about pages
+/// proves nothing.
+///
+/// ```
+/// mod memory {
+///     use std::sync::Arc;
+///     use eventhubs_checkpoint::blob::memory::MemoryContainer;
+///
+///     eventhubs_checkpoint::conformance_tests!(Arc::new(MemoryContainer::missing()));
+/// }
+/// # fn main() {}
+/// ```
+#[macro_export]
+macro_rules! conformance_tests {
+    (@existing $make:expr; $($rule:ident),+ $(,)?) => {
+        $(
+            #[tokio::test]
+            async fn $rule() -> $crate::Result<()> {
+                let container: $crate::testing::conformance::Container = $make;
+                container.create_container().await?;
+                $crate::testing::conformance::$rule(container).await
+            }
+        )+
+    };
+    (@missing $make:expr; $($rule:ident),+ $(,)?) => {
+        $(
+            #[tokio::test]
+            async fn $rule() -> $crate::Result<()> {
+                $crate::testing::conformance::$rule($make).await
+            }
+        )+
+    };
+    ($make:expr) => {
+        $crate::conformance_tests! { @missing $make;
+            a_container_is_created_once,
+            a_missing_container_is_no_missing_blob,
+        }
+        $crate::conformance_tests! { @existing $make;
+            create_makes_a_blob,
+            create_over_a_blob_is_a_conflict,
+            match_replaces_a_blob,
+            a_stale_match_is_a_conflict,
+            a_match_on_a_missing_blob_is_not_found,
+            any_creates_and_overwrites,
+            a_blob_is_deleted_under_its_etag,
+            a_deletion_with_a_stale_etag_is_a_conflict,
+            deleting_a_missing_blob_is_not_found,
+            a_deletion_under_create_is_rejected,
+            a_deleted_blob_can_be_created_again,
+            an_isolated_container_is_the_same_container,
+            an_isolated_container_works_on_another_runtime,
+            a_listing_has_the_blobs_with_the_prefix,
+            a_prefix_may_have_any_characters,
+            a_listing_is_ordered_by_name,
+            a_listing_shows_what_reading_shows,
+            a_listing_shows_the_latest_state,
+            a_listing_of_several_pages_is_whole,
+            metadata_is_replaced_as_a_whole,
+            no_metadata_is_kept,
+            an_empty_value_is_kept,
+            keys_come_back_in_lower_case,
+            keys_may_have_digits_and_underscores,
+            printable_ascii_is_kept_in_values,
+            unfit_metadata_is_rejected,
+            names_may_have_any_characters,
+            any_name_can_be_written_and_deleted,
+            names_differ_by_case,
+            unfit_names_are_rejected,
+            of_racing_creators_one_wins,
+            of_racing_updaters_one_wins,
+            of_racing_deleters_one_wins,
+            writers_of_different_blobs_all_win,
+            every_answer_carries_the_servers_time,
+            every_refusal_carries_the_servers_time,
+            last_modified_is_the_servers_time_in_whole_seconds,
+            a_blob_just_written_is_young,
+            a_write_renews_last_modified,
+            the_etag_is_the_same_everywhere_and_unquoted,
+            the_etag_of_a_listing_matches,
+            every_write_gives_a_new_etag,
+            reading_leaves_the_etag_alone,
+        }
+    };
+}
+
+/// Metadata of these pairs.
+fn metadata_of(pairs: &[(&str, &str)]) -> Metadata {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// Metadata with one value, to tell writes apart.
+fn marked(value: &str) -> Metadata {
+    metadata_of(&[("mark", value)])
+}
+
+/// Metadata that tells this blob from others. Values are ASCII, names are not.
+fn mark_of(name: &str) -> Metadata {
+    marked(&name.escape_default().to_string())
+}
+
+#[track_caller]
+fn assert_refused<T: Debug>(outcome: Result<T>, kind: ErrorKind) {
+    match outcome {
+        Ok(success) => panic!("expected {kind:?}, but it succeeded: {success:?}"),
+        Err(error) => assert_eq!(error.kind(), kind, "{error:?}"),
+    }
+}
+
+/// Asserts that the blob holds exactly this metadata under exactly this version.
+async fn assert_holds(container: &Container, name: &str, metadata: &Metadata, etag: &ETag) -> Result<()> {
+    let blob = container.get(name).await?;
+    assert_eq!((&blob.metadata, &blob.etag), (metadata, etag), "blob {name:?}");
+    Ok(())
+}
+
+/// Creates blobs with these names.
+async fn create_all(container: &Container, names: &[&str]) -> Result<()> {
+    for name in names {
+        container.write(name, &mark_of(name), &Condition::Create).await?;
+    }
+    Ok(())
+}
+
+async fn listed_names(container: &Container, prefix: &str) -> Result<Vec<String>> {
+    Ok(container.list(prefix).await?.blobs.into_iter().map(|blob| blob.name).collect())
+}
+
+fn sorted<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    names.iter().copied().collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_macro_runs_every_rule() {
+        let macro_text = include_str!("mod.rs");
+        for file in [
+            include_str!("conditions.rs"),
+            include_str!("containers.rs"),
+            include_str!("listing.rs"),
+            include_str!("metadata.rs"),
+            include_str!("names.rs"),
+            include_str!("races.rs"),
+            include_str!("times.rs"),
+            include_str!("versions.rs"),
+        ] {
+            for rule in file.split("pub async fn ").skip(1).filter_map(|text| text.split('(').next()) {
+                assert!(macro_text.contains(&format!(" {rule},")), "{rule} is in no list of conformance_tests!");
+            }
+        }
+    }
+}

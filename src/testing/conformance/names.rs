@@ -1,0 +1,63 @@
+//! Rules about names of blobs.
+
+use super::{Container, assert_refused, create_all, listed_names, mark_of, marked, sorted};
+use crate::blob::Condition;
+use crate::error::{ErrorKind, Result};
+
+/// Names of consumer groups, and names that mean something in a URL, in XML or in a shell.
+const NAMES: [&str; 14] = [
+    "ns.servicebus.windows.net/hub/$Default/ownership/0",
+    "with space/and  two",
+    "plus+plus",
+    "percent%41%2F%",
+    "query?a=b&c=d#fragment",
+    "quotes'\"`",
+    "<xml>&amp;</xml>]]>",
+    "unicode/größe/日本語/🦀",
+    "brackets[]{}()|^",
+    "a/../b",
+    "a/./b",
+    "a//b",
+    "semi;colon:comma,at@equals=",
+    "tilde~minus-dot.under_star*bang!",
+];
+
+/// Every name arrives as it is, and is listed as it is.
+pub async fn names_may_have_any_characters(container: Container) -> Result<()> {
+    create_all(&container, &NAMES).await?;
+    assert_eq!(listed_names(&container, "").await?, sorted(&NAMES));
+    for name in NAMES {
+        assert_eq!(container.get(name).await?.metadata, mark_of(name), "{name:?}");
+    }
+    Ok(())
+}
+
+/// Every name works with every condition.
+pub async fn any_name_can_be_written_and_deleted(container: Container) -> Result<()> {
+    for name in NAMES {
+        let written = container.write(name, &marked("1"), &Condition::Any).await?;
+        let written = container.write(name, &marked("2"), &Condition::Match(written.etag)).await?;
+        container.delete(name, &Condition::Match(written.etag)).await?;
+        assert_refused(container.get(name).await, ErrorKind::NotFound);
+    }
+    Ok(())
+}
+
+/// Upper and lower case are different names.
+pub async fn names_differ_by_case(container: Container) -> Result<()> {
+    create_all(&container, &["hub/a", "HUB/a"]).await?;
+    assert_eq!(container.get("hub/a").await?.metadata, mark_of("hub/a"));
+    assert_eq!(container.get("HUB/a").await?.metadata, mark_of("HUB/a"));
+    assert_refused(container.get("Hub/a").await, ErrorKind::NotFound);
+    Ok(())
+}
+
+/// A name that would address the container, or nothing, is rejected.
+pub async fn unfit_names_are_rejected(container: Container) -> Result<()> {
+    for name in ["", ".", "..", &"x".repeat(1025)] {
+        assert_refused(container.get(name).await, ErrorKind::Rejected);
+        assert_refused(container.write(name, &marked("1"), &Condition::Any).await, ErrorKind::Rejected);
+        assert_refused(container.delete(name, &Condition::Any).await, ErrorKind::Rejected);
+    }
+    container.list("").await.map(drop)
+}

@@ -1,0 +1,191 @@
+//! The contract of blob containers on every backend, and the ways into an Azure container, against Azurite.
+
+#[path = "../examples/support/mod.rs"]
+mod support;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use azure_core::credentials::Secret;
+use azure_core::hmac::hmac_sha256;
+use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::testing::conformance::Container;
+use eventhubs_checkpoint::{Error, ErrorKind, conformance_tests};
+use support::azurite::{self, ACCOUNT, ACCOUNT_KEY, Azurite};
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+
+mod memory {
+    use super::*;
+
+    conformance_tests!(Arc::new(MemoryContainer::missing()));
+}
+
+mod azure {
+    use super::*;
+
+    conformance_tests!(missing_container().await);
+}
+
+/// A container in Azurite that does not exist yet, and whose listings come in small pages.
+async fn missing_container() -> Container {
+    let access = Access::connection_string(running_azurite().await.connection_string(), fresh_name());
+    Arc::new(AzureContainer::builder(access).page_size(5).build().unwrap())
+}
+
+/// An empty container in Azurite, by its name.
+async fn existing_container() -> String {
+    let name = fresh_name();
+    let connection_string = running_azurite().await.connection_string();
+    AzureContainer::from_connection_string(connection_string, &name).unwrap().create_container().await.unwrap();
+    name
+}
+
+async fn running_azurite() -> &'static Azurite {
+    azurite::shared().await.unwrap()
+}
+
+async fn endpoint() -> &'static str {
+    running_azurite().await.endpoint()
+}
+
+/// A container name that no other test has, not even in another process.
+fn fresh_name() -> String {
+    format!("t{:016x}", RandomState::new().hash_one(()))
+}
+
+/// Uses a container for everything but making it.
+async fn assert_usable(container: &AzureContainer) {
+    let metadata = Metadata::from([("ownerid".to_owned(), "me".to_owned())]);
+    let name = "ns/hub/$Default/ownership/0";
+    let created = container.write(name, &metadata, &Condition::Create).await.unwrap();
+    let updated = container.write(name, &metadata, &Condition::Match(created.etag)).await.unwrap();
+    assert_eq!(container.get(name).await.unwrap().etag, updated.etag);
+    assert_eq!(container.list("ns/").await.unwrap().blobs[0].metadata, metadata);
+    container.delete(name, &Condition::Match(updated.etag)).await.unwrap();
+}
+
+async fn refusal(container: &AzureContainer) -> Error {
+    container.write("a", &Metadata::new(), &Condition::Any).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn a_connection_string_opens_a_container() {
+    let text = running_azurite().await.connection_string();
+    let container = AzureContainer::from_connection_string(text, existing_container().await).unwrap();
+    assert_usable(&container).await;
+}
+
+#[tokio::test]
+async fn an_account_key_opens_a_container() {
+    let name = existing_container().await;
+    let container = AzureContainer::with_account_key(endpoint().await, ACCOUNT, ACCOUNT_KEY, name).unwrap();
+    assert_usable(&container).await;
+}
+
+#[tokio::test]
+async fn an_account_sas_opens_a_container_by_either_url() {
+    let (name, sas, endpoint) = (existing_container().await, account_sas("rcwdl", FUTURE), endpoint().await);
+    assert_usable(&AzureContainer::from_account_sas_url(format!("{endpoint}?{sas}"), &name).unwrap()).await;
+    assert_usable(&AzureContainer::from_sas_url(format!("{endpoint}/{name}?{sas}")).unwrap()).await;
+    let text = format!("SharedAccessSignature={sas};BlobEndpoint={endpoint}");
+    assert_usable(&AzureContainer::from_connection_string(text, &name).unwrap()).await;
+}
+
+#[tokio::test]
+async fn an_account_sas_can_make_the_container() {
+    let url = format!("{}?{}", endpoint().await, account_sas("rcwdl", FUTURE));
+    let container = AzureContainer::from_account_sas_url(url, fresh_name()).unwrap();
+    container.create_container().await.unwrap();
+    assert_usable(&container).await;
+}
+
+#[tokio::test]
+async fn a_container_sas_opens_its_container() {
+    let name = existing_container().await;
+    let url = format!("{}/{name}?{}", endpoint().await, container_sas(&name, "rcwdl"));
+    assert_usable(&AzureContainer::from_sas_url(url).unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_unauthorized_with_a_hint() {
+    let name = existing_container().await;
+    let container = AzureContainer::with_account_key(endpoint().await, ACCOUNT, "d3Jvbmc=", name).unwrap();
+    let error = refusal(&container).await;
+    assert_eq!(error.kind(), ErrorKind::Unauthorized);
+    assert!(error.to_string().contains("wrong key") && error.server_time().is_some(), "{error:?}");
+    assert_eq!(container.get("a").await.unwrap_err().kind(), ErrorKind::Unauthorized);
+    assert_eq!(container.list("a").await.unwrap_err().kind(), ErrorKind::Unauthorized);
+}
+
+#[tokio::test]
+async fn a_narrow_sas_is_unauthorized_with_a_hint() {
+    let name = existing_container().await;
+    let url = format!("{}/{name}?{}", endpoint().await, account_sas("rl", FUTURE));
+    let container = AzureContainer::from_sas_url(url).unwrap();
+    assert!(container.list("").await.unwrap().blobs.is_empty());
+    let error = refusal(&container).await;
+    assert_eq!(error.kind(), ErrorKind::Unauthorized);
+    assert!(error.to_string().contains("too narrow: it needs rcwdl"), "{error}");
+}
+
+#[tokio::test]
+async fn an_expired_sas_is_unauthorized() {
+    let name = existing_container().await;
+    let url = format!("{}/{name}?{}", endpoint().await, account_sas("rcwdl", "2020-01-01T00:00:00Z"));
+    let error = refusal(&AzureContainer::from_sas_url(url).unwrap()).await;
+    assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+}
+
+#[tokio::test]
+async fn an_unreachable_service_is_unavailable_soon() {
+    let text = format!("AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};BlobEndpoint=http://127.0.0.1:1/{ACCOUNT}");
+    let container = AzureContainer::from_connection_string(text, fresh_name()).unwrap();
+    let started = Instant::now();
+    let errors = [refusal(&container).await, container.list("").await.unwrap_err()];
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("cannot connect to 127.0.0.1:1"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_never_answers_leaves_the_outcome_unknown_at_the_deadline() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/{ACCOUNT}", silent.local_addr().unwrap());
+    let access = Access::account_key(url, ACCOUNT, ACCOUNT_KEY, fresh_name());
+    let container = AzureContainer::builder(access).request_deadline(Duration::from_millis(200)).build().unwrap();
+    let error = refusal(&container).await;
+    assert_eq!(error.kind(), ErrorKind::Unknown);
+    assert!(error.to_string().contains("200ms"), "{error}");
+}
+
+const FUTURE: &str = "2099-01-01T00:00:00Z";
+const SAS_VERSION: &str = "2021-12-02";
+
+/// A shared access signature for the blob service of the account, containers and blobs.
+///
+/// Rules: <https://learn.microsoft.com/rest/api/storageservices/create-account-sas>.
+fn account_sas(permissions: &str, expires: &str) -> String {
+    let text = format!("{ACCOUNT}\n{permissions}\nb\nco\n\n{expires}\n\n\n{SAS_VERSION}\n\n");
+    signed(&text, &format!("sv={SAS_VERSION}&ss=b&srt=co&sp={permissions}&se={expires}"))
+}
+
+/// A shared access signature for one container.
+///
+/// Rules: <https://learn.microsoft.com/rest/api/storageservices/create-service-sas>.
+fn container_sas(container: &str, permissions: &str) -> String {
+    let resource = format!("/blob/{ACCOUNT}/{container}");
+    let text = format!("{permissions}\n\n{FUTURE}\n{resource}\n\n\n\n{SAS_VERSION}\nc\n\n\n\n\n\n\n");
+    signed(&text, &format!("sv={SAS_VERSION}&sr=c&sp={permissions}&se={FUTURE}"))
+}
+
+fn signed(text: &str, query: &str) -> String {
+    let signature = hmac_sha256(text, &Secret::new(ACCOUNT_KEY)).unwrap();
+    let encoded = signature.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+    format!("{query}&sig={encoded}")
+}
