@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep};
 const ENDPOINT_VARIABLE: &str = "AZURITE_BLOB_ENDPOINT";
 
 /// The account and key of every Azurite.
-pub const ACCOUNT: &str = "devstoreaccount1";
-pub const ACCOUNT_KEY: &str =
+pub(crate) const ACCOUNT: &str = "devstoreaccount1";
+pub(crate) const ACCOUNT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 const OLDEST_NODE: u32 = 20;
@@ -28,24 +28,24 @@ const START_DEADLINE: Duration = Duration::from_secs(30);
 const START_POLL: Duration = Duration::from_millis(50);
 
 /// Says all there is to say, in one sentence.
-pub type Result<T, E = String> = std::result::Result<T, E>;
+pub(crate) type Result<T, E = String> = std::result::Result<T, E>;
 
 static SHARED: OnceCell<Azurite> = OnceCell::const_new();
 
 /// The Azurite of this process, started by whoever asks first.
-pub async fn shared() -> Result<&'static Azurite> {
+pub(crate) async fn shared() -> Result<&'static Azurite> {
     SHARED.get_or_try_init(Azurite::start).await
 }
 
 /// A running Azurite. Dropping it stops it.
-pub struct Azurite {
+pub(crate) struct Azurite {
     endpoint: String,
     process: Option<Child>,
 }
 
 impl Azurite {
     /// Starts Azurite on a free port, or takes the one that the environment names.
-    pub async fn start() -> Result<Self> {
+    pub(crate) async fn start() -> Result<Self> {
         if let Ok(endpoint) = env::var(ENDPOINT_VARIABLE) {
             return Ok(Self { endpoint: endpoint.trim_end_matches('/').to_owned(), process: None });
         }
@@ -56,12 +56,12 @@ impl Azurite {
     }
 
     /// The URL of the blob service, account included.
-    pub fn endpoint(&self) -> &str {
+    pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
     /// A connection string with the account key.
-    pub fn connection_string(&self) -> String {
+    pub(crate) fn connection_string(&self) -> String {
         let endpoint = self.endpoint();
         format!("AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};BlobEndpoint={endpoint}")
     }

@@ -1,3 +1,3 @@
 //! What examples and tests share.
 
-pub mod azurite;
+pub(crate) mod azurite;

@@ -270,4 +270,13 @@ mod tests {
         let second = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap();
         assert_ne!(first.etag, second.etag);
     }
+
+    #[tokio::test]
+    async fn a_match_on_a_missing_blob_is_not_found_as_azure_says() {
+        let container = MemoryContainer::new();
+        let condition = Condition::Match(ETag::new("0x1"));
+        let error = container.write("a", &Metadata::new(), &condition).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert_eq!(container.delete("a", &condition).await.unwrap_err().kind(), ErrorKind::NotFound);
+    }
 }

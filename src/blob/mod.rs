@@ -64,7 +64,8 @@ pub enum Condition {
     /// Only if the blob does not exist; otherwise [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
     Create,
     /// Only if the blob still has this ETag; otherwise [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), or
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if it does not exist.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if it does not exist. Do not rely on the latter: Azurite
+    /// calls that a conflict too (<https://github.com/Azure/Azurite/issues/2751>). Reading the blob tells.
     Match(ETag),
     /// In any case. A write creates the blob if it does not exist.
     Any,
@@ -154,8 +155,8 @@ pub trait BlobContainer: fmt::Debug + Send + Sync {
     /// Replaces the whole metadata of a blob, creating it as an empty one where the condition allows it.
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written>;
 
-    /// Deletes a blob. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), whatever the condition;
-    /// [`Condition::Create`] is refused as [`ErrorKind::Rejected`](crate::ErrorKind::Rejected).
+    /// Deletes a blob. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), with the exception told at
+    /// [`Condition::Match`]; [`Condition::Create`] is refused as [`ErrorKind::Rejected`](crate::ErrorKind::Rejected).
     async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer>;
 
     /// Makes the container unless it is there.

@@ -1,7 +1,9 @@
 //! Rules about conditions.
 
+use std::fmt::Debug;
+
 use super::{Container, assert_holds, assert_refused, marked};
-use crate::blob::{Condition, ETag};
+use crate::blob::Condition;
 use crate::error::{ErrorKind, Result};
 
 /// `Create` makes a blob that can be read back.
@@ -36,13 +38,12 @@ pub async fn a_stale_match_is_a_conflict(container: Container) -> Result<()> {
     assert_holds(&container, "a", &marked("2"), &second.etag).await
 }
 
-/// `Match` never makes a blob.
-pub async fn a_match_on_a_missing_blob_is_not_found(container: Container) -> Result<()> {
+/// `Match` never makes a blob. The service says that there is none, or that it is not the one that was meant.
+pub async fn a_match_never_makes_a_blob(container: Container) -> Result<()> {
     let gone = container.write("a", &marked("1"), &Condition::Create).await?;
     container.delete("a", &Condition::Any).await?;
-    for etag in [gone.etag, ETag::new("0x0")] {
-        assert_refused(container.write("a", &marked("2"), &Condition::Match(etag)).await, ErrorKind::NotFound);
-    }
+    let outcome = container.write("a", &marked("2"), &Condition::Match(gone.etag)).await;
+    assert_refused_as_missing_or_changed(outcome);
     assert_refused(container.get("a").await, ErrorKind::NotFound);
     Ok(())
 }
@@ -72,11 +73,12 @@ pub async fn a_deletion_with_a_stale_etag_is_a_conflict(container: Container) ->
     assert_holds(&container, "a", &marked("2"), &second.etag).await
 }
 
-/// Whatever the condition, a blob that is not there is not found.
-pub async fn deleting_a_missing_blob_is_not_found(container: Container) -> Result<()> {
-    for condition in [Condition::Any, Condition::Match(ETag::new("0x0"))] {
-        assert_refused(container.delete("a", &condition).await, ErrorKind::NotFound);
-    }
+/// A blob that is not there cannot be deleted, under whatever condition.
+pub async fn a_missing_blob_cannot_be_deleted(container: Container) -> Result<()> {
+    let gone = container.write("a", &marked("1"), &Condition::Create).await?;
+    container.delete("a", &Condition::Match(gone.etag.clone())).await?;
+    assert_refused(container.delete("a", &Condition::Any).await, ErrorKind::NotFound);
+    assert_refused_as_missing_or_changed(container.delete("a", &Condition::Match(gone.etag)).await);
     Ok(())
 }
 
@@ -96,4 +98,10 @@ pub async fn a_deleted_blob_can_be_created_again(container: Container) -> Result
     assert_ne!(first.etag, second.etag);
     assert_refused(container.write("a", &marked("3"), &Condition::Match(first.etag)).await, ErrorKind::Conflict);
     assert_holds(&container, "a", &marked("2"), &second.etag).await
+}
+
+/// Azure says `NotFound`, Azurite says `Conflict`; see [`Condition::Match`].
+fn assert_refused_as_missing_or_changed<T: Debug>(outcome: Result<T>) {
+    let kind = outcome.map_err(|error| error.kind());
+    assert!(matches!(kind, Err(ErrorKind::NotFound | ErrorKind::Conflict)), "{kind:?}");
 }

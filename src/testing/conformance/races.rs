@@ -21,7 +21,7 @@ pub async fn of_racing_updaters_one_wins(container: Container) -> Result<()> {
     assert_one_winner(&container, outcomes).await
 }
 
-/// Of many deleters of one version exactly one wins.
+/// Of many deleters of one version exactly one wins; to the others the blob is gone.
 pub async fn of_racing_deleters_one_wins(container: Container) -> Result<()> {
     let written = container.write("a", &marked("first"), &Condition::Create).await?;
     let condition = Condition::Match(written.etag);
