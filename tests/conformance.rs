@@ -75,6 +75,20 @@ async fn refusal(container: &AzureContainer) -> Error {
 }
 
 #[tokio::test]
+async fn each_blob_carries_the_answer_of_its_own_page() {
+    let container = missing_container().await;
+    container.create_container().await.unwrap();
+    for index in 0..12 {
+        container.write(&index.to_string(), &Metadata::new(), &Condition::Create).await.unwrap();
+    }
+    let mut arrivals: Vec<Instant> =
+        container.list("").await.unwrap().blobs.iter().map(|blob| blob.answer.received).collect();
+    arrivals.sort();
+    arrivals.dedup();
+    assert_eq!(arrivals.len(), 3);
+}
+
+#[tokio::test]
 async fn a_connection_string_opens_a_container() {
     let text = running_azurite().await.connection_string();
     let container = AzureContainer::from_connection_string(text, existing_container().await).unwrap();

@@ -41,7 +41,8 @@ impl Access {
 
     /// The URL of a container with a shared access signature for it or for its account.
     ///
-    /// The signature needs the permissions read, add or create, write, delete and list (`rcwdl`).
+    /// The signature needs the permissions read, create, write, delete and list (`rcwdl`). To make the container it has
+    /// to be one for the account.
     #[must_use]
     pub fn sas_url(container_url: impl Into<String>) -> Self {
         Self(Way::ContainerSas { url: Secret::new(container_url.into()) })
@@ -69,7 +70,7 @@ impl Access {
     }
 
     /// The URL of a container, and a credential of Entra ID. The identity needs the role *Storage Blob Data Contributor*
-    /// on the container or above. Works over https only.
+    /// on the container or above. Works over https only. Isolated containers share the credential.
     #[must_use]
     pub fn token(container_url: impl Into<String>, credential: Arc<dyn TokenCredential>) -> Self {
         Self(Way::Token { container_url: container_url.into(), credential })

@@ -6,8 +6,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::error::{Error, Result};
 
 /// Everything but the unreserved characters of RFC 3986. With `/` encoded a blob name is one path segment, so that a
-/// name that ends with a slash or holds `..` arrives as it is.
-const ENCODED_IN_BLOB_NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// name that ends with a slash or holds `..` arrives as it is. In a query a space is `%20`, for the service does not take
+/// `+` for one.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Where a container is. Never holds a query, and so never a signature.
 #[derive(Clone, Debug)]
@@ -44,7 +45,16 @@ impl ContainerUrl {
 
     pub(super) fn blob(&self, name: &str) -> Url {
         let mut url = self.url.clone();
-        url.set_path(&format!("{}/{}", self.url.path(), utf8_percent_encode(name, ENCODED_IN_BLOB_NAME)));
+        url.set_path(&format!("{}/{}", self.url.path(), utf8_percent_encode(name, ENCODED)));
+        url
+    }
+
+    /// The URL of the container with a query.
+    pub(super) fn with_query(&self, pairs: &[(&str, &str)]) -> Url {
+        let encoded: Vec<String> =
+            pairs.iter().map(|(key, value)| format!("{key}={}", utf8_percent_encode(value, ENCODED))).collect();
+        let mut url = self.url.clone();
+        url.set_query(Some(&encoded.join("&")));
         url
     }
 
@@ -178,6 +188,13 @@ mod tests {
             url.blob("ns/hub/$Default/../ä b%2F?#'+/").as_str(),
             "https://a.example/leases/ns%2Fhub%2F%24Default%2F..%2F%C3%A4%20b%252F%3F%23%27%2B%2F"
         );
+    }
+
+    #[test]
+    fn a_query_has_no_plus_for_a_space() {
+        let url = container("https://a.example/leases").unwrap();
+        let url = url.with_query(&[("comp", "list"), ("prefix", "ns/$Default/a b+c&d=\u{e4}")]);
+        assert_eq!(url.as_str(), "https://a.example/leases?comp=list&prefix=ns%2F%24Default%2Fa%20b%2Bc%26d%3D%C3%A4");
     }
 
     #[test]

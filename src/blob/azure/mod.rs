@@ -145,11 +145,11 @@ impl AzureContainer {
 
     async fn list_page(&self, prefix: &str, marker: Option<&str>) -> Result<(Page, Answer)> {
         let operation = self.operation(Verb::List, prefix);
-        let mut url = self.settings().container_url.url().clone();
-        url.query_pairs_mut()
-            .extend_pairs([("restype", "container"), ("comp", "list"), ("include", "metadata"), ("prefix", prefix)])
-            .extend_pairs(marker.map(|marker| ("marker", marker)))
-            .extend_pairs(self.settings().page_size.map(|size| ("maxresults", size.to_string())));
+        let size = self.settings().page_size.map(|size| size.to_string());
+        let mut query = vec![("restype", "container"), ("comp", "list"), ("include", "metadata"), ("prefix", prefix)];
+        query.extend(marker.map(|marker| ("marker", marker)));
+        query.extend(size.as_deref().map(|size| ("maxresults", size)));
+        let url = self.settings().container_url.with_query(&query);
         let reply = self.client.read(operation, self.client.request(Method::Get, url)).await?;
         let page = xml::parse_page(&reply.body, reply.answer)
             .map_err(|error| unusable_answer(operation, &error.to_string()).with_source(error))?;
@@ -225,8 +225,7 @@ impl BlobContainer for AzureContainer {
 
     async fn create_container(&self) -> Result<ContainerCreation> {
         let operation = self.operation(Verb::CreateContainer, "");
-        let mut url = self.settings().container_url.url().clone();
-        url.set_query(Some("restype=container"));
+        let url = self.settings().container_url.with_query(&[("restype", "container")]);
         match self.client.send_once(operation, self.client.request(Method::Put, url)).await? {
             Outcome::Success(_) => Ok(ContainerCreation::Created),
             Outcome::Refused { code: Some(code), .. } if code == "ContainerAlreadyExists" => {

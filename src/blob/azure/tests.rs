@@ -5,10 +5,13 @@ use std::error::Error as StdError;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use azure_core::http::headers::Headers;
+use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
+use azure_core::http::headers::{AUTHORIZATION, Headers};
 use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{AsyncRawResponse, ClientOptions, Context, Request, Transport};
+use time::macros::datetime;
 
+use super::headers::header;
 use super::{Access, AzureContainer};
 use crate::blob::{BlobContainer, Condition, ETag, Metadata};
 use crate::error::{Error, ErrorKind};
@@ -28,6 +31,7 @@ enum Reply {
 struct Service {
     replies: Mutex<VecDeque<Reply>>,
     requests: Mutex<Vec<String>>,
+    authorizations: Mutex<Vec<String>>,
 }
 
 impl std::fmt::Debug for Service {
@@ -38,7 +42,7 @@ impl std::fmt::Debug for Service {
 
 impl Service {
     fn new(replies: impl IntoIterator<Item = Reply>) -> Arc<Self> {
-        Arc::new(Self { replies: Mutex::new(replies.into_iter().collect()), requests: Mutex::default() })
+        Arc::new(Self { replies: Mutex::new(replies.into_iter().collect()), ..Self::default() })
     }
 
     fn requests(&self) -> Vec<String> {
@@ -57,6 +61,8 @@ impl Service {
 impl Policy for Service {
     async fn send(&self, _: &Context, request: &mut Request, _: &[Arc<dyn Policy>]) -> PolicyResult {
         self.requests.lock().unwrap().push(format!("{} {}", request.method(), request.url()));
+        let authorization = header(request.headers(), &AUTHORIZATION).unwrap_or_default().to_owned();
+        self.authorizations.lock().unwrap().push(authorization);
         let reply = self.replies.lock().unwrap().pop_front().expect("a request too many");
         match reply {
             Reply::Never => std::future::pending().await,
@@ -180,7 +186,7 @@ async fn a_marker_that_repeats_ends_the_listing() {
     let error = service.container(by_key()).list("p/").await.unwrap_err();
     assert!(error.to_string().contains("same again"), "{error}");
     let first = "GET https://a.example/leases?restype=container&comp=list&include=metadata&prefix=p%2F";
-    assert_eq!(service.requests(), [first.to_owned(), format!("{first}&marker=m%2F1+%26")]);
+    assert_eq!(service.requests(), [first.to_owned(), format!("{first}&marker=m%2F1%20%26")]);
 }
 
 #[tokio::test]
@@ -190,6 +196,53 @@ async fn an_existing_container_is_no_error_and_one_being_deleted_is() {
     let container = service.container(by_key());
     assert_eq!(container.create_container().await.unwrap(), crate::blob::ContainerCreation::Existed);
     assert_eq!(container.create_container().await.unwrap_err().kind(), ErrorKind::ContainerNotFound);
+}
+
+/// Gives one token for storage, or fails with the given kind.
+#[derive(Debug)]
+struct Issuer(Option<azure_core::error::ErrorKind>);
+
+#[async_trait::async_trait]
+impl TokenCredential for Issuer {
+    async fn get_token(&self, scopes: &[&str], _: Option<TokenRequestOptions<'_>>) -> azure_core::Result<AccessToken> {
+        assert_eq!(scopes, ["https://storage.azure.com/.default"]);
+        match &self.0 {
+            None => Ok(AccessToken::new("hush", datetime!(2999-01-01 00:00:00 UTC))),
+            Some(kind) => {
+                let cause = kind.clone().into_error();
+                Err(azure_core::Error::with_error(azure_core::error::ErrorKind::Credential, cause, "no token"))
+            }
+        }
+    }
+}
+
+fn by_token(failure: Option<azure_core::error::ErrorKind>) -> Access {
+    Access::token("https://a.example/leases", Arc::new(Issuer(failure)))
+}
+
+#[tokio::test]
+async fn each_kind_of_credentials_authorizes_its_way() {
+    for (access, expected) in [(by_key(), "SharedKey a:"), (by_token(None), "Bearer hush"), (by_sas(), "")] {
+        let service = Service::new([written()]);
+        service.container(access).write("a", &Metadata::new(), &Condition::Create).await.unwrap();
+        let authorization = service.authorizations.lock().unwrap().concat();
+        assert!(authorization.starts_with(expected) && authorization.is_empty() == expected.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_token_nothing_is_sent() {
+    use azure_core::error::ErrorKind as AzureKind;
+    for (failure, kind) in
+        [(AzureKind::Other, ErrorKind::Unauthorized), (AzureKind::Connection, ErrorKind::Unavailable)]
+    {
+        let service = Service::new([]);
+        let container = service.container(by_token(Some(failure)));
+        assert_eq!(container.list("").await.unwrap_err().kind(), kind);
+        let outcome = container.write("a", &Metadata::new(), &Condition::Any).await;
+        assert_eq!(outcome.unwrap_err().kind(), kind);
+        assert!(service.requests().is_empty());
+    }
 }
 
 /// Everything that can be seen of an error.
@@ -202,7 +255,7 @@ fn all_of(error: &Error) -> String {
 async fn no_secret_is_shown_by_anything() {
     use azure_core::error::ErrorKind as AzureKind;
     let mut shown = Vec::new();
-    for access in [by_key(), by_sas()] {
+    for access in [by_key(), by_sas(), by_token(None)] {
         shown.push(format!("{access:?} {:?}", AzureContainer::builder(access.clone())));
         for kind in [AzureKind::Io, AzureKind::Connection, AzureKind::Credential, AzureKind::Other] {
             let container = Service::new([Reply::Fails(kind)]).container(access.clone());
