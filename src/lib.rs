@@ -1,4 +1,7 @@
 //! Partition ownership and checkpoints for Azure Event Hubs consumers, kept in Azure Blob Storage.
+
+#![warn(unreachable_pub)]
+
 pub mod balance;
 pub mod balancer;
 pub mod blob;

@@ -35,7 +35,8 @@ impl Hub {
             return Self::embed(args).await;
         }
         if let Some(namespace) = &args.namespace {
-            let event_hub = args.event_hub.as_ref().ok_or("--namespace needs --event-hub, the name of the event hub")?;
+            let event_hub =
+                args.event_hub.as_ref().ok_or("--namespace needs --event-hub, the name of the event hub")?;
             let group = ConsumerGroup::new(namespace, event_hub, &args.consumer_group)?;
             let credential = DeveloperToolsCredential::new(None)?;
             return Ok(Self {
@@ -51,8 +52,7 @@ impl Hub {
 
     async fn embed(args: &Args) -> Result<Self, Failure> {
         let name = args.event_hub.as_deref().unwrap_or("hub");
-        let builder =
-            EventHub::builder(name).partitions(args.partitions).consumer_group(args.consumer_group.as_str());
+        let builder = EventHub::builder(name).partitions(args.partitions).consumer_group(args.consumer_group.as_str());
         let embedded = builder.start("127.0.0.1:0").await?;
         let (connection_string, endpoint) = (embedded.connection_string(), embedded.endpoint());
         Self::with_connection_string(args, connection_string, Some(endpoint), Some(embedded))
@@ -67,9 +67,10 @@ impl Hub {
         let parsed: ConnectionString = connection_string
             .parse()
             .map_err(|error| format!("the connection string of the event hub cannot be used: {error}"))?;
-        let event_hub = args.event_hub.clone().or(parsed.entity_path).ok_or(
-            "the connection string of the event hub has no EntityPath; name the event hub with --event-hub",
-        )?;
+        let event_hub =
+            args.event_hub.clone().or(parsed.entity_path).ok_or(
+                "the connection string of the event hub has no EntityPath; name the event hub with --event-hub",
+            )?;
         let group = ConsumerGroup::new(parsed.fully_qualified_namespace, event_hub, &args.consumer_group)?;
         Ok(Self { group, access: Access::ConnectionString(connection_string), endpoint, _embedded: embedded })
     }

@@ -12,11 +12,7 @@ use crate::ledger::Ledger;
 const EVERY: Duration = Duration::from_secs(5);
 
 /// Tells, every now and then, how many events lie behind the last one processed, over the partitions of which one was.
-pub async fn watch(
-    client: &ConsumerClient,
-    ledger: &Ledger,
-    lag: &watch::Sender<Option<i64>>,
-) -> Result<(), Failure> {
+pub async fn watch(client: &ConsumerClient, ledger: &Ledger, lag: &watch::Sender<Option<i64>>) -> Result<(), Failure> {
     loop {
         sleep(EVERY).await;
         let mut behind = None;

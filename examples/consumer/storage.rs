@@ -9,14 +9,12 @@ use eventhubs_checkpoint::blob::memory::MemoryContainer;
 
 use crate::Failure;
 use crate::args::Args;
-use crate::support::azurite::Azurite;
+use crate::support::azurite;
 
 pub struct Storage {
     pub container: Arc<dyn BlobContainer>,
     /// Whether the container is the sample's own to make.
     pub create: bool,
-    /// Lives as long as this does.
-    _azurite: Option<Azurite>,
 }
 
 impl Storage {
@@ -30,22 +28,23 @@ impl Storage {
             None if !args.is_embedded() => Err("a real event hub needs a storage that other processes can reach: \
                  give --storage or --storage-url (or --storage memory, to try it out alone)"
                 .into()),
-            None | Some("memory") => {
-                Ok(Self { container: Arc::new(MemoryContainer::new()), create: true, _azurite: None })
-            }
+            None | Some("memory") => Ok(Self { container: Arc::new(MemoryContainer::new()), create: true }),
             Some("azurite") => {
-                let azurite = Azurite::start().await?;
+                let azurite = azurite::shared().await?;
                 let container = AzureContainer::from_connection_string(azurite.connection_string(), &args.container)?;
-                Ok(Self { container: Arc::new(container), create: true, _azurite: Some(azurite) })
+                Ok(Self { container: Arc::new(container), create: true })
             }
             Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
-                Ok(Self::existing(AzureContainer::from_sas_url(url)?))
+                // The URL of a container, or that of the account.
+                let container = AzureContainer::from_sas_url(url)
+                    .or_else(|_| AzureContainer::from_account_sas_url(url, &args.container))?;
+                Ok(Self::existing(container))
             }
             Some(text) => Ok(Self::existing(AzureContainer::from_connection_string(text, &args.container)?)),
         }
     }
 
     fn existing(container: AzureContainer) -> Self {
-        Self { container: Arc::new(container), create: false, _azurite: None }
+        Self { container: Arc::new(container), create: false }
     }
 }

@@ -1,6 +1,6 @@
 //! What tests need, of this crate and of its users.
 
+pub mod conformance;
 #[cfg(feature = "testing-hub")]
 pub mod event_hub;
 pub mod memory_hub;
-pub mod conformance;
