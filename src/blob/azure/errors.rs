@@ -81,7 +81,7 @@ impl Refusal<'_> {
             }
             (401 | 403, _) => ErrorKind::Unauthorized,
             (429, _) | (503, "ServerBusy") => ErrorKind::Throttled { retry_after: self.retry_after },
-            (500.., _) if verb.changes_something() => ErrorKind::Unknown,
+            (408 | 500.., _) if verb.changes_something() => ErrorKind::Unknown,
             (408 | 500.., _) => ErrorKind::Unavailable,
             _ => ErrorKind::Rejected,
         }
@@ -211,6 +211,7 @@ mod tests {
             (Verb::List, 503, "ServerBusy", throttled),
             (Verb::List, 503, "", ErrorKind::Unavailable),
             (Verb::Get, 408, "", ErrorKind::Unavailable),
+            (Verb::Write, 408, "", ErrorKind::Unknown),
             (Verb::Get, 500, "InternalError", ErrorKind::Unavailable),
             (Verb::Write, 500, "OperationTimedOut", ErrorKind::Unknown),
             (Verb::Delete, 503, "", ErrorKind::Unknown),
