@@ -326,10 +326,9 @@ impl Balancer {
             Some(etag) => Claim::over(claim.partition.clone(), (*etag).clone()),
             None => Claim::unowned(claim.partition.clone()),
         });
-        let mut reasons: BTreeMap<_, _> =
-            planned.iter().map(|claim| (claim.partition.clone(), claim.reason.clone())).collect();
+        let reasons: BTreeMap<_, _> = planned.iter().map(|claim| (&claim.partition, &claim.reason)).collect();
         for (partition, outcome) in self.store.claim(claims.collect()).await {
-            self.apply(Operation::Claim, partition.clone(), outcome, reasons.remove(&partition));
+            self.apply(Operation::Claim, &partition, outcome, reasons.get(&partition).copied());
         }
     }
 
@@ -337,7 +336,7 @@ impl Balancer {
         let now = Instant::now();
         let due = self.held.values().filter(|held| held.renew_at <= now).map(|held| held.lease.clone()).collect();
         for (partition, outcome) in self.store.renew(due).await {
-            self.apply(Operation::Renew, partition, outcome, None);
+            self.apply(Operation::Renew, &partition, outcome, None);
         }
     }
 
@@ -345,29 +344,29 @@ impl Balancer {
     fn apply(
         &mut self,
         operation: Operation,
-        partition: PartitionId,
+        partition: &PartitionId,
         outcome: ClaimOutcome,
-        reason: Option<ClaimReason>,
+        reason: Option<&ClaimReason>,
     ) {
         match outcome {
             ClaimOutcome::Won(lease) => {
-                if let Some(reason) = &reason {
-                    telemetry::claim_won(&partition, reason);
+                if let Some(reason) = reason {
+                    telemetry::claim_won(partition, reason);
                 }
                 self.hold(lease);
             }
             ClaimOutcome::Lost { by } => {
-                if self.held.remove(&partition).is_some() {
-                    telemetry::ownership_lost(&partition, by.as_ref());
+                if self.held.remove(partition).is_some() {
+                    telemetry::ownership_lost(partition, by.as_ref());
                 } else {
-                    telemetry::claim_lost(&partition, by.as_ref());
+                    telemetry::claim_lost(partition, by.as_ref());
                 }
-                self.publish_holder(&partition, by.map_or(Holder::Released, Holder::Live));
+                self.publish_holder(partition, by.map_or(Holder::Released, Holder::Live));
             }
             ClaimOutcome::Undecided(error) => {
-                telemetry::ownership_undecided(operation, &partition, &error);
+                telemetry::ownership_undecided(operation, partition, &error);
                 let retry_at = Instant::now() + self.retry_pause();
-                if let Some(held) = self.held.get_mut(&partition) {
+                if let Some(held) = self.held.get_mut(partition) {
                     held.renew_at = retry_at;
                 }
             }

@@ -1,6 +1,7 @@
 //! Partition ownership and checkpoints for Azure Event Hubs consumers, kept in Azure Blob Storage.
 
-#![warn(unreachable_pub)]
+// The library's own rules, which tests and examples need not keep.
+#![warn(unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
 pub mod balance;
 pub mod balancer;

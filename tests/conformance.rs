@@ -1,7 +1,5 @@
 //! The contract of blob containers on every backend, and the ways into an Azure container, against Azurite.
 
-#![expect(clippy::unwrap_used, reason = "in a test every failure is a panic")]
-
 #[path = "../examples/support/mod.rs"]
 mod support;
 
