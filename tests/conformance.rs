@@ -1,19 +1,19 @@
 //! The contract of blob containers on every backend, and the ways into an Azure container, against Azurite.
 
+#[path = "common/sas.rs"]
+mod sas;
 #[path = "../examples/support/mod.rs"]
 mod support;
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use azure_core::credentials::Secret;
-use azure_core::hmac::hmac_sha256;
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::testing::conformance::Container;
 use eventhubs_checkpoint::{Error, ErrorKind, conformance_tests};
+use sas::{FUTURE, SAS_VERSION, account_sas, fresh_name, signed};
 use support::azurite::{self, ACCOUNT, ACCOUNT_KEY, Azurite};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -50,11 +50,6 @@ async fn running_azurite() -> &'static Azurite {
 
 async fn endpoint() -> &'static str {
     running_azurite().await.endpoint()
-}
-
-/// A container name that no other test has, not even in another process.
-fn fresh_name() -> String {
-    format!("t{:016x}", RandomState::new().hash_one(()))
 }
 
 /// Uses a container for everything but making it.
@@ -178,17 +173,6 @@ async fn a_service_that_never_answers_leaves_the_outcome_unknown_at_the_deadline
     assert!(error.to_string().contains("200ms"), "{error}");
 }
 
-const FUTURE: &str = "2099-01-01T00:00:00Z";
-const SAS_VERSION: &str = "2021-12-02";
-
-/// A shared access signature for the blob service of the account, containers and blobs.
-///
-/// Rules: <https://learn.microsoft.com/rest/api/storageservices/create-account-sas>.
-fn account_sas(permissions: &str, expires: &str) -> String {
-    let text = format!("{ACCOUNT}\n{permissions}\nb\nco\n\n{expires}\n\n\n{SAS_VERSION}\n\n");
-    signed(&text, &format!("sv={SAS_VERSION}&ss=b&srt=co&sp={permissions}&se={expires}"))
-}
-
 /// A shared access signature for one container.
 ///
 /// Rules: <https://learn.microsoft.com/rest/api/storageservices/create-service-sas>.
@@ -196,10 +180,4 @@ fn container_sas(container: &str, permissions: &str) -> String {
     let resource = format!("/blob/{ACCOUNT}/{container}");
     let text = format!("{permissions}\n\n{FUTURE}\n{resource}\n\n\n\n{SAS_VERSION}\nc\n\n\n\n\n\n\n");
     signed(&text, &format!("sv={SAS_VERSION}&sr=c&sp={permissions}&se={FUTURE}"))
-}
-
-fn signed(text: &str, query: &str) -> String {
-    let signature = hmac_sha256(text, &Secret::new(ACCOUNT_KEY)).unwrap();
-    let encoded = signature.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
-    format!("{query}&sig={encoded}")
 }
