@@ -23,7 +23,9 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::balance::{ClaimReason, Holder, PartitionView, PlannedClaim, Strategy, View, observe, plan};
+use crate::balance::{
+    ClaimReason, Holder, Moment, Observation, PartitionView, PlannedClaim, Strategy, View, observe, plan,
+};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{OwnerId, PartitionId};
@@ -114,6 +116,16 @@ impl Snapshot {
         }
         counts
     }
+
+    /// The other live owner of a partition, as far as this instance knows.
+    #[must_use]
+    pub fn other_owner(&self, partition: &PartitionId) -> Option<&OwnerId> {
+        let view = self.partitions.iter().find(|view| view.partition == *partition)?;
+        match &view.holder {
+            Holder::Live(owner) => Some(owner),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -182,6 +194,7 @@ pub struct Balancer {
     commands: mpsc::UnboundedReceiver<Command>,
     snapshot: watch::Sender<Snapshot>,
     rng: StdRng,
+    started: Instant,
     held: BTreeMap<PartitionId, Held>,
     foreign_owner: bool,
     claiming: bool,
@@ -211,6 +224,7 @@ impl Balancer {
             commands: receiver,
             snapshot,
             rng,
+            started: Instant::now(),
             held: BTreeMap::new(),
             foreign_owner: false,
             claiming: true,
@@ -294,11 +308,25 @@ impl Balancer {
     }
 
     fn observe(&self, listing: &Listing<Ownership>) -> View {
-        let observations: Vec<_> = listing.records.iter().map(|record| self.store.observation(record)).collect();
+        let observations: Vec<_> = listing.records.iter().map(|record| self.observation(record)).collect();
         let partitions = Arc::clone(&self.partitions.borrow());
         let running: BTreeSet<_> = self.held.keys().cloned().collect();
-        let now = self.store.moment(Instant::now());
+        let now = self.moment(Instant::now());
         observe(&observations, &partitions, &running, self.store.identity(), self.store.terms(), now)
+    }
+
+    /// An ownership as the pure part wants it.
+    fn observation(&self, ownership: &Ownership) -> Observation {
+        Observation {
+            partition: ownership.partition.clone(),
+            record: ownership.record.clone(),
+            age: ownership.age,
+            received: self.moment(ownership.received),
+        }
+    }
+
+    fn moment(&self, instant: Instant) -> Moment {
+        instant.saturating_duration_since(self.started)
     }
 
     /// What the listing shows in other hands, or in none, is not mine any more.

@@ -20,7 +20,7 @@ pub mod testing;
 
 pub use error::{Error, ErrorKind, Result};
 pub use model::{
-    CheckpointRecord, ConsumerGroup, Identity, Incarnation, InvalidName, OwnerId, OwnershipRecord, PartitionId,
-    Position, Relation,
+    CheckpointRecord, ConsumerGroup, Identity, Incarnation, InvalidName, LeaseTerms, OwnerId, OwnershipRecord,
+    PartitionId, Position, Relation,
 };
 pub use telemetry::RequestCounts;

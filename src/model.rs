@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
@@ -329,6 +330,15 @@ impl OwnershipRecord {
             },
         }
     }
+}
+
+/// How long an ownership lives without renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    /// For owners of this crate.
+    pub expiry: Duration,
+    /// For owners of other SDKs, which know nothing of `expiry`.
+    pub peer_expiry: Duration,
 }
 
 /// A place in a partition: an event that was read.

@@ -11,4 +11,4 @@ mod plan;
 mod view;
 
 pub use plan::{ClaimReason, Plan, PlannedClaim, Strategy, plan};
-pub use view::{GRACE, Holder, LeaseTerms, Moment, Observation, PartitionView, View, observe};
+pub use view::{GRACE, Holder, Moment, Observation, PartitionView, View, observe};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::model::{Identity, Incarnation, OwnerId, OwnershipRecord, PartitionId, Relation};
+use crate::model::{Identity, Incarnation, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, Relation};
 
 /// A point on an instance's own monotonic clock: the time since some fixed moment. Only differences mean anything.
 pub type Moment = Duration;
@@ -27,19 +27,9 @@ pub struct Observation {
     pub received: Moment,
 }
 
-/// How long an ownership lives without renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseTerms {
-    /// For owners of this crate.
-    pub expiry: Duration,
-    /// For owners of other SDKs, which know nothing of `expiry`.
-    pub peer_expiry: Duration,
-}
-
 impl LeaseTerms {
     /// Whether the record was still valid at `now`. Releases are never valid.
-    #[must_use]
-    pub fn is_live(&self, observation: &Observation, now: Moment) -> bool {
+    fn is_live(self, observation: &Observation, now: Moment) -> bool {
         let record = &observation.record;
         let expiry = if record.incarnation.is_some() { self.expiry } else { self.peer_expiry };
         let age_now = observation.age + now.saturating_sub(observation.received);

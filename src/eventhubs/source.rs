@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::errors;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{PartitionId, Position};
-use crate::processor::{
+use crate::processor::source::{
     EventReceiver, EventSender, EventSource, HubProperties, PartitionProperties, Positioned, StartPosition,
 };
 use crate::telemetry;

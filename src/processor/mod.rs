@@ -16,7 +16,7 @@ mod checkpointing;
 mod config;
 mod handler;
 mod partition;
-mod source;
+pub(crate) mod source;
 mod supervisor;
 
 use std::sync::Arc;

@@ -12,10 +12,9 @@ use tokio::time::timeout;
 use super::handler::{Handler, StopReason};
 use super::partition::{PartitionTask, Shared};
 use super::source::EventSource;
-use crate::balance::Holder;
 use crate::balancer::{BalancerHandle, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{OwnerId, PartitionId};
+use crate::model::PartitionId;
 use crate::telemetry;
 
 /// A partition's task, from its start until the balancer no longer holds what it was started for.
@@ -72,7 +71,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         self.entries.retain(|partition, entry| {
             let held = snapshot.held.get(partition) == Some(&entry.tenure);
             if !held {
-                let by = new_owner(snapshot, partition);
+                let by = snapshot.other_owner(partition).cloned();
                 entry.stop.send_if_modified(|stop| stop.is_none() && stop.replace(StopReason::Lost { by }).is_none());
             }
             held || !entry.ended
@@ -122,13 +121,5 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             telemetry::shutdown_cut_short(limit);
             self.tasks.shutdown().await;
         }
-    }
-}
-
-fn new_owner(snapshot: &Snapshot, partition: &PartitionId) -> Option<OwnerId> {
-    let view = snapshot.partitions.iter().find(|view| view.partition == *partition)?;
-    match &view.holder {
-        Holder::Live(owner) => Some(owner.clone()),
-        _ => None,
     }
 }

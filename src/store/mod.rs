@@ -27,11 +27,12 @@ use rand::{Rng, SeedableRng};
 use time::OffsetDateTime;
 use tokio::time::{Instant, timeout};
 
-use crate::balance::{LeaseTerms, Moment, Observation};
 use crate::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata, Written};
 use crate::codec::{self, BlobNames, KeyCase, Malformed, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{CheckpointRecord, ConsumerGroup, Identity, Incarnation, OwnerId, OwnershipRecord, PartitionId};
+use crate::model::{
+    CheckpointRecord, ConsumerGroup, Identity, Incarnation, LeaseTerms, OwnerId, OwnershipRecord, PartitionId,
+};
 use crate::telemetry::{self, Operation, RequestCounters, RequestCounts};
 
 pub use checkpoint::{AdoptOutcome, Adoption, CheckpointOutcome};
@@ -114,7 +115,6 @@ struct Inner {
     terms: LeaseTerms,
     request_deadline: Duration,
     concurrency: usize,
-    origin: Instant,
     last_answer: Mutex<Answer>,
     tenures: AtomicU64,
     requests: RequestCounters,
@@ -222,20 +222,6 @@ impl GroupStore {
         }
         listing.malformed.iter().for_each(telemetry::malformed_record);
         Ok(listing)
-    }
-
-    /// An ownership as the pure part wants it.
-    pub(crate) fn observation(&self, ownership: &Ownership) -> Observation {
-        Observation {
-            partition: ownership.partition.clone(),
-            record: ownership.record.clone(),
-            age: ownership.age,
-            received: self.moment(ownership.received),
-        }
-    }
-
-    pub(crate) fn moment(&self, instant: Instant) -> Moment {
-        instant.saturating_duration_since(self.inner.origin)
     }
 
     /// The server's time now, as far as its last answer and our own monotonic clock tell.
@@ -372,7 +358,6 @@ impl GroupStoreBuilder {
             terms: LeaseTerms { expiry: self.expiry, peer_expiry: self.peer_expiry },
             request_deadline,
             concurrency: self.concurrency.get(),
-            origin: Instant::now(),
             last_answer: Mutex::new(listing.answer),
             tenures: AtomicU64::new(1),
             requests: RequestCounters::default(),

@@ -1,0 +1,94 @@
+//! The direction of dependencies, and what the pure parts must not know: read from the source.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What each top-level module may use of the others. An arrow that is not here must not come about by chance.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("codec", &["model"]),
+    ("balance", &["model"]),
+    ("error", &["model"]),
+    ("clock", &[]),
+    ("telemetry", &["codec", "error", "model"]),
+    ("blob", &["clock", "error"]),
+    ("store", &["blob", "codec", "error", "model", "telemetry"]),
+    ("balancer", &["balance", "clock", "error", "model", "store", "telemetry"]),
+    ("processor", &["balancer", "clock", "error", "model", "store", "telemetry"]),
+    ("eventhubs", &["error", "model", "processor", "store", "telemetry"]),
+];
+
+/// Modules that may use everything, and that nothing else uses.
+const FREE: &[&str] = &["testing", "lib"];
+
+fn sources() -> Vec<(String, PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let relative = path.strip_prefix(&root).unwrap().to_owned();
+                let first = relative.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
+                found.push((first.trim_end_matches(".rs").to_owned(), relative, fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    assert!(found.len() > 20, "the source is not where it was");
+    found
+}
+
+/// Lines of code, without comments and without the unit tests at the end.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
+    lines.filter(|line| !line.trim_start().starts_with("//"))
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let arrows: BTreeMap<_, BTreeSet<_>> =
+        ARROWS.iter().map(|(from, to)| (*from, to.iter().copied().collect())).collect();
+    for (module, path, text) in sources() {
+        if FREE.contains(&module.as_str()) {
+            continue;
+        }
+        let allowed = arrows.get(module.as_str()).unwrap_or_else(|| panic!("{path:?} has no arrows: give it some"));
+        for line in code(&text) {
+            for used in line.split("crate::").skip(1) {
+                let used: String = used.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+                let known = arrows.contains_key(used.as_str()) || FREE.contains(&used.as_str());
+                assert!(
+                    !known || used == module || allowed.contains(used.as_str()),
+                    "{path:?} uses {used}, to which no arrow leads: {line}"
+                );
+            }
+            assert!(!line.contains("use crate::{"), "{path:?}: name the module that is used: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_pure_parts_know_no_runtime_no_clock_and_no_storage() {
+    for (module, path, text) in sources() {
+        if !["model", "codec", "balance"].contains(&module.as_str()) {
+            continue;
+        }
+        for line in code(&text) {
+            for word in ["tokio", "async ", "Instant", "SystemTime", "now_utc", "azure_"] {
+                assert!(!line.contains(word), "{path:?} must be pure: {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_one_folder_knows_the_official_client() {
+    for (module, path, text) in sources() {
+        let named = code(&text).find(|line| line.contains("azure_messaging_eventhubs"));
+        assert!(module == "eventhubs" || named.is_none(), "{path:?} knows the official client: {named:?}");
+    }
+}
