@@ -102,8 +102,7 @@ fn view(layout: &str, me: char) -> View {
 }
 
 fn check_cycle(case: &Cycle, name: &str, seed: u64) {
-    let seen = view(&case.layout, case.me);
-    let claims = plan(&seen, strategy(name), &mut StdRng::seed_from_u64(seed)).claim;
+    let claims = plan(&view(&case.layout, case.me), strategy(name), &mut StdRng::seed_from_u64(seed)).claim;
     let claimed: BTreeSet<_> = claims.iter().map(index).collect();
     let context = format!("{} {name}: {claimed:?}", case.name);
     let expected = if name == "balanced" { case.balanced } else { case.greedy };
@@ -134,7 +133,7 @@ fn every_cycle_of_the_table_is_planned_as_it_says() {
 }
 
 /// Lets every member plan once; answers how many partitions changed hands, and how many were taken from a live owner.
-fn round(layout: &mut Vec<char>, members: &[char], strategy: Strategy, rng: &mut StdRng) -> (usize, usize) {
+fn round(layout: &mut [char], members: &[char], strategy: Strategy, rng: &mut StdRng) -> (usize, usize) {
     let (mut changes, mut moves) = (0, 0);
     for me in members {
         let seen = view(&layout.iter().collect::<String>(), *me);

@@ -22,9 +22,13 @@ pub struct Args {
     #[arg(long, value_name = "URL", conflicts_with = "storage")]
     pub storage_url: Option<String>,
 
-    /// The container for the records. It must exist, unless the storage is `memory` or `azurite`.
+    /// The container for the records.
     #[arg(long, default_value = "checkpoints", value_name = "NAME")]
     pub container: String,
+
+    /// Makes the container if it does not exist, as is always done in `memory` and `azurite`.
+    #[arg(long)]
+    pub create_container: bool,
 
     /// The event hub: `embedded` (a stand-in in this process) or a connection string.
     #[arg(long, env = "EVENTHUBS_CONNECTION_STRING", hide_env_values = true, value_name = "HUB")]

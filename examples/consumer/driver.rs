@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use eventhubs_checkpoint::RequestCounts;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -61,6 +62,11 @@ impl Driver {
             let (client, ledger) = (hub.consumer().await?, ledger.clone());
             background.spawn(async move { lag::watch(&client, &ledger, &lag).await });
         }
+        screen.say(&format!(
+            "{} instances share event hub {:?}; each line shows which partitions each of them holds",
+            instances.len(),
+            hub.group().event_hub()
+        ));
         let now = Instant::now();
         Ok(Self {
             plan,
@@ -175,9 +181,7 @@ impl Driver {
     async fn finish(self) -> Result<Report, Failure> {
         let living = self.instances.iter().filter(|instance| !instance.is_dead());
         let owned = living.map(|instance| (instance.owner.clone(), instance.held())).collect();
-        let requests = self.instances.iter().map(Instance::requests);
-        let stores: Vec<_> = requests.collect();
-        let before_release = stores.into_iter().fold(Default::default(), std::ops::Add::add);
+        let requests = self.instances.iter().map(Instance::requests).fold(RequestCounts::default(), std::ops::Add::add);
         let mut failure = None;
         let mut ending = JoinSet::new();
         for instance in self.instances {
@@ -190,7 +194,7 @@ impl Driver {
             return Err(failure);
         }
         let sent = *self.sent.borrow();
-        Ok(Report::new(sent, self.plan.events.is_some(), &self.ledger, owned, before_release))
+        Ok(Report::new(sent, self.plan.events.is_some(), &self.ledger, owned, requests))
     }
 }
 

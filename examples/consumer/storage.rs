@@ -13,7 +13,7 @@ use crate::support::azurite;
 
 pub struct Storage {
     pub container: Arc<dyn BlobContainer>,
-    /// Whether the container is the sample's own to make.
+    /// Whether to make the container if it does not exist.
     pub create: bool,
 }
 
@@ -22,7 +22,7 @@ impl Storage {
         if let Some(url) = &args.storage_url {
             let url = format!("{}/{}", url.trim_end_matches('/'), args.container);
             let container = AzureContainer::with_token(url, DeveloperToolsCredential::new(None)?)?;
-            return Ok(Self::existing(container));
+            return Ok(Self::given(args, container));
         }
         match args.storage.as_deref() {
             None if !args.is_embedded() => Err("a real event hub needs a storage that other processes can reach: \
@@ -38,13 +38,13 @@ impl Storage {
                 // The URL of a container, or that of the account.
                 let container = AzureContainer::from_sas_url(url)
                     .or_else(|_| AzureContainer::from_account_sas_url(url, &args.container))?;
-                Ok(Self::existing(container))
+                Ok(Self::given(args, container))
             }
-            Some(text) => Ok(Self::existing(AzureContainer::from_connection_string(text, &args.container)?)),
+            Some(text) => Ok(Self::given(args, AzureContainer::from_connection_string(text, &args.container)?)),
         }
     }
 
-    fn existing(container: AzureContainer) -> Self {
-        Self { container: Arc::new(container), create: false }
+    fn given(args: &Args, container: AzureContainer) -> Self {
+        Self { container: Arc::new(container), create: args.create_container }
     }
 }

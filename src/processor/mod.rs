@@ -57,7 +57,7 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 /// # use eventhubs_checkpoint::store::GroupStore;
 /// # use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
 /// # use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
-/// use eventhubs_checkpoint::processor::{Positioned, Processor, handler_fn};
+/// use eventhubs_checkpoint::processor::{PartitionContext, Processor, handler_fn};
 ///
 /// # let hub = MemoryHub::new("orders", 1);
 /// # hub.publish(0, "hello");
@@ -67,7 +67,7 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 /// # let store = GroupStore::builder(container, group, OwnerId::new("worker-1")?).connect().await?;
 /// let (done, finished) = tokio::sync::oneshot::channel();
 /// let done = std::sync::Mutex::new(Some(done));
-/// let handler = handler_fn(move |events: Vec<_>, context| {
+/// let handler = handler_fn(move |events: Vec<_>, context: PartitionContext| {
 ///     for event in &events {
 ///         context.checkpoint(event);
 ///     }
