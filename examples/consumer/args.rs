@@ -62,7 +62,10 @@ pub struct Args {
     #[arg(long, value_name = "PREFIX")]
     pub owner: Option<String>,
 
-    /// How many events to publish [default: 8000 with the embedded hub, else none]. Ends when all are processed.
+    /// How many events to publish [default: 8000 with the embedded hub, else none].
+    ///
+    /// Ends when all are processed; not if other processes share the consumer group, for what they process cannot be
+    /// counted here.
     #[arg(long, value_name = "N")]
     pub events: Option<u32>,
 
@@ -86,6 +89,7 @@ pub struct Args {
 /// What is left open on the command line, decided.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    pub embedded: bool,
     pub instances: u16,
     pub owner: String,
     pub events: Option<u32>,
@@ -109,6 +113,7 @@ impl Args {
             return Err("--kill-after needs at least two --instances: one dies, and another takes over".into());
         }
         Ok(Plan {
+            embedded,
             instances,
             owner: self.owner.clone().unwrap_or_else(|| usual_owner(embedded)),
             events: self.events.or(embedded.then_some(8000)),

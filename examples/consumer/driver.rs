@@ -41,6 +41,8 @@ pub struct Driver {
     seen: Table,
     progress: (Instant, u64),
     published_at: Option<Instant>,
+    /// Whether owners of other processes were seen, whose work cannot be counted here.
+    shared: bool,
 }
 
 impl Driver {
@@ -58,15 +60,13 @@ impl Driver {
             let producer = hub.producer().await?;
             let (ledger, duration) = (ledger.clone(), publishing_time(events, plan.kill_after));
             background.spawn(async move { producer::publish(&producer, &ledger, events, duration, &sent).await });
-        } else {
+        }
+        if !plan.embedded {
             let (client, ledger) = (hub.consumer().await?, ledger.clone());
             background.spawn(async move { lag::watch(&client, &ledger, &lag).await });
         }
-        screen.say(&format!(
-            "{} instances share event hub {:?}; each line shows which partitions each of them holds",
-            instances.len(),
-            hub.group().event_hub()
-        ));
+        let hub = hub.group().event_hub();
+        screen.say(&format!("event hub {hub:?}, instances here: {}; who holds which partitions:", instances.len()));
         let now = Instant::now();
         Ok(Self {
             plan,
@@ -81,6 +81,7 @@ impl Driver {
             seen: Table::default(),
             progress: (now, 0),
             published_at: None,
+            shared: false,
         })
     }
 
@@ -121,6 +122,7 @@ impl Driver {
     /// The table when it has changed and stood still for a tick; the progress every now and then.
     fn show(&mut self) {
         let table = Table::of(&self.instances);
+        self.shared |= table.has_owners_elsewhere(&self.instances);
         if table != self.shown && table == self.seen {
             self.screen.say(&table.line());
             self.shown = table.clone();
@@ -139,15 +141,15 @@ impl Driver {
 
     /// How many events are published and not processed.
     fn lag(&self) -> Option<i64> {
-        match self.plan.events {
-            Some(_) => Some(i64::from(*self.sent.borrow()) - i64::from(*self.ledger.distinct().borrow())),
-            None => *self.lag.borrow(),
+        if !self.plan.embedded {
+            return *self.lag.borrow();
         }
+        Some(i64::from(*self.sent.borrow()) - i64::from(*self.ledger.distinct().borrow()))
     }
 
     fn is_done(&mut self) -> bool {
         let Some(events) = self.plan.events else { return false };
-        if *self.sent.borrow() < events {
+        if *self.sent.borrow() < events || self.shared {
             return false;
         }
         let published_at = *self.published_at.get_or_insert_with(Instant::now);
@@ -194,7 +196,7 @@ impl Driver {
             return Err(failure);
         }
         let sent = *self.sent.borrow();
-        Ok(Report::new(sent, self.plan.events.is_some(), &self.ledger, owned, requests))
+        Ok(Report::new(sent, self.plan.events.is_some() && !self.shared, &self.ledger, owned, requests))
     }
 }
 

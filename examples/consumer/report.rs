@@ -12,9 +12,9 @@ use crate::ledger::Ledger;
 pub struct Report {
     /// How many events were published here.
     pub sent: u32,
-    /// How many different ones of them were processed; all that were processed, if none was published here.
+    /// How many different ones of them were processed; all that were processed, if that cannot be told.
     pub processed: u64,
-    /// How many of those published here were never processed.
+    /// How many of those published here were never processed, if that can be told.
     pub lost: u64,
     /// How often an event published here was processed again.
     pub duplicates: u64,
@@ -27,9 +27,10 @@ pub struct Report {
 }
 
 impl Report {
+    /// `countable`: the events were published here, and all of them came to instances of this process.
     pub fn new(
         sent: u32,
-        published: bool,
+        countable: bool,
         ledger: &Ledger,
         owned: BTreeMap<String, usize>,
         requests: RequestCounts,
@@ -37,8 +38,8 @@ impl Report {
         let distinct = u64::from(*ledger.distinct().borrow());
         Self {
             sent,
-            processed: if published { distinct } else { ledger.deliveries() },
-            lost: u64::from(sent).saturating_sub(distinct),
+            processed: if countable { distinct } else { ledger.deliveries() },
+            lost: if countable { u64::from(sent).saturating_sub(distinct) } else { 0 },
             duplicates: ledger.duplicates(),
             moved: ledger.moved(),
             owned,

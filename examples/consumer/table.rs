@@ -52,6 +52,11 @@ impl Table {
         table
     }
 
+    /// Whether other processes share the group.
+    pub fn has_owners_elsewhere(&self, instances: &[Instance]) -> bool {
+        self.owners.len() > instances.len()
+    }
+
     /// One column per owner, wide enough to stand below each other.
     pub fn line(&self) -> String {
         let total: usize = self.owners.values().map(Vec::len).sum::<usize>() + self.unowned.len();
