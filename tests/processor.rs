@@ -8,7 +8,8 @@ use eventhubs_checkpoint::balancer::{BalancerConfig, Snapshot};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, StartPosition, StopReason,
+    CheckpointPolicy, EventSource, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, StartPosition,
+    StopReason,
 };
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
@@ -167,6 +168,18 @@ impl World {
         listing.records.iter().map(|record| (record.partition.to_string(), owner(record))).collect()
     }
 
+    /// Writes the first partition's ownership as another SDK does that takes it.
+    async fn give_to(&self, owner: &str) {
+        let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
+        let record = Metadata::from([("ownerid".into(), owner.into())]);
+        self.container.write(name, &record, &Condition::Any).await.unwrap();
+    }
+
+    async fn first_stop(&self) -> StopReason {
+        self.log.wait_for("a stop", |log| !log.stops.lock().unwrap().is_empty()).await;
+        self.log.stops.lock().unwrap()[0].2.clone()
+    }
+
     async fn checkpoint(&self) -> Option<i64> {
         self.store("observer").await.list_checkpoints().await.unwrap().records.first()?.record.sequence_number
     }
@@ -279,21 +292,75 @@ async fn a_handler_that_hangs_does_not_hold_up_the_shutdown_beyond_its_drain_tim
     assert!(world.owners().await.values().all(String::is_empty));
 }
 
+/// The renewal would notice it, too, but only at half the expiry.
 #[tokio::test(start_paused = true)]
-async fn a_partition_taken_by_another_sdk_stops_here_and_names_the_taker() {
+async fn a_partition_taken_by_another_sdk_stops_at_the_next_cycle_and_names_the_taker() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
-    world.hub.publish(0, "x");
-    world.log.wait_for("x", |log| log.times("x") == 1).await;
-    let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
-    let foreign = Metadata::from([("ownerid".into(), "python".into())]);
-    world.container.write(name, &foreign, &Condition::Any).await.unwrap();
+    world.give_to("python").await;
+    let taken = tokio::time::Instant::now();
     a.wait_until_it_holds(0).await;
-    world.log.wait_for("the stop", |log| !log.stops.lock().unwrap().is_empty()).await;
-    let (_, _, reason) = world.log.stops.lock().unwrap()[0].clone();
-    assert_eq!(reason, StopReason::Lost { by: Some(OwnerId::new("python").unwrap()) });
+    assert!(taken.elapsed() <= Duration::from_secs(11), "{:?}", taken.elapsed());
+    assert_eq!(world.first_stop().await, StopReason::Lost { by: Some(OwnerId::new("python").unwrap()) });
     a.shut_down().await.unwrap();
+}
+
+/// The new owner's adoption is what refuses the checkpoint.
+#[tokio::test(start_paused = true)]
+async fn a_refused_checkpoint_stops_its_partition_at_once() {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    world.give_to("b").await;
+    let name = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
+    let adopted = Metadata::from([("sequencenumber".into(), "-1".into()), ("offset".into(), "-1".into())]);
+    world.container.write(name, &adopted, &Condition::Any).await.unwrap();
+    let taken = tokio::time::Instant::now();
+    world.hub.publish(0, "x");
+    assert_eq!(world.first_stop().await, StopReason::Lost { by: Some(OwnerId::new("b").unwrap()) });
+    a.wait_until_it_holds(0).await;
+    assert!(taken.elapsed() < Duration::from_secs(3), "{:?}", taken.elapsed());
+    assert_eq!(world.checkpoint().await, Some(-1));
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_displaced_at_the_broker_stops_at_once_if_the_records_name_another_owner() {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    world.give_to("b").await;
+    let taken = tokio::time::Instant::now();
+    let _rival = world.hub.source().open(&0.into(), StartPosition::Earliest, 1).await.unwrap();
+    assert_eq!(world.first_stop().await, StopReason::Lost { by: Some(OwnerId::new("b").unwrap()) });
+    assert!(taken.elapsed() < Duration::from_secs(1), "{:?}", taken.elapsed());
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settled_group_moves_nothing_for_hours_and_its_ownerships_stay_young() {
+    let world = World::new(5);
+    let mut instances = [world.start("a").await, world.start("b").await];
+    for instance in &mut instances {
+        instance.wait_until("all owned", |snapshot| snapshot.counts().values().sum::<usize>() == 5).await;
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let held = || instances.iter().map(|instance| instance.snapshots.borrow().held.clone()).collect::<Vec<_>>();
+    let before = held();
+    let observer = world.store("observer").await;
+    for _ in 0..200 {
+        tokio::time::sleep(Duration::from_secs(37)).await;
+        assert_eq!(held(), before);
+        for ownership in observer.list_ownerships().await.unwrap().records {
+            assert!(ownership.age <= Duration::from_secs(31), "{ownership:?}");
+        }
+    }
+    for instance in instances {
+        instance.shut_down().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,7 @@
 //! The store on a container in memory: who wins, who is fenced, and what a lost answer means.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -34,6 +33,13 @@ fn zero() -> PartitionId {
 
 fn at(sequence_number: i64) -> Position {
     Position { sequence_number, offset: (sequence_number * 10).to_string() }
+}
+
+/// A checkpoint as another SDK writes it.
+fn position(sequence_number: i64) -> Metadata {
+    [("sequencenumber", sequence_number.to_string()), ("offset", "x".to_owned())]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into()
 }
 
 async fn claim(store: &GroupStore, claim: Claim) -> ClaimOutcome {
@@ -162,9 +168,9 @@ async fn a_checkpoint_that_somebody_moved_ahead_is_kept_and_one_moved_back_is_me
     let name = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
     let foreign =
         |number: &str| Metadata::from([("sequencenumber".into(), number.into()), ("offset".into(), "x".into())]);
-    container.write(name, &foreign("20"), &Condition::Any).await.unwrap();
+    container.write(name, &position(20), &Condition::Any).await.unwrap();
     assert_eq!(a.checkpoint(&mut adoption, &at(10)).await.unwrap(), CheckpointOutcome::Superseded);
-    container.write(name, &foreign("3"), &Condition::Any).await.unwrap();
+    container.write(name, &position(3), &Condition::Any).await.unwrap();
     assert_eq!(a.checkpoint(&mut adoption, &at(30)).await.unwrap(), CheckpointOutcome::Written);
     container.delete(name, &Condition::Any).await.unwrap();
     assert_eq!(a.checkpoint(&mut adoption, &at(31)).await.unwrap(), CheckpointOutcome::Written);
@@ -220,15 +226,29 @@ async fn one_bad_blob_is_reported_by_name_and_hides_nothing() {
     assert_eq!(readable, ["0", "2"]);
 }
 
-/// Applies every write and loses the answers while switched on.
-#[derive(Debug)]
-struct LosesAnswers {
+/// Does to the next write what it is told.
+#[derive(Debug, Default)]
+struct Meddler {
     inner: MemoryContainer,
-    losing: AtomicBool,
+    next: Mutex<Option<Mischief>>,
+}
+
+#[derive(Debug)]
+enum Mischief {
+    /// Applies the write and loses the answer.
+    LoseAnswer,
+    /// Lets somebody else write this, unconditionally, just before.
+    Intrude(Metadata),
+}
+
+impl Meddler {
+    fn will(&self, mischief: Mischief) {
+        *self.next.lock().unwrap() = Some(mischief);
+    }
 }
 
 #[async_trait]
-impl BlobContainer for LosesAnswers {
+impl BlobContainer for Meddler {
     async fn list(&self, prefix: &str) -> Result<BlobList> {
         self.inner.list(prefix).await
     }
@@ -238,8 +258,12 @@ impl BlobContainer for LosesAnswers {
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        let mischief = self.next.lock().unwrap().take();
+        if let Some(Mischief::Intrude(other)) = &mischief {
+            self.inner.write(name, other, &Condition::Any).await?;
+        }
         let written = self.inner.write(name, metadata, condition).await;
-        if self.losing.swap(false, Ordering::Relaxed) {
+        if let Some(Mischief::LoseAnswer) = mischief {
             return Err(Error::new(ErrorKind::Unknown, "the answer was lost"));
         }
         written
@@ -260,9 +284,9 @@ impl BlobContainer for LosesAnswers {
 
 #[tokio::test]
 async fn a_lost_answer_costs_nothing() {
-    let container = Arc::new(LosesAnswers { inner: MemoryContainer::new(), losing: AtomicBool::new(false) });
+    let container = Arc::new(Meddler::default());
     let a = store_on(container.clone(), "a").await;
-    let lose = || container.losing.store(true, Ordering::Relaxed);
+    let lose = || container.will(Mischief::LoseAnswer);
 
     lose();
     let lease = win(&a, Claim::unowned(zero())).await;
@@ -275,6 +299,44 @@ async fn a_lost_answer_costs_nothing() {
     lose();
     assert!(matches!(a.release(vec![lease]).await.remove(0).1, ReleaseOutcome::Released));
     assert_eq!(a.owner_of(&zero()).await.unwrap().1, None);
+}
+
+/// What a displaced owner still manages to write while the new one adopts is kept.
+#[tokio::test]
+async fn a_checkpoint_that_lands_during_the_adoption_is_adopted() {
+    let container = Arc::new(Meddler::default());
+    let a = store_on(container.clone(), "a").await;
+    let lease = win(&a, Claim::unowned(zero())).await;
+    adopt(&a).await;
+    let b = store_on(container.clone(), "b").await;
+    win(&b, Claim::over(zero(), lease.etag().clone())).await;
+    container.will(Mischief::Intrude(position(7)));
+    assert_eq!(adopt(&b).await.record().sequence_number, Some(7));
+}
+
+#[tokio::test]
+async fn of_twenty_thieves_that_saw_the_same_record_exactly_one_wins() {
+    let container = Arc::new(MemoryContainer::new());
+    let victim = store_on(container.clone(), "victim").await;
+    let etag = win(&victim, Claim::unowned(zero())).await.etag().clone();
+    let mut claims = tokio::task::JoinSet::new();
+    for number in 0..20 {
+        let thief = store_on(container.clone(), &format!("thief-{number}")).await;
+        let wish = Claim::over(zero(), etag.clone());
+        claims.spawn(async move { matches!(claim(&thief, wish).await, ClaimOutcome::Won(_)) });
+    }
+    let won = claims.join_all().await;
+    assert_eq!(won.iter().filter(|won| **won).count(), 1);
+}
+
+#[tokio::test]
+async fn a_record_that_vanished_is_written_again_as_another_tenure() {
+    let container = Arc::new(MemoryContainer::new());
+    let a = store_on(container.clone(), "a").await;
+    let lease = win(&a, Claim::unowned(zero())).await;
+    container.delete("ns.servicebus.windows.net/hub/$default/ownership/0", &Condition::Any).await.unwrap();
+    let ClaimOutcome::Won(renewed) = a.renew(vec![lease.clone()]).await.remove(0).1 else { panic!("not renewed") };
+    assert_ne!(renewed.tenure(), lease.tenure());
 }
 
 #[tokio::test]

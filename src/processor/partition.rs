@@ -365,6 +365,26 @@ mod tests {
         assert_eq!(resume(&record(Some(-1), Some("-1")), &start), StartPosition::Earliest);
     }
 
+    #[derive(Debug, PartialEq)]
+    struct Numbered(i64);
+
+    impl Positioned for Numbered {
+        fn sequence_number(&self) -> Option<i64> {
+            Some(self.0)
+        }
+
+        fn offset(&self) -> Option<&str> {
+            None
+        }
+    }
+
+    #[test]
+    fn what_was_handled_before_the_link_broke_is_left_out() {
+        let batch = || (5..9).map(Numbered).collect::<Vec<_>>();
+        assert_eq!(unseen(batch(), &StartPosition::AfterSequenceNumber(6)), [Numbered(7), Numbered(8)]);
+        assert_eq!(unseen(batch(), &StartPosition::Earliest), batch());
+    }
+
     #[test]
     fn restarts_wait_longer_each_time_up_to_a_limit() {
         let mut pauses = Pauses::default();
