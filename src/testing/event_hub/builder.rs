@@ -66,8 +66,9 @@ impl EventHubBuilder {
     /// How late every byte of the hub leaves: [`DEFAULT_DELAY`] by default. This is latency only, the throughput stays.
     ///
     /// The official Rust client 0.16 is not ready for answers that come at once, which never happens with the real
-    /// service: without a delay most runs see a send that hangs, or a connection that ends with "Session is not
-    /// found". Zero is for clients without such races.
+    /// service: without a delay two runs in three see a send that hangs, or a connection that ends while a session is
+    /// closed. A delay makes that rare, not impossible, so tests should put a time limit on the client's calls. Zero is
+    /// for clients without such races.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self

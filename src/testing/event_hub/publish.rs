@@ -1,6 +1,7 @@
 //! Takes events: one by one or in batches.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fe2o3_amqp::Receiver;
 use fe2o3_amqp_types::definitions::{AmqpError, Error};
@@ -8,6 +9,7 @@ use fe2o3_amqp_types::messaging::Body;
 use fe2o3_amqp_types::messaging::message::DecodeIntoMessage;
 use fe2o3_amqp_types::primitives::Value;
 use serde_amqp::read::SliceReader;
+use tokio::time::sleep;
 
 use super::hub::Hub;
 use super::message::{AnyMessage, annotation, error};
@@ -17,12 +19,21 @@ use crate::clock::{SystemWallClock, WallClock};
 /// The message format of a batch: every data section of its body is an encoded message.
 const BATCH_FORMAT: u32 = 0x8001_3700;
 
+/// How long after they were stored events are accepted.
+///
+/// The official Rust client 0.16 notes that it waits for an answer only after it has passed the events on: an answer
+/// that overtakes it is lost, and the send never returns. Its thread can lose the processor just there. On a busy machine
+/// 12 of 2400 sends hung when only the delay of all bytes, 2 or 5 ms, stood between, and none of 1500 with this.
+const ACCEPT_AFTER: Duration = Duration::from_millis(10);
+
 /// Appends what comes on this link, to this partition if the link names one, until the link ends.
 pub(super) async fn serve(hub: Arc<Hub>, mut link: Receiver, partition: Option<Arc<Partition>>) {
     while let Ok(delivery) = link.recv::<Body<Value>>().await {
         let is_batch = *delivery.message_format() == Some(BATCH_FORMAT);
         let (delivery, message) = delivery.into_parts();
-        let settled = match store(&hub, partition.as_ref(), message, is_batch) {
+        let stored = store(&hub, partition.as_ref(), message, is_batch);
+        sleep(ACCEPT_AFTER).await;
+        let settled = match stored {
             Ok(()) => link.accept(delivery).await,
             Err(refusal) => link.reject(delivery, refusal).await,
         };
