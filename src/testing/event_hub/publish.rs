@@ -22,8 +22,9 @@ const BATCH_FORMAT: u32 = 0x8001_3700;
 /// How long after they were stored events are accepted.
 ///
 /// The official Rust client 0.16 notes that it waits for an answer only after it has passed the events on: an answer
-/// that overtakes it is lost, and the send never returns. Its thread can lose the processor just there. On a busy machine
-/// 12 of 2400 sends hung when only the delay of all bytes, 2 or 5 ms, stood between, and none of 1500 with this.
+/// that overtakes it is lost, and the send never returns. On a runtime with several threads it can lose the processor
+/// just there: on a busy machine 12 of 2400 sends hung when only the delay of all bytes, 2 or 5 ms, stood between. This
+/// makes it rare; a client on a single thread is safe.
 const ACCEPT_AFTER: Duration = Duration::from_millis(10);
 
 /// Appends what comes on this link, to this partition if the link names one, until the link ends.
