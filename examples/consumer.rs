@@ -3,6 +3,7 @@
 //! What an application needs is in `consumer/instance.rs`; the rest shows what happens, and counts.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
@@ -65,8 +66,8 @@ async fn main() -> ExitCode {
 async fn run(args: &Args) -> Result<Report, Failure> {
     let plan = args.plan()?;
     let storage = Storage::open(args).await?;
-    let hub = Hub::open(args).await?;
-    Driver::start(plan, &hub, &storage, Screen::new(args.json)).await?.run().await
+    let hub = Arc::new(Hub::open(args).await?);
+    Driver::start(plan, hub, &storage, Screen::new(args.json)).await?.run().await
 }
 
 fn with_causes(failure: &(dyn std::error::Error + 'static)) -> String {

@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let hub = builder.start(&format!("{}:{}", args.host, args.port)).await?;
 
-    println!("EVENT_HUB_ENDPOINT='{}' EVENT_HUB_CONNECTION_STRING='{}'", hub.endpoint(), hub.connection_string());
+    println!("EVENTHUBS_ENDPOINT='{}' EVENTHUBS_CONNECTION_STRING='{}'", hub.endpoint(), hub.connection_string());
     tokio::signal::ctrl_c().await?;
     Ok(())
 }

@@ -298,6 +298,7 @@ async fn a_partition_taken_by_another_sdk_stops_at_the_next_cycle_and_names_the_
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
     world.give_to("python").await;
     let taken = tokio::time::Instant::now();
     a.wait_until_it_holds(0).await;

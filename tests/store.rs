@@ -166,8 +166,6 @@ async fn a_checkpoint_that_somebody_moved_ahead_is_kept_and_one_moved_back_is_me
     win(&a, Claim::unowned(zero())).await;
     let mut adoption = adopt(&a).await;
     let name = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
-    let foreign =
-        |number: &str| Metadata::from([("sequencenumber".into(), number.into()), ("offset".into(), "x".into())]);
     container.write(name, &position(20), &Condition::Any).await.unwrap();
     assert_eq!(a.checkpoint(&mut adoption, &at(10)).await.unwrap(), CheckpointOutcome::Superseded);
     container.write(name, &position(3), &Condition::Any).await.unwrap();

@@ -46,20 +46,20 @@ pub struct Driver {
 }
 
 impl Driver {
-    pub async fn start(plan: Plan, hub: &Hub, storage: &Storage, screen: Screen) -> Result<Self, Failure> {
+    pub async fn start(plan: Plan, hub: Arc<Hub>, storage: &Storage, screen: Screen) -> Result<Self, Failure> {
         let ledger = Arc::new(Ledger::new(format!("{:08x}", std::process::id())));
         let mut instances = Vec::new();
         for number in 1..=plan.instances {
             let (container, ledger) = (storage.container.clone(), ledger.clone());
-            instances.push(Instance::start(number, &plan, hub, container, storage.create, ledger).await?);
+            instances.push(Instance::start(number, &plan, &hub, container, storage.create, ledger).await?);
         }
         let mut background = JoinSet::new();
         let (sent, watched) = watch::channel(0);
         let (lag, lags) = watch::channel(None);
         if let Some(events) = plan.events {
-            let producer = hub.producer().await?;
-            let (ledger, duration) = (ledger.clone(), publishing_time(events, plan.kill_after));
-            background.spawn(async move { producer::publish(&producer, &ledger, events, duration, &sent).await });
+            let duration = publishing_time(events, plan.kill_after);
+            let order = producer::Order { hub: hub.clone(), ledger: ledger.clone(), events, duration };
+            background.spawn(producer::publish(order, sent));
         }
         if !plan.embedded {
             let (client, ledger) = (hub.consumer().await?, ledger.clone());

@@ -1,26 +1,53 @@
 //! Publishes numbered events at an even pace.
+//!
+//! On a thread of its own: on several threads the client can miss the answer to what it sends, and then waits for ever.
 
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use azure_messaging_eventhubs::models::EventData;
 use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::Failure;
+use crate::hub::Hub;
 use crate::ledger::Ledger;
 
 /// How often a batch goes out.
 const PACE: Duration = Duration::from_millis(100);
 
-/// Publishes `events` events over `duration`, evenly over all partitions; tells how many are out.
-pub async fn publish(
-    producer: &ProducerClient,
-    ledger: &Ledger,
-    events: u32,
-    duration: Duration,
-    sent: &watch::Sender<u32>,
-) -> Result<(), Failure> {
+/// How long one batch may take. A batch whose answer got lost goes out again; its events are then there twice.
+const SEND_DEADLINE: Duration = Duration::from_secs(5);
+const ATTEMPTS: u32 = 3;
+
+/// What to publish.
+pub struct Order {
+    pub hub: Arc<Hub>,
+    pub ledger: Arc<Ledger>,
+    pub events: u32,
+    pub duration: Duration,
+}
+
+/// Publishes over the duration, one partition after the other; tells how many events are out.
+pub async fn publish(order: Order, sent: watch::Sender<u32>) -> Result<(), Failure> {
+    let (ended, end) = oneshot::channel();
+    // Not a blocking task of the runtime, whose end would wait for it when the sample is interrupted.
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let published =
+            runtime.map_err(Failure::from).and_then(|runtime| runtime.block_on(publish_here(&order, &sent)));
+        // An error means that the sample has ended.
+        let _ = ended.send(published);
+    });
+    end.await?
+}
+
+async fn publish_here(order: &Order, sent: &watch::Sender<u32>) -> Result<(), Failure> {
+    let Order { hub, ledger, events, duration } = order;
+    let producer = hub.producer().await?;
     let partitions = producer.get_eventhub_properties().await?.partition_ids;
     let started = Instant::now();
     let steps = u32::try_from(duration.as_millis() / PACE.as_millis()).unwrap_or(u32::MAX).max(1);
@@ -28,10 +55,9 @@ pub async fn publish(
     for step in 1..=steps {
         sleep_until(started + PACE * step).await;
         // In 64 bits, so that the product cannot overflow; the quotient is at most `events`.
-        let until = u32::try_from(u64::from(events) * u64::from(step) / u64::from(steps)).unwrap_or(events);
+        let until = u32::try_from(u64::from(*events) * u64::from(step) / u64::from(steps)).unwrap_or(*events);
         if until > next {
-            let partition = &partitions[step as usize % partitions.len()];
-            send(producer, ledger, partition, next..until).await?;
+            send_surely(&producer, ledger, &partitions[step as usize % partitions.len()], next..until).await?;
             next = until;
             sent.send_replace(next);
         }
@@ -39,12 +65,21 @@ pub async fn publish(
     Ok(())
 }
 
-async fn send(
+async fn send_surely(
     producer: &ProducerClient,
     ledger: &Ledger,
     partition: &str,
-    numbers: std::ops::Range<u32>,
+    numbers: Range<u32>,
 ) -> Result<(), Failure> {
+    for _ in 0..ATTEMPTS {
+        if let Ok(sent) = timeout(SEND_DEADLINE, send(producer, ledger, partition, numbers.clone())).await {
+            return sent;
+        }
+    }
+    Err(format!("the event hub did not take events for partition {partition} in {ATTEMPTS} attempts").into())
+}
+
+async fn send(producer: &ProducerClient, ledger: &Ledger, partition: &str, numbers: Range<u32>) -> Result<(), Failure> {
     let options = || Some(EventDataBatchOptions { partition_id: Some(partition.to_owned()), ..Default::default() });
     let mut batch = producer.create_batch(options()).await?;
     for number in numbers {

@@ -57,8 +57,8 @@ impl Selector {
 mod tests {
     use super::*;
 
-    fn from(by: Annotation, value: i64, inclusive: bool) -> Option<Selector> {
-        Some(Selector::From { by, value, inclusive })
+    fn from(by: Annotation, value: i64, inclusive: bool) -> Selector {
+        Selector::From { by, value, inclusive }
     }
 
     #[test]
@@ -68,11 +68,14 @@ mod tests {
             ("amqp.annotation.x-opt-offset > '-1'", Some(Selector::EARLIEST)),
             ("amqp.annotation.x-opt-offset > '@latest'", Some(Selector::Latest { inclusive: false })),
             ("amqp.annotation.x-opt-offset >= '@latest'", Some(Selector::Latest { inclusive: true })),
-            ("amqp.annotation.x-opt-offset >'4294967296'", from(Offset, 4_294_967_296, false)),
-            ("amqp.annotation.x-opt-offset >='12'", from(Offset, 12, true)),
-            ("amqp.annotation.x-opt-sequence-number >'500'", from(SequenceNumber, 500, false)),
-            ("amqp.annotation.x-opt-sequence-number >= 500", from(SequenceNumber, 500, true)),
-            ("amqp.annotation.x-opt-enqueued-time >'1700000000000'", from(EnqueuedTime, 1_700_000_000_000, false)),
+            ("amqp.annotation.x-opt-offset >'4294967296'", Some(from(Offset, 4_294_967_296, false))),
+            ("amqp.annotation.x-opt-offset >='12'", Some(from(Offset, 12, true))),
+            ("amqp.annotation.x-opt-sequence-number >'500'", Some(from(SequenceNumber, 500, false))),
+            ("amqp.annotation.x-opt-sequence-number >= 500", Some(from(SequenceNumber, 500, true))),
+            (
+                "amqp.annotation.x-opt-enqueued-time >'1700000000000'",
+                Some(from(EnqueuedTime, 1_700_000_000_000, false)),
+            ),
         ] {
             assert_eq!(Selector::parse(text), expected, "{text}");
         }
