@@ -101,15 +101,20 @@ impl std::ops::Add for RequestCounts {
     }
 }
 
-/// An error with all its causes, on one line.
+/// An error with its causes, on one line; without those whose text the one above them repeats.
 struct Causes<'a>(&'a Error);
 
 impl fmt::Display for Causes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
+        let mut told = self.0.to_string();
+        f.write_str(&told)?;
         let mut cause = self.0.source();
         while let Some(error) = cause {
-            write!(f, ": {error}")?;
+            let text = error.to_string();
+            if !told.contains(&text) {
+                write!(f, ": {text}")?;
+            }
+            told = text;
             cause = error.source();
         }
         Ok(())
@@ -185,7 +190,7 @@ pub(crate) fn shutdown_cut_short(after: Duration) {
 }
 
 pub(crate) fn source_not_closed(error: &Error) {
-    warn!(error = %Causes(error), "the event source was not closed in good order");
+    debug!(error = %Causes(error), "the event source was not closed in good order");
 }
 
 #[cfg(feature = "eventhubs")]

@@ -41,8 +41,8 @@ pub struct Driver {
     seen: Table,
     progress: (Instant, u64),
     published_at: Option<Instant>,
-    /// Whether owners of other processes were seen, whose work cannot be counted here.
-    shared: bool,
+    /// Whether owners of other processes were seen, whose work cannot be counted here, or the run was interrupted.
+    uncountable: bool,
 }
 
 impl Driver {
@@ -81,7 +81,7 @@ impl Driver {
             seen: Table::default(),
             progress: (now, 0),
             published_at: None,
-            shared: false,
+            uncountable: false,
         })
     }
 
@@ -93,7 +93,11 @@ impl Driver {
         tokio::pin!(interrupted);
         loop {
             tokio::select! {
-                () = &mut interrupted => break,
+                () = &mut interrupted => {
+                    // What is under way now is not lost: it comes again.
+                    self.uncountable = true;
+                    break;
+                }
                 Some(ended) = self.background.join_next() => ended??,
                 _ = ticks.tick() => {
                     self.kill_when_due().await;
@@ -122,7 +126,7 @@ impl Driver {
     /// The table when it has changed and stood still for a tick; the progress every now and then.
     fn show(&mut self) {
         let table = Table::of(&self.instances);
-        self.shared |= table.has_owners_elsewhere(&self.instances);
+        self.uncountable |= table.has_owners_elsewhere(&self.instances);
         if table != self.shown && table == self.seen {
             self.screen.say(&table.line());
             self.shown = table.clone();
@@ -149,7 +153,7 @@ impl Driver {
 
     fn is_done(&mut self) -> bool {
         let Some(events) = self.plan.events else { return false };
-        if *self.sent.borrow() < events || self.shared {
+        if *self.sent.borrow() < events || self.uncountable {
             return false;
         }
         let published_at = *self.published_at.get_or_insert_with(Instant::now);
@@ -196,7 +200,7 @@ impl Driver {
             return Err(failure);
         }
         let sent = *self.sent.borrow();
-        Ok(Report::new(sent, self.plan.events.is_some() && !self.shared, &self.ledger, owned, requests))
+        Ok(Report::new(sent, self.plan.events.is_some() && !self.uncountable, &self.ledger, owned, requests))
     }
 }
 
