@@ -77,7 +77,7 @@ pub use model::{
     CheckpointRecord, ConsumerGroup, Identity, Incarnation, InvalidName, LeaseTerms, OwnerId, OwnershipRecord,
     PartitionId, Position, Relation,
 };
-pub use telemetry::RequestCounts;
+pub use telemetry::{Operation, Outcome, RequestCounts};
 
 /// Compiles the examples of the README.
 #[cfg(all(doctest, feature = "azure", feature = "eventhubs"))]

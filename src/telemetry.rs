@@ -3,103 +3,20 @@
 //! Fields: `partition`, `owner` (another's), `reason`, `error` (with its causes), `blob`. Levels: `warn` asks for a look,
 //! `info` tells what changed, `debug` is for tracing one decision.
 
+mod requests;
+
 use std::error::Error as StdError;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use serde::Serialize;
 use tracing::{debug, info, warn};
 
 use crate::codec::Malformed;
 use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
 
-/// What a request to the storage was for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
-    List,
-    Read,
-    Claim,
-    Renew,
-    Release,
-    Adopt,
-    Checkpoint,
-}
-
-impl Operation {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::List => "list",
-            Self::Read => "read",
-            Self::Claim => "claim",
-            Self::Renew => "renewal",
-            Self::Release => "release",
-            Self::Adopt => "adoption",
-            Self::Checkpoint => "checkpoint",
-        }
-    }
-}
-
-/// Counts the requests that one store has sent.
-#[derive(Debug, Default)]
-pub(crate) struct RequestCounters([AtomicU64; 7]);
-
-impl RequestCounters {
-    pub(crate) fn count(&self, operation: Operation) {
-        self.0[operation as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn read(&self) -> RequestCounts {
-        let count = |operation: Operation| self.0[operation as usize].load(Ordering::Relaxed);
-        RequestCounts {
-            list: count(Operation::List),
-            read: count(Operation::Read),
-            claim: count(Operation::Claim),
-            renew: count(Operation::Renew),
-            release: count(Operation::Release),
-            adopt: count(Operation::Adopt),
-            checkpoint: count(Operation::Checkpoint),
-        }
-    }
-}
-
-/// How many requests a store has sent to the storage since it was connected, by purpose. A listing counts once, however
-/// many pages it has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct RequestCounts {
-    /// Listings of ownerships or checkpoints.
-    pub list: u64,
-    /// Reads of one record, after an ambiguous answer or while adopting.
-    pub read: u64,
-    /// Writes that claim a partition.
-    pub claim: u64,
-    /// Writes that renew an ownership.
-    pub renew: u64,
-    /// Writes that release a partition.
-    pub release: u64,
-    /// Writes that adopt a checkpoint for a new owner.
-    pub adopt: u64,
-    /// Writes that advance a checkpoint.
-    pub checkpoint: u64,
-}
-
-impl std::ops::Add for RequestCounts {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            list: self.list + other.list,
-            read: self.read + other.read,
-            claim: self.claim + other.claim,
-            renew: self.renew + other.renew,
-            release: self.release + other.release,
-            adopt: self.adopt + other.adopt,
-            checkpoint: self.checkpoint + other.checkpoint,
-        }
-    }
-}
+pub(crate) use requests::RequestCounters;
+pub use requests::{Operation, Outcome, RequestCounts};
 
 /// An error with its causes, on one line; without those whose text the one above them repeats.
 struct Causes<'a>(&'a Error);

@@ -187,7 +187,8 @@ impl Driver {
     async fn finish(self) -> Result<Report, Failure> {
         let living = self.instances.iter().filter(|instance| !instance.is_dead());
         let owned = living.map(|instance| (instance.owner.clone(), instance.held())).collect();
-        let requests = self.instances.iter().map(Instance::requests).fold(RequestCounts::default(), std::ops::Add::add);
+        let mut requests = RequestCounts::default();
+        self.instances.iter().for_each(|instance| requests += instance.requests());
         let mut failure = None;
         let mut ending = JoinSet::new();
         for instance in self.instances {
@@ -200,7 +201,7 @@ impl Driver {
             return Err(failure);
         }
         let sent = *self.sent.borrow();
-        Ok(Report::new(sent, self.plan.events.is_some() && !self.uncountable, &self.ledger, owned, requests))
+        Ok(Report::new(sent, self.plan.events.is_some() && !self.uncountable, &self.ledger, owned, &requests))
     }
 }
 

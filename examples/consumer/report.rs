@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use eventhubs_checkpoint::RequestCounts;
+use eventhubs_checkpoint::{Operation, RequestCounts};
 use serde::Serialize;
 
 use crate::ledger::Ledger;
@@ -33,7 +33,7 @@ impl Report {
         countable: bool,
         ledger: &Ledger,
         owned: BTreeMap<String, usize>,
-        requests: RequestCounts,
+        requests: &RequestCounts,
     ) -> Self {
         let distinct = u64::from(*ledger.distinct().borrow());
         Self {
@@ -43,7 +43,7 @@ impl Report {
             duplicates: ledger.duplicates(),
             moved: ledger.moved(),
             owned,
-            requests,
+            requests: requests.clone(),
         }
     }
 }
@@ -54,10 +54,7 @@ impl fmt::Display for Report {
         writeln!(f, "sent {sent}, processed {processed}, lost {lost}, processed again {duplicates}")?;
         let owned: Vec<_> = owned.iter().map(|(owner, held)| format!("{owner} {held}")).collect();
         writeln!(f, "partitions held at the end: {}; moved {moved} times", owned.join(", "))?;
-        write!(
-            f,
-            "storage requests: {} list, {} read, {} claim, {} renew, {} adopt, {} checkpoint",
-            requests.list, requests.read, requests.claim, requests.renew, requests.adopt, requests.checkpoint
-        )
+        let requests = Operation::ALL.map(|purpose| format!("{} {}", requests.total(purpose), purpose.name()));
+        write!(f, "storage requests: {}", requests.join(", "))
     }
 }

@@ -161,7 +161,7 @@ impl GroupStore {
         self.inner.request_deadline
     }
 
-    /// How many requests were sent so far.
+    /// How many requests were answered so far, or given up.
     #[must_use]
     pub fn requests(&self) -> RequestCounts {
         self.inner.requests.read()
@@ -263,12 +263,13 @@ impl GroupStore {
     }
 
     async fn send<T>(&self, operation: Operation, request: impl Future<Output = Result<T>>) -> Result<T> {
-        self.inner.requests.count(operation);
         let deadline = self.inner.request_deadline;
-        timeout(deadline, request).await.unwrap_or_else(|_| {
+        let answer = timeout(deadline, request).await.unwrap_or_else(|_| {
             let message = format!("the {} request was not answered within {deadline:?}", operation.name());
             Err(Error::new(ErrorKind::Unknown, message))
-        })
+        });
+        self.inner.requests.count(operation, &answer);
+        answer
     }
 }
 
