@@ -67,7 +67,8 @@ async fn run(args: &Args) -> Result<Report, Failure> {
     let plan = args.plan()?;
     let storage = Storage::open(args).await?;
     let hub = Arc::new(Hub::open(args).await?);
-    Driver::start(plan, hub, &storage, Screen::new(args.json)).await?.run().await
+    // The hub stays until the end: an embedded one lives in it.
+    Driver::start(plan, hub.clone(), &storage, Screen::new(args.json)).await?.run().await
 }
 
 fn with_causes(failure: &(dyn std::error::Error + 'static)) -> String {

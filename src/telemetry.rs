@@ -78,6 +78,10 @@ pub(crate) fn partition_failed(partition: &PartitionId, error: &Error, next: Dur
     warn!(%partition, error = %Causes(error), next_in = ?next, "processing failed and will be restarted");
 }
 
+pub(crate) fn link_failed(partition: &PartitionId, error: &Error, next: Duration) {
+    warn!(%partition, error = %Causes(error), next_in = ?next, "the partition cannot be read and will be opened again");
+}
+
 pub(crate) fn drain_timed_out(partition: &PartitionId, after: Duration) {
     warn!(%partition, ?after, "the handler did not finish in time; its batch will be delivered again");
 }

@@ -84,7 +84,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 Err(error) if error.kind() == ErrorKind::Config => return Err(error),
                 Err(error) => error,
             };
-            if let Some(reason) = self.pause(&error, &mut pauses).await {
+            let pause = pauses.next();
+            telemetry::partition_failed(&self.partition, &error, pause);
+            if let Some(reason) = self.stopped_within(pause).await {
                 return Ok(reason);
             }
         }
@@ -170,7 +172,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             if let Some(reason) = self.lost_to_reader(&error).await {
                 return Ok(reason);
             }
-            if let Some(reason) = self.pause(&error, pauses).await {
+            let pause = pauses.next();
+            telemetry::link_failed(&self.partition, &error, pause);
+            if let Some(reason) = self.stopped_within(pause).await {
                 return Ok(reason);
             }
         }
@@ -244,9 +248,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     /// Waits before a restart, unless asked to stop.
-    async fn pause(&self, error: &Error, pauses: &mut Pauses) -> Option<StopReason> {
-        let pause = pauses.next();
-        telemetry::partition_failed(&self.partition, error, pause);
+    async fn stopped_within(&self, pause: Duration) -> Option<StopReason> {
         tokio::select! {
             biased;
             reason = self.stopping() => Some(reason),

@@ -84,7 +84,6 @@ struct Log {
     next_offset: i64,
 }
 
-#[derive(Debug)]
 pub(super) struct Partition {
     id: String,
     log: Mutex<Log>,
@@ -175,9 +174,11 @@ impl Log {
     }
 }
 
-impl fmt::Debug for Log {
+/// Short, for the log names it with every link.
+impl fmt::Debug for Partition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Log").field("events", &self.events.len()).finish_non_exhaustive()
+        let events = *self.length.borrow();
+        f.debug_struct("Partition").field("id", &self.id).field("events", &events).finish_non_exhaustive()
     }
 }
 
