@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -67,6 +68,7 @@ impl Malformed {
 pub struct BlobNames {
     ownership: String,
     checkpoint: String,
+    probe: String,
 }
 
 impl BlobNames {
@@ -90,7 +92,11 @@ impl BlobNames {
             KeyCase::Lower => verbatim.to_lowercase(),
             KeyCase::Verbatim => verbatim,
         };
-        Self { ownership: format!("{base}/ownership/"), checkpoint: format!("{base}/checkpoint/") }
+        Self {
+            ownership: format!("{base}/ownership/"),
+            checkpoint: format!("{base}/checkpoint/"),
+            probe: format!("{base}/probe/"),
+        }
     }
 
     /// What all names of this kind start with.
@@ -106,6 +112,14 @@ impl BlobNames {
     #[must_use]
     pub fn of(&self, kind: RecordKind, partition: &PartitionId) -> String {
         format!("{}{partition}", self.prefix(kind))
+    }
+
+    /// The name of the blob with which this owner tries out the storage. The owner is percent-encoded, for it may hold
+    /// anything printable.
+    #[must_use]
+    pub fn probe(&self, owner: &OwnerId) -> String {
+        const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+        format!("{}{}", self.probe, utf8_percent_encode(owner.as_str(), KEPT))
     }
 
     /// The partition that a listed blob belongs to.
@@ -252,6 +266,8 @@ mod tests {
             verbatim.of(RecordKind::Checkpoint, &partition),
             "NS.servicebus.windows.net/Hub/$Default/checkpoint/12"
         );
+        let owner = OwnerId::new("pod 1/a").unwrap();
+        assert_eq!(lower.probe(&owner), "ns.servicebus.windows.net/hub/$default/probe/pod%201%2Fa");
     }
 
     #[test]

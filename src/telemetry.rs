@@ -38,6 +38,10 @@ impl fmt::Display for Causes<'_> {
     }
 }
 
+pub(crate) fn storage_finding(advice: &str) {
+    warn!(advice, "the storage works, but not well");
+}
+
 pub(crate) fn malformed_record(malformed: &Malformed) {
     warn!(blob = malformed.blob, problem = malformed.problem, "a record cannot be used and is ignored");
 }

@@ -13,7 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("telemetry", &["codec", "error", "model"]),
     ("blob", &["clock", "error"]),
-    ("store", &["blob", "codec", "error", "model", "telemetry"]),
+    ("store", &["blob", "clock", "codec", "error", "model", "telemetry"]),
     ("balancer", &["balance", "clock", "error", "model", "store", "telemetry"]),
     ("processor", &["balancer", "clock", "error", "model", "store", "telemetry"]),
     ("eventhubs", &["error", "model", "processor", "store", "telemetry"]),

@@ -9,6 +9,7 @@ use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{
     Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
 };
+use eventhubs_checkpoint::clock::WallClock;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, ReleaseOutcome,
 };
@@ -337,6 +338,92 @@ async fn a_record_that_vanished_is_written_again_as_another_tenure() {
     container.delete("ns.servicebus.windows.net/hub/$default/ownership/0", &Condition::Any).await.unwrap();
     let ClaimOutcome::Won(renewed) = a.renew(vec![lease.clone()]).await.remove(0).1 else { panic!("not renewed") };
     assert_ne!(renewed.tenure(), lease.tenure());
+}
+
+/// A local clock this far from the one of the container.
+#[derive(Debug)]
+struct Skewed(time::Duration);
+
+impl WallClock for Skewed {
+    fn now(&self) -> time::OffsetDateTime {
+        // What the container in memory shows at its beginning.
+        time::macros::datetime!(2026-01-01 00:00:00 UTC) + self.0
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_probe_finds_a_wrong_clock_and_leaves_nothing_behind() {
+    for (skew, finds) in [(0, false), (3600, true), (-3600, true)] {
+        let container = Arc::new(MemoryContainer::new());
+        let builder = GroupStore::builder(container.clone(), group(), OwnerId::new("a/b c").unwrap());
+        let clock = Arc::new(Skewed(time::Duration::seconds(skew)));
+        let store = builder.probe(true).wall_clock(clock).connect().await.unwrap();
+        assert_eq!(store.findings().len(), usize::from(finds), "{:?}", store.findings());
+        assert!(container.list("").await.unwrap().blobs.is_empty());
+    }
+}
+
+/// Every way in which a storage may not do what ownership needs.
+#[tokio::test]
+async fn the_probe_refuses_a_storage_that_cannot_be_trusted_and_says_why() {
+    for (weakness, told) in [
+        (Weakness::IgnoresConditions, "accepts a write under an ETag that has changed"),
+        (Weakness::ListsWithoutMetadata, "does not show what was just written"),
+        (Weakness::ReadOnly, "a blob cannot be written"),
+    ] {
+        let container = Arc::new(Weak { inner: MemoryContainer::new(), weakness });
+        let builder = GroupStore::builder(container, group(), OwnerId::new("a").unwrap());
+        let error = builder.probe(true).connect().await.unwrap_err();
+        assert!(error.to_string().contains(told), "{error}");
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Weakness {
+    IgnoresConditions,
+    ListsWithoutMetadata,
+    ReadOnly,
+}
+
+#[derive(Debug)]
+struct Weak {
+    inner: MemoryContainer,
+    weakness: Weakness,
+}
+
+#[async_trait]
+impl BlobContainer for Weak {
+    async fn list(&self, prefix: &str) -> Result<BlobList> {
+        let mut list = self.inner.list(prefix).await?;
+        if self.weakness == Weakness::ListsWithoutMetadata {
+            list.blobs.iter_mut().for_each(|blob| blob.metadata.clear());
+        }
+        Ok(list)
+    }
+
+    async fn get(&self, name: &str) -> Result<Blob> {
+        self.inner.get(name).await
+    }
+
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        match self.weakness {
+            Weakness::IgnoresConditions => self.inner.write(name, metadata, &Condition::Any).await,
+            Weakness::ListsWithoutMetadata => self.inner.write(name, metadata, condition).await,
+            Weakness::ReadOnly => Err(Error::new(ErrorKind::Unauthorized, "only reading is permitted")),
+        }
+    }
+
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+        self.inner.delete(name, condition).await
+    }
+
+    async fn create_container(&self) -> Result<ContainerCreation> {
+        self.inner.create_container().await
+    }
+
+    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+        self.inner.isolated()
+    }
 }
 
 #[tokio::test]

@@ -141,7 +141,7 @@ impl State {
         let etag = ETag::new(&format!("0x{:016X}", self.writes));
         let last_modified = answer.server_time;
         self.blobs.insert(name.to_owned(), StoredBlob { metadata, etag: etag.clone(), last_modified });
-        Written { etag, last_modified, answer }
+        Written { etag, last_modified, versioned: false, answer }
     }
 }
 

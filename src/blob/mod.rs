@@ -120,6 +120,9 @@ pub struct Written {
     pub etag: ETag,
     /// When the server wrote it, in whole seconds.
     pub last_modified: OffsetDateTime,
+    /// Whether the container keeps the version before this one, too: see
+    /// [`Finding::Versioning`](crate::store::Finding::Versioning).
+    pub versioned: bool,
     /// The answer itself.
     pub answer: Answer,
 }

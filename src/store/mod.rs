@@ -15,6 +15,7 @@
 mod checkpoint;
 mod decide;
 mod ownership;
+mod probe;
 
 use std::future::Future;
 use std::num::NonZeroUsize;
@@ -28,6 +29,7 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, timeout};
 
 use crate::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata, Written};
+use crate::clock::{SystemWallClock, WallClock};
 use crate::codec::{self, BlobNames, KeyCase, Malformed, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{
@@ -37,6 +39,7 @@ use crate::telemetry::{self, Operation, RequestCounters, RequestCounts};
 
 pub use checkpoint::{AdoptOutcome, Adoption, CheckpointOutcome};
 pub use ownership::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
+pub use probe::Finding;
 
 /// How often an operation goes round between a conflict and the next attempt before it gives up for now.
 const MAX_ATTEMPTS: u32 = 5;
@@ -118,6 +121,7 @@ struct Inner {
     last_answer: Mutex<Answer>,
     tenures: AtomicU64,
     requests: RequestCounters,
+    findings: Vec<Finding>,
 }
 
 impl GroupStore {
@@ -133,6 +137,8 @@ impl GroupStore {
             request_deadline: None,
             concurrency: const { NonZeroUsize::new(32).unwrap() },
             create_container: false,
+            probe: false,
+            wall_clock: Arc::new(SystemWallClock),
             seed: None,
         }
     }
@@ -165,6 +171,12 @@ impl GroupStore {
     #[must_use]
     pub fn requests(&self) -> RequestCounts {
         self.inner.requests.read()
+    }
+
+    /// What the probe found at the start, if it was [asked for](GroupStoreBuilder::probe).
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.inner.findings
     }
 
     /// Reads the ownership of every partition that has a record.
@@ -286,6 +298,8 @@ pub struct GroupStoreBuilder {
     request_deadline: Option<Duration>,
     concurrency: NonZeroUsize,
     create_container: bool,
+    probe: bool,
+    wall_clock: Arc<dyn WallClock>,
     seed: Option<u64>,
 }
 
@@ -329,6 +343,20 @@ impl GroupStoreBuilder {
         self
     }
 
+    /// Tries out, before anything starts, whether the storage does what ownership needs: refuses conditional writes when
+    /// it must, shows metadata in listings, allows to list, read and write. What works but not well is logged as a
+    /// warning and kept in [`GroupStore::findings`]. Off by default: it costs nine requests.
+    pub fn probe(mut self, probe: bool) -> Self {
+        self.probe = probe;
+        self
+    }
+
+    /// The local clock that the [`probe`](Self::probe) compares with the server's, for tests. Nothing else reads it.
+    pub fn wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
+        self.wall_clock = clock;
+        self
+    }
+
     /// Seeds the random part of the incarnation, for tests that must be repeatable. By default the operating system
     /// gives it.
     pub fn seed(mut self, seed: u64) -> Self {
@@ -349,6 +377,7 @@ impl GroupStoreBuilder {
             self.container.create_container().await?;
         }
         let listing = self.container.list(names.prefix(RecordKind::Ownership)).await?;
+        let findings = self.findings(&names).await?;
         let random = seeded(self.seed)?.next_u32();
         let incarnation = Incarnation::new(listing.answer.server_time, random);
         let inner = Inner {
@@ -362,8 +391,20 @@ impl GroupStoreBuilder {
             last_answer: Mutex::new(listing.answer),
             tenures: AtomicU64::new(1),
             requests: RequestCounters::default(),
+            findings,
         };
         Ok(GroupStore { inner: Arc::new(inner) })
+    }
+
+    async fn findings(&self, names: &BlobNames) -> Result<Vec<Finding>> {
+        if !self.probe {
+            return Ok(Vec::new());
+        }
+        let findings = probe::probe(&*self.container, &names.probe(&self.owner), &*self.wall_clock).await?;
+        for finding in &findings {
+            telemetry::storage_finding(&finding.advice());
+        }
+        Ok(findings)
     }
 
     fn check(&self) -> Result<Duration> {

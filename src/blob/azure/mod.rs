@@ -38,6 +38,7 @@ use crate::error::Result;
 
 const BLOB_TYPE: HeaderName = HeaderName::from_static("x-ms-blob-type");
 const IF_NONE_MATCH: HeaderName = HeaderName::from_static("if-none-match");
+const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 
 /// A container of Azure Blob Storage. Clones share one HTTP client.
 ///
@@ -209,7 +210,8 @@ impl BlobContainer for AzureContainer {
         let reply = self.client.write(operation, request).await?;
         let (etag, last_modified) =
             headers::version(&reply.headers).ok_or_else(|| unusable_answer(operation, "it has no etag or date"))?;
-        Ok(Written { etag, last_modified, answer: reply.answer })
+        let versioned = headers::header(&reply.headers, &VERSION_ID).is_some();
+        Ok(Written { etag, last_modified, versioned, answer: reply.answer })
     }
 
     async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
