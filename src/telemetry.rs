@@ -66,6 +66,10 @@ pub(crate) fn released(partition: &PartitionId) {
     info!(%partition, "partition released");
 }
 
+pub(crate) fn not_released(unreleased: usize, of: usize) {
+    warn!(unreleased, of, "some partitions could not be released in time; they expire");
+}
+
 pub(crate) fn cycle_failed(error: &Error, next: Duration) {
     warn!(error = %Causes(error), next_in = ?next, "the balancing cycle failed and will be repeated");
 }
@@ -88,6 +92,14 @@ pub(crate) fn link_failed(partition: &PartitionId, error: &Error, next: Duration
 
 pub(crate) fn drain_timed_out(partition: &PartitionId, after: Duration) {
     warn!(%partition, ?after, "the handler did not finish in time; its batch will be delivered again");
+}
+
+pub(crate) fn callback_cut_short(partition: &PartitionId, callback: &str, after: Duration) {
+    warn!(%partition, callback, ?after, "the handler's callback did not end in time and was cut short");
+}
+
+pub(crate) fn callback_panicked(partition: &PartitionId, callback: &str, error: &Error) {
+    warn!(%partition, callback, error = %Causes(error), "the handler's callback panicked");
 }
 
 pub(crate) fn checkpoint_failed(partition: &PartitionId, error: &Error) {

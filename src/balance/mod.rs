@@ -10,5 +10,5 @@
 mod plan;
 mod view;
 
-pub use plan::{ClaimReason, Plan, PlannedClaim, Strategy, plan};
+pub use plan::{ClaimReason, Plan, PlannedClaim, Policy, Strategy, plan};
 pub use view::{GRACE, Holder, Moment, Observation, PartitionView, View, observe};

@@ -1,11 +1,11 @@
 //! What one instance should do about what it sees.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rand::Rng;
 use rand::seq::SliceRandom;
 
-use super::view::{Holder, View};
+use super::view::{Holder, PartitionView, View};
 use crate::model::{OwnerId, PartitionId};
 
 /// How fast an instance takes what it lacks.
@@ -18,6 +18,15 @@ pub enum Strategy {
     Balanced,
     /// Everything that is lacking at once: quick to start, at the price of moves when others join just then.
     Greedy,
+}
+
+/// By what rules to decide.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// How fast to take what is lacking.
+    pub strategy: Strategy,
+    /// Partitions not to be claimed now: an attempt has just failed.
+    pub avoid: BTreeSet<PartitionId>,
 }
 
 /// Why a partition is claimed.
@@ -55,11 +64,12 @@ pub struct Plan {
 
 /// Decides what to do about a view.
 ///
-/// Post-conditions: what I hold and what I claim together never exceed my target; a claim never leaves its victim with
-/// less than its share; a group in which everybody holds its share plans nothing.
-pub fn plan(view: &View, strategy: Strategy, rng: &mut impl Rng) -> Plan {
+/// Post-conditions: what I hold and what I claim anew together never exceed my target (what is recorded as mine already
+/// comes back in any case: it moves nothing); a claim never leaves its victim with less than its share; a group in which
+/// everybody holds its share plans nothing; what is to be avoided is not claimed.
+pub fn plan(view: &View, policy: &Policy, rng: &mut impl Rng) -> Plan {
     // Phase 1: what is recorded as mine comes back at once. It is counted as mine already, so nothing moves by it.
-    let mut claim: Vec<_> = select(view, |holder| match holder {
+    let mut claim: Vec<_> = select(view, policy, |holder| match holder {
         Holder::Orphan => Some(ClaimReason::Reclaimed),
         _ => None,
     });
@@ -69,18 +79,19 @@ pub fn plan(view: &View, strategy: Strategy, rng: &mut impl Rng) -> Plan {
     let shares = Shares::of(view.partitions.len(), counts.len());
     let mine = counts.remove(&view.me).unwrap_or_default();
     let lacking = shares.target(&counts).saturating_sub(mine);
-    let limit = match strategy {
+    let limit = match policy.strategy {
         Strategy::Balanced => lacking.min(1),
         Strategy::Greedy => lacking,
     };
 
     // Phase 3: from those who do not mind. The order of one kind is random, so that two instances seldom collide.
-    let mut wanted = unowned(view, rng);
+    let mut wanted = unowned(view, policy, rng);
     wanted.truncate(limit);
 
     // Phase 4: from those who hold too much.
     let missing = limit - wanted.len();
-    wanted.extend(stolen(view, counts, mine + wanted.len(), shares, missing, rng));
+    let candidates = partitions_by_owner(view, policy, rng);
+    wanted.extend(stolen(candidates, counts, mine + wanted.len(), shares, missing));
     claim.extend(wanted);
     Plan { claim }
 }
@@ -113,13 +124,13 @@ impl Shares {
 }
 
 /// Free partitions, then released ones, then expired ones.
-fn unowned(view: &View, rng: &mut impl Rng) -> Vec<PlannedClaim> {
-    let mut free = select(view, |holder| match holder {
+fn unowned(view: &View, policy: &Policy, rng: &mut impl Rng) -> Vec<PlannedClaim> {
+    let mut free = select(view, policy, |holder| match holder {
         Holder::Nobody => Some(ClaimReason::Unowned),
         Holder::Released => Some(ClaimReason::Released),
         _ => None,
     });
-    let mut expired = select(view, |holder| match holder {
+    let mut expired = select(view, policy, |holder| match holder {
         Holder::Expired(owner) => Some(ClaimReason::Expired(owner.clone())),
         _ => None,
     });
@@ -130,21 +141,24 @@ fn unowned(view: &View, rng: &mut impl Rng) -> Vec<PlannedClaim> {
 }
 
 fn stolen(
-    view: &View,
+    mut candidates: BTreeMap<OwnerId, VecDeque<PartitionId>>,
     mut held_by_others: BTreeMap<OwnerId, usize>,
     mut mine: usize,
     shares: Shares,
     wanted: usize,
-    rng: &mut impl Rng,
 ) -> Vec<PlannedClaim> {
-    let mut candidates = partitions_by_owner(view, rng);
     let mut claims = Vec::with_capacity(wanted);
     while claims.len() < wanted {
-        let Some((victim, held)) = held_by_others.iter_mut().max_by_key(|(_, held)| **held) else { break };
+        // Whose partitions are all to be avoided is left alone.
+        let robbable = held_by_others.iter_mut().filter(|(owner, _)| candidates.contains_key(*owner));
+        let Some((victim, held)) = robbable.max_by_key(|(_, held)| **held) else { break };
         if *held <= shares.kept_by_victim(mine) {
             break;
         }
-        let Some(partition) = candidates.get_mut(victim).and_then(VecDeque::pop_front) else { break };
+        let Some(partition) = candidates.get_mut(victim).and_then(VecDeque::pop_front) else {
+            candidates.remove(victim);
+            continue;
+        };
         claims.push(PlannedClaim { partition, reason: ClaimReason::Stolen(victim.clone()) });
         *held -= 1;
         mine += 1;
@@ -152,8 +166,9 @@ fn stolen(
     claims
 }
 
-fn partitions_by_owner(view: &View, rng: &mut impl Rng) -> BTreeMap<OwnerId, VecDeque<PartitionId>> {
-    let mut shuffled: Vec<_> = view.partitions.iter().collect();
+fn partitions_by_owner(view: &View, policy: &Policy, rng: &mut impl Rng) -> BTreeMap<OwnerId, VecDeque<PartitionId>> {
+    let wanted = |entry: &&PartitionView| !policy.avoid.contains(&entry.partition);
+    let mut shuffled: Vec<_> = view.partitions.iter().filter(wanted).collect();
     shuffled.shuffle(rng);
     let mut by_owner: BTreeMap<OwnerId, VecDeque<PartitionId>> = BTreeMap::new();
     for entry in shuffled {
@@ -164,20 +179,24 @@ fn partitions_by_owner(view: &View, rng: &mut impl Rng) -> BTreeMap<OwnerId, Vec
     by_owner
 }
 
-fn select(view: &View, reason: impl Fn(&Holder) -> Option<ClaimReason>) -> Vec<PlannedClaim> {
-    let claim = |entry: &super::PartitionView| {
+fn select(view: &View, policy: &Policy, reason: impl Fn(&Holder) -> Option<ClaimReason>) -> Vec<PlannedClaim> {
+    let claim = |entry: &PartitionView| {
         reason(&entry.holder).map(|reason| PlannedClaim { partition: entry.partition.clone(), reason })
     };
-    view.partitions.iter().filter_map(claim).collect()
+    let wanted = view.partitions.iter().filter(|entry| !policy.avoid.contains(&entry.partition));
+    wanted.filter_map(claim).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::balance::PartitionView;
     use proptest::{prop_assert, prop_assert_eq, proptest};
     use rand::SeedableRng;
     use rand::rngs::StdRng;
+
+    fn by(strategy: Strategy) -> Policy {
+        Policy { strategy, avoid: BTreeSet::new() }
+    }
 
     fn owner(name: usize) -> OwnerId {
         OwnerId::new(format!("owner-{name}")).unwrap()
@@ -242,7 +261,7 @@ mod tests {
                 };
                 let seen: Vec<_> = holders.iter().map(|index| swap(*index)).collect();
                 let view = view_of(&seen, owners);
-                for claim in plan(&view, strategy, rng).claim {
+                for claim in plan(&view, &by(strategy), rng).claim {
                     let index: usize = claim.partition.as_str().parse().unwrap();
                     moves += usize::from(matches!(claim.reason, ClaimReason::Stolen(_)));
                     holders[index] = me;
@@ -263,7 +282,7 @@ mod tests {
         ) {
             let view = view_of(&holders, owners);
             for strategy in [Strategy::Balanced, Strategy::Greedy] {
-                let plan = plan(&view, strategy, &mut StdRng::seed_from_u64(seed));
+                let plan = plan(&view, &by(strategy), &mut StdRng::seed_from_u64(seed));
                 assert_sound(&view, &plan);
                 prop_assert!(strategy == Strategy::Greedy || plan.claim.len() <= 1);
             }
@@ -300,13 +319,31 @@ mod tests {
         for entry in &mut view.partitions[2..] {
             entry.holder = Holder::Orphan;
         }
-        let plan = plan(&view, Strategy::Balanced, &mut StdRng::seed_from_u64(1));
+        let plan = plan(&view, &by(Strategy::Balanced), &mut StdRng::seed_from_u64(1));
         assert_eq!(plan.claim.len(), 3);
         assert!(plan.claim.iter().all(|claim| claim.reason == ClaimReason::Reclaimed));
     }
 
     #[test]
+    fn what_is_to_be_avoided_leaves_the_claim_to_another_partition() {
+        let policy = |avoid: &[u32]| Policy {
+            strategy: Strategy::Balanced,
+            avoid: avoid.iter().map(|id| PartitionId::from(*id)).collect(),
+        };
+        // A free one, an expired one, and two to steal.
+        let view = view_of(&[2, 9, 1, 1], 2);
+        let claimed = |avoid| plan(&view, &policy(avoid), &mut StdRng::seed_from_u64(1)).claim[0].partition.to_string();
+        assert_eq!(claimed(&[]), "0");
+        assert_eq!(claimed(&[0]), "1");
+        let all: Vec<u32> = (0..4).collect();
+        assert_eq!(plan(&view, &policy(&all), &mut StdRng::seed_from_u64(1)), Plan::default());
+        let robbed = view_of(&[1, 1, 1, 1, 0], 3);
+        let claimed = plan(&robbed, &policy(&[0, 1, 2]), &mut StdRng::seed_from_u64(1)).claim;
+        assert!(claimed.is_empty() || claimed[0].partition == 3.into());
+    }
+
+    #[test]
     fn a_hub_without_partitions_needs_no_plan() {
-        assert_eq!(plan(&view_of(&[], 1), Strategy::Greedy, &mut StdRng::seed_from_u64(1)), Plan::default());
+        assert_eq!(plan(&view_of(&[], 1), &by(Strategy::Greedy), &mut StdRng::seed_from_u64(1)), Plan::default());
     }
 }

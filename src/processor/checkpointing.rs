@@ -125,6 +125,8 @@ pub(super) struct Checkpointer {
     policy: CheckpointPolicy,
     shared: Arc<Shared>,
     commands: mpsc::UnboundedReceiver<Command>,
+    /// No write by policy before, after one that failed.
+    not_before: Option<Instant>,
 }
 
 impl Checkpointer {
@@ -134,7 +136,7 @@ impl Checkpointer {
         let every_events = policy.every_events.map(|events| i64::from(events.get()));
         let shared = Arc::new(Shared { pending: Mutex::new(pending), marked: Notify::new(), every_events });
         let writer = CheckpointWriter { shared: Arc::clone(&shared), commands };
-        (Self { store, adoption, policy, shared, commands: receiver }, writer)
+        (Self { store, adoption, policy, shared, commands: receiver, not_before: None }, writer)
     }
 
     /// Writes what is marked, when the policy says so, until closed or fenced.
@@ -156,7 +158,8 @@ impl Checkpointer {
                 continue;
             };
             let outcome = self.write().await;
-            due = if outcome.is_ok() { self.next_due() } else { Some(Instant::now() + RETRY) };
+            self.not_before = outcome.as_ref().err().map(|error| Instant::now() + wait_after(error));
+            due = self.not_before.or_else(|| self.next_due());
             let fenced = fence(&outcome);
             if let Some(reply) = reply {
                 // An error means that nobody waits any more.
@@ -177,7 +180,8 @@ impl Checkpointer {
 
     fn woken_by_mark(&self) -> Wake {
         let enough = self.shared.with(|pending| self.shared.has_enough(pending));
-        if enough { Wake::Write(None) } else { Wake::Later }
+        let waiting = self.not_before.is_some_and(|not_before| Instant::now() < not_before);
+        if enough && !waiting { Wake::Write(None) } else { Wake::Later }
     }
 
     /// When the policy wants what is marked now to be written.
@@ -216,6 +220,13 @@ enum Wake {
     Later,
     /// Write, and tell the one who asked for it.
     Write(Option<oneshot::Sender<Result<()>>>),
+}
+
+fn wait_after(error: &Error) -> Duration {
+    match error.kind() {
+        ErrorKind::Throttled { retry_after: Some(asked) } => asked.max(RETRY),
+        _ => RETRY,
+    }
 }
 
 fn fence(outcome: &Result<CheckpointOutcome>) -> Option<Ended> {

@@ -7,6 +7,9 @@ use super::source::StartPosition;
 use crate::balancer::BalancerConfig;
 use crate::error::{Error, Result};
 
+/// Longer times are mistakes, and their sums could overflow.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// When positions marked by [`PartitionContext::checkpoint`](super::PartitionContext::checkpoint) are written down.
 ///
 /// Each write is one storage request; what is not written yet comes again after a crash.
@@ -40,6 +43,20 @@ impl CheckpointPolicy {
     #[must_use]
     pub fn with_every(mut self, every: Duration) -> Self {
         self.every = Some(every);
+        self
+    }
+
+    /// Takes [`every`](Self::every) away: the time since a mark does not matter.
+    #[must_use]
+    pub fn without_every(mut self) -> Self {
+        self.every = None;
+        self
+    }
+
+    /// Sets [`on_close`](Self::on_close).
+    #[must_use]
+    pub fn with_on_close(mut self, on_close: bool) -> Self {
+        self.on_close = on_close;
         self
     }
 }
@@ -124,6 +141,11 @@ impl ProcessorConfig {
         }
         if self.prefetch == 0 {
             return Err(Error::config("the prefetch is 0, but at least one event must be held ahead of the handler"));
+        }
+        if let Some(long) = [self.drain, self.checkpoints.every].into_iter().flatten().find(|time| *time > LONGEST) {
+            return Err(Error::config(format!(
+                "a drain time or checkpoint time is {long:?}, but must be at most a day"
+            )));
         }
         if self.checkpoints.every.is_some_and(|every| every.is_zero()) {
             return Err(Error::config("the checkpoint policy says every 0s; leave it out, or give a time"));

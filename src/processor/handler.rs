@@ -16,7 +16,7 @@ use crate::telemetry;
 pub type HandlerError = Box<dyn StdError + Send + Sync>;
 
 /// Why the processing of a partition stops.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StopReason {
     /// The partition belongs to somebody else now, or to nobody.
@@ -24,12 +24,14 @@ pub enum StopReason {
         /// The new owner, where it is known.
         by: Option<OwnerId>,
     },
+    /// A later incarnation of this owner is at work. Checkpoints are not accepted any more.
+    Replaced,
     /// The processor shuts down. Checkpoints are still accepted.
     Shutdown,
     /// The handler or the event source failed. The partition is started again from its checkpoint.
     Failed {
-        /// What went wrong.
-        error: String,
+        /// What went wrong, with its causes.
+        error: Arc<Error>,
     },
 }
 
@@ -47,13 +49,15 @@ pub trait Handler<E>: Send + Sync + 'static {
         context: PartitionContext,
     ) -> impl Future<Output = Result<(), HandlerError>> + Send;
 
-    /// A partition is about to deliver events.
+    /// A partition is about to deliver events. They wait until this has ended, however long it takes; when the partition
+    /// is to stop meanwhile, it gets the drain time.
     fn started(&self, context: PartitionContext) -> impl Future<Output = ()> + Send {
         let _ = context;
         async {}
     }
 
-    /// No more events of the partition will come, unless it is started again.
+    /// No more events of the partition will come, unless it is started again. It gets the drain time. What it marks is
+    /// still written down, unless the partition belongs to somebody else.
     fn stopped(&self, context: PartitionContext, reason: StopReason) -> impl Future<Output = ()> + Send {
         let _ = (context, reason);
         async {}

@@ -152,8 +152,16 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// again. Before anything starts, also what the hub answered.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<()> {
         let Self { shared, balancer, handle, partitions } = self;
-        let named = hub_partitions(&shared).await?;
-        shared.source.check(&named[0]).await?;
+        tokio::pin!(shutdown);
+        let named = tokio::select! {
+            biased;
+            () = &mut shutdown => None,
+            named = start_up(&shared) => Some(named?),
+        };
+        let Some(named) = named else {
+            close(shared).await;
+            return Ok(());
+        };
         partitions.send_replace(named);
 
         let mut background = JoinSet::new();
@@ -164,19 +172,43 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         let mut supervisor = Supervisor::new(Arc::clone(&shared), handle.clone());
         let ended = supervisor.run(&mut balancing, shutdown).await;
         handle.stop_claiming();
-        supervisor.stop_all().await;
+        supervisor.stop_all(&reason_for(&ended)).await;
         handle.shutdown().await;
         background.shutdown().await;
         drop(supervisor);
         close(shared).await;
-        ended
+        ended.map_err(unshared)
     }
 }
 
-async fn hub_partitions<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<[PartitionId]>> {
-    let hub = timeout(HUB_DEADLINE, shared.source.hub()).await.unwrap_or_else(|_| {
+/// What the handlers are told when the processor ends.
+fn reason_for(ended: &Result<(), Arc<Error>>) -> StopReason {
+    match ended {
+        Err(error) if error.kind() == ErrorKind::Replaced => StopReason::Replaced,
+        _ => StopReason::Shutdown,
+    }
+}
+
+/// The error itself, unless a handler has kept it.
+fn unshared(error: Arc<Error>) -> Error {
+    Arc::try_unwrap(error).unwrap_or_else(|error| Error::new(error.kind(), error.to_string()).with_source(error))
+}
+
+/// Whatever can be known to be wrong before anything starts.
+async fn start_up<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<[PartitionId]>> {
+    let partitions = hub_partitions(shared).await?;
+    answered(shared.source.check(&partitions[0])).await?;
+    Ok(partitions)
+}
+
+async fn answered<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(HUB_DEADLINE, request).await.unwrap_or_else(|_| {
         Err(Error::new(ErrorKind::Unavailable, format!("the event hub did not answer within {HUB_DEADLINE:?}")))
-    })?;
+    })
+}
+
+async fn hub_partitions<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<[PartitionId]>> {
+    let hub = answered(shared.source.hub()).await?;
     let expected = shared.group.event_hub();
     if !hub.event_hub.eq_ignore_ascii_case(expected) {
         return Err(Error::config(format!(

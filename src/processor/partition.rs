@@ -18,15 +18,15 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::checkpointing::{CheckpointWriter, Checkpointer, Ended};
 use super::config::ProcessorConfig;
 use super::handler::{Handler, HandlerError, PartitionContext, StopReason};
 use super::source::{EventReceiver, EventSource, Positioned, StartPosition};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{CheckpointRecord, ConsumerGroup, PartitionId, Relation};
+use crate::model::{CheckpointRecord, ConsumerGroup, OwnerId, PartitionId, Relation};
 use crate::store::{AdoptOutcome, Adoption, GroupStore};
 use crate::telemetry;
 
@@ -70,13 +70,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// # Errors
     ///
     /// [`ErrorKind::Config`], which no restart can mend.
-    pub(super) async fn run(self) -> Result<StopReason> {
+    pub(super) async fn run(self) -> Result<StopReason, Arc<Error>> {
         let reason = self.until_stopped().await?;
         telemetry::partition_stopped(&self.partition, &reason);
         Ok(reason)
     }
 
-    async fn until_stopped(&self) -> Result<StopReason> {
+    async fn until_stopped(&self) -> Result<StopReason, Arc<Error>> {
         let mut pauses = Pauses::default();
         loop {
             let error = match self.attempt(&mut pauses).await {
@@ -93,13 +93,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     /// From adopting to stopped, once.
-    async fn attempt(&self, pauses: &mut Pauses) -> Result<StopReason> {
+    async fn attempt(&self, pauses: &mut Pauses) -> Result<StopReason, Arc<Error>> {
         let adoption = tokio::select! {
             biased;
             reason = self.stopping() => return Ok(reason),
-            adopted = self.adopt() => match adopted? {
+            adopted = self.adopt() => match adopted.map_err(Arc::new)? {
                 AdoptOutcome::Adopted(adoption) => adoption,
-                AdoptOutcome::Lost { by } => return Ok(StopReason::Lost { by }),
+                AdoptOutcome::Lost { by } => return Ok(self.lost(by)),
             },
         };
         let from = resume(adoption.record(), &self.shared.config.start);
@@ -110,13 +110,16 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let context = self.context(writer.clone());
 
         telemetry::partition_started(&self.partition, &from);
-        self.guarded(self.shared.handler.started(context.clone())).await?;
-        let ended = self.read(from, &context, &mut writing, pauses).await;
-        let reason = ended.as_ref().map_or_else(failed, StopReason::clone);
-        let stopped = self.guarded(self.shared.handler.stopped(context, reason.clone())).await;
-        writer.close(!matches!(reason, StopReason::Lost { .. }));
+        self.call_started(context.clone()).await?;
+        let ended = self.read(from, &context, &mut writing, pauses).await.map_err(Arc::new);
+        let reason = match &ended {
+            Ok(reason) => reason.clone(),
+            Err(error) => StopReason::Failed { error: Arc::clone(error) },
+        };
+        self.call_stopped(context, reason.clone()).await;
+        writer.close(!matches!(reason, StopReason::Lost { .. } | StopReason::Replaced));
         writing.join_all().await;
-        stopped.and(ended)
+        ended
     }
 
     async fn adopt(&self) -> Result<AdoptOutcome> {
@@ -157,8 +160,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             };
             let ended = match opened {
                 Ok(mut receiver) => {
+                    let opened_at = Instant::now();
                     let ended = self.pump(&mut receiver, &mut from, context, writing, pauses).await;
                     receiver.close(CLOSE_LIMIT).await;
+                    if opened_at.elapsed() > LONGEST_PAUSE {
+                        pauses.reset();
+                    }
                     ended
                 }
                 Err(error) => Reading::LinkFailed(error),
@@ -217,11 +224,18 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         context: &PartitionContext,
         writing: &mut JoinSet<Ended>,
     ) -> Option<Reading> {
-        let handling = AssertUnwindSafe(self.shared.handler.handle(batch, context.clone())).catch_unwind();
+        // The call itself is inside, too: a closure may panic before it returns its future.
+        let handling = async { self.shared.handler.handle(batch, context.clone()).await };
+        let handling = AssertUnwindSafe(handling).catch_unwind();
         tokio::pin!(handling);
         let reason = tokio::select! {
             biased;
-            handled = &mut handling => return handler_failure(handled).map(Reading::HandlerFailed),
+            handled = &mut handling => {
+                let failure = handler_failure(handled)?;
+                // A handler that waits for a checkpoint fails when that is refused: then the partition is lost.
+                let fenced = writing.try_join_next().map(|ended| self.fenced(ended));
+                return Some(fenced.map_or(Reading::HandlerFailed(failure), Reading::Stopped));
+            }
             reason = self.stopping_or_fenced(writing) => reason,
         };
         match timeout(self.shared.drain, handling).await {
@@ -243,7 +257,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
         match self.shared.store.owner_of(&self.partition).await {
             Ok((Relation::Mine, _)) | Err(_) => None,
-            Ok((_, by)) => Some(StopReason::Lost { by }),
+            Ok((_, by)) => Some(self.lost(by)),
         }
     }
 
@@ -269,24 +283,51 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         tokio::select! {
             biased;
             reason = self.stopping() => reason,
-            Some(ended) = writing.join_next() => {
-                let by = if let Ok(Ended::Fenced { by }) = ended { by } else { None };
-                let reason = StopReason::Lost { by };
-                self.stop.send_replace(Some(reason.clone()));
-                reason
+            Some(ended) = writing.join_next() => self.fenced(ended),
+        }
+    }
+
+    fn fenced(&self, ended: Result<Ended, JoinError>) -> StopReason {
+        let by = if let Ok(Ended::Fenced { by }) = ended { by } else { None };
+        let reason = self.lost(by);
+        self.stop.send_replace(Some(reason.clone()));
+        reason
+    }
+
+    /// Under my own name it can only be another incarnation.
+    fn lost(&self, by: Option<OwnerId>) -> StopReason {
+        if by.as_ref() == Some(&self.shared.store.identity().owner) {
+            return StopReason::Replaced;
+        }
+        StopReason::Lost { by }
+    }
+
+    /// Waits as long as it takes; once the partition is to stop, for the drain time.
+    async fn call_started(&self, context: PartitionContext) -> Result<(), Arc<Error>> {
+        let starting = AssertUnwindSafe(async { self.shared.handler.started(context).await }).catch_unwind();
+        tokio::pin!(starting);
+        let started = tokio::select! {
+            biased;
+            started = &mut starting => Some(started),
+            _ = self.stopping() => timeout(self.shared.drain, starting).await.ok(),
+        };
+        match started {
+            Some(Ok(())) => Ok(()),
+            Some(Err(panic)) => Err(Arc::new(panicked(&*panic))),
+            None => {
+                telemetry::callback_cut_short(&self.partition, "started", self.shared.drain);
+                Ok(())
             }
         }
     }
 
-    /// Runs one of the handler's own callbacks: bounded in time, and a panic is a failure like any other.
-    async fn guarded(&self, callback: impl Future<Output = ()>) -> Result<()> {
-        match timeout(self.shared.drain, AssertUnwindSafe(callback).catch_unwind()).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(panic)) => Err(panicked(&*panic)),
-            Err(_) => {
-                telemetry::drain_timed_out(&self.partition, self.shared.drain);
-                Ok(())
-            }
+    /// A panic here changes nothing: the partition has stopped.
+    async fn call_stopped(&self, context: PartitionContext, reason: StopReason) {
+        let stopping = AssertUnwindSafe(async { self.shared.handler.stopped(context, reason).await }).catch_unwind();
+        match timeout(self.shared.drain, stopping).await {
+            Ok(Ok(())) => {}
+            Ok(Err(panic)) => telemetry::callback_panicked(&self.partition, "stopped", &panicked(&*panic)),
+            Err(_) => telemetry::callback_cut_short(&self.partition, "stopped", self.shared.drain),
         }
     }
 }
@@ -305,11 +346,21 @@ fn needs_pin(adoption: &Adoption) -> bool {
     !adoption.record().has_position()
 }
 
-/// Leaves out what was handled already: a link that re-attaches by itself starts at its original place again.
+/// Leaves out what was handled already: a link that re-attaches by itself starts at its original place again. What is
+/// left only grows.
 fn unseen<E: Positioned>(mut batch: Vec<E>, from: &StartPosition) -> Vec<E> {
-    if let StartPosition::AfterSequenceNumber(seen) = from {
-        batch.retain(|event| event.sequence_number().is_none_or(|number| number > *seen));
-    }
+    let mut seen = match from {
+        StartPosition::AfterSequenceNumber(seen) => Some(*seen),
+        _ => None,
+    };
+    batch.retain(|event| {
+        let number = event.sequence_number();
+        let new = number.is_none() || number > seen;
+        if new {
+            seen = number.or(seen);
+        }
+        new
+    });
     batch
 }
 
@@ -326,10 +377,6 @@ fn handler_failure(handled: Result<Result<(), HandlerError>, Panic>) -> Option<E
 fn panicked(panic: &(dyn Any + Send)) -> Error {
     let message = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     Error::new(ErrorKind::Handler, format!("the handler panicked: {}", message.unwrap_or("no message")))
-}
-
-fn failed(error: &Error) -> StopReason {
-    StopReason::Failed { error: error.to_string() }
 }
 
 /// The waits between restarts.
@@ -385,6 +432,8 @@ mod tests {
         let batch = || (5..9).map(Numbered).collect::<Vec<_>>();
         assert_eq!(unseen(batch(), &StartPosition::AfterSequenceNumber(6)), [Numbered(7), Numbered(8)]);
         assert_eq!(unseen(batch(), &StartPosition::Earliest), batch());
+        let again = [0, 1, 2, 0, 1, 2, 3].map(Numbered).into();
+        assert_eq!(unseen(again, &StartPosition::Earliest), [0, 1, 2, 3].map(Numbered));
     }
 
     #[test]

@@ -27,7 +27,7 @@ struct Entry {
 
 /// How a partition's task ended: as told or by finding the partition lost, with an error that nothing can mend, or by a
 /// panic, which is a bug.
-type Ended = std::thread::Result<Result<StopReason>>;
+type Ended = std::thread::Result<Result<StopReason, Arc<Error>>>;
 
 #[derive(Debug)]
 pub(super) struct Supervisor<S, H> {
@@ -47,7 +47,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         &mut self,
         balancing: &mut JoinSet<Result<()>>,
         shutdown: impl Future<Output = ()>,
-    ) -> Result<()> {
+    ) -> Result<(), Arc<Error>> {
         let mut snapshots = self.balancer.watch();
         tokio::pin!(shutdown);
         loop {
@@ -56,9 +56,10 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             tokio::select! {
                 biased;
                 () = &mut shutdown => return Ok(()),
-                Some(ended) = balancing.join_next() => return ended.unwrap_or_else(|error| {
-                    Err(Error::new(ErrorKind::Closed, "the balancing loop panicked").with_source(error))
-                }),
+                Some(ended) = balancing.join_next() => {
+                    let panicked = |error| Error::new(ErrorKind::Closed, "the balancing loop panicked").with_source(error);
+                    return ended.map_err(panicked).flatten().map_err(Arc::new);
+                }
                 Some(Ok((partition, tenure, ended))) = self.tasks.join_next() => {
                     self.task_ended(partition, tenure, ended)?;
                 }
@@ -93,12 +94,12 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         });
     }
 
-    fn task_ended(&mut self, partition: PartitionId, tenure: u64, ended: Ended) -> Result<()> {
+    fn task_ended(&mut self, partition: PartitionId, tenure: u64, ended: Ended) -> Result<(), Arc<Error>> {
         if let Some(entry) = self.entries.get_mut(&partition) {
             entry.ended = true;
         }
         match ended {
-            Ok(Ok(StopReason::Lost { .. })) => self.balancer.forget(partition, tenure),
+            Ok(Ok(StopReason::Lost { .. } | StopReason::Replaced)) => self.balancer.forget(partition, tenure),
             Ok(Ok(_)) => {}
             Ok(Err(error)) => return Err(error),
             Err(_) => {
@@ -110,9 +111,9 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     }
 
     /// Stops every partition in good order, within the drain time and what the last checkpoints may take.
-    pub(super) async fn stop_all(&mut self) {
+    pub(super) async fn stop_all(&mut self, reason: &StopReason) {
         for entry in self.entries.values() {
-            entry.stop.send_if_modified(|stop| stop.is_none() && stop.replace(StopReason::Shutdown).is_none());
+            entry.stop.send_if_modified(|stop| stop.is_none() && stop.replace(reason.clone()).is_none());
         }
         // The handler's batch, its `stopped`, the link and a last checkpoint that meets a conflict.
         let limit = 3 * self.shared.drain + 4 * self.shared.store.request_deadline();

@@ -4,20 +4,13 @@
 //! changes the ETag under which the previous owner would write. The rule behind all of it: an ETag obtained by reading
 //! may be used for a write only if the ownership was seen to be mine *after* that read.
 
-use std::time::Duration;
-
-use tokio::time::sleep;
-
 use super::decide::{CheckpointNext, after_checkpoint_doubt};
-use super::{GroupStore, MAX_ATTEMPTS};
+use super::{GroupStore, MAX_ATTEMPTS, back_off, is_doubtful};
 use crate::blob::{Blob, Condition, ETag, Metadata};
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, OwnerId, PartitionId, Position, Relation};
 use crate::telemetry::{self, Operation};
-
-/// The wait before the second attempt; it doubles with each further one.
-const BACK_OFF: Duration = Duration::from_millis(20);
 
 /// The right to write one partition's checkpoints, and what was last written.
 #[derive(Debug)]
@@ -106,19 +99,19 @@ impl GroupStore {
         Err(Error::new(ErrorKind::Contended, format!("the checkpoint of partition {partition} changes all the time")))
     }
 
-    /// What to write in order to adopt: the blob as it was read, plus my name; or the pinned start.
+    /// What to write in order to adopt: the blob as it was read, plus my name; or the pinned start, also over a blob that
+    /// names no position, for such a one pins nothing.
     fn adoption_write(&self, found: Option<Blob>, start: Option<&Position>) -> Option<(Metadata, Condition)> {
-        match (found, start) {
-            (Some(blob), _) => {
-                let metadata = codec::with_adopter(blob.metadata, &self.identity().owner);
-                Some((metadata, Condition::Match(blob.etag)))
-            }
-            (None, Some(start)) => {
-                let record = self.checkpoint_record(start, &CheckpointRecord::default());
-                Some((codec::encode_checkpoint(&record), Condition::Create))
-            }
-            (None, None) => None,
-        }
+        let Some(blob) = found else {
+            let record = self.checkpoint_record(start?, &CheckpointRecord::default());
+            return Some((codec::encode_checkpoint(&record), Condition::Create));
+        };
+        let (record, _) = codec::decode_checkpoint(&blob.name, &blob.metadata);
+        let metadata = match start.filter(|_| !record.has_position()) {
+            Some(start) => codec::encode_checkpoint(&self.checkpoint_record(start, &record)),
+            None => codec::with_adopter(blob.metadata, &self.identity().owner),
+        };
+        Some((metadata, Condition::Match(blob.etag)))
     }
 
     /// Writes a checkpoint. In the steady state this is one request.
@@ -131,6 +124,12 @@ impl GroupStore {
         let mine = position.sequence_number;
         if adoption.record.sequence_number.is_some_and(|written| written >= mine) {
             return Ok(CheckpointOutcome::Superseded);
+        }
+        // Without an ETag nothing fences me yet: there was no start to pin.
+        if adoption.etag.is_none()
+            && let Some(by) = self.displaced(&adoption.partition).await?
+        {
+            return Ok(CheckpointOutcome::Fenced { by: by.0 });
         }
         let name = self.inner.names.of(RecordKind::Checkpoint, &adoption.partition);
         for attempt in 0..MAX_ATTEMPTS {
@@ -195,15 +194,5 @@ impl Adoption {
         problem.iter().for_each(telemetry::malformed_record);
         self.etag = Some(blob.etag);
         self.record = record;
-    }
-}
-
-fn is_doubtful(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Unknown | ErrorKind::NotFound)
-}
-
-async fn back_off(attempt: u32) {
-    if attempt > 0 {
-        sleep(BACK_OFF * 2u32.pow(attempt - 1)).await;
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::blob::{Condition, ETag};
-use crate::model::{OwnerId, Relation};
+use crate::model::{Incarnation, OwnerId, OwnershipRecord, Relation};
 
 /// What an ownership write was to bring about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) enum Goal {
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) relation: Relation,
-    pub(super) owner: Option<OwnerId>,
+    pub(super) record: OwnershipRecord,
     pub(super) etag: ETag,
     pub(super) age: Duration,
 }
@@ -34,6 +34,8 @@ pub(super) enum Next {
     Write(Condition),
     /// Somebody else has it, or had it and gave it back.
     Lost(Option<OwnerId>),
+    /// A later life of mine has it.
+    Replaced(Incarnation),
 }
 
 /// After [`Conflict`](crate::ErrorKind::Conflict) or [`Unknown`](crate::ErrorKind::Unknown): is what I wanted so?
@@ -55,8 +57,12 @@ pub(super) fn after_doubt(goal: Goal, attempted: &Condition, found: Option<&Foun
     if goal == Goal::Release {
         return Next::Stands;
     }
+    // One that has expired is an expired owner like any other.
+    if let (Relation::LaterMe, Some(life), true) = (found.relation, &found.record.incarnation, found.age < expiry) {
+        return Next::Replaced(life.clone());
+    }
     let unchanged = matches!(attempted, Condition::Match(etag) if *etag == found.etag);
-    if unchanged { again() } else { Next::Lost(found.owner.clone()) }
+    if unchanged { again() } else { Next::Lost(found.record.owner.clone()) }
 }
 
 /// What to do about a checkpoint write after a conflict, a missing answer or a missing blob, once the ownership has been
@@ -89,7 +95,12 @@ mod tests {
 
     fn found(relation: Relation, etag: &str, age: u64) -> Found {
         let owner = (relation != Relation::Nobody).then(|| OwnerId::new("x").unwrap());
-        Found { relation, owner, etag: ETag::new(etag), age: Duration::from_secs(age) }
+        let record = OwnershipRecord { owner, incarnation: Some(life()), ..OwnershipRecord::default() };
+        Found { relation, record, etag: ETag::new(etag), age: Duration::from_secs(age) }
+    }
+
+    fn life() -> Incarnation {
+        Incarnation::new(time::macros::datetime!(2026-01-01 00:00:00 UTC), 0)
     }
 
     fn under(etag: &str) -> Condition {
@@ -127,6 +138,13 @@ mod tests {
         }
         let create = after_doubt(Goal::Claim, &Condition::Create, Some(&found(Relation::Other, "2", 0)), EXPIRY);
         assert_eq!(create, Next::Lost(Some(OwnerId::new("x").unwrap())));
+    }
+
+    #[test]
+    fn a_fresh_later_life_of_mine_replaces_me_and_an_expired_one_is_like_any_other_owner() {
+        let next = |age| after_doubt(Goal::Renew, &under("1"), Some(&found(Relation::LaterMe, "2", age)), EXPIRY);
+        assert_eq!(next(59), Next::Replaced(life()));
+        assert_eq!(next(60), Next::Lost(Some(OwnerId::new("x").unwrap())));
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod decide;
 mod ownership;
 mod probe;
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +27,8 @@ use std::time::Duration;
 use rand::rngs::{StdRng, SysRng};
 use rand::{Rng, SeedableRng};
 use time::OffsetDateTime;
-use tokio::time::{Instant, timeout};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata, Written};
 use crate::clock::{SystemWallClock, WallClock};
@@ -43,6 +45,12 @@ pub use probe::Finding;
 
 /// How often an operation goes round between a conflict and the next attempt before it gives up for now.
 const MAX_ATTEMPTS: u32 = 5;
+
+/// The wait before the second attempt; it doubles with each further one.
+const BACK_OFF: Duration = Duration::from_millis(20);
+
+/// No owner of any SDK lives longer without a sign, and sums of such times cannot overflow.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The records of one kind, and the blobs among them that could not be read.
 #[derive(Clone, Debug)]
@@ -117,7 +125,9 @@ struct Inner {
     me: Identity,
     terms: LeaseTerms,
     request_deadline: Duration,
-    concurrency: usize,
+    permits: Semaphore,
+    /// Per kind, the malformed blobs already told, by name and version.
+    told: [Mutex<HashSet<(String, ETag)>>; 2],
     last_answer: Mutex<Answer>,
     tenures: AtomicU64,
     requests: RequestCounters,
@@ -222,18 +232,31 @@ impl GroupStore {
         let list = self.send(Operation::List, self.inner.container.list(self.inner.names.prefix(kind))).await?;
         self.note(list.answer);
         let mut listing = Listing { records: Vec::with_capacity(list.blobs.len()), malformed: Vec::new() };
+        let mut versions = HashSet::new();
         for blob in &list.blobs {
-            match self.inner.names.partition(kind, &blob.name) {
+            let problem = match self.inner.names.partition(kind, &blob.name) {
                 Ok(partition) => {
                     let (record, problem) = decode(partition, blob);
                     listing.records.push(record);
-                    listing.malformed.extend(problem);
+                    problem
                 }
-                Err(foreign) => listing.malformed.push(foreign),
+                Err(foreign) => Some(foreign),
+            };
+            if problem.is_some() {
+                versions.insert((blob.name.clone(), blob.etag.clone()));
             }
+            listing.malformed.extend(problem);
         }
-        listing.malformed.iter().for_each(telemetry::malformed_record);
+        self.tell_malformed(kind, &listing.malformed, versions);
         Ok(listing)
+    }
+
+    /// Each version of a blob once, not with every listing.
+    fn tell_malformed(&self, kind: RecordKind, malformed: &[Malformed], versions: HashSet<(String, ETag)>) {
+        let mut told = self.inner.told[kind as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        let new: HashSet<_> = versions.difference(&told).map(|(blob, _)| blob).collect();
+        malformed.iter().filter(|problem| new.contains(&problem.blob)).for_each(telemetry::malformed_record);
+        *told = versions;
     }
 
     /// The server's time now, as far as its last answer and our own monotonic clock tell.
@@ -275,13 +298,28 @@ impl GroupStore {
     }
 
     async fn send<T>(&self, operation: Operation, request: impl Future<Output = Result<T>>) -> Result<T> {
-        let deadline = self.inner.request_deadline;
-        let answer = timeout(deadline, request).await.unwrap_or_else(|_| {
-            let message = format!("the {} request was not answered within {deadline:?}", operation.name());
-            Err(Error::new(ErrorKind::Unknown, message))
-        });
+        // An error means that the semaphore was closed, which nobody does.
+        let _permit = self.inner.permits.acquire().await;
+        let answer = within(self.inner.request_deadline, operation.name(), request).await;
         self.inner.requests.count(operation, &answer);
         answer
+    }
+}
+
+async fn within<T>(deadline: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(deadline, request).await.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Unknown, format!("the {what} request was not answered within {deadline:?}")))
+    })
+}
+
+/// Whether only a read can tell what became of a conditional write.
+fn is_doubtful(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Unknown | ErrorKind::NotFound)
+}
+
+async fn back_off(attempt: u32) {
+    if attempt > 0 {
+        sleep(BACK_OFF * 2u32.pow(attempt - 1)).await;
     }
 }
 
@@ -374,9 +412,10 @@ impl GroupStoreBuilder {
         let request_deadline = self.check()?;
         let names = BlobNames::new(&self.group, self.key_case);
         if self.create_container {
-            self.container.create_container().await?;
+            within(request_deadline, "create container", self.container.create_container()).await?;
         }
-        let listing = self.container.list(names.prefix(RecordKind::Ownership)).await?;
+        let listing = self.container.list(names.prefix(RecordKind::Ownership));
+        let listing = within(request_deadline, Operation::List.name(), listing).await?;
         let findings = self.findings(&names).await?;
         let random = seeded(self.seed)?.next_u32();
         let incarnation = Incarnation::new(listing.answer.server_time, random);
@@ -387,7 +426,8 @@ impl GroupStoreBuilder {
             me: Identity { owner: self.owner, incarnation },
             terms: LeaseTerms { expiry: self.expiry, peer_expiry: self.peer_expiry },
             request_deadline,
-            concurrency: self.concurrency.get(),
+            permits: Semaphore::new(self.concurrency.get()),
+            told: Default::default(),
             last_answer: Mutex::new(listing.answer),
             tenures: AtomicU64::new(1),
             requests: RequestCounters::default(),
@@ -413,6 +453,9 @@ impl GroupStoreBuilder {
             return Err(Error::config(format!(
                 "the expiry is {expiry:?}, but must be at least 4s: server times come in whole seconds"
             )));
+        }
+        if let Some(long) = [expiry, peer_expiry].into_iter().find(|time| *time > LONGEST) {
+            return Err(Error::config(format!("the expiry or peer expiry is {long:?}, but must be at most a day")));
         }
         if peer_expiry < expiry {
             return Err(Error::config(format!(

@@ -2,15 +2,15 @@
 
 use std::future::Future;
 
-use futures::stream::{self, StreamExt};
-use tokio::time::Instant;
+use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::time::{Instant, timeout};
 
 use super::decide::{Found, Goal, Next, after_doubt};
-use super::{GroupStore, MAX_ATTEMPTS};
+use super::{GroupStore, MAX_ATTEMPTS, back_off, is_doubtful};
 use crate::blob::{Blob, Condition, ETag};
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{OwnerId, OwnershipRecord, PartitionId, Relation};
+use crate::model::{Incarnation, OwnerId, OwnershipRecord, PartitionId, Relation};
 use crate::telemetry::Operation;
 
 /// A wish to own a partition.
@@ -64,7 +64,8 @@ impl Lease {
         &self.etag
     }
 
-    /// The moment from which the expiry counts: never later than the server's own view of it.
+    /// The moment from which the expiry counts. Before the write was sent; or, where only a read showed that it was
+    /// applied, its age before that, which the server tells to the second.
     #[must_use]
     pub fn valid_from(&self) -> Instant {
         self.valid_from
@@ -88,6 +89,11 @@ pub enum ClaimOutcome {
         /// The owner now; nobody if it was released.
         by: Option<OwnerId>,
     },
+    /// A later incarnation of this owner has it: two instances run under one owner id. Stop.
+    Replaced {
+        /// The later incarnation.
+        by: Incarnation,
+    },
     /// Nobody can tell yet. What was believed before stands; try again while the lease lasts.
     Undecided(Error),
 }
@@ -106,12 +112,13 @@ pub enum ReleaseOutcome {
 enum Settled {
     Holds(Lease),
     Gone(Option<OwnerId>),
+    Replaced(Incarnation),
 }
 
 impl GroupStore {
     /// Claims partitions, each with its own outcome; a failure of one never discards another's.
     pub async fn claim(&self, claims: Vec<Claim>) -> Vec<(PartitionId, ClaimOutcome)> {
-        self.concurrently(claims, |claim| async move {
+        concurrently(claims, |claim| async move {
             let outcome = self.claim_one(&claim).await;
             (claim.partition, outcome)
         })
@@ -120,21 +127,17 @@ impl GroupStore {
 
     /// Renews leases, each with its own outcome. Every key of the record is kept.
     pub async fn renew(&self, leases: Vec<Lease>) -> Vec<(PartitionId, ClaimOutcome)> {
-        self.concurrently(leases, |lease| async move {
-            let settled =
-                self.settle(Goal::Renew, &lease.partition, &lease.record, Some(&lease), Some(&lease.etag)).await;
-            (lease.partition, claim_outcome(settled))
+        concurrently(leases, |lease| async move {
+            let outcome = self.renew_one(&lease).await;
+            (lease.partition, outcome)
         })
         .await
     }
 
     /// Gives partitions back, so that others may claim them in their next cycle.
     pub async fn release(&self, leases: Vec<Lease>) -> Vec<(PartitionId, ReleaseOutcome)> {
-        self.concurrently(leases, |lease| async move {
-            let released =
-                OwnershipRecord { owner: None, incarnation: None, since: None, other: lease.record.other.clone() };
-            let settled = self.settle(Goal::Release, &lease.partition, &released, None, Some(&lease.etag)).await;
-            let outcome = settled.map_or_else(ReleaseOutcome::Undecided, |_| ReleaseOutcome::Released);
+        concurrently(leases, |lease| async move {
+            let outcome = self.release_one(&lease).await;
             (lease.partition, outcome)
         })
         .await
@@ -147,10 +150,10 @@ impl GroupStore {
     /// If the storage does not answer as it should.
     pub async fn owner_of(&self, partition: &PartitionId) -> Result<(Relation, Option<OwnerId>)> {
         let found = self.read_ownership(partition).await?;
-        Ok(found.map_or((Relation::Nobody, None), |found| (found.relation, found.owner)))
+        Ok(found.map_or((Relation::Nobody, None), |found| (found.relation, found.record.owner)))
     }
 
-    async fn claim_one(&self, claim: &Claim) -> ClaimOutcome {
+    pub(crate) async fn claim_one(&self, claim: &Claim) -> ClaimOutcome {
         let me = self.identity();
         let record = OwnershipRecord {
             owner: Some(me.owner.clone()),
@@ -158,43 +161,75 @@ impl GroupStore {
             since: self.server_time().replace_nanosecond(0).ok(),
             ..OwnershipRecord::default()
         };
-        claim_outcome(self.settle(Goal::Claim, &claim.partition, &record, None, claim.over.as_ref()).await)
+        claim_outcome(self.settle(Goal::Claim, &claim.partition, record, None, claim.over.as_ref()).await)
     }
 
-    /// Writes until it is known who holds the partition. `renewed` is the lease that goes on if the write succeeds.
+    pub(crate) async fn renew_one(&self, lease: &Lease) -> ClaimOutcome {
+        let record = lease.record.clone();
+        claim_outcome(self.settle(Goal::Renew, &lease.partition, record, Some(lease), Some(&lease.etag)).await)
+    }
+
+    pub(crate) async fn release_one(&self, lease: &Lease) -> ReleaseOutcome {
+        let record = OwnershipRecord { other: lease.record.other.clone(), ..OwnershipRecord::default() };
+        let settled = self.settle(Goal::Release, &lease.partition, record, None, Some(&lease.etag)).await;
+        settled.map_or_else(ReleaseOutcome::Undecided, |_| ReleaseOutcome::Released)
+    }
+
+    /// Writes until it is known who holds the partition, for two request deadlines at the most.
     async fn settle(
         &self,
         goal: Goal,
         partition: &PartitionId,
-        record: &OwnershipRecord,
+        record: OwnershipRecord,
+        renewed: Option<&Lease>,
+        etag: Option<&ETag>,
+    ) -> Result<Settled> {
+        let limit = 2 * self.request_deadline();
+        let settling = self.settle_in_time(goal, partition, record, renewed, etag);
+        timeout(limit, settling).await.unwrap_or_else(|_| {
+            let message =
+                format!("the {} of partition {partition} took longer than {limit:?}", goal.operation().name());
+            Err(Error::new(ErrorKind::Unknown, message))
+        })
+    }
+
+    /// `renewed` is the lease that goes on if the write succeeds.
+    async fn settle_in_time(
+        &self,
+        goal: Goal,
+        partition: &PartitionId,
+        mut record: OwnershipRecord,
         renewed: Option<&Lease>,
         etag: Option<&ETag>,
     ) -> Result<Settled> {
         let name = self.inner.names.of(RecordKind::Ownership, partition);
-        let metadata = codec::encode_ownership(record);
         let mut condition = etag.cloned().map_or(Condition::Create, Condition::Match);
-        let lease = |etag, valid_from, created: bool| {
+        let holds = |record, etag, valid_from, created: bool| {
             let tenure = renewed.filter(|_| !created).map_or_else(|| self.next_tenure(), Lease::tenure);
-            Lease { partition: partition.clone(), record: record.clone(), etag, valid_from, tenure }
+            Ok(Settled::Holds(Lease { partition: partition.clone(), record, etag, valid_from, tenure }))
         };
-        for _ in 0..MAX_ATTEMPTS {
+        for attempt in 0..MAX_ATTEMPTS {
+            back_off(attempt).await;
             let sent = Instant::now();
-            let error = match self.write(goal.operation(), &name, &metadata, &condition).await {
-                Ok(written) => return Ok(Settled::Holds(lease(written.etag, sent, condition == Condition::Create))),
-                Err(error) => error,
-            };
-            if !matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Unknown | ErrorKind::NotFound) {
-                return Err(error);
+            match self.write(goal.operation(), &name, &codec::encode_ownership(&record), &condition).await {
+                Ok(written) => return holds(record, written.etag, sent, condition == Condition::Create),
+                Err(error) if is_doubtful(&error) => {}
+                Err(error) => return Err(error),
             }
             let read = Instant::now();
             let found = self.read_ownership(partition).await?;
+            if let Some(found) = found.as_ref().filter(|found| found.relation == Relation::Mine) {
+                // Somebody may have added keys to my record: they are theirs to take away.
+                record.other.clone_from(&found.record.other);
+            }
             match after_doubt(goal, &condition, found.as_ref(), self.terms().expiry) {
                 Next::Write(next) => condition = next,
                 Next::Lost(by) => return Ok(Settled::Gone(by)),
+                Next::Replaced(by) => return Ok(Settled::Replaced(by)),
                 Next::Stands => {
                     let Some(found) = found else { return Ok(Settled::Gone(None)) };
                     let valid_from = read.checked_sub(found.age).unwrap_or(read);
-                    return Ok(Settled::Holds(lease(found.etag, valid_from, false)));
+                    return holds(record, found.etag, valid_from, false);
                 }
             }
         }
@@ -203,21 +238,22 @@ impl GroupStore {
 
     pub(super) async fn read_ownership(&self, partition: &PartitionId) -> Result<Option<Found>> {
         let blob = self.read(&self.inner.names.of(RecordKind::Ownership, partition)).await?;
-        Ok(blob.map(|blob| self.found(&blob)))
+        Ok(blob.map(|blob| self.found(blob)))
     }
 
-    fn found(&self, blob: &Blob) -> Found {
+    fn found(&self, blob: Blob) -> Found {
         let (record, _) = codec::decode_ownership(&blob.name, &blob.metadata);
         let relation = record.relation_to(self.identity());
-        Found { relation, owner: record.owner, etag: blob.etag.clone(), age: blob.age() }
+        Found { relation, record, age: blob.age(), etag: blob.etag }
     }
+}
 
-    async fn concurrently<T, R, F>(&self, items: Vec<T>, each: impl Fn(T) -> F) -> Vec<R>
-    where
-        F: Future<Output = R>,
-    {
-        stream::iter(items.into_iter().map(each)).buffer_unordered(self.inner.concurrency).collect().await
-    }
+/// All at once: the store bounds how many requests are under way.
+async fn concurrently<T, R, F>(items: Vec<T>, each: impl Fn(T) -> F) -> Vec<R>
+where
+    F: Future<Output = R>,
+{
+    items.into_iter().map(each).collect::<FuturesUnordered<_>>().collect().await
 }
 
 impl Goal {
@@ -234,6 +270,7 @@ fn claim_outcome(settled: Result<Settled>) -> ClaimOutcome {
     match settled {
         Ok(Settled::Holds(lease)) => ClaimOutcome::Won(lease),
         Ok(Settled::Gone(by)) => ClaimOutcome::Lost { by },
+        Ok(Settled::Replaced(by)) => ClaimOutcome::Replaced { by },
         Err(error) => ClaimOutcome::Undecided(error),
     }
 }

@@ -1,0 +1,107 @@
+//! What others see of a running loop, and what they can tell it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::balance::{Holder, PartitionView};
+use crate::model::{OwnerId, PartitionId};
+
+/// What one instance knows of the group after a cycle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// Who is looking.
+    pub owner: OwnerId,
+    /// How many cycles have succeeded. Zero: nothing is known yet.
+    pub cycles: u64,
+    /// Every partition and its holder.
+    pub partitions: Vec<PartitionView>,
+    /// The partitions that this instance holds, with the tenure of each: another tenure is another time of holding it.
+    pub held: BTreeMap<PartitionId, u64>,
+}
+
+impl Snapshot {
+    pub(super) fn unknown(owner: OwnerId) -> Self {
+        Self { owner, cycles: 0, partitions: Vec::new(), held: BTreeMap::new() }
+    }
+
+    /// How many partitions each live owner holds. Owners that hold none are not in it.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<OwnerId, usize> {
+        let mut counts = BTreeMap::new();
+        for view in &self.partitions {
+            let owner = match &view.holder {
+                Holder::Me => &self.owner,
+                Holder::Live(owner) => owner,
+                _ => continue,
+            };
+            *counts.entry(owner.clone()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The other live owner of a partition, as far as this instance knows.
+    #[must_use]
+    pub fn other_owner(&self, partition: &PartitionId) -> Option<&OwnerId> {
+        let view = self.partitions.iter().find(|view| view.partition == *partition)?;
+        match &view.holder {
+            Holder::Live(owner) => Some(owner),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum Command {
+    StopClaiming,
+    Forget { partition: PartitionId, tenure: u64 },
+    Release { partition: PartitionId, tenure: u64 },
+    Shutdown { done: oneshot::Sender<()> },
+}
+
+/// Watches and steers a running [`Balancer`](super::Balancer). When all handles are gone the balancer ends without
+/// releasing anything.
+#[derive(Clone, Debug)]
+pub struct BalancerHandle {
+    pub(super) commands: mpsc::UnboundedSender<Command>,
+    pub(super) snapshot: watch::Receiver<Snapshot>,
+}
+
+impl BalancerHandle {
+    /// The latest snapshot, and a way to wait for the next.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Snapshot> {
+        self.snapshot.clone()
+    }
+
+    /// Claims nothing more. What is held is still renewed. The first step of an orderly end.
+    pub fn stop_claiming(&self) {
+        self.send(Command::StopClaiming);
+    }
+
+    /// Says that a partition turned out to belong to somebody else. Nothing is written.
+    pub fn forget(&self, partition: PartitionId, tenure: u64) {
+        self.send(Command::Forget { partition, tenure });
+    }
+
+    /// Gives one partition back.
+    pub fn release(&self, partition: PartitionId, tenure: u64) {
+        self.send(Command::Release { partition, tenure });
+    }
+
+    /// Releases everything and ends the loop. Returns when that is done, after four request deadlines at the latest, or
+    /// when the loop has ended otherwise. What could not be released expires.
+    pub async fn shutdown(&self) {
+        let (done, ended) = oneshot::channel();
+        self.send(Command::Shutdown { done });
+        // An error means that the loop has ended already: nothing is left to wait for.
+        let _ = ended.await;
+    }
+
+    fn send(&self, command: Command) {
+        // An error means that the loop has ended, and with it all that a command could change.
+        let _ = self.commands.send(command);
+    }
+}

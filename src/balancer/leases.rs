@@ -1,0 +1,124 @@
+//! The leases that this instance holds, and when each is due for renewal.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::model::PartitionId;
+use crate::store::Lease;
+
+#[derive(Debug)]
+struct Held {
+    lease: Lease,
+    /// A little below 1: spreads leases that were won together.
+    spread: f64,
+    /// Not to be written before, after a renewal that failed.
+    not_before: Option<Instant>,
+    /// A renewal is under way. Operations on one partition come one after another.
+    renewing: bool,
+    /// To be released when the renewal that is under way has ended.
+    release_next: bool,
+}
+
+impl Held {
+    fn due(&self, age: Duration) -> Option<Instant> {
+        let due = self.lease.valid_from() + age.mul_f64(self.spread);
+        (!self.renewing).then(|| self.not_before.map_or(due, |not_before| due.max(not_before)))
+    }
+}
+
+/// What became of a lease whose renewal has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum AfterRenewal {
+    /// It was given up meanwhile: the answer is of no interest.
+    Gone,
+    /// It is held as before.
+    Held,
+    /// It was to be released as soon as possible.
+    ToRelease,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Leases(BTreeMap<PartitionId, Held>);
+
+impl Leases {
+    /// Takes a lease that was won or renewed. `not_before` keeps a lease whose renewal stands as it was from being
+    /// renewed again and again.
+    pub(super) fn hold(&mut self, lease: Lease, spread: f64, not_before: Option<Instant>) {
+        let partition = lease.partition().clone();
+        self.0.insert(partition, Held { lease, spread, not_before, renewing: false, release_next: false });
+    }
+
+    /// When the next renewal is due, if each is due at this age.
+    pub(super) fn next_due(&self, age: Duration) -> Option<Instant> {
+        self.0.values().filter_map(|held| held.due(age)).min()
+    }
+
+    /// The leases that are due now; they count as being renewed from here on.
+    pub(super) fn start_renewals(&mut self, age: Duration, now: Instant) -> Vec<Lease> {
+        let due = self.0.values_mut().filter(|held| held.due(age).is_some_and(|due| due <= now));
+        due.map(|held| {
+            held.renewing = true;
+            held.lease.clone()
+        })
+        .collect()
+    }
+
+    /// A renewal has ended, whatever its outcome.
+    pub(super) fn end_renewal(&mut self, partition: &PartitionId, tenure: u64) -> AfterRenewal {
+        match self.0.get_mut(partition) {
+            Some(held) if held.lease.tenure() == tenure => {
+                held.renewing = false;
+                if held.release_next { AfterRenewal::ToRelease } else { AfterRenewal::Held }
+            }
+            _ => AfterRenewal::Gone,
+        }
+    }
+
+    pub(super) fn postpone(&mut self, partition: &PartitionId, not_before: Instant) {
+        if let Some(held) = self.0.get_mut(partition) {
+            held.not_before = Some(not_before);
+        }
+    }
+
+    /// Takes a lease out in order to release it; nothing while its renewal is under way, after which it is due for
+    /// release.
+    pub(super) fn take_for_release(&mut self, partition: &PartitionId, tenure: u64) -> Option<Lease> {
+        let held = self.0.get_mut(partition).filter(|held| held.lease.tenure() == tenure)?;
+        if held.renewing {
+            held.release_next = true;
+            return None;
+        }
+        self.remove(partition)
+    }
+
+    /// Takes a lease out, if it is still of this tenure.
+    pub(super) fn forget(&mut self, partition: &PartitionId, tenure: u64) -> Option<Lease> {
+        self.0.get(partition).filter(|held| held.lease.tenure() == tenure)?;
+        self.remove(partition)
+    }
+
+    pub(super) fn remove(&mut self, partition: &PartitionId) -> Option<Lease> {
+        self.0.remove(partition).map(|held| held.lease)
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<Lease> {
+        std::mem::take(&mut self.0).into_values().map(|held| held.lease).collect()
+    }
+
+    pub(super) fn partitions(&self) -> BTreeSet<PartitionId> {
+        self.0.keys().cloned().collect()
+    }
+
+    /// Those of which a listing that was asked for at `asked` can know nothing new: they are being renewed, or were
+    /// written since.
+    pub(super) fn newer_than(&self, asked: Instant) -> BTreeSet<PartitionId> {
+        let newer = self.0.iter().filter(|(_, held)| held.renewing || held.lease.valid_from() >= asked);
+        newer.map(|(partition, _)| partition.clone()).collect()
+    }
+
+    pub(super) fn tenures(&self) -> BTreeMap<PartitionId, u64> {
+        self.0.iter().map(|(partition, held)| (partition.clone(), held.lease.tenure())).collect()
+    }
+}

@@ -1,0 +1,447 @@
+//! The balancing loop of one instance: keeps what it owns, takes its share, gives everything back at the end.
+//!
+//! # Guarantees
+//!
+//! - It takes at most what [`balance::plan`](crate::balance::plan) allows, and never what a live owner needs.
+//! - A failing or hanging storage does not end it, and a request that hangs delays no other partition: every operation
+//!   runs by itself, one at a time per partition. The loop ends when told to, or when a later incarnation of this owner
+//!   is at work ([`ErrorKind::Replaced`]).
+//! - Dropping the future of [`Balancer::run`] is a crash: nothing is released, and others wait for the expiry.
+//!
+//! # One cycle
+//!
+//! 1. List the ownerships. 2. Notice what was lost. 3. Decide what to claim. 4. Publish a [`Snapshot`]. 5. Claim.
+//!
+//! Renewals are apart from the cycles: each lease when it is due, from its cached ETag, without a listing.
+
+mod config;
+mod handle;
+mod leases;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+use crate::balance::{ClaimReason, Holder, Moment, Observation, PlannedClaim, Policy, View, observe, plan};
+use crate::clock::at;
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{Incarnation, OwnerId, PartitionId};
+use crate::store::{Claim, ClaimOutcome, GroupStore, Lease, Listing, Ownership, ReleaseOutcome, seeded};
+use crate::telemetry::{self, Operation};
+
+pub use config::BalancerConfig;
+use handle::Command;
+pub use handle::{BalancerHandle, Snapshot};
+use leases::{AfterRenewal, Leases};
+
+/// An operation on the storage that has ended.
+enum Ended {
+    Listed { asked: Instant, listing: Result<Listing<Ownership>> },
+    Claimed { partition: PartitionId, reason: ClaimReason, outcome: ClaimOutcome },
+    Renewed { partition: PartitionId, tenure: u64, outcome: ClaimOutcome },
+    Released { partition: PartitionId, outcome: ReleaseOutcome },
+}
+
+/// A partition whose claim could not be decided, and when to try again. Without this wait, one blob that cannot be
+/// written would take the claim of every cycle.
+#[derive(Debug)]
+struct Setback {
+    failures: u32,
+    until: Instant,
+}
+
+/// The balancing loop of one instance.
+#[derive(Debug)]
+pub struct Balancer {
+    store: GroupStore,
+    config: BalancerConfig,
+    partitions: watch::Receiver<Arc<[PartitionId]>>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    snapshot: watch::Sender<Snapshot>,
+    rng: StdRng,
+    started: Instant,
+    leases: Leases,
+    operations: JoinSet<Ended>,
+    claiming: BTreeSet<PartitionId>,
+    setbacks: BTreeMap<PartitionId, Setback>,
+    foreign_owner: bool,
+    next_cycle: Option<Instant>,
+    draining: bool,
+}
+
+impl Balancer {
+    /// Prepares a loop over the partitions that the channel names: those of the hub now, sent anew when they change.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] if the interval does not go with the store's expiry.
+    pub fn new(
+        store: GroupStore,
+        config: BalancerConfig,
+        partitions: watch::Receiver<Arc<[PartitionId]>>,
+    ) -> Result<(Self, BalancerHandle)> {
+        config.check(store.terms().expiry)?;
+        let rng = seeded(config.seed)?;
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let (snapshot, watched) = watch::channel(Snapshot::unknown(store.identity().owner.clone()));
+        let balancer = Self {
+            store,
+            config,
+            partitions,
+            commands: receiver,
+            snapshot,
+            rng,
+            started: Instant::now(),
+            leases: Leases::default(),
+            operations: JoinSet::new(),
+            claiming: BTreeSet::new(),
+            setbacks: BTreeMap::new(),
+            foreign_owner: false,
+            next_cycle: None,
+            draining: false,
+        };
+        Ok((balancer, BalancerHandle { commands, snapshot: watched }))
+    }
+
+    /// Runs until [`BalancerHandle::shutdown`], or until all handles are gone.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. Stop processing.
+    pub async fn run(mut self) -> Result<()> {
+        self.next_cycle = Some(Instant::now());
+        loop {
+            let next_renewal = self.leases.next_due(self.renewal_age());
+            tokio::select! {
+                biased;
+                command = self.commands.recv() => match command {
+                    Some(Command::Shutdown { done }) => {
+                        self.shut_down().await;
+                        // An error means that nobody waits for it.
+                        let _ = done.send(());
+                        return Ok(());
+                    }
+                    Some(command) => self.obey(command),
+                    None => return Ok(()),
+                },
+                Some(ended) = self.operations.join_next() => self.ended(ended)?,
+                () = at(next_renewal) => self.start_renewals(),
+                () = at(self.next_cycle), if !self.draining => self.start_listing(),
+                Ok(()) = self.partitions.changed() => {
+                    // While a listing is under way, its answer will be read with the new partitions.
+                    self.next_cycle = self.next_cycle.map(|_| Instant::now());
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::StopClaiming => self.draining = true,
+            Command::Forget { partition, tenure } => {
+                if self.leases.forget(&partition, tenure).is_some() {
+                    telemetry::ownership_lost(&partition, None);
+                    self.publish_holder(&partition, Holder::Released);
+                }
+            }
+            Command::Release { partition, tenure } => {
+                if let Some(lease) = self.leases.take_for_release(&partition, tenure) {
+                    self.start_release(lease);
+                }
+            }
+            Command::Shutdown { .. } => {}
+        }
+    }
+
+    fn ended(&mut self, ended: Result<Ended, tokio::task::JoinError>) -> Result<()> {
+        let ended = ended.map_err(|error| {
+            Error::new(ErrorKind::Closed, "an operation of the balancing loop panicked").with_source(error)
+        })?;
+        match ended {
+            Ended::Listed { asked, listing } => self.listed(asked, listing),
+            Ended::Claimed { partition, reason, outcome } => self.claimed(&partition, &reason, outcome),
+            Ended::Renewed { partition, tenure, outcome } => self.renewed(&partition, tenure, outcome),
+            Ended::Released { partition, outcome } => {
+                self.released(&partition, outcome);
+                Ok(())
+            }
+        }
+    }
+
+    fn start_listing(&mut self) {
+        self.next_cycle = None;
+        let (store, asked) = (self.store.clone(), Instant::now());
+        self.operations.spawn(async move { Ended::Listed { asked, listing: store.list_ownerships().await } });
+    }
+
+    fn listed(&mut self, asked: Instant, listing: Result<Listing<Ownership>>) -> Result<()> {
+        let listing = match listing {
+            Ok(listing) => listing,
+            Err(error) => {
+                let pause = self.lengthened(self.config.interval.max(asked_to_wait(&error)));
+                telemetry::cycle_failed(&error, pause);
+                self.next_cycle = Some(Instant::now() + pause);
+                return Ok(());
+            }
+        };
+        self.next_cycle = Some(Instant::now() + self.lengthened(self.config.interval));
+        let view = self.observe(asked, &listing);
+        if let Some(by) = &view.replaced_by {
+            return Err(replaced(&view.me, by));
+        }
+        self.drop_lost(&view);
+        self.foreign_owner = view.foreign_owner;
+        let planned = self.plan(&view);
+        self.publish(|snapshot| {
+            snapshot.cycles += 1;
+            snapshot.partitions = view.partitions;
+        });
+        self.start_claims(planned, &listing);
+        Ok(())
+    }
+
+    fn observe(&mut self, asked: Instant, listing: &Listing<Ownership>) -> View {
+        let observations: Vec<_> = listing.records.iter().map(|record| self.observation(record)).collect();
+        let partitions = Arc::clone(&self.partitions.borrow_and_update());
+        let now = self.moment(Instant::now());
+        let me = self.store.identity();
+        let mut view = observe(&observations, &partitions, &self.leases.partitions(), me, self.store.terms(), now);
+        let newer = self.leases.newer_than(asked);
+        for entry in view.partitions.iter_mut().filter(|entry| newer.contains(&entry.partition)) {
+            entry.holder = Holder::Me;
+        }
+        view
+    }
+
+    /// An ownership as the pure part wants it.
+    fn observation(&self, ownership: &Ownership) -> Observation {
+        Observation {
+            partition: ownership.partition.clone(),
+            record: ownership.record.clone(),
+            age: ownership.age,
+            received: self.moment(ownership.received),
+        }
+    }
+
+    fn moment(&self, instant: Instant) -> Moment {
+        instant.saturating_duration_since(self.started)
+    }
+
+    /// What the listing shows in other hands, or in none, is not mine any more.
+    fn drop_lost(&mut self, view: &View) {
+        for partition in self.leases.partitions() {
+            let holder = view.holder(&partition);
+            if holder == Some(&Holder::Me) {
+                continue;
+            }
+            let by = match holder {
+                Some(Holder::Live(owner) | Holder::Expired(owner)) => Some(owner),
+                _ => None,
+            };
+            telemetry::ownership_lost(&partition, by);
+            self.leases.remove(&partition);
+        }
+    }
+
+    /// Nothing while earlier claims are under way: what they win counts.
+    fn plan(&mut self, view: &View) -> Vec<PlannedClaim> {
+        if self.draining || !self.claiming.is_empty() {
+            return Vec::new();
+        }
+        let now = Instant::now();
+        let waiting = self.setbacks.iter().filter(|(_, setback)| setback.until > now);
+        let avoid = waiting.map(|(partition, _)| partition.clone()).collect();
+        plan(view, &Policy { strategy: self.config.strategy, avoid }, &mut self.rng).claim
+    }
+
+    fn start_claims(&mut self, planned: Vec<PlannedClaim>, listing: &Listing<Ownership>) {
+        let etags: BTreeMap<_, _> = listing.records.iter().map(|record| (&record.partition, &record.etag)).collect();
+        for PlannedClaim { partition, reason } in planned {
+            let claim = match etags.get(&partition) {
+                Some(etag) => Claim::over(partition.clone(), (*etag).clone()),
+                None => Claim::unowned(partition.clone()),
+            };
+            self.claiming.insert(partition.clone());
+            let store = self.store.clone();
+            self.operations.spawn(async move {
+                let outcome = store.claim_one(&claim).await;
+                Ended::Claimed { partition, reason, outcome }
+            });
+        }
+    }
+
+    fn claimed(&mut self, partition: &PartitionId, reason: &ClaimReason, outcome: ClaimOutcome) -> Result<()> {
+        self.claiming.remove(partition);
+        match outcome {
+            ClaimOutcome::Won(lease) => {
+                telemetry::claim_won(partition, reason);
+                self.setbacks.remove(partition);
+                self.hold(lease);
+            }
+            ClaimOutcome::Lost { by } => {
+                telemetry::claim_lost(partition, by.as_ref());
+                self.setbacks.remove(partition);
+                self.publish_holder(partition, by.map_or(Holder::Released, Holder::Live));
+            }
+            ClaimOutcome::Replaced { by } => return Err(replaced(&self.store.identity().owner, &by)),
+            ClaimOutcome::Undecided(error) => {
+                telemetry::ownership_undecided(Operation::Claim, partition, &error);
+                self.set_back(partition, asked_to_wait(&error));
+            }
+        }
+        Ok(())
+    }
+
+    /// One interval at first, doubled with each further failure, at most the expiry.
+    fn set_back(&mut self, partition: &PartitionId, at_least: Duration) {
+        let failures = self.setbacks.get(partition).map_or(0, |setback| setback.failures);
+        let wait = self.config.interval.saturating_mul(2u32.saturating_pow(failures)).min(self.store.terms().expiry);
+        // A little more than whole intervals, so that the cycle that comes just then goes to another partition.
+        let until = Instant::now() + wait.max(at_least) + self.config.interval / 2;
+        self.setbacks.insert(partition.clone(), Setback { failures: failures.saturating_add(1), until });
+    }
+
+    fn start_renewals(&mut self) {
+        for lease in self.leases.start_renewals(self.renewal_age(), Instant::now()) {
+            let store = self.store.clone();
+            self.operations.spawn(async move {
+                let (partition, tenure) = (lease.partition().clone(), lease.tenure());
+                Ended::Renewed { partition, tenure, outcome: store.renew_one(&lease).await }
+            });
+        }
+    }
+
+    fn renewed(&mut self, partition: &PartitionId, tenure: u64, outcome: ClaimOutcome) -> Result<()> {
+        let after = self.leases.end_renewal(partition, tenure);
+        if after == AfterRenewal::Gone {
+            return Ok(());
+        }
+        match outcome {
+            ClaimOutcome::Won(lease) => self.hold(lease),
+            ClaimOutcome::Lost { by } => {
+                self.leases.remove(partition);
+                telemetry::ownership_lost(partition, by.as_ref());
+                self.publish_holder(partition, by.map_or(Holder::Released, Holder::Live));
+            }
+            ClaimOutcome::Replaced { by } => return Err(replaced(&self.store.identity().owner, &by)),
+            ClaimOutcome::Undecided(error) => {
+                telemetry::ownership_undecided(Operation::Renew, partition, &error);
+                // The lease must not run out while the server's wish is granted.
+                let wait = asked_to_wait(&error).min(self.store.terms().expiry / 8).max(self.retry_pause());
+                self.leases.postpone(partition, Instant::now() + wait);
+            }
+        }
+        if after == AfterRenewal::ToRelease
+            && let Some(lease) = self.leases.remove(partition)
+        {
+            self.start_release(lease);
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, lease: Lease) {
+        let partition = lease.partition().clone();
+        let tenure = lease.tenure();
+        let spread = self.rng.random_range(0.9..1.0);
+        self.leases.hold(lease, spread, Some(Instant::now() + self.retry_pause()));
+        if self.snapshot.borrow().held.get(&partition) != Some(&tenure) {
+            self.publish_holder(&partition, Holder::Me);
+        }
+    }
+
+    fn start_release(&mut self, lease: Lease) {
+        let store = self.store.clone();
+        self.operations.spawn(async move {
+            let partition = lease.partition().clone();
+            Ended::Released { partition, outcome: store.release_one(&lease).await }
+        });
+    }
+
+    fn released(&self, partition: &PartitionId, outcome: ReleaseOutcome) {
+        match outcome {
+            ReleaseOutcome::Released => telemetry::released(partition),
+            ReleaseOutcome::Undecided(error) => {
+                telemetry::ownership_undecided(Operation::Release, partition, &error);
+            }
+        }
+        self.publish_holder(partition, Holder::Released);
+    }
+
+    /// Lets what is under way end, so that no late claim or renewal undoes a release; then releases everything.
+    async fn shut_down(&mut self) {
+        self.draining = true;
+        self.finish_operations().await;
+        let leases = self.leases.take_all();
+        let count = leases.len();
+        for lease in leases {
+            self.start_release(lease);
+        }
+        self.finish_operations().await;
+        let unreleased = self.operations.len();
+        if unreleased > 0 {
+            telemetry::not_released(unreleased, count);
+        }
+        self.publish(|_| {});
+    }
+
+    async fn finish_operations(&mut self) {
+        let limit = 2 * self.store.request_deadline();
+        let all = async {
+            while let Some(ended) = self.operations.join_next().await {
+                // Being replaced or a panic changes nothing now: the loop ends anyway.
+                let _ = self.ended(ended);
+            }
+        };
+        // What is not finished then expires.
+        let _ = timeout(limit, all).await;
+    }
+
+    fn publish_holder(&self, partition: &PartitionId, holder: Holder) {
+        self.publish(|snapshot| {
+            if let Some(view) = snapshot.partitions.iter_mut().find(|view| view.partition == *partition) {
+                view.holder = holder;
+            }
+        });
+    }
+
+    fn publish(&self, change: impl FnOnce(&mut Snapshot)) {
+        self.snapshot.send_modify(|snapshot| {
+            change(snapshot);
+            snapshot.held = self.leases.tenures();
+        });
+    }
+
+    /// Owners of other SDKs compare ages with their own wall clocks and their own expiry: while one is seen, every
+    /// interval.
+    fn renewal_age(&self) -> Duration {
+        let expiry = self.store.terms().expiry;
+        if self.foreign_owner { self.config.interval.max(expiry / 6) } else { expiry / 2 }
+    }
+
+    fn retry_pause(&self) -> Duration {
+        (self.store.terms().expiry / 16).min(Duration::from_secs(1))
+    }
+
+    /// Jitter, so that instances started together do not list together for ever. It only lengthens.
+    fn lengthened(&mut self, interval: Duration) -> Duration {
+        interval.mul_f64(self.rng.random_range(1.0..1.1))
+    }
+}
+
+fn asked_to_wait(error: &Error) -> Duration {
+    match error.kind() {
+        ErrorKind::Throttled { retry_after } => retry_after.unwrap_or_default(),
+        _ => Duration::ZERO,
+    }
+}
+
+fn replaced(me: &OwnerId, by: &Incarnation) -> Error {
+    let message = format!("owner {me} runs a second time, as incarnation {by}: give every instance an id of its own");
+    Error::new(ErrorKind::Replaced, message)
+}
