@@ -3,4 +3,5 @@
 pub mod conformance;
 #[cfg(feature = "testing-hub")]
 pub mod event_hub;
+pub mod faulty;
 pub mod memory_hub;
