@@ -1,7 +1,7 @@
 //! The store on a container in memory: who wins, who is fenced, and what a lost answer means.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,6 +13,7 @@ use eventhubs_checkpoint::clock::WallClock;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, ReleaseOutcome,
 };
+use eventhubs_checkpoint::testing::faulty::{Fault, Faulty};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, Operation, OwnerId, PartitionId, Position, Result};
 
 fn group() -> ConsumerGroup {
@@ -227,67 +228,15 @@ async fn one_bad_blob_is_reported_by_name_and_hides_nothing() {
     assert_eq!(readable, ["0", "2"]);
 }
 
-/// Does to the next write what it is told.
-#[derive(Debug, Default)]
-struct Meddler {
-    inner: MemoryContainer,
-    next: Mutex<Option<Mischief>>,
-}
-
-#[derive(Debug)]
-enum Mischief {
-    /// Applies the write and loses the answer.
-    LoseAnswer,
-    /// Lets somebody else write this, unconditionally, just before.
-    Intrude(Metadata),
-}
-
-impl Meddler {
-    fn will(&self, mischief: Mischief) {
-        *self.next.lock().unwrap() = Some(mischief);
-    }
-}
-
-#[async_trait]
-impl BlobContainer for Meddler {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
-        self.inner.list(prefix).await
-    }
-
-    async fn get(&self, name: &str) -> Result<Blob> {
-        self.inner.get(name).await
-    }
-
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
-        let mischief = self.next.lock().unwrap().take();
-        if let Some(Mischief::Intrude(other)) = &mischief {
-            self.inner.write(name, other, &Condition::Any).await?;
-        }
-        let written = self.inner.write(name, metadata, condition).await;
-        if let Some(Mischief::LoseAnswer) = mischief {
-            return Err(Error::new(ErrorKind::Unknown, "the answer was lost"));
-        }
-        written
-    }
-
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
-        self.inner.delete(name, condition).await
-    }
-
-    async fn create_container(&self) -> Result<ContainerCreation> {
-        self.inner.create_container().await
-    }
-
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
-        self.inner.isolated()
-    }
+fn faulty() -> Arc<Faulty> {
+    Arc::new(Faulty::new(Arc::new(MemoryContainer::new()), 0))
 }
 
 #[tokio::test]
 async fn a_lost_answer_costs_nothing() {
-    let container = Arc::new(Meddler::default());
+    let container = faulty();
     let a = store_on(container.clone(), "a").await;
-    let lose = || container.will(Mischief::LoseAnswer);
+    let lose = || container.next(Fault::AnswerLost);
 
     lose();
     let lease = win(&a, Claim::unowned(zero())).await;
@@ -300,18 +249,19 @@ async fn a_lost_answer_costs_nothing() {
     lose();
     assert!(matches!(a.release(vec![lease]).await.remove(0).1, ReleaseOutcome::Released));
     assert_eq!(a.owner_of(&zero()).await.unwrap().1, None);
+    assert_eq!(container.waiting(), 0);
 }
 
 /// What a displaced owner still manages to write while the new one adopts is kept.
 #[tokio::test]
 async fn a_checkpoint_that_lands_during_the_adoption_is_adopted() {
-    let container = Arc::new(Meddler::default());
+    let container = faulty();
     let a = store_on(container.clone(), "a").await;
     let lease = win(&a, Claim::unowned(zero())).await;
     adopt(&a).await;
     let b = store_on(container.clone(), "b").await;
     win(&b, Claim::over(zero(), lease.etag().clone())).await;
-    container.will(Mischief::Intrude(position(7)));
+    container.next(Fault::Overtaken(position(7)));
     assert_eq!(adopt(&b).await.record().sequence_number, Some(7));
 }
 
