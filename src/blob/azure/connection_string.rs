@@ -160,6 +160,51 @@ mod tests {
         assert_eq!(key_of(credentials).1, KEY);
     }
 
+    /// All orders of these parts, each joined to a text.
+    fn permutations(parts: &[String]) -> Vec<String> {
+        let Some((first, rest)) = parts.split_first() else { return vec![String::new()] };
+        let insert_everywhere = |text: &String| {
+            let others: Vec<&str> = text.split_terminator(';').collect();
+            (0..=others.len())
+                .map(|place| {
+                    let mut all = others.clone();
+                    all.insert(place, first);
+                    all.join(";")
+                })
+                .collect::<Vec<_>>()
+        };
+        permutations(rest).iter().flat_map(insert_everywhere).collect()
+    }
+
+    #[test]
+    fn every_order_of_the_keys_means_the_same() {
+        let key = format!("AccountKey={KEY}");
+        let common = ["DefaultEndpointsProtocol=https", "AccountName=acct", &key, "EndpointSuffix=core.windows.net"];
+        let endpoint = "BlobEndpoint=http://127.0.0.1:5/acct";
+        for (last, expected_url) in
+            [("QueueEndpoint=x", "https://acct.blob.core.windows.net/"), (endpoint, "http://127.0.0.1:5/acct")]
+        {
+            let parts: Vec<String> = common.into_iter().chain([last]).map(str::to_owned).collect();
+            let texts = permutations(&parts);
+            assert_eq!(texts.iter().collect::<std::collections::BTreeSet<_>>().len(), 120);
+            for text in texts {
+                let (url, credentials) = parse(&text);
+                assert_eq!((url.as_str(), key_of(credentials)), (expected_url, ("acct".to_owned(), KEY.to_owned())));
+            }
+        }
+    }
+
+    #[test]
+    fn every_order_of_the_keys_with_a_signature_means_the_same() {
+        let parts =
+            ["BlobEndpoint=https://a.example", "SharedAccessSignature=sv=1&sig=x%3D", "AccountName=acct", "Q=x"];
+        for text in permutations(&parts.map(str::to_owned)) {
+            let (url, credentials) = parse(&text);
+            assert_eq!(url, "https://a.example/");
+            assert!(matches!(credentials, Credentials::Sas(query) if query.secret() == "sv=1&sig=x%3D"), "{text}");
+        }
+    }
+
     #[test]
     fn a_blob_endpoint_wins_over_the_account_name() {
         let (url, credentials) = parse(&format!(
