@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, ContainerCreation, Metadata};
 use eventhubs_checkpoint::testing::conformance::Container;
+use eventhubs_checkpoint::testing::faulty::Faulty;
 use eventhubs_checkpoint::{Error, ErrorKind, conformance_tests};
 use sas::{FUTURE, SAS_VERSION, account_sas, fresh_name, signed};
 use support::azurite::{self, ACCOUNT, ACCOUNT_KEY, Azurite};
@@ -22,6 +23,13 @@ mod memory {
     use super::*;
 
     conformance_tests!(Arc::new(MemoryContainer::missing()));
+}
+
+/// With its faults off, the decorator is not to be seen.
+mod faulty {
+    use super::*;
+
+    conformance_tests!(Arc::new(Faulty::new(Arc::new(MemoryContainer::missing()), 0)));
 }
 
 mod azure {
@@ -79,6 +87,60 @@ async fn each_blob_carries_the_answer_of_its_own_page() {
     arrivals.sort();
     arrivals.dedup();
     assert_eq!(arrivals.len(), 3);
+}
+
+/// More than Azure puts on a page. Too slow for an emulator, which shows the same with small pages.
+#[tokio::test]
+async fn a_listing_in_memory_may_have_more_than_5000_blobs() {
+    let container = MemoryContainer::new();
+    for index in 0..5003 {
+        container.write(&format!("p/{index:04}"), &Metadata::new(), &Condition::Create).await.unwrap();
+    }
+    let blobs = container.list("p/").await.unwrap().blobs;
+    assert_eq!(blobs.len(), 5003);
+    assert!(blobs.is_sorted_by(|left, right| left.name < right.name));
+}
+
+/// Uses a container, has it deleted behind its back, and makes it again.
+async fn assert_survives_deletion(container: &dyn BlobContainer, delete: impl Future<Output = ()>) {
+    let metadata = Metadata::from([("ownerid".to_owned(), "me".to_owned())]);
+    let written = container.write("a", &metadata, &Condition::Create).await.unwrap();
+    let condition = Condition::Match(written.etag);
+    delete.await;
+    let errors = [
+        container.list("").await.unwrap_err(),
+        container.get("a").await.unwrap_err(),
+        container.write("a", &metadata, &condition).await.unwrap_err(),
+        container.write("a", &metadata, &Condition::Create).await.unwrap_err(),
+        container.delete("a", &condition).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::ContainerNotFound, "{error}");
+        assert!(error.server_time().is_some(), "{error}");
+    }
+    assert_eq!(container.create_container().await.unwrap(), ContainerCreation::Created);
+    assert!(container.list("").await.unwrap().blobs.is_empty());
+    assert!(container.write("a", &metadata, &condition).await.is_err());
+    container.write("a", &metadata, &Condition::Create).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_container_in_memory_that_is_deleted_meanwhile_is_missed_and_can_be_made_again() {
+    let container = MemoryContainer::new();
+    assert_survives_deletion(&container, async { container.delete_container() }).await;
+}
+
+/// Azurite deletes at once. Azure takes half a minute, in which the name cannot be used again.
+#[tokio::test]
+async fn a_container_in_azurite_that_is_deleted_meanwhile_is_missed_and_can_be_made_again() {
+    let name = existing_container().await;
+    let text = running_azurite().await.connection_string();
+    let url = format!("{}/{name}?restype=container&{}", endpoint().await, account_sas("rcwdl", FUTURE));
+    let delete = async {
+        let answer = reqwest::Client::new().delete(url).header("x-ms-version", SAS_VERSION).send().await.unwrap();
+        assert_eq!(answer.status(), 202);
+    };
+    assert_survives_deletion(&AzureContainer::from_connection_string(text, name).unwrap(), delete).await;
 }
 
 #[tokio::test]

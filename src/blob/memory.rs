@@ -70,6 +70,14 @@ impl MemoryContainer {
         Self::with_state(State::default())
     }
 
+    /// Deletes the container with all its blobs, as an administrator may at any time. Until
+    /// [`BlobContainer::create_container`] makes it again, nothing is found in it.
+    pub fn delete_container(&self) {
+        let mut state = self.server.lock();
+        state.container_exists = false;
+        state.blobs.clear();
+    }
+
     fn with_state(state: State) -> Self {
         Self { server: Arc::new(Server { started: Instant::now(), state: Mutex::new(state) }) }
     }

@@ -80,6 +80,7 @@ macro_rules! conformance_tests {
         $crate::conformance_tests! { @missing $make;
             a_container_is_created_once,
             a_missing_container_is_no_missing_blob,
+            every_refusal_of_a_missing_container_carries_the_servers_time,
         }
         $crate::conformance_tests! { @existing $make;
             create_makes_a_blob,
@@ -115,14 +116,18 @@ macro_rules! conformance_tests {
             of_racing_creators_one_wins,
             of_racing_updaters_one_wins,
             of_racing_deleters_one_wins,
+            of_a_writer_and_a_deleter_one_wins,
+            of_racing_isolated_containers_one_wins,
             writers_of_different_blobs_all_win,
             every_answer_carries_the_servers_time,
             every_refusal_carries_the_servers_time,
+            the_servers_time_is_in_whole_seconds,
             last_modified_is_the_servers_time_in_whole_seconds,
             a_blob_just_written_is_young,
             a_write_renews_last_modified,
             the_etag_is_the_same_everywhere_and_unquoted,
             the_etag_of_a_listing_matches,
+            a_quoted_etag_matches_as_well,
             every_write_gives_a_new_etag,
             reading_leaves_the_etag_alone,
         }

@@ -5,7 +5,7 @@ use crate::blob::Condition;
 use crate::error::{ErrorKind, Result};
 
 /// Names of consumer groups, and names that mean something in a URL, in XML or in a shell.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 20] = [
     "ns.servicebus.windows.net/hub/$Default/ownership/0",
     "with space/and  two",
     "plus+plus",
@@ -18,6 +18,12 @@ const NAMES: [&str; 14] = [
     "a/../b",
     "a/./b",
     "a//b",
+    "ends/with/slash/",
+    "ends/with/..",
+    "ends/with/.",
+    "../begins",
+    "/begins",
+    "...",
     "semi;colon:comma,at@equals=",
     "tilde~minus-dot.under_star*bang!",
 ];

@@ -1,6 +1,6 @@
 //! Rules about concurrent writers: what all safety above rests on.
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
 
 use super::{Container, assert_holds, marked};
 use crate::blob::{Condition, Written};
@@ -28,6 +28,34 @@ pub async fn of_racing_deleters_one_wins(container: Container) -> Result<()> {
     let outcomes = join_all((0..WRITERS).map(|_| container.delete("a", &condition))).await;
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
     Ok(())
+}
+
+/// Of a writer and a deleter of one version exactly one wins, and the blob is what the winner made of it.
+pub async fn of_a_writer_and_a_deleter_one_wins(container: Container) -> Result<()> {
+    for round in 0..5 {
+        let name = round.to_string();
+        let first = container.write(&name, &marked("first"), &Condition::Create).await?;
+        let condition = Condition::Match(first.etag);
+        let mark = marked("second");
+        let (written, deleted) =
+            join(container.write(&name, &mark, &condition), container.delete(&name, &condition)).await;
+        assert!(written.is_ok() != deleted.is_ok(), "{written:?} {deleted:?}");
+        let found = container.get(&name).await.ok();
+        assert_eq!(found.map(|blob| blob.metadata), written.ok().map(|_| marked("second")));
+    }
+    Ok(())
+}
+
+/// Writers through isolated containers race like any others: exactly one wins.
+pub async fn of_racing_isolated_containers_one_wins(container: Container) -> Result<()> {
+    let isolated = (0..5).map(|_| container.isolated()).collect::<Result<Vec<_>>>()?;
+    let write = async |(index, container): (usize, &Container)| {
+        let mark = index.to_string();
+        let outcome = container.write("a", &marked(&mark), &Condition::Create).await;
+        (mark, outcome)
+    };
+    let outcomes = join_all(isolated.iter().enumerate().map(write)).await;
+    assert_one_winner(&container, outcomes).await
 }
 
 /// Writers of different blobs do not get in each other's way.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{Container, marked};
 use crate::blob::{Answer, Condition};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// More than a request of a test ever takes.
 const SOON: Duration = Duration::from_secs(60);
@@ -33,15 +33,46 @@ pub async fn every_answer_carries_the_servers_time(container: Container) -> Resu
 /// A refusal carries the server's time as well.
 pub async fn every_refusal_carries_the_servers_time(container: Container) -> Result<()> {
     let written = container.write("a", &marked("1"), &Condition::Create).await?;
+    let stale = Condition::Match(written.etag);
+    let current = container.write("a", &marked("2"), &Condition::Any).await?;
     let refusals = [
-        container.write("a", &marked("2"), &Condition::Create).await.err(),
+        container.write("a", &marked("3"), &Condition::Create).await.err(),
+        container.write("a", &marked("3"), &stale).await.err(),
+        container.write("missing", &marked("3"), &stale).await.err(),
         container.get("missing").await.err(),
+        container.delete("a", &stale).await.err(),
+        container.delete("missing", &stale).await.err(),
         container.delete("missing", &Condition::Any).await.err(),
     ];
-    for refusal in refusals {
-        let server_time = refusal.and_then(|error| error.server_time());
-        assert!(server_time.is_some_and(|time| are_close(time, written.answer.server_time)), "{server_time:?}");
-    }
+    assert_dated(refusals, current.answer.server_time);
+    Ok(())
+}
+
+/// So does the refusal of every request to a missing container.
+pub async fn every_refusal_of_a_missing_container_carries_the_servers_time(container: Container) -> Result<()> {
+    let refusals = [
+        container.list("").await.err(),
+        container.get("a").await.err(),
+        container.write("a", &marked("1"), &Condition::Any).await.err(),
+        container.delete("a", &Condition::Any).await.err(),
+    ];
+    container.create_container().await?;
+    let written = container.write("a", &marked("1"), &Condition::Create).await?;
+    assert_dated(refusals, written.answer.server_time);
+    Ok(())
+}
+
+/// The server's time has whole seconds, as the header that carries it.
+pub async fn the_servers_time_is_in_whole_seconds(container: Container) -> Result<()> {
+    let written = container.write("a", &marked("1"), &Condition::Create).await?;
+    let refused = container.write("a", &marked("2"), &Condition::Create).await.err();
+    let times = [
+        Some(written.answer.server_time),
+        Some(container.get("a").await?.answer.server_time),
+        Some(container.list("").await?.answer.server_time),
+        refused.and_then(|error| error.server_time()),
+    ];
+    assert!(times.iter().all(|time| time.is_some_and(|time| time.nanosecond() == 0)), "{times:?}");
     Ok(())
 }
 
@@ -74,6 +105,13 @@ pub async fn a_write_renews_last_modified(container: Container) -> Result<()> {
         assert!(are_close(written.answer.server_time, written.last_modified));
     }
     Ok(())
+}
+
+fn assert_dated<const N: usize>(refusals: [Option<Error>; N], server_time: OffsetDateTime) {
+    for (index, refusal) in refusals.into_iter().enumerate() {
+        let time = refusal.as_ref().and_then(Error::server_time);
+        assert!(time.is_some_and(|time| are_close(time, server_time)), "request {index}: {refusal:?} at {time:?}");
+    }
 }
 
 fn are_close(left: OffsetDateTime, right: OffsetDateTime) -> bool {

@@ -1,7 +1,7 @@
 //! Rules about ETags.
 
 use super::{Container, marked};
-use crate::blob::Condition;
+use crate::blob::{Condition, ETag};
 use crate::error::Result;
 
 /// The ETag has no quotes and is the same in the answer to a write, a read and a listing.
@@ -37,4 +37,12 @@ pub async fn reading_leaves_the_etag_alone(container: Container) -> Result<()> {
     container.list("").await?;
     container.write("a", &marked("2"), &Condition::Match(written.etag)).await?;
     Ok(())
+}
+
+/// An ETag with quotes is the same ETag: it opens a blob, and deletes it.
+pub async fn a_quoted_etag_matches_as_well(container: Container) -> Result<()> {
+    let quoted = |etag: &ETag| Condition::Match(ETag::new(&etag.quoted()));
+    let first = container.write("a", &marked("1"), &Condition::Create).await?;
+    let second = container.write("a", &marked("2"), &quoted(&first.etag)).await?;
+    container.delete("a", &quoted(&second.etag)).await.map(drop)
 }
