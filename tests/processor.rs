@@ -12,6 +12,7 @@ use eventhubs_checkpoint::processor::{
     StopReason,
 };
 use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultKind, FaultPlan, Faulty, Operation};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
 use tokio::sync::{oneshot, watch};
@@ -121,6 +122,8 @@ impl Instance {
 struct World {
     hub: MemoryHub,
     container: Arc<MemoryContainer>,
+    /// The same container, as the instances reach it.
+    faulty: Faulty,
     log: Log,
     config: ProcessorConfig,
     checkpoint: bool,
@@ -132,13 +135,21 @@ impl World {
             .with_balancer(BalancerConfig::default().with_interval(Duration::from_secs(10)).with_seed(7))
             .with_checkpoints(CheckpointPolicy::default().with_every(Duration::from_secs(1)));
         let container = Arc::new(MemoryContainer::new());
-        Self { hub: MemoryHub::new("hub", partitions), container, log: Log::default(), config, checkpoint: true }
+        let faulty = Faulty::new(container.clone(), 11);
+        Self {
+            hub: MemoryHub::new("hub", partitions),
+            container,
+            faulty,
+            log: Log::default(),
+            config,
+            checkpoint: true,
+        }
     }
 
     async fn store(&self, owner: &str) -> GroupStore {
         let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
         let owner = OwnerId::new(owner).unwrap();
-        GroupStore::builder(self.container.clone(), group, owner).seed(1).connect().await.unwrap()
+        GroupStore::builder(Arc::new(self.faulty.clone()), group, owner).seed(1).connect().await.unwrap()
     }
 
     async fn processor(
@@ -439,6 +450,113 @@ async fn an_ownership_record_that_somebody_deleted_is_written_again() {
     a.wait_until_it_holds(2).await;
     assert_eq!(world.owners().await["0"], "a");
     a.shut_down().await.unwrap();
+}
+
+/// Lets every request fail for a while, and asserts that both instances work on, during it and afterwards. Gives the stops
+/// that there were.
+async fn outlive_an_outage(fault: Fault, outage: Duration) -> Vec<(String, String, StopReason)> {
+    let world = World::new(4);
+    let mut instances = [world.start("a").await, world.start("b").await];
+    for instance in &mut instances {
+        instance.wait_until_it_holds(2).await;
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+
+    world.faulty.set_plan(FaultPlan::always(fault));
+    for number in 0..40u32 {
+        world.hub.publish(number % 4, number.to_string());
+    }
+    world.log.wait_for("events in the outage", |log| log.bodies().len() >= 40).await;
+    tokio::time::sleep(outage).await;
+    assert!(instances.iter().all(|instance| !instance.running.is_finished()));
+    world.faulty.set_plan(FaultPlan::default());
+
+    for instance in &mut instances {
+        let cycles = instance.snapshots.borrow().cycles;
+        instance.wait_until("another cycle", |snapshot| snapshot.cycles > cycles + 1).await;
+    }
+    let stops = world.log.stops.lock().unwrap().clone();
+    for number in 40..80u32 {
+        world.hub.publish(number % 4, number.to_string());
+    }
+    world.log.wait_for("all 80", |log| (0..80).all(|number| log.times(&number.to_string()) > 0)).await;
+    for instance in &mut instances {
+        instance.wait_until_it_holds(2).await;
+    }
+    for instance in instances {
+        instance.shut_down().await.unwrap();
+    }
+    assert_eq!(world.checkpoint().await, Some(19));
+    stops
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_shorter_than_the_expiry_moves_nothing() {
+    for fault in [Fault::Unreachable, Fault::RequestLost, Fault::Throttled { retry_after: None }] {
+        let stops = outlive_an_outage(fault.clone(), Duration::from_secs(50)).await;
+        assert!(stops.is_empty(), "{fault:?}: {stops:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_longer_than_the_expiry_ends_no_instance() {
+    for fault in [Fault::Unreachable, Fault::Hang, Fault::RequestLost, Fault::AnswerLost] {
+        outlive_an_outage(fault, Duration::from_secs(300)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_cycle_comes_no_sooner_than_a_throttling_storage_asks_for() {
+    for (retry_after, at_least) in [(Some(Duration::from_secs(35)), 35), (Some(Duration::from_secs(1)), 10), (None, 10)]
+    {
+        let world = World::new(1);
+        let mut a = world.start("a").await;
+        a.wait_until_it_holds(1).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // A latency of nothing writes every listing down.
+        world.faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::List, Fault::Latency(Duration::ZERO)));
+        world.faulty.next_on(Operation::List, Fault::Throttled { retry_after });
+        let cycles = a.snapshots.borrow().cycles;
+        a.wait_until("a cycle", |snapshot| snapshot.cycles > cycles).await;
+        let trace = world.faulty.trace();
+        let [throttled, next] = trace.as_slice() else { panic!("{trace:?}") };
+        assert_eq!(throttled.fault.kind(), FaultKind::Throttled);
+        let pause = next.at.saturating_sub(throttled.at).as_secs_f64();
+        let at_least = f64::from(at_least);
+        assert!((at_least..at_least * 1.1 + 0.1).contains(&pause), "{retry_after:?}: {pause}");
+        a.shut_down().await.unwrap();
+    }
+}
+
+/// Half an hour in which a tenth of all requests goes wrong in one way or another.
+#[tokio::test(start_paused = true)]
+async fn on_a_bad_day_nothing_is_lost_and_afterwards_all_is_well() {
+    let world = World::new(4);
+    let mut instances = [world.start("a").await, world.start("b").await];
+    let plan = FaultPlan::default()
+        .with(0.5, Fault::Latency(Duration::from_secs(1)))
+        .with(0.02, Fault::Unreachable)
+        .with(0.02, Fault::RequestLost)
+        .with(0.02, Fault::AnswerLost)
+        .with(0.02, Fault::AppliedLate(Duration::from_secs(30)))
+        .with(0.02, Fault::Hang)
+        .with(0.02, Fault::Conflict)
+        .with(0.02, Fault::StalePage(Duration::from_secs(40)))
+        .with(0.02, Fault::PageCutOff);
+    world.faulty.set_plan(plan);
+    for number in 0..360u32 {
+        world.hub.publish(number % 4, number.to_string());
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    world.faulty.set_plan(FaultPlan::default());
+    world.log.wait_for("all 360", |log| (0..360).all(|number| log.times(&number.to_string()) > 0)).await;
+    for instance in &mut instances {
+        instance.wait_until_it_holds(2).await;
+    }
+    for instance in instances {
+        instance.shut_down().await.unwrap();
+    }
+    assert_eq!(world.checkpoint().await, Some(89));
 }
 
 #[tokio::test(start_paused = true)]
