@@ -159,8 +159,8 @@ struct Instance {
 }
 
 impl Instance {
-    async fn wait_until_it_holds(&mut self, count: usize) {
-        let held = self.snapshots.wait_for(|snapshot| snapshot.held.len() == count);
+    async fn wait_until_it_holds(&mut self, at_least: usize) {
+        let held = self.snapshots.wait_for(|snapshot| snapshot.held.len() >= at_least);
         timeout(PATIENCE, held).await.expect("partitions are missing").unwrap();
     }
 

@@ -203,6 +203,73 @@ async fn an_adoption_without_a_checkpoint_pins_the_start() {
     assert_eq!(of_b.record().sequence_number, Some(41));
 }
 
+/// Where the start cannot be pinned, nothing fences a displaced owner's first checkpoint but a look at the ownership.
+#[tokio::test]
+async fn the_first_checkpoint_without_a_pinned_start_verifies_the_ownership() {
+    let (a, b) = pair().await;
+    let lease = win(&a, Claim::unowned(zero())).await;
+    let AdoptOutcome::Adopted(mut of_a) = a.adopt(&zero(), None).await.unwrap() else { panic!("lost") };
+    win(&b, Claim::over(zero(), lease.etag().clone())).await;
+    let AdoptOutcome::Adopted(mut of_b) = b.adopt(&zero(), None).await.unwrap() else { panic!("lost") };
+    let fenced = a.checkpoint(&mut of_a, &at(100)).await.unwrap();
+    assert_eq!(fenced, CheckpointOutcome::Fenced { by: Some(OwnerId::new("b").unwrap()) });
+    assert_eq!(b.checkpoint(&mut of_b, &at(1)).await.unwrap(), CheckpointOutcome::Written);
+}
+
+/// Another SDK may leave a checkpoint without any position: it pins nothing.
+#[tokio::test]
+async fn a_checkpoint_without_a_position_is_pinned_too_and_keeps_its_other_keys() {
+    let container = Arc::new(MemoryContainer::new());
+    let a = store_on(container.clone(), "a").await;
+    win(&a, Claim::unowned(zero())).await;
+    let name = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
+    let empty =
+        [("sequencenumber", ""), ("offset", ""), ("theirs", "1")].map(|(key, value)| (key.into(), value.into()));
+    container.write(name, &Metadata::from(empty), &Condition::Create).await.unwrap();
+    let AdoptOutcome::Adopted(adoption) = a.adopt(&zero(), Some(&at(41))).await.unwrap() else { panic!("lost") };
+    assert_eq!(adoption.record().sequence_number, Some(41));
+    let stored = container.get(name).await.unwrap().metadata;
+    assert_eq!((stored["sequencenumber"].as_str(), stored["theirs"].as_str()), ("41", "1"));
+}
+
+#[tokio::test]
+async fn a_renewal_keeps_keys_that_somebody_else_added_meanwhile() {
+    let container = Arc::new(MemoryContainer::new());
+    let a = store_on(container.clone(), "a").await;
+    let mut lease = win(&a, Claim::unowned(zero())).await;
+    let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
+    let mut marked = container.get(name).await.unwrap().metadata;
+    marked.insert("handoffto".into(), "b".into());
+    container.write(name, &marked, &Condition::Match(lease.etag().clone())).await.unwrap();
+    for _ in 0..3 {
+        lease = match a.renew(vec![lease]).await.remove(0).1 {
+            ClaimOutcome::Won(lease) => lease,
+            other => panic!("not renewed: {other:?}"),
+        };
+        assert_eq!(container.get(name).await.unwrap().metadata["handoffto"], "b");
+    }
+    a.release(vec![lease]).await;
+    assert_eq!(container.get(name).await.unwrap().metadata["handoffto"], "b");
+}
+
+#[tokio::test]
+async fn a_renewal_that_meets_a_later_incarnation_is_replaced() {
+    let container = Arc::new(MemoryContainer::new());
+    let first = store_on(container.clone(), "a").await;
+    let lease = win(&first, Claim::unowned(zero())).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let second = loop {
+        // The random part decides within one second.
+        let second = store_on(container.clone(), "a").await;
+        if second.identity().incarnation > first.identity().incarnation {
+            break second;
+        }
+    };
+    win(&second, Claim::over(zero(), lease.etag().clone())).await;
+    let renewed = first.renew(vec![lease]).await.remove(0).1;
+    assert!(matches!(renewed, ClaimOutcome::Replaced { by } if by == second.identity().incarnation));
+}
+
 #[tokio::test]
 async fn an_adoption_of_a_partition_that_is_not_mine_is_lost() {
     let (a, b) = pair().await;
@@ -382,6 +449,7 @@ async fn settings_that_cannot_work_are_refused_with_the_value_and_the_rule() {
     let seconds = Duration::from_secs;
     for (builder, named) in [
         (build().expiry(seconds(3)), "the expiry is 3s, but must be at least 4s"),
+        (build().expiry(Duration::MAX), "must be at most a day"),
         (build().peer_expiry(seconds(30)), "the peer expiry is 30s, but must be at least the expiry, 60s"),
         (build().request_deadline(seconds(30)), "the request deadline is 30s"),
         (build().request_deadline(Duration::ZERO), "the request deadline is 0ns"),

@@ -19,7 +19,7 @@ pub struct Args {
     pub storage: Option<String>,
 
     /// The URL of the storage account, to reach it with Entra ID: `https://ACCOUNT.blob.core.windows.net`.
-    #[arg(long, value_name = "URL", conflicts_with = "storage")]
+    #[arg(long, value_name = "URL")]
     pub storage_url: Option<String>,
 
     /// The container for the records.
@@ -39,7 +39,7 @@ pub struct Args {
     pub hub_endpoint: Option<String>,
 
     /// The namespace, to reach it with Entra ID: `NAME.servicebus.windows.net`.
-    #[arg(long, value_name = "HOST", conflicts_with = "hub")]
+    #[arg(long, value_name = "HOST")]
     pub namespace: Option<String>,
 
     /// The name of the event hub, if the connection string does not hold it.
@@ -105,6 +105,12 @@ impl Args {
 
     pub fn plan(&self) -> Result<Plan, Failure> {
         let embedded = self.is_embedded();
+        if embedded && let Some(endpoint) = &self.hub_endpoint {
+            return Err(format!(
+                "the hub endpoint {endpoint:?} needs a hub: give --hub, or EVENTHUBS_CONNECTION_STRING, or --namespace"
+            )
+            .into());
+        }
         let instances = self.instances.unwrap_or(if embedded { 3 } else { 1 });
         let seconds = Duration::from_secs;
         let usual_death = if embedded && instances > 1 { seconds(8) } else { Duration::ZERO };

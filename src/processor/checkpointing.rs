@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::config::CheckpointPolicy;
 use crate::clock::at;
@@ -190,12 +190,16 @@ impl Checkpointer {
         self.policy.every.map(|every| Instant::now() + every)
     }
 
-    /// Writes the greatest position, if it is not written yet.
+    /// Writes the greatest position, if it is not written yet; for two request deadlines at the most.
     async fn write(&mut self) -> Result<CheckpointOutcome> {
         let Some(position) = self.shared.with(|pending| pending.unwritten().cloned()) else {
             return Ok(CheckpointOutcome::Superseded);
         };
-        let outcome = self.store.checkpoint(&mut self.adoption, &position).await;
+        let limit = 2 * self.store.request_deadline();
+        let writing = self.store.checkpoint(&mut self.adoption, &position);
+        let outcome = timeout(limit, writing).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Unknown, format!("the checkpoint was not settled within {limit:?}")))
+        });
         match &outcome {
             Ok(CheckpointOutcome::Fenced { .. }) => {}
             Ok(_) => self.shared.with(|pending| pending.written = self.adoption.record().sequence_number),

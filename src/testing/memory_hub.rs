@@ -53,6 +53,8 @@ struct Partition {
     length: watch::Sender<usize>,
     /// How many readers there have been; the last is the one that reads.
     readers: watch::Sender<u64>,
+    /// How often the links were broken.
+    breaks: watch::Sender<u64>,
 }
 
 impl MemoryHub {
@@ -81,6 +83,13 @@ impl MemoryHub {
         events.push(MemoryEvent { sequence_number, offset, body: body.into() });
         partition.length.send_replace(events.len());
         Some(sequence_number)
+    }
+
+    /// Breaks the link of whoever reads the partition. A reader that opens it again reads on.
+    pub fn break_link(&self, partition: u32) {
+        if let Some(partition) = self.partition(&partition.into()) {
+            partition.breaks.send_modify(|breaks| *breaks += 1);
+        }
     }
 
     /// A client of this hub.
@@ -132,15 +141,17 @@ impl EventSource for MemorySource {
         let mut readers = partition.readers.subscribe();
         partition.readers.send_modify(|readers| *readers += 1);
         let me = *readers.borrow_and_update();
+        let mut breaks = partition.breaks.subscribe();
         Ok(EventReceiver::spawn(prefetch, move |sender| async move {
-            let displaced = tokio::select! {
-                () = forward(&partition, next, &sender) => false,
-                () = sender.stopped() => false,
-                changed = readers.wait_for(|readers| *readers != me) => changed.is_ok(),
+            let failure = tokio::select! {
+                () = forward(&partition, next, &sender) => return,
+                () = sender.stopped() => return,
+                _ = readers.wait_for(|readers| *readers != me) => {
+                    Error::new(ErrorKind::Fenced, "another reader took the partition")
+                }
+                _ = breaks.changed() => Error::new(ErrorKind::Source, "the link broke"),
             };
-            if displaced {
-                sender.send(Err(Error::new(ErrorKind::Fenced, "another reader took the partition"))).await;
-            }
+            sender.send(Err(failure)).await;
         }))
     }
 }

@@ -1,0 +1,214 @@
+//! Whole instances on a hub and a container in memory, and what their handlers saw.
+
+#![allow(dead_code, reason = "each test binary uses its own part of it")]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use eventhubs_checkpoint::balancer::{BalancerConfig, Snapshot};
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::processor::{
+    CheckpointPolicy, EventSource, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, StopReason,
+};
+use eventhubs_checkpoint::store::{GroupStore, Ownership};
+use eventhubs_checkpoint::testing::faulty::Faulty;
+use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Result};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+pub const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What the handlers of all instances saw.
+#[derive(Clone, Debug, Default)]
+pub struct Log {
+    /// (owner, partition, body), in the order of processing.
+    pub events: Arc<Mutex<Vec<(String, String, String)>>>,
+    /// (owner, partition, why), in order.
+    pub stops: Arc<Mutex<Vec<(String, String, StopReason)>>>,
+    pub changed: Arc<watch::Sender<()>>,
+}
+
+impl Log {
+    pub fn bodies(&self) -> Vec<String> {
+        self.events.lock().unwrap().iter().map(|(_, _, body)| body.clone()).collect()
+    }
+
+    pub fn times(&self, body: &str) -> usize {
+        self.bodies().iter().filter(|seen| *seen == body).count()
+    }
+
+    pub async fn wait_for(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let mut changes = self.changed.subscribe();
+        let waiting = async {
+            while !condition(self) {
+                changes.changed().await.unwrap();
+            }
+        };
+        timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never came: {what}"));
+    }
+}
+
+/// Notes everything; fails or panics once at the bodies "fail" and "panic"; never finishes at "hang".
+#[derive(Debug)]
+pub struct Recorder {
+    pub owner: String,
+    pub log: Log,
+    pub checkpoint: bool,
+}
+
+impl Handler<MemoryEvent> for Recorder {
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        for event in &events {
+            let entry = (self.owner.clone(), context.partition().to_string(), event.body.clone());
+            self.log.events.lock().unwrap().push(entry);
+            self.log.changed.send_replace(());
+            match event.body.as_str() {
+                "fail" if self.log.times("fail") == 1 => return Err("told to fail".into()),
+                "panic" if self.log.times("panic") == 1 => panic!("told to panic"),
+                "hang" => std::future::pending().await,
+                _ if self.checkpoint => context.checkpoint(event),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn stopped(&self, context: PartitionContext, reason: StopReason) {
+        self.log.stops.lock().unwrap().push((self.owner.clone(), context.partition().to_string(), reason));
+        self.log.changed.send_replace(());
+    }
+}
+
+pub struct Instance {
+    pub snapshots: watch::Receiver<Snapshot>,
+    pub running: JoinHandle<Result<()>>,
+    pub shutdown: Option<oneshot::Sender<()>>,
+}
+
+impl Instance {
+    pub async fn wait_until(&mut self, what: &str, condition: impl FnMut(&Snapshot) -> bool) {
+        let waited = timeout(PATIENCE, self.snapshots.wait_for(condition)).await;
+        waited.unwrap_or_else(|_| panic!("never came: {what}")).unwrap();
+    }
+
+    pub async fn wait_until_it_holds(&mut self, count: usize) {
+        self.wait_until(&format!("{count} partitions held"), |snapshot| snapshot.held.len() == count).await;
+    }
+
+    pub fn held(&self) -> usize {
+        self.snapshots.borrow().held.len()
+    }
+
+    /// Dies without any clean-up.
+    pub async fn crash(self) {
+        self.running.abort();
+        let _ = self.running.await;
+    }
+
+    pub async fn shut_down(mut self) -> Result<()> {
+        let _ = self.shutdown.take().unwrap().send(());
+        timeout(PATIENCE, self.running).await.expect("shutdown takes for ever").unwrap()
+    }
+
+    pub async fn ended(self) -> Result<()> {
+        timeout(PATIENCE, self.running).await.expect("does not end").unwrap()
+    }
+}
+
+#[derive(Clone)]
+pub struct World {
+    pub hub: MemoryHub,
+    pub container: Arc<MemoryContainer>,
+    /// The same container, as the instances reach it.
+    pub faulty: Faulty,
+    pub log: Log,
+    pub config: ProcessorConfig,
+    pub checkpoint: bool,
+    pub expiry: Duration,
+}
+
+impl World {
+    pub fn new(partitions: u32) -> Self {
+        let config = ProcessorConfig::default()
+            .with_balancer(BalancerConfig::default().with_interval(Duration::from_secs(10)).with_seed(7))
+            .with_checkpoints(CheckpointPolicy::default().with_every(Duration::from_secs(1)));
+        let container = Arc::new(MemoryContainer::new());
+        let faulty = Faulty::new(container.clone(), 11);
+        Self {
+            hub: MemoryHub::new("hub", partitions),
+            container,
+            faulty,
+            log: Log::default(),
+            config,
+            checkpoint: true,
+            expiry: Duration::from_secs(60),
+        }
+    }
+
+    pub async fn store(&self, owner: &str) -> GroupStore {
+        let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
+        let owner = OwnerId::new(owner).unwrap();
+        let builder = GroupStore::builder(Arc::new(self.faulty.clone()), group, owner);
+        builder.expiry(self.expiry).seed(1).connect().await.unwrap()
+    }
+
+    pub async fn start(&self, owner: &str) -> Instance {
+        let handler = Recorder { owner: owner.into(), log: self.log.clone(), checkpoint: self.checkpoint };
+        self.start_with(owner, self.hub.source(), handler).await
+    }
+
+    pub async fn start_with<S, H>(&self, owner: &str, source: S, handler: H) -> Instance
+    where
+        S: EventSource,
+        H: Handler<S::Event>,
+    {
+        let builder = Processor::builder(source, self.store(owner).await, handler);
+        let processor = builder.config(self.config.clone()).build().unwrap();
+        let snapshots = processor.watch();
+        let (shutdown, asked) = oneshot::channel();
+        let running = tokio::spawn(processor.run(async move {
+            let _ = asked.await;
+        }));
+        Instance { snapshots, running, shutdown: Some(shutdown) }
+    }
+
+    pub async fn owners(&self) -> BTreeMap<String, String> {
+        let listing = self.store("observer").await.list_ownerships().await.unwrap();
+        let owner = |record: &Ownership| record.record.owner.as_ref().map(ToString::to_string).unwrap_or_default();
+        listing.records.iter().map(|record| (record.partition.to_string(), owner(record))).collect()
+    }
+
+    /// The age of the oldest ownership.
+    pub async fn oldest(&self) -> Duration {
+        let listing = self.store("observer").await.list_ownerships().await.unwrap();
+        listing.records.iter().map(|ownership| ownership.age).max().unwrap_or_default()
+    }
+
+    /// Writes the first partition's ownership as another SDK does that takes it.
+    pub async fn give_to(&self, owner: &str) {
+        let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
+        let record = Metadata::from([("ownerid".into(), owner.into())]);
+        self.container.write(name, &record, &Condition::Any).await.unwrap();
+    }
+
+    pub async fn first_stop(&self) -> StopReason {
+        self.log.wait_for("a stop", |log| !log.stops.lock().unwrap().is_empty()).await;
+        self.log.stops.lock().unwrap()[0].2.clone()
+    }
+
+    /// To whom the first partition that stopped was lost.
+    pub async fn lost_to(&self) -> String {
+        match self.first_stop().await {
+            StopReason::Lost { by: Some(by) } => by.to_string(),
+            other => panic!("not lost to anybody: {other:?}"),
+        }
+    }
+
+    pub async fn checkpoint(&self) -> Option<i64> {
+        self.store("observer").await.list_checkpoints().await.unwrap().records.first()?.record.sequence_number
+    }
+}
