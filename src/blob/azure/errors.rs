@@ -9,6 +9,7 @@ use time::OffsetDateTime;
 
 use super::auth::CredentialKind;
 use super::redacted::RedactedCause;
+use super::refusals::{Class, meaning};
 use crate::error::{Error, ErrorKind};
 
 /// What was asked of the service. `Display` is how errors begin.
@@ -61,78 +62,23 @@ pub(super) struct Refusal<'a> {
 
 impl Refusal<'_> {
     pub(super) fn into_error(self, operation: Operation<'_>, credentials: CredentialKind) -> Error {
-        let kind = self.kind(operation.verb);
+        let (class, advice) = meaning(self.status, self.code.unwrap_or_default(), credentials);
         let code = self.code.unwrap_or("no error code");
-        let advice = self.advice(kind, credentials);
         let message = format!("{operation}: the service answered {} ({code}){advice}", self.status);
-        Error::new(kind, message).with_server_time(self.server_time)
+        Error::new(self.kind(class, operation.verb), message).with_server_time(self.server_time)
     }
 
-    /// The table of all refusals. Codes:
-    /// <https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes>.
-    fn kind(self, verb: Verb) -> ErrorKind {
-        match (self.status, self.code.unwrap_or_default()) {
-            // Somebody holds a lease of the service on the blob; writing it again does not help.
-            (412, code) if code.starts_with("Lease") => ErrorKind::Rejected,
-            (409, "BlobAlreadyExists") | (412, _) => ErrorKind::Conflict,
-            (404, "BlobNotFound") => ErrorKind::NotFound,
-            (404, "ContainerNotFound") | (409, "ContainerBeingDeleted" | "ContainerDisabled") => {
-                ErrorKind::ContainerNotFound
-            }
-            (401 | 403, _) => ErrorKind::Unauthorized,
-            (429, _) | (503, "ServerBusy") => ErrorKind::Throttled { retry_after: self.retry_after },
-            (408 | 500.., _) if verb.changes_something() => ErrorKind::Unknown,
-            (408 | 500.., _) => ErrorKind::Unavailable,
-            _ => ErrorKind::Rejected,
+    fn kind(self, class: Class, verb: Verb) -> ErrorKind {
+        match class {
+            Class::Conflict => ErrorKind::Conflict,
+            Class::NotFound => ErrorKind::NotFound,
+            Class::ContainerNotFound => ErrorKind::ContainerNotFound,
+            Class::Unauthorized => ErrorKind::Unauthorized,
+            Class::Throttled => ErrorKind::Throttled { retry_after: self.retry_after },
+            Class::Failed if verb.changes_something() => ErrorKind::Unknown,
+            Class::Failed | Class::NotNow => ErrorKind::Unavailable,
+            Class::Rejected => ErrorKind::Rejected,
         }
-    }
-
-    fn advice(self, kind: ErrorKind, credentials: CredentialKind) -> &'static str {
-        match (kind, self.code.unwrap_or_default()) {
-            (ErrorKind::Unauthorized, code) => unauthorized_advice(code, credentials),
-            (ErrorKind::ContainerNotFound, "ContainerNotFound") => "; create the container or correct its name",
-            (ErrorKind::ContainerNotFound, _) => "; the container is going away, wait and create it again",
-            (ErrorKind::Rejected, code) if code.starts_with("Lease") => {
-                "; somebody holds a lease on the blob, which this crate never takes: break it"
-            }
-            (ErrorKind::Rejected, "") => "; is this the address of a blob service?",
-            _ => "",
-        }
-    }
-}
-
-fn unauthorized_advice(code: &str, credentials: CredentialKind) -> &'static str {
-    use CredentialKind as Kind;
-    match (code, credentials) {
-        ("AuthenticationFailed", Kind::AccountKey) => {
-            "; the account key is wrong or has been replaced, or it belongs to another account"
-        }
-        ("AuthenticationFailed", Kind::Sas) => {
-            "; the SAS has expired, is not valid yet, was cut, or the key that signed it has been replaced"
-        }
-        ("AuthenticationFailed", Kind::Token) => "; the token was not accepted: it has expired or is of another tenant",
-        ("AuthorizationPermissionMismatch", Kind::Token) => {
-            "; the identity lacks the role Storage Blob Data Contributor on this container (a new role assignment takes \
-             some minutes)"
-        }
-        (
-            "AuthorizationPermissionMismatch"
-            | "AuthorizationResourceTypeMismatch"
-            | "AuthorizationServiceMismatch"
-            | "UnauthorizedBlobOverwrite",
-            Kind::Sas,
-        ) => "; the SAS is too narrow: it needs rcwdl on the container, an account SAS also ss=b and srt=co",
-        ("AuthorizationSourceIPMismatch" | "AuthorizationProtocolMismatch", _) => {
-            "; the SAS does not allow this address or protocol"
-        }
-        ("AuthorizationFailure", _) => {
-            "; a firewall or network rule of the account refuses this client (Azurite answers so to a wrong key or \
-             signature)"
-        }
-        ("KeyBasedAuthenticationNotPermitted", _) => {
-            "; the account allows no keys and no SAS signed with them: use a token credential"
-        }
-        _ => "; the credentials are not accepted",
     }
 }
 
@@ -177,6 +123,7 @@ fn is_temporary(error: &azure_core::Error) -> bool {
 mod tests {
     use time::macros::datetime;
 
+    use super::CredentialKind::{AccountKey, Sas, Token};
     use super::*;
 
     fn operation(verb: Verb) -> Operation<'static> {
@@ -190,38 +137,91 @@ mod tests {
         Refusal { status, code, retry_after, server_time }.into_error(operation(verb), credentials)
     }
 
+    const THROTTLED: ErrorKind = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(3)) };
+
+    /// What is asked with which credentials, the refusal, its kind and a part of the advice. Each row of the table, and
+    /// after them what has no row.
+    const CASES: &[(Verb, CredentialKind, u16, &str, ErrorKind, &str)] = &[
+        (Verb::Write, Token, 409, "BlobAlreadyExists", ErrorKind::Conflict, ""),
+        (Verb::Write, Token, 412, "ConditionNotMet", ErrorKind::Conflict, ""),
+        (Verb::Get, Token, 404, "BlobNotFound", ErrorKind::NotFound, ""),
+        (Verb::List, Token, 404, "ContainerNotFound", ErrorKind::ContainerNotFound, "create the container"),
+        (Verb::CreateContainer, Token, 409, "ContainerBeingDeleted", ErrorKind::ContainerNotFound, "wait and create"),
+        (Verb::Write, Token, 409, "ContainerDisabled", ErrorKind::ContainerNotFound, "has disabled"),
+        (Verb::Write, Token, 409, "AccountBeingCreated", ErrorKind::Unavailable, "being made"),
+        (Verb::Write, Token, 503, "ServerBusy", THROTTLED, ""),
+        (Verb::List, Token, 503, "ServerBusy", THROTTLED, ""),
+        (Verb::Get, Token, 500, "InternalError", ErrorKind::Unavailable, ""),
+        (Verb::Delete, Token, 500, "InternalError", ErrorKind::Unknown, ""),
+        (Verb::Write, Token, 500, "OperationTimedOut", ErrorKind::Unknown, ""),
+        (Verb::List, Token, 500, "OperationTimedOut", ErrorKind::Unavailable, ""),
+        (Verb::List, AccountKey, 403, "AuthenticationFailed", ErrorKind::Unauthorized, "account key is wrong"),
+        (Verb::List, Sas, 403, "AuthenticationFailed", ErrorKind::Unauthorized, "SAS has expired"),
+        (Verb::List, Token, 403, "AuthenticationFailed", ErrorKind::Unauthorized, "token was not accepted"),
+        (Verb::Get, Token, 401, "InvalidAuthenticationInfo", ErrorKind::Unauthorized, "of another tenant"),
+        (Verb::Get, Sas, 401, "InvalidAuthenticationInfo", ErrorKind::Unauthorized, "not accepted"),
+        (Verb::Write, Token, 403, "AuthorizationPermissionMismatch", ErrorKind::Unauthorized, "Blob Data Contributor"),
+        (Verb::Write, Sas, 403, "AuthorizationPermissionMismatch", ErrorKind::Unauthorized, "too narrow"),
+        (Verb::List, Sas, 403, "AuthorizationResourceTypeMismatch", ErrorKind::Unauthorized, "too narrow"),
+        (Verb::List, Sas, 403, "AuthorizationServiceMismatch", ErrorKind::Unauthorized, "too narrow"),
+        (Verb::Write, Sas, 403, "UnauthorizedBlobOverwrite", ErrorKind::Unauthorized, "too narrow"),
+        (Verb::List, Sas, 403, "AuthorizationSourceIPMismatch", ErrorKind::Unauthorized, "does not allow this address"),
+        (Verb::List, Sas, 403, "AuthorizationProtocolMismatch", ErrorKind::Unauthorized, "or protocol"),
+        (Verb::List, AccountKey, 403, "AuthorizationFailure", ErrorKind::Unauthorized, "firewall"),
+        (Verb::List, Sas, 403, "KeyBasedAuthenticationNotPermitted", ErrorKind::Unauthorized, "use a token credential"),
+        (Verb::Write, Token, 403, "InsufficientAccountPermissions", ErrorKind::Unauthorized, "no such operation now"),
+        (Verb::Get, Token, 403, "AccountIsDisabled", ErrorKind::Unauthorized, "account is disabled"),
+        (Verb::Get, Token, 403, "KeyVaultEncryptionKeyNotFound", ErrorKind::Unauthorized, "key vault"),
+        (Verb::Get, Token, 403, "KeyVaultAccessTokenCannotBeAcquired", ErrorKind::Unauthorized, "key vault"),
+        (Verb::Get, Token, 403, "KeyVaultVaultNotFound", ErrorKind::Unauthorized, "key vault"),
+        (Verb::Get, Token, 401, "NoAuthenticationInformation", ErrorKind::Unauthorized, "without credentials"),
+        (Verb::Get, Token, 400, "InvalidAuthenticationInfo", ErrorKind::Unauthorized, "cannot read the credentials"),
+        (Verb::Get, Token, 409, "PublicAccessNotPermitted", ErrorKind::Unauthorized, "without credentials"),
+        (Verb::Get, AccountKey, 400, "AccountRequiresHttps", ErrorKind::Rejected, "https only"),
+        (Verb::Write, Token, 412, "LeaseIdMissing", ErrorKind::Rejected, "break it"),
+        (Verb::Write, Token, 412, "LeaseIdMismatchWithBlobOperation", ErrorKind::Rejected, "break it"),
+        (Verb::Write, Token, 412, "LeaseLost", ErrorKind::Rejected, "break it"),
+        (Verb::Write, Token, 409, "BlobImmutableDueToPolicy", ErrorKind::Rejected, "immutability policy"),
+        (Verb::Delete, Token, 409, "BlobImmutableDueToLegalHold", ErrorKind::Rejected, "legal hold"),
+        (Verb::Write, Token, 409, "BlobArchived", ErrorKind::Rejected, "archived"),
+        (Verb::Write, Token, 409, "BlobBeingRehydrated", ErrorKind::Rejected, "archived"),
+        (Verb::Write, Token, 409, "BlobUsesCustomerSpecifiedEncryption", ErrorKind::Rejected, "a key of their own"),
+        (Verb::Delete, Token, 409, "SnapshotsPresent", ErrorKind::Rejected, "snapshots"),
+        (Verb::Write, Token, 409, "InvalidBlobType", ErrorKind::Rejected, "another type"),
+        (Verb::Write, Token, 409, "FeatureVersionMismatch", ErrorKind::Rejected, "newer api_version"),
+        (Verb::Write, Token, 400, "InvalidHeaderValue", ErrorKind::Rejected, "older api_version"),
+        (Verb::Write, Token, 400, "InvalidMetadata", ErrorKind::Rejected, ""),
+        (Verb::Write, Token, 400, "EmptyMetadataKey", ErrorKind::Rejected, ""),
+        (Verb::Write, Token, 400, "MetadataTooLarge", ErrorKind::Rejected, ""),
+        (Verb::Write, Token, 400, "InvalidResourceName", ErrorKind::Rejected, "has a name"),
+        (Verb::List, Token, 400, "OutOfRangeQueryParameterValue", ErrorKind::Rejected, ""),
+        (Verb::List, Token, 400, "InvalidQueryParameterValue", ErrorKind::Rejected, ""),
+        (Verb::List, Token, 400, "InvalidUri", ErrorKind::Rejected, ""),
+        (Verb::List, Token, 400, "UnsupportedHeader", ErrorKind::Rejected, "older api_version"),
+        (Verb::Get, Token, 404, "ResourceNotFound", ErrorKind::Rejected, "address of a blob service"),
+        // By the status alone.
+        (Verb::Delete, Token, 412, "", ErrorKind::Conflict, ""),
+        (Verb::Get, Token, 404, "", ErrorKind::Rejected, "address of a blob service"),
+        (Verb::Get, Token, 403, "", ErrorKind::Unauthorized, "not accepted"),
+        (Verb::List, Token, 403, "SomethingNew", ErrorKind::Unauthorized, "not accepted"),
+        (Verb::Write, Token, 409, "SomethingNew", ErrorKind::Rejected, ""),
+        (Verb::Write, Token, 429, "", THROTTLED, ""),
+        (Verb::List, Token, 503, "", ErrorKind::Unavailable, ""),
+        (Verb::Delete, Token, 503, "", ErrorKind::Unknown, ""),
+        (Verb::CreateContainer, Token, 502, "", ErrorKind::Unknown, ""),
+        (Verb::Get, Token, 408, "", ErrorKind::Unavailable, ""),
+        (Verb::Write, Token, 408, "", ErrorKind::Unknown, ""),
+        (Verb::List, Token, 302, "", ErrorKind::Rejected, "address of a blob service"),
+    ];
+
     #[test]
-    fn every_refusal_has_its_kind() {
-        let throttled = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(3)) };
-        for (verb, status, code, kind) in [
-            (Verb::Write, 409, "BlobAlreadyExists", ErrorKind::Conflict),
-            (Verb::Write, 412, "ConditionNotMet", ErrorKind::Conflict),
-            (Verb::Delete, 412, "", ErrorKind::Conflict),
-            (Verb::Write, 412, "LeaseIdMissing", ErrorKind::Rejected),
-            (Verb::Get, 404, "BlobNotFound", ErrorKind::NotFound),
-            (Verb::Get, 404, "", ErrorKind::Rejected),
-            (Verb::Get, 404, "ResourceNotFound", ErrorKind::Rejected),
-            (Verb::List, 404, "ContainerNotFound", ErrorKind::ContainerNotFound),
-            (Verb::CreateContainer, 409, "ContainerBeingDeleted", ErrorKind::ContainerNotFound),
-            (Verb::Write, 409, "ContainerDisabled", ErrorKind::ContainerNotFound),
-            (Verb::Delete, 409, "SnapshotsPresent", ErrorKind::Rejected),
-            (Verb::Get, 401, "InvalidAuthenticationInfo", ErrorKind::Unauthorized),
-            (Verb::Get, 403, "", ErrorKind::Unauthorized),
-            (Verb::Write, 429, "", throttled),
-            (Verb::List, 503, "ServerBusy", throttled),
-            (Verb::List, 503, "", ErrorKind::Unavailable),
-            (Verb::Get, 408, "", ErrorKind::Unavailable),
-            (Verb::Write, 408, "", ErrorKind::Unknown),
-            (Verb::Get, 500, "InternalError", ErrorKind::Unavailable),
-            (Verb::Write, 500, "OperationTimedOut", ErrorKind::Unknown),
-            (Verb::Delete, 503, "", ErrorKind::Unknown),
-            (Verb::CreateContainer, 502, "", ErrorKind::Unknown),
-            (Verb::Write, 400, "InvalidHeaderValue", ErrorKind::Rejected),
-            (Verb::List, 302, "", ErrorKind::Rejected),
-        ] {
-            let error = error(verb, status, code, CredentialKind::AccountKey);
+    fn every_refusal_has_its_kind_and_its_advice() {
+        for &(verb, credentials, status, code, kind, advice) in CASES {
+            let error = error(verb, status, code, credentials);
+            let message = error.to_string();
             assert_eq!(error.kind(), kind, "{verb:?} {status} {code}");
-            assert!(error.to_string().contains(code) && error.to_string().contains(&status.to_string()), "{error}");
+            assert!(message.contains(code) && message.contains(&status.to_string()), "{message}");
+            assert!(message.contains(advice) && advice.is_empty() != message.contains(");"), "{message}");
             assert_eq!(error.server_time(), Some(datetime!(2026-01-01 00:00:00 UTC)));
         }
     }
@@ -232,26 +232,6 @@ mod tests {
             error(Verb::Write, 412, "ConditionNotMet", CredentialKind::Sas).to_string(),
             "writing blob \"ns/1\" in container \"leases\": the service answered 412 (ConditionNotMet)"
         );
-    }
-
-    #[test]
-    fn the_ways_of_being_unauthorized_are_told_apart() {
-        use CredentialKind as Kind;
-        for (code, credentials, expected) in [
-            ("AuthenticationFailed", Kind::AccountKey, "account key is wrong"),
-            ("AuthenticationFailed", Kind::Sas, "SAS has expired"),
-            ("AuthenticationFailed", Kind::Token, "token was not accepted"),
-            ("AuthorizationPermissionMismatch", Kind::Token, "Storage Blob Data Contributor"),
-            ("AuthorizationPermissionMismatch", Kind::Sas, "too narrow"),
-            ("AuthorizationResourceTypeMismatch", Kind::Sas, "too narrow"),
-            ("AuthorizationSourceIPMismatch", Kind::Sas, "does not allow this address"),
-            ("AuthorizationFailure", Kind::AccountKey, "firewall"),
-            ("KeyBasedAuthenticationNotPermitted", Kind::AccountKey, "token credential"),
-            ("SomethingNew", Kind::Token, "not accepted"),
-        ] {
-            let message = error(Verb::List, 403, code, credentials).to_string();
-            assert!(message.contains(expected), "{message}");
-        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod endpoint;
 mod errors;
 mod headers;
 mod redacted;
+mod refusals;
 mod shared_key;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,200 @@
+//! The table of what Azure refuses, and what each refusal means.
+//!
+//! Codes: <https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes> and
+//! <https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes>, as far as the six calls of this crate
+//! can meet them.
+
+use super::auth::CredentialKind;
+
+/// What a refusal means to the one who asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Somebody else wrote first.
+    Conflict,
+    NotFound,
+    ContainerNotFound,
+    Unauthorized,
+    /// Not applied, for there are too many requests.
+    Throttled,
+    /// Not applied, and may be later.
+    NotNow,
+    /// The server failed on its way: a write may have been applied.
+    Failed,
+    Rejected,
+}
+
+/// A line of the table. The first that matches counts.
+struct Row {
+    status: u16,
+    code: &'static str,
+    /// With which credentials, where the meaning depends on that.
+    credentials: Option<CredentialKind>,
+    class: Class,
+    /// What to do, if there is something: follows the message as it stands.
+    advice: &'static str,
+}
+
+/// What is known of a refusal.
+pub(super) fn meaning(status: u16, code: &str, credentials: CredentialKind) -> (Class, &'static str) {
+    let matches = |row: &&Row| {
+        row.status == status && row.code == code && row.credentials.is_none_or(|wanted| wanted == credentials)
+    };
+    TABLE.iter().find(matches).map_or_else(|| by_status(status, code), |row| (row.class, row.advice))
+}
+
+/// What a status means whatever the code.
+fn by_status(status: u16, code: &str) -> (Class, &'static str) {
+    match status {
+        412 => (Class::Conflict, ""),
+        401 | 403 => (Class::Unauthorized, "; the credentials are not accepted"),
+        429 => (Class::Throttled, ""),
+        408 | 500.. => (Class::Failed, ""),
+        _ if code.is_empty() => (Class::Rejected, "; is this the address of a blob service?"),
+        _ => (Class::Rejected, ""),
+    }
+}
+
+const fn row(status: u16, code: &'static str, class: Class, advice: &'static str) -> Row {
+    Row { status, code, credentials: None, class, advice }
+}
+
+const fn row_with(credentials: CredentialKind, status: u16, code: &'static str, advice: &'static str) -> Row {
+    Row { status, code, credentials: Some(credentials), class: Class::Unauthorized, advice }
+}
+
+const WRONG_KEY: &str = "; the account key is wrong or has been replaced, or it belongs to another account";
+const BAD_SAS: &str = "; the SAS has expired, is not valid yet, was cut, or the key that signed it has been replaced";
+const BAD_TOKEN: &str = "; the token was not accepted: it has expired or is of another tenant";
+const NO_ROLE: &str = "; the identity lacks the role Storage Blob Data Contributor on this container (a new role assignment \
+                       takes some minutes)";
+const NARROW_SAS: &str =
+    "; the SAS is too narrow: it needs rcwdl on the container, an account SAS also ss=b and srt=co";
+const ELSEWHERE_SAS: &str = "; the SAS does not allow this address or protocol";
+const FIREWALL: &str = "; a firewall or network rule of the account refuses this client (Azurite answers so to a wrong key \
+                        or signature)";
+const NO_KEYS: &str = "; the account allows no keys and no SAS signed with them: use a token credential";
+const DISABLED: &str = "; the storage account is disabled: look at its state and at the subscription";
+const READ_ONLY: &str = "; the account allows no such operation now, as after a failover or with a read-only endpoint";
+const VAULT: &str = "; the account's own encryption key cannot be had: look at its key vault";
+const LEASED: &str = "; somebody holds a lease on the blob, which this crate never takes: break it";
+const IMMUTABLE: &str = "; an immutability policy or legal hold forbids changes: use a container without";
+const GOING_AWAY: &str = "; the container is going away, wait and create it again";
+const OLD_SERVICE: &str = "; if it is the header x-ms-version, set an older api_version";
+const ARCHIVED: &str = "; the blob was archived: delete it or bring it back to a tier that is online";
+
+const TABLE: &[Row] = &[
+    row(409, "BlobAlreadyExists", Class::Conflict, ""),
+    row(412, "ConditionNotMet", Class::Conflict, ""),
+    row(404, "BlobNotFound", Class::NotFound, ""),
+    row(404, "ContainerNotFound", Class::ContainerNotFound, "; create the container or correct its name"),
+    row(409, "ContainerBeingDeleted", Class::ContainerNotFound, GOING_AWAY),
+    row(409, "ContainerDisabled", Class::ContainerNotFound, "; an administrator has disabled the container"),
+    row(409, "AccountBeingCreated", Class::NotNow, "; the storage account is being made, wait"),
+    row(503, "ServerBusy", Class::Throttled, ""),
+    row(500, "InternalError", Class::Failed, ""),
+    row(500, "OperationTimedOut", Class::Failed, ""),
+    row_with(CredentialKind::AccountKey, 403, "AuthenticationFailed", WRONG_KEY),
+    row_with(CredentialKind::Sas, 403, "AuthenticationFailed", BAD_SAS),
+    row_with(CredentialKind::Token, 403, "AuthenticationFailed", BAD_TOKEN),
+    row_with(CredentialKind::Token, 401, "InvalidAuthenticationInfo", BAD_TOKEN),
+    row_with(CredentialKind::Token, 403, "AuthorizationPermissionMismatch", NO_ROLE),
+    row_with(CredentialKind::Sas, 403, "AuthorizationPermissionMismatch", NARROW_SAS),
+    row_with(CredentialKind::Sas, 403, "AuthorizationResourceTypeMismatch", NARROW_SAS),
+    row_with(CredentialKind::Sas, 403, "AuthorizationServiceMismatch", NARROW_SAS),
+    row_with(CredentialKind::Sas, 403, "UnauthorizedBlobOverwrite", NARROW_SAS),
+    row(403, "AuthorizationSourceIPMismatch", Class::Unauthorized, ELSEWHERE_SAS),
+    row(403, "AuthorizationProtocolMismatch", Class::Unauthorized, ELSEWHERE_SAS),
+    row(403, "AuthorizationFailure", Class::Unauthorized, FIREWALL),
+    row(403, "KeyBasedAuthenticationNotPermitted", Class::Unauthorized, NO_KEYS),
+    row(403, "InsufficientAccountPermissions", Class::Unauthorized, READ_ONLY),
+    row(403, "AccountIsDisabled", Class::Unauthorized, DISABLED),
+    row(403, "KeyVaultEncryptionKeyNotFound", Class::Unauthorized, VAULT),
+    row(403, "KeyVaultAccessTokenCannotBeAcquired", Class::Unauthorized, VAULT),
+    row(403, "KeyVaultVaultNotFound", Class::Unauthorized, VAULT),
+    row(
+        401,
+        "NoAuthenticationInformation",
+        Class::Unauthorized,
+        "; the request came without credentials: does a proxy remove them?",
+    ),
+    row(
+        400,
+        "InvalidAuthenticationInfo",
+        Class::Unauthorized,
+        "; the service cannot read the credentials: does a proxy change them?",
+    ),
+    row(
+        409,
+        "PublicAccessNotPermitted",
+        Class::Unauthorized,
+        "; the request came without credentials: does a proxy remove them?",
+    ),
+    row(400, "AccountRequiresHttps", Class::Rejected, "; the account takes https only: correct the address"),
+    row(412, "LeaseIdMissing", Class::Rejected, LEASED),
+    row(412, "LeaseIdMismatchWithBlobOperation", Class::Rejected, LEASED),
+    row(412, "LeaseLost", Class::Rejected, LEASED),
+    row(409, "BlobImmutableDueToPolicy", Class::Rejected, IMMUTABLE),
+    row(409, "BlobImmutableDueToLegalHold", Class::Rejected, IMMUTABLE),
+    row(409, "BlobArchived", Class::Rejected, ARCHIVED),
+    row(409, "BlobBeingRehydrated", Class::Rejected, ARCHIVED),
+    row(
+        409,
+        "BlobUsesCustomerSpecifiedEncryption",
+        Class::Rejected,
+        "; somebody wrote the blob with a key of their own: delete it",
+    ),
+    row(409, "SnapshotsPresent", Class::Rejected, "; the blob has snapshots: delete them first"),
+    row(409, "InvalidBlobType", Class::Rejected, "; there is a blob of another type with this name: delete it"),
+    row(409, "FeatureVersionMismatch", Class::Rejected, "; the blob needs a newer api_version"),
+    row(400, "InvalidHeaderValue", Class::Rejected, OLD_SERVICE),
+    row(400, "InvalidMetadata", Class::Rejected, ""),
+    row(400, "EmptyMetadataKey", Class::Rejected, ""),
+    row(400, "MetadataTooLarge", Class::Rejected, ""),
+    row(
+        400,
+        "InvalidResourceName",
+        Class::Rejected,
+        "; the container or the blob has a name that the service does not take",
+    ),
+    row(400, "OutOfRangeQueryParameterValue", Class::Rejected, ""),
+    row(400, "InvalidQueryParameterValue", Class::Rejected, ""),
+    row(400, "InvalidUri", Class::Rejected, ""),
+    row(400, "UnsupportedHeader", Class::Rejected, OLD_SERVICE),
+    row(404, "ResourceNotFound", Class::Rejected, "; is this the address of a blob service?"),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_row_hides_another() {
+        let mut seen = BTreeSet::new();
+        for row in TABLE {
+            let key = (row.status, row.code, row.credentials.map(|kind| format!("{kind:?}")));
+            assert!(seen.insert(key.clone()), "{key:?} is there twice");
+            let general = (row.status, row.code, None);
+            assert!(row.credentials.is_none() || !seen.contains(&general), "{key:?} is never reached");
+        }
+    }
+
+    #[test]
+    fn every_row_has_a_case() {
+        let cases: String = include_str!("errors.rs").split_whitespace().collect();
+        for row in TABLE {
+            let kind = row.credentials.map(|kind| format!("{kind:?},")).unwrap_or_default();
+            let case = format!("{kind}{},\"{}\",", row.status, row.code);
+            assert!(cases.contains(&case), "{case}");
+        }
+    }
+
+    #[test]
+    fn advice_follows_a_message() {
+        for row in TABLE {
+            assert!(row.advice.is_empty() || row.advice.starts_with("; "), "{}", row.code);
+            assert!(!row.advice.ends_with('.') && !row.advice.contains("  "), "{}", row.advice);
+        }
+    }
+}
