@@ -49,10 +49,15 @@ impl Azurite {
         if let Ok(endpoint) = env::var(ENDPOINT_VARIABLE) {
             return Ok(Self { endpoint: endpoint.trim_end_matches('/').to_owned(), process: None });
         }
+        Self::start_with(&[]).await
+    }
+
+    /// Starts Azurite on a free port with options of its own, for example `--oauth basic`.
+    pub(crate) async fn start_with(options: &[&str]) -> Result<Self> {
         check_node()?;
         let installed = tokio::task::spawn_blocking(install).await;
         installed.map_err(|error| format!("installing Azurite failed: {error}"))??;
-        Self::launch().await
+        Self::launch(options).await
     }
 
     /// The URL of the blob service, account included.
@@ -66,9 +71,9 @@ impl Azurite {
         format!("AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};BlobEndpoint={endpoint}")
     }
 
-    async fn launch() -> Result<Self> {
+    async fn launch(options: &[&str]) -> Result<Self> {
         let log = NamedTempFile::new().map_err(|error| format!("no temporary file for Azurite's output: {error}"))?;
-        let mut azurite = Self { endpoint: String::new(), process: Some(spawn(&log)?) };
+        let mut azurite = Self { endpoint: String::new(), process: Some(spawn(&log, options)?) };
         let started = Instant::now();
         loop {
             let output = String::from_utf8_lossy(&read(log.path())?).into_owned();
@@ -104,10 +109,11 @@ impl Drop for Azurite {
 
 /// Starts Azurite on any free port. The child holds the reading end of a pipe of which only this process holds the
 /// other.
-fn spawn(log: &NamedTempFile) -> Result<Child> {
+fn spawn(log: &NamedTempFile, options: &[&str]) -> Result<Child> {
     let spawned = log.reopen().and_then(|output| {
         Command::new("node")
             .args(["run.mjs", "127.0.0.1", "0"])
+            .args(options)
             .current_dir(folder())
             .stdin(Stdio::piped())
             .stdout(output.try_clone()?)
