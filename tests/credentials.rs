@@ -203,80 +203,90 @@ async fn failing_endpoints() -> [String; 3] {
     addresses
 }
 
-/// What of credentials must not be seen, in all the forms in which it is about.
-struct Secrets(Vec<String>);
-
-impl Secrets {
-    fn assert_not_in(&self, what: &str, text: &str) {
-        for secret in &self.0 {
-            assert!(!secret.is_empty());
-            let found = text.find(secret.as_str());
-            let around = found.map(|at| &text[at.saturating_sub(300)..(at + 100).min(text.len())]);
-            assert!(found.is_none(), "{secret} in {what}: ...{around:?}...");
-        }
+fn assert_free_of(secrets: &[String], what: &str, text: &str) {
+    for secret in secrets {
+        assert!(!secret.is_empty());
+        let found = text.find(secret.as_str());
+        let around = found.map(|at| &text[at.saturating_sub(300)..(at + 100).min(text.len())]);
+        assert!(found.is_none(), "{secret} in {what}: ...{around:?}...");
     }
+}
+
+/// The signature of a SAS as the query has it and as it is.
+fn signatures(query: &str) -> [String; 2] {
+    let encoded = query.split_once("sig=").unwrap().1;
+    [encoded.to_owned(), encoded.replace("%2B", "+").replace("%2F", "/").replace("%3D", "=")]
+}
+
+/// What containers show of themselves that are used.
+async fn shown_in_use(service: &Service, accesses: Vec<Access>, spy: &Arc<Spy>) -> Vec<String> {
+    let mut shown = Vec::new();
+    for access in accesses {
+        let container = service.container(access.clone(), spy);
+        assert_usable(&container).await;
+        shown.push(format!("{access:?} {container:#?} {:?}", AzureContainer::builder(access.clone())));
+    }
+    shown
+}
+
+async fn shown_in_errors(container: &AzureContainer) -> Vec<String> {
+    let errors = [
+        container.write("a", &Metadata::new(), &Condition::Any).await.unwrap_err(),
+        container.create_container().await.unwrap_err(),
+        container.delete("a", &Condition::Any).await.unwrap_err(),
+    ];
+    errors.iter().map(all_of).collect()
+}
+
+async fn shown_without_answer(accesses: Vec<Access>, spy: &Arc<Spy>) -> Vec<String> {
+    let mut shown = Vec::new();
+    for access in accesses {
+        let options = ClientOptions { per_try_policies: vec![spy.clone()], ..ClientOptions::default() };
+        let builder = AzureContainer::builder(access).client_options(options);
+        let container = builder.request_deadline(Duration::from_millis(300)).build().unwrap();
+        shown.extend(shown_in_errors(&container).await);
+        shown.push(all_of(&container.list("p").await.unwrap_err()));
+    }
+    shown
 }
 
 #[tokio::test]
 async fn no_secret_is_in_logs_errors_and_debug() {
     let logs = &*LOGS;
     let service = start().await;
-    let (name, spy) = (fresh_name(), Arc::new(Spy::default()));
-    let (sas, token) = (account_sas("rcwdl", FUTURE), token(STORAGE, 3600));
-    let narrow = container_sas(&name);
-    let signature = |query: &str| query.split_once("sig=").unwrap().1.to_owned();
-    let decoded = |text: String| text.replace("%2B", "+").replace("%2F", "/").replace("%3D", "=");
+    let (name, spy, endpoint) = (fresh_name(), Arc::new(Spy::default()), service.endpoint());
+    let (sas, narrow, token) = (account_sas("rcwdl", FUTURE), container_sas(&name), token(STORAGE, 3600));
 
-    let mut shown = String::new();
-    let endpoint = service.endpoint();
-    for access in [
+    let used = vec![
         Access::account_key(endpoint, ACCOUNT, ACCOUNT_KEY, &name),
         Access::connection_string(service.azurite.connection_string(), &name),
         Access::account_sas_url(format!("{endpoint}?{sas}"), &name),
         service.by_token(&name, &token),
-    ] {
-        let container = service.container(access.clone(), &spy);
-        assert_usable(&container).await;
-        shown += &format!("{access:?} {container:#?} {:?}", AzureContainer::builder(access.clone()));
-    }
-    // Refused by the service.
-    for access in [
+    ];
+    let mut shown = shown_in_use(&service, used, &spy).await;
+    for refused in [
         Access::account_key(endpoint, ACCOUNT, encode("hush-hush"), &name),
         Access::sas_url(format!("{endpoint}/{name}?{narrow}")),
         service.by_token(&name, &self::token(STORAGE, -30)),
     ] {
-        let container = service.container(access, &spy);
-        shown += &all_of(&container.write("a", &Metadata::new(), &Condition::Any).await.unwrap_err());
-        shown += &all_of(&container.create_container().await.unwrap_err());
+        shown.extend(shown_in_errors(&service.container(refused, &spy)).await);
     }
-    // Never answered.
     for endpoint in failing_endpoints().await {
-        for access in [
-            Access::account_key(&endpoint, ACCOUNT, ACCOUNT_KEY, &name),
-            Access::account_sas_url(format!("{endpoint}?{sas}"), &name),
-        ] {
-            let options = ClientOptions { per_try_policies: vec![spy.clone()], ..ClientOptions::default() };
-            let builder = AzureContainer::builder(access).client_options(options);
-            let container = builder.request_deadline(Duration::from_millis(500)).build().unwrap();
-            shown += &all_of(&container.write("a", &Metadata::new(), &Condition::Any).await.unwrap_err());
-            shown += &all_of(&container.list("p").await.unwrap_err());
-        }
+        let by_key = Access::account_key(&endpoint, ACCOUNT, ACCOUNT_KEY, &name);
+        let by_sas = Access::account_sas_url(format!("{endpoint}?{sas}"), &name);
+        shown.extend(shown_without_answer(vec![by_key, by_sas], &spy).await);
     }
 
     let logs = logs.text();
     for expected in ["==> Request", "<== Failed response", "which will be retried", "hyper", &name] {
         assert!(logs.contains(expected), "not everything was logged: {expected} is missing");
     }
-    let mut secrets = vec![ACCOUNT_KEY.to_owned(), token, "hush-hush".to_owned(), encode("hush-hush")];
-    for query in [sas, narrow] {
-        secrets.extend([signature(&query), decoded(signature(&query))]);
-    }
     let authorizations = spy.secrets();
     assert!(authorizations.len() > 20);
-    secrets.extend(authorizations);
-    let secrets = Secrets(secrets);
-    secrets.assert_not_in("errors and Debug", &shown);
-    secrets.assert_not_in("the logs", &logs);
+    let mut secrets = vec![ACCOUNT_KEY.to_owned(), token, "hush-hush".to_owned(), encode("hush-hush")];
+    secrets.extend([signatures(&sas), signatures(&narrow)].into_iter().flatten().chain(authorizations));
+    assert_free_of(&secrets, "errors and Debug", &shown.join("\n"));
+    assert_free_of(&secrets, "the logs", &logs);
 }
 
 /// Allows nothing but reading.

@@ -81,7 +81,7 @@ async fn serve(mut stream: TcpStream, requests: Arc<Mutex<Vec<String>>>, script:
             Act::Send(text) => drop(stream.write_all(text.as_bytes()).await),
             Act::SendAndHang(text) => {
                 let _ = stream.write_all(text.as_bytes()).await;
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
             Act::Drip(text, pause) => {
                 for byte in text.bytes() {
