@@ -99,23 +99,16 @@ impl World {
         self.start_with(owner, "hub", client).await
     }
 
-    /// Publishes one event per number, evenly over all partitions.
+    /// Publishes one event per number, evenly over all partitions. On a thread of its own: on several threads the
+    /// client can miss the answer to what it sends.
     async fn publish(&self, numbers: std::ops::Range<u32>) {
-        let builder = ProducerClient::builder().with_custom_endpoint(self.hub.endpoint());
-        let connection_string = self.hub.connection_string();
-        let opening = builder.open_with_connection_string(&connection_string, None);
-        let producer = timeout(PATIENCE, opening).await.unwrap().unwrap();
+        let (endpoint, connection_string) = (self.hub.endpoint(), self.hub.connection_string());
         let partitions = self.hub.partition_ids();
-        for (index, partition) in partitions.iter().enumerate() {
-            let options = EventDataBatchOptions { partition_id: Some(partition.clone()), ..Default::default() };
-            let batch = timeout(PATIENCE, producer.create_batch(Some(options))).await.unwrap().unwrap();
-            for number in numbers.clone().filter(|number| *number as usize % partitions.len() == index) {
-                assert!(batch.try_add_event_data(EventData::from(number.to_string()), None).unwrap());
-            }
-            if !batch.is_empty() {
-                timeout(PATIENCE, producer.send_batch(batch, None)).await.unwrap().unwrap();
-            }
-        }
+        let publishing = tokio::task::spawn_blocking(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(publish(&endpoint, &connection_string, &partitions, numbers));
+        });
+        publishing.await.unwrap();
     }
 
     async fn wait_for_all(&self, numbers: std::ops::Range<u32>) {
@@ -149,6 +142,22 @@ impl World {
             Some((key.to_owned(), value.to_str().unwrap().to_owned()))
         });
         metadata.collect()
+    }
+}
+
+async fn publish(endpoint: &str, connection_string: &str, partitions: &[String], numbers: std::ops::Range<u32>) {
+    let builder = ProducerClient::builder().with_custom_endpoint(endpoint.to_owned());
+    let opening = builder.open_with_connection_string(connection_string, None);
+    let producer = timeout(PATIENCE, opening).await.unwrap().unwrap();
+    for (index, partition) in partitions.iter().enumerate() {
+        let options = EventDataBatchOptions { partition_id: Some(partition.clone()), ..Default::default() };
+        let batch = timeout(PATIENCE, producer.create_batch(Some(options))).await.unwrap().unwrap();
+        for number in numbers.clone().filter(|number| *number as usize % partitions.len() == index) {
+            assert!(batch.try_add_event_data(EventData::from(number.to_string()), None).unwrap());
+        }
+        if !batch.is_empty() {
+            timeout(PATIENCE, producer.send_batch(batch, None)).await.unwrap().unwrap();
+        }
     }
 }
 

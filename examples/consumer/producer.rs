@@ -19,7 +19,8 @@ use crate::ledger::Ledger;
 /// How often a batch goes out.
 const PACE: Duration = Duration::from_millis(100);
 
-/// How long one batch may take. A batch whose answer got lost goes out again; its events are then there twice.
+/// How long one batch may take. A batch that fails, or whose answer got lost, goes out again through a new client; its
+/// events are then perhaps there twice.
 const SEND_DEADLINE: Duration = Duration::from_secs(5);
 const ATTEMPTS: u32 = 3;
 
@@ -47,7 +48,7 @@ pub async fn publish(order: Order, sent: watch::Sender<u32>) -> Result<(), Failu
 
 async fn publish_here(order: &Order, sent: &watch::Sender<u32>) -> Result<(), Failure> {
     let Order { hub, ledger, events, duration } = order;
-    let producer = hub.producer().await?;
+    let mut producer = hub.producer().await?;
     let partitions = producer.get_eventhub_properties().await?.partition_ids;
     let started = Instant::now();
     let steps = u32::try_from(duration.as_millis() / PACE.as_millis()).unwrap_or(u32::MAX).max(1);
@@ -56,27 +57,32 @@ async fn publish_here(order: &Order, sent: &watch::Sender<u32>) -> Result<(), Fa
         sleep_until(started + PACE * step).await;
         // In 64 bits, so that the product cannot overflow; the quotient is at most `events`.
         let until = u32::try_from(u64::from(*events) * u64::from(step) / u64::from(steps)).unwrap_or(*events);
-        if until > next {
-            send_surely(&producer, ledger, &partitions[step as usize % partitions.len()], next..until).await?;
-            next = until;
-            sent.send_replace(next);
+        if until == next {
+            continue;
         }
+        let partition = &partitions[step as usize % partitions.len()];
+        let mut attempts = 0;
+        while let Err(error) = send_in_time(&producer, ledger, partition, next..until).await {
+            attempts += 1;
+            if attempts == ATTEMPTS {
+                return Err(error);
+            }
+            producer = hub.producer().await?;
+        }
+        next = until;
+        sent.send_replace(next);
     }
     Ok(())
 }
 
-async fn send_surely(
+async fn send_in_time(
     producer: &ProducerClient,
     ledger: &Ledger,
     partition: &str,
     numbers: Range<u32>,
 ) -> Result<(), Failure> {
-    for _ in 0..ATTEMPTS {
-        if let Ok(sent) = timeout(SEND_DEADLINE, send(producer, ledger, partition, numbers.clone())).await {
-            return sent;
-        }
-    }
-    Err(format!("the event hub did not take events for partition {partition} in {ATTEMPTS} attempts").into())
+    let sent = timeout(SEND_DEADLINE, send(producer, ledger, partition, numbers)).await;
+    sent.unwrap_or_else(|_| Err(format!("the event hub did not take events for {SEND_DEADLINE:?}").into()))
 }
 
 async fn send(producer: &ProducerClient, ledger: &Ledger, partition: &str, numbers: Range<u32>) -> Result<(), Failure> {
