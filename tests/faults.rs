@@ -7,12 +7,17 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use eventhubs_checkpoint::balancer::Balancer;
 use eventhubs_checkpoint::balancer::BalancerConfig;
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::{
+    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
+};
 use eventhubs_checkpoint::processor::{CheckpointPolicy, ProcessorConfig, StopReason};
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultKind, FaultPlan, Operation, Target};
-use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultKind, FaultPlan, Faulty, Operation, Target};
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use world::World;
 
@@ -259,4 +264,72 @@ async fn checkpoints_that_are_refused_are_not_hammered_and_come_afterwards() {
     sleep(Duration::from_secs(31)).await;
     assert_eq!(world.checkpoint().await, Some(999));
     a.shut_down().await.unwrap();
+}
+
+/// A claim that is on its way when the instance shuts down must not land after the release.
+#[tokio::test(start_paused = true)]
+async fn a_claim_under_way_is_awaited_and_released_at_shutdown() {
+    let world = World::new(1);
+    world.faulty.next_on(Target::from(Operation::Write).named(OWNERSHIP), Fault::Latency(Duration::from_secs(3)));
+    let a = world.start("a").await;
+    sleep(Duration::from_secs(1)).await;
+    a.shut_down().await.unwrap();
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.owners().await["0"], "");
+}
+
+/// Answers listings late: what they show is old by then.
+#[derive(Debug)]
+struct LateListings(Faulty);
+
+#[async_trait]
+impl BlobContainer for LateListings {
+    async fn list(&self, prefix: &str) -> Result<BlobList> {
+        let list = self.0.list(prefix).await;
+        sleep(Duration::from_secs(2)).await;
+        list
+    }
+
+    async fn get(&self, name: &str) -> Result<Blob> {
+        self.0.get(name).await
+    }
+
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        self.0.write(name, metadata, condition).await
+    }
+
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+        self.0.delete(name, condition).await
+    }
+
+    async fn create_container(&self) -> Result<ContainerCreation> {
+        self.0.create_container().await
+    }
+
+    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+        self.0.isolated()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_older_than_a_claim_does_not_undo_it() {
+    let world = World::new(1);
+    let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
+    let container = Arc::new(LateListings(world.faulty.clone()));
+    let store = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).connect().await.unwrap();
+    // The claim lands while the next listing, which does not show it, is on its way back.
+    world.faulty.next_on(Target::from(Operation::Write).named(OWNERSHIP), Fault::Latency(Duration::from_millis(2500)));
+    let config = BalancerConfig::default().with_interval(Duration::from_secs(1)).with_seed(1);
+    let (partitions, named) = watch::channel(Arc::from([0.into()]));
+    let (balancer, handle) = Balancer::new(store, config, named).unwrap();
+    let running = tokio::spawn(balancer.run());
+    let mut snapshots = handle.watch();
+    let won = snapshots.wait_for(|snapshot| !snapshot.held.is_empty()).await.unwrap().held.clone();
+    for _ in 0..100 {
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!(handle.watch().borrow().held, won);
+    }
+    handle.shutdown().await;
+    running.await.unwrap().unwrap();
+    drop(partitions);
 }

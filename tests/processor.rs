@@ -4,6 +4,7 @@
 mod world;
 
 use std::error::Error as _;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -511,4 +512,39 @@ async fn a_silent_hub_is_told_in_time_and_does_not_hold_up_a_shutdown() {
         stopped.shut_down().await.unwrap();
         assert!(asked.elapsed() < Duration::from_secs(1));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_drains_claims_nothing_more() {
+    let world = World::new(2);
+    let handler = Slow { handling: Duration::from_secs(14), ..Slow::default() };
+    let mut a = world.start_with("a", world.hub.source(), handler).await;
+    a.wait_until_it_holds(2).await;
+    world.hub.publish(1, "x");
+    sleep(Duration::from_secs(1)).await;
+    let draining = tokio::spawn(a.shut_down());
+    sleep(Duration::from_millis(10)).await;
+    world.give_to("").await;
+    sleep(Duration::from_secs(12)).await;
+    assert_eq!(world.owners().await["0"], "");
+    assert_eq!(world.owners().await["1"], "a");
+    draining.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn checkpoints_by_number_of_events_are_written_as_soon_as_there_are_enough() {
+    let mut world = World::new(1);
+    let policy = CheckpointPolicy::default().with_every_events(NonZeroU32::new(10).unwrap()).without_every();
+    world.config = world.config.with_checkpoints(policy);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    for (events, written) in [(9, -1), (10, 9), (15, 9), (20, 19)] {
+        while world.log.bodies().len() < events {
+            world.hub.publish(0, "x");
+            sleep(Duration::from_millis(10)).await;
+        }
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(world.checkpoint().await, Some(written), "after {events} events");
+    }
+    a.shut_down().await.unwrap();
 }

@@ -1,8 +1,9 @@
 //! The store on a container in memory: who wins, who is fenced, and what a lost answer means.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use std::{fmt, io};
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
@@ -15,6 +16,8 @@ use eventhubs_checkpoint::store::{
 };
 use eventhubs_checkpoint::testing::faulty::{Fault, Faulty};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, Operation, OwnerId, PartitionId, Position, Result};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 
 fn group() -> ConsumerGroup {
     ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap()
@@ -345,6 +348,125 @@ async fn of_twenty_thieves_that_saw_the_same_record_exactly_one_wins() {
     }
     let won = claims.join_all().await;
     assert_eq!(won.iter().filter(|won| **won).count(), 1);
+}
+
+/// Lets something happen right after the next read, before its answer is used.
+struct Interrupted {
+    inner: Arc<MemoryContainer>,
+    then: Mutex<Option<BoxFuture<'static, ()>>>,
+}
+
+impl fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Interrupted")
+    }
+}
+
+#[async_trait]
+impl BlobContainer for Interrupted {
+    async fn list(&self, prefix: &str) -> Result<BlobList> {
+        self.inner.list(prefix).await
+    }
+
+    async fn get(&self, name: &str) -> Result<Blob> {
+        let blob = self.inner.get(name).await;
+        let then = self.then.lock().unwrap().take();
+        if let Some(then) = then {
+            then.await;
+        }
+        blob
+    }
+
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        self.inner.write(name, metadata, condition).await
+    }
+
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+        self.inner.delete(name, condition).await
+    }
+
+    async fn create_container(&self) -> Result<ContainerCreation> {
+        self.inner.create_container().await
+    }
+
+    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+        self.inner.isolated()
+    }
+}
+
+/// Two owners, of whom the first is interrupted by the second, which takes the partition over and checkpoints.
+async fn interrupted() -> (GroupStore, Arc<Interrupted>, impl FnOnce() -> BoxFuture<'static, ()>) {
+    let inner = Arc::new(MemoryContainer::new());
+    let container = Arc::new(Interrupted { inner: inner.clone(), then: Mutex::default() });
+    let a = store_on(container.clone(), "a").await;
+    let b = store_on(inner, "b").await;
+    let lease = win(&a, Claim::unowned(zero())).await;
+    let take_over = move || {
+        let taking = async move {
+            win(&b, Claim::over(zero(), lease.etag().clone())).await;
+            let mut adoption = adopt(&b).await;
+            b.checkpoint(&mut adoption, &at(50)).await.unwrap();
+        };
+        taking.boxed()
+    };
+    (a, container, take_over)
+}
+
+/// The ownership must be read after the checkpoint: the other way round, what was read of the checkpoint could be the
+/// next owner's already.
+#[tokio::test]
+async fn an_adoption_interrupted_by_the_next_owner_is_lost() {
+    let (a, container, take_over) = interrupted().await;
+    *container.then.lock().unwrap() = Some(take_over());
+    let adopted = a.adopt(&zero(), Some(&at(-1))).await.unwrap();
+    assert!(matches!(adopted, AdoptOutcome::Lost { by: Some(by) } if by.as_str() == "b"));
+}
+
+#[tokio::test]
+async fn a_checkpoint_interrupted_by_the_next_owner_is_fenced() {
+    let (a, container, take_over) = interrupted().await;
+    let mut adoption = adopt(&a).await;
+    let name = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
+    container.inner.write(name, &position(3), &Condition::Any).await.unwrap();
+    *container.then.lock().unwrap() = Some(take_over());
+    let fenced = a.checkpoint(&mut adoption, &at(70)).await.unwrap();
+    assert_eq!(fenced, CheckpointOutcome::Fenced { by: Some(OwnerId::new("b").unwrap()) });
+    assert_eq!(container.inner.get(name).await.unwrap().metadata["sequencenumber"], "50");
+}
+
+/// What the log says.
+#[derive(Clone, Default)]
+struct Captured(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Captured {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_bad_blob_is_logged_once_per_version() {
+    let log = Captured::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let times = || String::from_utf8_lossy(&log.0.lock().unwrap()).matches("ownership/7").count();
+
+    let container = Arc::new(MemoryContainer::new());
+    let a = store_on(container.clone(), "a").await;
+    let name = "ns.servicebus.windows.net/hub/$default/ownership/7";
+    for expected in 1..=2 {
+        container.write(name, &Metadata::new(), &Condition::Any).await.unwrap();
+        for _ in 0..3 {
+            assert_eq!(a.list_ownerships().await.unwrap().malformed.len(), 1);
+            assert_eq!(times(), expected);
+        }
+    }
 }
 
 #[tokio::test]

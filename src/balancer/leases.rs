@@ -11,6 +11,8 @@ use crate::store::Lease;
 #[derive(Debug)]
 struct Held {
     lease: Lease,
+    /// When it was won or last renewed, by the arrival of the answer.
+    known_since: Instant,
     /// A little below 1: spreads leases that were won together.
     spread: f64,
     /// Not to be written before, after a renewal that failed.
@@ -43,11 +45,18 @@ pub(super) enum AfterRenewal {
 pub(super) struct Leases(BTreeMap<PartitionId, Held>);
 
 impl Leases {
-    /// Takes a lease that was won or renewed. `not_before` keeps a lease whose renewal stands as it was from being
-    /// renewed again and again.
-    pub(super) fn hold(&mut self, lease: Lease, spread: f64, not_before: Option<Instant>) {
-        let partition = lease.partition().clone();
-        self.0.insert(partition, Held { lease, spread, not_before, renewing: false, release_next: false });
+    /// Takes a lease that was won or renewed. `pause` keeps a lease whose renewal stands as it was from being renewed
+    /// again and again.
+    pub(super) fn hold(&mut self, lease: Lease, spread: f64, now: Instant, pause: Duration) {
+        let held = Held {
+            known_since: now,
+            spread,
+            not_before: Some(now + pause),
+            renewing: false,
+            release_next: false,
+            lease,
+        };
+        self.0.insert(held.lease.partition().clone(), held);
     }
 
     /// When the next renewal is due, if each is due at this age.
@@ -111,10 +120,10 @@ impl Leases {
         self.0.keys().cloned().collect()
     }
 
-    /// Those of which a listing that was asked for at `asked` can know nothing new: they are being renewed, or were
-    /// written since.
+    /// Those of which a listing that was asked for at `asked` may know less: they are being renewed, or their last answer
+    /// came since. The write behind it was applied before it came, but perhaps after the listing was made.
     pub(super) fn newer_than(&self, asked: Instant) -> BTreeSet<PartitionId> {
-        let newer = self.0.iter().filter(|(_, held)| held.renewing || held.lease.valid_from() >= asked);
+        let newer = self.0.iter().filter(|(_, held)| held.renewing || held.known_since >= asked);
         newer.map(|(partition, _)| partition.clone()).collect()
     }
 

@@ -349,7 +349,7 @@ impl Balancer {
         let partition = lease.partition().clone();
         let tenure = lease.tenure();
         let spread = self.rng.random_range(0.9..1.0);
-        self.leases.hold(lease, spread, Some(Instant::now() + self.retry_pause()));
+        self.leases.hold(lease, spread, Instant::now(), self.retry_pause());
         if self.snapshot.borrow().held.get(&partition) != Some(&tenure) {
             self.publish_holder(&partition, Holder::Me);
         }
