@@ -1,0 +1,67 @@
+//! The requests, made by this crate.
+
+use std::sync::Arc;
+
+use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, ETag, Metadata};
+use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore};
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+
+use crate::Result;
+use crate::work::{
+    ACCOUNT, API_VERSION, CONSUMER_GROUP, CONTAINER, ETAG, EVENT_HUB, METADATA, NAMESPACE, OWNER, PARTITIONS, prefix,
+};
+
+/// The length of Azure's account keys.
+const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+pub(crate) struct Azure {
+    container: Arc<dyn BlobContainer>,
+    prefix: String,
+    metadata: Metadata,
+    unchanged: Condition,
+}
+
+impl Azure {
+    pub(crate) fn connect(address: &str) -> Result<Self> {
+        let access = Access::account_key(format!("http://{address}/{ACCOUNT}"), ACCOUNT, KEY, CONTAINER);
+        let container = AzureContainer::builder(access).api_version(API_VERSION).build()?;
+        let metadata = METADATA.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let unchanged = Condition::Match(ETag::new(ETAG));
+        Ok(Self { container: Arc::new(container), prefix: prefix(), metadata, unchanged })
+    }
+
+    pub(crate) async fn list(&self) -> Result<()> {
+        let blobs = self.container.list(&self.prefix).await?.blobs;
+        if blobs.len() == PARTITIONS as usize && blobs.iter().all(|blob| blob.metadata.len() == METADATA.len()) {
+            return Ok(());
+        }
+        Err(format!("the listing has {} blobs, or some lack metadata", blobs.len()).into())
+    }
+
+    pub(crate) async fn claim(&self, partition: u32) -> Result<()> {
+        self.write(partition, &Condition::Create).await
+    }
+
+    pub(crate) async fn renew(&self, partition: u32) -> Result<()> {
+        self.write(partition, &self.unchanged).await
+    }
+
+    async fn write(&self, partition: u32, condition: &Condition) -> Result<()> {
+        let name = format!("{}{partition}", self.prefix);
+        self.container.write(&name, &self.metadata, condition).await?;
+        Ok(())
+    }
+
+    /// A store, which claims with a concurrency of its own: the default one.
+    pub(crate) async fn store(&self) -> Result<GroupStore> {
+        let group = ConsumerGroup::new(NAMESPACE, EVENT_HUB, CONSUMER_GROUP)?;
+        Ok(GroupStore::builder(self.container.clone(), group, OwnerId::new(OWNER)?).connect().await?)
+    }
+}
+
+pub(crate) async fn claim_all(store: &GroupStore) -> Result<()> {
+    let outcomes = store.claim((0..PARTITIONS).map(|partition| Claim::unowned(partition.into())).collect()).await;
+    let won = outcomes.iter().filter(|(_, outcome)| matches!(outcome, ClaimOutcome::Won(_))).count();
+    if won == PARTITIONS as usize { Ok(()) } else { Err(format!("won {won} of {PARTITIONS}").into()) }
+}

@@ -1,0 +1,35 @@
+//! What a request costs this crate, beside what it costs a bare HTTP client.
+//!
+//! `cargo bench --bench blob` prints a table. A stub in a process of its own gives Azure's answers, canned. Each
+//! measurement runs in a process of its own too, on one thread, so that processor time and peak memory are those of one
+//! client alone. Ours and the bare client take turns, so that a busy moment of the machine hits both.
+//!
+//! To look into one measurement, start the stub and then the measurement under a profiler, each with the binary that
+//! `cargo bench --bench blob --no-run` names: `blob-... stub 0` prints its address, and
+//! `valgrind --tool=callgrind blob-... measure ours claim ADDRESS` runs against it.
+
+mod answers;
+mod azure;
+mod bare;
+mod measure;
+mod processes;
+mod report;
+mod stub;
+mod work;
+
+use std::error::Error;
+use std::time::Duration;
+
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match *arguments.as_slice() {
+        ["stub", delay] => stub::run(Duration::from_millis(delay.parse()?)),
+        ["measure", client, work, address] => measure::run(client.parse()?, work.parse()?, address),
+        // What cargo passes to a benchmark; without it, as in `cargo test --benches`, one round shows that it runs.
+        ["--bench"] => report::run(report::ROUNDS),
+        _ => report::run(1),
+    }
+}

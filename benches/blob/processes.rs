@@ -1,0 +1,54 @@
+//! Starting this program again, as a stub or for a measurement.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::Result;
+use crate::measure::Cost;
+use crate::work::{Client, Work};
+
+/// A stub in a process of its own, which ends when this is dropped.
+pub(crate) struct Stub {
+    process: Child,
+    pub(crate) address: String,
+}
+
+impl Stub {
+    pub(crate) fn start(delay: Duration) -> Result<Self> {
+        let delay = delay.as_millis().to_string();
+        let process = this_program()?.args(["stub", &delay]).stdout(Stdio::piped()).spawn()?;
+        let mut stub = Self { process, address: String::new() };
+        let output = stub.process.stdout.take().ok_or("the stub has no output")?;
+        BufReader::new(output).read_line(&mut stub.address)?;
+        stub.address.truncate(stub.address.trim_end().len());
+        Ok(stub)
+    }
+}
+
+impl Drop for Stub {
+    fn drop(&mut self) {
+        // If it has ended already, all is well.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Measures once.
+pub(crate) fn measure(client: Client, work: Work, stub: &Stub) -> Result<Cost> {
+    let output = this_program()?
+        .args(["measure", &client.to_string(), &work.to_string(), &stub.address])
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        return Err(format!("measuring {client}, {work} failed").into());
+    }
+    String::from_utf8(output.stdout)?.parse()
+}
+
+/// Without backtraces: errors of azure_core capture one, also those that only say that a header is missing.
+fn this_program() -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env_remove("RUST_BACKTRACE").env_remove("RUST_LIB_BACKTRACE");
+    Ok(command)
+}

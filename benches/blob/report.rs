@@ -1,0 +1,89 @@
+//! The table.
+
+use std::time::Duration;
+
+use crate::Result;
+use crate::measure::Cost;
+use crate::processes::{Stub, measure};
+use crate::work::{CONCURRENCY, Client, PARTITIONS, Work};
+
+/// How often each measurement is made; the median counts.
+pub(crate) const ROUNDS: usize = 9;
+const DELAY: Duration = Duration::from_millis(10);
+
+/// The same work by both clients, in turns.
+struct Comparison {
+    ours: Vec<Cost>,
+    bare: Vec<Cost>,
+}
+
+impl Comparison {
+    fn make(work: Work, stub: &Stub, rounds: usize) -> Result<Self> {
+        let mut comparison = Self { ours: Vec::new(), bare: Vec::new() };
+        for _ in 0..rounds {
+            comparison.ours.push(measure(Client::Ours, work, stub)?);
+            comparison.bare.push(measure(Client::Bare, work, stub)?);
+        }
+        Ok(comparison)
+    }
+
+    /// A line of the table: of each client the median and what lies between the least and the most, and the ratio of
+    /// the medians.
+    fn print(&self, title: &str, unit: &str, aim: &str, value: impl Fn(&Cost) -> f64) {
+        let (ours, bare) = (Spread::of(&self.ours, &value), Spread::of(&self.bare, &value));
+        let (ours_text, bare_text) = (ours.show(unit), bare.show(unit));
+        println!("{title:<38} {ours_text:<28} {bare_text:<28} {:>5.2}  {aim}", ours.median / bare.median);
+    }
+}
+
+struct Spread {
+    least: f64,
+    median: f64,
+    most: f64,
+}
+
+impl Spread {
+    fn of(costs: &[Cost], value: impl Fn(&Cost) -> f64) -> Self {
+        let mut values: Vec<f64> = costs.iter().map(value).collect();
+        values.sort_by(f64::total_cmp);
+        Self { least: values[0], median: values[values.len() / 2], most: values[values.len() - 1] }
+    }
+
+    fn show(&self, unit: &str) -> String {
+        format!("{:.1} {unit} ({:.1} to {:.1})", self.median, self.least, self.most)
+    }
+}
+
+/// Measures everything and prints it.
+pub(crate) fn run(rounds: usize) -> Result<()> {
+    println!("ours: AzureContainer with an account key; floor: bare hyper, unsigned, answers read but not parsed");
+    println!("median of {rounds} runs (least to most)\n");
+    println!("{:<38} {:<28} {:<28} ratio  aim", "", "ours", "floor");
+
+    let prompt = Stub::start(Duration::ZERO)?;
+    let list = Comparison::make(Work::List, &prompt, rounds)?;
+    list.print(&format!("list of {PARTITIONS}: processor"), "us", "at most 250 us", cpu_us);
+    let claim = Comparison::make(Work::Claim, &prompt, rounds)?;
+    claim.print("first claim (Put Blob): processor", "us", "ratio at most 1.5", cpu_us);
+    let renew = Comparison::make(Work::Renew, &prompt, rounds)?;
+    renew.print("renewal (Set Metadata): processor", "us", "ratio at most 1.5", cpu_us);
+    list.print(&format!("list of {PARTITIONS}: peak memory"), "MiB", "", peak_mib);
+
+    let slow = Stub::start(DELAY)?;
+    let title = format!("{PARTITIONS} claims, {CONCURRENCY} at once, {DELAY:?}: time");
+    Comparison::make(Work::ClaimAll, &slow, rounds)?.print(&title, "ms", "at most 110 ms", elapsed_ms);
+    Ok(())
+}
+
+fn cpu_us(cost: &Cost) -> f64 {
+    cost.cpu.as_secs_f64() * 1e6
+}
+
+fn elapsed_ms(cost: &Cost) -> f64 {
+    cost.elapsed.as_secs_f64() * 1e3
+}
+
+/// Nothing, where the system does not tell.
+fn peak_mib(cost: &Cost) -> f64 {
+    cost.peak_kib.map_or(f64::NAN, |kib| f64::from(u32::try_from(kib).unwrap_or(u32::MAX)) / 1024.0)
+}
