@@ -68,8 +68,10 @@ fn listing() -> String {
         "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><EnumerationResults \
          ServiceEndpoint=\"https://example.blob.core.windows.net/\" ContainerName=\"{CONTAINER}\"><Prefix>{prefix}</Prefix><Blobs>"
     );
-    for partition in 0..PARTITIONS {
-        push_blob(&mut xml, &format!("{prefix}{partition}"));
+    let mut names: Vec<String> = (0..PARTITIONS).map(|partition| format!("{prefix}{partition}")).collect();
+    names.sort();
+    for name in &names {
+        push_blob(&mut xml, name);
     }
     xml.push_str("</Blobs><NextMarker /></EnumerationResults>");
     xml

@@ -5,12 +5,13 @@
 //! client alone. Ours and the bare client take turns, so that a busy moment of the machine hits both.
 //!
 //! To look into one measurement, start the stub and then the measurement under a profiler, each with the binary that
-//! `cargo bench --bench blob --no-run` names: `blob-... stub 0` prints its address, and
-//! `valgrind --tool=callgrind blob-... measure ours claim ADDRESS` runs against it.
+//! `cargo bench --bench blob --no-run` names: `blob-... stub CORE 0` prints its address, and
+//! `valgrind --tool=callgrind blob-... measure CORE ours claim ADDRESS` runs against it.
 
 mod answers;
 mod azure;
 mod bare;
+mod cores;
 mod measure;
 mod processes;
 mod report;
@@ -26,8 +27,14 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match *arguments.as_slice() {
-        ["stub", delay] => stub::run(Duration::from_millis(delay.parse()?)),
-        ["measure", client, work, address] => measure::run(client.parse()?, work.parse()?, address),
+        ["stub", core, delay] => {
+            cores::stay_on(core.parse()?)?;
+            stub::run(Duration::from_millis(delay.parse()?))
+        }
+        ["measure", core, client, work, address] => {
+            cores::stay_on(core.parse()?)?;
+            measure::run(client.parse()?, work.parse()?, address)
+        }
         // What cargo passes to a benchmark; without it, as in `cargo test --benches`, one round shows that it runs.
         ["--bench"] => report::run(report::ROUNDS),
         _ => report::run(1),

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::Result;
+use crate::cores::Placement;
 use crate::measure::Cost;
 use crate::work::{Client, Work};
 
@@ -16,8 +17,8 @@ pub(crate) struct Stub {
 
 impl Stub {
     pub(crate) fn start(delay: Duration) -> Result<Self> {
-        let delay = delay.as_millis().to_string();
-        let process = this_program()?.args(["stub", &delay]).stdout(Stdio::piped()).spawn()?;
+        let (core, delay) = (Placement::of_stub()?.to_string(), delay.as_millis().to_string());
+        let process = this_program()?.args(["stub", &core, &delay]).stdout(Stdio::piped()).spawn()?;
         let mut stub = Self { process, address: String::new() };
         let output = stub.process.stdout.take().ok_or("the stub has no output")?;
         BufReader::new(output).read_line(&mut stub.address)?;
@@ -35,9 +36,10 @@ impl Drop for Stub {
 }
 
 /// Measures once.
-pub(crate) fn measure(client: Client, work: Work, stub: &Stub) -> Result<Cost> {
+pub(crate) fn measure(client: Client, work: Work, placement: Placement, stub: &Stub) -> Result<Cost> {
+    let core = placement.of_client()?.to_string();
     let output = this_program()?
-        .args(["measure", &client.to_string(), &work.to_string(), &stub.address])
+        .args(["measure", &core, &client.to_string(), &work.to_string(), &stub.address])
         .stderr(Stdio::inherit())
         .output()?;
     if !output.status.success() {

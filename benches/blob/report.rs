@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::Result;
+use crate::cores::Placement;
 use crate::measure::Cost;
 use crate::processes::{Stub, measure};
 use crate::work::{CONCURRENCY, Client, PARTITIONS, Work};
@@ -18,11 +19,11 @@ struct Comparison {
 }
 
 impl Comparison {
-    fn make(work: Work, stub: &Stub, rounds: usize) -> Result<Self> {
+    fn make(work: Work, placement: Placement, stub: &Stub, rounds: usize) -> Result<Self> {
         let mut comparison = Self { ours: Vec::new(), bare: Vec::new() };
         for _ in 0..rounds {
-            comparison.ours.push(measure(Client::Ours, work, stub)?);
-            comparison.bare.push(measure(Client::Bare, work, stub)?);
+            comparison.ours.push(measure(Client::Ours, work, placement, stub)?);
+            comparison.bare.push(measure(Client::Bare, work, placement, stub)?);
         }
         Ok(comparison)
     }
@@ -32,7 +33,7 @@ impl Comparison {
     fn print(&self, title: &str, unit: &str, aim: &str, value: impl Fn(&Cost) -> f64) {
         let (ours, bare) = (Spread::of(&self.ours, &value), Spread::of(&self.bare, &value));
         let (ours_text, bare_text) = (ours.show(unit), bare.show(unit));
-        println!("{title:<38} {ours_text:<28} {bare_text:<28} {:>5.2}  {aim}", ours.median / bare.median);
+        println!("{title:<32} {ours_text:<28} {bare_text:<28} {:>5.2}  {aim}", ours.median / bare.median);
     }
 }
 
@@ -58,21 +59,31 @@ impl Spread {
 pub(crate) fn run(rounds: usize) -> Result<()> {
     println!("ours: AzureContainer with an account key; floor: bare hyper, unsigned, answers read but not parsed");
     println!("median of {rounds} runs (least to most)\n");
-    println!("{:<38} {:<28} {:<28} ratio  aim", "", "ours", "floor");
+    println!("{:<32} {:<28} {:<28} ratio  aim", "", "ours", "floor");
 
     let prompt = Stub::start(Duration::ZERO)?;
-    let list = Comparison::make(Work::List, &prompt, rounds)?;
-    list.print(&format!("list of {PARTITIONS}: processor"), "us", "at most 250 us", cpu_us);
-    let claim = Comparison::make(Work::Claim, &prompt, rounds)?;
-    claim.print("first claim (Put Blob): processor", "us", "ratio at most 1.5", cpu_us);
-    let renew = Comparison::make(Work::Renew, &prompt, rounds)?;
-    renew.print("renewal (Set Metadata): processor", "us", "ratio at most 1.5", cpu_us);
-    list.print(&format!("list of {PARTITIONS}: peak memory"), "MiB", "", peak_mib);
+    println!("processor time, the stub on another core");
+    let list = print_cpu(Placement::Apart, &prompt, rounds)?;
+    println!("processor time, the stub on the same core");
+    print_cpu(Placement::Together, &prompt, rounds)?;
+    println!("peak memory of the process");
+    list.print(&format!("  lists of {PARTITIONS} blobs"), "MiB", "", peak_mib);
 
     let slow = Stub::start(DELAY)?;
-    let title = format!("{PARTITIONS} claims, {CONCURRENCY} at once, {DELAY:?}: time");
-    Comparison::make(Work::ClaimAll, &slow, rounds)?.print(&title, "ms", "at most 110 ms", elapsed_ms);
+    println!("time, each answer after {DELAY:?}");
+    let claims = Comparison::make(Work::ClaimAll, Placement::Apart, &slow, rounds)?;
+    claims.print(&format!("  {PARTITIONS} claims, {CONCURRENCY} at once"), "ms", "at most 110 ms", elapsed_ms);
     Ok(())
+}
+
+/// Gives the comparison of listings.
+fn print_cpu(placement: Placement, stub: &Stub, rounds: usize) -> Result<Comparison> {
+    let list = Comparison::make(Work::List, placement, stub, rounds)?;
+    list.print(&format!("  list of {PARTITIONS} blobs"), "us", "at most 250 us", cpu_us);
+    for (work, title) in [(Work::Claim, "  first claim: Put Blob"), (Work::Renew, "  renewal: Set Blob Metadata")] {
+        Comparison::make(work, placement, stub, rounds)?.print(title, "us", "ratio at most 1.5", cpu_us);
+    }
+    Ok(list)
 }
 
 fn cpu_us(cost: &Cost) -> f64 {
