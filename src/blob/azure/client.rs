@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use azure_core::http::headers::{ERROR_CODE, Headers, VERSION};
+use azure_core::Uuid;
+use azure_core::http::headers::{CLIENT_REQUEST_ID, ERROR_CODE, Headers, VERSION};
 use azure_core::http::policies::Policy;
 use azure_core::http::{
     ClientOptions, Context, ExponentialRetryOptions, Method, Pipeline, PipelineOptions, PipelineSendOptions, Request,
@@ -69,6 +70,8 @@ impl Client {
     pub(super) fn request(&self, method: Method, url: Url) -> Request {
         let mut request = Request::new(url, method);
         request.insert_header(VERSION, self.settings.api_version.clone());
+        // The pipeline would add it too, but makes an error, with a backtrace, to find out that it is missing.
+        request.insert_header(CLIENT_REQUEST_ID, Uuid::new_v4().to_string());
         request
     }
 

@@ -1,30 +1,29 @@
 //! Reading the headers of an answer.
 
-use std::convert::Infallible;
-
 use azure_core::http::headers::{ETAG, HeaderName, Headers, LAST_MODIFIED, RETRY_AFTER, X_MS_RETRY_AFTER_MS};
-use azure_core::time::parse_rfc7231;
 use time::OffsetDateTime;
 
+use super::date::parse_http_date;
 use crate::blob::{ETag, Metadata};
 
 pub(super) const METADATA_PREFIX: &str = "x-ms-meta-";
 const DATE: HeaderName = HeaderName::from_static("date");
 
-/// A header, if it is there. The plain accessors of [`Headers`] make an error, with a backtrace, of each absent one.
+/// A header, if it is there. Looked through, not looked up: the accessors of [`Headers`] format the text of an error for
+/// each header that is there, and make an error, with a backtrace, of each that is not.
 pub(super) fn header<'a>(headers: &'a Headers, name: &HeaderName) -> Option<&'a str> {
-    headers.get_optional_with(name, |value| Ok::<_, Infallible>(value.as_str())).ok().flatten()
+    headers.iter().find(|(other, _)| other.as_str() == name.as_str()).map(|(_, value)| value.as_str())
 }
 
 /// The server's `Date`.
 pub(super) fn server_time(headers: &Headers) -> Option<OffsetDateTime> {
-    parse_rfc7231(header(headers, &DATE)?).ok()
+    parse_http_date(header(headers, &DATE)?)
 }
 
 /// The version of a blob, and when it was written.
 pub(super) fn version(headers: &Headers) -> Option<(ETag, OffsetDateTime)> {
     let etag = ETag::new(header(headers, &ETAG)?);
-    let last_modified = parse_rfc7231(header(headers, &LAST_MODIFIED)?).ok()?;
+    let last_modified = parse_http_date(header(headers, &LAST_MODIFIED)?)?;
     Some((etag, last_modified))
 }
 
@@ -43,7 +42,7 @@ pub(super) fn retry_after(headers: &Headers) -> Option<std::time::Duration> {
     if let Ok(seconds) = value.parse() {
         return Some(std::time::Duration::from_secs(seconds));
     }
-    let until = parse_rfc7231(value).ok()?;
+    let until = parse_http_date(value)?;
     (until - server_time(headers)?).try_into().ok()
 }
 

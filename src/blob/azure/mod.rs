@@ -7,6 +7,7 @@ mod auth;
 mod builder;
 mod client;
 mod connection_string;
+mod date;
 mod endpoint;
 mod errors;
 mod headers;

@@ -94,8 +94,8 @@ impl Policy for SharedKeyPolicy {
 fn refused_for_skew(response: &AsyncRawResponse, signed_at: OffsetDateTime) -> Option<OffsetDateTime> {
     let is_refused = u16::from(response.status()) == 403
         && header(response.headers(), &ERROR_CODE).is_some_and(|code| code == "AuthenticationFailed");
-    let server_time = server_time(response.headers())?;
-    (is_refused && (server_time - signed_at).abs() > LIKELY_SKEW).then_some(server_time)
+    let server_time = is_refused.then(|| server_time(response.headers())).flatten()?;
+    ((server_time - signed_at).abs() > LIKELY_SKEW).then_some(server_time)
 }
 
 fn string_to_sign(method: Method, url: &Url, headers: &Headers, account: &str) -> String {
