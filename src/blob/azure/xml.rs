@@ -2,14 +2,19 @@
 //!
 //! Format: <https://learn.microsoft.com/rest/api/storageservices/list-blobs>.
 
-use azure_core::time::parse_rfc7231;
 use percent_encoding::percent_decode_str;
 use quick_xml::Reader;
 use quick_xml::escape::resolve_xml_entity;
 use quick_xml::events::{BytesRef, BytesStart, Event};
+use quick_xml::name::QName;
 use time::OffsetDateTime;
 
+use super::date::parse_http_date;
 use crate::blob::{Answer, Blob, ETag, Metadata};
+
+const PROPERTIES: &str = "Properties";
+const ETAG: &str = "Etag";
+const LAST_MODIFIED: &str = "Last-Modified";
 
 /// A page of a listing.
 #[derive(Debug)]
@@ -40,8 +45,17 @@ pub(super) fn parse_page(body: &[u8], answer: Answer) -> Result<Page, PageError>
     let mut parser = PageParser::new(answer);
     loop {
         match reader.read_event()? {
+            Event::Start(element) if parser.has_no_use_for(element.name()) => {
+                reader.read_to_end(element.name())?;
+            }
             Event::Start(element) => parser.open(&element),
-            Event::End(element) => parser.close(element.name().as_ref()),
+            Event::End(element) => {
+                parser.close(element.name().as_ref());
+                if parser.has_version() {
+                    reader.read_to_end(QName(PROPERTIES))?;
+                    parser.close(PROPERTIES);
+                }
+            }
             Event::Text(text) => parser.text.push_str(&text.xml10_content()),
             Event::CData(text) => parser.text.push_str(&text.xml10_content()),
             Event::GeneralRef(reference) => parser.push_reference(&reference)?,
@@ -88,6 +102,17 @@ impl PageParser {
         Self { place: Place::Page, text: String::new(), draft: Draft::default(), page, answer }
     }
 
+    /// Of the properties only two matter here, and most of a page is properties: stepping over the others makes up for
+    /// half of the time.
+    fn has_no_use_for(&self, element: QName<'_>) -> bool {
+        matches!(self.place, Place::Properties) && !matches!(element.as_ref(), ETAG | LAST_MODIFIED)
+    }
+
+    /// Whether the properties hold nothing more of interest.
+    fn has_version(&self) -> bool {
+        matches!(self.place, Place::Properties) && self.draft.etag.is_some() && self.draft.last_modified.is_some()
+    }
+
     fn open(&mut self, element: &BytesStart<'_>) {
         self.text.clear();
         let name = element.name();
@@ -100,7 +125,7 @@ impl PageParser {
                 self.draft.name_is_encoded = is_encoded(element);
                 Place::Blob
             }
-            (Place::Blob, "Properties") => Place::Properties,
+            (Place::Blob, PROPERTIES) => Place::Properties,
             (Place::Blob, "Metadata") => Place::Metadata,
             (Place::Metadata, _) => Place::MetadataValue,
             (place, _) => place,
@@ -112,9 +137,9 @@ impl PageParser {
         match (self.place, element) {
             (Place::Blob, "Name") => self.draft.name = text,
             (Place::Blob, "Blob") => self.finish_blob(),
-            (Place::Properties, "Etag") => self.draft.etag = (!text.is_empty()).then(|| ETag::new(&text)),
-            (Place::Properties, "Last-Modified") => self.draft.last_modified = parse_rfc7231(&text).ok(),
-            (Place::Properties, "Properties") | (Place::Metadata, _) => self.place = Place::Blob,
+            (Place::Properties, ETAG) => self.draft.etag = (!text.is_empty()).then(|| ETag::new(&text)),
+            (Place::Properties, LAST_MODIFIED) => self.draft.last_modified = parse_http_date(&text),
+            (Place::Properties, PROPERTIES) | (Place::Metadata, _) => self.place = Place::Blob,
             (Place::MetadataValue, key) => {
                 self.draft.metadata.insert(key.to_ascii_lowercase(), text);
                 self.place = Place::Metadata;
