@@ -1,5 +1,7 @@
 //! Whole instances on a storage that fails, in paused time: they go on, lose nothing, and end when told to.
 
+#[path = "common/meddled.rs"]
+mod meddled;
 #[path = "common/world.rs"]
 mod world;
 
@@ -10,13 +12,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use eventhubs_checkpoint::balancer::Balancer;
 use eventhubs_checkpoint::balancer::BalancerConfig;
-use eventhubs_checkpoint::blob::{
-    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
-};
+use eventhubs_checkpoint::blob::{BlobContainer, BlobList, Condition, Metadata};
 use eventhubs_checkpoint::processor::{CheckpointPolicy, ProcessorConfig, StopReason};
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultKind, FaultPlan, Faulty, Operation, Target};
-use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultKind, FaultPlan, Operation, Target};
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId};
+use meddled::{Meddle, Meddled};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use world::World;
@@ -279,35 +280,13 @@ async fn a_claim_under_way_is_awaited_and_released_at_shutdown() {
 }
 
 /// Answers listings late: what they show is old by then.
-#[derive(Debug)]
-struct LateListings(Faulty);
+struct LateListings;
 
 #[async_trait]
-impl BlobContainer for LateListings {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
-        let list = self.0.list(prefix).await;
+impl Meddle for LateListings {
+    async fn listed(&self, list: BlobList) -> BlobList {
         sleep(Duration::from_secs(2)).await;
         list
-    }
-
-    async fn get(&self, name: &str) -> Result<Blob> {
-        self.0.get(name).await
-    }
-
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
-        self.0.write(name, metadata, condition).await
-    }
-
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
-        self.0.delete(name, condition).await
-    }
-
-    async fn create_container(&self) -> Result<ContainerCreation> {
-        self.0.create_container().await
-    }
-
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
-        self.0.isolated()
     }
 }
 
@@ -315,7 +294,7 @@ impl BlobContainer for LateListings {
 async fn a_listing_older_than_a_claim_does_not_undo_it() {
     let world = World::new(1);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
-    let container = Arc::new(LateListings(world.faulty.clone()));
+    let container = Arc::new(Meddled { inner: Arc::new(world.faulty.clone()), meddler: LateListings });
     let store = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).connect().await.unwrap();
     // The claim lands while the next listing, which does not show it, is on its way back.
     world.faulty.next_on(Target::from(Operation::Write).named(OWNERSHIP), Fault::Latency(Duration::from_millis(2500)));

@@ -1,15 +1,16 @@
 //! The store on a container in memory: who wins, who is fenced, and what a lost answer means.
 
+#[path = "common/meddled.rs"]
+mod meddled;
+
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use std::{fmt, io};
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{
-    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
-};
+use eventhubs_checkpoint::blob::{BlobContainer, BlobList, Condition, Metadata};
 use eventhubs_checkpoint::clock::WallClock;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, ReleaseOutcome,
@@ -18,6 +19,7 @@ use eventhubs_checkpoint::testing::faulty::{Fault, Faulty};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, Operation, OwnerId, PartitionId, Position, Result};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use meddled::{Meddle, Meddled};
 
 fn group() -> ConsumerGroup {
     ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap()
@@ -351,53 +353,23 @@ async fn of_twenty_thieves_that_saw_the_same_record_exactly_one_wins() {
 }
 
 /// Lets something happen right after the next read, before its answer is used.
-struct Interrupted {
-    inner: Arc<MemoryContainer>,
-    then: Mutex<Option<BoxFuture<'static, ()>>>,
-}
-
-impl fmt::Debug for Interrupted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Interrupted")
-    }
-}
+#[derive(Default)]
+struct Interruption(Mutex<Option<BoxFuture<'static, ()>>>);
 
 #[async_trait]
-impl BlobContainer for Interrupted {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
-        self.inner.list(prefix).await
-    }
-
-    async fn get(&self, name: &str) -> Result<Blob> {
-        let blob = self.inner.get(name).await;
-        let then = self.then.lock().unwrap().take();
-        if let Some(then) = then {
-            then.await;
+impl Meddle for Interruption {
+    async fn read(&self) {
+        let interruption = self.0.lock().unwrap().take();
+        if let Some(interruption) = interruption {
+            interruption.await;
         }
-        blob
-    }
-
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
-        self.inner.write(name, metadata, condition).await
-    }
-
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
-        self.inner.delete(name, condition).await
-    }
-
-    async fn create_container(&self) -> Result<ContainerCreation> {
-        self.inner.create_container().await
-    }
-
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
-        self.inner.isolated()
     }
 }
 
 /// Two owners, of whom the first is interrupted by the second, which takes the partition over and checkpoints.
-async fn interrupted() -> (GroupStore, Arc<Interrupted>, impl FnOnce() -> BoxFuture<'static, ()>) {
+async fn interrupted() -> (GroupStore, Arc<Meddled<Interruption>>, impl FnOnce() -> BoxFuture<'static, ()>) {
     let inner = Arc::new(MemoryContainer::new());
-    let container = Arc::new(Interrupted { inner: inner.clone(), then: Mutex::default() });
+    let container = Arc::new(Meddled { inner: inner.clone(), meddler: Interruption::default() });
     let a = store_on(container.clone(), "a").await;
     let b = store_on(inner, "b").await;
     let lease = win(&a, Claim::unowned(zero())).await;
@@ -417,7 +389,7 @@ async fn interrupted() -> (GroupStore, Arc<Interrupted>, impl FnOnce() -> BoxFut
 #[tokio::test]
 async fn an_adoption_interrupted_by_the_next_owner_is_lost() {
     let (a, container, take_over) = interrupted().await;
-    *container.then.lock().unwrap() = Some(take_over());
+    *container.meddler.0.lock().unwrap() = Some(take_over());
     let adopted = a.adopt(&zero(), Some(&at(-1))).await.unwrap();
     assert!(matches!(adopted, AdoptOutcome::Lost { by: Some(by) } if by.as_str() == "b"));
 }
@@ -428,7 +400,7 @@ async fn a_checkpoint_interrupted_by_the_next_owner_is_fenced() {
     let mut adoption = adopt(&a).await;
     let name = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
     container.inner.write(name, &position(3), &Condition::Any).await.unwrap();
-    *container.then.lock().unwrap() = Some(take_over());
+    *container.meddler.0.lock().unwrap() = Some(take_over());
     let fenced = a.checkpoint(&mut adoption, &at(70)).await.unwrap();
     assert_eq!(fenced, CheckpointOutcome::Fenced { by: Some(OwnerId::new("b").unwrap()) });
     assert_eq!(container.inner.get(name).await.unwrap().metadata["sequencenumber"], "50");
@@ -510,7 +482,7 @@ async fn the_probe_refuses_a_storage_that_cannot_be_trusted_and_says_why() {
         (Weakness::ListsWithoutMetadata, "does not show what was just written"),
         (Weakness::ReadOnly, "a blob cannot be written"),
     ] {
-        let container = Arc::new(Weak { inner: MemoryContainer::new(), weakness });
+        let container = Arc::new(Meddled { inner: Arc::new(MemoryContainer::new()), meddler: weakness });
         let builder = GroupStore::builder(container, group(), OwnerId::new("a").unwrap());
         let error = builder.probe(true).connect().await.unwrap_err();
         assert!(error.to_string().contains(told), "{error}");
@@ -524,44 +496,21 @@ enum Weakness {
     ReadOnly,
 }
 
-#[derive(Debug)]
-struct Weak {
-    inner: MemoryContainer,
-    weakness: Weakness,
-}
-
 #[async_trait]
-impl BlobContainer for Weak {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
-        let mut list = self.inner.list(prefix).await?;
-        if self.weakness == Weakness::ListsWithoutMetadata {
+impl Meddle for Weakness {
+    async fn listed(&self, mut list: BlobList) -> BlobList {
+        if *self == Self::ListsWithoutMetadata {
             list.blobs.iter_mut().for_each(|blob| blob.metadata.clear());
         }
-        Ok(list)
+        list
     }
 
-    async fn get(&self, name: &str) -> Result<Blob> {
-        self.inner.get(name).await
-    }
-
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
-        match self.weakness {
-            Weakness::IgnoresConditions => self.inner.write(name, metadata, &Condition::Any).await,
-            Weakness::ListsWithoutMetadata => self.inner.write(name, metadata, condition).await,
-            Weakness::ReadOnly => Err(Error::new(ErrorKind::Unauthorized, "only reading is permitted")),
+    fn condition(&self, condition: &Condition) -> Result<Condition> {
+        match self {
+            Self::IgnoresConditions => Ok(Condition::Any),
+            Self::ListsWithoutMetadata => Ok(condition.clone()),
+            Self::ReadOnly => Err(Error::new(ErrorKind::Unauthorized, "only reading is permitted")),
         }
-    }
-
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
-        self.inner.delete(name, condition).await
-    }
-
-    async fn create_container(&self) -> Result<ContainerCreation> {
-        self.inner.create_container().await
-    }
-
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
-        self.inner.isolated()
     }
 }
 
