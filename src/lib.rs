@@ -67,6 +67,7 @@ mod error;
 pub mod eventhubs;
 mod model;
 pub mod processor;
+mod random;
 pub mod store;
 mod telemetry;
 #[cfg(feature = "testing")]

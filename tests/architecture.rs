@@ -11,10 +11,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("balance", &["model"]),
     ("error", &["model"]),
     ("clock", &[]),
+    ("random", &["error"]),
     ("telemetry", &["codec", "error", "model"]),
     ("blob", &["clock", "error"]),
-    ("store", &["blob", "clock", "codec", "error", "model", "telemetry"]),
-    ("balancer", &["balance", "clock", "error", "model", "store", "telemetry"]),
+    ("store", &["blob", "clock", "codec", "error", "model", "random", "telemetry"]),
+    ("balancer", &["balance", "clock", "error", "model", "random", "store", "telemetry"]),
     ("processor", &["balancer", "clock", "error", "model", "store", "telemetry"]),
     ("eventhubs", &["error", "model", "processor", "store", "telemetry"]),
 ];

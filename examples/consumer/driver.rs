@@ -148,7 +148,9 @@ impl Driver {
         if !self.plan.embedded {
             return *self.lag.borrow();
         }
-        Some(i64::from(*self.sent.borrow()) - i64::from(*self.ledger.distinct().borrow()))
+        // The last batch may be processed before its sending is counted.
+        let behind = i64::from(*self.sent.borrow()) - i64::from(*self.ledger.distinct().borrow());
+        Some(behind.max(0))
     }
 
     fn is_done(&mut self) -> bool {

@@ -32,7 +32,8 @@ use crate::balance::{ClaimReason, Holder, Moment, Observation, PlannedClaim, Pol
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, OwnerId, PartitionId};
-use crate::store::{Claim, ClaimOutcome, GroupStore, Lease, Listing, Ownership, ReleaseOutcome, seeded};
+use crate::random::seeded;
+use crate::store::{Claim, ClaimOutcome, GroupStore, Lease, Listing, Ownership, ReleaseOutcome};
 use crate::telemetry::{self, Operation};
 
 pub use config::BalancerConfig;

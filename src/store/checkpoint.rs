@@ -77,7 +77,7 @@ impl GroupStore {
         let name = self.inner.names.of(RecordKind::Checkpoint, partition);
         for attempt in 0..MAX_ATTEMPTS {
             back_off(attempt).await;
-            let found = self.read(&name).await?;
+            let found = self.read(RecordKind::Checkpoint, &name).await?;
             if let Some(by) = self.displaced(partition).await? {
                 return Ok(AdoptOutcome::Lost { by: by.0 });
             }
@@ -85,7 +85,7 @@ impl GroupStore {
                 let record = CheckpointRecord::default();
                 return Ok(AdoptOutcome::Adopted(Adoption { partition: partition.clone(), etag: None, record }));
             };
-            match self.write(Operation::Adopt, &name, &metadata, &condition).await {
+            match self.write(RecordKind::Checkpoint, Operation::Adopt, &name, &metadata, &condition).await {
                 Ok(written) => {
                     let (record, problem) = codec::decode_checkpoint(&name, &metadata);
                     problem.iter().for_each(telemetry::malformed_record);
@@ -136,7 +136,16 @@ impl GroupStore {
             back_off(attempt).await;
             let record = self.checkpoint_record(position, &adoption.record);
             let condition = adoption.etag.clone().map_or(Condition::Create, Condition::Match);
-            match self.write(Operation::Checkpoint, &name, &codec::encode_checkpoint(&record), &condition).await {
+            match self
+                .write(
+                    RecordKind::Checkpoint,
+                    Operation::Checkpoint,
+                    &name,
+                    &codec::encode_checkpoint(&record),
+                    &condition,
+                )
+                .await
+            {
                 Ok(written) => {
                     adoption.etag = Some(written.etag);
                     adoption.record = record;
@@ -145,7 +154,7 @@ impl GroupStore {
                 Err(error) if is_doubtful(&error) => {}
                 Err(error) => return Err(error),
             }
-            let found = self.read(&name).await?;
+            let found = self.read(RecordKind::Checkpoint, &name).await?;
             if let Some(by) = self.displaced(&adoption.partition).await? {
                 return Ok(CheckpointOutcome::Fenced { by: by.0 });
             }

@@ -12,6 +12,7 @@
 //!
 //! Operations on one partition must come one after another; those on several run concurrently.
 
+mod builder;
 mod checkpoint;
 mod decide;
 mod ownership;
@@ -19,26 +20,23 @@ mod probe;
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rand::rngs::{StdRng, SysRng};
 use rand::{Rng, SeedableRng};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata, Written};
-use crate::clock::{SystemWallClock, WallClock};
-use crate::codec::{self, BlobNames, KeyCase, Malformed, RecordKind};
+use crate::clock::WallClock;
+use crate::codec::{self, BlobNames, Malformed, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{
-    CheckpointRecord, ConsumerGroup, Identity, Incarnation, LeaseTerms, OwnerId, OwnershipRecord, PartitionId,
-};
+use crate::model::{CheckpointRecord, ConsumerGroup, Identity, LeaseTerms, OwnerId, OwnershipRecord, PartitionId};
 use crate::telemetry::{self, Operation, RequestCounters, RequestCounts};
 
+pub use builder::GroupStoreBuilder;
 pub use checkpoint::{AdoptOutcome, Adoption, CheckpointOutcome};
 pub use ownership::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
 pub use probe::Finding;
@@ -48,9 +46,6 @@ const MAX_ATTEMPTS: u32 = 5;
 
 /// The wait before the second attempt; it doubles with each further one.
 const BACK_OFF: Duration = Duration::from_millis(20);
-
-/// No owner of any SDK lives longer without a sign, and sums of such times cannot overflow.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The records of one kind, and the blobs among them that could not be read.
 #[derive(Clone, Debug)]
@@ -125,7 +120,8 @@ struct Inner {
     me: Identity,
     terms: LeaseTerms,
     request_deadline: Duration,
-    permits: Semaphore,
+    /// Per kind: requests for checkpoints that hang must not hold up renewals.
+    permits: [Semaphore; 2],
     /// Per kind, the malformed blobs already told, by name and version.
     told: [Mutex<HashSet<(String, ETag)>>; 2],
     last_answer: Mutex<Answer>,
@@ -137,20 +133,7 @@ struct Inner {
 impl GroupStore {
     /// Starts to describe a store for `owner`, an id that no other running instance has.
     pub fn builder(container: Arc<dyn BlobContainer>, group: ConsumerGroup, owner: OwnerId) -> GroupStoreBuilder {
-        GroupStoreBuilder {
-            container,
-            group,
-            owner,
-            key_case: KeyCase::default(),
-            expiry: Duration::from_secs(60),
-            peer_expiry: Duration::from_secs(180),
-            request_deadline: None,
-            concurrency: const { NonZeroUsize::new(32).unwrap() },
-            create_container: false,
-            probe: false,
-            wall_clock: Arc::new(SystemWallClock),
-            seed: None,
-        }
+        GroupStoreBuilder::new(container, group, owner)
     }
 
     /// The consumer group.
@@ -229,7 +212,7 @@ impl GroupStore {
         kind: RecordKind,
         decode: impl Fn(PartitionId, &Blob) -> (T, Option<Malformed>),
     ) -> Result<Listing<T>> {
-        let list = self.send(Operation::List, self.inner.container.list(self.inner.names.prefix(kind))).await?;
+        let list = self.send(kind, Operation::List, self.inner.container.list(self.inner.names.prefix(kind))).await?;
         self.note(list.answer);
         let mut listing = Listing { records: Vec::with_capacity(list.blobs.len()), malformed: Vec::new() };
         let mut versions = HashSet::new();
@@ -275,19 +258,20 @@ impl GroupStore {
 
     async fn write(
         &self,
+        kind: RecordKind,
         operation: Operation,
         name: &str,
         metadata: &Metadata,
         condition: &Condition,
     ) -> Result<Written> {
-        let written = self.send(operation, self.inner.container.write(name, metadata, condition)).await?;
+        let written = self.send(kind, operation, self.inner.container.write(name, metadata, condition)).await?;
         self.note(written.answer);
         Ok(written)
     }
 
     /// Reads one blob; a missing one is no error here.
-    async fn read(&self, name: &str) -> Result<Option<Blob>> {
-        match self.send(Operation::Read, self.inner.container.get(name)).await {
+    async fn read(&self, kind: RecordKind, name: &str) -> Result<Option<Blob>> {
+        match self.send(kind, Operation::Read, self.inner.container.get(name)).await {
             Ok(blob) => {
                 self.note(blob.answer);
                 Ok(Some(blob))
@@ -297,9 +281,14 @@ impl GroupStore {
         }
     }
 
-    async fn send<T>(&self, operation: Operation, request: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn send<T>(
+        &self,
+        kind: RecordKind,
+        operation: Operation,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         // An error means that the semaphore was closed, which nobody does.
-        let _permit = self.inner.permits.acquire().await;
+        let _permit = self.inner.permits[kind as usize].acquire().await;
         let answer = within(self.inner.request_deadline, operation.name(), request).await;
         self.inner.requests.count(operation, &answer);
         answer
@@ -320,164 +309,5 @@ fn is_doubtful(error: &Error) -> bool {
 async fn back_off(attempt: u32) {
     if attempt > 0 {
         sleep(BACK_OFF * 2u32.pow(attempt - 1)).await;
-    }
-}
-
-/// Describes a [`GroupStore`]. Setters cannot fail; [`connect`](Self::connect) can.
-#[derive(Debug)]
-#[must_use = "nothing happens until `connect` is called"]
-pub struct GroupStoreBuilder {
-    container: Arc<dyn BlobContainer>,
-    group: ConsumerGroup,
-    owner: OwnerId,
-    key_case: KeyCase,
-    expiry: Duration,
-    peer_expiry: Duration,
-    request_deadline: Option<Duration>,
-    concurrency: NonZeroUsize,
-    create_container: bool,
-    probe: bool,
-    wall_clock: Arc<dyn WallClock>,
-    seed: Option<u64>,
-}
-
-impl GroupStoreBuilder {
-    /// The age at which an ownership counts as abandoned. All instances of the group should agree on it. Default 60 s,
-    /// the shortest default among the other SDKs. At least 4 s, for server times come in whole seconds.
-    pub fn expiry(mut self, expiry: Duration) -> Self {
-        self.expiry = expiry;
-        self
-    }
-
-    /// The same for owners of other SDKs, which know nothing of [`expiry`](Self::expiry). Default 180 s, the longest
-    /// default among them. At least the expiry.
-    pub fn peer_expiry(mut self, peer_expiry: Duration) -> Self {
-        self.peer_expiry = peer_expiry;
-        self
-    }
-
-    /// How long one request may take. Default: 5 s, or a quarter of the expiry if that is less, so that a hung renewal
-    /// leaves time for another. Less than half the expiry.
-    pub fn request_deadline(mut self, deadline: Duration) -> Self {
-        self.request_deadline = Some(deadline);
-        self
-    }
-
-    /// How the blob names are spelled. Default [`KeyCase::Lower`].
-    pub fn key_case(mut self, key_case: KeyCase) -> Self {
-        self.key_case = key_case;
-        self
-    }
-
-    /// How many requests may be under way at once. Default 32.
-    pub fn concurrency(mut self, concurrency: NonZeroUsize) -> Self {
-        self.concurrency = concurrency;
-        self
-    }
-
-    /// Makes the container if it does not exist. Off by default: the permission for it is often not given.
-    pub fn create_container(mut self, create: bool) -> Self {
-        self.create_container = create;
-        self
-    }
-
-    /// Tries out, before anything starts, whether the storage does what ownership needs: refuses conditional writes when
-    /// it must, shows metadata in listings, allows to list, read and write. What works but not well is logged as a
-    /// warning and kept in [`GroupStore::findings`]. Off by default: it costs nine requests.
-    pub fn probe(mut self, probe: bool) -> Self {
-        self.probe = probe;
-        self
-    }
-
-    /// The local clock that the [`probe`](Self::probe) compares with the server's, for tests. Nothing else reads it.
-    pub fn wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
-        self.wall_clock = clock;
-        self
-    }
-
-    /// Seeds the random part of the incarnation, for tests that must be repeatable. By default the operating system
-    /// gives it.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
-        self
-    }
-
-    /// Checks the settings and makes one listing, so that a wrong key, host or container is known before anything starts.
-    /// The server's time of that answer begins this owner's [`Incarnation`].
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Config`] names the setting and the rule; otherwise what the storage answered.
-    pub async fn connect(self) -> Result<GroupStore> {
-        let request_deadline = self.check()?;
-        let names = BlobNames::new(&self.group, self.key_case);
-        if self.create_container {
-            within(request_deadline, "create container", self.container.create_container()).await?;
-        }
-        let listing = self.container.list(names.prefix(RecordKind::Ownership));
-        let listing = within(request_deadline, Operation::List.name(), listing).await?;
-        let findings = self.findings(&names).await?;
-        let random = seeded(self.seed)?.next_u32();
-        let incarnation = Incarnation::new(listing.answer.server_time, random);
-        let inner = Inner {
-            container: self.container,
-            names,
-            group: self.group,
-            me: Identity { owner: self.owner, incarnation },
-            terms: LeaseTerms { expiry: self.expiry, peer_expiry: self.peer_expiry },
-            request_deadline,
-            permits: Semaphore::new(self.concurrency.get()),
-            told: Default::default(),
-            last_answer: Mutex::new(listing.answer),
-            tenures: AtomicU64::new(1),
-            requests: RequestCounters::default(),
-            findings,
-        };
-        Ok(GroupStore { inner: Arc::new(inner) })
-    }
-
-    async fn findings(&self, names: &BlobNames) -> Result<Vec<Finding>> {
-        if !self.probe {
-            return Ok(Vec::new());
-        }
-        let findings = probe::probe(&*self.container, &names.probe(&self.owner), &*self.wall_clock).await?;
-        for finding in &findings {
-            telemetry::storage_finding(&finding.advice());
-        }
-        Ok(findings)
-    }
-
-    fn check(&self) -> Result<Duration> {
-        let (expiry, peer_expiry) = (self.expiry, self.peer_expiry);
-        if expiry < Duration::from_secs(4) {
-            return Err(Error::config(format!(
-                "the expiry is {expiry:?}, but must be at least 4s: server times come in whole seconds"
-            )));
-        }
-        if let Some(long) = [expiry, peer_expiry].into_iter().find(|time| *time > LONGEST) {
-            return Err(Error::config(format!("the expiry or peer expiry is {long:?}, but must be at most a day")));
-        }
-        if peer_expiry < expiry {
-            return Err(Error::config(format!(
-                "the peer expiry is {peer_expiry:?}, but must be at least the expiry, {expiry:?}"
-            )));
-        }
-        let deadline = self.request_deadline.unwrap_or(Duration::from_secs(5).min(expiry / 4));
-        if deadline.is_zero() || deadline >= expiry / 2 {
-            return Err(Error::config(format!(
-                "the request deadline is {deadline:?}, but must be more than zero and less than half the expiry, {expiry:?}"
-            )));
-        }
-        Ok(deadline)
-    }
-}
-
-/// A generator with this seed, or with one from the operating system.
-pub(crate) fn seeded(seed: Option<u64>) -> Result<StdRng> {
-    match seed {
-        Some(seed) => Ok(StdRng::seed_from_u64(seed)),
-        None => StdRng::try_from_rng(&mut SysRng).map_err(|error| {
-            Error::new(ErrorKind::Unavailable, "the operating system gives no random numbers").with_source(error)
-        }),
     }
 }

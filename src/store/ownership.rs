@@ -210,8 +210,9 @@ impl GroupStore {
         };
         for attempt in 0..MAX_ATTEMPTS {
             back_off(attempt).await;
+            let metadata = codec::encode_ownership(&record);
             let sent = Instant::now();
-            match self.write(goal.operation(), &name, &codec::encode_ownership(&record), &condition).await {
+            match self.write(RecordKind::Ownership, goal.operation(), &name, &metadata, &condition).await {
                 Ok(written) => return holds(record, written.etag, sent, condition == Condition::Create),
                 Err(error) if is_doubtful(&error) => {}
                 Err(error) => return Err(error),
@@ -237,7 +238,7 @@ impl GroupStore {
     }
 
     pub(super) async fn read_ownership(&self, partition: &PartitionId) -> Result<Option<Found>> {
-        let blob = self.read(&self.inner.names.of(RecordKind::Ownership, partition)).await?;
+        let blob = self.read(RecordKind::Ownership, &self.inner.names.of(RecordKind::Ownership, partition)).await?;
         Ok(blob.map(|blob| self.found(blob)))
     }
 

@@ -1,0 +1,16 @@
+//! Randomness: from a seed where things must be repeatable, from the operating system otherwise.
+
+use rand::SeedableRng;
+use rand::rngs::{StdRng, SysRng};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// A generator with this seed, or with one from the operating system.
+pub(crate) fn seeded(seed: Option<u64>) -> Result<StdRng> {
+    match seed {
+        Some(seed) => Ok(StdRng::seed_from_u64(seed)),
+        None => StdRng::try_from_rng(&mut SysRng).map_err(|error| {
+            Error::new(ErrorKind::Unavailable, "the operating system gives no random numbers").with_source(error)
+        }),
+    }
+}

@@ -1,0 +1,188 @@
+//! Describes a store, checks the settings, and makes the first request.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::sync::Semaphore;
+
+use super::probe::{self, Finding};
+use super::{GroupStore, Inner, within};
+use crate::blob::BlobContainer;
+use crate::clock::{SystemWallClock, WallClock};
+use crate::codec::{BlobNames, KeyCase, RecordKind};
+use crate::error::{Error, Result};
+use crate::model::{ConsumerGroup, Identity, Incarnation, LeaseTerms, OwnerId};
+use crate::random::seeded;
+use crate::telemetry::{self, Operation, RequestCounters};
+
+/// No owner of any SDK lives longer without a sign, and sums of such times cannot overflow.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Describes a [`GroupStore`]. Setters cannot fail; [`connect`](Self::connect) can.
+#[derive(Debug)]
+#[must_use = "nothing happens until `connect` is called"]
+pub struct GroupStoreBuilder {
+    container: Arc<dyn BlobContainer>,
+    group: ConsumerGroup,
+    owner: OwnerId,
+    key_case: KeyCase,
+    expiry: Duration,
+    peer_expiry: Duration,
+    request_deadline: Option<Duration>,
+    concurrency: NonZeroUsize,
+    create_container: bool,
+    probe: bool,
+    wall_clock: Arc<dyn WallClock>,
+    seed: Option<u64>,
+}
+
+impl GroupStoreBuilder {
+    pub(super) fn new(container: Arc<dyn BlobContainer>, group: ConsumerGroup, owner: OwnerId) -> Self {
+        Self {
+            container,
+            group,
+            owner,
+            key_case: KeyCase::default(),
+            expiry: Duration::from_secs(60),
+            peer_expiry: Duration::from_secs(180),
+            request_deadline: None,
+            concurrency: const { NonZeroUsize::new(32).unwrap() },
+            create_container: false,
+            probe: false,
+            wall_clock: Arc::new(SystemWallClock),
+            seed: None,
+        }
+    }
+
+    /// The age at which an ownership counts as abandoned. All instances of the group should agree on it. Default 60 s,
+    /// the shortest default among the other SDKs. At least 4 s, for server times come in whole seconds.
+    pub fn expiry(mut self, expiry: Duration) -> Self {
+        self.expiry = expiry;
+        self
+    }
+
+    /// The same for owners of other SDKs, which know nothing of [`expiry`](Self::expiry). Default 180 s, the longest
+    /// default among them. At least the expiry.
+    pub fn peer_expiry(mut self, peer_expiry: Duration) -> Self {
+        self.peer_expiry = peer_expiry;
+        self
+    }
+
+    /// How long one request may take. Default: 5 s, or a quarter of the expiry if that is less, so that a hung renewal
+    /// leaves time for another. Less than half the expiry.
+    pub fn request_deadline(mut self, deadline: Duration) -> Self {
+        self.request_deadline = Some(deadline);
+        self
+    }
+
+    /// How the blob names are spelled. Default [`KeyCase::Lower`].
+    pub fn key_case(mut self, key_case: KeyCase) -> Self {
+        self.key_case = key_case;
+        self
+    }
+
+    /// How many requests may be under way at once, for ownerships and for checkpoints each. Default 32.
+    pub fn concurrency(mut self, concurrency: NonZeroUsize) -> Self {
+        self.concurrency = concurrency;
+        self
+    }
+
+    /// Makes the container if it does not exist. Off by default: the permission for it is often not given.
+    pub fn create_container(mut self, create: bool) -> Self {
+        self.create_container = create;
+        self
+    }
+
+    /// Tries out, before anything starts, whether the storage does what ownership needs: refuses conditional writes when
+    /// it must, shows metadata in listings, allows to list, read and write. What works but not well is logged as a
+    /// warning and kept in [`GroupStore::findings`]. Off by default: it costs nine requests.
+    pub fn probe(mut self, probe: bool) -> Self {
+        self.probe = probe;
+        self
+    }
+
+    /// The local clock that the [`probe`](Self::probe) compares with the server's, for tests. Nothing else reads it.
+    pub fn wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
+        self.wall_clock = clock;
+        self
+    }
+
+    /// Seeds the random part of the incarnation, for tests that must be repeatable. By default the operating system
+    /// gives it.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Checks the settings and makes one listing, so that a wrong key, host or container is known before anything starts.
+    /// The server's time of that answer begins this owner's [`Incarnation`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] names the setting and the rule; otherwise what the storage answered.
+    pub async fn connect(self) -> Result<GroupStore> {
+        let request_deadline = self.check()?;
+        let names = BlobNames::new(&self.group, self.key_case);
+        if self.create_container {
+            within(request_deadline, "create container", self.container.create_container()).await?;
+        }
+        let listing = self.container.list(names.prefix(RecordKind::Ownership));
+        let listing = within(request_deadline, Operation::List.name(), listing).await?;
+        let findings = self.findings(&names).await?;
+        let random = seeded(self.seed)?.next_u32();
+        let incarnation = Incarnation::new(listing.answer.server_time, random);
+        let inner = Inner {
+            container: self.container,
+            names,
+            group: self.group,
+            me: Identity { owner: self.owner, incarnation },
+            terms: LeaseTerms { expiry: self.expiry, peer_expiry: self.peer_expiry },
+            request_deadline,
+            permits: std::array::from_fn(|_| Semaphore::new(self.concurrency.get())),
+            told: Default::default(),
+            last_answer: Mutex::new(listing.answer),
+            tenures: AtomicU64::new(1),
+            requests: RequestCounters::default(),
+            findings,
+        };
+        Ok(GroupStore { inner: Arc::new(inner) })
+    }
+
+    async fn findings(&self, names: &BlobNames) -> Result<Vec<Finding>> {
+        if !self.probe {
+            return Ok(Vec::new());
+        }
+        let findings = probe::probe(&*self.container, &names.probe(&self.owner), &*self.wall_clock).await?;
+        for finding in &findings {
+            telemetry::storage_finding(&finding.advice());
+        }
+        Ok(findings)
+    }
+
+    fn check(&self) -> Result<Duration> {
+        let (expiry, peer_expiry) = (self.expiry, self.peer_expiry);
+        if expiry < Duration::from_secs(4) {
+            return Err(Error::config(format!(
+                "the expiry is {expiry:?}, but must be at least 4s: server times come in whole seconds"
+            )));
+        }
+        if let Some(long) = [expiry, peer_expiry].into_iter().find(|time| *time > LONGEST) {
+            return Err(Error::config(format!("the expiry or peer expiry is {long:?}, but must be at most a day")));
+        }
+        if peer_expiry < expiry {
+            return Err(Error::config(format!(
+                "the peer expiry is {peer_expiry:?}, but must be at least the expiry, {expiry:?}"
+            )));
+        }
+        let deadline = self.request_deadline.unwrap_or(Duration::from_secs(5).min(expiry / 4));
+        if deadline.is_zero() || deadline >= expiry / 2 {
+            return Err(Error::config(format!(
+                "the request deadline is {deadline:?}, but must be more than zero and less than half the expiry, {expiry:?}"
+            )));
+        }
+        Ok(deadline)
+    }
+}
