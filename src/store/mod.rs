@@ -24,13 +24,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rand::{Rng, SeedableRng};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata, Written};
-use crate::clock::WallClock;
 use crate::codec::{self, BlobNames, Malformed, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, ConsumerGroup, Identity, LeaseTerms, OwnerId, OwnershipRecord, PartitionId};
