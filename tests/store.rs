@@ -5,6 +5,7 @@ mod meddled;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,11 +16,12 @@ use eventhubs_checkpoint::clock::WallClock;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, ReleaseOutcome,
 };
-use eventhubs_checkpoint::testing::faulty::{Fault, Faulty};
+use eventhubs_checkpoint::testing::faulty::{Fault, Faulty, Target};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, Operation, OwnerId, PartitionId, Position, Result};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use meddled::{Meddle, Meddled};
+use tokio::time::Instant;
 
 fn group() -> ConsumerGroup {
     ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap()
@@ -439,6 +441,26 @@ async fn a_bad_blob_is_logged_once_per_version() {
             assert_eq!(times(), expected);
         }
     }
+}
+
+/// However few requests may be under way at once.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_request_that_hangs_holds_up_no_renewal() {
+    let faulty = Faulty::new(Arc::new(MemoryContainer::new()), 1);
+    let owner = OwnerId::new("a").unwrap();
+    let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), owner).concurrency(NonZeroUsize::MIN);
+    let a = builder.connect().await.unwrap();
+    let lease = win(&a, Claim::unowned(zero())).await;
+    faulty.next_on(Target::any().named("/checkpoint/"), Fault::Hang);
+    let adopting = tokio::spawn({
+        let a = a.clone();
+        async move { a.adopt(&zero(), None).await.map(drop) }
+    });
+    tokio::task::yield_now().await;
+    let asked = Instant::now();
+    assert!(matches!(a.renew(vec![lease]).await.remove(0).1, ClaimOutcome::Won(_)));
+    assert!(asked.elapsed() < Duration::from_secs(1));
+    assert_eq!(adopting.await.unwrap().unwrap_err().kind(), ErrorKind::Unknown);
 }
 
 #[tokio::test]
