@@ -40,8 +40,8 @@ pub(super) enum PageError {
 /// Parses a page. Each blob gets `answer`, the answer that carried the page.
 pub(super) fn parse_page(body: &[u8], answer: Answer) -> Result<Page, PageError> {
     let text = std::str::from_utf8(body)?;
-    let mut reader = Reader::from_str(text.strip_prefix('\u{feff}').unwrap_or(text));
-    reader.config_mut().expand_empty_elements = true;
+    let mut text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut reader = reader_of(text);
     let mut parser = PageParser::new(answer);
     loop {
         match reader.read_event()? {
@@ -52,7 +52,8 @@ pub(super) fn parse_page(body: &[u8], answer: Answer) -> Result<Page, PageError>
             Event::End(element) => {
                 parser.close(element.name().as_ref());
                 if parser.has_version() {
-                    reader.read_to_end(QName(PROPERTIES))?;
+                    text = behind_properties(text, reader.buffer_position())?;
+                    reader = reader_of(text);
                     parser.close(PROPERTIES);
                 }
             }
@@ -63,6 +64,23 @@ pub(super) fn parse_page(body: &[u8], answer: Answer) -> Result<Page, PageError>
             _ => {}
         }
     }
+}
+
+fn reader_of(text: &str) -> Reader<&[u8]> {
+    let mut reader = Reader::from_str(text);
+    let config = reader.config_mut();
+    config.expand_empty_elements = true;
+    // It starts in the middle of the document, behind the start tags of what ends later.
+    config.allow_unmatched_ends = true;
+    reader
+}
+
+/// Most of a page is properties that nobody asks for: stepping over them as text takes a third off the whole.
+fn behind_properties(text: &str, position: u64) -> Result<&str, PageError> {
+    const END: &str = "</Properties>";
+    let rest = usize::try_from(position).ok().and_then(|position| text.get(position..)).unwrap_or_default();
+    let end = rest.find(END).ok_or(PageError::Truncated)?;
+    Ok(&rest[end + END.len()..])
 }
 
 /// Where in the document the parser is. Metadata keys may be called like anything else, so the place decides.
@@ -102,8 +120,7 @@ impl PageParser {
         Self { place: Place::Page, text: String::new(), draft: Draft::default(), page, answer }
     }
 
-    /// Of the properties only two matter here, and most of a page is properties: stepping over the others makes up for
-    /// half of the time.
+    /// Of the properties only two matter here.
     fn has_no_use_for(&self, element: QName<'_>) -> bool {
         matches!(self.place, Place::Properties) && !matches!(element.as_ref(), ETAG | LAST_MODIFIED)
     }
