@@ -66,8 +66,12 @@ pub(crate) fn released(partition: &PartitionId) {
     info!(%partition, "partition released");
 }
 
-pub(crate) fn not_released(unreleased: usize, of: usize) {
-    warn!(unreleased, of, "some partitions could not be released in time; they expire");
+pub(crate) fn release_undecided(partition: &PartitionId, error: &Error) {
+    warn!(%partition, error = %Causes(error), "the partition could not be released; if it is still mine, it expires");
+}
+
+pub(crate) fn not_released(unreleased: usize) {
+    warn!(unreleased, "some partitions could not be released in time; they expire");
 }
 
 pub(crate) fn cycle_failed(error: &Error, next: Duration) {

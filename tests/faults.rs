@@ -312,3 +312,78 @@ async fn a_listing_older_than_a_claim_does_not_undo_it() {
     running.await.unwrap().unwrap();
     drop(partitions);
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_claim_that_hangs_delays_no_other() {
+    let world = quick(8);
+    let hanging = Target::from(Operation::Write).named("/ownership/3");
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, hanging, Fault::Hang));
+    let mut a = world.start("a").await;
+    let began = Instant::now();
+    a.wait_until_it_holds(7).await;
+    assert!(began.elapsed() <= Duration::from_secs(10), "{:?}", began.elapsed());
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_request_that_hangs_at_shutdown_delays_no_other_release() {
+    let world = quick(4);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(4).await;
+    let hanging = Target::from(Operation::Write).named("/ownership/3");
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, hanging, Fault::Hang).with_on(
+        1.0,
+        Operation::List,
+        Fault::Hang,
+    ));
+    sleep(Duration::from_secs(3)).await;
+    let ending = tokio::spawn(a.shut_down());
+    sleep(Duration::from_millis(200)).await;
+    let released = world.container.list("").await.unwrap().blobs;
+    let released = released.iter().filter(|blob| blob.metadata.get("ownerid").is_some_and(String::is_empty));
+    assert_eq!(released.count(), 3);
+    timeout(Duration::from_secs(5), ending).await.expect("shutdown takes too long").unwrap().unwrap();
+}
+
+/// A proxy may say anything.
+#[tokio::test(start_paused = true)]
+async fn an_absurd_retry_after_ends_nothing() {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    let absurd = Fault::Throttled { retry_after: Some(Duration::MAX) };
+    world.faulty.set_plan(FaultPlan::always(absurd));
+    world.hub.publish(0, "x");
+    sleep(Duration::from_secs(15)).await;
+    world.faulty.set_plan(FaultPlan::default());
+    let cycles = a.snapshots.borrow().cycles;
+    a.wait_until("another cycle", |snapshot| snapshot.cycles > cycles).await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.checkpoint().await, Some(0));
+    assert!(world.log.stops.lock().unwrap().is_empty());
+    a.shut_down().await.unwrap();
+}
+
+/// A cycle that falls into a slow release must not claim the partition back beneath it.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_held_while_its_record_says_released() {
+    let world = World::new(1);
+    let store = world.store("a").await;
+    let config = BalancerConfig::default().with_interval(Duration::from_secs(1)).with_seed(1);
+    let (partitions, named) = watch::channel(Arc::from([0.into()]));
+    let (balancer, handle) = Balancer::new(store, config, named).unwrap();
+    let running = tokio::spawn(balancer.run());
+    let mut snapshots = handle.watch();
+    let held = snapshots.wait_for(|snapshot| !snapshot.held.is_empty()).await.unwrap().held.clone();
+    world.faulty.next_on(Target::from(Operation::Write).named(OWNERSHIP), Fault::Latency(Duration::from_millis(2500)));
+    handle.release(0.into(), held[&0.into()]);
+    for _ in 0..100 {
+        sleep(Duration::from_millis(100)).await;
+        let recorded = world.owners().await.remove("0").unwrap();
+        assert!(handle.watch().borrow().held.is_empty() || recorded == "a");
+    }
+    assert!(!handle.watch().borrow().held.is_empty(), "it is claimed again in the end");
+    handle.shutdown().await;
+    running.await.unwrap().unwrap();
+    drop(partitions);
+}

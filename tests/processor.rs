@@ -548,3 +548,24 @@ async fn checkpoints_by_number_of_events_are_written_as_soon_as_there_are_enough
     }
     a.shut_down().await.unwrap();
 }
+
+/// What is handled again after each failure is no progress, and must not reset the wait.
+#[tokio::test(start_paused = true)]
+async fn a_poisoned_event_behind_a_good_one_is_retried_ever_more_seldom() {
+    let mut world = World::new(1);
+    world.config = world.config.with_batch(1);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    let handler = handler_fn(move |events: Vec<MemoryEvent>, _: PartitionContext| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async move { if events[0].body == "poison" { Err("poisoned".into()) } else { Ok(()) } }
+    });
+    let mut a = world.start_with("a", world.hub.source(), handler).await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish(0, "good");
+    world.hub.publish(0, "poison");
+    sleep(Duration::from_secs(600)).await;
+    let calls = calls.load(Ordering::Relaxed);
+    assert!((30..80).contains(&calls), "{calls} calls in ten minutes");
+    a.shut_down().await.unwrap();
+}

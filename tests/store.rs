@@ -16,7 +16,7 @@ use eventhubs_checkpoint::clock::WallClock;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, ReleaseOutcome,
 };
-use eventhubs_checkpoint::testing::faulty::{Fault, Faulty, Target};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Target};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, Operation, OwnerId, PartitionId, Position, Result};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -443,7 +443,23 @@ async fn a_bad_blob_is_logged_once_per_version() {
     }
 }
 
-/// However few requests may be under way at once.
+/// With answers as slow as these, the queue is longer than any of them may take.
+#[tokio::test(start_paused = true)]
+async fn every_renewal_has_its_turn_however_many_there_are() {
+    let faulty = Faulty::new(Arc::new(MemoryContainer::new()), 1);
+    let a = store_on(Arc::new(faulty.clone()), "a").await;
+    let claims = (0..500u32).map(|id| Claim::unowned(id.into())).collect();
+    let won = a.claim(claims).await.into_iter().map(|(_, outcome)| match outcome {
+        ClaimOutcome::Won(lease) => lease,
+        other => panic!("not won: {other:?}"),
+    });
+    let leases: Vec<_> = won.collect();
+    faulty.set_plan(FaultPlan::always(Fault::Latency(Duration::from_secs(4))));
+    let renewed = a.renew(leases).await;
+    assert_eq!(renewed.iter().filter(|(_, outcome)| matches!(outcome, ClaimOutcome::Won(_))).count(), 500);
+}
+
+/// However few operations may be under way at once.
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_request_that_hangs_holds_up_no_renewal() {
     let faulty = Faulty::new(Arc::new(MemoryContainer::new()), 1);
@@ -497,12 +513,13 @@ async fn the_probe_finds_a_wrong_clock_and_leaves_nothing_behind() {
 }
 
 /// Every way in which a storage may not do what ownership needs.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_probe_refuses_a_storage_that_cannot_be_trusted_and_says_why() {
     for (weakness, told) in [
         (Weakness::IgnoresConditions, "accepts a write under an ETag that has changed"),
         (Weakness::ListsWithoutMetadata, "does not show what was just written"),
         (Weakness::ReadOnly, "a blob cannot be written"),
+        (Weakness::Silent, "was not answered within 5s"),
     ] {
         let container = Arc::new(Meddled { inner: Arc::new(MemoryContainer::new()), meddler: weakness });
         let builder = GroupStore::builder(container, group(), OwnerId::new("a").unwrap());
@@ -516,6 +533,8 @@ enum Weakness {
     IgnoresConditions,
     ListsWithoutMetadata,
     ReadOnly,
+    /// Never answers a read.
+    Silent,
 }
 
 #[async_trait]
@@ -527,10 +546,16 @@ impl Meddle for Weakness {
         list
     }
 
+    async fn read(&self) {
+        if *self == Self::Silent {
+            std::future::pending::<()>().await;
+        }
+    }
+
     fn condition(&self, condition: &Condition) -> Result<Condition> {
         match self {
             Self::IgnoresConditions => Ok(Condition::Any),
-            Self::ListsWithoutMetadata => Ok(condition.clone()),
+            Self::ListsWithoutMetadata | Self::Silent => Ok(condition.clone()),
             Self::ReadOnly => Err(Error::new(ErrorKind::Unauthorized, "only reading is permitted")),
         }
     }

@@ -116,6 +116,10 @@ impl Leases {
         std::mem::take(&mut self.0).into_values().map(|held| held.lease).collect()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn partitions(&self) -> BTreeSet<PartitionId> {
         self.0.keys().cloned().collect()
     }

@@ -70,10 +70,14 @@ pub struct Balancer {
     leases: Leases,
     operations: JoinSet<Ended>,
     claiming: BTreeSet<PartitionId>,
+    releasing: BTreeSet<PartitionId>,
     setbacks: BTreeMap<PartitionId, Setback>,
     foreign_owner: bool,
     next_cycle: Option<Instant>,
+    /// Nothing more is claimed.
     draining: bool,
+    /// Everything is being released.
+    ending: bool,
 }
 
 impl Balancer {
@@ -102,10 +106,12 @@ impl Balancer {
             leases: Leases::default(),
             operations: JoinSet::new(),
             claiming: BTreeSet::new(),
+            releasing: BTreeSet::new(),
             setbacks: BTreeMap::new(),
             foreign_owner: false,
             next_cycle: None,
             draining: false,
+            ending: false,
         };
         Ok((balancer, BalancerHandle { commands, snapshot: watched }))
     }
@@ -148,13 +154,13 @@ impl Balancer {
             Command::Forget { partition, tenure } => {
                 if self.leases.forget(&partition, tenure).is_some() {
                     telemetry::ownership_lost(&partition, None);
-                    self.publish_holder(&partition, Holder::Released);
+                    self.publish(|_| {});
                 }
             }
             Command::Release { partition, tenure } => {
-                if let Some(lease) = self.leases.take_for_release(&partition, tenure) {
-                    self.start_release(lease);
-                }
+                // Whoever gives it back now does not want it again at once.
+                self.set_back(&partition, Duration::ZERO);
+                self.release(&partition, tenure);
             }
             Command::Shutdown { .. } => {}
         }
@@ -185,7 +191,7 @@ impl Balancer {
         let listing = match listing {
             Ok(listing) => listing,
             Err(error) => {
-                let pause = self.lengthened(self.config.interval.max(asked_to_wait(&error)));
+                let pause = self.lengthened(self.config.interval.max(self.asked_to_wait(&error)));
                 telemetry::cycle_failed(&error, pause);
                 self.next_cycle = Some(Instant::now() + pause);
                 return Ok(());
@@ -250,15 +256,20 @@ impl Balancer {
         }
     }
 
-    /// Nothing while earlier claims are under way: what they win counts.
+    /// Claims that are under way count as won, so that what they win is not too much; and on a partition with an operation
+    /// under way nothing else is begun.
     fn plan(&mut self, view: &View) -> Vec<PlannedClaim> {
-        if self.draining || !self.claiming.is_empty() {
+        if self.draining {
             return Vec::new();
         }
+        let mut view = view.clone();
+        for entry in view.partitions.iter_mut().filter(|entry| self.claiming.contains(&entry.partition)) {
+            entry.holder = Holder::Orphan;
+        }
         let now = Instant::now();
-        let waiting = self.setbacks.iter().filter(|(_, setback)| setback.until > now);
-        let avoid = waiting.map(|(partition, _)| partition.clone()).collect();
-        plan(view, &Policy { strategy: self.config.strategy, avoid }, &mut self.rng).claim
+        let set_back = self.setbacks.iter().filter(|(_, setback)| setback.until > now).map(|(partition, _)| partition);
+        let avoid = set_back.chain(&self.claiming).chain(&self.releasing).cloned().collect();
+        plan(&view, &Policy { strategy: self.config.strategy, avoid }, &mut self.rng).claim
     }
 
     fn start_claims(&mut self, planned: Vec<PlannedClaim>, listing: &Listing<Ownership>) {
@@ -283,7 +294,11 @@ impl Balancer {
             ClaimOutcome::Won(lease) => {
                 telemetry::claim_won(partition, reason);
                 self.setbacks.remove(partition);
+                let tenure = lease.tenure();
                 self.hold(lease);
+                if self.ending {
+                    self.release(partition, tenure);
+                }
             }
             ClaimOutcome::Lost { by } => {
                 telemetry::claim_lost(partition, by.as_ref());
@@ -293,7 +308,7 @@ impl Balancer {
             ClaimOutcome::Replaced { by } => return Err(replaced(&self.store.identity().owner, &by)),
             ClaimOutcome::Undecided(error) => {
                 telemetry::ownership_undecided(Operation::Claim, partition, &error);
-                self.set_back(partition, asked_to_wait(&error));
+                self.set_back(partition, self.asked_to_wait(&error));
             }
         }
         Ok(())
@@ -334,7 +349,7 @@ impl Balancer {
             ClaimOutcome::Undecided(error) => {
                 telemetry::ownership_undecided(Operation::Renew, partition, &error);
                 // The lease must not run out while the server's wish is granted.
-                let wait = asked_to_wait(&error).min(self.store.terms().expiry / 8).max(self.retry_pause());
+                let wait = self.asked_to_wait(&error).min(self.store.terms().expiry / 8).max(self.retry_pause());
                 self.leases.postpone(partition, Instant::now() + wait);
             }
         }
@@ -356,51 +371,60 @@ impl Balancer {
         }
     }
 
+    /// Now, or when its renewal has ended.
+    fn release(&mut self, partition: &PartitionId, tenure: u64) {
+        if let Some(lease) = self.leases.take_for_release(partition, tenure) {
+            self.start_release(lease);
+        }
+    }
+
     fn start_release(&mut self, lease: Lease) {
         let store = self.store.clone();
+        self.releasing.insert(lease.partition().clone());
         self.operations.spawn(async move {
             let partition = lease.partition().clone();
             Ended::Released { partition, outcome: store.release_one(&lease).await }
         });
     }
 
-    fn released(&self, partition: &PartitionId, outcome: ReleaseOutcome) {
+    fn released(&mut self, partition: &PartitionId, outcome: ReleaseOutcome) {
+        self.releasing.remove(partition);
         match outcome {
-            ReleaseOutcome::Released => telemetry::released(partition),
+            ReleaseOutcome::Released => {
+                telemetry::released(partition);
+                self.publish_holder(partition, Holder::Released);
+            }
             ReleaseOutcome::Undecided(error) => {
-                telemetry::ownership_undecided(Operation::Release, partition, &error);
+                telemetry::release_undecided(partition, &error);
+                self.publish(|_| {});
             }
         }
-        self.publish_holder(partition, Holder::Released);
     }
 
-    /// Lets what is under way end, so that no late claim or renewal undoes a release; then releases everything.
+    /// Releases everything: what is idle at once, what is being renewed or claimed as soon as that has ended, so that no
+    /// late write undoes a release. A listing is not waited for.
     async fn shut_down(&mut self) {
-        self.draining = true;
-        self.finish_operations().await;
-        let leases = self.leases.take_all();
-        let count = leases.len();
-        for lease in leases {
-            self.start_release(lease);
+        (self.draining, self.ending) = (true, true);
+        for (partition, tenure) in self.leases.tenures() {
+            self.release(&partition, tenure);
         }
-        self.finish_operations().await;
-        let unreleased = self.operations.len();
+        let limit = 4 * self.store.request_deadline();
+        // What is not released then expires.
+        let _ = timeout(limit, self.releases()).await;
+        let unreleased = self.releasing.len() + self.claiming.len() + self.leases.tenures().len();
         if unreleased > 0 {
-            telemetry::not_released(unreleased, count);
+            telemetry::not_released(unreleased);
         }
+        let _ = self.leases.take_all();
         self.publish(|_| {});
     }
 
-    async fn finish_operations(&mut self) {
-        let limit = 2 * self.store.request_deadline();
-        let all = async {
-            while let Some(ended) = self.operations.join_next().await {
-                // Being replaced or a panic changes nothing now: the loop ends anyway.
-                let _ = self.ended(ended);
-            }
-        };
-        // What is not finished then expires.
-        let _ = timeout(limit, all).await;
+    async fn releases(&mut self) {
+        while !(self.releasing.is_empty() && self.claiming.is_empty() && self.leases.is_empty()) {
+            let Some(ended) = self.operations.join_next().await else { return };
+            // Being replaced or a panic changes nothing now: the loop ends anyway.
+            let _ = self.ended(ended);
+        }
     }
 
     fn publish_holder(&self, partition: &PartitionId, holder: Holder) {
@@ -425,6 +449,14 @@ impl Balancer {
         if self.foreign_owner { self.config.interval.max(expiry / 6) } else { expiry / 2 }
     }
 
+    /// As long as the server asks for, within reason: somebody must look for the dead.
+    fn asked_to_wait(&self, error: &Error) -> Duration {
+        match error.kind() {
+            ErrorKind::Throttled { retry_after: Some(asked) } => asked.min(self.store.terms().expiry),
+            _ => Duration::ZERO,
+        }
+    }
+
     fn retry_pause(&self) -> Duration {
         (self.store.terms().expiry / 16).min(Duration::from_secs(1))
     }
@@ -432,13 +464,6 @@ impl Balancer {
     /// Jitter, so that instances started together do not list together for ever. It only lengthens.
     fn lengthened(&mut self, interval: Duration) -> Duration {
         interval.mul_f64(self.rng.random_range(1.0..1.1))
-    }
-}
-
-fn asked_to_wait(error: &Error) -> Duration {
-    match error.kind() {
-        ErrorKind::Throttled { retry_after } => retry_after.unwrap_or_default(),
-        _ => Duration::ZERO,
     }
 }
 

@@ -47,7 +47,7 @@ impl Pending {
 
     /// How many events lie between the durable position and the marked one.
     fn distance(&self) -> i64 {
-        self.unwritten().map_or(0, |marked| marked.sequence_number - self.written.unwrap_or(-1))
+        self.unwritten().map_or(0, |marked| marked.sequence_number.saturating_sub(self.written.unwrap_or(-1)))
     }
 }
 
@@ -158,7 +158,7 @@ impl Checkpointer {
                 continue;
             };
             let outcome = self.write().await;
-            self.not_before = outcome.as_ref().err().map(|error| Instant::now() + wait_after(error));
+            self.not_before = outcome.as_ref().err().map(|error| Instant::now() + self.wait_after(error));
             due = self.not_before.or_else(|| self.next_due());
             let fenced = fence(&outcome);
             if let Some(reply) = reply {
@@ -182,6 +182,14 @@ impl Checkpointer {
         let enough = self.shared.with(|pending| self.shared.has_enough(pending));
         let waiting = self.not_before.is_some_and(|not_before| Instant::now() < not_before);
         if enough && !waiting { Wake::Write(None) } else { Wake::Later }
+    }
+
+    /// As long as the server asks for, within reason.
+    fn wait_after(&self, error: &Error) -> Duration {
+        match error.kind() {
+            ErrorKind::Throttled { retry_after: Some(asked) } => asked.clamp(RETRY, self.store.terms().expiry),
+            _ => RETRY,
+        }
     }
 
     /// When the policy wants what is marked now to be written.
@@ -226,13 +234,6 @@ enum Wake {
     Write(Option<oneshot::Sender<Result<()>>>),
 }
 
-fn wait_after(error: &Error) -> Duration {
-    match error.kind() {
-        ErrorKind::Throttled { retry_after: Some(asked) } => asked.max(RETRY),
-        _ => RETRY,
-    }
-}
-
 fn fence(outcome: &Result<CheckpointOutcome>) -> Option<Ended> {
     match outcome {
         Ok(CheckpointOutcome::Fenced { by }) => Some(Ended::Fenced { by: by.clone() }),
@@ -253,6 +254,8 @@ mod tests {
         }
         assert_eq!(pending.unwritten(), Some(&Position { sequence_number: 9, offset: "nine".into() }));
         assert_eq!(pending.distance(), 6);
+        pending.written = Some(i64::MIN + 1);
+        assert_eq!(pending.distance(), i64::MAX);
         pending.written = Some(9);
         assert_eq!(pending.unwritten(), None);
         assert_eq!(pending.distance(), 0);

@@ -210,7 +210,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             if let Some(ended) = self.handle(batch, context, writing).await {
                 return ended;
             }
-            pauses.reset();
+            pauses.handled(last);
             if let Some(sequence_number) = last {
                 *from = StartPosition::AfterSequenceNumber(sequence_number);
             }
@@ -383,6 +383,8 @@ fn panicked(panic: &(dyn Any + Send)) -> Error {
 #[derive(Debug, Default)]
 struct Pauses {
     failures: u32,
+    /// The furthest event that was ever handled. What comes again after a failure is no progress.
+    furthest: Option<i64>,
 }
 
 impl Pauses {
@@ -390,6 +392,13 @@ impl Pauses {
         let pause = FIRST_PAUSE * 2u32.saturating_pow(self.failures.min(16));
         self.failures += 1;
         pause.min(LONGEST_PAUSE)
+    }
+
+    fn handled(&mut self, last: Option<i64>) {
+        if last.is_none() || last > self.furthest {
+            self.furthest = last.or(self.furthest);
+            self.reset();
+        }
     }
 
     fn reset(&mut self) {
@@ -443,7 +452,9 @@ mod tests {
         assert!(waits.is_sorted());
         assert_eq!(waits[0], FIRST_PAUSE);
         assert_eq!(waits[9], LONGEST_PAUSE);
-        pauses.reset();
+        pauses.handled(Some(5));
         assert_eq!(pauses.next(), FIRST_PAUSE);
+        pauses.handled(Some(5));
+        assert_eq!(pauses.next(), FIRST_PAUSE * 2, "the same event again is no progress");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::Rng;
 use tokio::sync::Semaphore;
 
-use super::probe::{self, Finding};
+use super::probe::{Finding, Trial};
 use super::{GroupStore, Inner, within};
 use crate::blob::BlobContainer;
 use crate::clock::{SystemWallClock, WallClock};
@@ -72,7 +72,8 @@ impl GroupStoreBuilder {
     }
 
     /// How long one request may take. Default: 5 s, or a quarter of the expiry if that is less, so that a hung renewal
-    /// leaves time for another. Less than half the expiry.
+    /// leaves time for another. Less than half the expiry. A backend may have a deadline of its own, as `AzureContainer`
+    /// has, of 5 s: the shorter one counts.
     pub fn request_deadline(mut self, deadline: Duration) -> Self {
         self.request_deadline = Some(deadline);
         self
@@ -84,7 +85,7 @@ impl GroupStoreBuilder {
         self
     }
 
-    /// How many requests may be under way at once, for ownerships and for checkpoints each. Default 32.
+    /// How many operations may be under way at once, on ownerships and on checkpoints each. Default 32.
     pub fn concurrency(mut self, concurrency: NonZeroUsize) -> Self {
         self.concurrency = concurrency;
         self
@@ -131,7 +132,7 @@ impl GroupStoreBuilder {
         }
         let listing = self.container.list(names.prefix(RecordKind::Ownership));
         let listing = within(request_deadline, Operation::List.name(), listing).await?;
-        let findings = self.findings(&names).await?;
+        let findings = self.findings(&names, request_deadline).await?;
         let random = seeded(self.seed)?.next_u32();
         let incarnation = Incarnation::new(listing.answer.server_time, random);
         let inner = Inner {
@@ -151,11 +152,12 @@ impl GroupStoreBuilder {
         Ok(GroupStore { inner: Arc::new(inner) })
     }
 
-    async fn findings(&self, names: &BlobNames) -> Result<Vec<Finding>> {
+    async fn findings(&self, names: &BlobNames, deadline: Duration) -> Result<Vec<Finding>> {
         if !self.probe {
             return Ok(Vec::new());
         }
-        let findings = probe::probe(&*self.container, &names.probe(&self.owner), &*self.wall_clock).await?;
+        let trial = Trial { container: &*self.container, name: &names.probe(&self.owner), deadline };
+        let findings = trial.run(&*self.wall_clock).await?;
         for finding in &findings {
             telemetry::storage_finding(&finding.advice());
         }

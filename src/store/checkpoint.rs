@@ -74,10 +74,11 @@ impl GroupStore {
     /// [`ErrorKind::Contended`] if other writers kept getting in between, else what the storage answered. In both cases
     /// adopt again while the lease lasts.
     pub async fn adopt(&self, partition: &PartitionId, start: Option<&Position>) -> Result<AdoptOutcome> {
+        let _turn = self.turn(RecordKind::Checkpoint).await;
         let name = self.inner.names.of(RecordKind::Checkpoint, partition);
         for attempt in 0..MAX_ATTEMPTS {
             back_off(attempt).await;
-            let found = self.read(RecordKind::Checkpoint, &name).await?;
+            let found = self.read(&name).await?;
             if let Some(by) = self.displaced(partition).await? {
                 return Ok(AdoptOutcome::Lost { by: by.0 });
             }
@@ -85,7 +86,7 @@ impl GroupStore {
                 let record = CheckpointRecord::default();
                 return Ok(AdoptOutcome::Adopted(Adoption { partition: partition.clone(), etag: None, record }));
             };
-            match self.write(RecordKind::Checkpoint, Operation::Adopt, &name, &metadata, &condition).await {
+            match self.write(Operation::Adopt, &name, &metadata, &condition).await {
                 Ok(written) => {
                     let (record, problem) = codec::decode_checkpoint(&name, &metadata);
                     problem.iter().for_each(telemetry::malformed_record);
@@ -125,6 +126,7 @@ impl GroupStore {
         if adoption.record.sequence_number.is_some_and(|written| written >= mine) {
             return Ok(CheckpointOutcome::Superseded);
         }
+        let _turn = self.turn(RecordKind::Checkpoint).await;
         // Without an ETag nothing fences me yet: there was no start to pin.
         if adoption.etag.is_none()
             && let Some(by) = self.displaced(&adoption.partition).await?
@@ -136,16 +138,7 @@ impl GroupStore {
             back_off(attempt).await;
             let record = self.checkpoint_record(position, &adoption.record);
             let condition = adoption.etag.clone().map_or(Condition::Create, Condition::Match);
-            match self
-                .write(
-                    RecordKind::Checkpoint,
-                    Operation::Checkpoint,
-                    &name,
-                    &codec::encode_checkpoint(&record),
-                    &condition,
-                )
-                .await
-            {
+            match self.write(Operation::Checkpoint, &name, &codec::encode_checkpoint(&record), &condition).await {
                 Ok(written) => {
                     adoption.etag = Some(written.etag);
                     adoption.record = record;
@@ -154,7 +147,7 @@ impl GroupStore {
                 Err(error) if is_doubtful(&error) => {}
                 Err(error) => return Err(error),
             }
-            let found = self.read(RecordKind::Checkpoint, &name).await?;
+            let found = self.read(&name).await?;
             if let Some(by) = self.displaced(&adoption.partition).await? {
                 return Ok(CheckpointOutcome::Fenced { by: by.0 });
             }

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use time::OffsetDateTime;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata, Written};
@@ -118,7 +118,7 @@ struct Inner {
     me: Identity,
     terms: LeaseTerms,
     request_deadline: Duration,
-    /// Per kind: requests for checkpoints that hang must not hold up renewals.
+    /// Operations on one kind of record that hang must not hold up those on the other.
     permits: [Semaphore; 2],
     /// Per kind, the malformed blobs already told, by name and version.
     told: [Mutex<HashSet<(String, ETag)>>; 2],
@@ -210,7 +210,7 @@ impl GroupStore {
         kind: RecordKind,
         decode: impl Fn(PartitionId, &Blob) -> (T, Option<Malformed>),
     ) -> Result<Listing<T>> {
-        let list = self.send(kind, Operation::List, self.inner.container.list(self.inner.names.prefix(kind))).await?;
+        let list = self.send(Operation::List, self.inner.container.list(self.inner.names.prefix(kind))).await?;
         self.note(list.answer);
         let mut listing = Listing { records: Vec::with_capacity(list.blobs.len()), malformed: Vec::new() };
         let mut versions = HashSet::new();
@@ -256,20 +256,19 @@ impl GroupStore {
 
     async fn write(
         &self,
-        kind: RecordKind,
         operation: Operation,
         name: &str,
         metadata: &Metadata,
         condition: &Condition,
     ) -> Result<Written> {
-        let written = self.send(kind, operation, self.inner.container.write(name, metadata, condition)).await?;
+        let written = self.send(operation, self.inner.container.write(name, metadata, condition)).await?;
         self.note(written.answer);
         Ok(written)
     }
 
     /// Reads one blob; a missing one is no error here.
-    async fn read(&self, kind: RecordKind, name: &str) -> Result<Option<Blob>> {
-        match self.send(kind, Operation::Read, self.inner.container.get(name)).await {
+    async fn read(&self, name: &str) -> Result<Option<Blob>> {
+        match self.send(Operation::Read, self.inner.container.get(name)).await {
             Ok(blob) => {
                 self.note(blob.answer);
                 Ok(Some(blob))
@@ -279,17 +278,18 @@ impl GroupStore {
         }
     }
 
-    async fn send<T>(
-        &self,
-        kind: RecordKind,
-        operation: Operation,
-        request: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        // An error means that the semaphore was closed, which nobody does.
-        let _permit = self.inner.permits[kind as usize].acquire().await;
+    async fn send<T>(&self, operation: Operation, request: impl Future<Output = Result<T>>) -> Result<T> {
+        let counted = self.inner.requests.start(operation);
         let answer = within(self.inner.request_deadline, operation.name(), request).await;
-        self.inner.requests.count(operation, &answer);
+        counted.answered(&answer);
         answer
+    }
+
+    /// Waits for its turn before an operation on one record. The time of the operation counts from here: with many
+    /// partitions and slow answers, a renewal that gave up in the queue would never come to be sent.
+    async fn turn(&self, kind: RecordKind) -> Option<SemaphorePermit<'_>> {
+        // It fails when the semaphore is closed, which nobody does.
+        self.inner.permits[kind as usize].acquire().await.ok()
     }
 }
 

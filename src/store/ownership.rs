@@ -184,6 +184,7 @@ impl GroupStore {
         renewed: Option<&Lease>,
         etag: Option<&ETag>,
     ) -> Result<Settled> {
+        let _turn = self.turn(RecordKind::Ownership).await;
         let limit = 2 * self.request_deadline();
         let settling = self.settle_in_time(goal, partition, record, renewed, etag);
         timeout(limit, settling).await.unwrap_or_else(|_| {
@@ -212,7 +213,7 @@ impl GroupStore {
             back_off(attempt).await;
             let metadata = codec::encode_ownership(&record);
             let sent = Instant::now();
-            match self.write(RecordKind::Ownership, goal.operation(), &name, &metadata, &condition).await {
+            match self.write(goal.operation(), &name, &metadata, &condition).await {
                 Ok(written) => return holds(record, written.etag, sent, condition == Condition::Create),
                 Err(error) if is_doubtful(&error) => {}
                 Err(error) => return Err(error),
@@ -238,7 +239,7 @@ impl GroupStore {
     }
 
     pub(super) async fn read_ownership(&self, partition: &PartitionId) -> Result<Option<Found>> {
-        let blob = self.read(RecordKind::Ownership, &self.inner.names.of(RecordKind::Ownership, partition)).await?;
+        let blob = self.read(&self.inner.names.of(RecordKind::Ownership, partition)).await?;
         Ok(blob.map(|blob| self.found(blob)))
     }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use crate::blob::{BlobContainer, Condition, ETag, Metadata, Written};
+use super::within;
+use crate::blob::{Blob, BlobContainer, Condition, ETag, Metadata, Written};
 use crate::clock::WallClock;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -65,76 +66,101 @@ impl Finding {
     }
 }
 
-/// Tries what ownership needs: conditional writes that are refused when they must be, and metadata that comes back.
-pub(super) async fn probe(
-    container: &dyn BlobContainer,
-    name: &str,
-    wall_clock: &dyn WallClock,
-) -> Result<Vec<Finding>> {
-    let mut findings = Vec::new();
-    let first = write(container, name, "1", &Condition::Any).await?;
-    let second = write(container, name, "2", &Condition::Match(first.etag.clone())).await?;
-    must_be_refused(container, name, &Condition::Match(first.etag), "a write under an ETag that has changed").await?;
-    must_be_refused(container, name, &Condition::Create, "the creation of a blob that exists").await?;
-    let took = metadata_must_be_listed(container, name, &second.etag).await?;
-    findings.extend(second.versioned.then_some(Finding::Versioning));
-    findings.extend((took > SLOW).then_some(Finding::SlowListing { took }));
-    findings.extend(skew(wall_clock.now(), second.answer.server_time + second.answer.received.elapsed()));
-    findings.extend(delete(container, name, second.etag).await?);
-    Ok(findings)
+/// One blob of a storage to be tried out.
+pub(super) struct Trial<'a> {
+    pub(super) container: &'a dyn BlobContainer,
+    pub(super) name: &'a str,
+    pub(super) deadline: Duration,
 }
 
-async fn write(container: &dyn BlobContainer, name: &str, value: &str, condition: &Condition) -> Result<Written> {
-    container.write(name, &content(value), condition).await.map_err(|error| failed("a blob cannot be written", error))
+impl Trial<'_> {
+    /// Tries what ownership needs: conditional writes that are refused when they must be, and metadata that comes back.
+    pub(super) async fn run(&self, wall_clock: &dyn WallClock) -> Result<Vec<Finding>> {
+        let mut findings = Vec::new();
+        let first = self.write("1", &Condition::Any).await?;
+        let second = self.write("2", &Condition::Match(first.etag.clone())).await?;
+        let changed = Condition::Match(first.etag);
+        self.must_be_refused(&changed, "a write under an ETag that has changed").await?;
+        self.must_be_refused(&Condition::Create, "the creation of a blob that exists").await?;
+        self.must_be_read(&second.etag).await?;
+        let took = self.must_be_listed(&second.etag).await?;
+        findings.extend(second.versioned.then_some(Finding::Versioning));
+        findings.extend((took > SLOW).then_some(Finding::SlowListing { took }));
+        findings.extend(skew(wall_clock.now(), second.answer.server_time + second.answer.received.elapsed()));
+        findings.extend(self.delete(second.etag).await?);
+        Ok(findings)
+    }
+
+    async fn in_time<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        within(self.deadline, "probe", request).await
+    }
+
+    async fn write(&self, value: &str, condition: &Condition) -> Result<Written> {
+        let written = self.in_time(self.container.write(self.name, &content(value), condition)).await;
+        written.map_err(|error| failed("a blob cannot be written", error))
+    }
+
+    async fn must_be_refused(&self, condition: &Condition, what: &str) -> Result<()> {
+        match self.in_time(self.container.write(self.name, &content("3"), condition)).await {
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
+            Err(error) => Err(failed("a conditional write fails for another reason than its condition", error)),
+            Ok(_) => Err(Error::new(
+                ErrorKind::Rejected,
+                format!("the storage accepts {what}: two instances could own the same partition, so it cannot be used"),
+            )),
+        }
+    }
+
+    async fn must_be_read(&self, etag: &ETag) -> Result<()> {
+        let read = self.in_time(self.container.get(self.name)).await;
+        let blob = read.map_err(|error| failed("a blob cannot be read", error))?;
+        if shows(&blob, etag) { Ok(()) } else { Err(not_shown("a read")) }
+    }
+
+    /// Answers how long the fastest listing took.
+    async fn must_be_listed(&self, etag: &ETag) -> Result<Duration> {
+        let mut fastest = Duration::MAX;
+        for _ in 0..LISTINGS {
+            let asked = Instant::now();
+            let listed = self.in_time(self.container.list(self.name)).await;
+            let listing = listed.map_err(|error| failed("blobs cannot be listed", error))?;
+            fastest = fastest.min(asked.elapsed());
+            if !listing.blobs.iter().any(|blob| blob.name == self.name && shows(blob, etag)) {
+                return Err(not_shown("a listing"));
+            }
+        }
+        Ok(fastest)
+    }
+
+    async fn delete(&self, etag: ETag) -> Result<Option<Finding>> {
+        match self.in_time(self.container.delete(self.name, &Condition::Match(etag))).await {
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::Unauthorized => Ok(Some(Finding::CannotDelete)),
+            // An instance with the same owner id probes at the same time: it will delete it.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => Ok(None),
+            Err(error) => Err(failed("a blob cannot be deleted", error)),
+        }
+    }
 }
 
 fn content(value: &str) -> Metadata {
     Metadata::from([("probe".to_owned(), value.to_owned())])
 }
 
-async fn must_be_refused(container: &dyn BlobContainer, name: &str, condition: &Condition, what: &str) -> Result<()> {
-    match container.write(name, &content("3"), condition).await {
-        Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
-        Err(error) => Err(failed("a conditional write fails for another reason than its condition", error)),
-        Ok(_) => Err(Error::new(
-            ErrorKind::Rejected,
-            format!("the storage accepts {what}: two instances could own the same partition, so it cannot be used"),
-        )),
-    }
+fn shows(blob: &Blob, etag: &ETag) -> bool {
+    blob.metadata == content("2") && blob.etag == *etag
 }
 
-/// Answers how long the fastest listing took.
-async fn metadata_must_be_listed(container: &dyn BlobContainer, name: &str, etag: &ETag) -> Result<Duration> {
-    let mut fastest = Duration::MAX;
-    for _ in 0..LISTINGS {
-        let asked = Instant::now();
-        let listing = container.list(name).await.map_err(|error| failed("blobs cannot be listed", error))?;
-        fastest = fastest.min(asked.elapsed());
-        let listed = listing.blobs.iter().find(|blob| blob.name == name);
-        if listed.is_none_or(|blob| blob.metadata != content("2") || blob.etag != *etag) {
-            return Err(Error::new(
-                ErrorKind::Rejected,
-                "a listing does not show what was just written, with its metadata, so the storage cannot be used",
-            ));
-        }
-    }
-    Ok(fastest)
+fn not_shown(answer: &str) -> Error {
+    let message =
+        format!("{answer} does not show what was just written, with its metadata, so the storage cannot be used");
+    Error::new(ErrorKind::Rejected, message)
 }
 
 fn skew(local: OffsetDateTime, server: OffsetDateTime) -> Option<Finding> {
     let difference = local - server;
     let by = difference.unsigned_abs();
     (by > SKEW).then(|| Finding::ClockSkew { by: Duration::from_secs(by.as_secs()), ahead: difference.is_positive() })
-}
-
-async fn delete(container: &dyn BlobContainer, name: &str, etag: ETag) -> Result<Option<Finding>> {
-    match container.delete(name, &Condition::Match(etag)).await {
-        Ok(_) => Ok(None),
-        Err(error) if error.kind() == ErrorKind::Unauthorized => Ok(Some(Finding::CannotDelete)),
-        // An instance with the same owner id probes at the same time: it will delete it.
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => Ok(None),
-        Err(error) => Err(failed("a blob cannot be deleted", error)),
-    }
 }
 
 fn failed(what: &str, error: Error) -> Error {

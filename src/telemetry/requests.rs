@@ -107,12 +107,33 @@ type Table<T> = [[T; Outcome::ALL.len()]; Operation::ALL.len()];
 pub(crate) struct RequestCounters(Table<AtomicU64>);
 
 impl RequestCounters {
-    pub(crate) fn count<T>(&self, operation: Operation, answer: &Result<T>) {
-        self.0[operation as usize][Outcome::of(answer) as usize].fetch_add(1, Ordering::Relaxed);
+    /// A request that is about to be sent. Dropped without an answer it counts as [`Outcome::Unknown`].
+    pub(crate) fn start(&self, operation: Operation) -> Request<'_> {
+        Request { counters: self, operation, outcome: Outcome::Unknown }
     }
 
     pub(crate) fn read(&self) -> RequestCounts {
         RequestCounts(self.0.each_ref().map(|row| row.each_ref().map(|count| count.load(Ordering::Relaxed))))
+    }
+}
+
+/// Counts itself when dropped.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    counters: &'a RequestCounters,
+    operation: Operation,
+    outcome: Outcome,
+}
+
+impl Request<'_> {
+    pub(crate) fn answered<T>(mut self, answer: &Result<T>) {
+        self.outcome = Outcome::of(answer);
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        self.counters.0[self.operation as usize][self.outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -163,16 +184,19 @@ mod tests {
     #[test]
     fn requests_are_counted_by_purpose_and_outcome_and_can_be_summed_up() {
         let counters = RequestCounters::default();
-        counters.count(Operation::Claim, &Ok(()));
-        counters.count::<()>(Operation::Claim, &Err(Error::new(ErrorKind::Conflict, "x")));
-        counters.count::<()>(Operation::Read, &Err(Error::new(ErrorKind::Unauthorized, "x")));
+        let refusal = |kind| Err::<(), _>(Error::new(kind, "x"));
+        counters.start(Operation::Claim).answered(&Ok(()));
+        counters.start(Operation::Claim).answered(&refusal(ErrorKind::Conflict));
+        counters.start(Operation::Read).answered(&refusal(ErrorKind::Unauthorized));
+        drop(counters.start(Operation::Release));
         let mut counts = counters.read();
         counts += counters.read();
         assert_eq!((counts.total(Operation::Claim), counts.total(Operation::Renew)), (4, 0));
         assert_eq!(counts.of(Operation::Claim, Outcome::Conflict), 2);
         assert_eq!(counts.of(Operation::Read, Outcome::Refused), 2);
+        assert_eq!(counts.of(Operation::Release, Outcome::Unknown), 2);
         let json = serde_json::to_string(&counts).unwrap();
-        assert_eq!(json, r#"{"list":0,"read":2,"claim":4,"renew":0,"release":0,"adopt":0,"checkpoint":0}"#);
+        assert_eq!(json, r#"{"list":0,"read":2,"claim":4,"renew":0,"release":2,"adopt":0,"checkpoint":0}"#);
     }
 
     #[test]

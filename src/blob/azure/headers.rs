@@ -9,6 +9,8 @@ use crate::blob::{ETag, Metadata};
 pub(super) const METADATA_PREFIX: &str = "x-ms-meta-";
 const DATE: HeaderName = HeaderName::from_static("date");
 
+const LONGEST_WAIT: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
+
 /// A header, if it is there. Looked through, not looked up: the accessors of [`Headers`] format the text of an error for
 /// each header that is there, and make an error, with a backtrace, of each that is not.
 pub(super) fn header<'a>(headers: &'a Headers, name: &HeaderName) -> Option<&'a str> {
@@ -33,8 +35,12 @@ pub(super) fn metadata(headers: &Headers) -> Metadata {
     pairs.map(|(key, value)| (key.to_ascii_lowercase(), value.as_str().to_owned())).collect()
 }
 
-/// How long the server asks to wait.
+/// How long the server asks to wait; at most a day, which is more than anybody means.
 pub(super) fn retry_after(headers: &Headers) -> Option<std::time::Duration> {
+    asked_to_wait(headers).map(|asked| asked.min(LONGEST_WAIT))
+}
+
+fn asked_to_wait(headers: &Headers) -> Option<std::time::Duration> {
     if let Some(milliseconds) = header(headers, &X_MS_RETRY_AFTER_MS).and_then(|value| value.trim().parse().ok()) {
         return Some(std::time::Duration::from_millis(milliseconds));
     }
