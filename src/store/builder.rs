@@ -123,7 +123,7 @@ impl GroupStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] names the setting and the rule; otherwise what the storage answered.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setting and the rule; otherwise what the storage answered.
     pub async fn connect(self) -> Result<GroupStore> {
         let request_deadline = self.check()?;
         let names = BlobNames::new(&self.group, self.key_case);
