@@ -112,10 +112,6 @@ impl Leases {
         self.0.remove(partition).map(|held| held.lease)
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<Lease> {
-        std::mem::take(&mut self.0).into_values().map(|held| held.lease).collect()
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -158,9 +158,11 @@ impl Balancer {
                 }
             }
             Command::Release { partition, tenure } => {
-                // Whoever gives it back now does not want it again at once.
-                self.set_back(&partition, Duration::ZERO);
-                self.release(&partition, tenure);
+                if self.leases.tenures().get(&partition) == Some(&tenure) {
+                    // Whoever gives it back now does not want it again at once.
+                    self.set_back(&partition, Duration::ZERO);
+                    self.release(&partition, tenure);
+                }
             }
             Command::Shutdown { .. } => {}
         }
@@ -411,11 +413,11 @@ impl Balancer {
         let limit = 4 * self.store.request_deadline();
         // What is not released then expires.
         let _ = timeout(limit, self.releases()).await;
-        let unreleased = self.releasing.len() + self.claiming.len() + self.leases.tenures().len();
+        let unreleased = self.releasing.len() + self.claiming.len() + self.leases.partitions().len();
         if unreleased > 0 {
             telemetry::not_released(unreleased);
         }
-        let _ = self.leases.take_all();
+        self.leases = Leases::default();
         self.publish(|_| {});
     }
 
