@@ -5,8 +5,8 @@
 //!
 //! | record | keys all SDKs know | keys only this crate writes |
 //! |---|---|---|
-//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since` |
-//! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated` |
+//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `rewound` |
+//! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated`, `imported`, `rewound` |
 //!
 //! The reader is tolerant: other SDKs leave keys out or empty. What it cannot use it reports, and goes on.
 
@@ -16,7 +16,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::model::{CheckpointRecord, ConsumerGroup, Incarnation, OwnerId, OwnershipRecord, PartitionId};
+use crate::model::{CheckpointRecord, ConsumerGroup, Incarnation, OwnerId, OwnershipRecord, PartitionId, RewindId};
 
 type Metadata = BTreeMap<String, String>;
 
@@ -26,6 +26,8 @@ const SINCE: &str = "since";
 const SEQUENCE_NUMBER: &str = "sequencenumber";
 const OFFSET: &str = "offset";
 const UPDATED: &str = "updated";
+const IMPORTED: &str = "imported";
+const REWOUND: &str = "rewound";
 
 /// How the first three segments of a blob name are spelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +38,17 @@ pub enum KeyCase {
     Lower,
     /// As given: for groups shared with the official Go and Rust stores. `$Default` alone makes the two differ.
     Verbatim,
+}
+
+impl KeyCase {
+    /// The way in which the names of this group are also found, if others use it.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Lower => Self::Verbatim,
+            Self::Verbatim => Self::Lower,
+        }
+    }
 }
 
 /// The two kinds of record, each below a segment of its own.
@@ -143,6 +156,7 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     metadata.insert(OWNER_ID.into(), owner.into());
     insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|life| life.as_str().to_owned()));
     insert(&mut metadata, SINCE, record.since.and_then(format_time));
+    insert(&mut metadata, REWOUND, record.rewound.as_ref().map(|rewind| rewind.as_str().to_owned()));
     metadata
 }
 
@@ -155,8 +169,9 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
     let problem = owner.is_none().then(|| Malformed::new(blob, "has no ownerid; taken for released"));
     let record = OwnershipRecord {
         owner: owner.filter(|id| !id.is_empty()).map(|id| OwnerId::recorded(&id)),
-        incarnation: fields.take(INCARNATION).filter(|life| !life.is_empty()).map(|life| Incarnation::recorded(&life)),
+        incarnation: fields.take_some(INCARNATION).map(|life| Incarnation::recorded(&life)),
         since: fields.take(SINCE).and_then(|text| parse_time(&text)),
+        rewound: fields.take_some(REWOUND).map(|id| RewindId::recorded(&id)),
         other: fields.rest,
     };
     (record, problem)
@@ -171,34 +186,50 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
     metadata.insert(OFFSET.into(), record.offset.clone().unwrap_or_default());
     insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(|owner| owner.as_str().to_owned()));
     insert(&mut metadata, UPDATED, record.updated.and_then(format_time));
+    insert(&mut metadata, IMPORTED, record.imported.clone());
+    insert(&mut metadata, REWOUND, record.rewound.as_ref().map(|rewind| rewind.as_str().to_owned()));
     metadata
 }
 
-/// A checkpoint blob's metadata exactly as it was read, but for the name of its adopter.
+/// A checkpoint blob's metadata exactly as it was read, but for the name of its adopter, and the version of the other
+/// tree's checkpoint that it has looked at.
 #[must_use]
-pub fn with_adopter(mut metadata: Metadata, owner: &OwnerId) -> Metadata {
-    metadata.insert(OWNER_ID.into(), owner.as_str().into());
+pub fn with_adopter(mut metadata: Metadata, record: &CheckpointRecord) -> Metadata {
+    insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(|owner| owner.as_str().to_owned()));
+    insert(&mut metadata, IMPORTED, record.imported.clone());
     metadata
 }
 
-/// Reads a checkpoint blob's metadata. Unusable parts of the position count as missing and are reported.
+/// Reads a checkpoint blob's metadata. Parts of the position that cannot be used count as missing. What lacks either part
+/// is reported, for it breaks other SDKs.
 #[must_use]
 pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, Option<Malformed>) {
     let mut fields = Fields::of(metadata);
     let (number, offset) = (fields.take(SEQUENCE_NUMBER), fields.take(OFFSET));
     let record = CheckpointRecord {
         sequence_number: number.as_deref().and_then(parse_sequence_number),
-        offset: offset.filter(|offset| is_usable_offset(offset)),
-        owner: fields.take(OWNER_ID).filter(|id| !id.is_empty()).map(|id| OwnerId::recorded(&id)),
+        offset: offset.clone().filter(|offset| is_usable_offset(offset)),
+        owner: fields.take_some(OWNER_ID).map(|id| OwnerId::recorded(&id)),
         updated: fields.take(UPDATED).and_then(|text| parse_time(&text)),
+        imported: fields.take_some(IMPORTED),
+        rewound: fields.take_some(REWOUND).map(|id| RewindId::recorded(&id)),
         other: fields.rest,
     };
-    let problem = match (&number, record.sequence_number) {
-        (Some(text), None) if !text.is_empty() => Some(format!("sequencenumber {text:?} is not a usable number")),
-        _ if !record.has_position() => Some("has neither a sequencenumber nor an offset".to_owned()),
-        _ => None,
+    let problem = match (&record.sequence_number, &record.offset) {
+        (Some(_), Some(_)) => None,
+        (None, Some(_)) => Some(format!("sequencenumber {} is not a number", shown(number.as_deref()))),
+        (Some(_), None) => Some(format!("offset {} names no place", shown(offset.as_deref()))),
+        (None, None) => Some(format!(
+            "has neither a sequencenumber nor an offset that can be used: {} and {}",
+            shown(number.as_deref()),
+            shown(offset.as_deref())
+        )),
     };
     (record, problem.map(|problem| Malformed::new(blob, problem)))
+}
+
+fn shown(value: Option<&str>) -> String {
+    value.map_or_else(|| "(absent)".to_owned(), |value| format!("{value:?}"))
 }
 
 /// .NET writes `long.MinValue` for "no sequence number".
@@ -238,6 +269,11 @@ impl Fields {
     fn take(&mut self, key: &str) -> Option<String> {
         self.rest.remove(key)
     }
+
+    /// The same, where an empty value means as little as none.
+    fn take_some(&mut self, key: &str) -> Option<String> {
+        self.take(key).filter(|value| !value.is_empty())
+    }
 }
 
 #[cfg(test)]
@@ -276,11 +312,13 @@ mod tests {
             owner: Some(OwnerId::new("pod-1").unwrap()),
             incarnation: Some(Incarnation::new(datetime!(2026-11-20 13:00:00 UTC), 0xabc)),
             since: Some(datetime!(2026-11-20 13:00:07 UTC)),
+            rewound: Some(RewindId::new(1)),
             other: Metadata::new(),
         };
         let wire = metadata([
             ("incarnation", "20261120T130000Z-00000abc"),
             ("ownerid", "pod-1"),
+            ("rewound", "0000000000000001"),
             ("since", "2026-11-20T13:00:07Z"),
         ]);
         assert_eq!(encode_ownership(&claimed), wire);
@@ -301,12 +339,16 @@ mod tests {
             offset: Some("4311810305".into()),
             owner: Some(OwnerId::new("pod-1").unwrap()),
             updated: Some(datetime!(2026-11-20 13:00:07 UTC)),
-            other: metadata([("imported", "0x1")]),
+            imported: Some("0x1".into()),
+            rewound: Some(RewindId::new(0xabc)),
+            other: metadata([("foreign", "1")]),
         };
         let wire = metadata([
+            ("foreign", "1"),
             ("imported", "0x1"),
             ("offset", "4311810305"),
             ("ownerid", "pod-1"),
+            ("rewound", "0000000000000abc"),
             ("sequencenumber", "42"),
             ("updated", "2026-11-20T13:00:07Z"),
         ]);
@@ -332,10 +374,10 @@ mod tests {
     #[test]
     fn odd_checkpoints_of_other_sdks_are_read_as_far_as_they_go() {
         let cases = [
-            ([("sequencenumber", "7"), ("offset", "")], Some(7), None, false),
-            ([("sequencenumber", "7"), ("offset", "no offset")], Some(7), None, false),
-            ([("sequencenumber", "7"), ("offset", "None")], Some(7), None, false),
-            ([("sequencenumber", ""), ("offset", "100")], None, Some("100"), false),
+            ([("sequencenumber", "7"), ("offset", "")], Some(7), None, true),
+            ([("sequencenumber", "7"), ("offset", "no offset")], Some(7), None, true),
+            ([("sequencenumber", "7"), ("offset", "None")], Some(7), None, true),
+            ([("sequencenumber", ""), ("offset", "100")], None, Some("100"), true),
             ([("sequencenumber", "-9223372036854775808"), ("offset", "100")], None, Some("100"), true),
             ([("sequencenumber", "x"), ("offset", "100")], None, Some("100"), true),
             ([("sequencenumber", "-1"), ("offset", "-1")], Some(-1), Some("-1"), false),

@@ -67,6 +67,7 @@ mod error;
 pub mod eventhubs;
 mod model;
 pub mod processor;
+mod protocol;
 mod random;
 pub mod store;
 mod telemetry;
@@ -76,7 +77,7 @@ pub mod testing;
 pub use error::{Error, ErrorKind, Result};
 pub use model::{
     CheckpointRecord, ConsumerGroup, Identity, Incarnation, InvalidName, LeaseTerms, OwnerId, OwnershipRecord,
-    PartitionId, Position, Relation,
+    PartitionId, Position, Relation, RewindId,
 };
 pub use telemetry::{Operation, Outcome, RequestCounts};
 

@@ -312,6 +312,8 @@ pub struct OwnershipRecord {
     pub incarnation: Option<Incarnation>,
     /// The server's time of the claim. Renewals keep it.
     pub since: Option<OffsetDateTime>,
+    /// The checkpoint was rewound: the owner must adopt it anew, unless it knows this rewind already.
+    pub rewound: Option<RewindId>,
     /// Keys that this version does not read. They are kept when the record is written again.
     pub other: BTreeMap<String, String>,
 }
@@ -332,6 +334,34 @@ impl OwnershipRecord {
     }
 }
 
+/// Tells one rewind from another.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct RewindId(Arc<str>);
+
+impl RewindId {
+    /// An id of its own for every rewind, if `random` is.
+    #[must_use]
+    pub fn new(random: u64) -> Self {
+        Self(format!("{random:016x}").into())
+    }
+
+    pub(crate) fn recorded(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// The value as it is recorded.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for RewindId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// How long an ownership lives without renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
@@ -339,6 +369,19 @@ pub struct LeaseTerms {
     pub expiry: Duration,
     /// For owners of other SDKs, which know nothing of `expiry`.
     pub peer_expiry: Duration,
+}
+
+impl LeaseTerms {
+    /// Added to the age at which another's ownership counts as abandoned: `Date` and `Last-Modified` come in whole seconds
+    /// and may come from two machines.
+    pub const GRACE: Duration = Duration::from_secs(2);
+
+    /// Whether a record of this age still counts. Releases never do.
+    #[must_use]
+    pub fn counts_as_live(self, record: &OwnershipRecord, age: Duration) -> bool {
+        let expiry = if record.incarnation.is_some() { self.expiry } else { self.peer_expiry };
+        record.owner.is_some() && age < expiry + Self::GRACE
+    }
 }
 
 /// A place in a partition: an event that was read.
@@ -361,6 +404,10 @@ pub struct CheckpointRecord {
     pub owner: Option<OwnerId>,
     /// When it was written, by the server's clock.
     pub updated: Option<OffsetDateTime>,
+    /// The ETag of the same partition's checkpoint in the other tree of names, when it was last looked at.
+    pub imported: Option<String>,
+    /// The last time that it was put back by name.
+    pub rewound: Option<RewindId>,
     /// Keys that this version does not read. They are kept when the record is written again.
     pub other: BTreeMap<String, String>,
 }

@@ -43,7 +43,11 @@ pub(crate) fn storage_finding(advice: &str) {
 }
 
 pub(crate) fn malformed_record(malformed: &Malformed) {
-    warn!(blob = malformed.blob, problem = malformed.problem, "a record cannot be used and is ignored");
+    warn!(
+        blob = malformed.blob,
+        problem = malformed.problem,
+        "a record is not as it should be and counts only as far as it can be read"
+    );
 }
 
 pub(crate) fn claim_won(partition: &PartitionId, reason: &dyn fmt::Debug) {
@@ -60,6 +64,14 @@ pub(crate) fn ownership_lost(partition: &PartitionId, owner: Option<&OwnerId>) {
 
 pub(crate) fn ownership_undecided(operation: Operation, partition: &PartitionId, error: &Error) {
     warn!(%partition, operation = operation.name(), error = %Causes(error), "the outcome is not known, trying again");
+}
+
+pub(crate) fn in_the_other_tree(partition: &PartitionId, owner: &OwnerId) {
+    warn!(
+        %partition,
+        owner = owner.as_str(),
+        "an owner keeps its records under names of another case; its partition is left alone until released or expired"
+    );
 }
 
 pub(crate) fn released(partition: &PartitionId) {
@@ -84,6 +96,10 @@ pub(crate) fn partition_started(partition: &PartitionId, from: &dyn fmt::Debug) 
 
 pub(crate) fn partition_stopped(partition: &PartitionId, reason: &dyn fmt::Debug) {
     info!(%partition, ?reason, "processing stopped");
+}
+
+pub(crate) fn adoption_contended(partition: &PartitionId, error: &Error) {
+    warn!(%partition, error = %Causes(error), "the partition cannot be adopted and is released");
 }
 
 pub(crate) fn partition_failed(partition: &PartitionId, error: &Error, next: Duration) {

@@ -8,8 +8,9 @@ use std::time::Duration;
 use rand::Rng;
 use tokio::sync::Semaphore;
 
+use super::partitions::Partitions;
 use super::probe::{Finding, Trial};
-use super::{GroupStore, Inner, within};
+use super::{GroupStore, Inner, Split, within};
 use crate::blob::BlobContainer;
 use crate::clock::{SystemWallClock, WallClock};
 use crate::codec::{BlobNames, KeyCase, RecordKind};
@@ -29,6 +30,7 @@ pub struct GroupStoreBuilder {
     group: ConsumerGroup,
     owner: OwnerId,
     key_case: KeyCase,
+    split: Split,
     expiry: Duration,
     peer_expiry: Duration,
     request_deadline: Option<Duration>,
@@ -46,6 +48,7 @@ impl GroupStoreBuilder {
             group,
             owner,
             key_case: KeyCase::default(),
+            split: Split::default(),
             expiry: Duration::from_secs(60),
             peer_expiry: Duration::from_secs(180),
             request_deadline: None,
@@ -82,6 +85,12 @@ impl GroupStoreBuilder {
     /// How the blob names are spelled. Default [`KeyCase::Lower`].
     pub fn key_case(mut self, key_case: KeyCase) -> Self {
         self.key_case = key_case;
+        self
+    }
+
+    /// What to do about records under names of another case. Default [`Split::Wait`].
+    pub fn split(mut self, split: Split) -> Self {
+        self.split = split;
         self
     }
 
@@ -133,11 +142,14 @@ impl GroupStoreBuilder {
         let listing = self.container.list(names.prefix(RecordKind::Ownership));
         let listing = within(request_deadline, Operation::List.name(), listing).await?;
         let findings = self.findings(&names, request_deadline).await?;
-        let random = seeded(self.seed)?.next_u32();
-        let incarnation = Incarnation::new(listing.answer.server_time, random);
+        let mut rng = seeded(self.seed)?;
+        let incarnation = Incarnation::new(listing.answer.server_time, rng.next_u32());
+        let twin = BlobNames::new(&self.group, self.key_case.other());
+        let twin = (self.split != Split::Ignore && twin != names).then_some(twin);
         let inner = Inner {
             container: self.container,
             names,
+            twin,
             group: self.group,
             me: Identity { owner: self.owner, incarnation },
             terms: LeaseTerms { expiry: self.expiry, peer_expiry: self.peer_expiry },
@@ -146,10 +158,16 @@ impl GroupStoreBuilder {
             told: Default::default(),
             last_answer: Mutex::new(listing.answer),
             tenures: AtomicU64::new(1),
+            partitions: Partitions::default(),
+            rng: Mutex::new(rng),
             requests: RequestCounters::default(),
             findings,
         };
-        Ok(GroupStore { inner: Arc::new(inner) })
+        let store = GroupStore { inner: Arc::new(inner) };
+        if self.split == Split::Refuse {
+            store.refuse_other_tree().await?;
+        }
+        Ok(store)
     }
 
     async fn findings(&self, names: &BlobNames, deadline: Duration) -> Result<Vec<Finding>> {

@@ -10,13 +10,16 @@
 //! - One bad blob never hides the others: it is reported by name.
 //! - Ages come from the server alone. The local clock decides nothing.
 //!
-//! Operations on one partition must come one after another; those on several run concurrently.
+//! Operations on one record of one partition come one after another, those on several run concurrently.
 
+mod adopt;
 mod builder;
 mod checkpoint;
-mod decide;
 mod ownership;
+mod partitions;
 mod probe;
+mod rewind;
+mod twin;
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -24,8 +27,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rand::Rng;
+use rand::rngs::StdRng;
 use time::OffsetDateTime;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata, Written};
@@ -34,10 +39,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, ConsumerGroup, Identity, LeaseTerms, OwnerId, OwnershipRecord, PartitionId};
 use crate::telemetry::{self, Operation, RequestCounters, RequestCounts};
 
+pub use adopt::{AdoptOutcome, Adoption};
 pub use builder::GroupStoreBuilder;
-pub use checkpoint::{AdoptOutcome, Adoption, CheckpointOutcome};
+pub use checkpoint::CheckpointOutcome;
 pub use ownership::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
+use partitions::{Partitions, Turn};
 pub use probe::Finding;
+pub use rewind::Rewound;
+pub use twin::Split;
 
 /// How often an operation goes round between a conflict and the next attempt before it gives up for now.
 const MAX_ATTEMPTS: u32 = 5;
@@ -114,6 +123,8 @@ pub struct GroupStore {
 struct Inner {
     container: Arc<dyn BlobContainer>,
     names: BlobNames,
+    /// The other tree of names, where it differs and counts.
+    twin: Option<BlobNames>,
     group: ConsumerGroup,
     me: Identity,
     terms: LeaseTerms,
@@ -124,6 +135,8 @@ struct Inner {
     told: [Mutex<HashSet<(String, ETag)>>; 2],
     last_answer: Mutex<Answer>,
     tenures: AtomicU64,
+    partitions: Partitions,
+    rng: Mutex<StdRng>,
     requests: RequestCounters,
     findings: Vec<Finding>,
 }
@@ -176,18 +189,7 @@ impl GroupStore {
     ///
     /// If the storage does not answer as it should; see [`BlobContainer`]. A blob that cannot be read is no error.
     pub async fn list_ownerships(&self) -> Result<Listing<Ownership>> {
-        self.list(RecordKind::Ownership, |partition, blob| {
-            let (record, problem) = codec::decode_ownership(&blob.name, &blob.metadata);
-            let ownership = Ownership {
-                partition,
-                record,
-                etag: blob.etag.clone(),
-                age: blob.age(),
-                received: blob.answer.received,
-            };
-            (ownership, problem)
-        })
-        .await
+        self.list(&self.inner.names, RecordKind::Ownership, ownership_listed).await
     }
 
     /// Reads the checkpoint of every partition that has one.
@@ -196,7 +198,7 @@ impl GroupStore {
     ///
     /// If the storage does not answer as it should; see [`BlobContainer`]. A blob that cannot be read is no error.
     pub async fn list_checkpoints(&self) -> Result<Listing<Checkpoint>> {
-        self.list(RecordKind::Checkpoint, |partition, blob| {
+        self.list(&self.inner.names, RecordKind::Checkpoint, |partition, blob| {
             let (record, problem) = codec::decode_checkpoint(&blob.name, &blob.metadata);
             let checkpoint =
                 Checkpoint { partition, record, etag: blob.etag.clone(), last_modified: blob.last_modified };
@@ -207,15 +209,16 @@ impl GroupStore {
 
     async fn list<T>(
         &self,
+        names: &BlobNames,
         kind: RecordKind,
         decode: impl Fn(PartitionId, &Blob) -> (T, Option<Malformed>),
     ) -> Result<Listing<T>> {
-        let list = self.send(Operation::List, self.inner.container.list(self.inner.names.prefix(kind))).await?;
+        let list = self.send(Operation::List, self.inner.container.list(names.prefix(kind))).await?;
         self.note(list.answer);
         let mut listing = Listing { records: Vec::with_capacity(list.blobs.len()), malformed: Vec::new() };
         let mut versions = HashSet::new();
         for blob in &list.blobs {
-            let problem = match self.inner.names.partition(kind, &blob.name) {
+            let problem = match names.partition(kind, &blob.name) {
                 Ok(partition) => {
                     let (record, problem) = decode(partition, blob);
                     listing.records.push(record);
@@ -228,7 +231,10 @@ impl GroupStore {
             }
             listing.malformed.extend(problem);
         }
-        self.tell_malformed(kind, &listing.malformed, versions);
+        // What is odd in the other tree is the business of those who work there.
+        if *names == self.inner.names {
+            self.tell_malformed(kind, &listing.malformed, versions);
+        }
         Ok(listing)
     }
 
@@ -248,6 +254,10 @@ impl GroupStore {
 
     fn note(&self, answer: Answer) {
         *self.inner.last_answer.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+    }
+
+    fn random(&self) -> u64 {
+        self.inner.rng.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
     }
 
     fn next_tenure(&self) -> u64 {
@@ -285,12 +295,22 @@ impl GroupStore {
         answer
     }
 
-    /// Waits for its turn before an operation on one record. The time of the operation counts from here: with many
-    /// partitions and slow answers, a renewal that gave up in the queue would never come to be sent.
-    async fn turn(&self, kind: RecordKind) -> Option<SemaphorePermit<'_>> {
+    /// Waits for its turn before an operation on one record: for others on the same one, then for one of the places. The
+    /// time of the operation counts from here: with many partitions and slow answers, a renewal that gave up in the queue
+    /// would never come to be sent.
+    async fn turn(&self, kind: RecordKind, partition: &PartitionId) -> Turn<'_> {
+        let state = self.inner.partitions.state(partition);
+        let alone = state.alone(kind).await;
         // It fails when the semaphore is closed, which nobody does.
-        self.inner.permits[kind as usize].acquire().await.ok()
+        let permit = self.inner.permits[kind as usize].acquire().await.ok();
+        Turn { state, _alone: alone, _permit: permit }
     }
+}
+
+fn ownership_listed(partition: PartitionId, blob: &Blob) -> (Ownership, Option<Malformed>) {
+    let (record, problem) = codec::decode_ownership(&blob.name, &blob.metadata);
+    let (etag, received) = (blob.etag.clone(), blob.answer.received);
+    (Ownership { partition, record, etag, age: blob.age(), received }, problem)
 }
 
 async fn within<T>(deadline: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {
@@ -302,6 +322,11 @@ async fn within<T>(deadline: Duration, what: &str, request: impl Future<Output =
 /// Whether only a read can tell what became of a conditional write.
 fn is_doubtful(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Unknown | ErrorKind::NotFound)
+}
+
+/// The blob is created if there is no version to write over.
+fn condition(under: Option<ETag>) -> Condition {
+    under.map_or(Condition::Create, Condition::Match)
 }
 
 async fn back_off(attempt: u32) {

@@ -1,16 +1,18 @@
 //! Claim, renew, release: conditional writes of one ownership blob each, and what their answers mean.
 
 use std::future::Future;
+use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, timeout};
 
-use super::decide::{Found, Goal, Next, after_doubt};
-use super::{GroupStore, MAX_ATTEMPTS, back_off, is_doubtful};
-use crate::blob::{Blob, Condition, ETag};
+use super::partitions::PartitionState;
+use super::{GroupStore, MAX_ATTEMPTS, back_off, condition, is_doubtful};
+use crate::blob::{Blob, ETag};
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, OwnerId, OwnershipRecord, PartitionId, Relation};
+use crate::protocol::{Found, Goal, Next, after_doubt, begins_tenure};
 use crate::telemetry::Operation;
 
 /// A wish to own a partition.
@@ -71,7 +73,8 @@ impl Lease {
         self.valid_from
     }
 
-    /// Tells apart two times of holding the same partition. Renewals keep it, unless the record had vanished.
+    /// Tells apart two times of holding the same partition; the later one is greater. Renewals keep it, unless the record
+    /// had vanished or the partition was rewound: then it has to be adopted anew.
     #[must_use]
     pub fn tenure(&self) -> u64 {
         self.tenure
@@ -86,7 +89,8 @@ pub enum ClaimOutcome {
     Won(Lease),
     /// It is not mine. An outcome, not an error: somebody else was faster, or had good reason to take it.
     Lost {
-        /// The owner now; nobody if it was released.
+        /// The owner now; nobody if it was released. Myself if the lease is of an earlier tenure than the one that this
+        /// store won last.
         by: Option<OwnerId>,
     },
     /// A later incarnation of this owner has it: two instances run under one owner id. Stop.
@@ -113,6 +117,44 @@ enum Settled {
     Holds(Lease),
     Gone(Option<OwnerId>),
     Replaced(Incarnation),
+}
+
+/// What an ownership write is to bring about, and under which version.
+struct Wish<'a> {
+    goal: Goal,
+    partition: &'a PartitionId,
+    /// The lease that goes on, or ends.
+    lease: Option<&'a Lease>,
+    record: OwnershipRecord,
+    under: Option<ETag>,
+}
+
+impl<'a> Wish<'a> {
+    fn about(lease: &'a Lease, goal: Goal, record: OwnershipRecord) -> Self {
+        Self { goal, partition: &lease.partition, lease: Some(lease), record, under: Some(lease.etag.clone()) }
+    }
+
+    /// Somebody may have added keys to my record: they are theirs to take away.
+    fn keep_additions(&mut self, found: &OwnershipRecord) {
+        self.record.other.clone_from(&found.other);
+        if self.goal != Goal::Release {
+            self.record.rewound.clone_from(&found.rewound);
+        }
+    }
+}
+
+/// An ownership blob as it was read.
+pub(super) struct FoundRecord {
+    pub(super) relation: Relation,
+    pub(super) record: OwnershipRecord,
+    pub(super) etag: ETag,
+    pub(super) age: Duration,
+}
+
+impl FoundRecord {
+    fn facts(&self) -> Found<ETag> {
+        Found { relation: self.relation, etag: self.etag.clone(), age: self.age }
+    }
 }
 
 impl GroupStore {
@@ -161,32 +203,36 @@ impl GroupStore {
             since: self.server_time().replace_nanosecond(0).ok(),
             ..OwnershipRecord::default()
         };
-        claim_outcome(self.settle(Goal::Claim, &claim.partition, record, None, claim.over.as_ref()).await)
+        let under = claim.over.clone();
+        claim_outcome(
+            self.settle(Wish { goal: Goal::Claim, partition: &claim.partition, lease: None, record, under }).await,
+        )
     }
 
     pub(crate) async fn renew_one(&self, lease: &Lease) -> ClaimOutcome {
-        let record = lease.record.clone();
-        claim_outcome(self.settle(Goal::Renew, &lease.partition, record, Some(lease), Some(&lease.etag)).await)
+        claim_outcome(self.settle(Wish::about(lease, Goal::Renew, lease.record.clone())).await)
     }
 
     pub(crate) async fn release_one(&self, lease: &Lease) -> ReleaseOutcome {
         let record = OwnershipRecord { other: lease.record.other.clone(), ..OwnershipRecord::default() };
-        let settled = self.settle(Goal::Release, &lease.partition, record, None, Some(&lease.etag)).await;
+        let settled = self.settle(Wish::about(lease, Goal::Release, record)).await;
         settled.map_or_else(ReleaseOutcome::Undecided, |_| ReleaseOutcome::Released)
     }
 
+    /// Whether this tenure began because the partition was found rewound.
+    pub(crate) fn began_by_rewind(&self, partition: &PartitionId, tenure: u64) -> bool {
+        self.inner.partitions.state(partition).began_by_rewind(tenure)
+    }
+
     /// Writes until it is known who holds the partition, for two request deadlines at the most.
-    async fn settle(
-        &self,
-        goal: Goal,
-        partition: &PartitionId,
-        record: OwnershipRecord,
-        renewed: Option<&Lease>,
-        etag: Option<&ETag>,
-    ) -> Result<Settled> {
-        let _turn = self.turn(RecordKind::Ownership).await;
+    async fn settle(&self, wish: Wish<'_>) -> Result<Settled> {
+        let turn = self.turn(RecordKind::Ownership, wish.partition).await;
+        if wish.lease.is_some_and(|lease| lease.tenure < turn.state.tenure()) {
+            return Ok(Settled::Gone(Some(self.identity().owner.clone())));
+        }
         let limit = 2 * self.request_deadline();
-        let settling = self.settle_in_time(goal, partition, record, renewed, etag);
+        let (goal, partition) = (wish.goal, wish.partition);
+        let settling = self.settle_in_time(wish, &turn.state);
         timeout(limit, settling).await.unwrap_or_else(|_| {
             let message =
                 format!("the {} of partition {partition} took longer than {limit:?}", goal.operation().name());
@@ -194,59 +240,73 @@ impl GroupStore {
         })
     }
 
-    /// `renewed` is the lease that goes on if the write succeeds.
-    async fn settle_in_time(
-        &self,
-        goal: Goal,
-        partition: &PartitionId,
-        mut record: OwnershipRecord,
-        renewed: Option<&Lease>,
-        etag: Option<&ETag>,
-    ) -> Result<Settled> {
-        let name = self.inner.names.of(RecordKind::Ownership, partition);
-        let mut condition = etag.cloned().map_or(Condition::Create, Condition::Match);
-        let holds = |record, etag, valid_from, created: bool| {
-            let tenure = renewed.filter(|_| !created).map_or_else(|| self.next_tenure(), Lease::tenure);
-            Ok(Settled::Holds(Lease { partition: partition.clone(), record, etag, valid_from, tenure }))
-        };
+    async fn settle_in_time(&self, mut wish: Wish<'_>, state: &PartitionState) -> Result<Settled> {
+        let mut rewound = false;
         for attempt in 0..MAX_ATTEMPTS {
             back_off(attempt).await;
-            let metadata = codec::encode_ownership(&record);
             let sent = Instant::now();
-            match self.write(goal.operation(), &name, &metadata, &condition).await {
-                Ok(written) => return holds(record, written.etag, sent, condition == Condition::Create),
-                Err(error) if is_doubtful(&error) => {}
-                Err(error) => return Err(error),
+            if let Some(etag) = self.ownership_written(&wish).await? {
+                return Ok(self.held(wish, etag, sent, rewound, state));
             }
             let read = Instant::now();
-            let found = self.read_ownership(partition).await?;
+            let found = self.read_ownership(wish.partition).await?;
             if let Some(found) = found.as_ref().filter(|found| found.relation == Relation::Mine) {
-                // Somebody may have added keys to my record: they are theirs to take away.
-                record.other.clone_from(&found.record.other);
+                rewound |= state.is_news(found.record.rewound.as_ref());
+                wish.keep_additions(&found.record);
             }
-            match after_doubt(goal, &condition, found.as_ref(), self.terms().expiry) {
-                Next::Write(next) => condition = next,
-                Next::Lost(by) => return Ok(Settled::Gone(by)),
-                Next::Replaced(by) => return Ok(Settled::Replaced(by)),
+            let expiry = self.terms().expiry;
+            match after_doubt(wish.goal, wish.under.as_ref(), found.as_ref().map(FoundRecord::facts), expiry) {
+                Next::Write(under) => wish.under = under,
+                Next::Lost => return Ok(Settled::Gone(found.and_then(|found| found.record.owner))),
+                Next::Replaced => {
+                    let by = found.and_then(|found| found.record.incarnation);
+                    return Ok(by.map_or(Settled::Gone(None), Settled::Replaced));
+                }
                 Next::Stands => {
                     let Some(found) = found else { return Ok(Settled::Gone(None)) };
                     let valid_from = read.checked_sub(found.age).unwrap_or(read);
-                    return holds(record, found.etag, valid_from, false);
+                    wish.under = Some(found.etag.clone());
+                    return Ok(self.held(wish, found.etag, valid_from, rewound, state));
                 }
             }
         }
-        Err(Error::new(ErrorKind::Contended, format!("the ownership of partition {partition} changes all the time")))
+        let message = format!("the ownership of partition {} changes all the time", wish.partition);
+        Err(Error::new(ErrorKind::Contended, message))
     }
 
-    pub(super) async fn read_ownership(&self, partition: &PartitionId) -> Result<Option<Found>> {
+    /// Its ETag, or nothing if only a read can tell what became of it.
+    async fn ownership_written(&self, wish: &Wish<'_>) -> Result<Option<ETag>> {
+        let name = self.inner.names.of(RecordKind::Ownership, wish.partition);
+        let metadata = codec::encode_ownership(&wish.record);
+        match self.write(wish.goal.operation(), &name, &metadata, &condition(wish.under.clone())).await {
+            Ok(written) => Ok(Some(written.etag)),
+            Err(error) if is_doubtful(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn held(&self, wish: Wish<'_>, etag: ETag, valid_from: Instant, rewound: bool, state: &PartitionState) -> Settled {
+        let Wish { goal, partition, lease, record, under } = wish;
+        if goal == Goal::Release {
+            return Settled::Gone(None);
+        }
+        let continued = lease.filter(|_| !begins_tenure(goal, under.as_ref(), rewound));
+        let tenure = continued.map_or_else(|| self.next_tenure(), Lease::tenure);
+        if continued.is_none() {
+            state.begin_tenure(tenure, goal == Goal::Renew && rewound);
+        }
+        Settled::Holds(Lease { partition: partition.clone(), record, etag, valid_from, tenure })
+    }
+
+    pub(super) async fn read_ownership(&self, partition: &PartitionId) -> Result<Option<FoundRecord>> {
         let blob = self.read(&self.inner.names.of(RecordKind::Ownership, partition)).await?;
         Ok(blob.map(|blob| self.found(blob)))
     }
 
-    fn found(&self, blob: Blob) -> Found {
+    fn found(&self, blob: Blob) -> FoundRecord {
         let (record, _) = codec::decode_ownership(&blob.name, &blob.metadata);
         let relation = record.relation_to(self.identity());
-        Found { relation, record, age: blob.age(), etag: blob.etag }
+        FoundRecord { relation, record, age: blob.age(), etag: blob.etag }
     }
 }
 

@@ -26,12 +26,14 @@ pub enum Operation {
     Adopt,
     /// Advancing a checkpoint.
     Checkpoint,
+    /// Putting a checkpoint back, and telling its owner.
+    Rewind,
 }
 
 impl Operation {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 7] =
-        [Self::List, Self::Read, Self::Claim, Self::Renew, Self::Release, Self::Adopt, Self::Checkpoint];
+    pub const ALL: [Self; 8] =
+        [Self::List, Self::Read, Self::Claim, Self::Renew, Self::Release, Self::Adopt, Self::Checkpoint, Self::Rewind];
 
     /// The name in logs and metrics.
     #[must_use]
@@ -44,6 +46,7 @@ impl Operation {
             Self::Release => "release",
             Self::Adopt => "adopt",
             Self::Checkpoint => "checkpoint",
+            Self::Rewind => "rewind",
         }
     }
 }
@@ -196,7 +199,7 @@ mod tests {
         assert_eq!(counts.of(Operation::Read, Outcome::Refused), 2);
         assert_eq!(counts.of(Operation::Release, Outcome::Unknown), 2);
         let json = serde_json::to_string(&counts).unwrap();
-        assert_eq!(json, r#"{"list":0,"read":2,"claim":4,"renew":0,"release":2,"adopt":0,"checkpoint":0}"#);
+        assert_eq!(json, r#"{"list":0,"read":2,"claim":4,"renew":0,"release":2,"adopt":0,"checkpoint":0,"rewind":0}"#);
     }
 
     #[test]

@@ -1,0 +1,179 @@
+//! Adopt: taking over the checkpoint of a partition that was just won.
+//!
+//! Rewriting the blob changes the ETag under which the previous owner would write: from then on it is fenced. The rule
+//! behind the order of the steps: an ETag of the checkpoint that was obtained by reading may be used for a write only if
+//! the ownership was seen to be mine *after* that read.
+
+use std::cmp::Ordering;
+
+use crate::model::{CheckpointRecord, Relation};
+
+/// How far a checkpoint says that a partition was processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Place {
+    /// It names no position.
+    Nowhere,
+    /// It names an offset only, which cannot be compared.
+    Unnumbered,
+    /// It names this sequence number.
+    At(i64),
+}
+
+impl Place {
+    pub(crate) fn of(record: &CheckpointRecord) -> Self {
+        match record.sequence_number {
+            Some(number) => Self::At(number),
+            None if record.has_position() => Self::Unnumbered,
+            None => Self::Nowhere,
+        }
+    }
+
+    /// Whether it is known to be further than the other.
+    fn is_beyond(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::At(this), Self::At(that)) => this > that,
+            (Self::At(_) | Self::Unnumbered, Self::Nowhere) => true,
+            _ => false,
+        }
+    }
+
+    /// How it compares with a sequence number; not at all without one of its own.
+    pub(super) fn compared_with(self, number: i64) -> Option<Ordering> {
+        match self {
+            Self::At(this) => Some(this.cmp(&number)),
+            Self::Nowhere | Self::Unnumbered => None,
+        }
+    }
+}
+
+/// A checkpoint blob as it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Stored<E> {
+    pub(crate) etag: E,
+    pub(crate) place: Place,
+    /// It was rewound, and this owner has not taken notice yet.
+    pub(crate) rewound: bool,
+}
+
+/// Where the position that an adoption writes comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum PositionFrom {
+    /// The blob itself, written back as it was read.
+    Found,
+    /// The same partition's checkpoint in the other tree of names.
+    OtherTree,
+    /// The place where processing is configured to start. Written down, so that a group that starts at the latest event
+    /// and dies before its first checkpoint loses nothing.
+    Start,
+}
+
+/// The write that adopts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct AdoptionWrite<E> {
+    pub(crate) under: Option<E>,
+    pub(crate) from: PositionFrom,
+}
+
+/// Where an adoption stands: the request to make, or the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Adopt<E> {
+    ReadCheckpoint,
+    /// To be asked after the checkpoint was read, never before and never at the same time. Then this write follows; none
+    /// if there is neither a blob nor a known start, so that nothing can be fenced yet.
+    ReadOwnership(Option<AdoptionWrite<E>>),
+    Write(AdoptionWrite<E>),
+    /// The blob has this version now, if there is one.
+    Adopted(Option<E>),
+    Lost,
+}
+
+impl<E> Adopt<E> {
+    /// After [`Adopt::ReadCheckpoint`]. `other` is what the other tree says, if that counts.
+    pub(crate) fn checkpoint_read(found: Option<Stored<E>>, other: Place, start_is_known: bool) -> Self {
+        let place = found.as_ref().map_or(Place::Nowhere, |found| found.place);
+        let from = if other.is_beyond(place) {
+            PositionFrom::OtherTree
+        } else if place == Place::Nowhere && start_is_known {
+            PositionFrom::Start
+        } else if found.is_some() {
+            PositionFrom::Found
+        } else {
+            return Self::ReadOwnership(None);
+        };
+        Self::ReadOwnership(Some(AdoptionWrite { under: found.map(|found| found.etag), from }))
+    }
+
+    /// After [`Adopt::ReadOwnership`].
+    pub(crate) fn ownership_read(write: Option<AdoptionWrite<E>>, relation: Relation) -> Self {
+        match write {
+            _ if relation != Relation::Mine => Self::Lost,
+            Some(write) => Self::Write(write),
+            None => Self::Adopted(None),
+        }
+    }
+
+    /// After [`Adopt::Write`]: its ETag, or nothing after a conflict or without an answer. Then only a fresh look helps.
+    pub(crate) fn written(etag: Option<E>) -> Self {
+        etag.map_or(Self::ReadCheckpoint, |etag| Self::Adopted(Some(etag)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(place: Place) -> Stored<u8> {
+        Stored { etag: 7, place, rewound: false }
+    }
+
+    fn write(under: Option<u8>, from: PositionFrom) -> Adopt<u8> {
+        Adopt::ReadOwnership(Some(AdoptionWrite { under, from }))
+    }
+
+    #[test]
+    fn what_was_found_is_written_back_under_its_version() {
+        for place in [Place::At(3), Place::Unnumbered] {
+            let next = Adopt::checkpoint_read(Some(stored(place)), Place::Nowhere, true);
+            assert_eq!(next, write(Some(7), PositionFrom::Found), "{place:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_position_the_start_is_pinned_if_it_is_known() {
+        let next = |found, known| Adopt::checkpoint_read(found, Place::Nowhere, known);
+        assert_eq!(next(None, true), write(None, PositionFrom::Start));
+        assert_eq!(next(Some(stored(Place::Nowhere)), true), write(Some(7), PositionFrom::Start));
+        assert_eq!(next(Some(stored(Place::Nowhere)), false), write(Some(7), PositionFrom::Found));
+        assert_eq!(next(None, false), Adopt::ReadOwnership(None));
+    }
+
+    #[test]
+    fn the_other_tree_counts_only_where_it_is_known_to_be_further() {
+        let from = |ours, other| Adopt::checkpoint_read(Some(stored(ours)), other, true);
+        let imported = write(Some(7), PositionFrom::OtherTree);
+        let kept = write(Some(7), PositionFrom::Found);
+        assert_eq!(from(Place::At(3), Place::At(4)), imported);
+        assert_eq!(from(Place::Nowhere, Place::Unnumbered), imported);
+        assert_eq!(from(Place::At(3), Place::At(3)), kept);
+        assert_eq!(from(Place::At(3), Place::Unnumbered), kept);
+        assert_eq!(from(Place::Unnumbered, Place::At(4)), kept);
+        assert_eq!(Adopt::checkpoint_read(None, Place::At(0), true), write(None, PositionFrom::OtherTree));
+    }
+
+    #[test]
+    fn nothing_is_written_unless_the_ownership_is_mine() {
+        let wanted = AdoptionWrite { under: Some(7), from: PositionFrom::Found };
+        for relation in [Relation::EarlierMe, Relation::LaterMe, Relation::Other, Relation::Nobody] {
+            assert_eq!(Adopt::ownership_read(Some(wanted), relation), Adopt::Lost);
+            assert_eq!(Adopt::<u8>::ownership_read(None, relation), Adopt::Lost);
+        }
+        assert_eq!(Adopt::ownership_read(Some(wanted), Relation::Mine), Adopt::Write(wanted));
+        assert_eq!(Adopt::<u8>::ownership_read(None, Relation::Mine), Adopt::Adopted(None));
+    }
+
+    #[test]
+    fn a_doubtful_write_begins_anew() {
+        assert_eq!(Adopt::<u8>::written(None), Adopt::ReadCheckpoint);
+        assert_eq!(Adopt::written(Some(8)), Adopt::Adopted(Some(8)));
+    }
+}

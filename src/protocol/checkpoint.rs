@@ -1,0 +1,107 @@
+//! Checkpoint: one write under the ETag of the last one, and what a conflict or a missing answer means.
+
+use std::cmp::Ordering;
+
+use super::adopt::Stored;
+use crate::model::Relation;
+
+/// Where the writing of a checkpoint stands: the request to make, or the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Checkpointing<E> {
+    Write(Option<E>),
+    ReadCheckpoint,
+    /// To be asked after the checkpoint was read; nothing if it does not exist.
+    ReadOwnership(Option<Stored<E>>),
+    /// The position is stored, in this version.
+    Written(E),
+    /// A later position is stored. It becomes the last written one, with its version.
+    Superseded(Stored<E>),
+    /// Somebody put the position back: stop, adopt, go on from there.
+    Rewound,
+    Fenced,
+}
+
+impl<E> Checkpointing<E> {
+    /// From the version last written or adopted. Without one nothing fences me yet, so the ownership is verified before
+    /// the blob is created.
+    pub(crate) fn begin(etag: Option<E>) -> Self {
+        etag.map_or(Self::ReadOwnership(None), |etag| Self::Write(Some(etag)))
+    }
+
+    /// After [`Checkpointing::Write`]: its ETag, or nothing after a conflict, a missing blob or without an answer.
+    pub(crate) fn written(etag: Option<E>) -> Self {
+        etag.map_or(Self::ReadCheckpoint, Self::Written)
+    }
+
+    /// After [`Checkpointing::ReadCheckpoint`].
+    pub(crate) fn checkpoint_read(found: Option<Stored<E>>) -> Self {
+        Self::ReadOwnership(found)
+    }
+
+    /// After [`Checkpointing::ReadOwnership`]. A stored position without a sequence number is neither ahead nor behind:
+    /// mine replaces it.
+    pub(crate) fn ownership_read(found: Option<Stored<E>>, relation: Relation, mine: i64) -> Self {
+        if relation != Relation::Mine {
+            return Self::Fenced;
+        }
+        let Some(stored) = found else { return Self::Write(None) };
+        if stored.rewound {
+            return Self::Rewound;
+        }
+        match stored.place.compared_with(mine) {
+            Some(Ordering::Equal) => Self::Written(stored.etag),
+            Some(Ordering::Greater) => Self::Superseded(stored),
+            Some(Ordering::Less) | None => Self::Write(Some(stored.etag)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::adopt::Place;
+    use super::*;
+
+    fn stored(place: Place) -> Stored<u8> {
+        Stored { etag: 7, place, rewound: false }
+    }
+
+    #[test]
+    fn the_first_checkpoint_is_created_only_after_the_ownership_was_verified() {
+        assert_eq!(Checkpointing::<u8>::begin(None), Checkpointing::ReadOwnership(None));
+        assert_eq!(Checkpointing::<u8>::ownership_read(None, Relation::Mine, 5), Checkpointing::Write(None));
+        assert_eq!(Checkpointing::begin(Some(7)), Checkpointing::Write(Some(7)));
+    }
+
+    #[test]
+    fn a_stored_position_decides_by_its_sequence_number() {
+        let next = |place| Checkpointing::ownership_read(Some(stored(place)), Relation::Mine, 5);
+        assert_eq!(next(Place::At(5)), Checkpointing::Written(7));
+        assert_eq!(next(Place::At(6)), Checkpointing::Superseded(stored(Place::At(6))));
+        for behind in [Place::At(4), Place::Nowhere, Place::Unnumbered] {
+            assert_eq!(next(behind), Checkpointing::Write(Some(7)), "{behind:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_does_not_own_the_partition_is_fenced_whatever_is_stored() {
+        for relation in [Relation::EarlierMe, Relation::LaterMe, Relation::Other, Relation::Nobody] {
+            for found in [None, Some(stored(Place::At(5)))] {
+                assert_eq!(Checkpointing::ownership_read(found, relation, 5), Checkpointing::Fenced);
+            }
+        }
+    }
+
+    #[test]
+    fn a_rewind_that_is_new_to_the_owner_comes_before_any_comparison() {
+        for place in [Place::At(4), Place::At(5), Place::At(6)] {
+            let found = Some(Stored { rewound: true, ..stored(place) });
+            assert_eq!(Checkpointing::ownership_read(found, Relation::Mine, 5), Checkpointing::Rewound);
+        }
+    }
+
+    #[test]
+    fn a_doubtful_write_is_looked_into() {
+        assert_eq!(Checkpointing::<u8>::written(None), Checkpointing::ReadCheckpoint);
+        assert_eq!(Checkpointing::written(Some(8)), Checkpointing::Written(8));
+    }
+}

@@ -1,0 +1,76 @@
+//! What a store remembers of each partition between its operations, and whose turn it is.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, SemaphorePermit};
+
+use crate::codec::RecordKind;
+use crate::model::{PartitionId, RewindId};
+
+#[derive(Debug, Default)]
+pub(super) struct Partitions(Mutex<HashMap<PartitionId, Arc<PartitionState>>>);
+
+impl Partitions {
+    pub(super) fn state(&self, partition: &PartitionId) -> Arc<PartitionState> {
+        let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(states.entry(partition.clone()).or_default())
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct PartitionState {
+    /// Operations on one record of one partition come one after another; those that hang on the checkpoint must not hold
+    /// up a renewal.
+    alone: [Arc<AsyncMutex<()>>; 2],
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The tenure that was won last; 0 before the first.
+    tenure: u64,
+    /// That tenure began because the partition was found rewound, not because it was won.
+    began_by_rewind: bool,
+    /// The rewind that the last adoption took notice of.
+    rewind: Option<RewindId>,
+}
+
+impl PartitionState {
+    pub(super) async fn alone(&self, kind: RecordKind) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.alone[kind as usize]).lock_owned().await
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn tenure(&self) -> u64 {
+        self.known().tenure
+    }
+
+    pub(super) fn begin_tenure(&self, tenure: u64, by_rewind: bool) {
+        let mut known = self.known();
+        (known.tenure, known.began_by_rewind) = (tenure, by_rewind);
+    }
+
+    pub(super) fn began_by_rewind(&self, tenure: u64) -> bool {
+        let known = self.known();
+        known.tenure == tenure && known.began_by_rewind
+    }
+
+    pub(super) fn take_notice(&self, rewind: Option<RewindId>) {
+        self.known().rewind = rewind;
+    }
+
+    pub(super) fn is_news(&self, rewind: Option<&RewindId>) -> bool {
+        rewind.is_some() && rewind != self.known().rewind.as_ref()
+    }
+}
+
+/// The right to work on one record of one partition, as long as it is held.
+pub(super) struct Turn<'a> {
+    pub(super) state: Arc<PartitionState>,
+    pub(super) _alone: OwnedMutexGuard<()>,
+    pub(super) _permit: Option<SemaphorePermit<'a>>,
+}

@@ -1,0 +1,120 @@
+//! Rewind: the only way back.
+//!
+//! The checkpoint is put anywhere, with the id of this rewind, and the same id is added to the ownership, so that an owner
+//! with nothing to write meets it too, at its next renewal. Whoever meets an id that it does not know stops, adopts, and
+//! goes on from there.
+
+use tokio::time::sleep;
+
+use super::adopt::decoded;
+use super::ownership::FoundRecord;
+use super::{GroupStore, MAX_ATTEMPTS, back_off, condition, is_doubtful};
+use crate::blob::{Condition, Metadata};
+use crate::codec::{self, RecordKind};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{CheckpointRecord, OwnerId, PartitionId, Position, RewindId};
+use crate::telemetry::Operation;
+
+/// A rewind that was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rewound {
+    /// Tells it from others.
+    pub id: RewindId,
+    /// The owner that will meet it at its next renewal, at the latest. Nobody if the partition has no owner of this crate:
+    /// its next one will start from the new position; an owner of another SDK goes on as if nothing had happened.
+    pub told: Option<OwnerId>,
+}
+
+/// What to do so that an owner meets the rewind.
+enum Telling {
+    Done(Option<OwnerId>),
+    Write(FoundRecord),
+    /// Its record is about to be renewed, or abandoned. A mark would make it look alive.
+    Wait,
+}
+
+impl GroupStore {
+    /// Puts the checkpoint of a partition anywhere: mostly back, to have events processed again. Anybody may; the owner, if
+    /// there is one, stops and starts again from there. The only operation that moves a checkpoint backwards.
+    ///
+    /// It may wait for an owner's renewal, or for its record to expire.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Contended`] if other writers kept getting in between, else what the storage answered. It may have been
+    /// done in part: rewind again, as often as it takes.
+    pub async fn rewind(&self, partition: &PartitionId, to: &Position) -> Result<Rewound> {
+        let id = RewindId::new(self.random());
+        self.put_back(partition, to, &id).await?;
+        let told = self.tell_owner(partition, &id).await?;
+        Ok(Rewound { id, told })
+    }
+
+    async fn put_back(&self, partition: &PartitionId, to: &Position, id: &RewindId) -> Result<()> {
+        let _turn = self.turn(RecordKind::Checkpoint, partition).await;
+        let name = self.inner.names.of(RecordKind::Checkpoint, partition);
+        for attempt in 0..MAX_ATTEMPTS {
+            back_off(attempt).await;
+            let found = self.read(&name).await?.map(decoded);
+            let (last, etag) = found.map(|(record, blob)| (record, blob.etag)).unzip();
+            let last = last.unwrap_or_default();
+            if last.rewound.as_ref() == Some(id) {
+                return Ok(());
+            }
+            let record = CheckpointRecord { rewound: Some(id.clone()), ..self.checkpoint_record(to, &last) };
+            if self.rewind_written(&name, &codec::encode_checkpoint(&record), &condition(etag)).await? {
+                return Ok(());
+            }
+        }
+        Err(contended("checkpoint", partition))
+    }
+
+    async fn tell_owner(&self, partition: &PartitionId, id: &RewindId) -> Result<Option<OwnerId>> {
+        let mut attempt = 0;
+        while attempt < MAX_ATTEMPTS {
+            match self.telling(self.read_ownership(partition).await?, id) {
+                Telling::Done(told) => return Ok(told),
+                Telling::Wait => sleep(self.terms().expiry / 16).await,
+                Telling::Write(found) => {
+                    back_off(attempt).await;
+                    attempt += 1;
+                    let _turn = self.turn(RecordKind::Ownership, partition).await;
+                    let name = self.inner.names.of(RecordKind::Ownership, partition);
+                    let mut record = found.record;
+                    record.rewound = Some(id.clone());
+                    let metadata = codec::encode_ownership(&record);
+                    if self.rewind_written(&name, &metadata, &Condition::Match(found.etag)).await? {
+                        return Ok(record.owner);
+                    }
+                }
+            }
+        }
+        Err(contended("ownership", partition))
+    }
+
+    fn telling(&self, found: Option<FoundRecord>, id: &RewindId) -> Telling {
+        let expiry = self.terms().expiry;
+        match found {
+            Some(found) if found.record.rewound.as_ref() == Some(id) => Telling::Done(found.record.owner),
+            Some(found) if found.record.owner.is_some() && found.record.incarnation.is_some() => match found.age {
+                young if young < expiry / 2 => Telling::Write(found),
+                old if old < expiry => Telling::Wait,
+                _ => Telling::Done(None),
+            },
+            _ => Telling::Done(None),
+        }
+    }
+
+    async fn rewind_written(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<bool> {
+        match self.write(Operation::Rewind, name, metadata, condition).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_doubtful(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn contended(record: &str, partition: &PartitionId) -> Error {
+    Error::new(ErrorKind::Contended, format!("the {record} of partition {partition} changes all the time"))
+}

@@ -1,0 +1,61 @@
+//! The other tree of names: a group whose name has capitals is kept by some SDKs in lower case, by others as given.
+//!
+//! `$Default` alone has one, so that two applications may work in one consumer group and never see each other's records.
+//! A *fresh* ownership in the other tree is an ownership: whoever balances counts its owner and leaves its partition alone.
+//! Of the checkpoints there, [`adopt`](GroupStore::adopt) takes over what is further, as long as nobody has written one
+//! here, or since it was last taken over from there.
+
+use super::{GroupStore, Listing, Ownership, ownership_listed};
+use crate::codec::RecordKind;
+use crate::error::{Error, Result};
+
+/// What to do about records under names of another case.
+///
+/// To change from an SDK that keeps its records there, let the instances of the new kind wait while those of the old one
+/// are stopped. To run both for long, give this crate the case of the other:
+/// [`key_case`](super::GroupStoreBuilder::key_case).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Split {
+    /// Leave partitions alone that are owned there, until released or expired. The default: nothing is processed twice.
+    #[default]
+    Wait,
+    /// The same; and do not even start while one is owned there, for it is a mistake.
+    Refuse,
+    /// As if there were nothing.
+    Ignore,
+}
+
+impl GroupStore {
+    /// Reads the ownerships in the other tree of names; nothing if it is to be ignored, or if the names have no capitals.
+    ///
+    /// # Errors
+    ///
+    /// If the storage does not answer as it should; see [`BlobContainer`](crate::blob::BlobContainer).
+    pub async fn list_other_tree(&self) -> Result<Listing<Ownership>> {
+        match &self.inner.twin {
+            Some(twin) => self.list(twin, RecordKind::Ownership, ownership_listed).await,
+            None => Ok(Listing { records: Vec::new(), malformed: Vec::new() }),
+        }
+    }
+
+    /// Whether there is another tree of names that counts.
+    pub(crate) fn has_other_tree(&self) -> bool {
+        self.inner.twin.is_some()
+    }
+
+    /// Fails if a partition is owned in the other tree.
+    pub(super) async fn refuse_other_tree(&self) -> Result<()> {
+        let listing = self.list_other_tree().await?;
+        let terms = self.terms();
+        let fresh = |seen: &&Ownership| terms.counts_as_live(&seen.record, seen.age + seen.received.elapsed());
+        let Some(seen) = listing.records.iter().find(fresh) else { return Ok(()) };
+        let owner = seen.record.owner.as_ref().map(ToString::to_string).unwrap_or_default();
+        Err(Error::config(format!(
+            "partition {} of {} is owned by {owner} under names of another case: stop that application, or set the key \
+             case to its own",
+            seen.partition,
+            self.group()
+        )))
+    }
+}
