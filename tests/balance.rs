@@ -86,7 +86,13 @@ fn record(index: usize, character: char) -> Option<Observation> {
     };
     let incarnation = holder.is_some().then(life);
     let record = OwnershipRecord { owner: holder, incarnation, ..OwnershipRecord::default() };
-    Some(Observation { partition: id(index), record, age: Duration::from_secs(age), received: Duration::ZERO })
+    Some(Observation {
+        partition: id(index),
+        record,
+        age: Duration::from_secs(age),
+        received: Duration::ZERO,
+        other_tree: false,
+    })
 }
 
 fn id(index: usize) -> PartitionId {

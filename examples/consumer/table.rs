@@ -25,7 +25,9 @@ impl Table {
         if let Some(instance) = freshest {
             for view in &instance.snapshots.borrow().partitions {
                 let owner = match &view.holder {
-                    Holder::Live(owner) if instances.iter().all(|local| local.owner != owner.as_str()) => {
+                    Holder::Live(owner) | Holder::Elsewhere(owner)
+                        if instances.iter().all(|local| local.owner != owner.as_str()) =>
+                    {
                         Some(owner.to_string())
                     }
                     _ => None,

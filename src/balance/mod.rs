@@ -11,4 +11,4 @@ mod plan;
 mod view;
 
 pub use plan::{ClaimReason, Plan, PlannedClaim, Policy, Strategy, plan};
-pub use view::{GRACE, Holder, Moment, Observation, PartitionView, View, observe};
+pub use view::{Holder, Moment, Observation, PartitionView, View, observe};

@@ -10,10 +10,6 @@ use crate::model::{Identity, Incarnation, LeaseTerms, OwnerId, OwnershipRecord, 
 /// A point on an instance's own monotonic clock: the time since some fixed moment. Only differences mean anything.
 pub type Moment = Duration;
 
-/// Added to the age at which another's ownership counts as abandoned: `Date` and `Last-Modified` come in whole seconds
-/// and may come from two machines.
-pub const GRACE: Duration = Duration::from_secs(2);
-
 /// One ownership record, as an answer showed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
@@ -25,15 +21,14 @@ pub struct Observation {
     pub age: Duration,
     /// When the answer was here.
     pub received: Moment,
+    /// It lies in the other tree of names, which some SDKs use.
+    pub other_tree: bool,
 }
 
-impl LeaseTerms {
-    /// Whether the record was still valid at `now`. Releases are never valid.
-    fn is_live(self, observation: &Observation, now: Moment) -> bool {
-        let record = &observation.record;
-        let expiry = if record.incarnation.is_some() { self.expiry } else { self.peer_expiry };
-        let age_now = observation.age + now.saturating_sub(observation.received);
-        record.owner.is_some() && age_now < expiry + GRACE
+impl Observation {
+    /// Whether it still counts at `now`.
+    fn is_live(&self, terms: LeaseTerms, now: Moment) -> bool {
+        terms.counts_as_live(&self.record, self.age + now.saturating_sub(self.received))
     }
 }
 
@@ -51,6 +46,9 @@ pub enum Holder {
     Orphan,
     /// Another live owner.
     Live(OwnerId),
+    /// An owner that is live in the other tree of names, where no claim of ours can be won or lost: its partition is
+    /// neither claimed nor stolen.
+    Elsewhere(OwnerId),
     /// An owner that has not renewed in time.
     Expired(OwnerId),
 }
@@ -87,7 +85,7 @@ impl View {
         for view in &self.partitions {
             let owner = match &view.holder {
                 Holder::Me | Holder::Orphan => &self.me,
-                Holder::Live(owner) => owner,
+                Holder::Live(owner) | Holder::Elsewhere(owner) => owner,
                 Holder::Nobody | Holder::Released | Holder::Expired(_) => continue,
             };
             *counts.entry(owner.clone()).or_default() += 1;
@@ -115,7 +113,9 @@ pub fn observe(
     terms: LeaseTerms,
     now: Moment,
 ) -> View {
-    let by_partition: BTreeMap<_, _> = listing.iter().map(|seen| (&seen.partition, seen)).collect();
+    let (elsewhere, here): (Vec<_>, Vec<_>) = listing.iter().partition(|seen| seen.other_tree);
+    let here: BTreeMap<_, _> = here.into_iter().map(|seen| (&seen.partition, seen)).collect();
+    let elsewhere = owners_elsewhere(&elsewhere, me, terms, now);
     let mut view = View {
         partitions: Vec::with_capacity(partitions.len()),
         me: me.owner.clone(),
@@ -123,8 +123,8 @@ pub fn observe(
         foreign_owner: false,
     };
     for partition in partitions.iter().collect::<BTreeSet<_>>() {
-        let seen = by_partition.get(partition).copied();
-        let live = seen.is_some_and(|seen| terms.is_live(seen, now));
+        let seen = here.get(partition).copied();
+        let live = seen.is_some_and(|seen| seen.is_live(terms, now));
         let relation = seen.map(|seen| (seen.record.relation_to(me), &seen.record));
         let holder = match relation {
             None => Holder::Nobody,
@@ -143,9 +143,26 @@ pub fn observe(
                 other(record, live)
             }
         };
+        let holder = match elsewhere.get(partition) {
+            Some(owner) if holder != Holder::Me => Holder::Elsewhere((*owner).clone()),
+            _ => holder,
+        };
         view.partitions.push(PartitionView { partition: partition.clone(), holder });
     }
     view
+}
+
+/// Who is live in the other tree. An earlier life of mine is not: I may take its partitions at any time.
+fn owners_elsewhere<'a>(
+    observations: &[&'a Observation],
+    me: &Identity,
+    terms: LeaseTerms,
+    now: Moment,
+) -> BTreeMap<&'a PartitionId, &'a OwnerId> {
+    let live = observations.iter().filter(|seen| {
+        seen.is_live(terms, now) && matches!(seen.record.relation_to(me), Relation::Other | Relation::LaterMe)
+    });
+    live.filter_map(|seen| Some((&seen.partition, seen.record.owner.as_ref()?))).collect()
 }
 
 fn other(record: &OwnershipRecord, live: bool) -> Holder {
@@ -178,6 +195,7 @@ mod tests {
             record: OwnershipRecord { owner, incarnation, ..Default::default() },
             age: Duration::from_secs(age),
             received: Duration::from_secs(100),
+            other_tree: false,
         }
     }
 
@@ -246,6 +264,41 @@ mod tests {
         assert!(view(None, 0).foreign_owner);
         assert!(!view(None, 999).foreign_owner);
         assert!(!view(Some(life(0)), 0).foreign_owner);
+    }
+
+    fn with_twin(here: Option<Observation>, twin: Observation, running: bool) -> View {
+        let twin = Observation { other_tree: true, ..twin };
+        let running = if running { [0.into()].into() } else { BTreeSet::new() };
+        let listing: Vec<_> = here.into_iter().chain([twin]).collect();
+        observe(&listing, &[0.into()], &running, &me(), TERMS, Duration::from_secs(100))
+    }
+
+    #[test]
+    fn a_fresh_ownership_in_the_other_tree_counts_whatever_this_one_says() {
+        let twin = OwnerId::new("twin").unwrap();
+        let elsewhere = Holder::Elsewhere(twin.clone());
+        for here in
+            [None, Some(seen("", None, 0)), Some(seen("x", Some(life(0)), 0)), Some(seen("x", Some(life(0)), 70))]
+        {
+            let view = with_twin(here, seen("twin", None, 0), false);
+            assert_eq!(view.partitions[0].holder, elsewhere);
+            assert_eq!(view.counts()[&twin], 1);
+            assert!(!view.foreign_owner, "it does not look at our records");
+        }
+    }
+
+    #[test]
+    fn the_other_tree_changes_nothing_once_released_or_expired_or_where_i_run_the_partition_or_did_before() {
+        for (twin, running) in [
+            (seen("", None, 0), false),
+            (seen("twin", None, 182), false),
+            (seen("twin", Some(life(0)), 62), false),
+            (seen("me", Some(life(4)), 0), false),
+        ] {
+            assert_eq!(with_twin(None, twin, running).partitions[0].holder, Holder::Nobody);
+        }
+        let view = with_twin(Some(seen("me", Some(life(5)), 0)), seen("twin", None, 0), true);
+        assert_eq!(view.partitions[0].holder, Holder::Me);
     }
 
     #[test]

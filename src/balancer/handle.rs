@@ -34,7 +34,7 @@ impl Snapshot {
         for view in &self.partitions {
             let owner = match &view.holder {
                 Holder::Me => &self.owner,
-                Holder::Live(owner) => owner,
+                Holder::Live(owner) | Holder::Elsewhere(owner) => owner,
                 _ => continue,
             };
             *counts.entry(owner.clone()).or_default() += 1;
@@ -47,7 +47,7 @@ impl Snapshot {
     pub fn other_owner(&self, partition: &PartitionId) -> Option<&OwnerId> {
         let view = self.partitions.iter().find(|view| view.partition == *partition)?;
         match &view.holder {
-            Holder::Live(owner) => Some(owner),
+            Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner),
             _ => None,
         }
     }

@@ -10,11 +10,16 @@
 //!
 //! # One cycle
 //!
-//! 1. List the ownerships. 2. Notice what was lost. 3. Decide what to claim. 4. Publish a [`Snapshot`]. 5. Claim.
+//! 1. List the ownerships.
+//! 2. Notice what was lost.
+//! 3. Decide what to claim; if anything, look first at the [other tree of names](crate::store::Split), and decide again.
+//! 4. Publish a [`Snapshot`].
+//! 5. Claim.
 //!
 //! Renewals are apart from the cycles: each lease when it is due, from its cached ETag, without a listing.
 
 mod config;
+mod cycle;
 mod handle;
 mod leases;
 
@@ -28,15 +33,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use crate::balance::{ClaimReason, Holder, Moment, Observation, PlannedClaim, Policy, View, observe, plan};
+use crate::balance::{ClaimReason, Holder};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, OwnerId, PartitionId};
 use crate::random::seeded;
-use crate::store::{Claim, ClaimOutcome, GroupStore, Lease, Listing, Ownership, ReleaseOutcome};
+use crate::store::{ClaimOutcome, GroupStore, Lease, Listing, Ownership, ReleaseOutcome};
 use crate::telemetry::{self, Operation};
 
 pub use config::BalancerConfig;
+use cycle::Cycle;
 use handle::Command;
 pub use handle::{BalancerHandle, Snapshot};
 use leases::{AfterRenewal, Leases};
@@ -44,6 +50,7 @@ use leases::{AfterRenewal, Leases};
 /// An operation on the storage that has ended.
 enum Ended {
     Listed { asked: Instant, listing: Result<Listing<Ownership>> },
+    OtherTreeListed { cycle: Cycle, listing: Result<Listing<Ownership>> },
     Claimed { partition: PartitionId, reason: ClaimReason, outcome: ClaimOutcome },
     Renewed { partition: PartitionId, tenure: u64, outcome: ClaimOutcome },
     Released { partition: PartitionId, outcome: ReleaseOutcome },
@@ -73,6 +80,8 @@ pub struct Balancer {
     releasing: BTreeSet<PartitionId>,
     setbacks: BTreeMap<PartitionId, Setback>,
     foreign_owner: bool,
+    /// Partitions whose owner in the other tree of names has been told of.
+    elsewhere: BTreeSet<PartitionId>,
     next_cycle: Option<Instant>,
     /// Nothing more is claimed.
     draining: bool,
@@ -109,6 +118,7 @@ impl Balancer {
             releasing: BTreeSet::new(),
             setbacks: BTreeMap::new(),
             foreign_owner: false,
+            elsewhere: BTreeSet::new(),
             next_cycle: None,
             draining: false,
             ending: false,
@@ -174,119 +184,16 @@ impl Balancer {
         })?;
         match ended {
             Ended::Listed { asked, listing } => self.listed(asked, listing),
+            Ended::OtherTreeListed { cycle, listing } => {
+                self.other_tree_listed(&cycle, listing);
+                Ok(())
+            }
             Ended::Claimed { partition, reason, outcome } => self.claimed(&partition, &reason, outcome),
             Ended::Renewed { partition, tenure, outcome } => self.renewed(&partition, tenure, outcome),
             Ended::Released { partition, outcome } => {
                 self.released(&partition, outcome);
                 Ok(())
             }
-        }
-    }
-
-    fn start_listing(&mut self) {
-        self.next_cycle = None;
-        let (store, asked) = (self.store.clone(), Instant::now());
-        self.operations.spawn(async move { Ended::Listed { asked, listing: store.list_ownerships().await } });
-    }
-
-    fn listed(&mut self, asked: Instant, listing: Result<Listing<Ownership>>) -> Result<()> {
-        let listing = match listing {
-            Ok(listing) => listing,
-            Err(error) => {
-                let pause = self.lengthened(self.config.interval.max(self.asked_to_wait(&error)));
-                telemetry::cycle_failed(&error, pause);
-                self.next_cycle = Some(Instant::now() + pause);
-                return Ok(());
-            }
-        };
-        self.next_cycle = Some(Instant::now() + self.lengthened(self.config.interval));
-        let view = self.observe(asked, &listing);
-        if let Some(by) = &view.replaced_by {
-            return Err(replaced(&view.me, by));
-        }
-        self.drop_lost(&view);
-        self.foreign_owner = view.foreign_owner;
-        let planned = self.plan(&view);
-        self.publish(|snapshot| {
-            snapshot.cycles += 1;
-            snapshot.partitions = view.partitions;
-        });
-        self.start_claims(planned, &listing);
-        Ok(())
-    }
-
-    fn observe(&mut self, asked: Instant, listing: &Listing<Ownership>) -> View {
-        let observations: Vec<_> = listing.records.iter().map(|record| self.observation(record)).collect();
-        let partitions = Arc::clone(&self.partitions.borrow_and_update());
-        let now = self.moment(Instant::now());
-        let me = self.store.identity();
-        let mut view = observe(&observations, &partitions, &self.leases.partitions(), me, self.store.terms(), now);
-        let newer = self.leases.newer_than(asked);
-        for entry in view.partitions.iter_mut().filter(|entry| newer.contains(&entry.partition)) {
-            entry.holder = Holder::Me;
-        }
-        view
-    }
-
-    /// An ownership as the pure part wants it.
-    fn observation(&self, ownership: &Ownership) -> Observation {
-        Observation {
-            partition: ownership.partition.clone(),
-            record: ownership.record.clone(),
-            age: ownership.age,
-            received: self.moment(ownership.received),
-        }
-    }
-
-    fn moment(&self, instant: Instant) -> Moment {
-        instant.saturating_duration_since(self.started)
-    }
-
-    /// What the listing shows in other hands, or in none, is not mine any more.
-    fn drop_lost(&mut self, view: &View) {
-        for partition in self.leases.partitions() {
-            let holder = view.holder(&partition);
-            if holder == Some(&Holder::Me) {
-                continue;
-            }
-            let by = match holder {
-                Some(Holder::Live(owner) | Holder::Expired(owner)) => Some(owner),
-                _ => None,
-            };
-            telemetry::ownership_lost(&partition, by);
-            self.leases.remove(&partition);
-        }
-    }
-
-    /// Claims that are under way count as won, so that what they win is not too much; and on a partition with an operation
-    /// under way nothing else is begun.
-    fn plan(&mut self, view: &View) -> Vec<PlannedClaim> {
-        if self.draining {
-            return Vec::new();
-        }
-        let mut view = view.clone();
-        for entry in view.partitions.iter_mut().filter(|entry| self.claiming.contains(&entry.partition)) {
-            entry.holder = Holder::Orphan;
-        }
-        let now = Instant::now();
-        let set_back = self.setbacks.iter().filter(|(_, setback)| setback.until > now).map(|(partition, _)| partition);
-        let avoid = set_back.chain(&self.claiming).chain(&self.releasing).cloned().collect();
-        plan(&view, &Policy { strategy: self.config.strategy, avoid }, &mut self.rng).claim
-    }
-
-    fn start_claims(&mut self, planned: Vec<PlannedClaim>, listing: &Listing<Ownership>) {
-        let etags: BTreeMap<_, _> = listing.records.iter().map(|record| (&record.partition, &record.etag)).collect();
-        for PlannedClaim { partition, reason } in planned {
-            let claim = match etags.get(&partition) {
-                Some(etag) => Claim::over(partition.clone(), (*etag).clone()),
-                None => Claim::unowned(partition.clone()),
-            };
-            self.claiming.insert(partition.clone());
-            let store = self.store.clone();
-            self.operations.spawn(async move {
-                let outcome = store.claim_one(&claim).await;
-                Ended::Claimed { partition, reason, outcome }
-            });
         }
     }
 

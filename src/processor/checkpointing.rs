@@ -115,6 +115,8 @@ pub(super) enum Ended {
     Closed,
     /// The partition belongs to somebody else, or to nobody.
     Fenced { by: Option<OwnerId> },
+    /// Somebody put the checkpoint back.
+    Rewound,
 }
 
 /// The writing task's end.
@@ -139,7 +141,7 @@ impl Checkpointer {
         (Self { store, adoption, policy, shared, commands: receiver, not_before: None }, writer)
     }
 
-    /// Writes what is marked, when the policy says so, until closed or fenced.
+    /// Writes what is marked, when the policy says so, until closed or refused.
     pub(super) async fn run(mut self) -> Ended {
         let mut due: Option<Instant> = None;
         loop {
@@ -160,12 +162,12 @@ impl Checkpointer {
             let outcome = self.write().await;
             self.not_before = outcome.as_ref().err().map(|error| Instant::now() + self.wait_after(error));
             due = self.not_before.or_else(|| self.next_due());
-            let fenced = fence(&outcome);
+            let ended = refusal(&outcome);
             if let Some(reply) = reply {
                 // An error means that nobody waits any more.
                 let _ = reply.send(self.answer(outcome));
             }
-            if let Some(ended) = fenced {
+            if let Some(ended) = ended {
                 return ended;
             }
         }
@@ -175,7 +177,7 @@ impl Checkpointer {
         if !(write && self.policy.on_close) {
             return Ended::Closed;
         }
-        fence(&self.write().await).unwrap_or(Ended::Closed)
+        refusal(&self.write().await).unwrap_or(Ended::Closed)
     }
 
     fn woken_by_mark(&self) -> Wake {
@@ -209,7 +211,7 @@ impl Checkpointer {
             Err(Error::new(ErrorKind::Unknown, format!("the checkpoint was not settled within {limit:?}")))
         });
         match &outcome {
-            Ok(CheckpointOutcome::Fenced { .. }) => {}
+            Ok(CheckpointOutcome::Fenced { .. } | CheckpointOutcome::Rewound) => {}
             Ok(_) => self.shared.with(|pending| pending.written = self.adoption.record().sequence_number),
             Err(error) => telemetry::checkpoint_failed(self.adoption.partition(), error),
         }
@@ -218,12 +220,20 @@ impl Checkpointer {
 
     /// What the one who asked for a flush is told.
     fn answer(&self, outcome: Result<CheckpointOutcome>) -> Result<()> {
-        let CheckpointOutcome::Fenced { by } = outcome? else { return Ok(()) };
-        let by = by.as_ref().map_or("nobody", OwnerId::as_str);
-        Err(Error::new(
-            ErrorKind::Fenced,
-            format!("partition {} is not mine any more: it belongs to {by}", self.adoption.partition()),
-        ))
+        let partition = self.adoption.partition();
+        match outcome? {
+            CheckpointOutcome::Fenced { by } => {
+                let by = by.as_ref().map_or("nobody", OwnerId::as_str);
+                let message = format!("partition {partition} is not mine any more: it belongs to {by}");
+                Err(Error::new(ErrorKind::Fenced, message))
+            }
+            CheckpointOutcome::Rewound => {
+                let message =
+                    format!("the checkpoint of partition {partition} was put back; it starts again from there");
+                Err(Error::new(ErrorKind::Rewound, message))
+            }
+            CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
+        }
     }
 }
 
@@ -234,8 +244,10 @@ enum Wake {
     Write(Option<oneshot::Sender<Result<()>>>),
 }
 
-fn fence(outcome: &Result<CheckpointOutcome>) -> Option<Ended> {
+/// After these no checkpoint is accepted any more.
+fn refusal(outcome: &Result<CheckpointOutcome>) -> Option<Ended> {
     match outcome {
+        Ok(CheckpointOutcome::Rewound) => Some(Ended::Rewound),
         Ok(CheckpointOutcome::Fenced { by }) => Some(Ended::Fenced { by: by.clone() }),
         _ => None,
     }

@@ -26,6 +26,8 @@ pub enum StopReason {
     },
     /// A later incarnation of this owner is at work. Checkpoints are not accepted any more.
     Replaced,
+    /// Somebody put the checkpoint back by name. Checkpoints are not accepted any more; processing starts again from there.
+    Rewound,
     /// The processor shuts down. Checkpoints are still accepted.
     Shutdown,
     /// The handler or the event source failed. The partition is started again from its checkpoint.
@@ -137,7 +139,8 @@ impl PartitionContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Fenced`] if the partition belongs to somebody else now; [`ErrorKind::Closed`] if it has been stopped;
+    /// [`ErrorKind::Fenced`] if the partition belongs to somebody else now; [`ErrorKind::Rewound`] if its checkpoint was put
+    /// back; [`ErrorKind::Closed`] if it has been stopped;
     /// otherwise what the storage answered: the position stays pending and is written later.
     pub async fn checkpoint_now(&self, event: &impl Positioned) -> Result<()> {
         let Some(position) = event.position() else {

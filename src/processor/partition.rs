@@ -69,7 +69,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`], which no restart can mend.
+    /// [`ErrorKind::Config`], which no restart can mend, and [`ErrorKind::Contended`] if the partition cannot be adopted:
+    /// it should go to somebody else, or be left alone for a while.
     pub(super) async fn run(self) -> Result<StopReason, Arc<Error>> {
         let reason = self.until_stopped().await?;
         telemetry::partition_stopped(&self.partition, &reason);
@@ -81,7 +82,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         loop {
             let error = match self.attempt(&mut pauses).await {
                 Ok(reason) => return Ok(reason),
-                Err(error) if error.kind() == ErrorKind::Config => return Err(error),
+                Err(error) if matches!(error.kind(), ErrorKind::Config | ErrorKind::Contended) => return Err(error),
                 Err(error) => error,
             };
             let pause = pauses.next();
@@ -117,7 +118,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             Err(error) => StopReason::Failed { error: Arc::clone(error) },
         };
         self.call_stopped(context, reason.clone()).await;
-        writer.close(!matches!(reason, StopReason::Lost { .. } | StopReason::Replaced));
+        writer.close(!matches!(reason, StopReason::Lost { .. } | StopReason::Replaced | StopReason::Rewound));
         writing.join_all().await;
         ended
     }
@@ -288,8 +289,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     fn fenced(&self, ended: Result<Ended, JoinError>) -> StopReason {
-        let by = if let Ok(Ended::Fenced { by }) = ended { by } else { None };
-        let reason = self.lost(by);
+        let reason = match ended {
+            Ok(Ended::Rewound) => StopReason::Rewound,
+            Ok(Ended::Fenced { by }) => self.lost(by),
+            _ => self.lost(None),
+        };
         self.stop.send_replace(Some(reason.clone()));
         reason
     }

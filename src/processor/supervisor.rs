@@ -15,6 +15,7 @@ use super::source::EventSource;
 use crate::balancer::{BalancerHandle, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
+use crate::store::GroupStore;
 use crate::telemetry;
 
 /// A partition's task, from its start until the balancer no longer holds what it was started for.
@@ -72,8 +73,8 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         self.entries.retain(|partition, entry| {
             let held = snapshot.held.get(partition) == Some(&entry.tenure);
             if !held {
-                let by = snapshot.other_owner(partition).cloned();
-                entry.stop.send_if_modified(|stop| stop.is_none() && stop.replace(StopReason::Lost { by }).is_none());
+                let reason = lost(&self.shared.store, snapshot, partition);
+                entry.stop.send_if_modified(|stop| stop.is_none() && stop.replace(reason).is_none());
             }
             held || !entry.ended
         });
@@ -100,7 +101,15 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         }
         match ended {
             Ok(Ok(StopReason::Lost { .. } | StopReason::Replaced)) => self.balancer.forget(partition, tenure),
+            // Started again, as it is still held.
+            Ok(Ok(StopReason::Rewound)) => {
+                self.entries.remove(&partition);
+            }
             Ok(Ok(_)) => {}
+            Ok(Err(error)) if error.kind() == ErrorKind::Contended => {
+                telemetry::adoption_contended(&partition, &error);
+                self.balancer.release(partition, tenure);
+            }
             Ok(Err(error)) => return Err(error),
             Err(_) => {
                 telemetry::partition_task_panicked(&partition);
@@ -122,5 +131,13 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             telemetry::shutdown_cut_short(limit);
             self.tasks.shutdown().await;
         }
+    }
+}
+
+/// Why a partition is not held any more under the tenure that its task was started for.
+fn lost(store: &GroupStore, snapshot: &Snapshot, partition: &PartitionId) -> StopReason {
+    match snapshot.held.get(partition) {
+        Some(tenure) if store.began_by_rewind(partition, *tenure) => StopReason::Rewound,
+        _ => StopReason::Lost { by: snapshot.other_owner(partition).cloned() },
     }
 }
