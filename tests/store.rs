@@ -16,8 +16,10 @@ use eventhubs_checkpoint::clock::WallClock;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, ReleaseOutcome,
 };
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Target};
-use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, Operation, OwnerId, PartitionId, Position, Result};
+use eventhubs_checkpoint::testing::faulty::{self, Fault, FaultPlan, Faulty, Target};
+use eventhubs_checkpoint::{
+    ConsumerGroup, Error, ErrorKind, Operation, OwnerId, PartitionId, Position, Relation, Result,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use meddled::{Meddle, Meddled};
@@ -408,6 +410,32 @@ async fn a_checkpoint_interrupted_by_the_next_owner_is_fenced() {
     assert_eq!(container.inner.get(name).await.unwrap().metadata["sequencenumber"], "50");
 }
 
+/// The record is its own again, but in between it was somebody else's. Found by `tests/random`.
+#[tokio::test]
+async fn a_checkpoint_is_fenced_if_the_partition_is_lost_and_claimed_again_while_it_is_under_way() {
+    for answered in [true, false] {
+        let (a, container, take_over) = interrupted().await;
+        let mut adoption = adopt(&a).await;
+        take_over().await;
+        let again = a.clone();
+        let claim_again = async move {
+            let etag = again.list_ownerships().await.unwrap().records.remove(0).etag;
+            let mut claiming = again.claim(vec![Claim::over(zero(), etag)]).boxed();
+            if answered {
+                claiming.await;
+                return;
+            }
+            while again.owner_of(&zero()).await.unwrap().0 != Relation::Mine {
+                assert!(futures::poll!(&mut claiming).is_pending());
+            }
+        };
+        *container.meddler.0.lock().unwrap() = Some(claim_again.boxed());
+        let fenced = a.checkpoint(&mut adoption, &at(70)).await.unwrap();
+        assert_eq!(fenced, CheckpointOutcome::Fenced { by: Some(OwnerId::new("a").unwrap()) }, "{answered}");
+        assert_eq!(a.list_checkpoints().await.unwrap().records[0].record.sequence_number, Some(50));
+    }
+}
+
 /// What the log says.
 #[derive(Clone, Default)]
 struct Captured(Arc<Mutex<Vec<u8>>>);
@@ -481,12 +509,19 @@ async fn a_checkpoint_request_that_hangs_holds_up_no_renewal() {
 
 #[tokio::test]
 async fn a_record_that_vanished_is_written_again_as_another_tenure() {
-    let container = Arc::new(MemoryContainer::new());
-    let a = store_on(container.clone(), "a").await;
-    let lease = win(&a, Claim::unowned(zero())).await;
-    container.delete("ns.servicebus.windows.net/hub/$default/ownership/0", &Condition::Any).await.unwrap();
-    let ClaimOutcome::Won(renewed) = a.renew(vec![lease.clone()]).await.remove(0).1 else { panic!("not renewed") };
-    assert_ne!(renewed.tenure(), lease.tenure());
+    for fault in [Fault::Latency(Duration::ZERO), Fault::AnswerLost] {
+        let container = faulty();
+        let a = store_on(container.clone(), "a").await;
+        let lease = win(&a, Claim::unowned(zero())).await;
+        container.delete("ns.servicebus.windows.net/hub/$default/ownership/0", &Condition::Any).await.unwrap();
+        // The first write finds nothing; it is the second that may get lost.
+        for fate in [Fault::Latency(Duration::ZERO), fault.clone()] {
+            container.next_on(faulty::Operation::Write, fate);
+        }
+        let ClaimOutcome::Won(renewed) = a.renew(vec![lease.clone()]).await.remove(0).1 else { panic!("not renewed") };
+        assert_ne!(renewed.tenure(), lease.tenure(), "{fault:?}");
+        assert_eq!(container.waiting(), 0);
+    }
 }
 
 /// A local clock this far from the one of the container.

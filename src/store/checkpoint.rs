@@ -25,7 +25,7 @@ pub enum CheckpointOutcome {
     Rewound,
     /// The partition belongs to somebody else now: stop processing it.
     Fenced {
-        /// The owner now; nobody if it was released. Myself if it was won again meanwhile, by this same store.
+        /// The owner now; nobody if it was released. Myself if this same store claimed it again meanwhile.
         by: Option<OwnerId>,
     },
 }
@@ -43,8 +43,11 @@ impl GroupStore {
             return Ok(CheckpointOutcome::Superseded);
         }
         let turn = self.turn(RecordKind::Checkpoint, &adoption.partition).await;
-        if adoption.tenure < turn.state.tenure() {
-            return Ok(CheckpointOutcome::Fenced { by: Some(self.identity().owner.clone()) });
+        let tenure = adoption.tenure;
+        let outlived = || tenure < turn.state.tenure();
+        let by_myself = || CheckpointOutcome::Fenced { by: Some(self.identity().owner.clone()) };
+        if outlived() {
+            return Ok(by_myself());
         }
         let mut attempt = 0;
         let mut seen = None;
@@ -65,6 +68,10 @@ impl GroupStore {
                 }
                 Checkpointing::ReadOwnership(found) => {
                     let (relation, by) = self.owner_of(&adoption.partition).await?;
+                    // Mine, perhaps, but by a claim that was made meanwhile: in between it may have been somebody else's.
+                    if outlived() {
+                        return Ok(by_myself());
+                    }
                     owner = by;
                     let next = Checkpointing::ownership_read(found, relation, mine);
                     if !matches!(next, Checkpointing::Fenced | Checkpointing::Rewound) {
