@@ -16,7 +16,7 @@ use eventhubs_checkpoint::blob::{BlobContainer, BlobList, Condition, Metadata};
 use eventhubs_checkpoint::processor::{CheckpointPolicy, ProcessorConfig, StopReason};
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultKind, FaultPlan, Operation, Target};
-use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId};
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
 use meddled::{Meddle, Meddled};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -284,7 +284,8 @@ struct LateListings;
 
 #[async_trait]
 impl Meddle for LateListings {
-    async fn listed(&self, list: BlobList) -> BlobList {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+        let list = inner.list(prefix).await;
         sleep(Duration::from_secs(2)).await;
         list
     }

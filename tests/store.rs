@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{BlobContainer, BlobList, Condition, Metadata};
+use eventhubs_checkpoint::blob::{Blob, BlobContainer, BlobList, Condition, Metadata, Written};
 use eventhubs_checkpoint::clock::WallClock;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, ReleaseOutcome,
@@ -362,11 +362,13 @@ struct Interruption(Mutex<Option<BoxFuture<'static, ()>>>);
 
 #[async_trait]
 impl Meddle for Interruption {
-    async fn read(&self) {
+    async fn get(&self, inner: &dyn BlobContainer, name: &str) -> Result<Blob> {
+        let blob = inner.get(name).await;
         let interruption = self.0.lock().unwrap().take();
         if let Some(interruption) = interruption {
             interruption.await;
         }
+        blob
     }
 }
 
@@ -574,23 +576,31 @@ enum Weakness {
 
 #[async_trait]
 impl Meddle for Weakness {
-    async fn listed(&self, mut list: BlobList) -> BlobList {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+        let mut list = inner.list(prefix).await?;
         if *self == Self::ListsWithoutMetadata {
             list.blobs.iter_mut().for_each(|blob| blob.metadata.clear());
         }
-        list
+        Ok(list)
     }
 
-    async fn read(&self) {
+    async fn get(&self, inner: &dyn BlobContainer, name: &str) -> Result<Blob> {
         if *self == Self::Silent {
             std::future::pending::<()>().await;
         }
+        inner.get(name).await
     }
 
-    fn condition(&self, condition: &Condition) -> Result<Condition> {
+    async fn write(
+        &self,
+        inner: &dyn BlobContainer,
+        name: &str,
+        metadata: &Metadata,
+        condition: &Condition,
+    ) -> Result<Written> {
         match self {
-            Self::IgnoresConditions => Ok(Condition::Any),
-            Self::ListsWithoutMetadata | Self::Silent => Ok(condition.clone()),
+            Self::IgnoresConditions => inner.write(name, metadata, &Condition::Any).await,
+            Self::ListsWithoutMetadata | Self::Silent => inner.write(name, metadata, condition).await,
             Self::ReadOnly => Err(Error::new(ErrorKind::Unauthorized, "only reading is permitted")),
         }
     }

@@ -1,4 +1,4 @@
-//! A container whose answers somebody meddles with.
+//! A container whose requests and answers somebody meddles with.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,20 +9,25 @@ use eventhubs_checkpoint::blob::{
     Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
 };
 
-/// What to do to requests and answers; nothing, unless said.
+/// What becomes of a request to `inner`: it is made and answered, unless said otherwise.
 #[async_trait]
 pub trait Meddle: Send + Sync + 'static {
-    /// With a listing that was just made.
-    async fn listed(&self, list: BlobList) -> BlobList {
-        list
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+        inner.list(prefix).await
     }
 
-    /// Between a read and the use of its answer.
-    async fn read(&self) {}
+    async fn get(&self, inner: &dyn BlobContainer, name: &str) -> Result<Blob> {
+        inner.get(name).await
+    }
 
-    /// With the condition of a write, or the write itself.
-    fn condition(&self, condition: &Condition) -> Result<Condition> {
-        Ok(condition.clone())
+    async fn write(
+        &self,
+        inner: &dyn BlobContainer,
+        name: &str,
+        metadata: &Metadata,
+        condition: &Condition,
+    ) -> Result<Written> {
+        inner.write(name, metadata, condition).await
     }
 }
 
@@ -40,17 +45,15 @@ impl<M> fmt::Debug for Meddled<M> {
 #[async_trait]
 impl<M: Meddle> BlobContainer for Meddled<M> {
     async fn list(&self, prefix: &str) -> Result<BlobList> {
-        Ok(self.meddler.listed(self.inner.list(prefix).await?).await)
+        self.meddler.list(&self.inner, prefix).await
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {
-        let blob = self.inner.get(name).await;
-        self.meddler.read().await;
-        blob
+        self.meddler.get(&self.inner, name).await
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
-        self.inner.write(name, metadata, &self.meddler.condition(condition)?).await
+        self.meddler.write(&self.inner, name, metadata, condition).await
     }
 
     async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
