@@ -306,7 +306,7 @@ impl GroupStore {
         let continued = lease.filter(|_| begun.is_none() && !rewound).map(Lease::tenure);
         let tenure = continued.or(begun).unwrap_or_else(|| self.next_tenure());
         if continued.is_none() {
-            state.begin_tenure(tenure, goal == Goal::Renew && rewound);
+            state.begin_tenure(tenure, goal == Goal::Renew && rewound, record.rewound.clone());
         }
         Settled::Holds(Lease { partition: partition.clone(), record, etag, valid_from, tenure })
     }

@@ -34,6 +34,9 @@ struct Known {
     began_by_rewind: bool,
     /// The rewind that the last adoption took notice of.
     rewind: Option<RewindId>,
+    /// The one that the ownership named when the tenure began. Of two that came at once, the two records may name one each
+    /// for good; the adoption that follows covers both, for the checkpoint is put back before the ownership is marked.
+    met: Option<RewindId>,
 }
 
 impl PartitionState {
@@ -49,9 +52,9 @@ impl PartitionState {
         self.known().tenure
     }
 
-    pub(super) fn begin_tenure(&self, tenure: u64, by_rewind: bool) {
+    pub(super) fn begin_tenure(&self, tenure: u64, by_rewind: bool, met: Option<RewindId>) {
         let mut known = self.known();
-        (known.tenure, known.began_by_rewind) = (tenure, by_rewind);
+        (known.tenure, known.began_by_rewind, known.met) = (tenure, by_rewind, met);
     }
 
     pub(super) fn began_by_rewind(&self, tenure: u64) -> bool {
@@ -64,7 +67,8 @@ impl PartitionState {
     }
 
     pub(super) fn is_news(&self, rewind: Option<&RewindId>) -> bool {
-        rewind.is_some() && rewind != self.known().rewind.as_ref()
+        let known = self.known();
+        rewind.is_some() && rewind != known.rewind.as_ref() && rewind != known.met.as_ref()
     }
 }
 
