@@ -1,0 +1,344 @@
+//! One container on one backend, the owners that work on it, and a look at its blobs behind their backs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eventhubs_checkpoint::blob::azure::AzureContainer;
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ETag, Metadata};
+use eventhubs_checkpoint::store::{
+    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, Lease,
+    ReleaseOutcome,
+};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation, Target};
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Position, Result};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::meddled::Meddled;
+use crate::sas::{FUTURE, SAS_VERSION, account_sas, fresh_name};
+use crate::support::azurite;
+use crate::wire::{Sent, Wire, shown};
+
+/// What all names start with.
+pub const LOWER: &str = "ns.servicebus.windows.net/hub/$default/";
+
+/// The same in the tree of names as given.
+pub const VERBATIM: &str = "ns.servicebus.windows.net/hub/$Default/";
+
+pub const EXPIRY: i64 = 60;
+
+pub fn group() -> ConsumerGroup {
+    ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap()
+}
+
+pub fn ownership(partition: u32) -> String {
+    format!("{LOWER}ownership/{partition}")
+}
+
+pub fn checkpoint(partition: u32) -> String {
+    format!("{LOWER}checkpoint/{partition}")
+}
+
+pub fn at(sequence_number: i64) -> Position {
+    Position { sequence_number, offset: (sequence_number * 10).to_string() }
+}
+
+pub fn metadata(pairs: &[(&str, &str)]) -> Metadata {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// A checkpoint as another SDK writes it.
+pub fn position(sequence_number: i64) -> Metadata {
+    metadata(&[("sequencenumber", &sequence_number.to_string()), ("offset", "x")])
+}
+
+/// An ownership of another instance of this crate.
+pub fn owned_by(owner: &str) -> Metadata {
+    metadata(&[("ownerid", owner), ("incarnation", "20260101T000000Z-00000001")])
+}
+
+pub enum Backend {
+    Memory,
+    /// By the name of the container.
+    Azurite(String),
+}
+
+pub struct Bench {
+    pub container: Arc<dyn BlobContainer>,
+    pub backend: Backend,
+    /// How often a race is repeated.
+    pub rounds: u32,
+}
+
+impl Bench {
+    pub fn in_memory() -> Self {
+        Self { container: Arc::new(MemoryContainer::new()), backend: Backend::Memory, rounds: 16 }
+    }
+
+    pub async fn in_azurite() -> Self {
+        let name = fresh_name();
+        let connection_string = azurite::shared().await.unwrap().connection_string();
+        let container = AzureContainer::from_connection_string(connection_string, &name).unwrap();
+        container.create_container().await.unwrap();
+        Self { container: Arc::new(container), backend: Backend::Azurite(name), rounds: 8 }
+    }
+
+    pub async fn owner(&self, name: &str) -> Owner {
+        self.owner_with(name, |builder| builder).await
+    }
+
+    pub async fn owner_with(&self, name: &str, settings: impl FnOnce(GroupStoreBuilder) -> GroupStoreBuilder) -> Owner {
+        self.try_owner(name, settings, |_| {}).await.unwrap()
+    }
+
+    /// Another life of the same owner, which began later.
+    pub async fn later(&self, name: &str) -> Owner {
+        let later = |wire: &Wire| wire.set_ahead(time::Duration::seconds(10));
+        self.try_owner(name, |builder| builder, later).await.unwrap()
+    }
+
+    pub async fn try_owner(
+        &self,
+        name: &str,
+        settings: impl FnOnce(GroupStoreBuilder) -> GroupStoreBuilder,
+        prepare: impl FnOnce(&Wire),
+    ) -> Result<Owner> {
+        let seed = name.bytes().map(u64::from).sum();
+        let faulty = Faulty::new(self.container.clone(), seed);
+        let link = Arc::new(Meddled { inner: Arc::new(faulty.clone()), meddler: Wire::default() });
+        prepare(&link.meddler);
+        let builder = GroupStore::builder(link.clone(), group(), OwnerId::new(name).unwrap());
+        let store = settings(builder).connect().await?;
+        link.meddler.sent();
+        Ok(Owner { store, faulty, link, container: self.container.clone() })
+    }
+
+    /// Writes behind everybody's back.
+    pub async fn put(&self, name: &str, metadata: &Metadata) -> ETag {
+        self.container.write(name, metadata, &Condition::Any).await.unwrap().etag
+    }
+
+    /// The same with keys whose case is kept on the way to the server, which no port of this crate does. In memory there is
+    /// no such way: there they are folded when they are written, as Azure folds them when they are looked up.
+    pub async fn put_as_given(&self, name: &str, pairs: &[(&str, &str)]) {
+        let Backend::Azurite(container) = &self.backend else {
+            self.put(name, &metadata(pairs)).await;
+            return;
+        };
+        let endpoint = azurite::shared().await.unwrap().endpoint();
+        let (host, account) = endpoint.strip_prefix("http://").unwrap().split_once('/').unwrap();
+        let (name, sas) = (name.replace('/', "%2F").replace('$', "%24"), account_sas("rcwdl", FUTURE));
+        let keys: Vec<_> = pairs.iter().map(|(key, value)| format!("x-ms-meta-{key}: {value}\r\n")).collect();
+        let keys = keys.concat();
+        let request = format!(
+            "PUT /{account}/{container}/{name}?{sas} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\
+             content-length: 0\r\nx-ms-version: {SAS_VERSION}\r\nx-ms-blob-type: BlockBlob\r\n{keys}\r\n"
+        );
+        let mut server = TcpStream::connect(host).await.unwrap();
+        server.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        server.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    }
+
+    pub async fn delete(&self, name: &str) {
+        self.container.delete(name, &Condition::Any).await.unwrap();
+    }
+
+    pub async fn blob(&self, name: &str) -> Option<Blob> {
+        match self.container.get(name).await {
+            Ok(blob) => Some(blob),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The metadata of a blob that must be there.
+    pub async fn read(&self, name: &str) -> Metadata {
+        self.blob(name).await.unwrap_or_else(|| panic!("{name} does not exist")).metadata
+    }
+
+    /// Who owns a partition by its blob. Empty if it was released.
+    pub async fn owner_of(&self, partition: u32) -> String {
+        self.read(&ownership(partition)).await["ownerid"].clone()
+    }
+
+    /// What position a checkpoint has.
+    pub async fn position_of(&self, partition: u32) -> i64 {
+        self.read(&checkpoint(partition)).await["sequencenumber"].parse().unwrap()
+    }
+}
+
+/// A store, and everything between it and the container.
+#[derive(Clone)]
+pub struct Owner {
+    pub store: GroupStore,
+    pub faulty: Faulty,
+    link: Arc<Meddled<Wire>>,
+    container: Arc<dyn BlobContainer>,
+}
+
+impl Owner {
+    pub fn wire(&self) -> &Wire {
+        &self.link.meddler
+    }
+
+    /// What was sent since the last time that this was asked.
+    pub fn sent(&self) -> Vec<Sent> {
+        self.wire().sent()
+    }
+
+    /// The same as text.
+    pub fn requests(&self) -> Vec<String> {
+        shown(&self.sent())
+    }
+
+    /// Lets the next write to such a blob meet this.
+    pub fn next_write(&self, name_part: &str, fault: Fault) {
+        self.faulty.next_on(Target::from(Operation::Write).named(name_part), fault);
+    }
+
+    /// Lets the next read of such a blob fail.
+    pub fn next_read_fails(&self, name_part: &str) {
+        self.faulty.next_on(Target::from(Operation::Get).named(name_part), Fault::RequestLost);
+    }
+
+    /// From now on some requests take a little longer, so that no race is like the other.
+    pub fn dawdle(&self) {
+        self.faulty.set_plan(FaultPlan::default().with(0.7, Fault::Latency(Duration::from_millis(5))));
+    }
+
+    pub async fn claim(&self, partition: u32) -> ClaimOutcome {
+        self.store.claim(vec![Claim::unowned(partition.into())]).await.remove(0).1
+    }
+
+    pub async fn claim_over(&self, partition: u32, etag: &ETag) -> ClaimOutcome {
+        self.store.claim(vec![Claim::over(partition.into(), etag.clone())]).await.remove(0).1
+    }
+
+    pub async fn win(&self, partition: u32) -> Lease {
+        self.claim(partition).await.lease()
+    }
+
+    /// Claims a partition over whatever its record is now.
+    pub async fn take(&self, partition: u32) -> Lease {
+        let found = self.container.get(&ownership(partition)).await.unwrap();
+        self.claim_over(partition, &found.etag).await.lease()
+    }
+
+    pub async fn renew(&self, lease: &Lease) -> ClaimOutcome {
+        self.store.renew(vec![lease.clone()]).await.remove(0).1
+    }
+
+    pub async fn release(&self, lease: &Lease) -> ReleaseOutcome {
+        self.store.release(vec![lease.clone()]).await.remove(0).1
+    }
+
+    pub async fn adopt(&self, partition: u32, start: Option<i64>) -> AdoptOutcome {
+        self.store.adopt(&partition.into(), start.map(at).as_ref()).await.unwrap()
+    }
+
+    /// Adopts a partition that starts at the first event, and forgets the requests so far.
+    pub async fn adopted(&self, partition: u32) -> Adoption {
+        let adoption = self.adopt(partition, Some(-1)).await.adoption();
+        self.sent();
+        adoption
+    }
+
+    /// Claims and adopts a partition that nobody has owned, and forgets the requests so far.
+    pub async fn run(&self, partition: u32) -> (Lease, Adoption) {
+        (self.win(partition).await, self.adopted(partition).await)
+    }
+
+    pub async fn checkpoint(&self, adoption: &mut Adoption, sequence_number: i64) -> CheckpointOutcome {
+        self.store.checkpoint(adoption, &at(sequence_number)).await.unwrap()
+    }
+
+    /// Takes a partition over and checkpoints there.
+    pub async fn take_over(&self, partition: u32, sequence_number: i64) {
+        self.take(partition).await;
+        let mut adoption = self.adopted(partition).await;
+        assert_eq!(self.checkpoint(&mut adoption, sequence_number).await.said(), "written");
+    }
+}
+
+/// What an outcome comes to, in a few words.
+pub trait Said {
+    fn said(&self) -> String;
+}
+
+fn name(owner: Option<&OwnerId>) -> &str {
+    owner.map_or("nobody", OwnerId::as_str)
+}
+
+impl Said for ClaimOutcome {
+    fn said(&self) -> String {
+        match self {
+            Self::Won(_) => "won".to_owned(),
+            Self::Lost { by } => format!("lost to {}", name(by.as_ref())),
+            Self::Replaced { by } => format!("replaced by {by}"),
+            Self::Undecided(error) => format!("undecided: {:?}", error.kind()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Said for ReleaseOutcome {
+    fn said(&self) -> String {
+        match self {
+            Self::Released => "released".to_owned(),
+            Self::Undecided(error) => format!("undecided: {:?}", error.kind()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Said for AdoptOutcome {
+    fn said(&self) -> String {
+        match self {
+            Self::Adopted(_) => "adopted".to_owned(),
+            Self::Lost { by } => format!("lost to {}", name(by.as_ref())),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Said for CheckpointOutcome {
+    fn said(&self) -> String {
+        match self {
+            Self::Written => "written".to_owned(),
+            Self::Superseded => "superseded".to_owned(),
+            Self::Rewound => "rewound".to_owned(),
+            Self::Fenced { by } => format!("fenced by {}", name(by.as_ref())),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub trait Win {
+    fn lease(self) -> Lease;
+}
+
+impl Win for ClaimOutcome {
+    fn lease(self) -> Lease {
+        match self {
+            Self::Won(lease) => lease,
+            other => panic!("not won: {other:?}"),
+        }
+    }
+}
+
+pub trait Adopted {
+    fn adoption(self) -> Adoption;
+}
+
+impl Adopted for AdoptOutcome {
+    fn adoption(self) -> Adoption {
+        match self {
+            Self::Adopted(adoption) => adoption,
+            other => panic!("not adopted: {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Checkpoint: nothing to do (1), one request (2), what is asked after a doubtful answer (3), and the end of patience (4).
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+use eventhubs_checkpoint::{ErrorKind, Operation as Purpose};
+use tokio::join;
+
+use crate::bench::{Adopted, Bench, Said, at, checkpoint, metadata, owned_by, ownership, position};
+use crate::captured::Captured;
+use crate::wire::shown;
+
+pub async fn checkpoint_1_not_beyond_the_last_written_position_is_nothing_to_do(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    a.checkpoint(&mut adoption, 9).await;
+    a.sent();
+    for not_beyond in [9, 8, -1] {
+        assert_eq!(a.checkpoint(&mut adoption, not_beyond).await.said(), "superseded");
+    }
+    assert_eq!(a.requests(), [""; 0]);
+    assert_eq!(bench.position_of(0).await, 9);
+}
+
+pub async fn checkpoint_2_writes_position_ownerid_and_updated_and_keeps_every_other_key(bench: Bench) {
+    let a = bench.owner("a").await;
+    bench.put(&checkpoint(0), &metadata(&[("sequencenumber", "7"), ("offset", "x"), ("theirs", "1")])).await;
+    let (_, mut adoption) = a.run(0).await;
+    assert_eq!(a.checkpoint(&mut adoption, 8).await.said(), "written");
+    let mut written = bench.read(&checkpoint(0)).await;
+    assert!(written.remove("updated").is_some_and(|updated| updated.starts_with("20")));
+    let expected = [("sequencenumber", "8"), ("offset", "80"), ("ownerid", "a"), ("theirs", "1")];
+    assert_eq!(written, metadata(&expected));
+}
+
+pub async fn checkpoint_2_is_written_under_the_etag_of_the_one_before(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    let mut before = bench.blob(&checkpoint(0)).await.unwrap().etag;
+    for number in 0..5 {
+        a.checkpoint(&mut adoption, number).await;
+        let sent = a.sent().remove(0);
+        assert_eq!(sent.under(), Some(&before));
+        before = sent.etag.unwrap();
+    }
+}
+
+/// A foreign write in between is seen, and not overwritten unseen.
+pub async fn checkpoint_2_overwrites_nothing_that_it_has_not_seen(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    let theirs = bench.put(&checkpoint(0), &position(20)).await;
+    assert_eq!(a.checkpoint(&mut adoption, 10).await.said(), "superseded");
+    assert_eq!(bench.blob(&checkpoint(0)).await.unwrap().etag, theirs);
+}
+
+pub async fn checkpoint_2_needs_no_extra_request_in_the_steady_state(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    let before = a.store.requests();
+    for number in 0..10 {
+        a.checkpoint(&mut adoption, number).await;
+    }
+    assert_eq!(a.requests(), ["match checkpoint/0"; 10]);
+    for purpose in Purpose::ALL {
+        let counted = a.store.requests().total(purpose) - before.total(purpose);
+        assert_eq!(counted, if purpose == Purpose::Checkpoint { 10 } else { 0 }, "{purpose:?}");
+    }
+}
+
+/// Brings about each of the three, on a partition of its own.
+async fn after_conflict_unknown_and_404(bench: &Bench, then: &[&str], position_then: i64) {
+    let a = bench.owner("a").await;
+    for (partition, cause) in (0..).zip(["conflict", "unknown", "404"]) {
+        let (_, mut adoption) = a.run(partition).await;
+        match cause {
+            "conflict" => drop(bench.put(&checkpoint(partition), &position(3)).await),
+            "unknown" => a.next_write("/checkpoint/", Fault::RequestLost),
+            _ => bench.delete(&checkpoint(partition)).await,
+        }
+        a.faulty.next_on(Target::from(Operation::Get), Fault::Latency(Duration::from_millis(20)));
+        assert_eq!(a.checkpoint(&mut adoption, position_then).await.said(), "written", "{cause}");
+        let sent = a.sent();
+        assert_eq!(shown(&sent)[1..3], then.iter().map(|it| format!("{it}/{partition}")).collect::<Vec<_>>());
+        assert!(sent[2].is_after(&sent[1]) && sent[3].is_after(&sent[2]), "{cause}: {:?}", shown(&sent));
+        assert_eq!(bench.position_of(partition).await, position_then);
+    }
+}
+
+pub async fn checkpoint_3_conflict_unknown_or_404_read_the_checkpoint_and_after_its_answer_the_ownership(bench: Bench) {
+    after_conflict_unknown_and_404(&bench, &["read checkpoint", "read ownership"], 5).await;
+}
+
+/// Were they read at once or the other way round, the checkpoint of the next owner could be taken for one's own.
+pub async fn checkpoint_3_a_checkpoint_interrupted_by_the_next_owner_is_fenced(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    let (_, mut adoption) = a.run(0).await;
+    bench.put(&checkpoint(0), &position(3)).await;
+    a.wire().after(Operation::Get, "", async move { b.take_over(0, 50).await });
+    assert_eq!(a.checkpoint(&mut adoption, 70).await.said(), "fenced by b");
+    assert_eq!(bench.position_of(0).await, 50);
+}
+
+pub async fn checkpoint_3_not_mine_is_fenced_whatever_is_stored(bench: Bench) {
+    let a = bench.owner("a").await;
+    let later = metadata(&[("ownerid", "a"), ("incarnation", "29990101T000000Z-00000000")]);
+    for (record, by) in [
+        (Some(owned_by("b")), "b"),
+        (Some(metadata(&[("ownerid", "")])), "nobody"),
+        (Some(metadata(&[("ownerid", "a")])), "a"),
+        (Some(later), "a"),
+        (None, "nobody"),
+    ] {
+        for stored in [3, 5, 9] {
+            let (_, mut adoption) = a.run(0).await;
+            match &record {
+                Some(record) => drop(bench.put(&ownership(0), record).await),
+                None => bench.delete(&ownership(0)).await,
+            }
+            let theirs = bench.put(&checkpoint(0), &position(stored)).await;
+            assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), format!("fenced by {by}"), "{record:?}");
+            assert_eq!(bench.blob(&checkpoint(0)).await.unwrap().etag, theirs);
+            bench.delete(&checkpoint(0)).await;
+            if record.is_some() {
+                bench.delete(&ownership(0)).await;
+            }
+        }
+    }
+}
+
+pub async fn checkpoint_3_an_unknown_rewind_stops_the_partition(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    for stored in [3, 5, 9] {
+        let mut rewound = position(stored);
+        rewound.insert("rewound".into(), stored.to_string());
+        let theirs = bench.put(&checkpoint(0), &rewound).await;
+        assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "rewound");
+        assert_eq!(bench.blob(&checkpoint(0)).await.unwrap().etag, theirs);
+    }
+    let mut adoption = a.adopt(0, Some(-1)).await.adoption();
+    assert_eq!(adoption.record().sequence_number, Some(9));
+    // It is known now.
+    let mut known = bench.read(&checkpoint(0)).await;
+    known.insert("theirs".into(), "1".into());
+    bench.put(&checkpoint(0), &known).await;
+    assert_eq!(a.checkpoint(&mut adoption, 10).await.said(), "written");
+    assert_eq!(bench.read(&checkpoint(0)).await["theirs"], "1");
+}
+
+pub async fn checkpoint_3_stored_equal_is_written_and_its_etag_goes_on(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    a.next_write("/checkpoint/", Fault::AnswerLost);
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
+    assert_eq!(a.requests(), ["match checkpoint/0", "read checkpoint/0", "read ownership/0"]);
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "superseded");
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "written");
+    assert_eq!(a.requests(), ["match checkpoint/0"]);
+}
+
+pub async fn checkpoint_3_stored_ahead_is_superseded_and_becomes_the_last_written_position_with_its_etag(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    let ahead = bench.put(&checkpoint(0), &position(20)).await;
+    assert_eq!(a.checkpoint(&mut adoption, 10).await.said(), "superseded");
+    assert_eq!(adoption.record().sequence_number, Some(20));
+    a.sent();
+    assert_eq!(a.checkpoint(&mut adoption, 15).await.said(), "superseded");
+    assert_eq!(a.requests(), [""; 0]);
+    assert_eq!(a.checkpoint(&mut adoption, 21).await.said(), "written");
+    let sent = a.sent();
+    assert_eq!((sent.len(), sent[0].under()), (1, Some(&ahead)));
+}
+
+pub async fn checkpoint_3_stored_behind_is_written_again_under_the_new_etag(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    a.checkpoint(&mut adoption, 5).await;
+    a.sent();
+    let behind = bench.put(&checkpoint(0), &position(3)).await;
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "written");
+    assert_eq!(a.sent()[3].under(), Some(&behind));
+    assert_eq!(bench.position_of(0).await, 6);
+}
+
+/// It is neither ahead nor behind.
+pub async fn checkpoint_3_a_stored_position_without_a_number_is_replaced_and_reported(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    let mut number = 0;
+    for odd in [
+        metadata(&[("sequencenumber", "x"), ("offset", "100")]),
+        metadata(&[("offset", "100")]),
+        metadata(&[("sequencenumber", ""), ("offset", "")]),
+        metadata(&[]),
+    ] {
+        number += 1;
+        let bad = bench.put(&checkpoint(0), &odd).await;
+        a.sent();
+        let (log, guard) = Captured::begin();
+        assert_eq!(a.checkpoint(&mut adoption, number).await.said(), "written", "{odd:?}");
+        drop(guard);
+        assert!(log.text().contains(&checkpoint(0)), "{odd:?} is not reported: {}", log.text());
+        assert_eq!((a.sent()[3].under(), bench.position_of(0).await), (Some(&bad), number));
+    }
+}
+
+/// Somebody gets further between the look and the second write.
+pub async fn checkpoint_3_what_is_written_again_overwrites_nothing(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    for (behind, ahead) in [(3, 50), (53, 100)] {
+        bench.put(&checkpoint(0), &position(behind)).await;
+        a.next_write("/checkpoint/", Fault::Conflict);
+        a.next_write("/checkpoint/", Fault::Overtaken(position(ahead)));
+        assert_eq!(a.checkpoint(&mut adoption, behind + 10).await.said(), "superseded");
+        assert_eq!(bench.position_of(0).await, ahead);
+    }
+}
+
+pub async fn checkpoint_3_blob_absent_verifies_the_ownership_then_creates_with_the_pending_position(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    bench.delete(&checkpoint(0)).await;
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
+    let requests = ["match checkpoint/0", "read checkpoint/0", "read ownership/0", "create checkpoint/0"];
+    assert_eq!(a.requests(), requests);
+    assert_eq!(bench.position_of(0).await, 5);
+    bench.delete(&checkpoint(0)).await;
+    bench.put(&ownership(0), &owned_by("b")).await;
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "fenced by b");
+    assert!(bench.blob(&checkpoint(0)).await.is_none());
+}
+
+pub async fn checkpoint_3_what_is_created_overwrites_nothing(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    bench.delete(&checkpoint(0)).await;
+    a.next_write("/checkpoint/", Fault::RequestLost);
+    a.next_write("/checkpoint/", Fault::Overtaken(position(50)));
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "superseded");
+    assert_eq!(bench.position_of(0).await, 50);
+}
+
+/// Of the owner's and a foreign SDK's, the further one is there in the end. The foreign one writes once, whatever is there.
+pub async fn checkpoint_3_of_two_that_checkpoint_at_once_ours_moves_nothing_back(bench: Bench) {
+    let a = bench.owner("a").await;
+    for partition in 0..bench.rounds {
+        let (_, mut adoption) = a.run(partition).await;
+        a.dawdle();
+        let foreign = i64::from(partition % 8) + 1;
+        join!(
+            async {
+                for number in 0..8 {
+                    let said = a.checkpoint(&mut adoption, number).await.said();
+                    assert!(said == "written" || said == "superseded", "{said}");
+                }
+            },
+            async {
+                tokio::time::sleep(Duration::from_millis(u64::from(partition % 5) * 4)).await;
+                bench.put(&checkpoint(partition), &position(foreign)).await;
+            },
+        );
+        // What it put back is mended by the next one.
+        a.faulty.set_plan(FaultPlan::default());
+        a.checkpoint(&mut adoption, 8).await;
+        assert_eq!(bench.position_of(partition).await, 8);
+    }
+}
+
+pub async fn checkpoint_4_bounded_then_contended_and_the_other_writer_is_named(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    let python = metadata(&[("sequencenumber", "3"), ("offset", "x"), ("ownerid", "python")]);
+    a.faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::Write, Fault::Overtaken(python)));
+    let error = a.store.checkpoint(&mut adoption, &at(5)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended);
+    assert!(error.to_string().contains("python") && error.is_transient(), "{error}");
+    let round = ["match checkpoint/0", "read checkpoint/0", "read ownership/0"];
+    assert_eq!(a.requests(), round.repeat(5));
+}
+
+pub async fn checkpoint_4_the_position_stays_pending_and_is_written_the_next_time(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    a.faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::Write, Fault::Conflict));
+    assert_eq!(a.store.checkpoint(&mut adoption, &at(5)).await.unwrap_err().kind(), ErrorKind::Contended);
+    a.next_read_fails("/checkpoint/");
+    assert_eq!(a.store.checkpoint(&mut adoption, &at(5)).await.unwrap_err().kind(), ErrorKind::Unknown);
+    a.faulty.set_plan(FaultPlan::default());
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
+    assert_eq!(bench.position_of(0).await, 5);
+}

@@ -1,0 +1,164 @@
+//! Adopt: the fence, with a start that is known or not (4), and the rule behind all of it.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::ErrorKind;
+use eventhubs_checkpoint::blob::ETag;
+use eventhubs_checkpoint::store::{Adoption, CheckpointOutcome};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation};
+use tokio::join;
+
+use crate::bench::{Adopted, Bench, Owner, Said, at, checkpoint};
+use crate::wire::{Sent, shown};
+
+pub async fn adopt_4_the_fence_is_complete_once_a_start_is_pinned(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    let (_, mut of_a) = a.run(0).await;
+    b.take(0).await;
+    let mut of_b = b.adopted(0).await;
+    assert_eq!(a.checkpoint(&mut of_a, 6).await.said(), "fenced by b");
+    assert_eq!(bench.position_of(0).await, -1);
+    assert_eq!(b.checkpoint(&mut of_b, 1).await.said(), "written");
+}
+
+pub async fn adopt_4_without_a_known_start_nothing_is_pinned(bench: Bench) {
+    let a = bench.owner("a").await;
+    a.win(0).await;
+    a.sent();
+    let adoption = a.adopt(0, None).await.adoption();
+    assert_eq!(a.requests(), ["read checkpoint/0", "read verbatim checkpoint/0", "read ownership/0"]);
+    assert!(!adoption.record().has_position() && bench.blob(&checkpoint(0)).await.is_none());
+}
+
+pub async fn adopt_4_without_a_pin_the_ownership_is_verified_before_the_first_create(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    a.win(0).await;
+    let mut of_a = a.adopt(0, None).await.adoption();
+    a.sent();
+    assert_eq!(a.checkpoint(&mut of_a, 1).await.said(), "written");
+    assert_eq!(a.requests(), ["read ownership/0", "create checkpoint/0"]);
+
+    a.win(1).await;
+    let mut displaced = a.adopt(1, None).await.adoption();
+    b.take(1).await;
+    let mut of_b = b.adopt(1, None).await.adoption();
+    a.sent();
+    assert_eq!(a.checkpoint(&mut displaced, 100).await.said(), "fenced by b");
+    assert_eq!(a.requests(), ["read ownership/1"]);
+    assert_eq!(b.checkpoint(&mut of_b, 1).await.said(), "written");
+}
+
+/// The one exception: the displaced owner had looked just before.
+pub async fn adopt_4_that_single_write_of_a_displaced_owner_is_not_lost_and_moves_nothing_back(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    // It lands before the new owner's first one.
+    a.win(0).await;
+    let mut of_a = a.adopt(0, None).await.adoption();
+    let thief = b.clone();
+    a.wire().after(Operation::Get, "ownership/0", async move {
+        thief.take(0).await;
+        thief.adopt(0, None).await.adoption();
+    });
+    assert_eq!(a.checkpoint(&mut of_a, 100).await.said(), "written");
+    let mut of_b = b.adopt(0, None).await.adoption();
+    assert_eq!(of_b.record().sequence_number, Some(100));
+    assert_eq!(b.checkpoint(&mut of_b, 50).await.said(), "superseded");
+    assert_eq!(a.checkpoint(&mut of_a, 101).await.said(), "fenced by b");
+
+    // It comes after it.
+    a.win(1).await;
+    let mut of_a = a.adopt(1, None).await.adoption();
+    let thief = b.clone();
+    a.wire().after(Operation::Get, "ownership/1", async move {
+        thief.take(1).await;
+        let mut adoption = thief.adopt(1, None).await.adoption();
+        assert_eq!(thief.checkpoint(&mut adoption, 120).await.said(), "written");
+    });
+    assert_eq!(a.checkpoint(&mut of_a, 100).await.said(), "fenced by b");
+    assert_eq!(bench.position_of(1).await, 120);
+}
+
+/// Each write under a version that was read comes after a look at the ownership that came after that read.
+fn assert_ownership_was_seen_after_each_read(owner: &Owner, sent: &[Sent]) {
+    let me = owner.store.identity();
+    let mine = |sent: &Sent| {
+        sent.is_read_of("/ownership/")
+            && sent.metadata.get("ownerid").is_some_and(|owner| owner == me.owner.as_str())
+            && sent.metadata.get("incarnation").is_some_and(|life| life == me.incarnation.as_str())
+    };
+    let mut by_reading = 0;
+    let versions = |it: &Sent, version: &ETag| it.etag.as_ref() == Some(version);
+    for write in sent.iter().filter(|sent| sent.is_write_of("/checkpoint/")) {
+        let Some(under) = write.under() else { continue };
+        if sent.iter().any(|it| it.operation == Operation::Write && versions(it, under)) {
+            continue;
+        }
+        by_reading += 1;
+        let source = sent.iter().find(|it| versions(it, under)).unwrap();
+        let seen = sent.iter().any(|look| mine(look) && look.is_after(source) && write.is_after(look));
+        assert!(seen, "{write} under a version read before anybody looked at the ownership: {:?}", shown(sent));
+    }
+    assert!(by_reading > 0, "no version was obtained by reading");
+}
+
+/// Checkpoints until it is fenced or done, and gives the last position that it was told is stored.
+async fn work(owner: &Owner, adoption: &mut Adoption) -> Option<i64> {
+    let first = adoption.record().sequence_number.unwrap() + 1;
+    let mut stored = None;
+    for number in first..first + 10 {
+        match owner.store.checkpoint(adoption, &at(number)).await {
+            Ok(CheckpointOutcome::Written) => stored = Some(number),
+            Ok(CheckpointOutcome::Fenced { by }) => {
+                assert_eq!(by.unwrap().as_str(), "b");
+                break;
+            }
+            Err(error) => assert!(error.is_transient(), "{error:?}"),
+            Ok(other) => panic!("{other:?}"),
+        }
+    }
+    stored
+}
+
+async fn win_and_adopt(owner: &Owner, partition: u32, over: &ETag) -> Adoption {
+    while owner.claim_over(partition, over).await.said() != "won" {}
+    loop {
+        match owner.store.adopt(&partition.into(), Some(&at(-1))).await {
+            Ok(outcome) => return outcome.adoption(),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Contended),
+        }
+    }
+}
+
+/// The victim checkpoints all the while, and answers get lost on both sides.
+pub async fn adopt_rule_an_etag_that_was_read_is_used_only_if_the_ownership_was_seen_to_be_mine_after_that(
+    bench: Bench,
+) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    let plan = FaultPlan::default()
+        .with(0.7, Fault::Latency(Duration::from_millis(5)))
+        .with_on(0.2, Operation::Write, Fault::AnswerLost)
+        .with_on(0.1, Operation::Write, Fault::RequestLost)
+        .with_on(0.1, Operation::Write, Fault::Conflict);
+    for partition in 0..bench.rounds {
+        a.faulty.set_plan(FaultPlan::default());
+        b.faulty.set_plan(FaultPlan::default());
+        let lease = a.win(partition).await;
+        let mut of_a = a.adopt(partition, Some(-1)).await.adoption();
+        a.faulty.set_plan(plan.clone());
+        b.faulty.set_plan(plan.clone());
+        let (stored_by_a, (mut of_b, adopted)) = join!(work(&a, &mut of_a), async {
+            let adoption = win_and_adopt(&b, partition, lease.etag()).await;
+            let adopted = adoption.record().sequence_number;
+            (adoption, adopted)
+        });
+        assert!(adopted >= stored_by_a, "{adopted:?} {stored_by_a:?}");
+        a.faulty.set_plan(FaultPlan::default());
+        assert_eq!(a.checkpoint(&mut of_a, 1000).await.said(), "fenced by b");
+        assert_eq!(bench.position_of(partition).await, adopted.unwrap());
+        let stored_by_b = work(&b, &mut of_b).await;
+        b.faulty.set_plan(FaultPlan::default());
+        assert!(Some(bench.position_of(partition).await) >= stored_by_b);
+    }
+    assert_ownership_was_seen_after_each_read(&a, &a.sent());
+    assert_ownership_was_seen_after_each_read(&b, &b.sent());
+}

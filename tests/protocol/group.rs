@@ -1,0 +1,79 @@
+//! A balancing loop over some partitions, in real time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use eventhubs_checkpoint::balance::{Holder, Strategy};
+use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle, Snapshot};
+use eventhubs_checkpoint::{PartitionId, Result};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::bench::Owner;
+use crate::wire::Sent;
+
+/// Far longer than anything here takes, on a busy machine, too.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub struct Group {
+    handle: BalancerHandle,
+    snapshots: watch::Receiver<Snapshot>,
+    running: JoinHandle<Result<()>>,
+    _partitions: watch::Sender<Arc<[PartitionId]>>,
+}
+
+impl Group {
+    /// Lets this owner take its share of so many partitions, as soon as it can.
+    pub fn run(owner: &Owner, partitions: u32) -> Self {
+        let config = BalancerConfig::default()
+            .with_interval(Duration::from_millis(60))
+            .with_strategy(Strategy::Greedy)
+            .with_seed(7);
+        let (sender, named) = watch::channel((0..partitions).map(PartitionId::from).collect());
+        let (balancer, handle) = Balancer::new(owner.store.clone(), config, named).unwrap();
+        let running = tokio::spawn(balancer.run());
+        Self { snapshots: handle.watch(), handle, running, _partitions: sender }
+    }
+
+    pub async fn until(&mut self, what: &str, condition: impl FnMut(&Snapshot) -> bool) {
+        let waited = timeout(PATIENCE, self.snapshots.wait_for(condition)).await;
+        drop(waited.unwrap_or_else(|_| panic!("never came: {what}")).unwrap());
+    }
+
+    pub async fn until_it_holds(&mut self, partitions: &[u32]) {
+        let partitions: Vec<PartitionId> = partitions.iter().copied().map(PartitionId::from).collect();
+        let what = format!("{partitions:?} held");
+        self.until(&what, |snapshot| snapshot.held.keys().eq(&partitions)).await;
+    }
+
+    /// The partitions held, and their tenures.
+    pub fn held(&self) -> BTreeMap<PartitionId, u64> {
+        self.snapshots.borrow().held.clone()
+    }
+
+    /// Waits until so many such requests were sent, and forgets them.
+    pub async fn until_sent(&self, owner: &Owner, what: &str, wanted: impl Fn(&Sent) -> bool, times: usize) {
+        let waiting = async {
+            let mut seen = 0;
+            while seen < times {
+                sleep(Duration::from_millis(20)).await;
+                seen += owner.sent().iter().filter(|sent| wanted(sent)).count();
+            }
+        };
+        timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never came: {what}"));
+    }
+
+    /// Lets as many more cycles pass as are enough to see what is not going to happen, and gives the holders.
+    pub async fn settled(&mut self) -> Vec<Holder> {
+        let cycles = self.snapshots.borrow().cycles;
+        self.until("more cycles", |snapshot| snapshot.cycles >= cycles + 4).await;
+        self.snapshots.borrow().partitions.iter().map(|view| view.holder.clone()).collect()
+    }
+
+    pub async fn stop(self) {
+        self.handle.shutdown().await;
+        self.running.await.unwrap().unwrap();
+    }
+}

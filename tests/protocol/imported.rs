@@ -1,0 +1,159 @@
+//! Two trees: which checkpoint counts.
+
+use eventhubs_checkpoint::blob::Metadata;
+use eventhubs_checkpoint::codec::KeyCase;
+use eventhubs_checkpoint::testing::faulty::{Fault, Operation};
+
+use crate::bench::{Adopted, Bench, Owner, Said, VERBATIM, at, checkpoint, metadata, position};
+
+fn there() -> String {
+    format!("{VERBATIM}checkpoint/0")
+}
+
+/// Ours, that looked at the other tree's when that had this version.
+fn imported(sequence_number: i64, etag: &str) -> Metadata {
+    let mut record = position(sequence_number);
+    record.insert("imported".into(), etag.to_owned());
+    record
+}
+
+/// What an adoption takes for the position.
+async fn adopted(bench: &Bench) -> (Owner, i64) {
+    let a = bench.owner("a").await;
+    match bench.blob(&crate::bench::ownership(0)).await {
+        Some(_) => a.take(0).await,
+        None => a.win(0).await,
+    };
+    a.sent();
+    let position = a.adopt(0, Some(-1)).await.adoption().record().sequence_number.unwrap();
+    assert_eq!(bench.position_of(0).await, position);
+    (a, position)
+}
+
+pub async fn two_trees_the_checkpoint_there_counts_while_ours_does_not_exist(bench: Bench) {
+    let theirs = bench.put(&there(), &position(7)).await;
+    let (a, position) = adopted(&bench).await;
+    assert_eq!(position, 7);
+    let expected = ["read checkpoint/0", "read verbatim checkpoint/0", "read ownership/0", "create checkpoint/0"];
+    assert_eq!(a.requests(), expected);
+    let ours = bench.read(&checkpoint(0)).await;
+    assert_eq!((ours["offset"].as_str(), ours["ownerid"].as_str()), ("x", "a"));
+    assert_eq!(ours["imported"], theirs.as_str());
+}
+
+pub async fn two_trees_it_counts_if_ours_has_imported_and_it_differs_and_the_greater_wins(bench: Bench) {
+    for (ours, theirs, wins) in [(5, 9, 9), (9, 5, 9), (9, 9, 9)] {
+        let etag = bench.put(&there(), &position(theirs)).await;
+        bench.put(&checkpoint(0), &imported(ours, "an older one")).await;
+        let (a, position) = adopted(&bench).await;
+        assert_eq!(position, wins, "{ours} {theirs}");
+        assert_eq!(a.requests().pop(), Some("match checkpoint/0".to_owned()));
+        // It was looked at, whichever won.
+        assert_eq!(bench.read(&checkpoint(0)).await["imported"], etag.as_str());
+    }
+}
+
+pub async fn two_trees_it_does_not_count_if_ours_has_imported_and_it_is_the_same(bench: Bench) {
+    let etag = bench.put(&there(), &position(9)).await;
+    bench.put(&checkpoint(0), &imported(5, etag.as_str())).await;
+    assert_eq!(adopted(&bench).await.1, 5);
+}
+
+/// A checkpoint of ours keeps it, so that whoever adopts next looks again.
+pub async fn two_trees_imported_is_kept_by_every_checkpoint(bench: Bench) {
+    let etag = bench.put(&there(), &position(7)).await;
+    let (a, _) = adopted(&bench).await;
+    let mut adoption = a.adopted(0).await;
+    assert_eq!(a.checkpoint(&mut adoption, 8).await.said(), "written");
+    assert_eq!(bench.read(&checkpoint(0)).await["imported"], etag.as_str());
+    bench.put(&there(), &position(20)).await;
+    assert_eq!(adopted(&bench).await.1, 20);
+}
+
+/// Other SDKs write the position alone.
+pub async fn two_trees_imported_erased_by_a_peer_ours_counts(bench: Bench) {
+    bench.put(&there(), &position(7)).await;
+    adopted(&bench).await;
+    bench.put(&checkpoint(0), &position(3)).await;
+    bench.put(&there(), &position(20)).await;
+    let (a, position) = adopted(&bench).await;
+    assert_eq!(position, 3);
+    assert!(a.requests().iter().all(|request| !request.contains("verbatim")));
+}
+
+pub async fn two_trees_a_rewind_is_not_undone_by_an_old_number(bench: Bench) {
+    bench.put(&there(), &position(7)).await;
+    let (a, _) = adopted(&bench).await;
+    a.store.rewind(&0.into(), &at(2)).await.unwrap();
+    assert_eq!(adopted(&bench).await.1, 2);
+    // Nor one before anything was ever taken over from there.
+    bench.delete(&checkpoint(0)).await;
+    a.store.rewind(&0.into(), &at(3)).await.unwrap();
+    assert_eq!(adopted(&bench).await.1, 3);
+}
+
+/// The numbers begin anew; a peer here has written one, or ours was looked at last when theirs was this old one.
+pub async fn two_trees_a_hub_made_anew_is_not_undone_by_an_old_number(bench: Bench) {
+    let old = bench.put(&there(), &position(1_000_000)).await;
+    for ours in [position(5), imported(5, old.as_str())] {
+        bench.put(&checkpoint(0), &ours).await;
+        assert_eq!(adopted(&bench).await.1, 5, "{ours:?}");
+    }
+}
+
+pub async fn two_trees_a_position_there_without_a_number_counts_only_where_there_is_none_here(bench: Bench) {
+    let unnumbered = metadata(&[("sequencenumber", ""), ("offset", "100")]);
+    bench.put(&there(), &unnumbered).await;
+    bench.put(&checkpoint(0), &imported(5, "an older one")).await;
+    assert_eq!(adopted(&bench).await.1, 5);
+    bench.delete(&checkpoint(0)).await;
+    let a = bench.owner("a").await;
+    a.take(0).await;
+    let adoption = a.adopted(0).await;
+    assert_eq!(adoption.record().offset.as_deref(), Some("100"));
+    assert_eq!(bench.read(&checkpoint(0)).await["offset"], "100");
+}
+
+/// Both writes are conditional, and begin anew with both reads.
+pub async fn two_trees_it_is_written_in_adopt_3_and_4_under_their_conditions(bench: Bench) {
+    for (ours, first) in [(None, "create"), (Some(imported(1, "an older one")), "match")] {
+        bench.put(&there(), &position(7)).await;
+        if let Some(ours) = ours {
+            bench.put(&checkpoint(0), &ours).await;
+        }
+        let a = bench.owner("a").await;
+        match bench.blob(&crate::bench::ownership(0)).await {
+            Some(_) => a.take(0).await,
+            None => a.win(0).await,
+        };
+        a.sent();
+        // Somebody here is further meanwhile, and says nothing of the other tree: that counts.
+        a.next_write("/checkpoint/", Fault::Overtaken(position(30)));
+        let adoption = a.adopt(0, Some(-1)).await.adoption();
+        assert_eq!(adoption.record().sequence_number, Some(30));
+        let writes: Vec<_> = a.requests().into_iter().filter(|request| !request.starts_with("read")).collect();
+        assert_eq!(writes, [format!("{first} checkpoint/0"), "match checkpoint/0".to_owned()]);
+        assert_eq!(bench.position_of(0).await, 30);
+        bench.delete(&checkpoint(0)).await;
+    }
+}
+
+/// The position there moves on while its owner ends: what was read before the claim would be too old.
+pub async fn two_trees_the_checkpoint_is_read_again_when_a_partition_in_use_there_is_taken(bench: Bench) {
+    bench.put(&there(), &position(7)).await;
+    let a = bench.owner("a").await;
+    let container = bench.container.clone();
+    a.wire().after(Operation::Write, "ownership/0", async move {
+        container.write(&there(), &position(9), &eventhubs_checkpoint::blob::Condition::Any).await.unwrap();
+    });
+    a.win(0).await;
+    assert_eq!(a.adopted(0).await.record().sequence_number, Some(9));
+}
+
+pub async fn two_trees_verbatim_looks_at_the_lower_one_in_turn(bench: Bench) {
+    bench.put(&checkpoint(0), &position(7)).await;
+    let a = bench.owner_with("a", |builder| builder.key_case(KeyCase::Verbatim)).await;
+    a.win(0).await;
+    assert_eq!(a.adopted(0).await.record().sequence_number, Some(7));
+    assert_eq!(bench.read(&there()).await["sequencenumber"], "7");
+}

@@ -1,0 +1,220 @@
+//! What one owner sends and is answered: written down, and changed where a test says so.
+
+use std::fmt;
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use eventhubs_checkpoint::Result;
+use eventhubs_checkpoint::blob::{Blob, BlobContainer, BlobList, Condition, ETag, Metadata, Written};
+use eventhubs_checkpoint::testing::faulty::Operation;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::time::Instant;
+
+use crate::meddled::Meddle;
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub operation: Operation,
+    pub name: String,
+    pub condition: Option<Condition>,
+    /// What was written or read.
+    pub metadata: Metadata,
+    /// The version that was made or read.
+    pub etag: Option<ETag>,
+    /// When it was sent. Counted, for clocks have too few digits.
+    pub began: usize,
+    /// When its answer was there; never, if it was given up.
+    pub ended: Option<usize>,
+    pub when: Instant,
+}
+
+impl Sent {
+    /// Whether this one was sent only when the other had been answered.
+    pub fn is_after(&self, other: &Self) -> bool {
+        other.ended.is_some_and(|ended| ended < self.began)
+    }
+
+    pub fn is_read_of(&self, part: &str) -> bool {
+        self.operation == Operation::Get && self.name.contains(part)
+    }
+
+    pub fn is_write_of(&self, part: &str) -> bool {
+        self.operation == Operation::Write && self.name.contains(part)
+    }
+
+    /// The version that it was written under.
+    pub fn under(&self) -> Option<&ETag> {
+        match &self.condition {
+            Some(Condition::Match(etag)) => Some(etag),
+            _ => None,
+        }
+    }
+}
+
+/// For example `match ownership/0`, `read checkpoint/0`, or `list verbatim ownership/` in the tree of names as given.
+impl fmt::Display for Sent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match (self.operation, &self.condition) {
+            (Operation::List, _) => "list",
+            (Operation::Get, _) => "read",
+            (_, Some(Condition::Create)) => "create",
+            (_, Some(Condition::Match(_))) => "match",
+            _ => "overwrite",
+        };
+        let tree = if self.name.contains("$Default") { "verbatim " } else { "" };
+        let (_, name) = self.name.split_once("efault/").unwrap_or(("", &self.name));
+        write!(f, "{verb} {tree}{name}")
+    }
+}
+
+/// The requests as text.
+pub fn shown(sent: &[Sent]) -> Vec<String> {
+    sent.iter().map(ToString::to_string).collect()
+}
+
+/// Something to be done after such a request, before its answer is used.
+struct Interruption {
+    operation: Operation,
+    name_part: String,
+    what: BoxFuture<'static, ()>,
+}
+
+#[derive(Default)]
+pub struct Wire {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    clock: usize,
+    log: Vec<Sent>,
+    interruptions: Vec<Interruption>,
+    /// By parts of names, in seconds. The last one that fits counts.
+    ages: Vec<(String, i64)>,
+    ahead: time::Duration,
+}
+
+impl Wire {
+    /// What was sent since the last time that this was asked.
+    pub fn sent(&self) -> Vec<Sent> {
+        std::mem::take(&mut self.state.lock().unwrap().log)
+    }
+
+    /// Does this after the next such request, before its answer is used.
+    pub fn after(&self, operation: Operation, name_part: &str, what: impl Future<Output = ()> + Send + 'static) {
+        let interruption = Interruption { operation, name_part: name_part.to_owned(), what: what.boxed() };
+        self.state.lock().unwrap().interruptions.push(interruption);
+    }
+
+    /// From now on reads and listings show such blobs at this age, as if the server's clock stood there.
+    pub fn age(&self, name_part: &str, seconds: i64) {
+        self.state.lock().unwrap().ages.push((name_part.to_owned(), seconds));
+    }
+
+    /// Listings are answered with a server's time that is this much later.
+    pub fn set_ahead(&self, ahead: time::Duration) {
+        self.state.lock().unwrap().ahead = ahead;
+    }
+
+    /// Nothing that was sent and not answered before another request for the same blob was sent.
+    pub fn assert_serial(sent: &[Sent]) {
+        for (index, earlier) in sent.iter().enumerate() {
+            for later in sent[index + 1..].iter().filter(|later| later.name == earlier.name) {
+                assert!(later.is_after(earlier), "at once: {earlier} and {later}");
+            }
+        }
+    }
+
+    fn begin(&self, operation: Operation, name: &str) -> usize {
+        let mut state = self.state.lock().unwrap();
+        state.clock += 1;
+        let began = state.clock;
+        state.log.push(Sent {
+            operation,
+            name: name.to_owned(),
+            condition: None,
+            metadata: Metadata::new(),
+            etag: None,
+            began,
+            ended: None,
+            when: Instant::now(),
+        });
+        began
+    }
+
+    /// Nothing, if the log was taken away meanwhile.
+    fn change(&self, began: usize, change: impl FnOnce(&mut Sent)) {
+        if let Some(sent) = self.state.lock().unwrap().log.iter_mut().find(|sent| sent.began == began) {
+            change(sent);
+        }
+    }
+
+    async fn end(&self, began: usize, operation: Operation, name: &str) {
+        let interruption = {
+            let mut state = self.state.lock().unwrap();
+            state.clock += 1;
+            let ended = state.clock;
+            if let Some(sent) = state.log.iter_mut().find(|sent| sent.began == began) {
+                sent.ended = Some(ended);
+            }
+            let fits = |it: &Interruption| it.operation == operation && name.contains(&it.name_part);
+            let index = state.interruptions.iter().position(fits);
+            index.map(|index| state.interruptions.remove(index))
+        };
+        if let Some(interruption) = interruption {
+            interruption.what.await;
+        }
+    }
+
+    fn aged(&self, mut blob: Blob) -> Blob {
+        let state = self.state.lock().unwrap();
+        let age = state.ages.iter().rfind(|(part, _)| blob.name.contains(part));
+        if let Some((_, seconds)) = age {
+            blob.answer.server_time = blob.last_modified + time::Duration::seconds(*seconds);
+        }
+        blob
+    }
+}
+
+#[async_trait]
+impl Meddle for Wire {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+        let began = self.begin(Operation::List, prefix);
+        let list = inner.list(prefix).await;
+        self.end(began, Operation::List, prefix).await;
+        let mut list = list?;
+        list.answer.server_time += self.state.lock().unwrap().ahead;
+        list.blobs = list.blobs.into_iter().map(|blob| self.aged(blob)).collect();
+        Ok(list)
+    }
+
+    async fn get(&self, inner: &dyn BlobContainer, name: &str) -> Result<Blob> {
+        let began = self.begin(Operation::Get, name);
+        let blob = inner.get(name).await;
+        if let Ok(blob) = &blob {
+            let (metadata, etag) = (blob.metadata.clone(), blob.etag.clone());
+            self.change(began, |sent| (sent.metadata, sent.etag) = (metadata, Some(etag)));
+        }
+        self.end(began, Operation::Get, name).await;
+        blob.map(|blob| self.aged(blob))
+    }
+
+    async fn write(
+        &self,
+        inner: &dyn BlobContainer,
+        name: &str,
+        metadata: &Metadata,
+        condition: &Condition,
+    ) -> Result<Written> {
+        let began = self.begin(Operation::Write, name);
+        let (content, under) = (metadata.clone(), condition.clone());
+        self.change(began, |sent| (sent.metadata, sent.condition) = (content, Some(under)));
+        let written = inner.write(name, metadata, condition).await;
+        let etag = written.as_ref().ok().map(|written| written.etag.clone());
+        self.change(began, |sent| sent.etag = etag);
+        self.end(began, Operation::Write, name).await;
+        written
+    }
+}
