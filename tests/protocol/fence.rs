@@ -78,8 +78,10 @@ pub async fn adopt_4_that_single_write_of_a_displaced_owner_is_not_lost_and_move
     assert_eq!(bench.position_of(1).await, 120);
 }
 
-/// Each write under a version that was read comes after a look at the ownership that came after that read.
-fn assert_ownership_was_seen_after_each_read(owner: &Owner, sent: &[Sent]) {
+/// Each write under a version that was read comes after a look at the ownership that came after that read. Gives how many
+/// there were.
+fn assert_ownership_was_seen_after_each_read(owner: &Owner) -> usize {
+    let sent = &owner.sent();
     let me = owner.store.identity();
     let mine = |sent: &Sent| {
         sent.is_read_of("/ownership/")
@@ -98,7 +100,7 @@ fn assert_ownership_was_seen_after_each_read(owner: &Owner, sent: &[Sent]) {
         let seen = sent.iter().any(|look| mine(look) && look.is_after(source) && write.is_after(look));
         assert!(seen, "{write} under a version read before anybody looked at the ownership: {:?}", shown(sent));
     }
-    assert!(by_reading > 0, "no version was obtained by reading");
+    by_reading
 }
 
 /// Checkpoints until it is fenced or done, and gives the last position that it was told is stored.
@@ -159,6 +161,6 @@ pub async fn adopt_rule_an_etag_that_was_read_is_used_only_if_the_ownership_was_
         b.faulty.set_plan(FaultPlan::default());
         assert!(Some(bench.position_of(partition).await) >= stored_by_b);
     }
-    assert_ownership_was_seen_after_each_read(&a, &a.sent());
-    assert_ownership_was_seen_after_each_read(&b, &b.sent());
+    assert_ownership_was_seen_after_each_read(&a);
+    assert!(assert_ownership_was_seen_after_each_read(&b) > 0, "no version was obtained by reading");
 }

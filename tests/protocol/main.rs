@@ -156,6 +156,7 @@ macro_rules! tests {
                 rewind_puts_back_under_the_etag_that_it_read_or_creates,
                 rewind_marks_the_ownership_under_the_etag_that_it_read,
                 rewind_outlives_lost_answers_and_is_bounded,
+                rewind_is_met_once_even_if_the_two_records_name_different_ones,
                 rewind_and_an_owner_at_work_lose_neither,
                 rewind_of_two_at_once_one_stands,
             }

@@ -148,6 +148,26 @@ pub async fn rewind_outlives_lost_answers_and_is_bounded(bench: Bench) {
     }
 }
 
+/// Of two at once, or of one that ended half-way, each record may name another.
+pub async fn rewind_is_met_once_even_if_the_two_records_name_different_ones(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (lease, _) = a.run(0).await;
+    for (name, id) in [(checkpoint(0), "1"), (ownership(0), "2")] {
+        let mut record = bench.read(&name).await;
+        record.insert("rewound".into(), id.into());
+        bench.put(&name, &record).await;
+    }
+    let renewed = a.renew(&lease).await.lease();
+    assert!(renewed.tenure() > lease.tenure());
+    let mut adoption = a.adopted(0).await;
+    for number in 0..2 {
+        a.next_write("/ownership/", Fault::Conflict);
+        assert_eq!(a.renew(&renewed).await.lease().tenure(), renewed.tenure());
+        a.next_write("/checkpoint/", Fault::Conflict);
+        assert_eq!(a.checkpoint(&mut adoption, number).await.said(), "written");
+    }
+}
+
 /// The owner renews and checkpoints while it is put back: it stops once, and goes on from there.
 pub async fn rewind_and_an_owner_at_work_lose_neither(bench: Bench) {
     let (a, operator) = (bench.owner("a").await, bench.owner("operator").await);
