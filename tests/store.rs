@@ -8,6 +8,7 @@ mod meddled;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -120,6 +121,7 @@ async fn the_probe_finds_a_wrong_clock_and_leaves_nothing_behind() {
 async fn the_probe_refuses_a_storage_that_cannot_be_trusted_and_says_why() {
     for (weakness, told) in [
         (Weakness::IgnoresConditions, "accepts a write under an ETag that has changed"),
+        (Weakness::RefusesETags, "a blob cannot be written"),
         (Weakness::ListsWithoutMetadata, "does not show what was just written"),
         (Weakness::ReadOnly, "a blob cannot be written"),
         (Weakness::Silent, "was not answered within 5s"),
@@ -134,6 +136,8 @@ async fn the_probe_refuses_a_storage_that_cannot_be_trusted_and_says_why() {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Weakness {
     IgnoresConditions,
+    /// Whether they are current or not.
+    RefusesETags,
     ListsWithoutMetadata,
     ReadOnly,
     /// Never answers a read.
@@ -166,10 +170,41 @@ impl Meddle for Weakness {
     ) -> Result<Written> {
         match self {
             Self::IgnoresConditions => inner.write(name, metadata, &Condition::Any).await,
-            Self::ListsWithoutMetadata | Self::Silent => inner.write(name, metadata, condition).await,
+            Self::RefusesETags if matches!(condition, Condition::Match(_)) => {
+                Err(Error::new(ErrorKind::Conflict, "this ETag is not current"))
+            }
+            Self::RefusesETags | Self::ListsWithoutMetadata | Self::Silent => {
+                inner.write(name, metadata, condition).await
+            }
             Self::ReadOnly => Err(Error::new(ErrorKind::Unauthorized, "only reading is permitted")),
         }
     }
+}
+
+/// Writes the blob of the probe after its last listing, as another instance with the same owner id may.
+#[derive(Default)]
+struct ProbesToo {
+    listings: AtomicUsize,
+}
+
+#[async_trait]
+impl Meddle for ProbesToo {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+        let list = inner.list(prefix).await?;
+        if prefix.contains("/probe/") && self.listings.fetch_add(1, Ordering::Relaxed) == 2 {
+            inner.write(prefix, &list.blobs[0].metadata, &Condition::Any).await?;
+        }
+        Ok(list)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_probe_leaves_alone_what_another_one_has_written() {
+    let inner = Arc::new(MemoryContainer::new());
+    let container = Arc::new(Meddled { inner: inner.clone(), meddler: ProbesToo::default() });
+    let builder = GroupStore::builder(container, group(), OwnerId::new("a").unwrap());
+    builder.probe(true).connect().await.unwrap();
+    assert_eq!(inner.list("").await.unwrap().blobs.len(), 1);
 }
 
 #[tokio::test]
