@@ -74,7 +74,7 @@ pub struct Bench {
 
 impl Bench {
     pub fn in_memory() -> Self {
-        Self { container: Arc::new(MemoryContainer::new()), backend: Backend::Memory, rounds: 16 }
+        Self { container: Arc::new(MemoryContainer::new()), backend: Backend::Memory, rounds: 10 }
     }
 
     pub async fn in_azurite() -> Self {
@@ -82,7 +82,7 @@ impl Bench {
         let connection_string = azurite::shared().await.unwrap().connection_string();
         let container = AzureContainer::from_connection_string(connection_string, &name).unwrap();
         container.create_container().await.unwrap();
-        Self { container: Arc::new(container), backend: Backend::Azurite(name), rounds: 8 }
+        Self { container: Arc::new(container), backend: Backend::Azurite(name), rounds: 6 }
     }
 
     pub async fn owner(&self, name: &str) -> Owner {
@@ -207,7 +207,7 @@ impl Owner {
 
     /// From now on some requests take a little longer, so that no race is like the other.
     pub fn dawdle(&self) {
-        self.faulty.set_plan(FaultPlan::default().with(0.7, Fault::Latency(Duration::from_millis(5))));
+        self.faulty.set_plan(FaultPlan::default().with(0.7, Fault::Latency(Duration::from_millis(3))));
     }
 
     pub async fn claim(&self, partition: u32) -> ClaimOutcome {

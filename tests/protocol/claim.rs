@@ -274,7 +274,7 @@ pub async fn claim_2_else_it_is_lost_to_whom_the_record_names(bench: Bench) {
 pub async fn claim_2_of_two_that_claim_at_once_one_wins_whatever_gets_lost(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let plan = FaultPlan::default()
-        .with(0.7, Fault::Latency(Duration::from_millis(5)))
+        .with(0.7, Fault::Latency(Duration::from_millis(3)))
         .with_on(0.25, Operation::Write, Fault::AnswerLost)
         .with_on(0.15, Operation::Write, Fault::RequestLost)
         .with_on(0.05, Operation::Write, Fault::Conflict);
@@ -289,7 +289,7 @@ pub async fn claim_2_of_two_that_claim_at_once_one_wins_whatever_gets_lost(bench
 pub async fn claim_2_of_a_renewal_and_a_steal_at_once_one_wins_whatever_gets_lost(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let plan = FaultPlan::default()
-        .with(0.7, Fault::Latency(Duration::from_millis(5)))
+        .with(0.7, Fault::Latency(Duration::from_millis(3)))
         .with_on(0.25, Operation::Write, Fault::AnswerLost)
         .with_on(0.15, Operation::Write, Fault::RequestLost);
     for partition in 0..bench.rounds {

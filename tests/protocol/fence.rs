@@ -107,7 +107,7 @@ fn assert_ownership_was_seen_after_each_read(owner: &Owner) -> usize {
 async fn work(owner: &Owner, adoption: &mut Adoption) -> Option<i64> {
     let first = adoption.record().sequence_number.unwrap() + 1;
     let mut stored = None;
-    for number in first..first + 10 {
+    for number in first..first + 6 {
         match owner.store.checkpoint(adoption, &at(number)).await {
             Ok(CheckpointOutcome::Written) => stored = Some(number),
             Ok(CheckpointOutcome::Fenced { by }) => {
@@ -137,7 +137,7 @@ pub async fn adopt_rule_an_etag_that_was_read_is_used_only_if_the_ownership_was_
 ) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let plan = FaultPlan::default()
-        .with(0.7, Fault::Latency(Duration::from_millis(5)))
+        .with(0.7, Fault::Latency(Duration::from_millis(3)))
         .with_on(0.2, Operation::Write, Fault::AnswerLost)
         .with_on(0.1, Operation::Write, Fault::RequestLost)
         .with_on(0.1, Operation::Write, Fault::Conflict);

@@ -28,7 +28,7 @@ impl Group {
     /// Lets this owner take its share of so many partitions, as soon as it can.
     pub fn run(owner: &Owner, partitions: u32) -> Self {
         let config = BalancerConfig::default()
-            .with_interval(Duration::from_millis(60))
+            .with_interval(Duration::from_millis(40))
             .with_strategy(Strategy::Greedy)
             .with_seed(7);
         let (sender, named) = watch::channel((0..partitions).map(PartitionId::from).collect());
@@ -68,7 +68,7 @@ impl Group {
     /// Lets as many more cycles pass as are enough to see what is not going to happen, and gives the holders.
     pub async fn settled(&mut self) -> Vec<Holder> {
         let cycles = self.snapshots.borrow().cycles;
-        self.until("more cycles", |snapshot| snapshot.cycles >= cycles + 4).await;
+        self.until("more cycles", |snapshot| snapshot.cycles >= cycles + 3).await;
         self.snapshots.borrow().partitions.iter().map(|view| view.holder.clone()).collect()
     }
 
