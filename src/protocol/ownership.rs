@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::Relation;
+use crate::model::{LeaseTerms, Relation};
 
 /// What an ownership write is to bring about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,7 +61,7 @@ pub(crate) fn after_doubt<E: PartialEq>(
         return Next::Stands;
     }
     // One that has expired is an expired owner like any other.
-    if found.relation == Relation::LaterMe && found.age < expiry {
+    if found.relation == Relation::LaterMe && found.age < expiry + LeaseTerms::GRACE {
         return Next::Replaced;
     }
     let unchanged = attempted == Some(&found.etag);
@@ -121,8 +121,8 @@ mod tests {
     #[test]
     fn a_fresh_later_life_of_mine_replaces_me_and_an_expired_one_is_like_any_other_owner() {
         let next = |age| after_doubt(Goal::Renew, Some(&1), Some(found(Relation::LaterMe, 2, age)), EXPIRY);
-        assert_eq!(next(59), Next::Replaced);
-        assert_eq!(next(60), Next::Lost);
+        assert_eq!(next(61), Next::Replaced);
+        assert_eq!(next(62), Next::Lost);
     }
 
     #[test]

@@ -282,7 +282,7 @@ impl GroupStore {
     fn begin_tenure_of(&self, wish: &mut Wish<'_>, state: &PartitionState) {
         if wish.begun.is_none() && begins_tenure(wish.goal, wish.under.as_ref(), false) {
             let tenure = self.next_tenure();
-            state.begin_tenure(tenure, false);
+            state.begin_tenure(tenure, false, wish.record.rewound.clone());
             wish.begun = Some(tenure);
         }
     }

@@ -178,3 +178,24 @@ pub async fn identity_answers_of_an_earlier_tenure_are_dropped_while_the_next_on
     assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "fenced by a");
     assert_eq!(bench.blob(&ownership(0)).await.unwrap().etag, *claimed.lease().etag());
 }
+
+/// The record is its own again, but in between it was somebody else's.
+pub async fn identity_a_checkpoint_under_way_does_not_outlive_its_tenure(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    let (_, mut adoption) = a.run(0).await;
+    b.take_over(0, 50).await;
+    let again = a.clone();
+    a.wire().after(Operation::Get, "checkpoint/0", async move { drop(again.take(0).await) });
+    assert_eq!(a.checkpoint(&mut adoption, 70).await.said(), "fenced by a");
+    assert_eq!(bench.position_of(0).await, 50);
+}
+
+pub async fn identity_a_record_that_a_renewal_created_begins_a_tenure_even_if_the_answer_is_lost(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (lease, _) = a.run(0).await;
+    bench.delete(&ownership(0)).await;
+    // The first write finds nothing; it is the second one whose answer gets lost.
+    a.next_write("ownership/0", Fault::Latency(Duration::ZERO));
+    a.next_write("ownership/0", Fault::AnswerLost);
+    assert!(a.renew(&lease).await.lease().tenure() > lease.tenure());
+}
