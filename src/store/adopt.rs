@@ -66,7 +66,7 @@ impl GroupStore {
     /// Else what the storage answered: adopt again while the lease lasts.
     pub async fn adopt(&self, partition: &PartitionId, start: Option<&Position>) -> Result<AdoptOutcome> {
         let turn = self.turn(RecordKind::Checkpoint, partition).await;
-        let tenure = turn.state.tenure();
+        let tenure = turn.state.begun();
         let mut attempt = 0;
         let mut read = Read { found: None, other: None };
         let mut owner = None;

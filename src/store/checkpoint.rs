@@ -44,7 +44,7 @@ impl GroupStore {
         }
         let turn = self.turn(RecordKind::Checkpoint, &adoption.partition).await;
         let tenure = adoption.tenure;
-        let outlived = || tenure < turn.state.tenure();
+        let outlived = || tenure < turn.state.begun();
         let by_myself = || CheckpointOutcome::Fenced { by: Some(self.identity().owner.clone()) };
         if outlived() {
             return Ok(by_myself());

@@ -90,7 +90,7 @@ pub enum ClaimOutcome {
     /// It is not mine. An outcome, not an error: somebody else was faster, or had good reason to take it.
     Lost {
         /// The owner now; nobody if it was released. Myself if the lease is of an earlier tenure than the one that this
-        /// store claimed last.
+        /// store won last.
         by: Option<OwnerId>,
     },
     /// A later incarnation of this owner has it: two instances run under one owner id. Stop.
@@ -128,13 +128,13 @@ struct Wish<'a> {
     record: OwnershipRecord,
     under: Option<ETag>,
     /// The tenure that begins with it, once it was sent.
-    begun: Option<u64>,
+    begins: Option<u64>,
 }
 
 impl<'a> Wish<'a> {
     fn about(lease: &'a Lease, goal: Goal, record: OwnershipRecord) -> Self {
         let under = Some(lease.etag.clone());
-        Self { goal, partition: &lease.partition, lease: Some(lease), record, under, begun: None }
+        Self { goal, partition: &lease.partition, lease: Some(lease), record, under, begins: None }
     }
 
     /// Somebody may have added keys to my record: they are theirs to take away.
@@ -207,7 +207,7 @@ impl GroupStore {
             ..OwnershipRecord::default()
         };
         let (partition, under) = (&claim.partition, claim.over.clone());
-        let wish = Wish { goal: Goal::Claim, partition, lease: None, record, under, begun: None };
+        let wish = Wish { goal: Goal::Claim, partition, lease: None, record, under, begins: None };
         claim_outcome(self.settle(wish).await)
     }
 
@@ -246,7 +246,9 @@ impl GroupStore {
         let mut rewound = false;
         for attempt in 0..MAX_ATTEMPTS {
             back_off(attempt).await;
-            self.begin_tenure_of(&mut wish, state);
+            if begins_tenure(wish.goal, wish.under.as_ref(), false) {
+                state.may_begin_tenure(*wish.begins.get_or_insert_with(|| self.next_tenure()));
+            }
             let sent = Instant::now();
             if let Some(etag) = self.ownership_written(&wish).await? {
                 return Ok(self.held(wish, etag, sent, rewound, state));
@@ -277,16 +279,6 @@ impl GroupStore {
         Err(Error::new(ErrorKind::Contended, message))
     }
 
-    /// A tenure begins when the write that may bring it is sent, not when its answer is here: what the tenure before still
-    /// has under way must not take the record that it finds for its own.
-    fn begin_tenure_of(&self, wish: &mut Wish<'_>, state: &PartitionState) {
-        if wish.begun.is_none() && begins_tenure(wish.goal, wish.under.as_ref(), false) {
-            let tenure = self.next_tenure();
-            state.begin_tenure(tenure, false, wish.record.rewound.clone());
-            wish.begun = Some(tenure);
-        }
-    }
-
     /// Its ETag, or nothing if only a read can tell what became of it.
     async fn ownership_written(&self, wish: &Wish<'_>) -> Result<Option<ETag>> {
         let name = self.inner.names.of(RecordKind::Ownership, wish.partition);
@@ -299,12 +291,13 @@ impl GroupStore {
     }
 
     fn held(&self, wish: Wish<'_>, etag: ETag, valid_from: Instant, rewound: bool, state: &PartitionState) -> Settled {
-        let Wish { goal, partition, lease, record, begun, .. } = wish;
+        let Wish { goal, partition, lease, record, begins, .. } = wish;
         if goal == Goal::Release {
             return Settled::Gone(None);
         }
-        let continued = lease.filter(|_| begun.is_none() && !rewound).map(Lease::tenure);
-        let tenure = continued.or(begun).unwrap_or_else(|| self.next_tenure());
+        // Not if another may have begun, by a write of which nothing was heard any more.
+        let continued = lease.map(Lease::tenure).filter(|tenure| *tenure == state.begun() && !rewound);
+        let tenure = continued.or(begins).unwrap_or_else(|| self.next_tenure());
         if continued.is_none() {
             state.begin_tenure(tenure, goal == Goal::Renew && rewound, record.rewound.clone());
         }

@@ -30,6 +30,8 @@ pub(super) struct PartitionState {
 struct Known {
     /// The tenure that was won last; 0 before the first.
     tenure: u64,
+    /// The last tenure that may have begun: a write that brings it was sent, whatever became of it.
+    begun: u64,
     /// That tenure began because the partition was found rewound, not because it was won.
     began_by_rewind: bool,
     /// The rewind that the last adoption took notice of.
@@ -55,6 +57,18 @@ impl PartitionState {
     pub(super) fn begin_tenure(&self, tenure: u64, by_rewind: bool, met: Option<RewindId>) {
         let mut known = self.known();
         (known.tenure, known.began_by_rewind, known.met) = (tenure, by_rewind, met);
+        known.begun = known.begun.max(tenure);
+    }
+
+    /// To be called before the write is sent, not when its answer is here: what the tenure before still has under way must
+    /// not take the record that it finds for its own.
+    pub(super) fn may_begin_tenure(&self, tenure: u64) {
+        let mut known = self.known();
+        known.begun = known.begun.max(tenure);
+    }
+
+    pub(super) fn begun(&self) -> u64 {
+        self.known().begun
     }
 
     pub(super) fn began_by_rewind(&self, tenure: u64) -> bool {
