@@ -9,6 +9,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::balancer::{BalancerConfig, Snapshot};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::clock::WallClock;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, EventSource, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, StopReason,
 };
@@ -129,6 +130,8 @@ pub struct World {
     pub config: ProcessorConfig,
     pub checkpoint: bool,
     pub expiry: Duration,
+    /// If there is one, the storage is probed at the start of an instance, which is when the local clock is read.
+    pub wall_clock: Option<Arc<dyn WallClock>>,
 }
 
 impl World {
@@ -146,13 +149,17 @@ impl World {
             config,
             checkpoint: true,
             expiry: Duration::from_secs(60),
+            wall_clock: None,
         }
     }
 
     pub async fn store(&self, owner: &str) -> GroupStore {
         let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
         let owner = OwnerId::new(owner).unwrap();
-        let builder = GroupStore::builder(Arc::new(self.faulty.clone()), group, owner);
+        let mut builder = GroupStore::builder(Arc::new(self.faulty.clone()), group, owner);
+        if let Some(clock) = &self.wall_clock {
+            builder = builder.probe(true).wall_clock(clock.clone());
+        }
         builder.expiry(self.expiry).seed(1).connect().await.unwrap()
     }
 
