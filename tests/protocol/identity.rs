@@ -199,3 +199,24 @@ pub async fn identity_a_record_that_a_renewal_created_begins_a_tenure_even_if_th
     a.next_write("ownership/0", Fault::AnswerLost);
     assert!(a.renew(&lease).await.lease().tenure() > lease.tenure());
 }
+
+pub async fn identity_what_a_renewal_that_was_given_up_created_can_be_renewed_and_released(bench: Bench) {
+    let a = bench.owner("a").await;
+    for (partition, release) in [(0, true), (1, false)] {
+        let (lease, _) = a.run(partition).await;
+        bench.delete(&ownership(partition)).await;
+        {
+            let renewing = a.renew(&lease);
+            tokio::pin!(renewing);
+            while bench.blob(&ownership(partition)).await.is_none() {
+                assert!(futures::poll!(&mut renewing).is_pending());
+            }
+        }
+        if release {
+            assert_eq!(a.release(&lease).await.said(), "released");
+            assert_eq!(bench.owner_of(partition).await, "");
+        } else {
+            assert!(a.renew(&lease).await.lease().tenure() > lease.tenure());
+        }
+    }
+}

@@ -55,6 +55,7 @@ macro_rules! tests {
                 identity_answers_of_an_earlier_tenure_are_dropped_while_the_next_one_begins,
                 identity_a_checkpoint_under_way_does_not_outlive_its_tenure,
                 identity_a_record_that_a_renewal_created_begins_a_tenure_even_if_the_answer_is_lost,
+                identity_what_a_renewal_that_was_given_up_created_can_be_renewed_and_released,
             }
             age {
                 age_is_the_date_of_the_answer_per_page_minus_last_modified,

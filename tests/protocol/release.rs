@@ -135,11 +135,11 @@ pub async fn claim_4_losing_is_an_outcome_and_no_error(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let (lease, mut adoption) = a.run(0).await;
     b.take_over(0, 5).await;
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "fenced by b");
     for outcome in [a.claim(0).await, a.claim_over(0, lease.etag()).await, a.renew(&lease).await] {
         assert_eq!(outcome.said(), "lost to b");
     }
     assert_eq!(a.adopt(0, None).await.said(), "lost to b");
-    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "fenced by b");
     assert_eq!(a.release(&lease).await.said(), "released");
 }
 
