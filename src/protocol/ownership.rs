@@ -68,11 +68,11 @@ pub(crate) fn after_doubt<E: PartialEq>(
     if unchanged { Next::Write(Some(found.etag)) } else { Next::Lost }
 }
 
-/// Whether success under a version begins a new tenure, so that the partition must be adopted: after every win; after a
-/// renewal that found its record gone, for somebody else may have owned it in between; and after one that found the
-/// partition rewound.
-pub(crate) fn begins_tenure<E>(goal: Goal, under: Option<&E>, rewound: bool) -> bool {
-    goal == Goal::Claim || under.is_none() || rewound
+/// Whether success begins a new tenure, so that the partition must be adopted: after every win; after a renewal since whose
+/// tenure began the record was once found gone, for somebody else may have owned it in between; and after one that found
+/// the partition rewound.
+pub(crate) fn begins_tenure(goal: Goal, vanished: bool, rewound: bool) -> bool {
+    goal == Goal::Claim || vanished || rewound
 }
 
 #[cfg(test)]
@@ -140,10 +140,10 @@ mod tests {
     }
 
     #[test]
-    fn a_win_a_renewal_that_created_the_record_and_one_that_met_a_rewind_begin_a_tenure() {
-        assert!(begins_tenure(Goal::Claim, Some(&1), false));
-        assert!(begins_tenure::<u8>(Goal::Renew, None, false));
-        assert!(begins_tenure(Goal::Renew, Some(&1), true));
-        assert!(!begins_tenure(Goal::Renew, Some(&1), false));
+    fn a_win_a_renewal_of_what_had_vanished_and_one_that_met_a_rewind_begin_a_tenure() {
+        assert!(begins_tenure(Goal::Claim, false, false));
+        assert!(begins_tenure(Goal::Renew, true, false));
+        assert!(begins_tenure(Goal::Renew, false, true));
+        assert!(!begins_tenure(Goal::Renew, false, false));
     }
 }

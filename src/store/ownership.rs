@@ -246,7 +246,7 @@ impl GroupStore {
         let mut rewound = false;
         for attempt in 0..MAX_ATTEMPTS {
             back_off(attempt).await;
-            if begins_tenure(wish.goal, wish.under.as_ref(), false) {
+            if wish.goal == Goal::Claim || wish.under.is_none() {
                 state.may_begin_tenure(*wish.begins.get_or_insert_with(|| self.next_tenure()));
             }
             let sent = Instant::now();
@@ -295,8 +295,9 @@ impl GroupStore {
         if goal == Goal::Release {
             return Settled::Gone(None);
         }
-        // Not if another may have begun, by a write of which nothing was heard any more.
-        let continued = lease.map(Lease::tenure).filter(|tenure| *tenure == state.begun() && !rewound);
+        // Found gone, now or by an earlier write of which nothing was heard any more.
+        let vanished = lease.is_some_and(|lease| lease.tenure != state.begun());
+        let continued = lease.map(Lease::tenure).filter(|_| !begins_tenure(goal, vanished, rewound));
         let tenure = continued.or(begins).unwrap_or_else(|| self.next_tenure());
         if continued.is_none() {
             state.begin_tenure(tenure, goal == Goal::Renew && rewound, record.rewound.clone());
