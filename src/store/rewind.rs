@@ -9,10 +9,10 @@ use tokio::time::sleep;
 use super::adopt::decoded;
 use super::ownership::FoundRecord;
 use super::{GroupStore, MAX_ATTEMPTS, back_off, condition, is_doubtful};
-use crate::blob::{Condition, Metadata};
+use crate::blob::{Condition, ETag, Metadata};
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{CheckpointRecord, OwnerId, PartitionId, Position, RewindId};
+use crate::model::{CheckpointRecord, OwnerId, OwnershipRecord, PartitionId, Position, RewindId};
 use crate::telemetry::Operation;
 
 /// A rewind that was done.
@@ -29,7 +29,11 @@ pub struct Rewound {
 /// What to do so that an owner meets the rewind.
 enum Telling {
     Done(Option<OwnerId>),
+    /// Mark its record.
     Write(FoundRecord),
+    /// Its record has expired, but it may only have been suspended: then nothing would tell it when it wakes, as long as
+    /// it has nothing to write. Released, the record is refused to it, and free for others as before.
+    Free(FoundRecord),
     /// Its record is about to be renewed, or abandoned. A mark would make it look alive.
     Wait,
 }
@@ -38,7 +42,7 @@ impl GroupStore {
     /// Puts the checkpoint of a partition anywhere: mostly back, to have events processed again. Anybody may; the owner, if
     /// there is one, stops and starts again from there. The only operation that moves a checkpoint backwards.
     ///
-    /// It may wait for an owner's renewal, or for its record to expire.
+    /// It may wait for an owner's renewal, or for its record to expire; an expired one is released.
     ///
     /// # Errors
     ///
@@ -77,30 +81,40 @@ impl GroupStore {
                 Telling::Done(told) => return Ok(told),
                 Telling::Wait => sleep(self.terms().expiry / 16).await,
                 Telling::Write(found) => {
-                    back_off(attempt).await;
-                    attempt += 1;
-                    let _turn = self.turn(RecordKind::Ownership, partition).await;
-                    let name = self.inner.names.of(RecordKind::Ownership, partition);
-                    let mut record = found.record;
-                    record.rewound = Some(id.clone());
-                    let metadata = codec::encode_ownership(&record);
-                    if self.rewind_written(&name, &metadata, &Condition::Match(found.etag)).await? {
-                        return Ok(record.owner);
+                    let record = OwnershipRecord { rewound: Some(id.clone()), ..found.record };
+                    let told = record.owner.clone();
+                    if self.told(partition, attempt, &record, found.etag).await? {
+                        return Ok(told);
                     }
+                    attempt += 1;
+                }
+                Telling::Free(found) => {
+                    let record = OwnershipRecord { other: found.record.other, ..OwnershipRecord::default() };
+                    if self.told(partition, attempt, &record, found.etag).await? {
+                        return Ok(None);
+                    }
+                    attempt += 1;
                 }
             }
         }
         Err(contended("ownership", partition))
     }
 
+    async fn told(&self, partition: &PartitionId, attempt: u32, record: &OwnershipRecord, over: ETag) -> Result<bool> {
+        back_off(attempt).await;
+        let _turn = self.turn(RecordKind::Ownership, partition).await;
+        let name = self.inner.names.of(RecordKind::Ownership, partition);
+        self.rewind_written(&name, &codec::encode_ownership(record), &Condition::Match(over)).await
+    }
+
     fn telling(&self, found: Option<FoundRecord>, id: &RewindId) -> Telling {
-        let expiry = self.terms().expiry;
+        let terms = self.terms();
         match found {
             Some(found) if found.record.rewound.as_ref() == Some(id) => Telling::Done(found.record.owner),
             Some(found) if found.record.owner.is_some() && found.record.incarnation.is_some() => match found.age {
-                young if young < expiry / 2 => Telling::Write(found),
-                old if old < expiry => Telling::Wait,
-                _ => Telling::Done(None),
+                young if young < terms.expiry / 2 => Telling::Write(found),
+                age if terms.counts_as_live(&found.record, age) => Telling::Wait,
+                _ => Telling::Free(found),
             },
             _ => Telling::Done(None),
         }

@@ -155,6 +155,7 @@ macro_rules! tests {
                 rewind_keeps_every_other_key_of_both,
                 rewind_is_met_by_an_owner_with_nothing_to_write,
                 rewind_tells_only_a_live_owner_of_this_crate,
+                rewind_releases_a_record_that_has_expired,
                 rewind_waits_for_the_renewal_of_an_owner_past_half_its_expiry,
                 rewind_puts_back_under_the_etag_that_it_read_or_creates,
                 rewind_marks_the_ownership_under_the_etag_that_it_read,
