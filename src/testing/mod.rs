@@ -3,5 +3,7 @@
 pub mod conformance;
 #[cfg(feature = "testing-hub")]
 pub mod event_hub;
+#[cfg(test)]
+mod exploration;
 pub mod faulty;
 pub mod memory_hub;

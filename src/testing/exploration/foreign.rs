@@ -1,0 +1,75 @@
+//! An instance of another SDK: claims and renews by condition, checkpoints without one, adopts nothing.
+
+use super::notes::Notes;
+use super::state::{Checkpoint, Foreign, Owner, State, Version};
+use super::storage::{put_ownership, put_position};
+use super::system::{FOREIGN, Label, Model, Steps};
+
+impl Model {
+    pub(super) fn foreign_steps(&self, state: &State, steps: &mut Steps<'_>) {
+        if !self.scenario.foreign {
+            return;
+        }
+        match state.foreign {
+            Foreign::Idle => self.foreign_lists(state, steps),
+            Foreign::Claiming(under) => self.foreign_claims(state, under, steps),
+            Foreign::Starting(version) => {
+                let at = state.checkpoint.and_then(|checkpoint| checkpoint.position).unwrap_or_default();
+                let running = Foreign::Running { version, at, written: at };
+                steps.add(FOREIGN, "reads the checkpoint and starts", State { foreign: running, ..*state });
+            }
+            Foreign::Running { version, at, written } => self.foreign_runs(state, version, at, written, steps),
+        }
+    }
+
+    fn foreign_lists(&self, state: &State, steps: &mut Steps<'_>) {
+        let (what, cost) = match state.ownership.map(|record| record.owner) {
+            None => ("lists: no record, wants to claim", Some(0)),
+            Some(Owner::Nobody) => ("lists: released, wants to claim", Some(0)),
+            Some(Owner::Ours(_)) => ("lists: expired, wants to claim", self.expired(state)),
+            Some(Owner::Foreign) => return,
+        };
+        let Some(cost) = cost else { return };
+        let claiming = Foreign::Claiming(state.ownership.map(|_| Version::Current));
+        let mut to = State { foreign: claiming, ..*state };
+        to.left.steals -= cost;
+        steps.push(Label { who: FOREIGN, what, position: None, answer: None }, to, cost > 0, Notes::default());
+    }
+
+    fn foreign_claims(&self, state: &State, under: Option<Version>, steps: &mut Steps<'_>) {
+        let holds = match under {
+            Some(version) => version == Version::Current,
+            None => state.ownership.is_none() || self.scenario.foreign_creates_over,
+        };
+        if holds {
+            let claimed = State { foreign: Foreign::Idle, ..put_ownership(state, Owner::Foreign, false) };
+            steps.add(FOREIGN, "claims: done", State { foreign: Foreign::Starting(Version::Current), ..claimed });
+        } else {
+            steps.add(FOREIGN, "claims: refused", State { foreign: Foreign::Idle, ..*state });
+        }
+    }
+
+    fn foreign_runs(&self, state: &State, version: Version, at: u8, written: u8, steps: &mut Steps<'_>) {
+        let mine = state.is_owned_by(Owner::Foreign);
+        if at < self.scenario.last_event {
+            let foreign = Foreign::Running { version, at: at + 1, written };
+            let to = State { foreign, processed: state.processed | 1 << (at + 1), ..*state };
+            let label = Label { who: FOREIGN, what: "processes event", position: Some(at + 1), answer: None };
+            steps.push(label, to, false, Notes::default());
+        }
+        if at > written {
+            let put = put_position(state, Checkpoint { position: Some(at), rewound: false });
+            let to = State { foreign: Foreign::Running { version, at, written: at }, ..put };
+            let label = Label { who: FOREIGN, what: "checkpoints without condition", position: Some(at), answer: None };
+            steps.push(label, to, false, Notes::default());
+        }
+        if mine && version == Version::Current {
+            let put = put_ownership(state, Owner::Foreign, false);
+            let foreign = Foreign::Running { version: Version::Current, at, written };
+            steps.add(FOREIGN, "renews", State { foreign, ..put });
+        }
+        if !mine && !self.scenario.foreign_never_notices {
+            steps.add(FOREIGN, "notices that it lost", State { foreign: Foreign::Idle, ..*state });
+        }
+    }
+}

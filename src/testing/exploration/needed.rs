@@ -1,0 +1,175 @@
+//! Every rule is needed: without it an invariant falls, and the shortest way there is what it looks like.
+
+use super::notes::Invariant;
+use super::scenario::{A1_A2_B, AB, BASE, LIVE, NOTHING, Rule, Scenario, Timing};
+use super::search::{Aim, explore};
+use super::state::Left;
+use super::system::Model;
+
+const FENCED: Aim = Aim { invariants: &[Invariant::Fenced], live: false };
+const ONCE: Aim = Aim { invariants: &[Invariant::Once], live: false };
+
+/// `steps` are the ones that matter, in order; the last is the one that breaks it.
+fn falls(scenario: Scenario, invariant: Invariant, steps: &[&str]) {
+    let violation = explore(&Model::new(scenario), scenario.aim).violation.expect("it holds without the rule");
+    println!("{}: {:?} falls\n    {}", scenario.name, violation.invariant, violation.trace.join("\n    "));
+    assert_eq!(violation.invariant, invariant);
+    assert_eq!(violation.trace.last().map(String::as_str), steps.last().copied());
+    let mut trace = violation.trace.iter();
+    for step in steps {
+        assert!(trace.any(|label| label == step), "{step:?} is not on the way, or too early");
+    }
+}
+
+fn without(rule: Rule) -> Scenario {
+    Scenario { without: Some(rule), left: Left { steals: 1, faults: 1, ..NOTHING }, ..BASE }
+}
+
+#[test]
+fn a_start_that_is_pinned() {
+    let scenario = Scenario {
+        name: "x-first-checkpoint",
+        checkpoint: None,
+        pins: false,
+        left: Left { steals: 1, ..NOTHING },
+        aim: FENCED,
+        ..BASE
+    };
+    let steps =
+        ["A reads who owns: its own, creates the checkpoint", "B adopts: reads who owns", "A checkpoints 1: done"];
+    falls(scenario, Invariant::Fenced, &steps);
+}
+
+#[test]
+fn adopting_reads_the_ownership_after_the_checkpoint() {
+    let scenario = Scenario { name: "x-late-adopt", aim: FENCED, ..without(Rule::AdoptReadsOwnership) };
+    falls(scenario, Invariant::Fenced, &["B adopts: writes 0: done", "A adopts: writes 0: done"]);
+}
+
+#[test]
+fn a_doubtful_checkpoint_reads_the_ownership_last() {
+    let scenario = Scenario { name: "x-read-order", aim: FENCED, ..without(Rule::OwnershipAfterCheckpoint) };
+    let steps = ["A reads who owns, before the checkpoint", "B adopts: writes 0: done", "A checkpoints 1: done"];
+    falls(scenario, Invariant::Fenced, &steps);
+}
+
+#[test]
+fn what_superseded_a_checkpoint_counts_as_written() {
+    let scenario = Scenario {
+        name: "x-superseded",
+        members: AB.split_at(1).0,
+        foreign: true,
+        last_event: 3,
+        left: Left { steals: 2, ..NOTHING },
+        ..without(Rule::SupersededIsWritten)
+    };
+    let steps = ["A reads who owns: its own, superseded", "A checkpoints 1: done"];
+    falls(scenario, Invariant::Monotonic, &steps);
+}
+
+#[test]
+fn a_doubtful_release_is_looked_into() {
+    let scenario = Scenario {
+        name: "x-release-unknown",
+        left: Left { faults: 1, releases: 1, ..NOTHING },
+        ..without(Rule::ReleaseIsLookedInto)
+    };
+    let steps = ["A releases: no answer, not applied", "A reads: so it is"];
+    falls(scenario, Invariant::Released, &steps);
+}
+
+#[test]
+fn what_an_earlier_life_owned_is_adopted() {
+    let scenario = Scenario {
+        name: "x-reclaim-no-adopt",
+        members: A1_A2_B.split_at(2).0,
+        left: NOTHING,
+        aim: FENCED,
+        ..without(Rule::ReclaimedIsAdopted)
+    };
+    let steps = ["A2 lists: an earlier life of it, reclaims", "A2 claims: done", "A1 adopts: writes 0: done"];
+    falls(scenario, Invariant::Fenced, &steps);
+}
+
+#[test]
+fn an_earlier_life_stops_nobody() {
+    let scenario = Scenario {
+        name: "x-incarnation",
+        members: A1_A2_B.split_at(2).0,
+        left: NOTHING,
+        ..without(Rule::LaterLifeStays)
+    };
+    falls(scenario, Invariant::LaterLife, &["A2 claims: refused", "A2 reads: a later life of it"]);
+}
+
+#[test]
+fn a_failed_read_decides_nothing() {
+    let scenario = Scenario {
+        name: "x-resolving-read-fails",
+        reads_fail: true,
+        left: Left { faults: 2, ..NOTHING },
+        ..without(Rule::FailedReadDecidesNothing)
+    };
+    let steps = ["A renews: no answer, not applied", "A cannot read the record"];
+    falls(scenario, Invariant::Kept, &steps);
+}
+
+#[test]
+fn orphans_are_claimed() {
+    let scenario = Scenario {
+        name: "x-orphan",
+        members: AB.split_at(1).0,
+        last_event: 1,
+        left: Left { faults: 2, ..NOTHING },
+        reads_fail: true,
+        aim: LIVE,
+        ..without(Rule::OrphansAreClaimed)
+    };
+    falls(scenario, Invariant::Live, &["A claims: no answer, but applied", "A cannot read the record"]);
+}
+
+#[test]
+fn a_win_that_was_only_read_is_written_again() {
+    let scenario = Scenario {
+        name: "x-won-aged",
+        last_event: 1,
+        timing: Timing::Synchronous,
+        left: Left { faults: 2, ..NOTHING },
+        reads_fail: true,
+        aim: ONCE,
+        ..without(Rule::WonIsWrittenAnew)
+    };
+    let steps = ["B lists: expired, wants to claim", "A reads: so it is", "B claims: done", "B processes event 1"];
+    falls(scenario, Invariant::Once, &steps);
+}
+
+#[test]
+fn who_leaves_settles_the_checkpoint_first() {
+    let scenario = Scenario {
+        name: "x-release-before-flush",
+        timing: Timing::Synchronous,
+        left: Left { releases: 1, ..NOTHING },
+        aim: ONCE,
+        ..without(Rule::CheckpointBeforeRelease)
+    };
+    falls(
+        scenario,
+        Invariant::Once,
+        &["A processes event 1", "A is told to stop", "A releases: done", "A processes event 1"],
+    );
+}
+
+#[test]
+fn a_rewind_releases_an_expired_record() {
+    let scenario = Scenario {
+        name: "x-rewind-expired",
+        members: AB.split_at(1).0,
+        rewinds: true,
+        last_event: 1,
+        timing: Timing::Synchronous,
+        left: Left { freezes: 1, ..NOTHING },
+        aim: LIVE,
+        ..without(Rule::RewindFreesExpired)
+    };
+    falls(scenario, Invariant::Live, &["A is frozen", "the rewinder reads who owns: expired"]);
+}

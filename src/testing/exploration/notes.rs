@@ -1,0 +1,132 @@
+//! What there is to say about one step.
+
+use std::ops::BitOrAssign;
+
+/// What must hold on every step, or, of the last one, from every state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Invariant {
+    /// I1: once a new owner has adopted the partition, or processes it, no checkpoint of a previous one is accepted.
+    Fenced,
+    /// I2: our writes never move the stored position back; except a rewind.
+    Monotonic,
+    /// I3: every event at or below the stored position was processed.
+    Processed,
+    /// I4: nobody gives a partition up whose record is still his.
+    Kept,
+    /// I6: no event is processed twice.
+    Once,
+    /// I7: of two lives of one owner the later one stays.
+    LaterLife,
+    /// I8: a release that is reported as done was done.
+    Released,
+    /// I9: over a rewind nothing is written by an owner that has not resumed from it.
+    Rewound,
+    /// I5: when faults stop, somebody owns the partition and gets on.
+    Live,
+}
+
+/// What is worth knowing that it was explored at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    ClaimLost,
+    ClaimFoundMine,
+    ClaimTriedAgain,
+    RenewalStands,
+    RenewalFoundOld,
+    RenewalCreates,
+    RenewalLost,
+    Replaced,
+    ReleaseTriedAgain,
+    ReleaseStands,
+    OrphanReclaimed,
+    EarlierLifeReclaimed,
+    LeaseDropped,
+    ReadFailed,
+    AdoptLost,
+    AdoptRepeated,
+    AdoptedWithoutWrite,
+    StartPinnedOverBlob,
+    CheckpointCreated,
+    CheckpointLanded,
+    CheckpointSuperseded,
+    CheckpointTriedAgain,
+    CheckpointFenced,
+    RewindMetByWriting,
+    RewindMetByRenewing,
+    RewindToldNobody,
+    RewindFoundExpired,
+    LateWriteLanded,
+    TenureOutlived,
+}
+
+impl Event {
+    pub(super) const ALL: &[Self] = &[
+        Self::ClaimLost,
+        Self::ClaimFoundMine,
+        Self::ClaimTriedAgain,
+        Self::RenewalStands,
+        Self::RenewalFoundOld,
+        Self::RenewalCreates,
+        Self::RenewalLost,
+        Self::Replaced,
+        Self::ReleaseTriedAgain,
+        Self::ReleaseStands,
+        Self::OrphanReclaimed,
+        Self::EarlierLifeReclaimed,
+        Self::LeaseDropped,
+        Self::ReadFailed,
+        Self::AdoptLost,
+        Self::AdoptRepeated,
+        Self::AdoptedWithoutWrite,
+        Self::StartPinnedOverBlob,
+        Self::CheckpointCreated,
+        Self::CheckpointLanded,
+        Self::CheckpointSuperseded,
+        Self::CheckpointTriedAgain,
+        Self::CheckpointFenced,
+        Self::RewindMetByWriting,
+        Self::RewindMetByRenewing,
+        Self::RewindToldNobody,
+        Self::RewindFoundExpired,
+        Self::LateWriteLanded,
+        Self::TenureOutlived,
+    ];
+}
+
+/// The invariants that a step breaks, and the events that it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Notes {
+    broken: u16,
+    events: u32,
+}
+
+impl Notes {
+    pub(super) fn breaking(mut self, invariant: Invariant, broken: bool) -> Self {
+        self.broken |= u16::from(broken) << invariant as u16;
+        self
+    }
+
+    pub(super) fn with(mut self, event: Event) -> Self {
+        self.events |= 1 << event as u32;
+        self
+    }
+
+    pub(super) fn with_if(self, event: Event, happened: bool) -> Self {
+        if happened { self.with(event) } else { self }
+    }
+
+    pub(super) fn breaks(self, invariant: Invariant) -> bool {
+        self.broken & 1 << invariant as u16 != 0
+    }
+
+    pub(super) fn tells_of(self, event: Event) -> bool {
+        self.events & 1 << event as u32 != 0
+    }
+}
+
+impl BitOrAssign for Notes {
+    fn bitor_assign(&mut self, other: Self) {
+        self.broken |= other.broken;
+        self.events |= other.events;
+    }
+}

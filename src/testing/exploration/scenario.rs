@@ -1,0 +1,147 @@
+//! What is explored: who takes part, what may go wrong, and which rule is left out.
+
+use super::notes::{Event, Invariant};
+use super::search::Aim;
+use super::state::{Checkpoint, Foreign, Instance, Left, Life, MOST_INSTANCES, MOST_LATE, Rewinder, State};
+
+/// One of our instances.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    pub(super) name: &'static str,
+    pub(super) owner: &'static str,
+    /// Of two lives of one owner, the greater is the later one.
+    pub(super) life: u8,
+    pub(super) starts_later: bool,
+}
+
+/// When a record may be taken for expired although its owner renews it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timing {
+    /// Never.
+    Synchronous,
+    /// At any time, as often as there are steals: an owner may be paused for however long.
+    Asynchronous,
+}
+
+/// A rule that can be left out, to show that it is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// To adopt, read the ownership after the checkpoint.
+    AdoptReadsOwnership,
+    /// After a doubtful checkpoint, read the ownership after the checkpoint, not before.
+    OwnershipAfterCheckpoint,
+    /// A later position that was found stored becomes the last written one.
+    SupersededIsWritten,
+    /// A doubtful release is done only if the record is not mine any more.
+    ReleaseIsLookedInto,
+    /// What an earlier life of mine owned is adopted as everything else.
+    ReclaimedIsAdopted,
+    /// An earlier life of mine never makes me stop.
+    LaterLifeStays,
+    /// A failed read after a doubtful write decides nothing.
+    FailedReadDecidesNothing,
+    /// A record of mine that I do not run is claimed.
+    OrphansAreClaimed,
+    /// A claim that is found to be mine is written again before it counts.
+    WonIsWrittenAnew,
+    /// Who leaves settles the checkpoint before the release.
+    CheckpointBeforeRelease,
+    /// A rewind releases an expired record.
+    RewindFreesExpired,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a liberty of its own")]
+pub(super) struct Scenario {
+    pub(super) name: &'static str,
+    pub(super) members: &'static [Member],
+    pub(super) foreign: bool,
+    /// The other SDK's first claim overwrites whatever there is.
+    pub(super) foreign_creates_over: bool,
+    /// It goes on writing checkpoints after it lost the partition.
+    pub(super) foreign_never_notices: bool,
+    /// The checkpoint blob at the start, if there is one.
+    pub(super) checkpoint: Option<Checkpoint>,
+    pub(super) last_event: u8,
+    /// The start is known, so that an adoption writes it down where there is no position.
+    pub(super) pins: bool,
+    pub(super) timing: Timing,
+    pub(super) left: Left,
+    /// Faults befall reads, too.
+    pub(super) reads_fail: bool,
+    /// Claims and renewals are under way at the same time as work on the checkpoint.
+    pub(super) overlaps: bool,
+    pub(super) rewinds: bool,
+    pub(super) without: Option<Rule>,
+    pub(super) aim: Aim,
+    /// What must have happened somewhere, or the scenario explores less than it seems to.
+    pub(super) reaches: &'static [Event],
+}
+
+pub(super) const AB: &[Member] = &[member("A", "A", 0), member("B", "B", 0)];
+pub(super) const ABC: &[Member] = &[member("A", "A", 0), member("B", "B", 0), member("C", "C", 0)];
+/// Two lives of one owner, and another owner.
+pub(super) const A1_A2_B: &[Member] =
+    &[member("A1", "A", 1), Member { starts_later: true, ..member("A2", "A", 2) }, member("B", "B", 0)];
+
+const fn member(name: &'static str, owner: &'static str, life: u8) -> Member {
+    Member { name, owner, life, starts_later: false }
+}
+
+pub(super) const AT_START: Option<Checkpoint> = Some(Checkpoint { position: Some(0), rewound: false });
+
+/// What holds whatever goes wrong.
+pub(super) const ALWAYS: &[Invariant] = &[
+    Invariant::Fenced,
+    Invariant::Monotonic,
+    Invariant::Processed,
+    Invariant::Kept,
+    Invariant::LaterLife,
+    Invariant::Released,
+    Invariant::Rewound,
+];
+
+pub(super) const SAFE: Aim = Aim { invariants: ALWAYS, live: false };
+pub(super) const LIVE: Aim = Aim { invariants: ALWAYS, live: true };
+
+pub(super) const NOTHING: Left = Left { faults: 0, steals: 0, crashes: 0, releases: 0, freezes: 0, deletes: 0 };
+
+pub(super) const BASE: Scenario = Scenario {
+    name: "",
+    members: AB,
+    foreign: false,
+    foreign_creates_over: false,
+    foreign_never_notices: false,
+    checkpoint: AT_START,
+    last_event: 2,
+    pins: true,
+    timing: Timing::Asynchronous,
+    left: NOTHING,
+    reads_fail: false,
+    overlaps: false,
+    rewinds: false,
+    without: None,
+    aim: SAFE,
+    reaches: &[],
+};
+
+impl Scenario {
+    pub(super) fn start(&self) -> State {
+        let mut instances = [Instance { life: Life::Over, ..Instance::default() }; MOST_INSTANCES];
+        for (instance, member) in instances.iter_mut().zip(self.members) {
+            instance.life = if member.starts_later { Life::Before } else { Life::Up };
+        }
+        State {
+            ownership: None,
+            checkpoint: self.checkpoint,
+            instances,
+            foreign: Foreign::Idle,
+            rewinder: Rewinder::Away,
+            late: [None; MOST_LATE],
+            left: self.left,
+            // What lies at or before the start counts as processed.
+            processed: 1,
+            fence: 0,
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Everything there is at one moment.
+//!
+//! States that differ in nothing that matters must be equal, or they would be explored twice. So whatever will not be
+//! looked at any more is forgotten, tenures are numbered anew after every step, and a version of a blob is either the
+//! current one or a past one: no version ever comes back.
+
+use crate::protocol::{Adopt, Goal};
+
+pub(super) const MOST_INSTANCES: usize = 3;
+pub(super) const MOST_LATE: usize = 3;
+
+/// A version of a blob, to whoever remembers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Version {
+    Current,
+    Past,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Owner {
+    /// It was released.
+    Nobody,
+    /// The instance of this number.
+    Ours(u8),
+    Foreign,
+}
+
+/// The ownership blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Ownership {
+    pub(super) owner: Owner,
+    /// The mark of the rewind.
+    pub(super) mark: bool,
+    /// Which tenure it is: counts up whenever the owner changes. Nobody but the invariants sees it.
+    pub(super) tenure: u8,
+}
+
+/// The checkpoint blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Checkpoint {
+    /// The last event processed; 0 is the start. It may name no position at all.
+    pub(super) position: Option<u8>,
+    /// It names the rewind.
+    pub(super) rewound: bool,
+}
+
+/// A checkpoint blob as it was read, which may be long ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Seen {
+    pub(super) version: Version,
+    pub(super) checkpoint: Checkpoint,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Life {
+    /// It will be started later.
+    Before,
+    #[default]
+    Up,
+    /// Suspended, for however long.
+    Frozen,
+    /// It crashed, or found that a later life of its owner is at work.
+    Over,
+}
+
+/// One of our instances.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Instance {
+    pub(super) life: Life,
+    pub(super) lease: Option<Lease>,
+    pub(super) operation: Option<Operation>,
+    pub(super) work: Work,
+    /// It was told to stop: it settles its checkpoint, then it releases.
+    pub(super) leaving: bool,
+    /// The store knows of the rewind, since an adoption took notice of it.
+    pub(super) knows_rewind: bool,
+    /// The store found the ownership gone, since the tenure began.
+    pub(super) vanished: bool,
+}
+
+/// What it holds, as it believes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Lease {
+    pub(super) version: Version,
+    pub(super) mark: bool,
+    pub(super) tenure: u8,
+}
+
+/// A claim, renewal or release that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub(super) struct Operation {
+    pub(super) goal: Goal,
+    pub(super) under: Option<Version>,
+    /// The write was doubtful: the record is to be read.
+    pub(super) reading: bool,
+    pub(super) mark: bool,
+    /// A rewind was met that the store does not know.
+    pub(super) news: bool,
+    /// It is a claim of what an earlier life owned.
+    pub(super) reclaims: bool,
+}
+
+/// The task of the partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Work {
+    pub(super) task: Task,
+    /// The checkpoint as it was last read, while that matters.
+    pub(super) seen: Option<Seen>,
+    /// What was last written or adopted.
+    pub(super) version: Option<Version>,
+    pub(super) written: Option<u8>,
+    pub(super) rewound: bool,
+    /// The last event processed.
+    pub(super) at: u8,
+    /// The position that is being written.
+    pub(super) writing: u8,
+    /// The ownership has begun a new tenure meanwhile.
+    pub(super) outlived: bool,
+    /// The tenure in which the ownership was last seen to be mine. Only the invariants look at it.
+    pub(super) authority: u8,
+    /// It resumed from the rewound position. Only the invariants look at it.
+    pub(super) resumed: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Task {
+    #[default]
+    Stopped,
+    Adopting(Adopt<Version>),
+    Running,
+    Checkpointing(Request),
+}
+
+/// The steps of `Checkpointing` that are requests, without what was read: that is in [`Work::seen`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Request {
+    Write(Option<Version>),
+    ReadCheckpoint,
+    ReadOwnership,
+}
+
+/// The instance of another SDK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Foreign {
+    Idle,
+    Claiming(Option<Version>),
+    Starting(Version),
+    Running { version: Version, at: u8, written: u8 },
+}
+
+/// Whoever rewinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Rewinder {
+    Away,
+    ReadingCheckpoint,
+    Writing(Option<Version>),
+    ReadingOwnership,
+    /// Marks the record, or releases it.
+    Telling {
+        version: Version,
+        owner: Owner,
+        mark: bool,
+    },
+    Done,
+}
+
+/// A conditional write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Write {
+    pub(super) by: Writer,
+    /// Nothing: the blob is to be created.
+    pub(super) under: Option<Version>,
+    pub(super) content: Content,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Writer {
+    Ours(u8),
+    Rewinder,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Content {
+    Ownership {
+        owner: Owner,
+        mark: bool,
+    },
+    Checkpoint {
+        position: Option<u8>,
+        rewound: bool,
+        adopts: bool,
+        /// See [`Work`].
+        authority: u8,
+        resumed: bool,
+    },
+}
+
+/// What may still go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Left {
+    pub(super) faults: u8,
+    pub(super) steals: u8,
+    pub(super) crashes: u8,
+    pub(super) releases: u8,
+    pub(super) freezes: u8,
+    pub(super) deletes: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct State {
+    pub(super) ownership: Option<Ownership>,
+    pub(super) checkpoint: Option<Checkpoint>,
+    pub(super) instances: [Instance; MOST_INSTANCES],
+    pub(super) foreign: Foreign,
+    pub(super) rewinder: Rewinder,
+    /// Writes without an answer that may still reach the storage.
+    pub(super) late: [Option<Write>; MOST_LATE],
+    pub(super) left: Left,
+    /// The events that were processed, one bit each.
+    pub(super) processed: u8,
+    /// The last tenure that was adopted. Checkpoints of earlier ones must not be accepted any more.
+    pub(super) fence: u8,
+}
+
+impl State {
+    pub(super) fn seen(&self) -> Option<Seen> {
+        self.checkpoint.map(|checkpoint| Seen { version: Version::Current, checkpoint })
+    }
+
+    pub(super) fn is_owned_by(&self, owner: Owner) -> bool {
+        self.ownership.is_some_and(|record| record.owner == owner)
+    }
+
+    /// The same with one instance changed.
+    pub(super) fn with(&self, number: usize, change: impl FnOnce(&mut Instance)) -> Self {
+        let mut state = *self;
+        change(&mut state.instances[number]);
+        state
+    }
+
+    /// One later than any tenure that there is.
+    pub(super) fn next_tenure(&mut self) -> u8 {
+        let mut newest = 0;
+        self.for_each_tenure(|tenure| newest = newest.max(*tenure));
+        newest + 1
+    }
+
+    /// The one representative of all states that differ from this one in nothing that matters.
+    pub(super) fn canonical(mut self) -> Self {
+        let mut known = 1_u64;
+        self.for_each_tenure(|tenure| known |= 1 << *tenure);
+        self.for_each_tenure(|tenure| *tenure = rank(known, *tenure));
+        for instance in &mut self.instances {
+            // A tenure begins with every win, whatever was found before.
+            instance.vanished &= instance.lease.is_some();
+        }
+        let (owned, written) = (self.ownership.is_some(), self.checkpoint.is_some());
+        self.forget_late(|write| match write.content {
+            Content::Ownership { .. } => write.under.is_none() && owned,
+            Content::Checkpoint { .. } => write.under.is_none() && written,
+        });
+        self.late.sort_unstable();
+        self
+    }
+
+    fn for_each_tenure(&mut self, mut visit: impl FnMut(&mut u8)) {
+        visit(&mut self.fence);
+        if let Some(record) = &mut self.ownership {
+            visit(&mut record.tenure);
+        }
+        for instance in &mut self.instances {
+            visit(&mut instance.work.authority);
+            if let Some(lease) = &mut instance.lease {
+                visit(&mut lease.tenure);
+            }
+        }
+        for write in self.late.iter_mut().flatten() {
+            if let Content::Checkpoint { authority, .. } = &mut write.content {
+                visit(authority);
+            }
+        }
+    }
+
+    /// To be called when the ownership blob has changed: whoever knows it knows a past version now.
+    pub(super) fn ownership_changed(&mut self) {
+        for instance in &mut self.instances {
+            if let Some(lease) = &mut instance.lease {
+                lease.version = Version::Past;
+            }
+            if let Some(operation) = &mut instance.operation {
+                passed(&mut operation.under);
+            }
+        }
+        match &mut self.foreign {
+            Foreign::Claiming(under) => passed(under),
+            Foreign::Starting(version) | Foreign::Running { version, .. } => *version = Version::Past,
+            Foreign::Idle => {}
+        }
+        if let Rewinder::Telling { version, .. } = &mut self.rewinder {
+            *version = Version::Past;
+        }
+        self.forget_late(|write| write.under.is_some() && matches!(write.content, Content::Ownership { .. }));
+    }
+
+    /// The same for the checkpoint blob.
+    pub(super) fn checkpoint_changed(&mut self) {
+        for Instance { work, .. } in &mut self.instances {
+            passed(&mut work.version);
+            if let Some(seen) = &mut work.seen {
+                seen.version = Version::Past;
+            }
+            match &mut work.task {
+                Task::Adopting(Adopt::ReadOwnership(Some(write)) | Adopt::Write(write)) => passed(&mut write.under),
+                Task::Checkpointing(Request::Write(under)) => passed(under),
+                _ => {}
+            }
+        }
+        if let Rewinder::Writing(under) = &mut self.rewinder {
+            passed(under);
+        }
+        self.forget_late(|write| write.under.is_some() && matches!(write.content, Content::Checkpoint { .. }));
+    }
+
+    /// Drops late writes that can never be applied any more. Those that would create a blob could be, if the blob that
+    /// exists was deleted; that this happens before they are given up is not explored.
+    fn forget_late(&mut self, is_vain: impl Fn(&Write) -> bool) {
+        for late in &mut self.late {
+            if late.as_ref().is_some_and(&is_vain) {
+                *late = None;
+            }
+        }
+    }
+}
+
+/// How many of the known tenures are earlier.
+#[expect(clippy::cast_possible_truncation, reason = "of 64 bits at most 64 are set")]
+fn rank(known: u64, tenure: u8) -> u8 {
+    (known & ((1 << tenure) - 1)).count_ones() as u8
+}
+
+/// The short form of an instance's number.
+#[expect(clippy::cast_possible_truncation, reason = "there are three")]
+fn short(number: usize) -> u8 {
+    number as u8
+}
+
+impl Owner {
+    pub(super) fn ours(number: usize) -> Self {
+        Self::Ours(short(number))
+    }
+}
+
+impl Writer {
+    pub(super) fn ours(number: usize) -> Self {
+        Self::Ours(short(number))
+    }
+}
+
+fn passed(version: &mut Option<Version>) {
+    if version.is_some() {
+        *version = Some(Version::Past);
+    }
+}

@@ -1,0 +1,147 @@
+//! The two blobs: conditional writes, and all that may become of one.
+
+use super::notes::{Event, Invariant, Notes};
+use super::state::{Checkpoint, Content, Owner, Ownership, State, Version, Write, Writer};
+
+/// What the writer is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Done,
+    Refused,
+    /// Never applied, and no answer.
+    Lost,
+    /// Applied, and no answer.
+    Unseen,
+    /// No answer, and it may be applied at any later time.
+    Late,
+}
+
+impl Answer {
+    pub(super) fn is_fault(self) -> bool {
+        !matches!(self, Self::Done | Self::Refused)
+    }
+
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Refused => "refused",
+            Self::Lost => "no answer, not applied",
+            Self::Unseen => "no answer, but applied",
+            Self::Late => "no answer, under way",
+        }
+    }
+}
+
+/// One thing that may become of a write.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt {
+    pub(super) answer: Answer,
+    pub(super) state: State,
+    pub(super) notes: Notes,
+}
+
+/// All that may become of a write that is sent now.
+pub(super) fn attempts(state: &State, write: Write) -> impl Iterator<Item = Attempt> {
+    let applied = apply(state, write);
+    let answered = match applied {
+        Some((state, notes)) => Attempt { answer: Answer::Done, state, notes },
+        None => Attempt { answer: Answer::Refused, state: *state, notes: Notes::default() },
+    };
+    let mut faulty = [None; 3];
+    if state.left.faults > 0 {
+        let mut spent = *state;
+        spent.left.faults -= 1;
+        faulty[0] = Some(Attempt { answer: Answer::Lost, state: spent, notes: Notes::default() });
+        faulty[1] = applied.map(|(mut state, notes)| {
+            state.left.faults -= 1;
+            Attempt { answer: Answer::Unseen, state, notes }
+        });
+        faulty[2] = applied.map(|_| {
+            if let Some(free) = spent.late.iter_mut().find(|late| late.is_none()) {
+                *free = Some(write);
+            }
+            Attempt { answer: Answer::Late, state: spent, notes: Notes::default() }
+        });
+    }
+    std::iter::once(answered).chain(faulty.into_iter().flatten())
+}
+
+/// What the storage does about a write: nothing, if its condition does not hold.
+fn apply(state: &State, write: Write) -> Option<(State, Notes)> {
+    let exists = match write.content {
+        Content::Ownership { .. } => state.ownership.is_some(),
+        Content::Checkpoint { .. } => state.checkpoint.is_some(),
+    };
+    let holds = match write.under {
+        None => !exists,
+        Some(version) => exists && version == Version::Current,
+    };
+    holds.then(|| match write.content {
+        Content::Ownership { owner, mark } => (put_ownership(state, owner, mark), Notes::default()),
+        Content::Checkpoint { .. } => put_checkpoint(state, write),
+    })
+}
+
+/// Writes the ownership, whatever is there.
+pub(super) fn put_ownership(state: &State, owner: Owner, mark: bool) -> State {
+    let mut next = *state;
+    let tenure = match state.ownership {
+        Some(last) if owner == last.owner || owner == Owner::Nobody => last.tenure,
+        _ => next.next_tenure(),
+    };
+    next.ownership = Some(Ownership { owner, mark, tenure });
+    next.ownership_changed();
+    next
+}
+
+fn put_checkpoint(state: &State, write: Write) -> (State, Notes) {
+    let Content::Checkpoint { position, rewound, adopts, authority, resumed } = write.content else {
+        return (*state, Notes::default());
+    };
+    let mut notes = Notes::default();
+    if let (Writer::Ours(_), last) = (write.by, state.checkpoint) {
+        let back = last.is_some_and(|last| position < last.position);
+        let erases = last.is_some_and(|last| last.rewound) && !(rewound && (adopts || resumed));
+        notes = notes
+            .breaking(Invariant::Fenced, authority < state.fence)
+            .breaking(Invariant::Monotonic, back)
+            .breaking(Invariant::Rewound, erases);
+    }
+    let next = put_position(state, Checkpoint { position, rewound });
+    let needed = position.map_or(0, |position| (1 << (position + 1)) - 1);
+    notes = notes.breaking(Invariant::Processed, state.processed & needed != needed);
+    let fence = if adopts { authority.max(next.fence) } else { next.fence };
+    (State { fence, ..next }, notes)
+}
+
+/// Writes the checkpoint, whatever is there.
+pub(super) fn put_position(state: &State, checkpoint: Checkpoint) -> State {
+    let mut next = *state;
+    next.checkpoint = Some(checkpoint);
+    next.checkpoint_changed();
+    next
+}
+
+/// A write without an answer reaches the storage at last; nothing, if it is refused now.
+pub(super) fn landed(state: &State, number: usize) -> Option<(Write, State, Notes)> {
+    let write = state.late[number]?;
+    let mut arrived = *state;
+    arrived.late[number] = None;
+    let (next, notes) = apply(&arrived, write)?;
+    Some((write, next, notes.with(Event::LateWriteLanded)))
+}
+
+/// An operator deletes the ownership.
+pub(super) fn ownership_deleted(state: &State) -> State {
+    let mut next = *state;
+    next.ownership = None;
+    next.ownership_changed();
+    next
+}
+
+/// An operator deletes the checkpoint. With it goes the version that fenced the owners before the last one.
+pub(super) fn checkpoint_deleted(state: &State) -> State {
+    let mut next = State { checkpoint: None, fence: 0, ..*state };
+    next.checkpoint_changed();
+    next
+}
