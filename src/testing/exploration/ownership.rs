@@ -10,13 +10,13 @@ use super::scenario::Rule;
 use super::state::{Content, Instance, Lease, Life, Operation, Owner, State, Task, Version, Work, Write, Writer};
 use super::storage::{Answer, attempts};
 use super::system::{Label, Model, Steps};
-use crate::model::Relation;
+use crate::model::{LeaseTerms, Relation};
 use crate::protocol::{Adopt, Found, Goal, Next, after_doubt, begins_tenure};
 
 const YOUNG: Duration = Duration::ZERO;
 /// Too old for a renewal to stand, but not expired.
 const OLD: Duration = Duration::from_secs(31);
-const EXPIRED: Duration = TERMS.expiry;
+const EXPIRED: Duration = TERMS.expiry.saturating_add(LeaseTerms::GRACE);
 
 impl Model {
     /// Whether it may begin something with the ownership. In the store that does not depend on what is done about the
