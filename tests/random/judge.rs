@@ -19,6 +19,8 @@ use eventhubs_checkpoint::store::{AdoptOutcome, CheckpointOutcome, ClaimOutcome,
 use eventhubs_checkpoint::{ErrorKind, Identity, Incarnation, OwnerId, Result};
 use tokio::time::Instant;
 
+use crate::life::EXPIRY;
+
 /// How much of the history is shown when something goes wrong.
 const SHOWN: usize = 80;
 
@@ -222,9 +224,12 @@ impl State {
         let now = format!("-> ownership {} is {}", etag.as_str(), self.name(holder));
         self.note(life, now);
         let version = Ownership { holder, written: Instant::now(), since: self.moment, replaced: None };
+        let abandoned = self.is_abandoned();
         self.replace_current(Some(etag.as_str().to_owned()));
         self.ownerships.insert(etag.as_str().to_owned(), version);
-        let gives_away = self.lives[life].ours && holder.is_none() && self.holder.is_some_and(|owner| owner != life);
+        // A rewind releases what has expired.
+        let of_another = !abandoned && self.holder.is_some_and(|owner| owner != life);
+        let gives_away = self.lives[life].ours && holder.is_none() && of_another;
         self.check(!gives_away, life, || "truth: it released what was not its own".to_owned());
         if holder != self.holder {
             (self.holder, self.holder_since) = (holder, self.moment);
@@ -242,6 +247,12 @@ impl State {
         self.replace_current(None);
         (self.holder, self.holder_since, self.vanished) = (None, self.moment, self.moment);
         self.count("ownership deleted");
+    }
+
+    /// Whether the ownership that stands has expired, as far as whole seconds tell.
+    fn is_abandoned(&self) -> bool {
+        let current = self.current.as_ref().and_then(|current| self.ownerships.get(current));
+        current.is_some_and(|current| current.written.elapsed() >= EXPIRY)
     }
 
     fn replace_current(&mut self, by: Option<String>) {
