@@ -10,6 +10,7 @@ use fe2o3_amqp_types::primitives::{Symbol, Value};
 use super::address::Address;
 use super::hub::Hub;
 use super::message::{error, not_found};
+use super::namespace::Namespace;
 use super::partition::Partition;
 use super::selector::Selector;
 
@@ -27,8 +28,8 @@ pub(super) enum Purpose {
     Requests(Service),
     /// The client gets the answers to requests that name this address.
     Replies { service: Service, reply_to: String },
-    /// The client sends events; `None`: to any partition.
-    Publish(Option<Arc<Partition>>),
+    /// The client sends events to the hub; `None`: to any partition.
+    Publish(Arc<Hub>, Option<Arc<Partition>>),
     /// The client gets events.
     Consume(Consume),
 }
@@ -43,7 +44,7 @@ pub(super) struct Consume {
 }
 
 /// What the link is for, or why it is refused. `authorized`: the connection has shown a good token.
-pub(super) fn purpose(hub: &Hub, attach: &Attach, authorized: bool) -> Result<Purpose, Error> {
+pub(super) fn purpose(namespace: &Namespace, attach: &Attach, authorized: bool) -> Result<Purpose, Error> {
     let address = node_address(attach);
     let node = Address::parse(address).ok_or_else(|| not_found(address))?;
     if !authorized && node != Address::Cbs {
@@ -56,12 +57,17 @@ pub(super) fn purpose(hub: &Hub, attach: &Attach, authorized: bool) -> Result<Pu
         (Address::Cbs, false) => Ok(replies(Service::Cbs, attach)),
         (Address::Management, true) => Ok(Purpose::Requests(Service::Management)),
         (Address::Management, false) => Ok(replies(Service::Management, attach)),
-        (Address::Hub { hub: name }, true) if hub.is_named(&name) => Ok(Purpose::Publish(None)),
-        (Address::Partition { hub: name, partition }, true) if hub.is_named(&name) => {
-            let partition = hub.partition(&partition).ok_or_else(|| not_found(address))?;
-            Ok(Purpose::Publish(Some(partition.clone())))
+        (Address::Hub { hub }, true) => {
+            let hub = namespace.hub(&hub).ok_or_else(|| not_found(address))?;
+            Ok(Purpose::Publish(hub.clone(), None))
         }
-        (Address::ConsumerGroup { hub: name, group, partition }, false) if hub.is_named(&name) => {
+        (Address::Partition { hub, partition }, true) => {
+            let hub = namespace.hub(&hub).ok_or_else(|| not_found(address))?;
+            let partition = hub.partition(&partition).ok_or_else(|| not_found(address))?;
+            Ok(Purpose::Publish(hub.clone(), Some(partition)))
+        }
+        (Address::ConsumerGroup { hub, group, partition }, false) => {
+            let hub = namespace.hub(&hub).ok_or_else(|| not_found(address))?;
             let group = hub.consumer_group(&group).ok_or_else(|| not_found(address))?;
             let partition = hub.partition(&partition).ok_or_else(|| not_found(address))?;
             consume(attach, group, partition).map(Purpose::Consume)
@@ -74,13 +80,8 @@ fn replies(service: Service, attach: &Attach) -> Purpose {
     Purpose::Replies { service, reply_to: target_address(attach).to_owned() }
 }
 
-fn consume(attach: &Attach, group: &str, partition: &Arc<Partition>) -> Result<Consume, Error> {
-    Ok(Consume {
-        group: group.to_owned(),
-        partition: partition.clone(),
-        selector: selector(attach)?,
-        epoch: epoch(attach),
-    })
+fn consume(attach: &Attach, group: &str, partition: Arc<Partition>) -> Result<Consume, Error> {
+    Ok(Consume { group: group.to_owned(), partition, selector: selector(attach)?, epoch: epoch(attach) })
 }
 
 /// The address of the node on the hub's side.
@@ -133,11 +134,15 @@ fn epoch(attach: &Attach) -> Option<i64> {
 mod tests {
     use super::*;
     use crate::testing::event_hub::sas::SasKey;
+    use crate::testing::event_hub::settings::HubSettings;
     use fe2o3_amqp_types::definitions::{ErrorCondition, Fields, ReceiverSettleMode, SenderSettleMode};
     use fe2o3_amqp_types::messaging::{Source, Target};
 
-    fn hub() -> Hub {
-        Hub::new("hub".into(), 2, vec!["other".into()], SasKey { name: "name".into(), secret: "key".into() })
+    fn namespace() -> Namespace {
+        let hub = Hub::new(HubSettings::new("hub").partitions(2).consumer_group("other"));
+        let second = Hub::new(HubSettings::new("second").partitions(3));
+        let key = SasKey { name: "name".into(), secret: "key".into() };
+        Namespace::new(key, vec![Arc::new(hub), Arc::new(second)])
     }
 
     fn attach(role: Role, source: Source, target: &str) -> Attach {
@@ -168,20 +173,22 @@ mod tests {
     }
 
     fn refusal(attach: &Attach) -> ErrorCondition {
-        purpose(&hub(), attach, true).expect_err("refused").condition
+        purpose(&namespace(), attach, true).expect_err("refused").condition
     }
 
     #[test]
     fn links_lead_to_the_nodes_they_name() {
-        let hub = hub();
-        let purpose = |attach: Attach| purpose(&hub, &attach, true).expect("accepted");
+        let namespace = namespace();
+        let purpose = |attach: Attach| purpose(&namespace, &attach, true).expect("accepted");
         assert!(matches!(purpose(sending_to("$cbs")), Purpose::Requests(Service::Cbs)));
         assert!(matches!(purpose(sending_to("hub/$management")), Purpose::Requests(Service::Management)));
         assert!(matches!(purpose(receiving_from("$management")),
             Purpose::Replies { service: Service::Management, reply_to } if reply_to == "client"));
-        assert!(matches!(purpose(sending_to("hub")), Purpose::Publish(None)));
+        assert!(matches!(purpose(sending_to("hub")), Purpose::Publish(hub, None) if hub.name == "hub"));
         assert!(matches!(purpose(sending_to("hub/Partitions/1")),
-            Purpose::Publish(Some(partition)) if partition.id() == "1"));
+            Purpose::Publish(hub, Some(partition)) if hub.name == "hub" && partition.id() == "1"));
+        assert!(matches!(purpose(sending_to("second/Partitions/2")),
+            Purpose::Publish(hub, Some(partition)) if hub.name == "second" && partition.id() == "2"));
         assert!(matches!(purpose(receiving_from("hub/ConsumerGroups/$default/Partitions/0")),
             Purpose::Consume(Consume { group, epoch: None, selector: Selector::EARLIEST, .. }) if group == "$Default"));
     }
@@ -195,6 +202,7 @@ mod tests {
             receiving_from("hub"),
             receiving_from("nohub/ConsumerGroups/other/Partitions/0"),
             receiving_from("hub/ConsumerGroups/third/Partitions/0"),
+            receiving_from("second/ConsumerGroups/other/Partitions/0"),
             receiving_from("hub/ConsumerGroups/other/Partitions/2"),
         ];
         for attach in missing {
@@ -204,12 +212,12 @@ mod tests {
 
     #[test]
     fn nothing_but_putting_a_token_goes_without_a_token() {
-        let hub = hub();
-        assert!(purpose(&hub, &sending_to("$cbs"), false).is_ok());
+        let namespace = namespace();
+        assert!(purpose(&namespace, &sending_to("$cbs"), false).is_ok());
         for attach in
             [sending_to("hub"), sending_to("$management"), receiving_from("hub/ConsumerGroups/other/Partitions/0")]
         {
-            let refusal = purpose(&hub, &attach, false).expect_err("no token yet");
+            let refusal = purpose(&namespace, &attach, false).expect_err("no token yet");
             assert_eq!(refusal.condition, AmqpError::UnauthorizedAccess.into());
         }
     }
@@ -225,7 +233,7 @@ mod tests {
         attach.properties.as_mut().expect("set").insert(Symbol::from("com.microsoft:epoch"), Value::Long(7));
         set_filter(&mut attach, Value::String("amqp.annotation.x-opt-offset > '@latest'".into()));
         assert!(matches!(
-            purpose(&hub(), &attach, true),
+            purpose(&namespace(), &attach, true),
             Ok(Purpose::Consume(Consume { epoch: Some(7), selector: Selector::Latest { inclusive: false }, .. }))
         ));
 

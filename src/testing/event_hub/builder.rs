@@ -1,4 +1,4 @@
-//! How an event hub is described and started.
+//! How a stand-in is described and started.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,10 +7,12 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::EventHub;
-use super::connection;
+use super::connection::{self, Connections};
 use super::hub::Hub;
+use super::namespace::Namespace;
 use super::sas::SasKey;
+use super::settings::HubSettings;
+use super::{EventHub, Server};
 use crate::error::{Error, Result};
 
 /// The name of the shared access key that a hub accepts unless told otherwise.
@@ -22,14 +24,11 @@ pub const DEFAULT_KEY: &str = "RXZlbnRIdWJzU3RhbmRJbktleQ==";
 /// How late the hub's bytes leave unless told otherwise: 2 ms, see [`EventHubBuilder::delay`].
 pub const DEFAULT_DELAY: Duration = Duration::from_millis(2);
 
-const DEFAULT_PARTITIONS: u16 = 4;
-
-/// Describes an event hub; made by [`EventHub::builder`].
+/// Describes an event hub, and others beside it; made by [`EventHub::builder`].
 #[must_use = "a hub is only there once it has been started"]
 pub struct EventHubBuilder {
-    name: String,
-    partitions: u16,
-    consumer_groups: Vec<String>,
+    hub: HubSettings,
+    others: Vec<HubSettings>,
     key: SasKey,
     delay: Duration,
 }
@@ -37,23 +36,58 @@ pub struct EventHubBuilder {
 impl EventHubBuilder {
     pub(super) fn new(name: String) -> Self {
         Self {
-            name,
-            partitions: DEFAULT_PARTITIONS,
-            consumer_groups: Vec::new(),
+            hub: HubSettings::new(name),
+            others: Vec::new(),
             key: SasKey { name: DEFAULT_KEY_NAME.to_owned(), secret: DEFAULT_KEY.to_owned() },
             delay: DEFAULT_DELAY,
         }
     }
 
-    /// How many partitions there are: 4 by default, enough to be shared among a few instances.
+    /// [`HubSettings::partitions`] of this event hub.
     pub fn partitions(mut self, count: u16) -> Self {
-        self.partitions = count;
+        self.hub = self.hub.partitions(count);
         self
     }
 
-    /// Adds a consumer group. `$Default` is always there. Case does not tell names apart, as in the service.
+    /// [`HubSettings::consumer_group`] of this event hub.
     pub fn consumer_group(mut self, name: impl Into<String>) -> Self {
-        self.consumer_groups.push(name.into());
+        self.hub = self.hub.consumer_group(name);
+        self
+    }
+
+    /// [`HubSettings::retention_count`] of this event hub.
+    pub fn retention_count(mut self, events: usize) -> Self {
+        self.hub = self.hub.retention_count(events);
+        self
+    }
+
+    /// [`HubSettings::refuse_expired_positions`] of this event hub.
+    pub fn refuse_expired_positions(mut self) -> Self {
+        self.hub = self.hub.refuse_expired_positions();
+        self
+    }
+
+    /// Adds another event hub, with settings of its own, behind the same address and key: a namespace of several.
+    ///
+    /// The one that the builder was made for is the one that [`start`](Self::start) returns; from there
+    /// [`EventHub::event_hub`] leads to the others.
+    ///
+    /// ```
+    /// # use eventhubs_checkpoint::testing::event_hub::EventHub;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> eventhubs_checkpoint::Result<()> {
+    /// let orders = EventHub::builder("orders")
+    ///     .event_hub("payments", |hub| hub.partitions(2).consumer_group("audit"))
+    ///     .start("127.0.0.1:0")
+    ///     .await?;
+    /// let payments = orders.event_hub("payments").expect("it was added");
+    /// assert_eq!(payments.endpoint(), orders.endpoint());
+    /// assert_eq!(payments.partition_ids(), ["0", "1"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn event_hub(mut self, name: impl Into<String>, settings: impl FnOnce(HubSettings) -> HubSettings) -> Self {
+        self.others.push(settings(HubSettings::new(name)));
         self
     }
 
@@ -90,20 +124,29 @@ impl EventHubBuilder {
         };
         let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
         let local = listener.local_addr().map_err(cannot_listen)?;
-        let hub = Arc::new(Hub::new(self.name, self.partitions, self.consumer_groups, self.key));
+        let Self { hub, others, key, delay } = self;
+        let hub = Arc::new(Hub::new(hub));
+        let others = others.into_iter().map(|other| Arc::new(Hub::new(other)));
+        let namespace = Arc::new(Namespace::new(key, others.chain([hub.clone()]).collect()));
+        let connections = Arc::new(Connections::default());
         let mut tasks = JoinSet::new();
-        tasks.spawn(connection::listen(hub.clone(), listener, self.delay));
+        tasks.spawn(connection::listen(namespace.clone(), connections.clone(), listener, delay));
         tracing::debug!(hub = hub.name, %local, "event hub stand-in listens");
-        Ok(EventHub { hub, address: local, _listener: tasks })
+        Ok(EventHub { hub, server: Arc::new(Server { namespace, address: local, connections, _listener: tasks }) })
     }
 
     fn check(&self) -> Result<()> {
-        check_name("event hub", &self.name)?;
-        for group in &self.consumer_groups {
-            check_name("consumer group", group)?;
-        }
-        if self.partitions == 0 {
-            return Err(Error::config("an event hub has at least one partition, 0 were asked for: ask for 1 or more"));
+        let mut names = Vec::new();
+        for hub in self.others.iter().chain([&self.hub]) {
+            hub.check()?;
+            let name = hub.name.to_ascii_lowercase();
+            if names.contains(&name) {
+                return Err(Error::config(format!(
+                    "there are two event hubs {:?}: give each a name of its own",
+                    hub.name
+                )));
+            }
+            names.push(name);
         }
         if self.key.name.is_empty() || self.key.secret.is_empty() {
             return Err(Error::config("the name of the shared access key or the key is empty: give both"));
@@ -117,23 +160,11 @@ impl EventHubBuilder {
     }
 }
 
-/// The characters of the service's names, which need no escape in an address or a connection string.
-fn check_name(what: &str, name: &str) -> Result<()> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '$');
-    if name.is_empty() || !name.chars().all(allowed) {
-        return Err(Error::config(format!(
-            "{name:?} is no name for an {what}: use letters, digits, '.', '-', '_' and '$'"
-        )));
-    }
-    Ok(())
-}
-
 impl fmt::Debug for EventHubBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventHubBuilder")
-            .field("name", &self.name)
-            .field("partitions", &self.partitions)
-            .field("consumer_groups", &self.consumer_groups)
+            .field("hub", &self.hub)
+            .field("others", &self.others)
             .field("key", &self.key)
             .field("delay", &self.delay)
             .finish()
@@ -152,14 +183,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refuses_no_partitions() {
+    async fn refuses_wrong_settings_of_any_hub() {
         assert!(refusal(EventHub::builder("hub").partitions(0)).await.contains("0 were asked for"));
+        let other = EventHub::builder("hub").event_hub("other", |hub| hub.partitions(0));
+        assert!(refusal(other).await.contains("0 were asked for"));
     }
 
     #[tokio::test]
-    async fn refuses_names_that_no_address_can_hold() {
-        assert!(refusal(EventHub::builder("")).await.contains("\"\" is no name for an event hub"));
-        assert!(refusal(EventHub::builder("hub").consumer_group("a/b")).await.contains("\"a/b\""));
+    async fn refuses_two_hubs_of_one_name() {
+        let refused = refusal(EventHub::builder("hub").event_hub("HUB", |hub| hub)).await;
+        assert!(refused.contains("there are two event hubs \"hub\""), "{refused}");
     }
 
     #[tokio::test]

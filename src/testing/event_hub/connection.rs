@@ -1,10 +1,10 @@
 //! Connections and their sessions: accepts them, and starts a task for every link.
 //!
-//! The tasks form a tree: the listener owns its connections, a connection its sessions, a session its links. Who ends,
+//! The tasks form a tree: the stand-in owns the connections, a connection its sessions, a session its links. Who ends,
 //! ends all below.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fe2o3_amqp::acceptor::{
@@ -20,8 +20,8 @@ use tokio::task::JoinSet;
 use super::attach::{Purpose, purpose};
 use super::consume;
 use super::delayed::delayed;
-use super::hub::Hub;
 use super::message::{MAX_MESSAGE_SIZE, error, product};
+use super::namespace::Namespace;
 use super::publish;
 use super::requests::{self, ReplyLinks};
 
@@ -39,7 +39,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A client's connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) hub: Arc<Hub>,
+    pub(super) namespace: Arc<Namespace>,
     authorized: AtomicBool,
 }
 
@@ -50,37 +50,58 @@ impl Connection {
     }
 }
 
+/// The tasks of the open connections. Dropping the last reference cuts them.
+#[derive(Debug, Default)]
+pub(super) struct Connections(Mutex<JoinSet<()>>);
+
+impl Connections {
+    /// Those that are open.
+    fn open(&self) -> MutexGuard<'_, JoinSet<()>> {
+        let mut connections = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while connections.try_join_next().is_some() {}
+        connections
+    }
+
+    /// Cuts all that are open, and tells how many they were.
+    pub(super) fn cut(&self) -> usize {
+        let mut open = self.open();
+        open.abort_all();
+        open.len()
+    }
+}
+
 /// Serves whoever connects, until aborted.
-pub(super) async fn listen(hub: Arc<Hub>, listener: TcpListener, delay: Duration) {
-    let mut connections = JoinSet::new();
+pub(super) async fn listen(
+    namespace: Arc<Namespace>,
+    connections: Arc<Connections>,
+    listener: TcpListener,
+    delay: Duration,
+) {
     loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((socket, _)) => {
-                    connections.spawn(serve(hub.clone(), socket, delay));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "event hub stand-in cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
-            Some(_) = connections.join_next() => {}
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                connections.open().spawn(serve(namespace.clone(), socket, delay));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "event hub stand-in cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
         }
     }
 }
 
-async fn serve(hub: Arc<Hub>, socket: TcpStream, delay: Duration) {
+async fn serve(namespace: Arc<Namespace>, socket: TcpStream, delay: Duration) {
     // Without it the system holds small answers back.
     let _ = socket.set_nodelay(true);
     let (stream, way) = delayed(socket, delay);
     let mut way_task = JoinSet::new();
     way_task.spawn(way);
-    serve_connection(hub, stream).await;
+    serve_connection(namespace, stream).await;
     // The last bytes, a close among them, are still on their way.
     way_task.join_next().await;
 }
 
-async fn serve_connection(hub: Arc<Hub>, stream: DuplexStream) {
+async fn serve_connection(namespace: Arc<Namespace>, stream: DuplexStream) {
     let acceptor = ConnectionAcceptor::builder()
         .container_id("event-hub-stand-in")
         .max_frame_size(MAX_FRAME_SIZE)
@@ -102,7 +123,7 @@ async fn serve_connection(hub: Arc<Hub>, stream: DuplexStream) {
         .handle_max(MAX_HANDLE)
         .properties(product())
         .build();
-    let connection = Arc::new(Connection { hub, authorized: AtomicBool::new(false) });
+    let connection = Arc::new(Connection { namespace, authorized: AtomicBool::new(false) });
     let mut sessions = JoinSet::new();
     while let Ok(session) = session_acceptor.accept(&mut handle).await {
         while sessions.try_join_next().is_some() {}
@@ -136,7 +157,7 @@ async fn serve_link(
     replies: &ReplyLinks,
     links: &mut JoinSet<()>,
 ) {
-    let purpose = purpose(&connection.hub, &attach, connection.authorized.load(Ordering::Acquire));
+    let purpose = purpose(&connection.namespace, &attach, connection.authorized.load(Ordering::Acquire));
     tracing::debug!(link = attach.name, ?purpose, "event hub stand-in: link attaches");
     let acceptor = LinkAcceptor::builder()
         .supported_receiver_settle_modes(SupportedReceiverSettleModes::First)
@@ -158,8 +179,8 @@ async fn serve_link(
             let answers = replies.open(service, reply_to);
             links.spawn(requests::reply(link, answers));
         }
-        (LinkEndpoint::Receiver(link), Ok(Purpose::Publish(partition))) => {
-            links.spawn(publish::serve(connection.hub.clone(), link, partition));
+        (LinkEndpoint::Receiver(link), Ok(Purpose::Publish(hub, partition))) => {
+            links.spawn(publish::serve(hub, link, partition));
         }
         (LinkEndpoint::Sender(link), Ok(Purpose::Consume(wanted))) => {
             links.spawn(consume::serve(link, wanted));

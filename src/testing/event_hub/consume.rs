@@ -5,11 +5,11 @@ use fe2o3_amqp_types::definitions::{AmqpError, Error, LinkError};
 use tokio::sync::watch;
 
 use super::attach::Consume;
-use super::message::{error, vendor_condition};
+use super::message::{condition, error};
 use super::partition::Partition;
-use super::receivers::{Refusal, Registration};
+use super::receivers::{Ending, Refusal, Registration};
 
-/// Sends events as the receiver's credit allows, until the link ends or a receiver with a higher epoch takes over.
+/// Sends events as the receiver's credit allows, until the link ends or the receiver has to go.
 pub(super) async fn serve(mut link: Sender, wanted: Consume) {
     let reason = match begin(&wanted) {
         Ok((registration, start)) => send(&mut link, &wanted.partition, start, registration).await,
@@ -28,11 +28,12 @@ pub(super) async fn serve(mut link: Sender, wanted: Consume) {
     };
 }
 
-fn begin(wanted: &Consume) -> Result<(Registration, usize), Error> {
+/// The receiver's place, and the sequence number that it starts at.
+fn begin(wanted: &Consume) -> Result<(Registration, i64), Error> {
     let start = wanted
         .partition
         .start(wanted.selector)
-        .map_err(|beyond_end| error(vendor_condition("com.microsoft:argument-error"), beyond_end.to_string()))?;
+        .map_err(|out_of_range| error(condition("com.microsoft:argument-error"), out_of_range.to_string()))?;
     let registration = wanted.partition.receivers().register(&wanted.group, wanted.epoch).map_err(|refusal| {
         let text = refusal.to_string();
         match refusal {
@@ -44,44 +45,42 @@ fn begin(wanted: &Consume) -> Result<(Registration, usize), Error> {
 }
 
 /// Returns why the link is to be closed, or `None` if the client ended it. The registration ends with this function.
-async fn send(link: &mut Sender, partition: &Partition, start: usize, mut registration: Registration) -> Option<Error> {
-    let mut length = partition.length();
+async fn send(link: &mut Sender, partition: &Partition, start: i64, mut registration: Registration) -> Option<Error> {
+    let mut end = partition.end();
     let mut next = start;
     loop {
         tokio::select! {
             biased;
-            epoch = &mut registration.displaced => return Some(stolen(epoch.ok())),
-            advanced = advance(link, partition, &mut length, next) => next = advanced?,
+            ending = &mut registration.ending => return Some(farewell(ending.ok()?)),
+            advanced = advance(link, partition, &mut end, next) => next = advanced?,
         }
     }
 }
 
-/// Sends the next event, or waits until there is one. Returns the index of the one after it, `None` when the link ends.
-async fn advance(
-    link: &mut Sender,
-    partition: &Partition,
-    length: &mut watch::Receiver<usize>,
-    next: usize,
-) -> Option<usize> {
-    if let Some(event) = partition.get(next) {
+/// Sends the event with this sequence number, or the oldest one if that has expired, or waits until there is one.
+/// Returns the sequence number after it, `None` when the link ends.
+async fn advance(link: &mut Sender, partition: &Partition, end: &mut watch::Receiver<i64>, next: i64) -> Option<i64> {
+    if let Some(event) = partition.at_or_after(next) {
         // Waits for credit. How the client settles the event is of no interest.
         let sent = link.send_batchable_ref(&event.sendable).await;
-        return sent.ok().map(|_settlement| next + 1);
+        return sent.ok().map(|_settlement| event.position.sequence_number + 1);
     }
     tokio::select! {
         _ = link.on_detach() => None,
-        grown = length.wait_for(|length| *length > next) => grown.ok().map(|_length| next),
+        grown = end.wait_for(|end| *end > next) => grown.ok().map(|_end| next),
     }
 }
 
-fn stolen(epoch: Option<i64>) -> Error {
-    let epoch = epoch.map_or_else(|| "unknown".to_owned(), |epoch| epoch.to_string());
-    error(
-        LinkError::Stolen,
-        format!(
-            "New receiver with higher epoch of '{epoch}' is created hence current receiver is getting disconnected."
+fn farewell(ending: Ending) -> Error {
+    match ending {
+        Ending::Displaced { epoch } => error(
+            LinkError::Stolen,
+            format!(
+                "New receiver with higher epoch of '{epoch}' is created hence current receiver is getting disconnected."
+            ),
         ),
-    )
+        Ending::Detached { condition: name } => error(condition(&name), "The receiver is detached on demand."),
+    }
 }
 
 #[cfg(test)]
@@ -100,6 +99,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::testing::event_hub::log::Retention;
     use crate::testing::event_hub::selector::Selector;
 
     const LIMIT: Duration = Duration::from_secs(10);
@@ -120,7 +120,7 @@ mod tests {
 
     #[tokio::test]
     async fn sends_no_more_than_the_credit_allows() {
-        let partition = Arc::new(Partition::new("0".into()));
+        let partition = Arc::new(Partition::new("0".into(), Retention { count: 10, refuse_expired: false }));
         let event = || Message::builder().body(Body::<Value>::Empty).build();
         partition.append((0..10).map(|_| event()).collect(), None, OffsetDateTime::UNIX_EPOCH);
         let (client, server) = duplex(64 * 1024);

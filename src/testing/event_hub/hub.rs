@@ -1,12 +1,13 @@
 //! The state of an event hub, shared by all its connections.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use time::OffsetDateTime;
 
+use super::log::Retention;
 use super::partition::Partition;
-use super::sas::SasKey;
+use super::settings::HubSettings;
 use crate::clock::{SystemWallClock, WallClock};
 
 const DEFAULT_CONSUMER_GROUP: &str = "$Default";
@@ -14,32 +15,53 @@ const DEFAULT_CONSUMER_GROUP: &str = "$Default";
 #[derive(Debug)]
 pub(super) struct Hub {
     pub(super) name: String,
-    pub(super) key: SasKey,
     pub(super) created_at: OffsetDateTime,
-    pub(super) partitions: Vec<Arc<Partition>>,
+    /// By their ids, which count from 0. There is at least one, and none ever goes.
+    partitions: RwLock<Vec<Arc<Partition>>>,
     consumer_groups: Vec<String>,
+    retention: Retention,
     next_partition: AtomicUsize,
 }
 
 impl Hub {
-    pub(super) fn new(name: String, partitions: u16, mut consumer_groups: Vec<String>, key: SasKey) -> Self {
+    /// The settings have been checked.
+    pub(super) fn new(settings: HubSettings) -> Self {
+        let HubSettings { name, partitions, mut consumer_groups, retention } = settings;
         consumer_groups.push(DEFAULT_CONSUMER_GROUP.to_owned());
-        Self {
+        let hub = Self {
             name,
-            key,
             created_at: SystemWallClock.now(),
-            partitions: (0..partitions).map(|id| Arc::new(Partition::new(id.to_string()))).collect(),
+            partitions: RwLock::default(),
             consumer_groups,
+            retention,
             next_partition: AtomicUsize::new(0),
-        }
+        };
+        hub.grow_to(partitions);
+        hub
     }
 
     pub(super) fn is_named(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name)
     }
 
-    pub(super) fn partition(&self, id: &str) -> Option<&Arc<Partition>> {
-        self.partitions.iter().find(|partition| partition.id() == id)
+    fn partitions(&self) -> RwLockReadGuard<'_, Vec<Arc<Partition>>> {
+        self.partitions.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn partition_ids(&self) -> Vec<String> {
+        self.partitions().iter().map(|partition| partition.id().to_owned()).collect()
+    }
+
+    pub(super) fn partition(&self, id: &str) -> Option<Arc<Partition>> {
+        self.partitions().iter().find(|partition| partition.id() == id).cloned()
+    }
+
+    /// Adds partitions until there are this many.
+    pub(super) fn grow_to(&self, count: u16) {
+        let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
+        for id in partitions.len()..usize::from(count) {
+            partitions.push(Arc::new(Partition::new(id.to_string(), self.retention)));
+        }
     }
 
     /// The group's name as it was given to the builder.
@@ -48,12 +70,13 @@ impl Hub {
     }
 
     /// The partition for an event that was sent to the hub and not to a partition of it.
-    pub(super) fn partition_for(&self, key: Option<&str>) -> &Arc<Partition> {
+    pub(super) fn partition_for(&self, key: Option<&str>) -> Arc<Partition> {
         let index = match key {
             Some(key) => hash(key),
             None => self.next_partition.fetch_add(1, Ordering::Relaxed),
         };
-        &self.partitions[index % self.partitions.len()]
+        let partitions = self.partitions();
+        partitions[index % partitions.len()].clone()
     }
 }
 
@@ -67,15 +90,16 @@ mod tests {
     use super::*;
 
     fn hub() -> Hub {
-        let key = SasKey { name: "name".into(), secret: "key".into() };
-        Hub::new("Hub".into(), 3, vec!["other".into()], key)
+        Hub::new(HubSettings::new("Hub").partitions(3).consumer_group("other"))
     }
 
     #[test]
-    fn events_without_a_key_go_to_the_partitions_in_turn() {
+    fn events_without_a_key_go_to_the_partitions_in_turn_new_ones_too() {
         let hub = hub();
-        let ids: Vec<_> = (0..4).map(|_| hub.partition_for(None).id().to_owned()).collect();
-        assert_eq!(ids, ["0", "1", "2", "0"]);
+        let next = || hub.partition_for(None).id().to_owned();
+        assert_eq!([next(), next(), next(), next()], ["0", "1", "2", "0"]);
+        hub.grow_to(5);
+        assert_eq!([next(), next(), next()], ["4", "0", "1"]);
     }
 
     #[test]
@@ -83,6 +107,15 @@ mod tests {
         let hub = hub();
         let ids: Vec<_> = (0..4).map(|_| hub.partition_for(Some("a key")).id().to_owned()).collect();
         assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    }
+
+    #[test]
+    fn grows_but_never_shrinks() {
+        let hub = hub();
+        hub.grow_to(4);
+        hub.grow_to(2);
+        assert_eq!(hub.partition_ids(), ["0", "1", "2", "3"]);
+        assert!(hub.partition("3").is_some() && hub.partition("4").is_none());
     }
 
     #[test]

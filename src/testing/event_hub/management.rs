@@ -1,22 +1,23 @@
-//! What `$management` says about the hub and its partitions.
+//! What `$management` says about the hubs and their partitions.
 
 use fe2o3_amqp_types::primitives::{Array, OrderedMap, Value};
 use time::OffsetDateTime;
 
 use super::hub::Hub;
 use super::message::{AnyMessage, application_property, timestamp};
+use super::namespace::Namespace;
 use super::partition::PartitionProperties;
 use super::requests::Answer;
 
-/// Answers a READ of the hub or of a partition.
-pub(super) fn read(hub: &Hub, request: &AnyMessage) -> Answer {
+/// Answers a READ of a hub or of a partition.
+pub(super) fn read(namespace: &Namespace, request: &AnyMessage) -> Answer {
     let property = |name| application_property(request, name).unwrap_or_default();
     if property("operation") != "READ" {
         return Answer::status(400, "Only the operation 'READ' is known here.");
     }
-    if !hub.is_named(property("name")) {
+    let Some(hub) = namespace.hub(property("name")) else {
         return not_found(property("name"));
-    }
+    };
     match property("type") {
         "com.microsoft:eventhub" => found(hub_properties(hub)),
         "com.microsoft:partition" => match hub.partition(property("partition")) {
@@ -40,7 +41,7 @@ fn found<const N: usize>(properties: [(&str, Value); N]) -> Answer {
 }
 
 fn hub_properties(hub: &Hub) -> [(&str, Value); 6] {
-    let ids: Vec<Value> = hub.partitions.iter().map(|partition| Value::String(partition.id().to_owned())).collect();
+    let ids: Vec<Value> = hub.partition_ids().into_iter().map(Value::String).collect();
     [
         ("name", Value::String(hub.name.clone())),
         ("type", Value::String("com.microsoft:eventhub".to_owned())),
@@ -72,17 +73,21 @@ fn partition_properties(hub: &Hub, partition: PartitionProperties) -> [(&str, Va
 mod tests {
     use super::*;
     use crate::testing::event_hub::sas::SasKey;
+    use crate::testing::event_hub::settings::HubSettings;
+    use std::sync::Arc;
+
     use fe2o3_amqp_types::messaging::{ApplicationProperties, Body, Message};
 
     fn ask(operation: &str, kind: &str, name: &str, partition: &str) -> Answer {
-        let hub = Hub::new("hub".into(), 2, Vec::new(), SasKey { name: "name".into(), secret: "key".into() });
+        let hub = Arc::new(Hub::new(HubSettings::new("hub").partitions(2)));
+        let namespace = Namespace::new(SasKey { name: "name".into(), secret: "key".into() }, vec![hub]);
         let properties = ApplicationProperties::builder()
             .insert("operation", operation)
             .insert("type", kind)
             .insert("name", name)
             .insert("partition", partition)
             .build();
-        read(&hub, &Message::builder().application_properties(properties).body(Body::Empty).build())
+        read(&namespace, &Message::builder().application_properties(properties).body(Body::Empty).build())
     }
 
     fn field(answer: &Answer, name: &str) -> Value {

@@ -28,8 +28,8 @@ pub(super) fn not_found(what: &str) -> Error {
     error(AmqpError::NotFound, format!("The messaging entity '{what}' could not be found."))
 }
 
-/// A condition of the service's own, such as `com.microsoft:argument-error`.
-pub(super) fn vendor_condition(name: &str) -> ErrorCondition {
+/// A condition by its name: one of the service's own, such as `com.microsoft:argument-error`, or any other.
+pub(super) fn condition(name: &str) -> ErrorCondition {
     ErrorCondition::Custom(Symbol::from(name))
 }
 

@@ -24,27 +24,36 @@
 //!
 //! - `$cbs` put-token: the shared access signature is checked (key name, signature, expiry) and answered 401 when
 //!   wrong. A link on a connection without a good token is refused with `amqp:unauthorized-access`.
-//! - `$management` READ of the hub and of a partition; 404 for an unknown hub or partition.
+//! - `$management` READ of a hub and of a partition; 404 for an unknown hub or partition.
 //! - Publishing single events and batches: to a partition, by partition key, or to the partitions in turn.
 //! - Receiving from an offset, a sequence number, an enqueued time, the earliest or the latest event, inclusive or
 //!   exclusive. The receiver's credit is honoured, and nothing is copied ahead of it. A selector that cannot be parsed
 //!   is refused with `amqp:invalid-field`; an offset or sequence number above the partition's last one with
 //!   `com.microsoft:argument-error`, as the service does.
+//! - Retention by count: a partition keeps its newest events, [100,000](DEFAULT_RETENTION_COUNT) unless told otherwise,
+//!   which bounds the memory. The older ones expire, and its beginning sequence number moves. A receiver from an
+//!   expired position starts at the oldest event, as in the service, or
+//!   [is refused](HubSettings::refuse_expired_positions). One that lags behind goes on with the oldest event.
 //! - Epochs (owner levels): an equal or higher epoch takes the partition and its group from all other receivers, which
 //!   are closed with `amqp:link:stolen`; a lower one, or none, is refused with the same condition while a higher one is
 //!   attached. Without epochs, at most five receivers share a partition and group.
 //! - Consumer groups must be named on the builder, `$Default` excepted; another one is answered `amqp:not-found`.
+//! - [Several event hubs](EventHubBuilder::event_hub) behind one address and key, each with its own partitions, groups
+//!   and retention. The addresses of a client's links say which one is meant.
+//! - On demand, for tests: [more partitions](EventHub::grow_to), [detached receivers](EventHub::detach_receivers) and
+//!   [cut connections](EventHub::cut_connections).
 //!
 //! # What it does not model
 //!
-//! TLS and WebSockets, Entra ID tokens, claims (send, listen) and the audience of a token, a token's expiry on an open
-//! link, throttling and quotas, retention (all events stay in memory until the hub is dropped), geo-replication,
-//! capture, the schema registry, the service's hash of partition keys (equal keys do meet in one partition), idempotent
-//! producers, transactions, the runtime metrics on received events, and more than one event hub.
+//! TLS and WebSockets, Entra ID tokens, claims (send, listen) and the audience of a token (a good one opens all event
+//! hubs), a token's expiry on an open link, throttling and quotas, retention by age or size and compaction, event hubs
+//! and groups that come or go at run time, geo-replication, capture, the schema registry, the service's hash of
+//! partition keys (equal keys do meet in one partition, until there are more partitions), idempotent producers,
+//! transactions, and the runtime metrics on received events.
 //!
 //! # Closing
 //!
-//! Dropping the [`EventHub`] closes its port and all its connections, without an AMQP farewell: to a client that looks
+//! Dropping the last handle, [`EventHub`], closes the port and all connections, without an AMQP farewell: to a client that looks
 //! like a server that died. Everything runs in tasks of the runtime that called
 //! [`start`](EventHubBuilder::start), and all of them end soon after the drop.
 
@@ -55,14 +64,17 @@ mod connection;
 mod consume;
 mod delayed;
 mod hub;
+mod log;
 mod management;
 mod message;
+mod namespace;
 mod partition;
 mod publish;
 mod receivers;
 mod requests;
 mod sas;
 mod selector;
+mod settings;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -71,15 +83,34 @@ use tokio::task::JoinSet;
 
 pub use builder::{DEFAULT_DELAY, DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubBuilder};
 pub use partition::PartitionProperties;
+pub use settings::{DEFAULT_RETENTION_COUNT, HubSettings};
 
+use connection::Connections;
 use hub::Hub;
+use namespace::Namespace;
 
-/// A running event hub. See the [module](self) for what it does; dropping it stops it.
-#[derive(Debug)]
+/// The condition with which receivers are detached unless told otherwise: `amqp:link:detach-forced`.
+///
+/// The service closes links with it for reasons of its own, such as moving a partition to another node or ending an
+/// idle link. Clients take it as a reason to attach again.
+pub const DEFAULT_DETACH_CONDITION: &str = "amqp:link:detach-forced";
+
+/// A handle on a running event hub. See the [module](self) for what it does; dropping the last handle stops it.
+///
+/// Clones are the same event hub, and [`event_hub`](Self::event_hub) gives handles on others of the same stand-in.
+#[derive(Clone, Debug)]
 pub struct EventHub {
     hub: Arc<Hub>,
+    server: Arc<Server>,
+}
+
+/// What all event hubs of a stand-in share.
+#[derive(Debug)]
+struct Server {
+    namespace: Arc<Namespace>,
     address: SocketAddr,
-    /// The listener, which owns the connections, which own their sessions, which own their links.
+    /// The connections own their sessions, which own their links.
+    connections: Arc<Connections>,
     _listener: JoinSet<()>,
 }
 
@@ -95,10 +126,17 @@ impl EventHub {
         &self.hub.name
     }
 
+    /// The event hub of this name in the same stand-in, or `None` if there is none. Case does not tell names apart.
+    #[must_use]
+    pub fn event_hub(&self, name: &str) -> Option<Self> {
+        let hub = self.server.namespace.hub(name)?.clone();
+        Some(Self { hub, server: self.server.clone() })
+    }
+
     /// The port it listens on.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.address.port()
+        self.server.address.port()
     }
 
     /// The address for a client's *custom endpoint* option: `amqp://127.0.0.1:PORT`.
@@ -106,7 +144,7 @@ impl EventHub {
     /// A hub that listens on all interfaces names the loopback one.
     #[must_use]
     pub fn endpoint(&self) -> String {
-        let ip = match self.address.ip() {
+        let ip = match self.server.address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
             IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
             ip => ip,
@@ -119,7 +157,7 @@ impl EventHub {
     /// Its namespace is `localhost`; where to connect to is the [endpoint](Self::endpoint)'s matter.
     #[must_use]
     pub fn connection_string(&self) -> String {
-        let key = &self.hub.key;
+        let key = &self.server.namespace.key;
         format!(
             "Endpoint=sb://localhost/;SharedAccessKeyName={};SharedAccessKey={};EntityPath={}",
             key.name, key.secret, self.hub.name
@@ -129,7 +167,7 @@ impl EventHub {
     /// The ids of the partitions, `"0"` and up.
     #[must_use]
     pub fn partition_ids(&self) -> Vec<String> {
-        self.hub.partitions.iter().map(|partition| partition.id().to_owned()).collect()
+        self.hub.partition_ids()
     }
 
     /// What a client would be told about this partition, or `None` if there is none of this id.
@@ -138,7 +176,7 @@ impl EventHub {
         self.hub.partition(partition_id).map(|partition| partition.properties())
     }
 
-    /// How many events the partition holds, or `None` if there is none of this id.
+    /// How many events the partition holds, without those that have expired, or `None` if there is none of this id.
     #[must_use]
     pub fn event_count(&self, partition_id: &str) -> Option<usize> {
         self.hub.partition(partition_id).map(|partition| partition.event_count())
@@ -152,5 +190,47 @@ impl EventHub {
     pub fn open_receivers(&self, consumer_group: &str, partition_id: &str) -> Option<usize> {
         let group = self.hub.consumer_group(consumer_group)?;
         self.hub.partition(partition_id).map(|partition| partition.receivers().count(group))
+    }
+
+    /// Adds partitions until there are this many; does nothing if there are. The service cannot take any away either.
+    ///
+    /// `$management` tells of them at once, and events that name no partition go to them as well. As in the service,
+    /// the events of a partition key may go to another partition from now on.
+    ///
+    /// ```
+    /// # use eventhubs_checkpoint::testing::event_hub::EventHub;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> eventhubs_checkpoint::Result<()> {
+    /// let hub = EventHub::builder("orders").partitions(2).start("127.0.0.1:0").await?;
+    /// hub.grow_to(3);
+    /// assert_eq!(hub.partition_ids(), ["0", "1", "2"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn grow_to(&self, partitions: u16) {
+        self.hub.grow_to(partitions);
+    }
+
+    /// Detaches all receivers of the partition in this consumer group with [`DEFAULT_DETACH_CONDITION`], and returns how
+    /// many they were; `None` if there is no such partition or group.
+    ///
+    /// Nothing keeps them from attaching again. That is what the official client does on its own, unless it was told
+    /// not to retry, and it starts where it had started before.
+    pub fn detach_receivers(&self, consumer_group: &str, partition_id: &str) -> Option<usize> {
+        self.detach_receivers_with(consumer_group, partition_id, DEFAULT_DETACH_CONDITION)
+    }
+
+    /// As [`detach_receivers`](Self::detach_receivers), with an AMQP error condition of choice, such as
+    /// `amqp:link:stolen` or `com.microsoft:server-busy`.
+    pub fn detach_receivers_with(&self, consumer_group: &str, partition_id: &str, condition: &str) -> Option<usize> {
+        let group = self.hub.consumer_group(consumer_group)?;
+        self.hub.partition(partition_id).map(|partition| partition.receivers().detach(group, condition))
+    }
+
+    /// Cuts all open connections of the stand-in, to whichever event hub, and returns how many they were.
+    ///
+    /// There is no AMQP farewell: to the clients it looks like a network that failed. They may connect again at once.
+    pub fn cut_connections(&self) -> usize {
+        self.server.connections.cut()
     }
 }

@@ -51,7 +51,7 @@ fn store(hub: &Hub, partition: Option<&Arc<Partition>>, message: AnyMessage, is_
         _ => None,
     };
     let events = if is_batch { unpack(message)? } else { vec![message] };
-    let partition = partition.unwrap_or_else(|| hub.partition_for(key.as_deref()));
+    let partition = partition.cloned().unwrap_or_else(|| hub.partition_for(key.as_deref()));
     partition.append(events, key.as_deref(), SystemWallClock.now());
     Ok(())
 }
@@ -74,7 +74,7 @@ fn unpack(batch: AnyMessage) -> Result<Vec<AnyMessage>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::event_hub::sas::SasKey;
+    use crate::testing::event_hub::settings::HubSettings;
     use fe2o3_amqp_types::messaging::{Batch, Data, Message};
     use fe2o3_amqp_types::primitives::Binary;
 
@@ -86,22 +86,26 @@ mod tests {
         Message::builder().body(Body::Data(Batch::new(parts))).build()
     }
 
+    fn counts(hub: &Hub) -> Vec<usize> {
+        hub.partition_ids().iter().filter_map(|id| Some(hub.partition(id)?.event_count())).collect()
+    }
+
     fn hub() -> Hub {
-        Hub::new("hub".into(), 2, Vec::new(), SasKey { name: "name".into(), secret: "key".into() })
+        Hub::new(HubSettings::new("hub").partitions(2))
     }
 
     #[test]
     fn a_batch_is_stored_event_by_event_in_one_partition() {
         let hub = hub();
         store(&hub, None, batch(&[TWO, TWO, TWO]), true).expect("good");
-        assert_eq!((hub.partitions[0].event_count(), hub.partitions[1].event_count()), (3, 0));
+        assert_eq!(counts(&hub), [3, 0]);
     }
 
     #[test]
     fn a_link_to_a_partition_stores_there() {
         let hub = hub();
-        store(&hub, Some(&hub.partitions[1]), batch(&[TWO]), false).expect("good");
-        assert_eq!((hub.partitions[0].event_count(), hub.partitions[1].event_count()), (0, 1));
+        store(&hub, hub.partition("1").as_ref(), batch(&[TWO]), false).expect("good");
+        assert_eq!(counts(&hub), [0, 1]);
     }
 
     #[test]
@@ -109,6 +113,6 @@ mod tests {
         let hub = hub();
         let refusal = store(&hub, None, batch(&[TWO, b"\xff\xff"]), true).expect_err("bad");
         assert_eq!(refusal.condition, AmqpError::DecodeError.into());
-        assert_eq!(hub.partitions[0].event_count(), 0);
+        assert_eq!(counts(&hub), [0, 0]);
     }
 }

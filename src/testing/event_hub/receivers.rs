@@ -37,6 +37,15 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// Why an attached receiver has to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// One with this epoch takes over.
+    Displaced { epoch: i64 },
+    /// The test wants it gone, with this error condition.
+    Detached { condition: String },
+}
+
 /// Whether a receiver with this epoch may join those that are attached; if it has one, they have to go.
 fn admit(attached: &[Option<i64>], epoch: Option<i64>) -> Result<(), Refusal> {
     let highest = attached.iter().flatten().max();
@@ -59,8 +68,8 @@ pub(super) struct Receivers {
 struct Attached {
     id: u64,
     epoch: Option<i64>,
-    /// Told the epoch of the receiver that takes over.
-    displaced: oneshot::Sender<i64>,
+    /// Told why it has to go.
+    ending: oneshot::Sender<Ending>,
 }
 
 /// The place of one attached receiver, given back when dropped.
@@ -69,8 +78,8 @@ pub(super) struct Registration {
     receivers: Arc<Receivers>,
     group: String,
     id: u64,
-    /// Resolves to the epoch of the receiver that took over.
-    pub(super) displaced: oneshot::Receiver<i64>,
+    /// Resolves once the receiver has to go.
+    pub(super) ending: oneshot::Receiver<Ending>,
 }
 
 impl Receivers {
@@ -90,15 +99,28 @@ impl Receivers {
         admit(&epochs, epoch)?;
 
         if let Some(epoch) = epoch {
-            for receiver in attached.drain(..) {
-                // Its task may be ending on its own just now.
-                let _ = receiver.displaced.send(epoch);
-            }
+            end_all(attached, &Ending::Displaced { epoch });
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let (sender, displaced) = oneshot::channel();
-        attached.push(Attached { id, epoch, displaced: sender });
-        Ok(Registration { receivers: self.clone(), group: group.to_owned(), id, displaced })
+        let (sender, ending) = oneshot::channel();
+        attached.push(Attached { id, epoch, ending: sender });
+        Ok(Registration { receivers: self.clone(), group: group.to_owned(), id, ending })
+    }
+
+    /// Tells all receivers of the group to go, and how many they were.
+    pub(super) fn detach(&self, group: &str, condition: &str) -> usize {
+        let mut by_group = self.lock();
+        let Some(attached) = by_group.get_mut(group) else { return 0 };
+        let count = attached.len();
+        end_all(attached, &Ending::Detached { condition: condition.to_owned() });
+        count
+    }
+}
+
+fn end_all(attached: &mut Vec<Attached>, ending: &Ending) {
+    for receiver in attached.drain(..) {
+        // Its task may be ending on its own just now.
+        let _ = receiver.ending.send(ending.clone());
     }
 }
 
@@ -142,13 +164,28 @@ mod tests {
 
         assert_eq!((receivers.count("a"), receivers.count("b")), (1, 1));
         for registration in &mut without {
-            assert_eq!(registration.displaced.try_recv(), Ok(7));
+            assert_eq!(registration.ending.try_recv(), Ok(Ending::Displaced { epoch: 7 }));
         }
-        assert!(other_group.displaced.try_recv().is_err());
+        assert!(other_group.ending.try_recv().is_err());
 
         drop(without);
         assert_eq!(receivers.count("a"), 1, "the displaced do not take the new one with them");
         drop(with);
         assert_eq!(receivers.count("a"), 0);
+    }
+
+    #[test]
+    fn a_detach_on_demand_ends_all_of_its_group_alone() {
+        let receivers = Arc::new(Receivers::default());
+        let mut detached: Vec<_> = (0..2).map(|_| receivers.register("a", None).expect("free")).collect();
+        let mut other_group = receivers.register("b", None).expect("free");
+
+        assert_eq!((receivers.detach("a", "amqp:why"), receivers.detach("c", "amqp:why")), (2, 0));
+
+        for registration in &mut detached {
+            assert_eq!(registration.ending.try_recv(), Ok(Ending::Detached { condition: "amqp:why".into() }));
+        }
+        assert!(other_group.ending.try_recv().is_err());
+        assert_eq!((receivers.count("a"), receivers.count("b")), (0, 1));
     }
 }

@@ -68,7 +68,7 @@ pub(super) async fn answer(connection: Arc<Connection>, mut link: Receiver, serv
         let request = delivery.into_message();
         let answer = match service {
             Service::Cbs => put_token(&connection, &request),
-            Service::Management => management::read(&connection.hub, &request),
+            Service::Management => management::read(&connection.namespace, &request),
         };
         tracing::debug!(?service, code = answer.code, description = answer.description, "event hub stand-in answers");
         let reply_to = request.properties.as_ref().and_then(|properties| properties.reply_to.as_deref());
@@ -106,7 +106,7 @@ fn put_token(connection: &Connection, request: &AnyMessage) -> Answer {
     let Body::Value(AmqpValue(Value::String(token))) = &request.body else {
         return Answer::status(400, "The body of the request is no token.");
     };
-    match connection.hub.key.check(token, SystemWallClock.now()) {
+    match connection.namespace.key.check(token, SystemWallClock.now()) {
         Ok(()) => {
             connection.authorize();
             Answer::status(202, "Accepted")

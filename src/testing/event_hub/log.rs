@@ -1,0 +1,300 @@
+//! The events of a partition in their order, and where among them a receiver starts.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use fe2o3_amqp::Sendable;
+use fe2o3_amqp_types::messaging::Body;
+use fe2o3_amqp_types::primitives::Value;
+use time::OffsetDateTime;
+
+use super::message::{AnyMessage, annotate, milliseconds, timestamp};
+use super::selector::{Annotation, Selector};
+
+/// What an event takes in the log beside its body. Offsets count bytes, so they are no sequence numbers.
+const EVENT_OVERHEAD: i64 = 64;
+
+/// What becomes of old events.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retention {
+    /// How many events are kept, at least 1.
+    pub(super) count: usize,
+    /// Whether a receiver that asks for expired events is refused, or starts at the oldest one.
+    pub(super) refuse_expired: bool,
+}
+
+/// An event as it lies in the log.
+pub(super) struct StoredEvent {
+    pub(super) position: Position,
+    pub(super) sendable: Sendable<Body<Value>>,
+}
+
+/// Where an event stands. All of it only grows along the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Position {
+    pub(super) sequence_number: i64,
+    pub(super) offset: i64,
+    pub(super) enqueued_at: OffsetDateTime,
+}
+
+impl Position {
+    fn value(&self, by: Annotation) -> i64 {
+        match by {
+            Annotation::Offset => self.offset,
+            Annotation::SequenceNumber => self.sequence_number,
+            Annotation::EnqueuedTime => milliseconds(self.enqueued_at),
+        }
+    }
+}
+
+/// A start outside of what the partition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OutOfRange {
+    by: Annotation,
+    supplied: i64,
+    bound: Bound,
+}
+
+/// The end of the partition that the start is beyond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    First(i64),
+    Last(i64),
+}
+
+/// Above the last event in the service's own words.
+impl fmt::Display for OutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.by {
+            Annotation::Offset => "offset",
+            Annotation::SequenceNumber => "sequence number",
+            Annotation::EnqueuedTime => "enqueued time",
+        };
+        let (which, bound) = match self.bound {
+            Bound::First(first) => ("first", first),
+            Bound::Last(last) => ("last", last),
+        };
+        let supplied = self.supplied;
+        write!(f, "The supplied {what} '{supplied}' is invalid. The {which} {what} in the system is '{bound}'")
+    }
+}
+
+pub(super) struct Log {
+    retention: Retention,
+    /// Never empty again after the first event.
+    events: VecDeque<Arc<StoredEvent>>,
+    /// Where the newest of the expired events stood.
+    expired: Option<Position>,
+    next_offset: i64,
+}
+
+impl Log {
+    pub(super) fn new(retention: Retention) -> Self {
+        Self { retention, events: VecDeque::new(), expired: None, next_offset: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// The sequence number of the oldest event, 0 before there is one.
+    pub(super) fn begin(&self) -> i64 {
+        self.events.front().map_or(0, |first| first.position.sequence_number)
+    }
+
+    /// The sequence number that the next event will have.
+    pub(super) fn end(&self) -> i64 {
+        self.last().map_or(0, |last| last.sequence_number + 1)
+    }
+
+    pub(super) fn last(&self) -> Option<Position> {
+        self.events.back().map(|last| last.position)
+    }
+
+    /// The event with this sequence number, or the oldest one if that has expired; `None` if it is yet to come.
+    pub(super) fn at_or_after(&self, sequence_number: i64) -> Option<Arc<StoredEvent>> {
+        let index = usize::try_from(sequence_number - self.begin()).unwrap_or(0);
+        self.events.get(index).cloned()
+    }
+
+    /// Appends the event. If there are now too many, the oldest one expires.
+    pub(super) fn append(&mut self, mut event: AnyMessage, partition_key: Option<&str>, now: OffsetDateTime) {
+        let position = Position {
+            sequence_number: self.end(),
+            offset: self.next_offset,
+            // The wall clock may be put back; a partition's time never goes back.
+            enqueued_at: self.last().map_or(now, |last| last.enqueued_at.max(now)),
+        };
+        self.next_offset += EVENT_OVERHEAD + body_size(&event);
+
+        event.header = None;
+        event.delivery_annotations = None;
+        annotate(&mut event, "x-opt-sequence-number", Value::Long(position.sequence_number));
+        annotate(&mut event, "x-opt-offset", Value::String(position.offset.to_string()));
+        annotate(&mut event, "x-opt-enqueued-time", timestamp(position.enqueued_at));
+        if let Some(key) = partition_key {
+            annotate(&mut event, "x-opt-partition-key", Value::String(key.to_owned()));
+        }
+        let sendable = Sendable::builder().message(event).settled(false).build();
+        self.events.push_back(Arc::new(StoredEvent { position, sendable }));
+        if self.events.len() > self.retention.count {
+            self.expired = self.events.pop_front().map(|oldest| oldest.position);
+        }
+    }
+
+    /// The sequence number of the first event for a receiver with this selector.
+    pub(super) fn start(&self, selector: Selector) -> Result<i64, OutOfRange> {
+        let (by, value, inclusive) = match selector {
+            Selector::Latest { inclusive: false } => return Ok(self.end()),
+            Selector::Latest { inclusive: true } => return Ok(self.last().map_or(0, |last| last.sequence_number)),
+            Selector::From { by, value, inclusive } => (by, value, inclusive),
+        };
+        self.check(by, value, inclusive)?;
+        let before = self.events.partition_point(|event| {
+            let at = event.position.value(by);
+            at < value || (at == value && !inclusive)
+        });
+        Ok(self.events.get(before).map_or(self.end(), |first| first.position.sequence_number))
+    }
+
+    /// Offsets and sequence numbers above the last one are refused, as the service does; a time in the future is not.
+    fn check(&self, by: Annotation, supplied: i64, inclusive: bool) -> Result<(), OutOfRange> {
+        if by == Annotation::EnqueuedTime {
+            return Ok(());
+        }
+        let last = self.last().map_or(-1, |last| last.value(by));
+        if supplied > last {
+            return Err(OutOfRange { by, supplied, bound: Bound::Last(last) });
+        }
+        // A negative one asks for the earliest event.
+        let (true, 0.., Some(expired)) = (self.retention.refuse_expired, supplied, self.expired) else { return Ok(()) };
+        let expired = expired.value(by);
+        if supplied < expired || (supplied == expired && inclusive) {
+            let first = self.events.front().map_or(-1, |first| first.position.value(by));
+            return Err(OutOfRange { by, supplied, bound: Bound::First(first) });
+        }
+        Ok(())
+    }
+}
+
+fn body_size(event: &AnyMessage) -> i64 {
+    let size = match &event.body {
+        Body::Data(parts) => parts.iter().map(|part| part.0.len()).sum(),
+        _ => 0,
+    };
+    i64::try_from(size).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fe2o3_amqp_types::messaging::{Data, Message};
+    use fe2o3_amqp_types::primitives::Binary;
+    use time::Duration;
+    use time::macros::datetime;
+
+    const BASE: OffsetDateTime = datetime!(2026-01-02 03:04:05 UTC);
+    const KEEP_ALL: Retention = Retention { count: usize::MAX, refuse_expired: false };
+
+    /// With its overhead it takes 100 bytes.
+    fn event() -> AnyMessage {
+        Message::builder().body(Body::Data(vec![Data(Binary::from(vec![0; 36]))].into())).build()
+    }
+
+    /// So many events, 100 apart in offset and one second apart in time.
+    fn filled(events: i64, retention: Retention) -> Log {
+        let mut log = Log::new(retention);
+        for n in 0..events {
+            log.append(event(), None, BASE + Duration::seconds(n));
+        }
+        log
+    }
+
+    fn start_in(log: &Log, by: Annotation, value: i64, inclusive: bool) -> Result<i64, OutOfRange> {
+        log.start(Selector::From { by, value, inclusive })
+    }
+
+    #[test]
+    fn starts_after_an_event_or_with_it() {
+        use Annotation::{EnqueuedTime, Offset, SequenceNumber};
+        let three = filled(3, KEEP_ALL);
+        let time = milliseconds(BASE) + 1000;
+        for (by, value, exclusive, inclusive) in [
+            (Offset, -1, 0, 0),
+            (Offset, 0, 1, 0),
+            (Offset, 100, 2, 1),
+            (Offset, 150, 2, 2),
+            (Offset, 200, 3, 2),
+            (SequenceNumber, -1, 0, 0),
+            (SequenceNumber, 1, 2, 1),
+            (SequenceNumber, 2, 3, 2),
+            (EnqueuedTime, 0, 0, 0),
+            (EnqueuedTime, time, 2, 1),
+            (EnqueuedTime, time + 1, 2, 2),
+            (EnqueuedTime, i64::MAX, 3, 3),
+        ] {
+            assert_eq!(start_in(&three, by, value, false), Ok(exclusive), "{by:?} > {value}");
+            assert_eq!(start_in(&three, by, value, true), Ok(inclusive), "{by:?} >= {value}");
+        }
+    }
+
+    #[test]
+    fn starts_at_the_end_or_with_the_last_event() {
+        let latest = |log: &Log, inclusive| log.start(Selector::Latest { inclusive });
+        let (empty, three) = (filled(0, KEEP_ALL), filled(3, KEEP_ALL));
+        assert_eq!((latest(&three, false), latest(&three, true)), (Ok(3), Ok(2)));
+        assert_eq!((latest(&empty, false), latest(&empty, true)), (Ok(0), Ok(0)));
+        assert_eq!(empty.start(Selector::EARLIEST), Ok(0));
+    }
+
+    #[test]
+    fn refuses_a_position_above_the_last_one() {
+        let three = filled(3, KEEP_ALL);
+        let refusal = start_in(&three, Annotation::SequenceNumber, 3, true).expect_err("there is no 3");
+        let text = "The supplied sequence number '3' is invalid. The last sequence number in the system is '2'";
+        assert_eq!(refusal.to_string(), text);
+        assert!(start_in(&three, Annotation::Offset, 201, false).is_err());
+        assert!(start_in(&filled(0, KEEP_ALL), Annotation::Offset, 0, true).is_err());
+    }
+
+    #[test]
+    fn keeps_the_newest_events_and_goes_on_counting() {
+        let log = filled(10, Retention { count: 3, refuse_expired: false });
+        assert_eq!((log.len(), log.begin(), log.end()), (3, 7, 10));
+        assert_eq!(log.last().map(|last| last.offset), Some(900));
+        for (asked, given) in [(0, Some(7)), (7, Some(7)), (9, Some(9)), (10, None)] {
+            assert_eq!(log.at_or_after(asked).map(|event| event.position.sequence_number), given, "{asked}");
+        }
+    }
+
+    #[test]
+    fn starts_at_the_oldest_event_in_place_of_an_expired_one() {
+        use Annotation::{EnqueuedTime, Offset, SequenceNumber};
+        let log = filled(10, Retention { count: 3, refuse_expired: false });
+        assert_eq!(log.start(Selector::EARLIEST), Ok(7));
+        for (by, value) in [(Offset, 0), (Offset, 600), (SequenceNumber, 2), (EnqueuedTime, milliseconds(BASE))] {
+            assert_eq!(start_in(&log, by, value, true), Ok(7), "{by:?} >= {value}");
+        }
+        assert_eq!(start_in(&log, SequenceNumber, 7, false), Ok(8));
+    }
+
+    #[test]
+    fn refuses_expired_positions_if_told_to_but_only_where_an_event_would_be_missed() {
+        use Annotation::{EnqueuedTime, Offset, SequenceNumber};
+        let log = filled(10, Retention { count: 3, refuse_expired: true });
+        let refusal = start_in(&log, Offset, 500, false).expect_err("600 would be missed");
+        assert_eq!(
+            refusal.to_string(),
+            "The supplied offset '500' is invalid. The first offset in the system is '700'"
+        );
+        assert!(start_in(&log, SequenceNumber, 6, true).is_err());
+        for (by, value, inclusive) in [(Offset, 600, false), (SequenceNumber, 6, false), (SequenceNumber, 7, true)] {
+            assert_eq!(start_in(&log, by, value, inclusive), Ok(7), "{by:?} {value} {inclusive}");
+        }
+        assert_eq!(log.start(Selector::EARLIEST), Ok(7));
+        assert_eq!(start_in(&log, EnqueuedTime, 0, true), Ok(7));
+        let whole = filled(3, Retention { count: 3, refuse_expired: true });
+        assert_eq!(start_in(&whole, SequenceNumber, 0, true), Ok(0));
+    }
+}
