@@ -3,147 +3,34 @@
 //! All clients run on one thread: with more, a send of the client can miss its answer and hang.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test, in helpers as well")]
 
-use std::error::Error;
+#[path = "common/hub_client/mod.rs"]
+mod hub_client;
+
 use std::net::TcpListener;
 use std::time::{Duration, SystemTime};
 
 use azure_messaging_eventhubs::error::ErrorKind;
-use azure_messaging_eventhubs::models::{EventData, ReceivedEventData};
-use azure_messaging_eventhubs::{
-    ConsumerClient, EventDataBatchOptions, EventHubsError, EventReceiver, OpenReceiverOptions, ProducerClient,
-    RetryOptions, SendEventOptions, StartLocation, StartPosition,
-};
+use azure_messaging_eventhubs::models::EventData;
+use azure_messaging_eventhubs::{EventDataBatchOptions, OpenReceiverOptions, SendEventOptions, StartLocation};
 use eventhubs_checkpoint::clock::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::testing::event_hub::EventHub;
-use futures::StreamExt;
+use hub_client::{
+    assert_mentions, consumer, consumer_with, earliest, failure, first, next, numbered, open, producer, send, starting,
+    until, within,
+};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
-
-/// The client can hang; no call to it goes without a limit.
-const LIMIT: Duration = Duration::from_secs(10);
-
-async fn within<T>(what: &str, call: impl Future<Output = T>) -> T {
-    timeout(LIMIT, call).await.unwrap_or_else(|_| panic!("{what} took more than {LIMIT:?}"))
-}
+use tokio::time::Instant;
 
 fn now() -> SystemTime {
     SystemWallClock.now().into()
-}
-
-async fn until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}: not within {LIMIT:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 async fn hub(partitions: u16) -> EventHub {
     EventHub::builder("hub").partitions(partitions).consumer_group("other").start("127.0.0.1:0").await.unwrap()
 }
 
-/// Fails at once where the default would retry for a minute.
-fn no_retries() -> RetryOptions {
-    RetryOptions { max_retries: 0, ..RetryOptions::default() }
-}
-
-async fn producer(hub: &EventHub) -> ProducerClient {
-    let connection_string = hub.connection_string();
-    let opening = ProducerClient::builder()
-        .with_custom_endpoint(hub.endpoint())
-        .open_with_connection_string(&connection_string, None);
-    within("opening a producer", opening).await.unwrap()
-}
-
-async fn consumer_with(hub: &EventHub, group: &str, connection_string: &str) -> ConsumerClient {
-    let opening = ConsumerClient::builder()
-        .with_consumer_group(group.to_owned())
-        .with_retry_options(no_retries())
-        .with_custom_endpoint(hub.endpoint())
-        .open_with_connection_string(connection_string, None);
-    within("opening a consumer", opening).await.unwrap()
-}
-
-async fn consumer(hub: &EventHub) -> ConsumerClient {
-    consumer_with(hub, "$Default", &hub.connection_string()).await
-}
-
-async fn send(producer: &ProducerClient, partition: &str, bodies: impl IntoIterator<Item = Vec<u8>>) {
-    let options = || Some(EventDataBatchOptions { partition_id: Some(partition.to_owned()), ..Default::default() });
-    let mut batch = within("create_batch", producer.create_batch(options())).await.unwrap();
-    for body in bodies {
-        let event = EventData::builder().with_body(body).build();
-        if batch.try_add_event_data(event.clone(), None).unwrap() {
-            continue;
-        }
-        within("send_batch", producer.send_batch(batch, None)).await.unwrap();
-        batch = within("create_batch", producer.create_batch(options())).await.unwrap();
-        assert!(batch.try_add_event_data(event, None).unwrap(), "an event must fit an empty batch");
-    }
-    within("send_batch", producer.send_batch(batch, None)).await.unwrap();
-}
-
-fn numbered(count: usize) -> impl Iterator<Item = Vec<u8>> {
-    (0..count).map(|n| format!("event-{n}").into_bytes())
-}
-
-fn starting(location: StartLocation, inclusive: bool) -> OpenReceiverOptions {
-    OpenReceiverOptions { start_position: Some(StartPosition { location, inclusive }), ..Default::default() }
-}
-
-fn earliest() -> OpenReceiverOptions {
-    starting(StartLocation::Earliest, false)
-}
-
 fn with_epoch(epoch: i64) -> OpenReceiverOptions {
     OpenReceiverOptions { owner_level: Some(epoch), ..earliest() }
-}
-
-async fn open(consumer: &ConsumerClient, partition: &str, options: OpenReceiverOptions) -> EventReceiver {
-    let opening = consumer.open_receiver_on_partition(partition.to_owned(), Some(options));
-    within("open_receiver_on_partition", opening).await.unwrap()
-}
-
-async fn next(receiver: &EventReceiver, count: usize) -> Vec<ReceivedEventData> {
-    let mut stream = receiver.stream_events();
-    let mut events = Vec::new();
-    while events.len() < count {
-        events.push(within("the next event", stream.next()).await.unwrap().unwrap());
-    }
-    events
-}
-
-async fn first(consumer: &ConsumerClient, partition: &str, location: StartLocation, inclusive: bool) -> i64 {
-    let receiver = open(consumer, partition, starting(location, inclusive)).await;
-    let events = next(&receiver, 1).await;
-    // With events on their way the client may fail to close; the link is closed all the same.
-    let _ = within("closing a receiver", receiver.close()).await;
-    events[0].sequence_number().unwrap()
-}
-
-/// The error with which the receiver ends.
-async fn failure(receiver: &EventReceiver) -> EventHubsError {
-    let mut stream = receiver.stream_events();
-    let ending = async {
-        loop {
-            if let Err(error) = stream.next().await.unwrap() {
-                return error;
-            }
-        }
-    };
-    within("the receiver's failure", ending).await
-}
-
-fn assert_mentions(error: &dyn Error, words: &[&str]) {
-    let mut shown = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        shown = format!("{shown}: {error}");
-        cause = error.source();
-    }
-    for word in words {
-        assert!(shown.contains(word), "{word:?} is not in {shown}");
-    }
 }
 
 #[tokio::test]

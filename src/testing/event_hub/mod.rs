@@ -30,7 +30,7 @@
 //!   exclusive. The receiver's credit is honoured, and nothing is copied ahead of it. A selector that cannot be parsed
 //!   is refused with `amqp:invalid-field`; an offset or sequence number above the partition's last one with
 //!   `com.microsoft:argument-error`, as the service does.
-//! - Retention by count: a partition keeps its newest events, [100,000](DEFAULT_RETENTION_COUNT) unless told otherwise,
+//! - Retention by count: a partition keeps its newest events, [50,000](DEFAULT_RETENTION_COUNT) unless told otherwise,
 //!   which bounds the memory. The older ones expire, and its beginning sequence number moves. A receiver from an
 //!   expired position starts at the oldest event, as in the service, or
 //!   [is refused](HubSettings::refuse_expired_positions). One that lags behind goes on with the oldest event.

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use super::log::Retention;
 
 /// How many events a partition keeps unless told otherwise: see [`HubSettings::retention_count`].
-pub const DEFAULT_RETENTION_COUNT: usize = 100_000;
+pub const DEFAULT_RETENTION_COUNT: usize = 50_000;
 
 const DEFAULT_PARTITIONS: u16 = 4;
 
@@ -45,8 +45,8 @@ impl HubSettings {
 
     /// How many events every partition keeps: [`DEFAULT_RETENTION_COUNT`] by default, at least 1.
     ///
-    /// With each event above the count the oldest one expires. The default is more than a test reads back and bounds
-    /// the memory: a partition full of events of 1 KiB takes somewhat above 100 MB. `usize::MAX` keeps everything.
+    /// With each event above the count the oldest one expires. The default is more than most tests publish, and it
+    /// bounds the memory: a partition full of events of 1 KiB takes about 120 MB. `usize::MAX` keeps everything.
     ///
     /// The service goes by age and size instead of a count. What it does with a position before the oldest event is
     /// told at [`refuse_expired_positions`](Self::refuse_expired_positions).
