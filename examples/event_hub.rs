@@ -1,12 +1,12 @@
 //! Runs the Event Hubs stand-in on its own, for trying out programs without a cloud.
 
 use clap::Parser;
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::{DEFAULT_RETENTION_COUNT, EventHub};
 
 /// An Event Hubs stand-in on this machine, which speaks AMQP without TLS.
 ///
 /// Prints one line, the endpoint and the connection string as settings to paste before a command, and runs until
-/// Ctrl-C. A client takes the endpoint as its custom endpoint. All events are kept in memory and are gone afterwards.
+/// Ctrl-C. A client takes the endpoint as its custom endpoint. The events are kept in memory and are gone afterwards.
 #[derive(Debug, Parser)]
 struct Args {
     /// The port to listen on; 0 for any free one.
@@ -20,6 +20,10 @@ struct Args {
     /// How many partitions the event hub has.
     #[arg(long, default_value_t = 4)]
     partitions: u16,
+
+    /// How many events every partition keeps; older ones expire.
+    #[arg(long, default_value_t = DEFAULT_RETENTION_COUNT)]
+    retention_count: usize,
 
     /// The name of the event hub.
     #[arg(long, default_value = "hub")]
@@ -38,7 +42,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .with_writer(std::io::stderr)
         .init();
 
-    let mut builder = EventHub::builder(args.name).partitions(args.partitions);
+    let mut builder = EventHub::builder(args.name).partitions(args.partitions).retention_count(args.retention_count);
     for group in args.consumer_groups {
         builder = builder.consumer_group(group);
     }

@@ -216,6 +216,10 @@ impl EventHub {
     ///
     /// Nothing keeps them from attaching again. That is what the official client does on its own, unless it was told
     /// not to retry, and it starts where it had started before.
+    ///
+    /// With the first link that fails, the official Rust client 0.16 sets up all links of its connection anew. If
+    /// several fail at once it may not get over it: its streams then end with `Link name is not unique`, or with a
+    /// session that has stopped. [`cut_connections`](Self::cut_connections) can have the same effect.
     pub fn detach_receivers(&self, consumer_group: &str, partition_id: &str) -> Option<usize> {
         self.detach_receivers_with(consumer_group, partition_id, DEFAULT_DETACH_CONDITION)
     }
