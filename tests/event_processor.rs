@@ -181,7 +181,7 @@ async fn read(partition: Arc<PartitionClient>, owner: &'static str, readers: Arc
 
 #[tokio::test]
 async fn one_processor_reads_everything_and_two_share_the_partitions() {
-    let test = async {
+    let test = Box::pin(async {
         let world = World::new(4).await;
         let producer = producer(&world.hub).await;
         world.publish(&producer, 0..40).await;
@@ -203,7 +203,7 @@ async fn one_processor_reads_everything_and_two_share_the_partitions() {
         }
         first.shut_down().await;
         second.shut_down().await;
-    };
+    });
     LocalSet::new().run_until(test).await;
 }
 
@@ -211,7 +211,7 @@ async fn one_processor_reads_everything_and_two_share_the_partitions() {
 /// do so at once it may end up with `Link name is not unique` or with sessions that have stopped, for ever.
 #[tokio::test]
 async fn a_processor_gets_over_a_detach_and_a_cut_connection() {
-    let test = async {
+    let test = Box::pin(async {
         let world = World::new(1).await;
         world.publish(&producer(&world.hub).await, 0..4).await;
         let only = world.start("only").await;
@@ -225,6 +225,6 @@ async fn a_processor_gets_over_a_detach_and_a_cut_connection() {
         world.publish(&producer(&world.hub).await, 8..12).await;
         world.wait_for_all(0..12).await;
         only.shut_down().await;
-    };
+    });
     LocalSet::new().run_until(test).await;
 }

@@ -220,12 +220,14 @@ impl EventHub {
     /// With the first link that fails, the official Rust client 0.16 sets up all links of its connection anew. If
     /// several fail at once it may not get over it: its streams then end with `Link name is not unique`, or with a
     /// session that has stopped. [`cut_connections`](Self::cut_connections) can have the same effect.
+    #[must_use = "`None` says that nothing was detached: there is no such partition or group"]
     pub fn detach_receivers(&self, consumer_group: &str, partition_id: &str) -> Option<usize> {
         self.detach_receivers_with(consumer_group, partition_id, DEFAULT_DETACH_CONDITION)
     }
 
     /// As [`detach_receivers`](Self::detach_receivers), with an AMQP error condition of choice, such as
     /// `amqp:link:stolen` or `com.microsoft:server-busy`.
+    #[must_use = "`None` says that nothing was detached: there is no such partition or group"]
     pub fn detach_receivers_with(&self, consumer_group: &str, partition_id: &str, condition: &str) -> Option<usize> {
         let group = self.hub.consumer_group(consumer_group)?;
         self.hub.partition(partition_id).map(|partition| partition.receivers().detach(group, condition))
@@ -234,6 +236,7 @@ impl EventHub {
     /// Cuts all open connections of the stand-in, to whichever event hub, and returns how many they were.
     ///
     /// There is no AMQP farewell: to the clients it looks like a network that failed. They may connect again at once.
+    #[expect(clippy::must_use_candidate, reason = "it is called for what it does, the count is a bonus")]
     pub fn cut_connections(&self) -> usize {
         self.server.connections.cut()
     }
