@@ -207,8 +207,8 @@ async fn one_processor_reads_everything_and_two_share_the_partitions() {
     LocalSet::new().run_until(test).await;
 }
 
-/// One partition only: the client 0.16 recovers all links of its connection as soon as one of them fails, and when several
-/// do so at once it may end up with `Link name is not unique` or with sessions that have stopped, for ever.
+/// One partition only: the client 0.16 sets up all links of its connection anew as soon as one of them fails, and when
+/// several do so at once it may end up with `Link name is not unique` or with sessions that have stopped, for ever.
 #[tokio::test]
 async fn a_processor_gets_over_a_detach_and_a_cut_connection() {
     let test = Box::pin(async {

@@ -53,8 +53,8 @@
 //!
 //! # Closing
 //!
-//! Dropping the last handle, [`EventHub`], closes the port and all connections, without an AMQP farewell: to a client that looks
-//! like a server that died. Everything runs in tasks of the runtime that called
+//! Dropping the last handle, [`EventHub`], closes the port and all connections, without an AMQP farewell: to a client
+//! that looks like a server that died. Everything runs in tasks of the runtime that called
 //! [`start`](EventHubBuilder::start), and all of them end soon after the drop.
 
 mod address;
@@ -211,8 +211,8 @@ impl EventHub {
         self.hub.grow_to(partitions);
     }
 
-    /// Detaches all receivers of the partition in this consumer group with [`DEFAULT_DETACH_CONDITION`], and returns how
-    /// many they were; `None` if there is no such partition or group.
+    /// Detaches all receivers of the partition in this consumer group with [`DEFAULT_DETACH_CONDITION`], and returns
+    /// how many they were; `None` if there is no such partition or group.
     ///
     /// Nothing keeps them from attaching again. That is what the official client does on its own, unless it was told
     /// not to retry, and it starts where it had started before.

@@ -9,7 +9,8 @@ pub const DEFAULT_RETENTION_COUNT: usize = 50_000;
 
 const DEFAULT_PARTITIONS: u16 = 4;
 
-/// Describes one event hub of a stand-in; [`EventHubBuilder::event_hub`](super::EventHubBuilder::event_hub) hands it out.
+/// Describes one event hub of a stand-in; handed out by
+/// [`EventHubBuilder::event_hub`](super::EventHubBuilder::event_hub).
 #[derive(Clone, Debug)]
 #[must_use = "settings do nothing until they are given back"]
 pub struct HubSettings {
