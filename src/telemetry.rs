@@ -102,6 +102,11 @@ pub(crate) fn adoption_contended(partition: &PartitionId, error: &Error) {
     warn!(%partition, error = %Causes(error), "the partition cannot be adopted and is released");
 }
 
+#[cfg(feature = "eventhubs")]
+pub(crate) fn adoption_failed(partition: &PartitionId, error: &Error) {
+    warn!(%partition, error = %Causes(error), "the partition is held but not adopted yet, trying again");
+}
+
 pub(crate) fn partition_failed(partition: &PartitionId, error: &Error, next: Duration) {
     warn!(%partition, error = %Causes(error), next_in = ?next, "processing failed and will be restarted");
 }

@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("store", &["blob", "clock", "codec", "error", "model", "protocol", "random", "telemetry"]),
     ("balancer", &["balance", "clock", "error", "model", "random", "store", "telemetry"]),
     ("processor", &["balancer", "clock", "error", "model", "store", "telemetry"]),
-    ("eventhubs", &["error", "model", "processor", "store", "telemetry"]),
+    ("eventhubs", &["blob", "clock", "error", "model", "processor", "store", "telemetry"]),
 ];
 
 /// Modules that may use everything, and that nothing else uses.

@@ -1,6 +1,9 @@
 //! Azure Event Hubs through its official client. The only folder that knows `azure_messaging_eventhubs`.
 
+mod checkpoint_store;
 mod errors;
+mod held;
 mod source;
 
+pub use checkpoint_store::{BlobCheckpointStore, BlobCheckpointStoreBuilder};
 pub use source::EventHubSource;

@@ -29,6 +29,12 @@ impl Claim {
         Self { partition, over: None }
     }
 
+    /// The partition.
+    #[must_use]
+    pub fn partition(&self) -> &PartitionId {
+        &self.partition
+    }
+
     /// Claims a partition whose record was seen with this ETag: released, expired, or to be stolen.
     #[must_use]
     pub fn over(partition: PartitionId, etag: ETag) -> Self {

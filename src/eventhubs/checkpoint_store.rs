@@ -1,0 +1,370 @@
+//! The official `EventProcessor`'s checkpoint store, on our own.
+
+use std::collections::HashMap;
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use azure_core::error::{Error as AzureError, ErrorKind as AzureErrorKind};
+use azure_core::http::Etag;
+use azure_messaging_eventhubs::CheckpointStore;
+use azure_messaging_eventhubs::models::{Checkpoint as ClientCheckpoint, Ownership as ClientOwnership};
+use tokio::sync::Mutex as AsyncMutex;
+
+use super::held::Holder;
+use crate::blob::{BlobContainer, ETag};
+use crate::clock::{SystemWallClock, WallClock};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{ConsumerGroup, OwnerId, PartitionId, Position, Relation};
+use crate::store::{Claim, GroupStore, GroupStoreBuilder, Lease, Listing, Ownership, ReleaseOutcome};
+
+type AzureResult<T> = std::result::Result<T, AzureError>;
+type Settings = dyn Fn(GroupStoreBuilder) -> GroupStoreBuilder + Send + Sync;
+
+/// Lets the official [`EventProcessor`](azure_messaging_eventhubs::EventProcessor) keep its records here, in the format
+/// that all SDKs share.
+///
+/// What it does better than a plain store, without the processor knowing:
+///
+/// - *Fenced checkpoints*: every partition that is won is [adopted](GroupStore::adopt) before the processor hears of it, so
+///   that no checkpoint of the previous owner is accepted any more. One of a partition that is not held is refused.
+/// - *No skew*: the processor compares ages with its local clock. It is given times of that clock, from ages that the
+///   server told, so that a clock that is wrong harms nobody.
+/// - *Lost answers* cost no partition: after a conflict or a missing answer the record is read. A renewal of which nobody
+///   can tell leaves the partition where it is.
+/// - *Released* partitions are free at once; the processor would take `ownerid=""` for a live owner.
+/// - *Replicas with one application id*, which the processor takes for its owner id, are told apart.
+/// - One bad blob is reported, and hides no other.
+/// - Claims and renewals go out together, not one after another.
+///
+/// A store serves one owner in each consumer group: give every processor a store of its own.
+///
+/// # Non-guarantees
+///
+/// How partitions are shared is the processor's business, and so is what it does about errors: its `run` returns when a
+/// listing fails. It never releases anything: call [`release_all`](Self::release_all) when it has ended. A start without a
+/// checkpoint is not written down, for the store does not know it: until the first checkpoint of a partition, a displaced
+/// owner's own first one may still be accepted.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use azure_messaging_eventhubs::CheckpointStore;
+/// use eventhubs_checkpoint::blob::memory::MemoryContainer;
+/// use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
+///
+/// let store = BlobCheckpointStore::new(MemoryContainer::new());
+/// // EventProcessor::builder().build(consumer, store).await?
+/// assert!(store.list_checkpoints("example.servicebus.windows.net", "orders", "$Default").await?.is_empty());
+/// # Ok::<(), azure_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct BlobCheckpointStore {
+    container: Arc<dyn BlobContainer>,
+    settings: Box<Settings>,
+    wall_clock: Arc<dyn WallClock>,
+    groups: AsyncMutex<HashMap<ConsumerGroup, Group>>,
+}
+
+/// What is connected to one consumer group. The owner is not known before the first claim.
+#[derive(Clone, Debug)]
+enum Group {
+    Viewed(GroupStore),
+    Served(Arc<Holder>),
+}
+
+/// Describes a [`BlobCheckpointStore`] that differs from the defaults.
+#[must_use = "nothing is made until `build` is called"]
+pub struct BlobCheckpointStoreBuilder {
+    container: Arc<dyn BlobContainer>,
+    settings: Box<Settings>,
+    wall_clock: Arc<dyn WallClock>,
+}
+
+impl BlobCheckpointStoreBuilder {
+    /// Changes the settings of the [`GroupStore`] underneath: spelling of the names, expiry, deadlines, and so on.
+    ///
+    /// Its expiry should be the processor's `partition_expiration_duration`; both are 60 s by default.
+    pub fn settings(
+        mut self,
+        settings: impl Fn(GroupStoreBuilder) -> GroupStoreBuilder + Send + Sync + 'static,
+    ) -> Self {
+        self.settings = Box::new(settings);
+        self
+    }
+
+    /// The clock to which the processor compares, for tests. Default: that of the operating system.
+    pub fn wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
+        self.wall_clock = clock;
+        self
+    }
+
+    /// Makes the store. Nothing is sent yet.
+    #[must_use]
+    pub fn build(self) -> Arc<BlobCheckpointStore> {
+        let Self { container, settings, wall_clock } = self;
+        Arc::new(BlobCheckpointStore { container, settings, wall_clock, groups: AsyncMutex::default() })
+    }
+}
+
+impl BlobCheckpointStore {
+    /// A store in this container, which must exist.
+    pub fn new(container: impl BlobContainer + 'static) -> Arc<Self> {
+        Self::builder(container).build()
+    }
+
+    /// Starts to describe a store in this container.
+    pub fn builder(container: impl BlobContainer + 'static) -> BlobCheckpointStoreBuilder {
+        BlobCheckpointStoreBuilder {
+            container: Arc::new(container),
+            settings: Box::new(|store| store),
+            wall_clock: Arc::new(SystemWallClock),
+        }
+    }
+
+    /// Gives back every partition that is held, so that others need not wait for the expiry. To be called when the
+    /// processor has ended: a running one claims them again.
+    pub async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
+        let groups: Vec<_> = self.groups.lock().await.values().cloned().collect();
+        let mut released = Vec::new();
+        for group in groups {
+            if let Group::Served(holder) = group {
+                released.extend(holder.release_all().await);
+            }
+        }
+        released
+    }
+
+    /// The error of this crate within one that the processor or its clients return. Its kind says what to do: after
+    /// [`ErrorKind::Fenced`] or [`ErrorKind::Rewound`], drop the partition's client.
+    #[must_use]
+    pub fn error_of<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
+        std::iter::successors(Some(error), |error| (*error).source()).find_map(|error| error.downcast_ref())
+    }
+
+    fn connect(&self, group: &ConsumerGroup, owner: OwnerId) -> impl Future<Output = Result<GroupStore>> + use<> {
+        let builder = GroupStore::builder(Arc::clone(&self.container), group.clone(), owner);
+        (self.settings)(builder.wall_clock(Arc::clone(&self.wall_clock))).connect()
+    }
+
+    async fn group(&self, group: &ConsumerGroup) -> Result<Group> {
+        let mut groups = self.groups.lock().await;
+        if let Some(known) = groups.get(group) {
+            return Ok(known.clone());
+        }
+        let viewed = Group::Viewed(self.connect(group, OwnerId::new("(looking)")?).await?);
+        groups.insert(group.clone(), viewed.clone());
+        Ok(viewed)
+    }
+
+    async fn holder(&self, group: &ConsumerGroup, owner: &str) -> Result<Arc<Holder>> {
+        let mut groups = self.groups.lock().await;
+        if let Some(Group::Served(holder)) = groups.get(group) {
+            if holder.owner().as_str() == owner {
+                return Ok(Arc::clone(holder));
+            }
+            return Err(Error::config(format!(
+                "this store serves owner {} in {group} already, and is asked to serve {owner:?}: give every processor a \
+                 store of its own",
+                holder.owner()
+            )));
+        }
+        let holder = Arc::new(Holder::new(self.connect(group, OwnerId::new(owner)?).await?));
+        groups.insert(group.clone(), Group::Served(Arc::clone(&holder)));
+        Ok(holder)
+    }
+
+    async fn ownerships(&self, group: &ConsumerGroup) -> Result<Vec<ClientOwnership>> {
+        let known = self.group(group).await?;
+        let store = known.store();
+        let (here, other) = futures::try_join!(store.list_ownerships(), store.list_other_tree())?;
+        let elsewhere = owners_elsewhere(store, &other);
+        if let Group::Served(holder) = &known {
+            holder.notice(&here.records, elsewhere.clone());
+        }
+        let mut shown: HashMap<_, _> =
+            here.records.iter().map(|seen| (seen.partition.clone(), self.shown(group, &known, seen))).collect();
+        for (partition, owner) in elsewhere {
+            let entry = shown.entry(partition.clone()).or_insert_with(|| unowned(group, &partition));
+            if !known.owns(entry) {
+                entry.owner_id = Some(owner.to_string());
+                entry.last_modified_time = Some(self.wall_clock.now());
+            }
+        }
+        Ok(shown.into_values().collect())
+    }
+
+    /// A record, as the processor should understand it.
+    fn shown(&self, group: &ConsumerGroup, known: &Group, seen: &Ownership) -> ClientOwnership {
+        let age = seen.age + seen.received.elapsed();
+        ClientOwnership {
+            owner_id: known.name_of_owner(seen),
+            etag: Some(to_client(&seen.etag)),
+            last_modified_time: Some(self.wall_clock.now() - age),
+            ..unowned(group, &seen.partition)
+        }
+    }
+
+    /// A lease, as the processor should understand it.
+    fn won(&self, group: &ConsumerGroup, lease: &Lease) -> ClientOwnership {
+        ClientOwnership {
+            owner_id: lease.record().owner.as_ref().map(ToString::to_string),
+            etag: Some(to_client(lease.etag())),
+            last_modified_time: Some(self.wall_clock.now() - lease.valid_from().elapsed()),
+            ..unowned(group, lease.partition())
+        }
+    }
+
+    async fn claim(&self, ownerships: &[ClientOwnership]) -> Result<Vec<ClientOwnership>> {
+        let Some(first) = ownerships.first() else { return Ok(Vec::new()) };
+        let group = group_of(first)?;
+        let owner = first.owner_id.as_deref().unwrap_or_default();
+        let mut claims = Vec::with_capacity(ownerships.len());
+        for ownership in ownerships {
+            if group_of(ownership)? != group || ownership.owner_id != first.owner_id {
+                return Err(Error::config("claims for several owners or consumer groups at once"));
+            }
+            let partition = PartitionId::new(&ownership.partition_id)?;
+            claims.push(match &ownership.etag {
+                Some(etag) => Claim::over(partition, from_client(etag)),
+                None => Claim::unowned(partition),
+            });
+        }
+        let leases = self.holder(&group, owner).await?.claim(claims).await;
+        Ok(leases.iter().map(|lease| self.won(&group, lease)).collect())
+    }
+
+    async fn checkpoints(&self, group: &ConsumerGroup) -> Result<Vec<ClientCheckpoint>> {
+        let listing = self.group(group).await?.store().list_checkpoints().await?;
+        let usable = listing.records.into_iter().filter(|seen| seen.record.has_position());
+        let shown = usable.map(|seen| ClientCheckpoint {
+            fully_qualified_namespace: group.namespace().to_owned(),
+            event_hub_name: group.event_hub().to_owned(),
+            consumer_group: group.name().to_owned(),
+            partition_id: seen.partition.to_string(),
+            offset: seen.record.offset,
+            sequence_number: seen.record.sequence_number,
+        });
+        Ok(shown.collect())
+    }
+
+    async fn checkpoint(&self, checkpoint: ClientCheckpoint) -> Result<()> {
+        let ClientCheckpoint { fully_qualified_namespace: namespace, event_hub_name, consumer_group, .. } = &checkpoint;
+        let group = ConsumerGroup::new(namespace, event_hub_name, consumer_group)?;
+        let partition = PartitionId::new(&checkpoint.partition_id)?;
+        let (Some(sequence_number), Some(offset)) = (checkpoint.sequence_number, checkpoint.offset) else {
+            let message = format!("a checkpoint of partition {partition} lacks its sequence number or its offset");
+            return Err(Error::new(ErrorKind::Rejected, message));
+        };
+        let position = Position { sequence_number, offset };
+        let known = self.groups.lock().await.get(&group).cloned();
+        let Some(Group::Served(holder)) = known else {
+            let message = format!("nothing of {group} has been claimed through this store; nothing was written");
+            return Err(Error::new(ErrorKind::Fenced, message));
+        };
+        holder.checkpoint(&partition, &position).await
+    }
+}
+
+impl Group {
+    fn store(&self) -> &GroupStore {
+        match self {
+            Self::Viewed(store) => store,
+            Self::Served(holder) => &holder.store,
+        }
+    }
+
+    /// Under my own name the processor would take any record for its own, so those of my other lives get another one. Before
+    /// the first claim my name is not known, so that any record may be such a one.
+    fn name_of_owner(&self, seen: &Ownership) -> Option<String> {
+        let owner = seen.record.owner.as_ref()?;
+        let other_life = match seen.record.relation_to(self.store().identity()) {
+            Relation::Mine | Relation::Nobody => false,
+            Relation::EarlierMe | Relation::LaterMe => true,
+            Relation::Other => matches!(self, Self::Viewed(_)),
+        };
+        let life = seen.record.incarnation.as_ref().map_or("", |life| life.as_str());
+        Some(if other_life { format!("{owner}~{life}") } else { owner.to_string() })
+    }
+
+    fn owns(&self, shown: &ClientOwnership) -> bool {
+        matches!(self, Self::Served(holder) if shown.owner_id.as_deref() == Some(holder.owner().as_str()))
+    }
+}
+
+/// Who is live in the other tree of names, by partition.
+fn owners_elsewhere(store: &GroupStore, other: &Listing<Ownership>) -> HashMap<PartitionId, OwnerId> {
+    let live = other.records.iter().filter(|seen| {
+        let age = seen.age + seen.received.elapsed();
+        store.terms().counts_as_live(&seen.record, age)
+    });
+    live.filter_map(|seen| Some((seen.partition.clone(), seen.record.owner.clone()?))).collect()
+}
+
+fn group_of(ownership: &ClientOwnership) -> Result<ConsumerGroup> {
+    let ClientOwnership { fully_qualified_namespace: namespace, event_hub_name, consumer_group, .. } = ownership;
+    Ok(ConsumerGroup::new(namespace, event_hub_name, consumer_group)?)
+}
+
+fn unowned(group: &ConsumerGroup, partition: &PartitionId) -> ClientOwnership {
+    ClientOwnership {
+        fully_qualified_namespace: group.namespace().to_owned(),
+        event_hub_name: group.event_hub().to_owned(),
+        consumer_group: group.name().to_owned(),
+        partition_id: partition.to_string(),
+        ..Default::default()
+    }
+}
+
+fn to_client(etag: &ETag) -> Etag {
+    Etag::from(etag.as_str())
+}
+
+fn from_client(etag: &Etag) -> ETag {
+    ETag::new(etag.as_ref())
+}
+
+fn to_azure(error: Error) -> AzureError {
+    let kind = match error.kind() {
+        ErrorKind::Unauthorized => AzureErrorKind::Credential,
+        ErrorKind::Unavailable => AzureErrorKind::Connection,
+        _ => AzureErrorKind::Other,
+    };
+    let message = error.to_string();
+    AzureError::with_error(kind, error, message)
+}
+
+#[async_trait]
+impl CheckpointStore for BlobCheckpointStore {
+    async fn claim_ownership(&self, ownerships: &[ClientOwnership]) -> AzureResult<Vec<ClientOwnership>> {
+        self.claim(ownerships).await.map_err(to_azure)
+    }
+
+    async fn list_checkpoints(&self, namespace: &str, hub: &str, group: &str) -> AzureResult<Vec<ClientCheckpoint>> {
+        let group = ConsumerGroup::new(namespace, hub, group).map_err(|error| to_azure(error.into()))?;
+        self.checkpoints(&group).await.map_err(to_azure)
+    }
+
+    async fn list_ownerships(&self, namespace: &str, hub: &str, group: &str) -> AzureResult<Vec<ClientOwnership>> {
+        let group = ConsumerGroup::new(namespace, hub, group).map_err(|error| to_azure(error.into()))?;
+        self.ownerships(&group).await.map_err(to_azure)
+    }
+
+    async fn update_checkpoint(&self, checkpoint: ClientCheckpoint) -> AzureResult<()> {
+        self.checkpoint(checkpoint).await.map_err(to_azure)
+    }
+}
+
+impl fmt::Debug for BlobCheckpointStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlobCheckpointStore").field("container", &self.container).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for BlobCheckpointStoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlobCheckpointStoreBuilder").field("container", &self.container).finish_non_exhaustive()
+    }
+}
