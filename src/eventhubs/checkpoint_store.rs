@@ -11,6 +11,7 @@ use azure_core::http::Etag;
 use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::{Checkpoint as ClientCheckpoint, Ownership as ClientOwnership};
 use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::Instant;
 
 use super::held::Holder;
 use crate::blob::{BlobContainer, ETag};
@@ -171,7 +172,9 @@ impl BlobCheckpointStore {
                 holder.owner()
             )));
         }
-        let holder = Arc::new(Holder::new(self.connect(group, OwnerId::new(owner)?).await?));
+        let store = self.connect(group, OwnerId::new(owner)?).await?;
+        let elsewhere = owners_elsewhere(&store, &store.list_other_tree().await?);
+        let holder = Arc::new(Holder::new(store, elsewhere));
         groups.insert(group.clone(), Group::Served(Arc::clone(&holder)));
         Ok(holder)
     }
@@ -179,10 +182,12 @@ impl BlobCheckpointStore {
     async fn ownerships(&self, group: &ConsumerGroup) -> Result<Vec<ClientOwnership>> {
         let known = self.group(group).await?;
         let store = known.store();
+        let asked = Instant::now();
         let (here, other) = futures::try_join!(store.list_ownerships(), store.list_other_tree())?;
         let elsewhere = owners_elsewhere(store, &other);
         if let Group::Served(holder) = &known {
-            holder.notice(&here.records, elsewhere.clone());
+            holder.notice(&here.records, asked);
+            holder.set_elsewhere(elsewhere.clone());
         }
         let mut shown: HashMap<_, _> =
             here.records.iter().map(|seen| (seen.partition.clone(), self.shown(group, &known, seen))).collect();

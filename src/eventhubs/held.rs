@@ -1,12 +1,12 @@
 //! What one owner holds in one consumer group through the official processor, which remembers none of it: leases,
 //! adoptions, and which of its partitions must start again.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::{Instant, timeout};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{OwnerId, PartitionId, Position, Relation};
@@ -15,83 +15,148 @@ use crate::store::{
 };
 use crate::telemetry::{self, Operation};
 
-/// One partition that was won.
+/// One partition in one tenure.
 #[derive(Debug)]
 struct Held {
-    lease: Mutex<Lease>,
-    /// Nothing until the partition is adopted, and again from the moment when it has to start anew.
+    known: Mutex<Known>,
+    stage: Mutex<Stage>,
+    /// There while the stage is [`Stage::Adopted`]. Locked while a checkpoint is under way, which may take long: whoever
+    /// renews looks at the stage instead.
     adoption: AsyncMutex<Option<Adoption>>,
-    /// The partition is to be left out of the next answer, so that the processor closes its receiver.
-    start_again: AtomicBool,
+}
+
+/// A lease, and since when it has been known.
+#[derive(Clone, Debug)]
+struct Known {
+    lease: Lease,
+    since: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// To be adopted. The processor does not read it, or from an earlier start.
+    Won,
+    /// The processor may read it, and checkpoint.
+    Adopted,
+    /// Put back by name: to be adopted anew, once the processor was told to close its receiver, by an answer that leaves
+    /// the partition out.
+    Rewound { told: bool },
 }
 
 impl Held {
-    fn new(lease: Lease) -> Self {
-        Self { lease: Mutex::new(lease), adoption: AsyncMutex::new(None), start_again: AtomicBool::new(false) }
+    fn new(lease: Lease, stage: Stage) -> Arc<Self> {
+        let known = Mutex::new(Known { lease, since: Instant::now() });
+        Arc::new(Self { known, stage: Mutex::new(stage), adoption: AsyncMutex::new(None) })
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lease(&self) -> Lease {
-        self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.known().lease.clone()
     }
 
     fn set_lease(&self, lease: Lease) {
-        *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+        *self.known() = Known { lease, since: Instant::now() };
     }
+
+    fn stage(&self) -> Stage {
+        *self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_stage(&self, stage: Stage) {
+        *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
+    }
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    held: HashMap<PartitionId, Arc<Held>>,
+    /// Lost since the last answer: the processor may still read them, from an earlier start.
+    untold: HashSet<PartitionId>,
+    /// Partitions that are owned in the other tree of names, by the last listing.
+    elsewhere: HashMap<PartitionId, OwnerId>,
 }
 
 /// One owner in one consumer group.
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) store: GroupStore,
-    held: Mutex<HashMap<PartitionId, Arc<Held>>>,
-    /// Partitions that are owned in the other tree of names, by the last listing.
-    elsewhere: Mutex<HashMap<PartitionId, OwnerId>>,
+    memory: Mutex<Memory>,
 }
 
 impl Holder {
-    pub(super) fn new(store: GroupStore) -> Self {
-        Self { store, held: Mutex::default(), elsewhere: Mutex::default() }
+    pub(super) fn new(store: GroupStore, elsewhere: HashMap<PartitionId, OwnerId>) -> Self {
+        let holder = Self { store, memory: Mutex::default() };
+        holder.set_elsewhere(elsewhere);
+        holder
     }
 
     pub(super) fn owner(&self) -> &OwnerId {
         &self.store.identity().owner
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<PartitionId, Arc<Held>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn elsewhere(&self) -> MutexGuard<'_, HashMap<PartitionId, OwnerId>> {
-        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner)
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn find(&self, partition: &PartitionId) -> Option<Arc<Held>> {
-        self.held().get(partition).cloned()
+        self.memory().held.get(partition).cloned()
     }
 
-    /// Takes notice of a listing: what it shows in other hands is not mine any more.
-    pub(super) fn notice(&self, listed: &[Ownership], elsewhere: HashMap<PartitionId, OwnerId>) {
+    fn remember(&self, partition: &PartitionId, held: &Arc<Held>) {
+        self.memory().held.insert(partition.clone(), Arc::clone(held));
+    }
+
+    /// Whether it was still there, in this tenure.
+    fn forget(&self, partition: &PartitionId, held: &Arc<Held>, to: Option<&OwnerId>) -> bool {
+        let mut memory = self.memory();
+        if !memory.held.get(partition).is_some_and(|known| Arc::ptr_eq(known, held)) {
+            return false;
+        }
+        memory.held.remove(partition);
+        telemetry::ownership_lost(partition, to);
+        true
+    }
+
+    /// The same outside of a claim, whose answer would tell the processor.
+    fn forget_untold(&self, partition: &PartitionId, held: &Arc<Held>, to: Option<&OwnerId>) {
+        if self.forget(partition, held, to) {
+            self.memory().untold.insert(partition.clone());
+        }
+    }
+
+    /// Takes notice of a listing that was asked for at this moment: what it shows in other hands is not mine any more,
+    /// unless I have won it since.
+    pub(super) fn notice(&self, listed: &[Ownership], asked: Instant) {
         for ownership in listed {
-            if ownership.record.relation_to(self.store.identity()) != Relation::Mine {
-                self.forget(&ownership.partition, ownership.record.owner.as_ref());
+            if ownership.record.relation_to(self.store.identity()) == Relation::Mine {
+                continue;
+            }
+            if let Some(held) = self.find(&ownership.partition).filter(|held| held.known().since <= asked) {
+                self.forget_untold(&ownership.partition, &held, ownership.record.owner.as_ref());
             }
         }
-        let mut known = self.elsewhere();
-        for (partition, owner) in elsewhere.iter().filter(|(partition, _)| !known.contains_key(*partition)) {
-            telemetry::in_the_other_tree(partition, owner);
-        }
-        *known = elsewhere;
     }
 
-    fn forget(&self, partition: &PartitionId, to: Option<&OwnerId>) {
-        if self.held().remove(partition).is_some() {
-            telemetry::ownership_lost(partition, to);
+    /// Takes notice of who is live in the other tree of names.
+    pub(super) fn set_elsewhere(&self, elsewhere: HashMap<PartitionId, OwnerId>) {
+        let mut memory = self.memory();
+        for (partition, owner) in elsewhere.iter().filter(|(partition, _)| !memory.elsewhere.contains_key(*partition)) {
+            telemetry::in_the_other_tree(partition, owner);
         }
+        memory.elsewhere = elsewhere;
     }
 
     /// Claims, or renews what is held, all at once. Answers the leases of those that may be processed now.
+    ///
+    /// What was lost since the last answer is left out of this one even if it could be won back: the processor would go on
+    /// reading where it was, and not where the checkpoint is now.
     pub(super) async fn claim(&self, claims: Vec<Claim>) -> Vec<Lease> {
-        let claims: FuturesUnordered<_> = claims.into_iter().map(|claim| self.claim_one(claim)).collect();
+        let untold = std::mem::take(&mut self.memory().untold);
+        let claims = claims.into_iter().filter(|claim| !untold.contains(claim.partition()));
+        let claims: FuturesUnordered<_> = claims.map(|claim| self.claim_one(claim)).collect();
         claims.filter_map(std::future::ready).collect().await
     }
 
@@ -100,76 +165,78 @@ impl Holder {
         if let Some(held) = self.find(partition) {
             return self.renew(partition, &held).await;
         }
-        if self.elsewhere().contains_key(partition) {
+        if self.memory().elsewhere.contains_key(partition) {
             return None;
         }
         match self.store.claim_one(&claim).await {
             ClaimOutcome::Won(lease) => {
                 telemetry::claim_won(partition, &"asked for");
-                let held = Arc::new(Held::new(lease));
-                self.held().insert(partition.clone(), Arc::clone(&held));
-                self.adopt(partition, &held).await
+                let held = Held::new(lease, Stage::Won);
+                self.remember(partition, &held);
+                return self.adopt(partition, &held).await;
             }
-            ClaimOutcome::Lost { by } => {
-                telemetry::claim_lost(partition, by.as_ref());
-                None
-            }
+            ClaimOutcome::Lost { by } => telemetry::claim_lost(partition, by.as_ref()),
             // Here another incarnation is another owner: replicas may have the same application id.
-            ClaimOutcome::Replaced { .. } => {
-                telemetry::claim_lost(partition, Some(self.owner()));
-                None
-            }
-            ClaimOutcome::Undecided(error) => {
-                telemetry::ownership_undecided(Operation::Claim, partition, &error);
-                None
-            }
+            ClaimOutcome::Replaced { .. } => telemetry::claim_lost(partition, Some(self.owner())),
+            ClaimOutcome::Undecided(error) => telemetry::ownership_undecided(Operation::Claim, partition, &error),
         }
+        None
     }
 
-    async fn renew(&self, partition: &PartitionId, held: &Held) -> Option<Lease> {
+    async fn renew(&self, partition: &PartitionId, held: &Arc<Held>) -> Option<Lease> {
         let lease = held.lease();
         match self.store.renew_one(&lease).await {
-            ClaimOutcome::Won(renewed) => {
-                let same_tenure = renewed.tenure() == lease.tenure();
+            ClaimOutcome::Won(renewed) if renewed.tenure() == lease.tenure() => {
                 held.set_lease(renewed);
-                if held.start_again.swap(false, Ordering::Relaxed) || !same_tenure {
-                    *held.adoption.lock().await = None;
-                    return None;
-                }
-                self.adopt(partition, held).await
+                return self.started(partition, held).await;
             }
-            ClaimOutcome::Lost { by } => {
-                self.forget(partition, by.as_ref());
-                None
+            // The record had vanished, or was rewound. This answer leaves the partition out.
+            ClaimOutcome::Won(renewed) => {
+                let rewound = self.store.began_by_rewind(partition, renewed.tenure());
+                let stage = if rewound { Stage::Rewound { told: true } } else { Stage::Won };
+                self.remember(partition, &Held::new(renewed, stage));
             }
-            ClaimOutcome::Replaced { .. } => {
-                self.forget(partition, Some(self.owner()));
-                None
-            }
+            ClaimOutcome::Lost { by } => drop(self.forget(partition, held, by.as_ref())),
+            ClaimOutcome::Replaced { .. } => drop(self.forget(partition, held, Some(self.owner()))),
             // What was believed before stands.
             ClaimOutcome::Undecided(error) => {
                 telemetry::ownership_undecided(Operation::Renew, partition, &error);
-                held.adoption.lock().await.is_some().then_some(lease)
+                return (held.stage() == Stage::Adopted).then_some(lease);
             }
+        }
+        None
+    }
+
+    /// The lease, if the partition may be processed now.
+    async fn started(&self, partition: &PartitionId, held: &Arc<Held>) -> Option<Lease> {
+        match held.stage() {
+            Stage::Adopted => Some(held.lease()),
+            Stage::Rewound { told: false } => {
+                held.set_stage(Stage::Rewound { told: true });
+                None
+            }
+            Stage::Won | Stage::Rewound { told: true } => self.adopt(partition, held).await,
         }
     }
 
-    /// Unless it is adopted already. Where processing starts without a checkpoint only the processor knows, so no start is
-    /// pinned.
-    async fn adopt(&self, partition: &PartitionId, held: &Held) -> Option<Lease> {
-        let mut adoption = held.adoption.lock().await;
-        if adoption.is_some() {
-            return Some(held.lease());
-        }
-        match self.store.adopt(partition, None).await {
+    /// Where processing starts without a checkpoint only the processor knows, so no start is pinned. Two request deadlines
+    /// at the most, for others wait for the same answer.
+    async fn adopt(&self, partition: &PartitionId, held: &Arc<Held>) -> Option<Lease> {
+        let limit = 2 * self.store.request_deadline();
+        let adopted = timeout(limit, self.store.adopt(partition, None)).await;
+        let adopted = adopted.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Unknown, format!("the adoption took longer than {limit:?}")))
+        });
+        match adopted {
             Ok(AdoptOutcome::Adopted(adopted)) => {
-                *adoption = Some(adopted);
+                *held.adoption.lock().await = Some(adopted);
+                held.set_stage(Stage::Adopted);
                 return Some(held.lease());
             }
-            Ok(AdoptOutcome::Lost { by }) => self.forget(partition, by.as_ref()),
+            Ok(AdoptOutcome::Lost { by }) => drop(self.forget(partition, held, by.as_ref())),
             Err(error) if error.kind() == ErrorKind::Contended => {
                 telemetry::adoption_contended(partition, &error);
-                self.held().remove(partition);
+                self.memory().held.remove(partition);
                 self.release_one(held.lease()).await;
             }
             Err(error) => telemetry::adoption_failed(partition, &error),
@@ -181,26 +248,26 @@ impl Holder {
     pub(super) async fn checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<()> {
         let held = self.find(partition).ok_or_else(|| not_owner(partition))?;
         let mut adoption = held.adoption.lock().await;
-        let adopted = adoption.as_mut().ok_or_else(|| rewound(partition))?;
+        let Some(adopted) = adoption.as_mut() else {
+            return Err(if held.stage() == Stage::Won { not_started(partition) } else { rewound(partition) });
+        };
         match self.store.checkpoint(adopted, position).await? {
             CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
             CheckpointOutcome::Rewound => {
                 *adoption = None;
-                held.start_again.store(true, Ordering::Relaxed);
+                held.set_stage(Stage::Rewound { told: false });
                 Err(rewound(partition))
             }
             CheckpointOutcome::Fenced { by } => {
-                self.forget(partition, by.as_ref());
-                let by = by.as_ref().map_or("nobody", OwnerId::as_str);
-                let message = format!("partition {partition} belongs to {by} now: stop processing it");
-                Err(Error::new(ErrorKind::Fenced, message))
+                self.forget_untold(partition, &held, by.as_ref());
+                Err(fenced(partition, by.as_ref()))
             }
         }
     }
 
     /// Gives everything back.
     pub(super) async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
-        let leases: Vec<_> = self.held().drain().map(|(_, held)| held.lease()).collect();
+        let leases: Vec<_> = self.memory().held.drain().map(|(_, held)| held.lease()).collect();
         leases.into_iter().map(|lease| self.release_one(lease)).collect::<FuturesUnordered<_>>().collect().await
     }
 
@@ -220,6 +287,19 @@ fn not_owner(partition: &PartitionId) -> Error {
         "partition {partition} is not held: it was lost, or never claimed through this store; nothing was written"
     );
     Error::new(ErrorKind::Fenced, message)
+}
+
+fn not_started(partition: &PartitionId) -> Error {
+    let message = format!(
+        "partition {partition} was lost and won again, and starts from its checkpoint: drop this client of it, the \
+         processor gives a new one; nothing was written"
+    );
+    Error::new(ErrorKind::Fenced, message)
+}
+
+fn fenced(partition: &PartitionId, by: Option<&OwnerId>) -> Error {
+    let by = by.map_or("nobody", OwnerId::as_str);
+    Error::new(ErrorKind::Fenced, format!("partition {partition} belongs to {by} now: stop processing it"))
 }
 
 fn rewound(partition: &PartitionId) -> Error {
