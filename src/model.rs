@@ -379,8 +379,14 @@ impl LeaseTerms {
     /// Whether a record of this age still counts. Releases never do.
     #[must_use]
     pub fn counts_as_live(self, record: &OwnershipRecord, age: Duration) -> bool {
+        record.owner.is_some() && age < self.lifetime(record)
+    }
+
+    /// The age at which an owner with such a record counts as dead, whoever looks.
+    #[must_use]
+    pub fn lifetime(self, record: &OwnershipRecord) -> Duration {
         let expiry = if record.incarnation.is_some() { self.expiry } else { self.peer_expiry };
-        record.owner.is_some() && age < expiry + Self::GRACE
+        expiry + Self::GRACE
     }
 }
 

@@ -201,13 +201,16 @@ impl BlobCheckpointStore {
         Ok(shown.into_values().collect())
     }
 
-    /// A record, as the processor should understand it.
+    /// A record, as the processor should understand it. It knows one expiry, and no grace: what lives longer is shown to
+    /// age more slowly.
     fn shown(&self, group: &ConsumerGroup, known: &Group, seen: &Ownership) -> ClientOwnership {
         let age = seen.age + seen.received.elapsed();
+        let terms = known.store().terms();
+        let slower = terms.expiry.div_duration_f64(terms.lifetime(&seen.record));
         ClientOwnership {
             owner_id: known.name_of_owner(seen),
             etag: Some(to_client(&seen.etag)),
-            last_modified_time: Some(self.wall_clock.now() - age),
+            last_modified_time: Some(self.wall_clock.now() - age.mul_f64(slower)),
             ..unowned(group, &seen.partition)
         }
     }
