@@ -39,7 +39,8 @@ type Settings = dyn Fn(GroupStoreBuilder) -> GroupStoreBuilder + Send + Sync;
 /// - One bad blob is reported, and hides no other.
 /// - Claims and renewals go out together, not one after another.
 ///
-/// A store serves one owner in each consumer group: give every processor a store of its own.
+/// A store serves one owner in each consumer group, until [`release_all`](Self::release_all): give every processor a store
+/// of its own.
 ///
 /// # Non-guarantees
 ///
@@ -126,11 +127,11 @@ impl BlobCheckpointStore {
     }
 
     /// Gives back every partition that is held, so that others need not wait for the expiry. To be called when the
-    /// processor has ended: a running one claims them again.
+    /// processor has ended: a running one claims them again. After it the store may serve another processor.
     pub async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
-        let groups: Vec<_> = self.groups.lock().await.values().cloned().collect();
+        let groups = std::mem::take(&mut *self.groups.lock().await);
         let mut released = Vec::new();
-        for group in groups {
+        for group in groups.into_values() {
             if let Group::Served(holder) = group {
                 released.extend(holder.release_all().await);
             }
@@ -168,7 +169,7 @@ impl BlobCheckpointStore {
             }
             return Err(Error::config(format!(
                 "this store serves owner {} in {group} already, and is asked to serve {owner:?}: give every processor a \
-                 store of its own",
+                 store of its own, or call release_all when the first one has ended",
                 holder.owner()
             )));
         }
