@@ -1,0 +1,241 @@
+//! Official processors on a hub that speaks AMQP, each with a client and a store of its own, and what their readers saw.
+//!
+//! All of it on one thread: the streams of the official `PartitionClient` cannot leave it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use azure_messaging_eventhubs::models::{Checkpoint, EventData, Ownership, StartPositions};
+use azure_messaging_eventhubs::processor::PartitionClient;
+use azure_messaging_eventhubs::{
+    CheckpointStore, ConsumerClient, EventDataBatchOptions, EventProcessor, ProducerClient, StartLocation,
+    StartPosition,
+};
+use eventhubs_checkpoint::ErrorKind;
+use eventhubs_checkpoint::blob::BlobContainer;
+use eventhubs_checkpoint::blob::azure::AzureContainer;
+use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
+use eventhubs_checkpoint::testing::event_hub::EventHub;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::sas::fresh_name;
+use crate::support::azurite;
+
+/// Far longer than anything here takes, on a busy machine, too.
+pub const PATIENCE: Duration = Duration::from_secs(40);
+
+pub const INTERVAL: Duration = Duration::from_millis(500);
+pub const EXPIRY: Duration = Duration::from_secs(4);
+
+type Store = Arc<dyn CheckpointStore + Send + Sync>;
+
+/// What one processor's readers saw.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// How often each event was processed.
+    pub events: BTreeMap<String, usize>,
+    /// Why checkpoints were refused.
+    pub refused: Vec<Option<ErrorKind>>,
+}
+
+/// A store that remembers what it answered to the claims of the one balancer that it serves.
+struct Watched {
+    inner: Store,
+    answers: watch::Sender<Answers>,
+}
+
+/// Every cycle of the balancer ends with one.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    /// The partitions of the last one.
+    pub last: BTreeSet<String>,
+    /// How many there were.
+    pub count: usize,
+}
+
+#[async_trait]
+impl CheckpointStore for Watched {
+    async fn claim_ownership(&self, ownerships: &[Ownership]) -> azure_core::Result<Vec<Ownership>> {
+        let claimed = self.inner.claim_ownership(ownerships).await?;
+        let last = claimed.iter().map(|ownership| ownership.partition_id.clone()).collect();
+        self.answers.send_modify(|answers| *answers = Answers { last, count: answers.count + 1 });
+        Ok(claimed)
+    }
+
+    async fn list_checkpoints(&self, namespace: &str, hub: &str, group: &str) -> azure_core::Result<Vec<Checkpoint>> {
+        self.inner.list_checkpoints(namespace, hub, group).await
+    }
+
+    async fn list_ownerships(&self, namespace: &str, hub: &str, group: &str) -> azure_core::Result<Vec<Ownership>> {
+        self.inner.list_ownerships(namespace, hub, group).await
+    }
+
+    async fn update_checkpoint(&self, checkpoint: Checkpoint) -> azure_core::Result<()> {
+        self.inner.update_checkpoint(checkpoint).await
+    }
+}
+
+pub struct Crowd {
+    pub hub: EventHub,
+}
+
+pub struct Instance {
+    pub seen: Rc<RefCell<Seen>>,
+    answers: watch::Receiver<Answers>,
+    processor: Arc<EventProcessor>,
+    running: JoinHandle<azure_messaging_eventhubs::Result<()>>,
+}
+
+/// An own container in Azurite, whose clock is that of the official balancer.
+pub async fn azurite_container() -> Arc<AzureContainer> {
+    let connection_string = azurite::shared().await.unwrap().connection_string();
+    let container = Arc::new(AzureContainer::from_connection_string(connection_string, fresh_name()).unwrap());
+    container.create_container().await.unwrap();
+    container
+}
+
+pub fn ours(container: impl BlobContainer + 'static) -> Arc<BlobCheckpointStore> {
+    BlobCheckpointStore::builder(container).settings(|store| store.expiry(EXPIRY)).build()
+}
+
+pub async fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "never came: {what}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+impl Crowd {
+    pub async fn new(partitions: u16) -> Self {
+        Self { hub: EventHub::builder("hub").partitions(partitions).start("127.0.0.1:0").await.unwrap() }
+    }
+
+    pub async fn start(&self, store: Store) -> Instance {
+        self.start_as(None, store).await
+    }
+
+    pub async fn start_as(&self, application_id: Option<&str>, store: Store) -> Instance {
+        let mut builder = ConsumerClient::builder().with_custom_endpoint(self.hub.endpoint());
+        if let Some(id) = application_id {
+            builder = builder.with_application_id(id.to_owned());
+        }
+        let connection_string = self.hub.connection_string();
+        let opening = builder.open_with_connection_string(&connection_string, None);
+        let client = timeout(PATIENCE, opening).await.unwrap().unwrap();
+        let earliest = StartPosition { location: StartLocation::Earliest, inclusive: false };
+        let (answers, watching) = watch::channel(Answers::default());
+        let building = EventProcessor::builder()
+            .with_update_interval(INTERVAL.try_into().unwrap())
+            .with_partition_expiration_duration(EXPIRY.try_into().unwrap())
+            .with_start_positions(StartPositions { default: earliest, ..StartPositions::default() })
+            .build(client, Arc::new(Watched { inner: store, answers }));
+        let processor = timeout(PATIENCE, building).await.unwrap().unwrap();
+        let seen = Rc::<RefCell<Seen>>::default();
+        let running = tokio::task::spawn_local(run(Arc::clone(&processor), Rc::clone(&seen)));
+        Instance { seen, answers: watching, processor, running }
+    }
+
+    /// Waits until the broker has a reader of every partition. A client that loses links while it still opens others
+    /// ends up with links that it cannot open any more.
+    pub async fn until_all_are_read(&self) {
+        let is_read = |partition: &String| self.hub.open_receivers("$Default", partition) == Some(1);
+        until("a reader of every partition", || self.hub.partition_ids().iter().all(is_read)).await;
+    }
+
+    /// Publishes one event per number, evenly over all partitions. On a thread of its own: on several threads the
+    /// client can miss the answer to what it sends, and here the readers would hold it up.
+    pub async fn publish(&self, numbers: Range<u32>) {
+        let (endpoint, connection_string) = (self.hub.endpoint(), self.hub.connection_string());
+        let partitions = self.hub.partition_ids();
+        let publishing = tokio::task::spawn_blocking(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(publish(&endpoint, &connection_string, &partitions, numbers));
+        });
+        publishing.await.unwrap();
+    }
+}
+
+async fn publish(endpoint: &str, connection_string: &str, partitions: &[String], numbers: Range<u32>) {
+    let builder = ProducerClient::builder().with_custom_endpoint(endpoint.to_owned());
+    let opening = builder.open_with_connection_string(connection_string, None);
+    let producer = timeout(PATIENCE, opening).await.unwrap().unwrap();
+    for (index, partition) in partitions.iter().enumerate() {
+        let options = EventDataBatchOptions { partition_id: Some(partition.clone()), ..Default::default() };
+        let batch = timeout(PATIENCE, producer.create_batch(Some(options))).await.unwrap().unwrap();
+        for number in numbers.clone().filter(|number| *number as usize % partitions.len() == index) {
+            assert!(batch.try_add_event_data(EventData::from(number.to_string()), None).unwrap());
+        }
+        if !batch.is_empty() {
+            timeout(PATIENCE, producer.send_batch(batch, None)).await.unwrap().unwrap();
+        }
+    }
+}
+
+impl Instance {
+    /// What the balancer was told last.
+    pub fn holds(&self) -> Answers {
+        self.answers.borrow().clone()
+    }
+
+    pub fn times(&self, number: u32) -> usize {
+        self.seen.borrow().events.get(&number.to_string()).copied().unwrap_or_default()
+    }
+
+    /// Dies without any clean-up.
+    pub async fn kill(self) -> Rc<RefCell<Seen>> {
+        self.running.abort();
+        let _ = self.running.await;
+        self.seen
+    }
+
+    /// Ends in good order, as far as the official processor can.
+    pub async fn shut_down(self) {
+        self.processor.shutdown().await.unwrap();
+        timeout(PATIENCE, self.running).await.expect("shutdown takes for ever").unwrap().unwrap();
+    }
+}
+
+/// The processor and its readers: what an application does.
+async fn run(processor: Arc<EventProcessor>, seen: Rc<RefCell<Seen>>) -> azure_messaging_eventhubs::Result<()> {
+    let mut readers = FuturesUnordered::new();
+    let mut running = pin!(processor.run());
+    loop {
+        tokio::select! {
+            ended = &mut running => return ended,
+            client = processor.next_partition_client() => readers.push(read(client?, &seen)),
+            Some(()) = readers.next() => {}
+        }
+    }
+}
+
+/// Reads until the stream ends or a checkpoint is refused; then closes the client, or the partition would never be given
+/// again.
+async fn read(client: Arc<PartitionClient>, seen: &RefCell<Seen>) {
+    {
+        let mut events = client.stream_events();
+        while let Some(Ok(event)) = events.next().await {
+            let body = String::from_utf8_lossy(event.event_data().body().unwrap_or_default()).into_owned();
+            *seen.borrow_mut().events.entry(body).or_default() += 1;
+            if let Err(error) = client.update_checkpoint(&event).await {
+                let kind = BlobCheckpointStore::error_of(&error).map(eventhubs_checkpoint::Error::kind);
+                seen.borrow_mut().refused.push(kind);
+                break;
+            }
+        }
+    }
+    if let Some(client) = Arc::into_inner(client) {
+        // With deliveries in flight it can fail; the broker drops the link all the same.
+        let _ = client.close().await;
+    }
+}

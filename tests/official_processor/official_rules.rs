@@ -1,0 +1,137 @@
+//! What the official blob checkpoint store does, said again over [`BlobContainer`].
+//!
+//! The original, `azure_messaging_eventhubs_checkpointstore_blob` 0.9, cannot be linked here: no version of it resolves
+//! next to the client 0.16. Each rule names the place in its `src/checkpoint_store.rs`. Names, listings and metadata are
+//! those of the original; its HTTP pipeline is said again only where it decides: it repeats what got no answer.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use azure_core::error::{Error as AzureError, ErrorKind as AzureErrorKind};
+use azure_core::http::Etag;
+use azure_messaging_eventhubs::CheckpointStore;
+use azure_messaging_eventhubs::models::{Checkpoint, Ownership};
+use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ETag, Metadata, Written};
+use eventhubs_checkpoint::{Error, ErrorKind, Result};
+
+type AzureResult<T> = std::result::Result<T, AzureError>;
+
+/// How often `azure_core`'s default retry policy sends a request that got no answer, or 503, once more.
+const RETRIES: usize = 8;
+
+#[derive(Debug)]
+pub struct OfficialRules {
+    container: Arc<dyn BlobContainer>,
+}
+
+impl OfficialRules {
+    pub fn new(container: impl BlobContainer + 'static) -> Arc<Self> {
+        Arc::new(Self { container: Arc::new(container) })
+    }
+
+    /// One write as the pipeline sends it: again and again under the same condition, until there is an answer. If only
+    /// the answer had been lost, that condition cannot hold any more.
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        let mut answer = self.container.write(name, metadata, condition).await;
+        for _ in 0..RETRIES {
+            match answer {
+                Err(error) if error.is_transient() => answer = self.container.write(name, metadata, condition).await,
+                settled => return settled,
+            }
+        }
+        answer
+    }
+}
+
+/// `name.rfind('/')` in both listings: whatever lies below the prefix is a partition.
+fn partition_of(blob: &Blob) -> String {
+    blob.name.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+fn to_azure(error: Error) -> AzureError {
+    let message = error.to_string();
+    AzureError::with_error(AzureErrorKind::Other, error, message)
+}
+
+#[async_trait]
+impl CheckpointStore for OfficialRules {
+    /// `claim_ownership`, `set_ownership_metadata_on_blob`: one after another. With an ETag Set Metadata under If-Match,
+    /// without one Upload under `If-None-Match: *`. 412 and 409 mean that the partition is left out, whoever wrote; any
+    /// other error ends the call, and what was won before is not told. No owner means no metadata at all.
+    async fn claim_ownership(&self, ownerships: &[Ownership]) -> AzureResult<Vec<Ownership>> {
+        let mut claimed = Vec::new();
+        for wish in ownerships {
+            let name = Ownership::get_ownership_name(
+                &wish.fully_qualified_namespace,
+                &wish.event_hub_name,
+                &wish.consumer_group,
+                &wish.partition_id,
+            )?;
+            let metadata = wish.owner_id.iter().map(|owner| ("ownerid".to_owned(), owner.clone())).collect();
+            let condition = match &wish.etag {
+                Some(etag) => Condition::Match(ETag::new(etag.as_ref())),
+                None => Condition::Create,
+            };
+            match self.write(&name, &metadata, &condition).await {
+                Ok(written) => claimed.push(Ownership {
+                    etag: Some(Etag::from(written.etag.as_str())),
+                    last_modified_time: Some(written.last_modified),
+                    ..wish.clone()
+                }),
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) => return Err(to_azure(error)),
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// `list_checkpoints`: `sequence_number.parse()?` within the loop, so that one bad number fails the listing.
+    async fn list_checkpoints(&self, namespace: &str, hub: &str, group: &str) -> AzureResult<Vec<Checkpoint>> {
+        let prefix = Checkpoint::get_checkpoint_blob_prefix_name(namespace, hub, group)?;
+        let mut checkpoints = Vec::new();
+        for blob in self.container.list(&prefix).await.map_err(to_azure)?.blobs {
+            let number = blob.metadata.get("sequencenumber").map(|number| number.parse()).transpose();
+            checkpoints.push(Checkpoint {
+                fully_qualified_namespace: namespace.to_owned(),
+                event_hub_name: hub.to_owned(),
+                consumer_group: group.to_owned(),
+                partition_id: partition_of(&blob),
+                offset: blob.metadata.get("offset").cloned(),
+                sequence_number: number.map_err(|error| AzureError::new(AzureErrorKind::DataConversion, error))?,
+            });
+        }
+        Ok(checkpoints)
+    }
+
+    /// `list_ownerships`: owner and `Last-Modified` as they are. An empty owner stays a name; without the key there is
+    /// none.
+    async fn list_ownerships(&self, namespace: &str, hub: &str, group: &str) -> AzureResult<Vec<Ownership>> {
+        let prefix = Ownership::get_ownership_prefix_name(namespace, hub, group)?;
+        let blobs = self.container.list(&prefix).await.map_err(to_azure)?.blobs;
+        let shown = blobs.iter().map(|blob| Ownership {
+            fully_qualified_namespace: namespace.to_owned(),
+            event_hub_name: hub.to_owned(),
+            consumer_group: group.to_owned(),
+            partition_id: partition_of(blob),
+            owner_id: blob.metadata.get("ownerid").cloned(),
+            etag: Some(Etag::from(blob.etag.as_str())),
+            last_modified_time: Some(blob.last_modified),
+        });
+        Ok(shown.collect())
+    }
+
+    /// `update_checkpoint`, `set_checkpoint_metadata_on_blob`: Set Metadata, or Upload where there is no blob, both
+    /// without any condition. Only what is given is written.
+    async fn update_checkpoint(&self, checkpoint: Checkpoint) -> AzureResult<()> {
+        let name = Checkpoint::get_checkpoint_blob_name(
+            &checkpoint.fully_qualified_namespace,
+            &checkpoint.event_hub_name,
+            &checkpoint.consumer_group,
+            &checkpoint.partition_id,
+        )?;
+        let number = checkpoint.sequence_number.map(|number| ("sequencenumber".to_owned(), number.to_string()));
+        let offset = checkpoint.offset.map(|offset| ("offset".to_owned(), offset));
+        let metadata = number.into_iter().chain(offset).collect();
+        self.write(&name, &metadata, &Condition::Any).await.map(drop).map_err(to_azure)
+    }
+}
