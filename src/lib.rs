@@ -11,6 +11,7 @@
 //! | you want | see |
 //! |---|---|
 //! | a consumer that shares a hub with others | [`processor`] with [`eventhubs`] |
+//! | the official `EventProcessor` on these records | `eventhubs::BlobCheckpointStore` |
 //! | only the records | [`store`] |
 //! | only the sharing, over partitions of your own | [`balancer`] |
 //! | another storage | [`blob::BlobContainer`] and the conformance suite in `testing` |

@@ -49,6 +49,14 @@ type Settings = dyn Fn(GroupStoreBuilder) -> GroupStoreBuilder + Send + Sync;
 /// checkpoint is not written down, for the store does not know it: until the first checkpoint of a partition, a displaced
 /// owner's own first one may still be accepted.
 ///
+/// Clients of one partition cannot be told apart: one whose checkpoint was refused and that goes on nevertheless is believed
+/// again as soon as the processor has given the next one. Nor can two processors with one application id that share a
+/// store.
+///
+/// The official client keeps one link per partition. Close a `PartitionClient` when its stream has ended or a checkpoint was
+/// refused, but not if the processor has given another one of the same partition since: that would close the link of its
+/// successor. And do not drop one that is waiting for events: its partition may become unreadable for this client.
+///
 /// ```
 /// # #[cfg(feature = "testing")]
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -140,7 +148,7 @@ impl BlobCheckpointStore {
     }
 
     /// The error of this crate within one that the processor or its clients return. Its kind says what to do: after
-    /// [`ErrorKind::Fenced`] or [`ErrorKind::Rewound`], drop the partition's client.
+    /// [`ErrorKind::Fenced`] or [`ErrorKind::Rewound`], close the partition's client.
     #[must_use]
     pub fn error_of<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
         std::iter::successors(Some(error), |error| (*error).source()).find_map(|error| error.downcast_ref())

@@ -291,7 +291,7 @@ fn not_owner(partition: &PartitionId) -> Error {
 
 fn not_started(partition: &PartitionId) -> Error {
     let message = format!(
-        "partition {partition} was lost and won again, and starts from its checkpoint: drop this client of it, the \
+        "partition {partition} was lost and won again, and starts from its checkpoint: close this client of it, the \
          processor gives a new one; nothing was written"
     );
     Error::new(ErrorKind::Fenced, message)
@@ -304,7 +304,7 @@ fn fenced(partition: &PartitionId, by: Option<&OwnerId>) -> Error {
 
 fn rewound(partition: &PartitionId) -> Error {
     let message = format!(
-        "partition {partition} has to start again from its checkpoint, which was put back: drop its client, the processor \
+        "partition {partition} has to start again from its checkpoint, which was put back: close its client, the processor \
          gives a new one"
     );
     Error::new(ErrorKind::Rewound, message)

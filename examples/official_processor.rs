@@ -1,0 +1,99 @@
+//! The official `EventProcessor` on this crate's checkpoint store: `--help` tells more.
+
+use std::{error::Error, pin::pin, sync::Arc};
+
+use azure_messaging_eventhubs::models::StartPositions;
+use azure_messaging_eventhubs::processor::PartitionClient;
+use azure_messaging_eventhubs::{ConsumerClient, EventProcessor, ProducerClient, StartLocation, StartPosition};
+use clap::Parser;
+use eventhubs_checkpoint::blob::{azure::AzureContainer, memory::MemoryContainer};
+use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
+use eventhubs_checkpoint::testing::event_hub::EventHub;
+use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::watch;
+
+/// The official `EventProcessor`, with its records kept by this crate. Without arguments it shows itself, with an event
+/// hub and a storage in this process; with a real hub it runs until Ctrl-C, as often as you like to start it.
+#[derive(Parser)]
+struct Args {
+    /// The connection string of the storage account.
+    #[arg(long, env = "STORAGE_CONNECTION_STRING", hide_env_values = true, value_name = "STORAGE")]
+    storage: Option<String>,
+    /// The container for the records, which must exist.
+    #[arg(long, default_value = "checkpoints", value_name = "NAME")]
+    container: String,
+    /// The connection string of the event hub, with its EntityPath.
+    #[arg(long, env = "EVENTHUBS_CONNECTION_STRING", hide_env_values = true, value_name = "HUB")]
+    hub: Option<String>,
+    /// Connects to this address instead of the namespace's own: `amqp://127.0.0.1:PORT` for a stand-in.
+    #[arg(long, env = "EVENTHUBS_ENDPOINT", value_name = "ADDRESS")]
+    hub_endpoint: Option<String>,
+}
+
+/// On one thread: the streams of a `PartitionClient` cannot leave it.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let args = Args::parse();
+    let Some(hub) = args.hub else { return show().await };
+    let storage = args.storage.ok_or("a real event hub needs a storage that others can reach: give --storage")?;
+    let store = BlobCheckpointStore::new(AzureContainer::from_connection_string(storage, args.container)?);
+    process(&hub, args.hub_endpoint, store, &watch::Sender::new(0), async { drop(tokio::signal::ctrl_c().await) }).await
+}
+
+/// The processor, its readers, and the end.
+async fn process(
+    hub: &str,
+    endpoint: Option<String>,
+    store: Arc<BlobCheckpointStore>,
+    processed: &watch::Sender<usize>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Box<dyn Error>> {
+    let builder = ConsumerClient::builder();
+    let builder = if let Some(to) = endpoint { builder.with_custom_endpoint(to) } else { builder };
+    let consumer = builder.open_with_connection_string(hub, None).await?;
+    let earliest = StartPosition { location: StartLocation::Earliest, inclusive: false };
+    let start = StartPositions { default: earliest, ..StartPositions::default() };
+    let processor = EventProcessor::builder().with_start_positions(start).build(consumer, store.clone()).await?;
+    let mut readers = FuturesUnordered::new();
+    let (mut running, mut stop) = (pin!(processor.run()), pin!(stop));
+    loop {
+        tokio::select! {
+            ended = &mut running => break ended?,
+            () = &mut stop => break,
+            client = processor.next_partition_client() => readers.push(read(client?, processed)),
+            Some(()) = readers.next() => {}
+        }
+    }
+    // The processor releases nothing itself.
+    println!("processed {} events, released {} partitions", *processed.borrow(), store.release_all().await.len());
+    Ok(())
+}
+
+/// Reads one partition until it is lost. A client that is not closed would keep the processor from giving another one; one
+/// that has been given already is better spared, see the documentation of the store.
+async fn read(client: Arc<PartitionClient>, processed: &watch::Sender<usize>) {
+    let mut events = client.stream_events();
+    while let Some(Ok(event)) = events.next().await {
+        processed.send_modify(|count| *count += 1);
+        if let Err(error) = client.update_checkpoint(&event).await {
+            eprintln!("partition {}: {error}", client.get_partition_id());
+            break;
+        }
+    }
+    drop(events);
+    let Some(client) = Arc::into_inner(client) else { return };
+    client.close().await.unwrap_or_else(|error| eprintln!("a link was not closed in good order: {error}"));
+}
+
+async fn show() -> Result<(), Box<dyn Error>> {
+    let hub = EventHub::builder("hub").start("127.0.0.1:0").await?;
+    let builder = ProducerClient::builder().with_custom_endpoint(hub.endpoint());
+    let producer = builder.open_with_connection_string(&hub.connection_string(), None).await?;
+    for number in 0..40 {
+        producer.send_event(number.to_string(), None).await?;
+    }
+    let (processed, store) = (watch::Sender::new(0), BlobCheckpointStore::new(MemoryContainer::new()));
+    let mut counting = processed.subscribe();
+    let all = async { drop(counting.wait_for(|count| *count == 40).await) };
+    process(&hub.connection_string(), Some(hub.endpoint()), store, &processed, all).await
+}
