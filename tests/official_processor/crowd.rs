@@ -206,22 +206,31 @@ impl Instance {
     }
 }
 
+/// How many clients of each partition were given.
+type Given = RefCell<BTreeMap<String, usize>>;
+
 /// The processor and its readers: what an application does.
 async fn run(processor: Arc<EventProcessor>, seen: Rc<RefCell<Seen>>) -> azure_messaging_eventhubs::Result<()> {
-    let mut readers = FuturesUnordered::new();
+    let (given, mut readers) = (Given::default(), FuturesUnordered::new());
     let mut running = pin!(processor.run());
     loop {
         tokio::select! {
             ended = &mut running => return ended,
-            client = processor.next_partition_client() => readers.push(read(client?, &seen)),
+            client = processor.next_partition_client() => {
+                let client = client?;
+                *given.borrow_mut().entry(client.get_partition_id().to_owned()).or_default() += 1;
+                readers.push(read(client, &given, &seen));
+            }
             Some(()) = readers.next() => {}
         }
     }
 }
 
-/// Reads until the stream ends or a checkpoint is refused; then closes the client, or the partition would never be given
-/// again.
-async fn read(client: Arc<PartitionClient>, seen: &RefCell<Seen>) {
+/// Reads until the stream ends or a checkpoint is refused. Then the client is closed, or the partition would never be
+/// given again; but not if it has been: the official client keeps one link per partition, that of the successor.
+async fn read(client: Arc<PartitionClient>, given: &Given, seen: &RefCell<Seen>) {
+    let partition = client.get_partition_id().to_owned();
+    let mine = given.borrow()[&partition];
     {
         let mut events = client.stream_events();
         while let Some(Ok(event)) = events.next().await {
@@ -234,7 +243,8 @@ async fn read(client: Arc<PartitionClient>, seen: &RefCell<Seen>) {
             }
         }
     }
-    if let Some(client) = Arc::into_inner(client) {
+    let is_the_last = given.borrow()[&partition] == mine;
+    if let Some(client) = Arc::into_inner(client).filter(|_| is_the_last) {
         // With deliveries in flight it can fail; the broker drops the link all the same.
         let _ = client.close().await;
     }

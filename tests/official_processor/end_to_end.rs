@@ -17,7 +17,7 @@ async fn share_evenly(a: &Instance, b: &Instance) {
     until("four partitions each", || (a.holds().last.len(), b.holds().last.len()) == (4, 4)).await;
     let (a_before, b_before) = (a.holds(), b.holds());
     let cycles = || (a.holds().count - a_before.count).min(b.holds().count - b_before.count);
-    until("five more cycles", || cycles() >= 5).await;
+    until("three more cycles", || cycles() >= 3).await;
     assert_eq!(
         (a.holds().last, b.holds().last),
         (a_before.last.clone(), b_before.last.clone()),

@@ -17,8 +17,8 @@ use tokio::time::{Instant, advance, sleep};
 
 use crate::meddled::{Meddle, Meddled};
 use crate::records::{
-    LocalClock, NONE, at, checkpoint, checkpoint_at, cycle, faulty, group_store, kind_of, listed, looks_expired,
-    name_of, ours, owner_in, position, put, refused, settled, try_cycle, wish, writes,
+    GROUP, HUB, LocalClock, NAMESPACE, NONE, at, checkpoint, checkpoint_at, cycle, faulty, group_store, kind_of,
+    listed, looks_expired, name_of, ours, owner_in, position, put, refused, settled, try_cycle, wish, writes,
 };
 
 fn zero() -> PartitionId {
@@ -121,16 +121,34 @@ async fn starts_again_from_two(a: &BlobCheckpointStore) {
 async fn a_rewind_met_by_a_renewal_starts_the_partition_again() {
     let container = MemoryContainer::new();
     let a = settled(container.clone()).await;
-    let rewound = group_store(&container, "operator").await.rewind(&zero(), &at(2)).await.unwrap();
+    let rewound = group_store(container.clone(), "operator").await.rewind(&zero(), &at(2)).await.unwrap();
     assert_eq!(rewound.told.unwrap().as_str(), "a");
     starts_again_from_two(&a).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_rewind_met_by_a_checkpoint_starts_the_partition_again() {
-    let container = MemoryContainer::new();
-    let a = settled(container.clone()).await;
-    group_store(&container, "operator").await.rewind(&zero(), &at(2)).await.unwrap();
+    let (faulty, container) = faulty();
+    let a = settled(faulty.clone()).await;
+    group_store(container, "operator").await.rewind(&zero(), &at(2)).await.unwrap();
+    assert_eq!(kind_of(&checkpoint(&*a, 0, 7).await.unwrap_err()), ErrorKind::Rewound);
+    faulty.set_plan(FaultPlan::always(Fault::Hang));
+    let started = Instant::now();
+    assert_eq!(kind_of(&checkpoint(&*a, 0, 7).await.unwrap_err()), ErrorKind::Rewound);
+    assert_eq!(started.elapsed(), Duration::ZERO, "known, without a request");
+    faulty.set_plan(FaultPlan::default());
+    starts_again_from_two(&a).await;
+}
+
+/// The operator got as far as the checkpoint: no renewal will meet it.
+#[tokio::test(start_paused = true)]
+async fn a_rewind_done_in_part_and_met_by_a_checkpoint_starts_the_partition_again() {
+    let (faulty, container) = faulty();
+    let a = settled(container).await;
+    let operator = group_store(faulty.clone(), "operator").await;
+    faulty.next_on(writes("ownership"), Fault::Unreachable);
+    operator.rewind(&zero(), &at(2)).await.unwrap_err();
+    assert_eq!(cycle(&*a, "a", [0]).await, [0]);
     assert_eq!(kind_of(&checkpoint(&*a, 0, 7).await.unwrap_err()), ErrorKind::Rewound);
     starts_again_from_two(&a).await;
 }
@@ -184,7 +202,7 @@ async fn a_partition_lost_since_the_last_answer_is_left_out_of_the_next() {
     let (a, b) = (settled(container.clone()).await, ours(container.clone()));
     cycle(&*b, "b", [0]).await;
     b.release_all().await;
-    group_store(&container, "operator").await.rewind(&zero(), &at(2)).await.unwrap();
+    group_store(container.clone(), "operator").await.rewind(&zero(), &at(2)).await.unwrap();
     assert_eq!(cycle(&*a, "a", [0]).await, NONE);
     assert_eq!(cycle(&*a, "a", [0]).await, [0]);
     assert_eq!(position(&*a, 0).await, Some(2));
@@ -239,6 +257,14 @@ async fn a_checkpoint_without_sequence_number_or_offset_is_refused_and_not_writt
     assert_eq!(position(&*a, 0).await, Some(5));
     let blob = container.get(&name_of("checkpoint", 0)).await.unwrap();
     assert_eq!((blob.metadata["sequencenumber"].as_str(), blob.metadata["offset"].as_str()), ("5", "500"));
+}
+
+/// The processor would take it for a start of its own choice, and overlook the one that was configured.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_names_no_place_is_not_shown() {
+    let container = MemoryContainer::new();
+    put(&container, &name_of("checkpoint", 0), [("sequencenumber", ""), ("offset", "no offset")]).await;
+    assert!(ours(container).list_checkpoints(NAMESPACE, HUB, GROUP).await.unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

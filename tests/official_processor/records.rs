@@ -73,9 +73,9 @@ pub async fn settled(container: impl BlobContainer + 'static) -> Arc<BlobCheckpo
 }
 
 /// The same records without the processor, for those who administer them.
-pub async fn group_store(container: &MemoryContainer, owner: &str) -> GroupStore {
+pub async fn group_store(container: impl BlobContainer + 'static, owner: &str) -> GroupStore {
     let group = ConsumerGroup::new(NAMESPACE, HUB, GROUP).unwrap();
-    GroupStore::builder(Arc::new(container.clone()), group, OwnerId::new(owner).unwrap()).connect().await.unwrap()
+    GroupStore::builder(Arc::new(container), group, OwnerId::new(owner).unwrap()).connect().await.unwrap()
 }
 
 /// Where ours keeps a record.
