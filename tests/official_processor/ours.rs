@@ -12,7 +12,7 @@ use eventhubs_checkpoint::blob::{BlobContainer, BlobList, Condition};
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
 use eventhubs_checkpoint::store::ReleaseOutcome;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
-use eventhubs_checkpoint::{ErrorKind, PartitionId};
+use eventhubs_checkpoint::{ErrorKind, PartitionId, Result};
 use tokio::time::{Instant, advance, sleep};
 
 use crate::meddled::{Meddle, Meddled};
@@ -236,7 +236,8 @@ struct LateListings(AtomicBool);
 
 #[async_trait]
 impl Meddle for LateListings {
-    async fn listed(&self, list: BlobList) -> BlobList {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+        let list = inner.list(prefix).await;
         if self.0.load(Ordering::Relaxed) {
             sleep(Duration::from_secs(1)).await;
         }
