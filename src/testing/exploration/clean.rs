@@ -147,9 +147,16 @@ const NOWHERE: Scenario = Scenario {
     reaches: &[Event::StartPinnedOverBlob],
     ..BASE
 };
+/// It fences, too, where the start is not known.
+const NOWHERE_NOPIN: Scenario = Scenario {
+    name: "nowhere-nopin",
+    pins: false,
+    reaches: &[Event::CheckpointTriedAgain, Event::CheckpointFenced],
+    ..NOWHERE
+};
 const REWIND: Scenario = Scenario {
     name: "rewind",
-    rewinds: true,
+    rewinds_to: Some(0),
     last_event: 1,
     left: Left { steals: 1, faults: 1, ..NOTHING },
     aim: LIVE,
@@ -162,6 +169,16 @@ const REWIND: Scenario = Scenario {
     ..BASE
 };
 const REWIND_FIRST: Scenario = Scenario { name: "rewind-first", checkpoint: None, ..REWIND };
+/// To where the owner may just have got, or to where it has not got yet.
+const REWIND_EQUAL: Scenario = Scenario {
+    name: "rewind-equal",
+    rewinds_to: Some(1),
+    last_event: 2,
+    left: Left { faults: 1, ..NOTHING },
+    reaches: &[Event::RewindMetByWriting, Event::RewindMetByRenewing],
+    ..REWIND
+};
+const REWIND_AHEAD: Scenario = Scenario { name: "rewind-ahead", rewinds_to: Some(2), last_event: 3, ..REWIND_EQUAL };
 const REWIND_SYNC: Scenario = Scenario {
     name: "rewind-sync",
     timing: Timing::Synchronous,
@@ -231,7 +248,8 @@ const OVERLAP_DELETES: Scenario =
 const DOUBTS: &[Event] = &[
     Event::ClaimLost,
     Event::ClaimFoundMine,
-    Event::ClaimTriedAgain,
+    Event::ClaimOverNothing,
+    Event::ClaimOverUnchanged,
     Event::RenewalStands,
     Event::RenewalFoundOld,
     Event::RenewalLost,
@@ -262,8 +280,11 @@ const ALL: &[Scenario] = &[
     A_NOPIN,
     STOP,
     NOWHERE,
+    NOWHERE_NOPIN,
     REWIND,
     REWIND_FIRST,
+    REWIND_EQUAL,
+    REWIND_AHEAD,
     REWIND_SYNC,
     REWIND_FREEZE,
     DELETES,
@@ -383,6 +404,11 @@ fn a_checkpoint_without_a_position_nowhere() {
 }
 
 #[test]
+fn a_checkpoint_without_a_position_and_a_start_that_is_not_known_nowhere_nopin() {
+    is_clean(NOWHERE_NOPIN);
+}
+
+#[test]
 fn a_rewind_is_met_and_not_written_over_rewind() {
     is_clean(REWIND);
 }
@@ -390,6 +416,16 @@ fn a_rewind_is_met_and_not_written_over_rewind() {
 #[test]
 fn a_rewind_without_a_checkpoint_rewind_first() {
     is_clean(REWIND_FIRST);
+}
+
+#[test]
+fn a_rewind_to_where_the_owner_is_rewind_equal() {
+    is_clean(REWIND_EQUAL);
+}
+
+#[test]
+fn a_rewind_to_where_the_owner_is_not_yet_rewind_ahead() {
+    is_clean(REWIND_AHEAD);
 }
 
 #[test]

@@ -27,7 +27,11 @@
 //!   time.
 //! - A write that would create a blob, and that is still under way when the blob was created otherwise and then deleted.
 //!   Nothing in the records would tell it from the write of today.
-//! - Handoff and presence, which the crate does not have yet.
+//! - Handoff and presence, which the crate does not have yet; with them come the rules that a renewal keeps the mark of a
+//!   handoff, and that a release is not taken for a mark.
+//! - A checkpoint that is read before the claim, which would save a request. The store does not do that.
+//! - That the place to start moves, which is why a start is pinned at all. And how long a lease found by reading is valid,
+//!   which is why an old one is written anew.
 //!
 //! # To read a trace
 //!

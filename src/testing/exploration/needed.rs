@@ -164,7 +164,7 @@ fn a_rewind_releases_an_expired_record() {
     let scenario = Scenario {
         name: "x-rewind-expired",
         members: AB.split_at(1).0,
-        rewinds: true,
+        rewinds_to: Some(0),
         last_event: 1,
         timing: Timing::Synchronous,
         left: Left { freezes: 1, ..NOTHING },

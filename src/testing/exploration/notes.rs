@@ -21,6 +21,8 @@ pub(super) enum Invariant {
     Released,
     /// I9: over a rewind nothing is written by an owner that has not resumed from it.
     Rewound,
+    /// I10: a position that is reported as durable was stored, or a later one, when the checkpoint was read.
+    Durable,
     /// I5: when faults stop, somebody owns the partition and gets on.
     Live,
 }
@@ -30,7 +32,8 @@ pub(super) enum Invariant {
 pub(super) enum Event {
     ClaimLost,
     ClaimFoundMine,
-    ClaimTriedAgain,
+    ClaimOverNothing,
+    ClaimOverUnchanged,
     RenewalStands,
     RenewalFoundOld,
     RenewalCreates,
@@ -63,7 +66,8 @@ impl Event {
     pub(super) const ALL: &[Self] = &[
         Self::ClaimLost,
         Self::ClaimFoundMine,
-        Self::ClaimTriedAgain,
+        Self::ClaimOverNothing,
+        Self::ClaimOverUnchanged,
         Self::RenewalStands,
         Self::RenewalFoundOld,
         Self::RenewalCreates,

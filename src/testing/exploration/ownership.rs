@@ -280,6 +280,7 @@ fn tried_again(goal: Goal, under: Option<Version>, mine: bool, age: Duration) ->
         (Goal::Renew, _, true) if age > YOUNG => Event::RenewalFoundOld,
         (Goal::Renew, None, _) => Event::RenewalCreates,
         (Goal::Release, ..) => Event::ReleaseTriedAgain,
-        _ => Event::ClaimTriedAgain,
+        (_, None, _) => Event::ClaimOverNothing,
+        (_, Some(_), _) => Event::ClaimOverUnchanged,
     }
 }

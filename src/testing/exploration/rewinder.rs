@@ -1,4 +1,4 @@
-//! Whoever rewinds, once, to the start: the steps of `store::rewind`.
+//! Whoever rewinds, once: the steps of `store::rewind`.
 
 use super::notes::{Event, Notes};
 use super::scenario::Rule;
@@ -8,9 +8,7 @@ use super::system::{Label, Model, REWINDER, Steps};
 
 impl Model {
     pub(super) fn rewinder_steps(&self, state: &State, steps: &mut Steps<'_>) {
-        if !self.scenario.rewinds {
-            return;
-        }
+        let Some(to) = self.scenario.rewinds_to else { return };
         match state.rewinder {
             Rewinder::Away | Rewinder::ReadingCheckpoint => {
                 let next = match state.checkpoint {
@@ -21,7 +19,7 @@ impl Model {
             }
             Rewinder::Writing(under) => {
                 let content = Content::Checkpoint {
-                    position: Some(0),
+                    position: Some(to),
                     rewound: true,
                     adopts: false,
                     authority: 0,

@@ -71,7 +71,8 @@ pub(super) struct Scenario {
     pub(super) reads_fail: bool,
     /// Claims and renewals are under way at the same time as work on the checkpoint.
     pub(super) overlaps: bool,
-    pub(super) rewinds: bool,
+    /// Somebody puts the checkpoint there, once.
+    pub(super) rewinds_to: Option<u8>,
     pub(super) without: Option<Rule>,
     pub(super) aim: Aim,
     /// What must have happened somewhere, or the scenario explores less than it seems to.
@@ -99,6 +100,7 @@ pub(super) const ALWAYS: &[Invariant] = &[
     Invariant::LaterLife,
     Invariant::Released,
     Invariant::Rewound,
+    Invariant::Durable,
 ];
 
 pub(super) const SAFE: Aim = Aim { invariants: ALWAYS, live: false };
@@ -119,7 +121,7 @@ pub(super) const BASE: Scenario = Scenario {
     left: NOTHING,
     reads_fail: false,
     overlaps: false,
-    rewinds: false,
+    rewinds_to: None,
     without: None,
     aim: SAFE,
     reaches: &[],

@@ -107,11 +107,17 @@ fn put_checkpoint(state: &State, write: Write) -> (State, Notes) {
             .breaking(Invariant::Monotonic, back)
             .breaking(Invariant::Rewound, erases);
     }
-    let next = put_position(state, Checkpoint { position, rewound });
+    let mut next = put_position(state, Checkpoint { position, rewound });
     let needed = position.map_or(0, |position| (1 << (position + 1)) - 1);
-    notes = notes.breaking(Invariant::Processed, state.processed & needed != needed);
-    let fence = if adopts { authority.max(next.fence) } else { next.fence };
-    (State { fence, ..next }, notes)
+    if write.by == Writer::Rewinder {
+        // What it passes over is passed over on purpose.
+        next.processed |= needed;
+    }
+    notes = notes.breaking(Invariant::Processed, next.processed & needed != needed);
+    if adopts {
+        next.fence = next.fence.max(authority);
+    }
+    (next, notes)
 }
 
 /// Writes the checkpoint, whatever is there.

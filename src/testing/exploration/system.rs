@@ -245,14 +245,15 @@ impl System for Model {
 
     fn is_goal(&self, state: &State) -> bool {
         let last = self.scenario.last_event;
+        let rewinds = self.scenario.rewinds_to.is_some();
         let stored = match state.checkpoint {
-            Some(checkpoint) => checkpoint.position == Some(last) && (checkpoint.rewound || !self.scenario.rewinds),
+            Some(checkpoint) => checkpoint.position == Some(last) && (checkpoint.rewound || !rewinds),
             // Its deletion is met by the next write only.
             None => self.scenario.left.deletes > state.left.deletes,
         };
         let at_work = |number: usize| {
             let Instance { life, lease, work, .. } = state.instances[number];
-            let resumed = work.resumed || !self.scenario.rewinds;
+            let resumed = work.resumed || !rewinds;
             life == Life::Up && lease.is_some() && work.task == Task::Running && work.written == Some(last) && resumed
         };
         let owned = match state.ownership.map(|record| record.owner) {
@@ -260,7 +261,7 @@ impl System for Model {
             Some(Owner::Foreign) => matches!(state.foreign, Foreign::Running { .. }),
             Some(Owner::Nobody) | None => false,
         };
-        stored && owned && (!self.scenario.rewinds || state.rewinder == Rewinder::Done)
+        stored && owned && (!rewinds || state.rewinder == Rewinder::Done)
     }
 
     fn is_hopeless(&self, state: &State) -> bool {

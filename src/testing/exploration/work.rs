@@ -241,6 +241,9 @@ impl Model {
         }
         let work = &mut to.instances[number].work;
         let next = Checkpointing::ownership_read(work.stored(), relation, i64::from(work.writing));
+        let stored = work.seen.and_then(|seen| seen.checkpoint.position);
+        let reported = matches!(next, Checkpointing::Written(_) | Checkpointing::Superseded(_));
+        let broken = reported && stored < Some(work.writing);
         if !matches!(next, Checkpointing::Fenced | Checkpointing::Rewound) {
             let seen = work.seen.take();
             work.version = seen.map(|seen| seen.version);
@@ -259,7 +262,7 @@ impl Model {
             _ => ("reads who owns: its own, writes again", Event::CheckpointTriedAgain),
         };
         let notes = self.checkpoint_goes_on(&mut to, number, next).with(event);
-        steps.noted(self.name(number), what, to, notes);
+        steps.noted(self.name(number), what, to, notes.breaking(Invariant::Durable, broken));
     }
 
     fn write_checkpoint(&self, state: &State, number: usize, under: Option<Version>, steps: &mut Steps<'_>) {
