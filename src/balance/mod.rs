@@ -5,10 +5,21 @@
 //!
 //! With P partitions and N live owners, everybody's share is `floor(P/N)`, and `P mod N` owners hold one more. An owner
 //! below its target claims: free partitions first, then expired ones, then from the owner that holds the most. Nobody is
-//! ever brought below its share, so a balanced group never moves a partition again.
+//! ever brought below its share, so a balanced group never moves a partition again. Other ways to share, and how many
+//! rounds each takes: [`Strategy`].
+//!
+//! An owner that holds nothing is in no record, so that others do not count it: the first round, in which it takes
+//! its first partition, may share by a number that is too small.
 
+mod census;
+#[cfg(any(test, feature = "testing"))]
+pub mod invariants;
 mod plan;
+mod policy;
+mod shares;
 mod view;
+mod weighted;
 
-pub use plan::{ClaimReason, Plan, PlannedClaim, Policy, Strategy, plan};
-pub use view::{Holder, Moment, Observation, PartitionView, View, observe};
+pub use plan::{ClaimReason, Plan, PlannedClaim, PlannedRelease, ReleaseReason, plan};
+pub use policy::{Assignment, InvalidIndex, Policy, Strategy};
+pub use view::{Holder, Moment, Observation, Observer, PartitionView, View, observe};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{Balancer, Ended, replaced};
-use crate::balance::{Holder, Moment, Observation, PlannedClaim, Policy, View, observe, plan};
+use crate::balance::{Holder, Moment, Observation, Observer, PlannedClaim, Policy, View, observe, plan};
 use crate::error::{Error, Result};
 use crate::store::{Claim, Listing, Ownership};
 use crate::telemetry;
@@ -85,8 +85,9 @@ impl Balancer {
         let observations: Vec<_> = here.chain(other_tree.iter().map(|record| self.observation(record, true))).collect();
         let partitions = Arc::clone(&self.partitions.borrow_and_update());
         let now = self.moment(Instant::now());
-        let me = self.store.identity();
-        let mut view = observe(&observations, &partitions, &self.leases.partitions(), me, self.store.terms(), now);
+        let (me, terms, running) = (self.store.identity(), self.store.terms(), &self.leases.partitions());
+        let observer = Observer { me, terms, running, outage_ended: None };
+        let mut view = observe(&observations, &partitions, &observer, now);
         let newer = self.leases.newer_than(cycle.asked);
         for entry in view.partitions.iter_mut().filter(|entry| newer.contains(&entry.partition)) {
             entry.holder = Holder::Me;
@@ -151,7 +152,8 @@ impl Balancer {
         let now = Instant::now();
         let set_back = self.setbacks.iter().filter(|(_, setback)| setback.until > now).map(|(partition, _)| partition);
         let avoid = set_back.chain(&self.claiming).chain(&self.releasing).cloned().collect();
-        plan(&view, &Policy { strategy: self.config.strategy, avoid }, &mut self.rng).claim
+        let policy = Policy { strategy: self.config.strategy.clone(), avoid, ..Policy::default() };
+        plan(&view, &policy, &mut self.rng).claim
     }
 
     fn start_claims(&mut self, planned: Vec<PlannedClaim>, listed: &[Ownership]) {

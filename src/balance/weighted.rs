@@ -1,0 +1,114 @@
+//! Sharing by loads. The rules and what they guarantee: [`Strategy::Weighted`](super::Strategy::Weighted).
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use rand::Rng;
+
+use super::census::{Census, ME};
+use super::plan::{Wanted, in_other_hands, unowned};
+use super::policy::Policy;
+use super::view::{PartitionView, View};
+use crate::model::PartitionId;
+
+/// What part of the mean a partition with next to no load counts as.
+const IDLE_PART: u64 = 10;
+
+/// What brings me nearer to the fair load.
+pub(super) fn wanted(view: &View, policy: &Policy, threshold_percent: u32, rng: &mut impl Rng) -> Wanted {
+    let group = Group::of(view, policy, threshold_percent);
+    let nothing = Wanted { unowned: Vec::new(), stolen: Vec::new(), at_once: 1 };
+    if !group.is_below_fair(group.loads[ME]) {
+        return nothing;
+    }
+    let unowned = unowned(view, policy, rng);
+    if !unowned.is_empty() {
+        return Wanted { unowned: group.fill_up(unowned), ..nothing };
+    }
+    let stolen = group.best_to_steal(in_other_hands(view, policy, rng));
+    Wanted { stolen: stolen.into_iter().collect(), ..nothing }
+}
+
+/// The weight of each partition: its load, the mean for those without, and never below a tenth of the mean.
+pub(super) fn weights(partitions: &[PartitionView], loads: &BTreeMap<PartitionId, u64>) -> Vec<u128> {
+    let loads: Vec<_> = partitions.iter().map(|entry| loads.get(&entry.partition).copied()).collect();
+    let known = loads.iter().flatten().count();
+    let sum: u128 = loads.iter().flatten().map(|load| u128::from(*load)).sum();
+    let mean = sum.div_ceil(known.max(1) as u128).max(1);
+    let least = mean.div_ceil(u128::from(IDLE_PART));
+    loads.into_iter().map(|load| load.map_or(mean, u128::from).max(least)).collect()
+}
+
+/// The live owners and what they carry.
+struct Group<'a> {
+    census: Census<'a>,
+    weights: Vec<u128>,
+    /// Of each owner.
+    loads: Vec<u128>,
+    /// Of all partitions, unowned ones too.
+    total: u128,
+    threshold_percent: u128,
+}
+
+impl<'a> Group<'a> {
+    fn of(view: &'a View, policy: &Policy, threshold_percent: u32) -> Self {
+        let census = Census::of(view);
+        let weights = weights(&view.partitions, &policy.loads);
+        let mut loads = vec![0; census.owners.len()];
+        for (holder, weight) in census.holders.iter().zip(&weights) {
+            if let Some(owner) = holder {
+                loads[*owner] += weight;
+            }
+        }
+        let total = weights.iter().sum();
+        Self { census, weights, loads, total, threshold_percent: threshold_percent.into() }
+    }
+
+    /// Compared as products: the fair load itself need not be a whole number.
+    fn is_below_fair(&self, load: u128) -> bool {
+        load * self.owners() < self.total
+    }
+
+    fn owners(&self) -> u128 {
+        self.loads.len() as u128
+    }
+
+    /// Of what nobody owns, everything that fits below the fair load, and if that does not fill it, one more.
+    fn fill_up(&self, unowned: Vec<usize>) -> Vec<usize> {
+        let mut load = self.loads[ME];
+        let (mut taken, mut too_heavy) = (Vec::new(), None);
+        for place in unowned {
+            let filled = load + self.weights[place];
+            if filled * self.owners() <= self.total {
+                load = filled;
+                taken.push(place);
+            } else {
+                too_heavy = too_heavy.or(Some(place));
+            }
+        }
+        if self.is_below_fair(load) {
+            taken.extend(too_heavy);
+        }
+        taken
+    }
+
+    /// From the fullest owner from which something can be gained, what comes closest to evening out the two; of equals,
+    /// the last.
+    fn best_to_steal(&self, candidates: Vec<usize>) -> Option<usize> {
+        let mine = self.loads[ME];
+        let i_hold_least = self.loads.iter().all(|load| *load >= mine);
+        let gains = candidates.into_iter().filter_map(|place| {
+            let weight = self.weights[place];
+            let theirs = self.loads[self.census.holders[place]?];
+            let gain = theirs.checked_sub(mine + weight)?;
+            let fits = i_hold_least || (mine + weight) * self.owners() <= self.total;
+            let uneven = (2 * weight).abs_diff(theirs - mine);
+            (fits && self.exceeds_threshold(gain)).then_some((theirs, Reverse(uneven), place))
+        });
+        gains.max_by_key(|(theirs, uneven, _)| (*theirs, *uneven)).map(|(.., place)| place)
+    }
+
+    fn exceeds_threshold(&self, gain: u128) -> bool {
+        gain * 100 * self.owners() > self.threshold_percent * self.total
+    }
+}
