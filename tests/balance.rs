@@ -3,7 +3,9 @@
 /// So named that `cargo test balance` runs everything in it.
 mod balance {
     mod cycles;
+    mod group;
     mod runs;
     mod statics;
+    mod systems;
     mod table;
 }
