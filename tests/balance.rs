@@ -4,6 +4,7 @@
 mod balance {
     mod cycles;
     mod group;
+    mod properties;
     mod runs;
     mod statics;
     mod systems;
