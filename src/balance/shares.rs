@@ -11,7 +11,7 @@ use super::view::View;
 /// What brings me to my target.
 pub(super) fn wanted(view: &View, policy: &Policy, at_once: usize, rng: &mut impl Rng) -> Wanted {
     let census = Census::of(view);
-    let mut held = census.counts();
+    let held = census.counts();
     let shares = Shares::of(view.partitions.len(), held.len());
     let lacking = shares.target(&held).saturating_sub(held[ME]);
     if lacking == 0 {
@@ -19,7 +19,6 @@ pub(super) fn wanted(view: &View, policy: &Policy, at_once: usize, rng: &mut imp
     }
     let mut unowned = unowned(view, policy, rng);
     unowned.truncate(lacking);
-    held[ME] += unowned.len();
     let missing = lacking - unowned.len();
     let stolen = if missing == 0 {
         Vec::new()
@@ -47,12 +46,10 @@ impl Shares {
         self.floor + usize::from(self.others_above_floor(held) < self.remainder)
     }
 
-    /// What the fullest owner may keep when I take from it. More than `floor + 1` is always too much. With just that much
-    /// it has more than its share only if more than `remainder` owners do; while I lack even the floor and nothing is
-    /// unowned, one of the two is so.
+    /// What the fullest owner may keep when I, below my target, take from it. With `floor + 1` it has more than its share
+    /// only if more than `remainder` others hold as much; my target is the floor then.
     fn kept_by_victim(self, held: &[usize]) -> usize {
-        let too_many_above = self.others_above_floor(held) > self.remainder;
-        if held[ME] < self.floor && too_many_above { self.floor } else { self.floor + 1 }
+        self.floor + usize::from(self.others_above_floor(held) <= self.remainder)
     }
 
     fn others_above_floor(self, held: &[usize]) -> usize {
@@ -88,7 +85,6 @@ fn stolen(
         }
         stolen.extend(partitions_of[victim].pop());
         held[victim] -= 1;
-        held[ME] += 1;
     }
     stolen
 }

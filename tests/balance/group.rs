@@ -164,7 +164,7 @@ impl Group {
         Observation {
             partition: partition.clone(),
             record: written.record.clone(),
-            age: self.now - written.at,
+            age: self.now.saturating_sub(written.at),
             received: self.now,
             other_tree: false,
         }

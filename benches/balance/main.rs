@@ -1,0 +1,132 @@
+//! What a decision costs for the largest hub there is and a large group: 2048 partitions, 300 owners.
+//!
+//! `cargo bench --bench balance` prints medians. The floor of the same run is one pass over a view that clones every
+//! name in it, which is what it takes to hand the view on. Each line takes turns with the floor, so that a busy moment
+//! of the machine hits both.
+
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::time::Duration;
+
+use eventhubs_checkpoint::balance::{Assignment, Observation, Observer, Policy, Strategy, View, observe, plan};
+use eventhubs_checkpoint::{Identity, Incarnation, InvalidName, LeaseTerms, OwnerId, OwnershipRecord, PartitionId};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use time::macros::datetime;
+use tokio::time::Instant;
+
+const PARTITIONS: u32 = 2048;
+const OWNERS: u32 = 300;
+const ROUNDS: usize = 301;
+const TERMS: LeaseTerms = LeaseTerms { expiry: Duration::from_secs(60), peer_expiry: Duration::from_secs(180) };
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // What cargo passes to a benchmark; without it, as in `cargo test --benches`, one round shows that it runs.
+    let rounds = if std::env::args().any(|argument| argument == "--bench") { ROUNDS } else { 1 };
+    println!("{PARTITIONS} partitions, {OWNERS} owners; median of {rounds} rounds\n");
+    println!("{:<42} {:>10} {:>10}  ratio  aim", "", "ours", "floor");
+
+    let group = Group::new()?;
+    let settled = group.listing(|partition| partition % OWNERS);
+    let partitions: Vec<PartitionId> = (0..PARTITIONS).map(PartitionId::from).collect();
+    let running = (0..PARTITIONS).filter(|partition| partition % OWNERS == 0).map(PartitionId::from).collect();
+    let observer = Observer { me: &group.members[0], terms: TERMS, running: &running, outage_ended: None };
+    let look = |listing: &[Observation]| observe(listing, &partitions, &observer, Duration::from_secs(1));
+    let view = look(&settled);
+    compare(rounds, "observe", &view, || look(&settled));
+    compare(rounds, "observe, the hub's list in no order", &view, || {
+        observe(&settled, &scattered(&partitions), &observer, Duration::from_secs(1))
+    });
+
+    let crowded = look(&group.listing(crowded));
+    for (name, policy) in policies(&partitions)? {
+        let mut rng = StdRng::seed_from_u64(1);
+        compare(rounds, &format!("plan {name}, settled"), &view, || plan(&view, &policy, &mut rng));
+        compare(rounds, &format!("plan {name}, I join"), &crowded, || plan(&crowded, &policy, &mut rng));
+    }
+    Ok(())
+}
+
+fn policies(partitions: &[PartitionId]) -> Result<Vec<(&'static str, Policy)>, Box<dyn std::error::Error>> {
+    let by = |strategy| Policy { strategy, ..Policy::default() };
+    let loads = partitions.iter().cloned().zip((0..).map(|place| 1000 + place * 7919 % 1000)).collect();
+    let avoid: BTreeSet<_> = partitions.iter().step_by(3).cloned().collect();
+    Ok(vec![
+        ("Balanced", by(Strategy::Balanced)),
+        ("Balanced, a third avoided", Policy { avoid, ..by(Strategy::Balanced) }),
+        ("Greedy", by(Strategy::Greedy)),
+        ("Static", by(Strategy::Static(Assignment::index(0, OWNERS as usize)?))),
+        ("Weighted", Policy { loads, ..by(Strategy::weighted()) }),
+    ])
+}
+
+/// I hold nothing, the others nearly everything or next to nothing, and nothing is unowned.
+fn crowded(partition: u32) -> u32 {
+    if partition < OWNERS { partition.max(1) } else { 1 + partition % (OWNERS / 3) }
+}
+
+fn scattered(partitions: &[PartitionId]) -> Vec<PartitionId> {
+    let step = 1021;
+    (0..partitions.len()).map(|place| partitions[place * step % partitions.len()].clone()).collect()
+}
+
+struct Group {
+    members: Vec<Identity>,
+}
+
+impl Group {
+    fn new() -> Result<Self, InvalidName> {
+        let incarnation = Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), 0);
+        let owner = |number| OwnerId::new(format!("orders-consumer-7d9f8b6c5-{number:05}"));
+        let member = |number| Ok(Identity { owner: owner(number)?, incarnation: incarnation.clone() });
+        Ok(Self { members: (0..OWNERS).map(member).collect::<Result<_, _>>()? })
+    }
+
+    fn listing(&self, owner_of: impl Fn(u32) -> u32) -> Vec<Observation> {
+        let record = |partition| {
+            let owner = &self.members[owner_of(partition) as usize];
+            OwnershipRecord {
+                owner: Some(owner.owner.clone()),
+                incarnation: Some(owner.incarnation.clone()),
+                ..OwnershipRecord::default()
+            }
+        };
+        let seen = |partition: u32| Observation {
+            partition: partition.into(),
+            record: record(partition),
+            age: Duration::from_secs(5),
+            received: Duration::ZERO,
+            other_tree: false,
+        };
+        (0..PARTITIONS).map(seen).collect()
+    }
+}
+
+/// Prints a line of the table.
+fn compare<T>(rounds: usize, title: &str, view: &View, mut work: impl FnMut() -> T) {
+    let (mut ours, mut floor) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        ours.push(time(&mut work));
+        floor.push(time(|| view.partitions.clone()));
+    }
+    let (ours, floor) = (median(ours), median(floor));
+    let ratio = ours.as_secs_f64() / floor.as_secs_f64();
+    println!("{title:<42} {:>7.1} us {:>7.1} us  {ratio:>5.1}  at most 1000 us", micros(ours), micros(floor));
+}
+
+fn time<T>(work: impl FnOnce() -> T) -> Duration {
+    let started = Instant::now();
+    let made = black_box(work());
+    let elapsed = started.elapsed();
+    drop(made);
+    elapsed
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
