@@ -21,7 +21,7 @@ fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Verdict {
     if holds { Ok(()) } else { Err(Violation(otherwise())) }
 }
 
-/// Everything that holds of a single plan: it is [safe](safe) and [stable](stable).
+/// Everything that holds of a single plan: it is [safe] and [stable].
 ///
 /// # Errors
 ///

@@ -391,6 +391,8 @@ mod tests {
         };
         // Fair are 2.75. With two and one more I would be above.
         assert!(plan("bbbbbbmmccd").is_empty());
+        // Fair are three: whoever stays within them need not wait for d.
+        assert_eq!(plan("bbbbbbbmmccd").claim.len(), 1);
         assert_eq!(plan("bbbbbmmccdd").claim.len(), 1);
     }
 }

@@ -112,3 +112,34 @@ impl<'a> Group<'a> {
         gain * 100 * self.owners() > self.threshold_percent * self.total
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::balance::Holder;
+
+    fn weights_of(loads: &[Option<u64>]) -> Vec<u128> {
+        let entries = (0u32..).zip(loads);
+        let partitions: Vec<_> =
+            entries.clone().map(|(id, _)| PartitionView { partition: id.into(), holder: Holder::Nobody }).collect();
+        let known = entries.filter_map(|(id, load)| Some((id.into(), (*load)?))).collect();
+        weights(&partitions, &known)
+    }
+
+    #[test]
+    fn a_partition_whose_load_is_not_given_counts_as_the_mean_of_the_others() {
+        assert_eq!(weights_of(&[Some(100), None, Some(200)]), [100, 150, 200]);
+        assert_eq!(weights_of(&[None, None]), [1, 1]);
+    }
+
+    #[test]
+    fn a_partition_with_next_to_no_load_counts_as_a_tenth_of_the_mean() {
+        assert_eq!(weights_of(&[Some(300), Some(0), Some(300)]), [300, 20, 300]);
+        assert_eq!(weights_of(&[Some(0), Some(0)]), [1, 1]);
+    }
+
+    #[test]
+    fn loads_as_large_as_can_be_do_no_harm() {
+        assert_eq!(weights_of(&[Some(u64::MAX); 3]), [u128::from(u64::MAX); 3]);
+    }
+}

@@ -194,7 +194,7 @@ fn give_loads(group: &mut Group, load: impl Fn(usize) -> u64) {
 fn b8_partitions_of_unequal_load_are_shared_by_load_without_losing_stickiness() {
     for seed in SEEDS {
         let mut group = Group::balanced(24, 3, &Strategy::weighted(), seed);
-        // One in six carries ten times as much: 240 in all, 20 per owner would be the mean of 12 and 80 fair.
+        // One in six carries ten times as much.
         let heavy = |index: usize| if index.is_multiple_of(6) { 510 } else { 51 };
         give_loads(&mut group, heavy);
         let fair = (4 * 510 + 20 * 51) / 3;
@@ -203,13 +203,14 @@ fn b8_partitions_of_unequal_load_are_shared_by_load_without_losing_stickiness() 
         // Less its lightest partition nobody carries more than the least, by more than the threshold.
         let (most, least) = (loads.iter().max().unwrap(), loads.iter().min().unwrap());
         assert!(most - 51 <= least + fair / 10, "seed {seed}: {loads:?}");
-        assert!(moves(&rounds) <= 16, "seed {seed}: {} moves", moves(&rounds));
-        // What wavers by a few percent moves nothing.
+        assert!(moves(&rounds) <= 8, "seed {seed}: {} moves", moves(&rounds));
+        // What wavers by a few percent may at most tip one partition that was on the verge.
+        let mut tipped = 0;
         for wave in 0..20 {
             give_loads(&mut group, |index| heavy(index) * (98 + (index as u64 * 7 + wave) % 5) / 100);
-            let round = group.round();
-            assert!(moves(&[round]) <= 1, "seed {seed}");
+            tipped += group.round().moves();
         }
+        assert!(tipped <= 1, "seed {seed}: {tipped}");
     }
 }
 
