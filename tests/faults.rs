@@ -134,7 +134,7 @@ const OWNERSHIP: &str = "/ownership/";
 /// With these settings a lease is renewed every 2 s and lost after 6.
 fn quick(partitions: u32) -> World {
     let mut world = World { expiry: Duration::from_secs(4), ..World::new(partitions) };
-    let balancer = BalancerConfig::default().with_interval(Duration::from_secs(1)).with_seed(7);
+    let balancer = BalancerConfig::default().with_interval(Duration::from_secs(1)).with_own_thread(false).with_seed(7);
     world.config = ProcessorConfig::default().with_balancer(balancer);
     world
 }
@@ -215,7 +215,9 @@ async fn renewals_come_sooner_as_soon_as_an_owner_of_another_sdk_is_seen() {
 async fn shutdown_ends_in_time_when_the_storage_hangs() {
     for target in [Target::any(), Operation::Write.into(), Target::from(Operation::Write).named(OWNERSHIP)] {
         let world = World::new(64);
-        let config = BalancerConfig::default().with_strategy(eventhubs_checkpoint::balance::Strategy::Greedy);
+        let config = BalancerConfig::default()
+            .with_strategy(eventhubs_checkpoint::balance::Strategy::Greedy)
+            .with_own_thread(false);
         let world = World { config: world.config.clone().with_balancer(config), ..world };
         let mut a = world.start("a").await;
         a.wait_until_it_holds(64).await;

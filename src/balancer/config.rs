@@ -13,13 +13,16 @@ pub struct BalancerConfig {
     pub interval: Duration,
     /// How fast to take what is lacking. Default [`Strategy::Balanced`].
     pub strategy: Strategy,
+    /// Whether the processor runs the loop on a thread and a runtime of its own. Default true: a handler that blocks its
+    /// runtime then costs no partition. Set it to false for tests in paused time.
+    pub own_thread: bool,
     /// Seeds all random choices, for tests that must be repeatable. By default the operating system gives a seed.
     pub seed: Option<u64>,
 }
 
 impl Default for BalancerConfig {
     fn default() -> Self {
-        Self { interval: Duration::from_secs(10), strategy: Strategy::default(), seed: None }
+        Self { interval: Duration::from_secs(10), strategy: Strategy::default(), own_thread: true, seed: None }
     }
 }
 
@@ -35,6 +38,13 @@ impl BalancerConfig {
     #[must_use]
     pub fn with_strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = strategy;
+        self
+    }
+
+    /// Sets [`own_thread`](Self::own_thread).
+    #[must_use]
+    pub fn with_own_thread(mut self, own_thread: bool) -> Self {
+        self.own_thread = own_thread;
         self
     }
 

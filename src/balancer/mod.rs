@@ -22,6 +22,7 @@ mod config;
 mod cycle;
 mod handle;
 mod leases;
+mod thread;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -126,7 +127,8 @@ impl Balancer {
         Ok((balancer, BalancerHandle { commands, snapshot: watched }))
     }
 
-    /// Runs until [`BalancerHandle::shutdown`], or until all handles are gone.
+    /// Runs until [`BalancerHandle::shutdown`], or until all handles are gone, on the runtime that polls it. Where other work
+    /// may keep that one busy for long, use [`run_apart`](Self::run_apart).
     ///
     /// # Errors
     ///

@@ -167,7 +167,11 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         let mut background = JoinSet::new();
         background.spawn(refresh(Arc::clone(&shared), partitions));
         let mut balancing = JoinSet::new();
-        balancing.spawn(balancer.run());
+        if shared.config.balancer.own_thread {
+            balancing.spawn(balancer.run_apart());
+        } else {
+            balancing.spawn(balancer.run());
+        }
 
         let mut supervisor = Supervisor::new(Arc::clone(&shared), handle.clone());
         let ended = supervisor.run(&mut balancing, shutdown).await;

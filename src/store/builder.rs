@@ -147,7 +147,6 @@ impl GroupStoreBuilder {
         let twin = BlobNames::new(&self.group, self.key_case.other());
         let twin = (self.split != Split::Ignore && twin != names).then_some(twin);
         let inner = Inner {
-            container: self.container,
             names,
             twin,
             group: self.group,
@@ -163,7 +162,7 @@ impl GroupStoreBuilder {
             requests: RequestCounters::default(),
             findings,
         };
-        let store = GroupStore { inner: Arc::new(inner) };
+        let store = GroupStore { container: self.container, inner: Arc::new(inner) };
         if self.split == Split::Refuse {
             store.refuse_other_tree().await?;
         }

@@ -116,12 +116,12 @@ pub struct Checkpoint {
 /// ```
 #[derive(Clone, Debug)]
 pub struct GroupStore {
+    container: Arc<dyn BlobContainer>,
     inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    container: Arc<dyn BlobContainer>,
     names: BlobNames,
     /// The other tree of names, where it differs and counts.
     twin: Option<BlobNames>,
@@ -145,6 +145,16 @@ impl GroupStore {
     /// Starts to describe a store for `owner`, an id that no other running instance has.
     pub fn builder(container: Arc<dyn BlobContainer>, group: ConsumerGroup, owner: OwnerId) -> GroupStoreBuilder {
         GroupStoreBuilder::new(container, group, owner)
+    }
+
+    /// The same store, and the same owner, through connections of its own: for requests that must not wait for a runtime
+    /// that is busy with other things.
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot make another client of the same container.
+    pub fn isolated(&self) -> Result<Self> {
+        Ok(Self { container: self.container.isolated()?, inner: Arc::clone(&self.inner) })
     }
 
     /// The consumer group.
@@ -213,7 +223,7 @@ impl GroupStore {
         kind: RecordKind,
         decode: impl Fn(PartitionId, &Blob) -> (T, Option<Malformed>),
     ) -> Result<Listing<T>> {
-        let list = self.send(Operation::List, self.inner.container.list(names.prefix(kind))).await?;
+        let list = self.send(Operation::List, self.container.list(names.prefix(kind))).await?;
         self.note(list.answer);
         let mut listing = Listing { records: Vec::with_capacity(list.blobs.len()), malformed: Vec::new() };
         let mut versions = HashSet::new();
@@ -271,14 +281,14 @@ impl GroupStore {
         metadata: &Metadata,
         condition: &Condition,
     ) -> Result<Written> {
-        let written = self.send(operation, self.inner.container.write(name, metadata, condition)).await?;
+        let written = self.send(operation, self.container.write(name, metadata, condition)).await?;
         self.note(written.answer);
         Ok(written)
     }
 
     /// Reads one blob; a missing one is no error here.
     async fn read(&self, name: &str) -> Result<Option<Blob>> {
-        match self.send(Operation::Read, self.inner.container.get(name)).await {
+        match self.send(Operation::Read, self.container.get(name)).await {
             Ok(blob) => {
                 self.note(blob.answer);
                 Ok(Some(blob))

@@ -137,7 +137,9 @@ pub struct World {
 impl World {
     pub fn new(partitions: u32) -> Self {
         let config = ProcessorConfig::default()
-            .with_balancer(BalancerConfig::default().with_interval(Duration::from_secs(10)).with_seed(7))
+            .with_balancer(
+                BalancerConfig::default().with_interval(Duration::from_secs(10)).with_own_thread(false).with_seed(7),
+            )
             .with_checkpoints(CheckpointPolicy::default().with_every(Duration::from_secs(1)));
         let container = Arc::new(MemoryContainer::new());
         let faulty = Faulty::new(container.clone(), 11);

@@ -1,0 +1,47 @@
+//! The loop on a thread and a runtime of its own.
+
+use std::thread;
+
+use tokio::runtime;
+use tokio::sync::oneshot;
+
+use super::Balancer;
+use crate::error::{Error, ErrorKind, Result};
+
+const THREAD_NAME: &str = "partition-balancer";
+
+impl Balancer {
+    /// The same as [`run`](Self::run), on a thread and a runtime of its own, and through connections of its own: so that
+    /// handlers that block their runtime cannot keep the loop from renewing what is held. When the future is dropped, or
+    /// the runtime under it, the loop ends without releasing anything.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run); [`ErrorKind::Config`] if the system gives no thread or the backend no connections of
+    /// their own.
+    pub async fn run_apart(mut self) -> Result<()> {
+        self.store = self.store.isolated()?;
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
+        let (report, ended) = oneshot::channel();
+        // Dropped together with this future, which is what the thread waits for.
+        let (_alive, abandoned) = oneshot::channel::<()>();
+        let work = move || {
+            let ended = runtime.block_on(async {
+                tokio::select! {
+                    ended = self.run() => Some(ended),
+                    _ = abandoned => None,
+                }
+            });
+            // Nobody listens if the future was dropped.
+            let _ = ended.map(|ended| report.send(ended));
+            runtime.shutdown_background();
+        };
+        thread::Builder::new().name(THREAD_NAME.into()).spawn(work).map_err(no_thread)?;
+        ended.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the thread of the balancing loop panicked")))
+    }
+}
+
+fn no_thread(error: std::io::Error) -> Error {
+    Error::config("the balancing loop needs a thread of its own, which the system does not give: see `with_own_thread`")
+        .with_source(error)
+}
