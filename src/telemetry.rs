@@ -62,6 +62,10 @@ pub(crate) fn ownership_lost(partition: &PartitionId, owner: Option<&OwnerId>) {
     info!(%partition, owner = owner.map(OwnerId::as_str), "partition lost to another owner");
 }
 
+pub(crate) fn lease_outlived(partition: &PartitionId) {
+    warn!(%partition, "the partition could not be renewed in time and is processed no further");
+}
+
 pub(crate) fn ownership_undecided(operation: Operation, partition: &PartitionId, error: &Error) {
     warn!(%partition, operation = operation.name(), error = %Causes(error), "the outcome is not known, trying again");
 }

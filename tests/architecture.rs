@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("protocol", &["model"]),
     ("store", &["blob", "clock", "codec", "error", "model", "protocol", "random", "telemetry"]),
     ("balancer", &["balance", "clock", "error", "model", "random", "store", "telemetry"]),
-    ("processor", &["balancer", "clock", "error", "model", "store", "telemetry"]),
+    ("processor", &["balance", "balancer", "clock", "error", "model", "store", "telemetry"]),
     ("eventhubs", &["blob", "clock", "error", "model", "processor", "store", "telemetry"]),
 ];
 

@@ -35,6 +35,7 @@ fn b7_handlers_that_block_every_worker_for_three_expiries_lose_no_partition() {
     let application = two_workers();
     let blocking = Arc::new(AtomicBool::new(false));
     let blocked = blocking.clone();
+    #[expect(clippy::disallowed_methods, reason = "blocking the runtime is the point")]
     let handler = handler_fn(move |_: Vec<MemoryEvent>, _: PartitionContext| {
         blocked.store(true, Ordering::Relaxed);
         thread::sleep(3 * EXPIRY);

@@ -4,6 +4,23 @@ use std::time::Duration;
 
 use crate::balance::Strategy;
 use crate::error::{Error, Result};
+use crate::model::LeaseTerms;
+use crate::store::GroupStore;
+
+/// What an owner does that cannot renew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeasePolicy {
+    /// It goes on until it learns that somebody else has the partition, as the processors of all SDKs do. The default: while
+    /// the storage is away, nothing stops. Two instances may both read a partition for a moment; the broker lets only the
+    /// later one read, and the checkpoint of the earlier one is refused.
+    #[default]
+    BrokerFenced,
+    /// The handler stops, its drain time included, before the lease can have expired elsewhere: two seconds before the
+    /// expiry, for server times come in whole seconds. For handlers whose work must not overlap; a storage that is away for
+    /// longer than the expiry stops all processing.
+    Strict,
+}
 
 /// How the loop works. The lease terms belong to the [`GroupStore`](crate::store::GroupStore).
 #[derive(Clone, Debug)]
@@ -13,6 +30,8 @@ pub struct BalancerConfig {
     pub interval: Duration,
     /// How fast to take what is lacking. Default [`Strategy::Balanced`].
     pub strategy: Strategy,
+    /// What to do when a partition cannot be renewed in time. Default [`LeasePolicy::BrokerFenced`].
+    pub lease_policy: LeasePolicy,
     /// Whether the processor runs the loop on a thread and a runtime of its own. Default true: a handler that blocks its
     /// runtime then costs no partition. Set it to false for tests in paused time.
     pub own_thread: bool,
@@ -22,7 +41,13 @@ pub struct BalancerConfig {
 
 impl Default for BalancerConfig {
     fn default() -> Self {
-        Self { interval: Duration::from_secs(10), strategy: Strategy::default(), own_thread: true, seed: None }
+        Self {
+            interval: Duration::from_secs(10),
+            strategy: Strategy::default(),
+            lease_policy: LeasePolicy::default(),
+            own_thread: true,
+            seed: None,
+        }
     }
 }
 
@@ -41,6 +66,13 @@ impl BalancerConfig {
         self
     }
 
+    /// Sets the [`lease_policy`](Self::lease_policy).
+    #[must_use]
+    pub fn with_lease_policy(mut self, policy: LeasePolicy) -> Self {
+        self.lease_policy = policy;
+        self
+    }
+
     /// Sets [`own_thread`](Self::own_thread).
     #[must_use]
     pub fn with_own_thread(mut self, own_thread: bool) -> Self {
@@ -55,8 +87,8 @@ impl BalancerConfig {
         self
     }
 
-    pub(super) fn check(&self, expiry: Duration) -> Result<()> {
-        let interval = self.interval;
+    pub(super) fn check(&self, store: &GroupStore) -> Result<()> {
+        let (interval, expiry) = (self.interval, store.terms().expiry);
         if interval.is_zero() {
             return Err(Error::config("the interval is zero, but there must be time between two cycles"));
         }
@@ -66,6 +98,38 @@ impl BalancerConfig {
                  with less, one slow cycle makes a live owner look dead"
             )));
         }
+        self.check_drain(store, Duration::ZERO)
+    }
+
+    /// Half of the expiry passes before a renewal; that renewal, and the drain time after it, must end in time.
+    pub(super) fn check_drain(&self, store: &GroupStore, drain: Duration) -> Result<()> {
+        let (expiry, deadline) = (store.terms().expiry, store.request_deadline());
+        let left = time_to_drain(expiry, deadline);
+        if self.lease_policy == LeasePolicy::Strict && left.is_none_or(|left| left < drain) {
+            let grace = LeaseTerms::GRACE;
+            return Err(Error::config(format!(
+                "with strict leases half the expiry, the request deadline and the drain time must end {grace:?} before the \
+                 expiry, but {:?} + {deadline:?} + {drain:?} + {grace:?} is more than {expiry:?}: lengthen the expiry, or \
+                 shorten the others",
+                expiry / 2
+            )));
+        }
         Ok(())
     }
+
+    /// A quarter of the expiry, or what strict leases leave.
+    pub(crate) fn default_drain(&self, store: &GroupStore) -> Duration {
+        let quarter = store.terms().expiry / 4;
+        match self.lease_policy {
+            LeasePolicy::BrokerFenced => quarter,
+            LeasePolicy::Strict => {
+                time_to_drain(store.terms().expiry, store.request_deadline()).map_or(quarter, |left| left.min(quarter))
+            }
+        }
+    }
+}
+
+/// What strict leases leave for draining; nothing if not even a renewal fits.
+fn time_to_drain(expiry: Duration, request_deadline: Duration) -> Option<Duration> {
+    expiry.checked_sub(expiry / 2 + request_deadline + LeaseTerms::GRACE)
 }

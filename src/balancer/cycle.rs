@@ -13,18 +13,18 @@ use crate::telemetry;
 
 /// What was listed, and when it was asked for.
 pub(super) struct Cycle {
-    asked: Instant,
+    asked: Moment,
     records: Vec<Ownership>,
 }
 
 impl Balancer {
     pub(super) fn start_listing(&mut self) {
         self.next_cycle = None;
-        let (store, asked) = (self.store.clone(), Instant::now());
+        let (store, asked) = (self.store.clone(), self.store.lease_time());
         self.operations.spawn(async move { Ended::Listed { asked, listing: store.list_ownerships().await } });
     }
 
-    pub(super) fn listed(&mut self, asked: Instant, listing: Result<Listing<Ownership>>) -> Result<()> {
+    pub(super) fn listed(&mut self, asked: Moment, listing: Result<Listing<Ownership>>) -> Result<()> {
         let listing = match listing {
             Ok(listing) => listing,
             Err(error) => {
@@ -84,7 +84,7 @@ impl Balancer {
         let here = cycle.records.iter().map(|record| self.observation(record, false));
         let observations: Vec<_> = here.chain(other_tree.iter().map(|record| self.observation(record, true))).collect();
         let partitions = Arc::clone(&self.partitions.borrow_and_update());
-        let now = self.moment(Instant::now());
+        let now = self.store.lease_time();
         let (me, terms, running) = (self.store.identity(), self.store.terms(), &self.leases.partitions());
         let observer = Observer { me, terms, running, outage_ended: None };
         let mut view = observe(&observations, &partitions, &observer, now);
@@ -101,7 +101,7 @@ impl Balancer {
             partition: ownership.partition.clone(),
             record: ownership.record.clone(),
             age: ownership.age,
-            received: self.moment(ownership.received),
+            received: self.store.lease_time().saturating_sub(ownership.received.elapsed()),
             other_tree,
         }
     }
@@ -117,10 +117,6 @@ impl Balancer {
             elsewhere.insert(entry.partition.clone());
         }
         self.elsewhere = elsewhere;
-    }
-
-    fn moment(&self, instant: Instant) -> Moment {
-        instant.saturating_duration_since(self.started)
     }
 
     /// What the listing shows in other hands, or in none, is not mine any more.

@@ -42,11 +42,16 @@ impl Snapshot {
         counts
     }
 
+    /// The holder of a partition, as far as this instance knows.
+    #[must_use]
+    pub fn holder(&self, partition: &PartitionId) -> Option<&Holder> {
+        self.partitions.iter().find(|view| view.partition == *partition).map(|view| &view.holder)
+    }
+
     /// The other live owner of a partition, as far as this instance knows.
     #[must_use]
     pub fn other_owner(&self, partition: &PartitionId) -> Option<&OwnerId> {
-        let view = self.partitions.iter().find(|view| view.partition == *partition)?;
-        match &view.holder {
+        match self.holder(partition)? {
             Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner),
             _ => None,
         }

@@ -1,10 +1,11 @@
-//! The leases that this instance holds, and when each is due for renewal.
+//! The leases that this instance holds, when each is due for renewal, and when it can have expired elsewhere.
+//!
+//! All moments are those of the store's lease clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use crate::balance::Moment;
 use crate::model::PartitionId;
 use crate::store::Lease;
 
@@ -12,11 +13,11 @@ use crate::store::Lease;
 struct Held {
     lease: Lease,
     /// When it was won or last renewed, by the arrival of the answer.
-    known_since: Instant,
+    known_since: Moment,
     /// A little below 1: spreads leases that were won together.
     spread: f64,
     /// Not to be written before, after a renewal that failed.
-    not_before: Option<Instant>,
+    not_before: Option<Moment>,
     /// A renewal is under way. Operations on one partition come one after another.
     renewing: bool,
     /// To be released when the renewal that is under way has ended.
@@ -24,7 +25,7 @@ struct Held {
 }
 
 impl Held {
-    fn due(&self, age: Duration) -> Option<Instant> {
+    fn due(&self, age: Duration) -> Option<Moment> {
         let due = self.lease.valid_from() + age.mul_f64(self.spread);
         (!self.renewing).then(|| self.not_before.map_or(due, |not_before| due.max(not_before)))
     }
@@ -47,7 +48,7 @@ pub(super) struct Leases(BTreeMap<PartitionId, Held>);
 impl Leases {
     /// Takes a lease that was won or renewed. `pause` keeps a lease whose renewal stands as it was from being renewed
     /// again and again.
-    pub(super) fn hold(&mut self, lease: Lease, spread: f64, now: Instant, pause: Duration) {
+    pub(super) fn hold(&mut self, lease: Lease, spread: f64, now: Moment, pause: Duration) {
         let held = Held {
             known_since: now,
             spread,
@@ -60,12 +61,12 @@ impl Leases {
     }
 
     /// When the next renewal is due, if each is due at this age.
-    pub(super) fn next_due(&self, age: Duration) -> Option<Instant> {
+    pub(super) fn next_due(&self, age: Duration) -> Option<Moment> {
         self.0.values().filter_map(|held| held.due(age)).min()
     }
 
     /// The leases that are due now; they count as being renewed from here on.
-    pub(super) fn start_renewals(&mut self, age: Duration, now: Instant) -> Vec<Lease> {
+    pub(super) fn start_renewals(&mut self, age: Duration, now: Moment) -> Vec<Lease> {
         let due = self.0.values_mut().filter(|held| held.due(age).is_some_and(|due| due <= now));
         due.map(|held| {
             held.renewing = true;
@@ -85,7 +86,7 @@ impl Leases {
         }
     }
 
-    pub(super) fn postpone(&mut self, partition: &PartitionId, not_before: Instant) {
+    pub(super) fn postpone(&mut self, partition: &PartitionId, not_before: Moment) {
         if let Some(held) = self.0.get_mut(partition) {
             held.not_before = Some(not_before);
         }
@@ -108,6 +109,17 @@ impl Leases {
         self.remove(partition)
     }
 
+    /// Those that others may have taken for abandoned at `now`, if this is the time for which they count.
+    pub(super) fn outlived(&self, lifetime: Duration, now: Moment) -> Vec<PartitionId> {
+        let outlived = self.0.iter().filter(|(_, held)| held.lease.valid_from() + lifetime <= now);
+        outlived.map(|(partition, _)| partition.clone()).collect()
+    }
+
+    /// When the first one is outlived.
+    pub(super) fn next_outlived(&self, lifetime: Duration) -> Option<Moment> {
+        self.0.values().map(|held| held.lease.valid_from() + lifetime).min()
+    }
+
     pub(super) fn remove(&mut self, partition: &PartitionId) -> Option<Lease> {
         self.0.remove(partition).map(|held| held.lease)
     }
@@ -122,7 +134,7 @@ impl Leases {
 
     /// Those of which a listing that was asked for at `asked` may know less: they are being renewed, or their last answer
     /// came since. The write behind it was applied before it came, but perhaps after the listing was made.
-    pub(super) fn newer_than(&self, asked: Instant) -> BTreeSet<PartitionId> {
+    pub(super) fn newer_than(&self, asked: Moment) -> BTreeSet<PartitionId> {
         let newer = self.0.iter().filter(|(_, held)| held.renewing || held.known_since >= asked);
         newer.map(|(partition, _)| partition.clone()).collect()
     }

@@ -34,15 +34,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use crate::balance::{ClaimReason, Holder};
+use crate::balance::{ClaimReason, Holder, Moment};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Incarnation, OwnerId, PartitionId};
+use crate::model::{Incarnation, LeaseTerms, OwnerId, PartitionId};
 use crate::random::seeded;
 use crate::store::{ClaimOutcome, GroupStore, Lease, Listing, Ownership, ReleaseOutcome};
 use crate::telemetry::{self, Operation};
 
-pub use config::BalancerConfig;
+pub use config::{BalancerConfig, LeasePolicy};
 use cycle::Cycle;
 use handle::Command;
 pub use handle::{BalancerHandle, Snapshot};
@@ -50,7 +50,7 @@ use leases::{AfterRenewal, Leases};
 
 /// An operation on the storage that has ended.
 enum Ended {
-    Listed { asked: Instant, listing: Result<Listing<Ownership>> },
+    Listed { asked: Moment, listing: Result<Listing<Ownership>> },
     OtherTreeListed { cycle: Cycle, listing: Result<Listing<Ownership>> },
     Claimed { partition: PartitionId, reason: ClaimReason, outcome: ClaimOutcome },
     Renewed { partition: PartitionId, tenure: u64, outcome: ClaimOutcome },
@@ -74,7 +74,8 @@ pub struct Balancer {
     commands: mpsc::UnboundedReceiver<Command>,
     snapshot: watch::Sender<Snapshot>,
     rng: StdRng,
-    started: Instant,
+    /// How long handlers may take to stop.
+    drain: Duration,
     leases: Leases,
     operations: JoinSet<Ended>,
     claiming: BTreeSet<PartitionId>,
@@ -101,7 +102,7 @@ impl Balancer {
         config: BalancerConfig,
         partitions: watch::Receiver<Arc<[PartitionId]>>,
     ) -> Result<(Self, BalancerHandle)> {
-        config.check(store.terms().expiry)?;
+        config.check(&store)?;
         let rng = seeded(config.seed)?;
         let (commands, receiver) = mpsc::unbounded_channel();
         let (snapshot, watched) = watch::channel(Snapshot::unknown(store.identity().owner.clone()));
@@ -112,7 +113,7 @@ impl Balancer {
             commands: receiver,
             snapshot,
             rng,
-            started: Instant::now(),
+            drain: Duration::ZERO,
             leases: Leases::default(),
             operations: JoinSet::new(),
             claiming: BTreeSet::new(),
@@ -127,6 +128,17 @@ impl Balancer {
         Ok((balancer, BalancerHandle { commands, snapshot: watched }))
     }
 
+    /// Lets handlers take this long to stop: under [`LeasePolicy::Strict`] they are told to, so much earlier.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] if that leaves no time to renew.
+    pub(crate) fn with_drain(mut self, drain: Duration) -> Result<Self> {
+        self.config.check_drain(&self.store, drain)?;
+        self.drain = drain;
+        Ok(self)
+    }
+
     /// Runs until [`BalancerHandle::shutdown`], or until all handles are gone, on the runtime that polls it. Where other work
     /// may keep that one busy for long, use [`run_apart`](Self::run_apart).
     ///
@@ -136,7 +148,7 @@ impl Balancer {
     pub async fn run(mut self) -> Result<()> {
         self.next_cycle = Some(Instant::now());
         loop {
-            let next_renewal = self.leases.next_due(self.renewal_age());
+            let wake = self.next_wake();
             tokio::select! {
                 biased;
                 command = self.commands.recv() => match command {
@@ -150,13 +162,43 @@ impl Balancer {
                     None => return Ok(()),
                 },
                 Some(ended) = self.operations.join_next() => self.ended(ended)?,
-                () = at(next_renewal) => self.start_renewals(),
+                () = at(wake) => {
+                    self.drop_outlived();
+                    self.start_renewals();
+                }
                 () = at(self.next_cycle), if !self.draining => self.start_listing(),
                 Ok(()) = self.partitions.changed() => {
                     // While a listing is under way, its answer will be read with the new partitions.
                     self.next_cycle = self.next_cycle.map(|_| Instant::now());
                 }
             }
+        }
+    }
+
+    /// When a lease is due next. Looked at now and then in any case: while the machine was suspended leases have aged, but
+    /// tokio's timers have not.
+    fn next_wake(&self) -> Option<Instant> {
+        let lifetime = self.lifetime();
+        let outlived = lifetime.and_then(|lifetime| self.leases.next_outlived(lifetime));
+        let next = self.leases.next_due(self.renewal_age()).into_iter().chain(outlived).min()?;
+        let wait = next.saturating_sub(self.store.lease_time()).min(self.store.terms().expiry / 16);
+        Some(Instant::now() + wait)
+    }
+
+    /// Under [`LeasePolicy::Strict`], how long a lease counts: the handler must have stopped before the server can show an
+    /// age of the expiry, which it tells in whole seconds.
+    fn lifetime(&self) -> Option<Duration> {
+        let strict = self.config.lease_policy == LeasePolicy::Strict;
+        strict.then(|| self.store.terms().expiry.saturating_sub(LeaseTerms::GRACE + self.drain))
+    }
+
+    /// What cannot be renewed in time is processed no further. If nobody takes it, the next cycle does.
+    fn drop_outlived(&mut self) {
+        let Some(lifetime) = self.lifetime() else { return };
+        for partition in self.leases.outlived(lifetime, self.store.lease_time()) {
+            telemetry::lease_outlived(&partition);
+            self.leases.remove(&partition);
+            self.publish_holder(&partition, Holder::Orphan);
         }
     }
 
@@ -235,7 +277,7 @@ impl Balancer {
     }
 
     fn start_renewals(&mut self) {
-        for lease in self.leases.start_renewals(self.renewal_age(), Instant::now()) {
+        for lease in self.leases.start_renewals(self.renewal_age(), self.store.lease_time()) {
             let store = self.store.clone();
             self.operations.spawn(async move {
                 let (partition, tenure) = (lease.partition().clone(), lease.tenure());
@@ -261,7 +303,7 @@ impl Balancer {
                 telemetry::ownership_undecided(Operation::Renew, partition, &error);
                 // The lease must not run out while the server's wish is granted.
                 let wait = self.asked_to_wait(&error).min(self.store.terms().expiry / 8).max(self.retry_pause());
-                self.leases.postpone(partition, Instant::now() + wait);
+                self.leases.postpone(partition, self.store.lease_time() + wait);
             }
         }
         if after == AfterRenewal::ToRelease
@@ -276,7 +318,7 @@ impl Balancer {
         let partition = lease.partition().clone();
         let tenure = lease.tenure();
         let spread = self.rng.random_range(0.9..1.0);
-        self.leases.hold(lease, spread, Instant::now(), self.retry_pause());
+        self.leases.hold(lease, spread, self.store.lease_time(), self.retry_pause());
         if self.snapshot.borrow().held.get(&partition) != Some(&tenure) {
             self.publish_holder(&partition, Holder::Me);
         }

@@ -28,6 +28,9 @@ pub enum StopReason {
     Replaced,
     /// Somebody put the checkpoint back by name. Checkpoints are not accepted any more; processing starts again from there.
     Rewound,
+    /// The lease could not be renewed in time, and the policy is to stop then:
+    /// [`LeasePolicy::Strict`](crate::balancer::LeasePolicy::Strict).
+    Outlived,
     /// The processor shuts down. Checkpoints are still accepted.
     Shutdown,
     /// The handler or the event source failed. The partition is started again from its checkpoint.

@@ -117,9 +117,11 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         self.config.check()?;
         let (partitions, named) = watch::channel(Arc::from([]));
         let (balancer, handle) = Balancer::new(self.store.clone(), self.config.balancer.clone(), named)?;
+        let drain = self.config.drain.unwrap_or_else(|| self.config.balancer.default_drain(&self.store));
+        let balancer = balancer.with_drain(drain)?;
         let shared = Shared {
             group: Arc::new(self.store.group().clone()),
-            drain: self.config.drain.unwrap_or(self.store.terms().expiry / 4),
+            drain,
             source: self.source,
             handler: self.handler,
             store: self.store,

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::handler::{Handler, StopReason};
 use super::partition::{PartitionTask, Shared};
 use super::source::EventSource;
+use crate::balance::Holder;
 use crate::balancer::{BalancerHandle, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
@@ -138,6 +139,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
 fn lost(store: &GroupStore, snapshot: &Snapshot, partition: &PartitionId) -> StopReason {
     match snapshot.held.get(partition) {
         Some(tenure) if store.began_by_rewind(partition, *tenure) => StopReason::Rewound,
+        None if snapshot.holder(partition) == Some(&Holder::Orphan) => StopReason::Outlived,
         _ => StopReason::Lost { by: snapshot.other_owner(partition).cloned() },
     }
 }

@@ -12,7 +12,7 @@ use super::partitions::Partitions;
 use super::probe::{Finding, Trial};
 use super::{GroupStore, Inner, Split, within};
 use crate::blob::BlobContainer;
-use crate::clock::{SystemWallClock, WallClock};
+use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock};
 use crate::codec::{BlobNames, KeyCase, RecordKind};
 use crate::error::{Error, Result};
 use crate::model::{ConsumerGroup, Identity, Incarnation, LeaseTerms, OwnerId};
@@ -38,6 +38,7 @@ pub struct GroupStoreBuilder {
     create_container: bool,
     probe: bool,
     wall_clock: Arc<dyn WallClock>,
+    lease_clock: Option<Arc<dyn LeaseClock>>,
     seed: Option<u64>,
 }
 
@@ -56,6 +57,7 @@ impl GroupStoreBuilder {
             create_container: false,
             probe: false,
             wall_clock: Arc::new(SystemWallClock),
+            lease_clock: None,
             seed: None,
         }
     }
@@ -120,6 +122,12 @@ impl GroupStoreBuilder {
         self
     }
 
+    /// The clock by which leases count, for tests. Default [`SystemLeaseClock`].
+    pub fn lease_clock(mut self, clock: Arc<dyn LeaseClock>) -> Self {
+        self.lease_clock = Some(clock);
+        self
+    }
+
     /// Seeds the random part of the incarnation, for tests that must be repeatable. By default the operating system
     /// gives it.
     pub fn seed(mut self, seed: u64) -> Self {
@@ -158,6 +166,7 @@ impl GroupStoreBuilder {
             last_answer: Mutex::new(listing.answer),
             tenures: AtomicU64::new(1),
             partitions: Partitions::default(),
+            lease_clock: self.lease_clock.unwrap_or_else(|| Arc::new(SystemLeaseClock::default())),
             rng: Mutex::new(rng),
             requests: RequestCounters::default(),
             findings,

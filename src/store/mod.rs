@@ -34,6 +34,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata, Written};
+use crate::clock::LeaseClock;
 use crate::codec::{self, BlobNames, Malformed, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, ConsumerGroup, Identity, LeaseTerms, OwnerId, OwnershipRecord, PartitionId};
@@ -136,6 +137,7 @@ struct Inner {
     last_answer: Mutex<Answer>,
     tenures: AtomicU64,
     partitions: Partitions,
+    lease_clock: Arc<dyn LeaseClock>,
     rng: Mutex<StdRng>,
     requests: RequestCounters,
     findings: Vec<Finding>,
@@ -185,6 +187,12 @@ impl GroupStore {
     #[must_use]
     pub fn requests(&self) -> RequestCounts {
         self.inner.requests.read()
+    }
+
+    /// Now, on the clock by which [leases](Lease::valid_from) count. Only differences mean anything.
+    #[must_use]
+    pub fn lease_time(&self) -> Duration {
+        self.inner.lease_clock.now()
     }
 
     /// What the probe found at the start, if it was [asked for](GroupStoreBuilder::probe).

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::partitions::PartitionState;
 use super::{GroupStore, MAX_ATTEMPTS, back_off, condition, is_doubtful};
@@ -49,7 +49,7 @@ pub struct Lease {
     partition: PartitionId,
     record: OwnershipRecord,
     etag: ETag,
-    valid_from: Instant,
+    valid_from: Duration,
     tenure: u64,
 }
 
@@ -72,10 +72,10 @@ impl Lease {
         &self.etag
     }
 
-    /// The moment from which the expiry counts. Before the write was sent; or, where only a read showed that it was
-    /// applied, its age before that, which the server tells to the second.
+    /// The moment from which the expiry counts, on the store's [lease clock](GroupStore::lease_time). Before the write was
+    /// sent; or, where only a read showed that it was applied, its age before that, which the server tells to the second.
     #[must_use]
-    pub fn valid_from(&self) -> Instant {
+    pub fn valid_from(&self) -> Duration {
         self.valid_from
     }
 
@@ -255,11 +255,11 @@ impl GroupStore {
             if wish.goal == Goal::Claim || wish.under.is_none() {
                 state.may_begin_tenure(*wish.begins.get_or_insert_with(|| self.next_tenure()));
             }
-            let sent = Instant::now();
+            let sent = self.lease_time();
             if let Some(etag) = self.ownership_written(&wish).await? {
                 return Ok(self.held(wish, etag, sent, rewound, state));
             }
-            let read = Instant::now();
+            let read = self.lease_time();
             let found = self.read_ownership(wish.partition).await?;
             if let Some(found) = found.as_ref().filter(|found| found.relation == Relation::Mine) {
                 rewound |= state.is_news(found.record.rewound.as_ref());
@@ -275,7 +275,7 @@ impl GroupStore {
                 }
                 Next::Stands => {
                     let Some(found) = found else { return Ok(Settled::Gone(None)) };
-                    let valid_from = read.checked_sub(found.age).unwrap_or(read);
+                    let valid_from = read.saturating_sub(found.age);
                     wish.under = Some(found.etag.clone());
                     return Ok(self.held(wish, found.etag, valid_from, rewound, state));
                 }
@@ -296,7 +296,7 @@ impl GroupStore {
         }
     }
 
-    fn held(&self, wish: Wish<'_>, etag: ETag, valid_from: Instant, rewound: bool, state: &PartitionState) -> Settled {
+    fn held(&self, wish: Wish<'_>, etag: ETag, valid_from: Duration, rewound: bool, state: &PartitionState) -> Settled {
         let Wish { goal, partition, lease, record, begins, .. } = wish;
         if goal == Goal::Release {
             return Settled::Gone(None);
