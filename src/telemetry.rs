@@ -5,6 +5,7 @@
 
 mod requests;
 
+use std::collections::BTreeSet;
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
@@ -64,6 +65,15 @@ pub(crate) fn ownership_lost(partition: &PartitionId, owner: Option<&OwnerId>) {
 
 pub(crate) fn lease_outlived(partition: &PartitionId) {
     warn!(%partition, "the partition could not be renewed in time and is processed no further");
+}
+
+pub(crate) fn stalled(runtime: bool, partitions: &BTreeSet<PartitionId>, after: Duration) {
+    let partitions = partitions.iter().map(PartitionId::as_str).collect::<Vec<_>>().join(" ");
+    warn!(runtime, partitions, ?after, "the application is stalled");
+}
+
+pub(crate) fn well_again() {
+    info!("the application is well again");
 }
 
 pub(crate) fn ownership_undecided(operation: Operation, partition: &PartitionId, error: &Error) {

@@ -22,6 +22,17 @@ pub enum LeasePolicy {
     Strict,
 }
 
+/// What to do with partitions whose application is not well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnStall {
+    /// Keep them, and say so. The default: another instance with the same application would hardly do better.
+    #[default]
+    Keep,
+    /// Release them, so that another instance takes them. They are not taken back before the stall ends.
+    Release,
+}
+
 /// How the loop works. The lease terms belong to the [`GroupStore`](crate::store::GroupStore).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -32,6 +43,11 @@ pub struct BalancerConfig {
     pub strategy: Strategy,
     /// What to do when a partition cannot be renewed in time. Default [`LeasePolicy::BrokerFenced`].
     pub lease_policy: LeasePolicy,
+    /// When an application counts as stalled: no heartbeat of its runtime, or one batch in the handler, for longer than this.
+    /// Default 5 min: longer than any ordinary batch. A stalled instance claims nothing new.
+    pub stall_after: Duration,
+    /// What to do then. Default [`OnStall::Keep`].
+    pub on_stall: OnStall,
     /// Whether the processor runs the loop on a thread and a runtime of its own. Default true: a handler that blocks its
     /// runtime then costs no partition. Set it to false for tests in paused time.
     pub own_thread: bool,
@@ -45,6 +61,8 @@ impl Default for BalancerConfig {
             interval: Duration::from_secs(10),
             strategy: Strategy::default(),
             lease_policy: LeasePolicy::default(),
+            stall_after: Duration::from_secs(300),
+            on_stall: OnStall::default(),
             own_thread: true,
             seed: None,
         }
@@ -73,6 +91,20 @@ impl BalancerConfig {
         self
     }
 
+    /// Sets [`stall_after`](Self::stall_after).
+    #[must_use]
+    pub fn with_stall_after(mut self, stall_after: Duration) -> Self {
+        self.stall_after = stall_after;
+        self
+    }
+
+    /// Sets [`on_stall`](Self::on_stall).
+    #[must_use]
+    pub fn with_on_stall(mut self, on_stall: OnStall) -> Self {
+        self.on_stall = on_stall;
+        self
+    }
+
     /// Sets [`own_thread`](Self::own_thread).
     #[must_use]
     pub fn with_own_thread(mut self, own_thread: bool) -> Self {
@@ -91,6 +123,14 @@ impl BalancerConfig {
         let (interval, expiry) = (self.interval, store.terms().expiry);
         if interval.is_zero() {
             return Err(Error::config("the interval is zero, but there must be time between two cycles"));
+        }
+        if self.stall_after < expiry / 2 {
+            return Err(Error::config(format!(
+                "the application counts as stalled after {:?}, but must be given at least half the expiry, {:?}: shorter \
+                 stalls cost nothing",
+                self.stall_after,
+                expiry / 2
+            )));
         }
         if expiry < interval.saturating_mul(3) {
             return Err(Error::config(format!(

@@ -138,7 +138,9 @@ impl Balancer {
     /// Claims that are under way count as won, so that what they win is not too much; and on a partition with an operation
     /// under way nothing else is begun.
     fn plan(&mut self, view: &View) -> Vec<PlannedClaim> {
-        if self.draining {
+        self.check_vitals();
+        // Who is stalled takes nothing, and nothing back, for it would get no better there.
+        if self.draining || self.snapshot.borrow().stalled.any() {
             return Vec::new();
         }
         let mut view = view.clone();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::vitals::{Stalled, Vitals};
 use crate::balance::{Holder, PartitionView};
 use crate::model::{OwnerId, PartitionId};
 
@@ -20,11 +21,13 @@ pub struct Snapshot {
     pub partitions: Vec<PartitionView>,
     /// The partitions that this instance holds, with the tenure of each: another tenure is another time of holding it.
     pub held: BTreeMap<PartitionId, u64>,
+    /// What is not well in the application.
+    pub stalled: Stalled,
 }
 
 impl Snapshot {
     pub(super) fn unknown(owner: OwnerId) -> Self {
-        Self { owner, cycles: 0, partitions: Vec::new(), held: BTreeMap::new() }
+        Self { owner, cycles: 0, partitions: Vec::new(), held: BTreeMap::new(), stalled: Stalled::default() }
     }
 
     /// How many partitions each live owner holds. Owners that hold none are not in it.
@@ -72,6 +75,7 @@ pub(super) enum Command {
 pub struct BalancerHandle {
     pub(super) commands: mpsc::UnboundedSender<Command>,
     pub(super) snapshot: watch::Receiver<Snapshot>,
+    pub(super) vitals: Vitals,
 }
 
 impl BalancerHandle {
@@ -79,6 +83,12 @@ impl BalancerHandle {
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Snapshot> {
         self.snapshot.clone()
+    }
+
+    /// Where the application gives its signs of life. Without any, it counts as well.
+    #[must_use]
+    pub fn vitals(&self) -> &Vitals {
+        &self.vitals
     }
 
     /// Claims nothing more. What is held is still renewed. The first step of an orderly end.

@@ -23,6 +23,7 @@ mod cycle;
 mod handle;
 mod leases;
 mod thread;
+mod vitals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,11 +43,12 @@ use crate::random::seeded;
 use crate::store::{ClaimOutcome, GroupStore, Lease, Listing, Ownership, ReleaseOutcome};
 use crate::telemetry::{self, Operation};
 
-pub use config::{BalancerConfig, LeasePolicy};
+pub use config::{BalancerConfig, LeasePolicy, OnStall};
 use cycle::Cycle;
 use handle::Command;
 pub use handle::{BalancerHandle, Snapshot};
 use leases::{AfterRenewal, Leases};
+pub use vitals::{Stalled, Vitals, Working};
 
 /// An operation on the storage that has ended.
 enum Ended {
@@ -85,6 +87,7 @@ pub struct Balancer {
     /// Partitions whose owner in the other tree of names has been told of.
     elsewhere: BTreeSet<PartitionId>,
     next_cycle: Option<Instant>,
+    vitals: Vitals,
     /// Nothing more is claimed.
     draining: bool,
     /// Everything is being released.
@@ -122,10 +125,12 @@ impl Balancer {
             foreign_owner: false,
             elsewhere: BTreeSet::new(),
             next_cycle: None,
+            vitals: Vitals::default(),
             draining: false,
             ending: false,
         };
-        Ok((balancer, BalancerHandle { commands, snapshot: watched }))
+        let handle = BalancerHandle { commands, snapshot: watched, vitals: balancer.vitals.clone() };
+        Ok((balancer, handle))
     }
 
     /// Lets handlers take this long to stop: under [`LeasePolicy::Strict`] they are told to, so much earlier.
@@ -163,6 +168,7 @@ impl Balancer {
                 },
                 Some(ended) = self.operations.join_next() => self.ended(ended)?,
                 () = at(wake) => {
+                    self.check_vitals();
                     self.drop_outlived();
                     self.start_renewals();
                 }
@@ -199,6 +205,27 @@ impl Balancer {
             telemetry::lease_outlived(&partition);
             self.leases.remove(&partition);
             self.publish_holder(&partition, Holder::Orphan);
+        }
+    }
+
+    /// Tells when the application stalls and when it is well again; gives its partitions to others, if that is wanted.
+    fn check_vitals(&mut self) {
+        let stalled = self.vitals.stalled(self.config.stall_after);
+        if self.snapshot.borrow().stalled == stalled {
+            return;
+        }
+        if stalled.any() {
+            telemetry::stalled(stalled.runtime, &stalled.partitions, self.config.stall_after);
+        } else {
+            telemetry::well_again();
+        }
+        self.publish(|snapshot| snapshot.stalled = stalled.clone());
+        if self.config.on_stall == OnStall::Release {
+            for (partition, tenure) in self.leases.tenures() {
+                if stalled.affects(&partition) {
+                    self.release(&partition, tenure);
+                }
+            }
         }
     }
 

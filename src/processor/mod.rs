@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::balancer::{Balancer, BalancerHandle, Snapshot};
+use crate::balancer::{Balancer, BalancerHandle, Snapshot, Vitals};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::store::GroupStore;
@@ -122,6 +122,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let shared = Shared {
             group: Arc::new(self.store.group().clone()),
             drain,
+            vitals: handle.vitals().clone(),
             source: self.source,
             handler: self.handler,
             store: self.store,
@@ -168,6 +169,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
         let mut background = JoinSet::new();
         background.spawn(refresh(Arc::clone(&shared), partitions));
+        background.spawn(heartbeat(shared.vitals.clone(), shared.config.balancer.stall_after / 8));
         let mut balancing = JoinSet::new();
         if shared.config.balancer.own_thread {
             balancing.spawn(balancer.run_apart());
@@ -245,6 +247,14 @@ async fn refresh<S: EventSource, H: Handler<S::Event>>(
             }
             Err(error) => telemetry::partition_list_failed(&error),
         }
+    }
+}
+
+/// As long as this runs, the application's runtime does.
+async fn heartbeat(vitals: Vitals, every: Duration) {
+    loop {
+        vitals.beat();
+        sleep(every).await;
     }
 }
 

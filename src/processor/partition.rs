@@ -25,6 +25,7 @@ use super::checkpointing::{CheckpointWriter, Checkpointer, Ended};
 use super::config::ProcessorConfig;
 use super::handler::{Handler, HandlerError, PartitionContext, StopReason};
 use super::source::{EventReceiver, EventSource, Positioned, StartPosition};
+use crate::balancer::Vitals;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, ConsumerGroup, OwnerId, PartitionId, Relation};
 use crate::store::{AdoptOutcome, Adoption, GroupStore};
@@ -46,6 +47,7 @@ pub(super) struct Shared<S, H> {
     pub(super) group: Arc<ConsumerGroup>,
     pub(super) config: ProcessorConfig,
     pub(super) drain: Duration,
+    pub(super) vitals: Vitals,
 }
 
 /// One partition's task.
@@ -225,6 +227,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         context: &PartitionContext,
         writing: &mut JoinSet<Ended>,
     ) -> Option<Reading> {
+        let _working = self.shared.vitals.working(&self.partition);
         // The call itself is inside, too: a closure may panic before it returns its future.
         let handling = async { self.shared.handler.handle(batch, context.clone()).await };
         let handling = AssertUnwindSafe(handling).catch_unwind();
