@@ -39,6 +39,9 @@ pub struct SystemLeaseClock {
     suspended_before: Duration,
 }
 
+/// Where this clock begins: so far from zero that a moment before its beginning is one, too.
+const BEGINNING: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
 /// Two clocks cannot be read at one moment; smaller differences between them are taken for that.
 const UNCERTAINTY: Duration = Duration::from_millis(500);
 
@@ -50,7 +53,7 @@ impl Default for SystemLeaseClock {
 
 impl LeaseClock for SystemLeaseClock {
     fn now(&self) -> Duration {
-        lease_time(self.started.elapsed(), self.suspended_before, suspended())
+        BEGINNING + lease_time(self.started.elapsed(), self.suspended_before, suspended())
     }
 }
 

@@ -225,11 +225,11 @@ impl BlobCheckpointStore {
     }
 
     /// A lease, as the processor should understand it.
-    fn won(&self, group: &ConsumerGroup, lease: &Lease) -> ClientOwnership {
+    fn won(&self, group: &ConsumerGroup, store: &GroupStore, lease: &Lease) -> ClientOwnership {
         ClientOwnership {
             owner_id: lease.record().owner.as_ref().map(ToString::to_string),
             etag: Some(to_client(lease.etag())),
-            last_modified_time: Some(self.wall_clock.now() - lease.valid_from().elapsed()),
+            last_modified_time: Some(self.wall_clock.now() - store.age_of(lease)),
             ..unowned(group, lease.partition())
         }
     }
@@ -249,8 +249,9 @@ impl BlobCheckpointStore {
                 None => Claim::unowned(partition),
             });
         }
-        let leases = self.holder(&group, owner).await?.claim(claims).await;
-        Ok(leases.iter().map(|lease| self.won(&group, lease)).collect())
+        let holder = self.holder(&group, owner).await?;
+        let leases = holder.claim(claims).await;
+        Ok(leases.iter().map(|lease| self.won(&group, &holder.store, lease)).collect())
     }
 
     async fn checkpoints(&self, group: &ConsumerGroup) -> Result<Vec<ClientCheckpoint>> {

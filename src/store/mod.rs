@@ -195,6 +195,12 @@ impl GroupStore {
         self.inner.lease_clock.now()
     }
 
+    /// How much of a lease's time has passed.
+    #[must_use]
+    pub fn age_of(&self, lease: &Lease) -> Duration {
+        self.lease_time().saturating_sub(lease.valid_from())
+    }
+
     /// What the probe found at the start, if it was [asked for](GroupStoreBuilder::probe).
     #[must_use]
     pub fn findings(&self) -> &[Finding] {

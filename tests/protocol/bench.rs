@@ -15,6 +15,7 @@ use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Position, Result};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use crate::meddled::Meddled;
 use crate::sas::{FUTURE, SAS_VERSION, account_sas, fresh_name};
@@ -183,6 +184,12 @@ pub struct Owner {
 impl Owner {
     pub fn wire(&self) -> &Wire {
         &self.link.meddler
+    }
+
+    /// The moment from which a lease counts. The moment is read before the age, so that it is not taken for a later one.
+    pub fn valid_from(&self, lease: &Lease) -> Instant {
+        let now = Instant::now();
+        now - self.store.age_of(lease)
     }
 
     /// What was sent since the last time that this was asked.

@@ -156,7 +156,7 @@ pub async fn claim_4_won_carries_the_etag_the_age_and_the_record(bench: Bench) {
     assert_eq!(record.incarnation.as_ref().unwrap().as_str(), recorded("incarnation"));
     assert!(record.since.is_some() && blob.metadata.contains_key("since"));
     // From before the write that succeeded was sent, not the one that got lost.
-    assert!((sent[1].when..=sent[2].when).contains(&lease.valid_from()));
+    assert!((sent[1].when..=sent[2].when).contains(&a.valid_from(&lease)));
 }
 
 pub async fn claim_4_a_release_writes_an_empty_ownerid_and_keeps_handoffto(bench: Bench) {

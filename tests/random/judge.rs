@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::{ETag, Metadata};
-use eventhubs_checkpoint::store::{AdoptOutcome, CheckpointOutcome, ClaimOutcome, Lease, ReleaseOutcome};
+use eventhubs_checkpoint::store::{AdoptOutcome, CheckpointOutcome, ClaimOutcome, GroupStore, Lease, ReleaseOutcome};
 use eventhubs_checkpoint::{ErrorKind, Identity, Incarnation, OwnerId, Result};
 use tokio::time::Instant;
 
@@ -334,9 +334,9 @@ impl State {
     }
 
     /// `claim`, unless it was a renewal.
-    pub fn claimed(&mut self, life: usize, since: u64, claim: bool, outcome: &ClaimOutcome) {
+    pub fn claimed(&mut self, life: usize, since: u64, claim: bool, outcome: &ClaimOutcome, store: &GroupStore) {
         match outcome {
-            ClaimOutcome::Won(lease) => self.won(life, since, claim, lease),
+            ClaimOutcome::Won(lease) => self.won(life, since, claim, lease, store.age_of(lease)),
             ClaimOutcome::Lost { by } => {
                 self.note(life, format_args!("lost to {by:?}"));
                 self.count("lost");
@@ -359,7 +359,7 @@ impl State {
         self.count(if kind == ErrorKind::Contended { "contended ownership" } else { "undecided" });
     }
 
-    fn won(&mut self, life: usize, since: u64, claim: bool, lease: &Lease) {
+    fn won(&mut self, life: usize, since: u64, claim: bool, lease: &Lease, age: Duration) {
         self.note(life, format_args!("won {} as tenure {}", lease.etag().as_str(), lease.tenure()));
         self.count("won");
         let Some(version) = self.ownerships.get(lease.etag().as_str()) else {
@@ -369,7 +369,7 @@ impl State {
         let current = version.replaced.is_none_or(|replaced| replaced > since);
         let (fresh, written) = (!claim || version.since > since, version.since);
         // Where only a read showed it, the server told the age in whole seconds.
-        let in_time = lease.valid_from() <= version.written + Duration::from_secs(1);
+        let in_time = Instant::now() - age <= version.written + Duration::from_secs(1);
         let holder = self.name(version.holder).to_owned();
         self.lives[life].won = written;
         self.check(its_own, life, || format!("truth: it won a version that is {holder}"));

@@ -190,7 +190,7 @@ impl Acting {
         self.judge.lock().note(self.life, why);
         self.begun.fetch_add(1, Ordering::Relaxed);
         let outcome = self.store.claim(vec![claim]).await.remove(0).1;
-        self.judge.lock().claimed(self.life, since, true, &outcome);
+        self.judge.lock().claimed(self.life, since, true, &outcome, &self.store);
         if matches!(outcome, ClaimOutcome::Won(_)) {
             self.judge.lock().count(why);
         }
@@ -201,7 +201,7 @@ impl Acting {
         let since = self.begin(format_args!("renew {}", lease.etag().as_str()));
         let tenure = lease.tenure();
         let outcome = self.store.renew(vec![lease]).await.remove(0).1;
-        self.judge.lock().claimed(self.life, since, false, &outcome);
+        self.judge.lock().claimed(self.life, since, false, &outcome, &self.store);
         if matches!(&outcome, ClaimOutcome::Won(lease) if lease.tenure() != tenure) {
             self.begun.fetch_add(1, Ordering::Relaxed);
             self.judge.lock().count("renewal met a rewind");

@@ -330,7 +330,7 @@ impl Run {
         if !self.peace && self.chance(0.06) {
             return own(self, Box::pin(acting.release(lease)));
         }
-        if lease.valid_from().elapsed() > Duration::from_secs(4) || self.chance(0.2) {
+        if acting.store.age_of(&lease) > Duration::from_secs(4) || self.chance(0.2) {
             own(self, Box::pin(acting.renew(lease)));
         }
     }

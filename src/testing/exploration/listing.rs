@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 
 use super::scenario::{Member, Rule};
 use super::state::Owner;
-use crate::balance::{Holder, Observation, Policy, observe, plan};
+use crate::balance::{Holder, Observation, Observer, Policy, observe, plan};
 use crate::model::{Identity, Incarnation, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, Relation};
 
 pub(super) const TERMS: LeaseTerms =
@@ -99,7 +99,8 @@ fn reading(record: Option<&OwnershipRecord>, age: Duration, runs: bool, me: &Ide
         other_tree: false,
     });
     let running = if runs { BTreeSet::from([partition.clone()]) } else { BTreeSet::new() };
-    let view = observe(seen.as_slice(), std::slice::from_ref(&partition), &running, me, TERMS, Duration::ZERO);
+    let observer = Observer { me, terms: TERMS, running: &running, outage_ended: None };
+    let view = observe(seen.as_slice(), std::slice::from_ref(&partition), &observer, Duration::ZERO);
     if view.replaced_by.is_some() {
         return Reading::Replaced;
     }
