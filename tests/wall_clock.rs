@@ -229,9 +229,9 @@ async fn a11_an_instance_whose_clock_is_ahead_steals_nothing_from_live_owners() 
     for ahead in [61, 5 * 60, HOUR, 24 * HOUR, 365 * 24 * HOUR, -HOUR] {
         let mut world = World::new(2);
         let mut live = [world.start("a").await, world.start("b").await];
-        for instance in &mut live {
-            instance.wait_until_it_holds(1).await;
-        }
+        live[1].wait_until_it_holds(1).await;
+        // It may have held both, and not have noticed the loss yet.
+        live[0].wait_until_it_holds(1).await;
         let held = live.each_ref().map(|instance| instance.snapshots.borrow().held.clone());
 
         world.wall_clock = Some(Jumping::new(vec![(Duration::ZERO, ahead)]));
