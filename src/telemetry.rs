@@ -67,9 +67,29 @@ pub(crate) fn lease_outlived(partition: &PartitionId) {
     warn!(%partition, "the partition could not be renewed in time and is processed no further");
 }
 
-pub(crate) fn stalled(runtime: bool, partitions: &BTreeSet<PartitionId>, after: Duration) {
+pub(crate) fn releasing(partition: &PartitionId, reason: &dyn fmt::Debug) {
+    info!(%partition, ?reason, "giving the partition back");
+}
+
+pub(crate) fn capped(unclaimed: usize) {
+    if unclaimed > 0 {
+        warn!(unclaimed, "partitions stay unowned because of max_partitions: raise it, or add instances");
+    } else {
+        info!("no partition stays unowned because of max_partitions any more");
+    }
+}
+
+pub(crate) fn outage_over(silence: Duration) {
+    warn!(?silence, "the storage answers again; other owners are given an expiry to renew");
+}
+
+pub(crate) fn cycle_late(late: Duration) {
+    warn!(?late, "the balancing loop runs late; something keeps its runtime busy");
+}
+
+pub(crate) fn stalled(runtime: bool, partitions: &BTreeSet<PartitionId>) {
     let partitions = partitions.iter().map(PartitionId::as_str).collect::<Vec<_>>().join(" ");
-    warn!(runtime, partitions, ?after, "the application is stalled");
+    warn!(runtime, partitions, "the application is stalled");
 }
 
 pub(crate) fn well_again() {

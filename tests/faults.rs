@@ -379,7 +379,7 @@ async fn nothing_is_held_while_its_record_says_released() {
     let mut snapshots = handle.watch();
     let held = snapshots.wait_for(|snapshot| !snapshot.held.is_empty()).await.unwrap().held.clone();
     world.faulty.next_on(Target::from(Operation::Write).named(OWNERSHIP), Fault::Latency(Duration::from_millis(2500)));
-    handle.release(0.into(), held[&0.into()]);
+    handle.release(0.into(), held[&0.into()], Duration::ZERO);
     for _ in 0..100 {
         sleep(Duration::from_millis(100)).await;
         let recorded = world.owners().await.remove("0").unwrap();

@@ -2,6 +2,7 @@
 
 use rand::Rng;
 use rand::seq::SliceRandom;
+use serde::Serialize;
 
 use super::policy::{Policy, Strategy};
 use super::view::{Holder, PartitionView, View};
@@ -9,7 +10,7 @@ use super::{shares, weighted};
 use crate::model::{OwnerId, PartitionId};
 
 /// Why a partition is claimed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub enum ClaimReason {
     /// It is recorded as mine, but I do not run it.
@@ -34,7 +35,7 @@ pub struct PlannedClaim {
 }
 
 /// Why a partition is given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub enum ReleaseReason {
     /// The hub no longer has it.

@@ -41,6 +41,9 @@ pub struct BalancerConfig {
     pub interval: Duration,
     /// How fast to take what is lacking. Default [`Strategy::Balanced`].
     pub strategy: Strategy,
+    /// The most partitions that this instance holds. Default: no limit. The others do not know of it, so that some may stay
+    /// unowned: [`Snapshot::unclaimed_for_cap`](super::Snapshot::unclaimed_for_cap).
+    pub max_partitions: Option<usize>,
     /// What to do when a partition cannot be renewed in time. Default [`LeasePolicy::BrokerFenced`].
     pub lease_policy: LeasePolicy,
     /// When an application counts as stalled: no heartbeat of its runtime, or one batch in the handler, for longer than this.
@@ -60,6 +63,7 @@ impl Default for BalancerConfig {
         Self {
             interval: Duration::from_secs(10),
             strategy: Strategy::default(),
+            max_partitions: None,
             lease_policy: LeasePolicy::default(),
             stall_after: Duration::from_secs(300),
             on_stall: OnStall::default(),
@@ -81,6 +85,13 @@ impl BalancerConfig {
     #[must_use]
     pub fn with_strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = strategy;
+        self
+    }
+
+    /// Sets [`max_partitions`](Self::max_partitions).
+    #[must_use]
+    pub fn with_max_partitions(mut self, max_partitions: usize) -> Self {
+        self.max_partitions = Some(max_partitions);
         self
     }
 

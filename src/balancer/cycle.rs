@@ -5,8 +5,13 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::events::{Event, Releasing};
+use super::handle::RecordAge;
 use super::{Balancer, Ended, replaced};
-use crate::balance::{Holder, Moment, Observation, Observer, PlannedClaim, Policy, View, observe, plan};
+use crate::balance::{
+    Holder, Moment, Observation, Observer, PartitionView, Plan, PlannedClaim, PlannedRelease, Policy, View, observe,
+    plan,
+};
 use crate::error::{Error, Result};
 use crate::store::{Claim, Listing, Ownership};
 use crate::telemetry;
@@ -19,7 +24,10 @@ pub(super) struct Cycle {
 
 impl Balancer {
     pub(super) fn start_listing(&mut self) {
-        self.next_cycle = None;
+        let late = self.next_cycle.take().map(|due| due.elapsed()).unwrap_or_default();
+        if late > self.config.interval / 2 {
+            telemetry::cycle_late(late);
+        }
         let (store, asked) = (self.store.clone(), self.store.lease_time());
         self.operations.spawn(async move { Ended::Listed { asked, listing: store.list_ownerships().await } });
     }
@@ -32,6 +40,7 @@ impl Balancer {
                 return Ok(());
             }
         };
+        self.outage_over();
         let cycle = Cycle { asked, records: listing.records };
         let view = self.observe(&cycle, &[]);
         if let Some(by) = &view.replaced_by {
@@ -39,9 +48,9 @@ impl Balancer {
         }
         self.drop_lost(&view);
         self.foreign_owner = view.foreign_owner;
-        let planned = self.plan(&view);
-        if planned.is_empty() || !self.store.has_other_tree() {
-            self.end_cycle(&cycle, view, planned);
+        let plan = self.plan(&view);
+        if plan.claim.is_empty() || !self.store.has_other_tree() {
+            self.end_cycle(&cycle, view, plan);
         } else {
             self.ask_other_tree(cycle);
         }
@@ -61,23 +70,39 @@ impl Balancer {
         };
         let view = self.observe(cycle, &other);
         self.tell_elsewhere(&view);
-        let planned = self.plan(&view);
-        self.end_cycle(cycle, view, planned);
+        let plan = self.plan(&view);
+        self.end_cycle(cycle, view, plan);
     }
 
     fn cycle_failed(&mut self, error: &Error) {
-        let pause = self.lengthened(self.config.interval.max(self.asked_to_wait(error)));
+        self.outage.failed();
+        self.pacing.disturb();
+        let pause = self.pause().max(self.asked_to_wait(error));
         telemetry::cycle_failed(error, pause);
         self.next_cycle = Some(Instant::now() + pause);
     }
 
-    fn end_cycle(&mut self, cycle: &Cycle, view: View, planned: Vec<PlannedClaim>) {
-        self.next_cycle = Some(Instant::now() + self.lengthened(self.config.interval));
+    fn end_cycle(&mut self, cycle: &Cycle, view: View, plan: Plan) {
+        let calm = plan.is_empty() && self.snapshot.borrow().partitions == view.partitions;
+        self.pacing.cycle(calm && is_settled(&view));
+        self.next_cycle = Some(Instant::now() + self.pause());
+        let unclaimed = plan.unclaimed_for_cap;
+        if self.snapshot.borrow().unclaimed_for_cap != unclaimed {
+            self.events.tell(Event::Capped { unclaimed });
+        }
+        let age = |seen: &Ownership| RecordAge { since: seen.record.since, age: seen.age };
         self.publish(|snapshot| {
             snapshot.cycles += 1;
             snapshot.partitions = view.partitions;
+            snapshot.records = cycle.records.iter().map(|seen| (seen.partition.clone(), age(seen))).collect();
+            snapshot.unclaimed_for_cap = unclaimed;
         });
-        self.start_claims(planned, &cycle.records);
+        for PlannedRelease { partition, reason } in plan.release {
+            if let Some(tenure) = self.leases.tenures().get(&partition).copied() {
+                self.release(&partition, tenure, Releasing::Planned(reason));
+            }
+        }
+        self.start_claims(plan.claim, &cycle.records);
     }
 
     fn observe(&mut self, cycle: &Cycle, other_tree: &[Ownership]) -> View {
@@ -86,7 +111,7 @@ impl Balancer {
         let partitions = Arc::clone(&self.partitions.borrow_and_update());
         let now = self.store.lease_time();
         let (me, terms, running) = (self.store.identity(), self.store.terms(), &self.leases.partitions());
-        let observer = Observer { me, terms, running, outage_ended: None };
+        let observer = Observer { me, terms, running, outage_ended: self.outage.ended() };
         let mut view = observe(&observations, &partitions, &observer, now);
         let newer = self.leases.newer_than(cycle.asked);
         for entry in view.partitions.iter_mut().filter(|entry| newer.contains(&entry.partition)) {
@@ -123,25 +148,25 @@ impl Balancer {
     fn drop_lost(&mut self, view: &View) {
         for partition in self.leases.partitions() {
             let holder = view.holder(&partition);
-            if holder == Some(&Holder::Me) {
+            if holder == Some(&Holder::Me) || view.gone.contains(&partition) {
                 continue;
             }
             let by = match holder {
-                Some(Holder::Live(owner) | Holder::Expired(owner)) => Some(owner),
+                Some(Holder::Live(owner) | Holder::Expired(owner)) => Some(owner.clone()),
                 _ => None,
             };
-            telemetry::ownership_lost(&partition, by);
             self.leases.remove(&partition);
+            self.events.tell(Event::Lost { partition, by });
         }
     }
 
     /// Claims that are under way count as won, so that what they win is not too much; and on a partition with an operation
     /// under way nothing else is begun.
-    fn plan(&mut self, view: &View) -> Vec<PlannedClaim> {
+    fn plan(&mut self, view: &View) -> Plan {
         self.check_vitals();
         // Who is stalled takes nothing, and nothing back, for it would get no better there.
         if self.draining || self.snapshot.borrow().stalled.any() {
-            return Vec::new();
+            return Plan::default();
         }
         let mut view = view.clone();
         for entry in view.partitions.iter_mut().filter(|entry| self.claiming.contains(&entry.partition)) {
@@ -150,8 +175,10 @@ impl Balancer {
         let now = Instant::now();
         let set_back = self.setbacks.iter().filter(|(_, setback)| setback.until > now).map(|(partition, _)| partition);
         let avoid = set_back.chain(&self.claiming).chain(&self.releasing).cloned().collect();
-        let policy = Policy { strategy: self.config.strategy.clone(), avoid, ..Policy::default() };
-        plan(&view, &policy, &mut self.rng).claim
+        let strategy = self.config.strategy.clone();
+        let max_partitions = self.config.max_partitions;
+        let policy = Policy { strategy, max_partitions, avoid, ..Policy::default() };
+        plan(&view, &policy, &mut self.rng)
     }
 
     fn start_claims(&mut self, planned: Vec<PlannedClaim>, listed: &[Ownership]) {
@@ -169,4 +196,10 @@ impl Balancer {
             });
         }
     }
+}
+
+/// Whether every partition has a live owner of this crate, as far as that can be seen.
+fn is_settled(view: &View) -> bool {
+    let owned = |entry: &PartitionView| matches!(entry.holder, Holder::Me | Holder::Live(_));
+    !view.foreign_owner && view.partitions.iter().all(owned)
 }

@@ -1,10 +1,13 @@
 //! What others see of a running loop, and what they can tell it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
-use tokio::sync::{mpsc, oneshot, watch};
+use time::OffsetDateTime;
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
+use super::events::{Event, Events};
 use super::vitals::{Stalled, Vitals};
 use crate::balance::{Holder, PartitionView};
 use crate::model::{OwnerId, PartitionId};
@@ -21,13 +24,36 @@ pub struct Snapshot {
     pub partitions: Vec<PartitionView>,
     /// The partitions that this instance holds, with the tenure of each: another tenure is another time of holding it.
     pub held: BTreeMap<PartitionId, u64>,
+    /// Since when each ownership has been held, and how old its record was, by the last listing.
+    pub records: BTreeMap<PartitionId, RecordAge>,
+    /// How many partitions stay unowned because of `max_partitions`.
+    pub unclaimed_for_cap: usize,
     /// What is not well in the application.
     pub stalled: Stalled,
 }
 
+/// The times of an ownership record, by the server's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RecordAge {
+    /// When it was claimed. Only owners of this crate say so.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub since: Option<OffsetDateTime>,
+    /// Time since it was last written, when it was listed.
+    pub age: Duration,
+}
+
 impl Snapshot {
     pub(super) fn unknown(owner: OwnerId) -> Self {
-        Self { owner, cycles: 0, partitions: Vec::new(), held: BTreeMap::new(), stalled: Stalled::default() }
+        Self {
+            owner,
+            cycles: 0,
+            partitions: Vec::new(),
+            held: BTreeMap::new(),
+            records: BTreeMap::new(),
+            unclaimed_for_cap: 0,
+            stalled: Stalled::default(),
+        }
     }
 
     /// How many partitions each live owner holds. Owners that hold none are not in it.
@@ -65,7 +91,7 @@ impl Snapshot {
 pub(super) enum Command {
     StopClaiming,
     Forget { partition: PartitionId, tenure: u64 },
-    Release { partition: PartitionId, tenure: u64 },
+    Release { partition: PartitionId, tenure: u64, cool_down: Duration },
     Shutdown { done: oneshot::Sender<()> },
 }
 
@@ -76,6 +102,7 @@ pub struct BalancerHandle {
     pub(super) commands: mpsc::UnboundedSender<Command>,
     pub(super) snapshot: watch::Receiver<Snapshot>,
     pub(super) vitals: Vitals,
+    pub(super) events: Events,
 }
 
 impl BalancerHandle {
@@ -101,9 +128,16 @@ impl BalancerHandle {
         self.send(Command::Forget { partition, tenure });
     }
 
-    /// Gives one partition back.
-    pub fn release(&self, partition: PartitionId, tenure: u64) {
-        self.send(Command::Release { partition, tenure });
+    /// Gives one partition back, and does not take it again before the cool-down is over, nor within the next interval.
+    /// Others may claim it at once.
+    pub fn release(&self, partition: PartitionId, tenure: u64, cool_down: Duration) {
+        self.send(Command::Release { partition, tenure, cool_down });
+    }
+
+    /// Everything that happens from now on, with its reason. Who listens too slowly misses the oldest of the last thousand.
+    #[must_use]
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.events.subscribe()
     }
 
     /// Releases everything and ends the loop. Returns when that is done, after four request deadlines at the latest, or

@@ -20,10 +20,15 @@
 
 mod config;
 mod cycle;
+mod events;
 mod handle;
 mod leases;
+mod outage;
+mod pacing;
+mod release;
 mod thread;
 mod vitals;
+mod watchdog;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,21 +38,25 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::balance::{ClaimReason, Holder, Moment};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Incarnation, LeaseTerms, OwnerId, PartitionId};
+use crate::model::{Incarnation, OwnerId, PartitionId};
 use crate::random::seeded;
 use crate::store::{ClaimOutcome, GroupStore, Lease, Listing, Ownership, ReleaseOutcome};
 use crate::telemetry::{self, Operation};
 
 pub use config::{BalancerConfig, LeasePolicy, OnStall};
 use cycle::Cycle;
+use events::Events;
+pub use events::{Event, Releasing};
 use handle::Command;
-pub use handle::{BalancerHandle, Snapshot};
+pub use handle::{BalancerHandle, RecordAge, Snapshot};
 use leases::{AfterRenewal, Leases};
+use outage::Outage;
+use pacing::Pacing;
 pub use vitals::{Stalled, Vitals, Working};
 
 /// An operation on the storage that has ended.
@@ -87,6 +96,9 @@ pub struct Balancer {
     /// Partitions whose owner in the other tree of names has been told of.
     elsewhere: BTreeSet<PartitionId>,
     next_cycle: Option<Instant>,
+    pacing: Pacing,
+    outage: Outage,
+    events: Events,
     vitals: Vitals,
     /// Nothing more is claimed.
     draining: bool,
@@ -109,7 +121,11 @@ impl Balancer {
         let rng = seeded(config.seed)?;
         let (commands, receiver) = mpsc::unbounded_channel();
         let (snapshot, watched) = watch::channel(Snapshot::unknown(store.identity().owner.clone()));
+        let expiry = store.terms().expiry;
         let balancer = Self {
+            pacing: Pacing::new(config.interval, expiry),
+            outage: Outage::new(expiry / 2 + store.request_deadline(), store.lease_time()),
+            events: Events::new(),
             store,
             config,
             partitions,
@@ -129,7 +145,12 @@ impl Balancer {
             draining: false,
             ending: false,
         };
-        let handle = BalancerHandle { commands, snapshot: watched, vitals: balancer.vitals.clone() };
+        let handle = BalancerHandle {
+            commands,
+            snapshot: watched,
+            vitals: balancer.vitals.clone(),
+            events: balancer.events.clone(),
+        };
         Ok((balancer, handle))
     }
 
@@ -191,58 +212,20 @@ impl Balancer {
         Some(Instant::now() + wait)
     }
 
-    /// Under [`LeasePolicy::Strict`], how long a lease counts: the handler must have stopped before the server can show an
-    /// age of the expiry, which it tells in whole seconds.
-    fn lifetime(&self) -> Option<Duration> {
-        let strict = self.config.lease_policy == LeasePolicy::Strict;
-        strict.then(|| self.store.terms().expiry.saturating_sub(LeaseTerms::GRACE + self.drain))
-    }
-
-    /// What cannot be renewed in time is processed no further. If nobody takes it, the next cycle does.
-    fn drop_outlived(&mut self) {
-        let Some(lifetime) = self.lifetime() else { return };
-        for partition in self.leases.outlived(lifetime, self.store.lease_time()) {
-            telemetry::lease_outlived(&partition);
-            self.leases.remove(&partition);
-            self.publish_holder(&partition, Holder::Orphan);
-        }
-    }
-
-    /// Tells when the application stalls and when it is well again; gives its partitions to others, if that is wanted.
-    fn check_vitals(&mut self) {
-        let stalled = self.vitals.stalled(self.config.stall_after);
-        if self.snapshot.borrow().stalled == stalled {
-            return;
-        }
-        if stalled.any() {
-            telemetry::stalled(stalled.runtime, &stalled.partitions, self.config.stall_after);
-        } else {
-            telemetry::well_again();
-        }
-        self.publish(|snapshot| snapshot.stalled = stalled.clone());
-        if self.config.on_stall == OnStall::Release {
-            for (partition, tenure) in self.leases.tenures() {
-                if stalled.affects(&partition) {
-                    self.release(&partition, tenure);
-                }
-            }
-        }
-    }
-
     fn obey(&mut self, command: Command) {
         match command {
             Command::StopClaiming => self.draining = true,
             Command::Forget { partition, tenure } => {
                 if self.leases.forget(&partition, tenure).is_some() {
-                    telemetry::ownership_lost(&partition, None);
                     self.publish(|_| {});
+                    self.events.tell(Event::Lost { partition, by: None });
                 }
             }
-            Command::Release { partition, tenure } => {
+            Command::Release { partition, tenure, cool_down } => {
                 if self.leases.tenures().get(&partition) == Some(&tenure) {
                     // Whoever gives it back now does not want it again at once.
-                    self.set_back(&partition, Duration::ZERO);
-                    self.release(&partition, tenure);
+                    self.set_back(&partition, cool_down);
+                    self.release(&partition, tenure, Releasing::Asked);
                 }
             }
             Command::Shutdown { .. } => {}
@@ -272,21 +255,24 @@ impl Balancer {
         self.claiming.remove(partition);
         match outcome {
             ClaimOutcome::Won(lease) => {
-                telemetry::claim_won(partition, reason);
+                self.outage_over();
                 self.setbacks.remove(partition);
                 let tenure = lease.tenure();
                 self.hold(lease);
+                self.events.tell(Event::Claimed { partition: partition.clone(), tenure, reason: reason.clone() });
                 if self.ending {
-                    self.release(partition, tenure);
+                    self.release(partition, tenure, Releasing::Shutdown);
                 }
             }
             ClaimOutcome::Lost { by } => {
+                self.outage_over();
                 telemetry::claim_lost(partition, by.as_ref());
                 self.setbacks.remove(partition);
                 self.publish_holder(partition, by.map_or(Holder::Released, Holder::Live));
             }
             ClaimOutcome::Replaced { by } => return Err(replaced(&self.store.identity().owner, &by)),
             ClaimOutcome::Undecided(error) => {
+                self.outage.failed();
                 telemetry::ownership_undecided(Operation::Claim, partition, &error);
                 self.set_back(partition, self.asked_to_wait(&error));
             }
@@ -319,14 +305,19 @@ impl Balancer {
             return Ok(());
         }
         match outcome {
-            ClaimOutcome::Won(lease) => self.hold(lease),
+            ClaimOutcome::Won(lease) => {
+                self.outage_over();
+                self.hold(lease);
+            }
             ClaimOutcome::Lost { by } => {
+                self.outage_over();
                 self.leases.remove(partition);
-                telemetry::ownership_lost(partition, by.as_ref());
-                self.publish_holder(partition, by.map_or(Holder::Released, Holder::Live));
+                self.publish_holder(partition, by.clone().map_or(Holder::Released, Holder::Live));
+                self.events.tell(Event::Lost { partition: partition.clone(), by });
             }
             ClaimOutcome::Replaced { by } => return Err(replaced(&self.store.identity().owner, &by)),
             ClaimOutcome::Undecided(error) => {
+                self.outage.failed();
                 telemetry::ownership_undecided(Operation::Renew, partition, &error);
                 // The lease must not run out while the server's wish is granted.
                 let wait = self.asked_to_wait(&error).min(self.store.terms().expiry / 8).max(self.retry_pause());
@@ -351,63 +342,11 @@ impl Balancer {
         }
     }
 
-    /// Now, or when its renewal has ended.
-    fn release(&mut self, partition: &PartitionId, tenure: u64) {
-        if let Some(lease) = self.leases.take_for_release(partition, tenure) {
-            self.start_release(lease);
-        }
-    }
-
-    fn start_release(&mut self, lease: Lease) {
-        let store = self.store.clone();
-        self.releasing.insert(lease.partition().clone());
-        self.operations.spawn(async move {
-            let partition = lease.partition().clone();
-            Ended::Released { partition, outcome: store.release_one(&lease).await }
-        });
-    }
-
-    fn released(&mut self, partition: &PartitionId, outcome: ReleaseOutcome) {
-        self.releasing.remove(partition);
-        match outcome {
-            ReleaseOutcome::Released => {
-                telemetry::released(partition);
-                self.publish_holder(partition, Holder::Released);
-            }
-            ReleaseOutcome::Undecided(error) => {
-                telemetry::release_undecided(partition, &error);
-                self.publish(|_| {});
-            }
-        }
-    }
-
-    /// Releases everything: what is idle at once, what is being renewed or claimed as soon as that has ended, so that no
-    /// late write undoes a release. A listing is not waited for.
-    async fn shut_down(&mut self) {
-        (self.draining, self.ending) = (true, true);
-        for (partition, tenure) in self.leases.tenures() {
-            self.release(&partition, tenure);
-        }
-        let limit = 4 * self.store.request_deadline();
-        // What is not released then expires.
-        let _ = timeout(limit, self.releases()).await;
-        let unreleased = self.releasing.len() + self.claiming.len() + self.leases.partitions().len();
-        if unreleased > 0 {
-            telemetry::not_released(unreleased);
-        }
-        self.leases = Leases::default();
-        self.publish(|_| {});
-    }
-
-    async fn releases(&mut self) {
-        while !(self.releasing.is_empty() && self.claiming.is_empty() && self.leases.is_empty()) {
-            let Some(ended) = self.operations.join_next().await else { return };
-            // Being replaced or a panic changes nothing now: the loop ends anyway.
-            let _ = self.ended(ended);
-        }
-    }
-
-    fn publish_holder(&self, partition: &PartitionId, holder: Holder) {
+    /// Something has changed, so that the next cycle is not to come late.
+    fn publish_holder(&mut self, partition: &PartitionId, holder: Holder) {
+        self.pacing.disturb();
+        let soon = Instant::now() + self.pause();
+        self.next_cycle = self.next_cycle.map(|next| next.min(soon));
         self.publish(|snapshot| {
             if let Some(view) = snapshot.partitions.iter_mut().find(|view| view.partition == *partition) {
                 view.holder = holder;
@@ -441,9 +380,9 @@ impl Balancer {
         (self.store.terms().expiry / 16).min(Duration::from_secs(1))
     }
 
-    /// Jitter, so that instances started together do not list together for ever. It only lengthens.
-    fn lengthened(&mut self, interval: Duration) -> Duration {
-        interval.mul_f64(self.rng.random_range(1.0..1.1))
+    /// The wait before the next cycle.
+    fn pause(&mut self) -> Duration {
+        self.pacing.pause(self.rng.random_range(0.0..1.0))
     }
 }
 

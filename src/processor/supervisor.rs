@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::sync::watch;
@@ -109,12 +110,12 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             Ok(Ok(_)) => {}
             Ok(Err(error)) if error.kind() == ErrorKind::Contended => {
                 telemetry::adoption_contended(&partition, &error);
-                self.balancer.release(partition, tenure);
+                self.balancer.release(partition, tenure, Duration::ZERO);
             }
             Ok(Err(error)) => return Err(error),
             Err(_) => {
                 telemetry::partition_task_panicked(&partition);
-                self.balancer.release(partition, tenure);
+                self.balancer.release(partition, tenure, Duration::ZERO);
             }
         }
         Ok(())

@@ -1,0 +1,102 @@
+//! What happened and why, for whoever wants to know.
+
+use serde::Serialize;
+use tokio::sync::broadcast;
+
+use super::vitals::Stalled;
+use crate::balance::{ClaimReason, ReleaseReason};
+use crate::model::{OwnerId, PartitionId};
+use crate::telemetry;
+
+/// How many events a slow listener may lag behind before it misses the oldest.
+const KEPT: usize = 1024;
+
+/// Something that the loop did, or noticed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub enum Event {
+    /// A partition was claimed; from whom, the reason tells.
+    Claimed {
+        /// The partition.
+        partition: PartitionId,
+        /// The time of holding it that begins.
+        tenure: u64,
+        /// Why.
+        reason: ClaimReason,
+    },
+    /// A partition was lost.
+    Lost {
+        /// The partition.
+        partition: PartitionId,
+        /// The owner now, where it is known.
+        by: Option<OwnerId>,
+    },
+    /// A partition could not be renewed in time and is processed no further:
+    /// [`LeasePolicy::Strict`](super::LeasePolicy::Strict).
+    Outlived {
+        /// The partition.
+        partition: PartitionId,
+    },
+    /// A partition is given back.
+    Releasing {
+        /// The partition.
+        partition: PartitionId,
+        /// Why.
+        reason: Releasing,
+    },
+    /// It was given back: others may claim it.
+    Released {
+        /// The partition.
+        partition: PartitionId,
+    },
+    /// The application stalls, or something else of it does than before; or, with nothing in it, it is well again.
+    Stalled(Stalled),
+    /// Partitions stay unowned because of `max_partitions`; with zero, none does any more.
+    Capped {
+        /// How many.
+        unclaimed: usize,
+    },
+}
+
+/// Why a partition is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub enum Releasing {
+    /// Somebody asked for it.
+    Asked,
+    /// The instance ends.
+    Shutdown,
+    /// The application stalls.
+    Stalled,
+    /// By the rules of balancing.
+    Planned(ReleaseReason),
+}
+
+/// The sending end.
+#[derive(Clone, Debug)]
+pub(super) struct Events(broadcast::Sender<Event>);
+
+impl Events {
+    pub(super) fn new() -> Self {
+        Self(broadcast::channel(KEPT).0)
+    }
+
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<Event> {
+        self.0.subscribe()
+    }
+
+    pub(super) fn tell(&self, event: Event) {
+        match &event {
+            Event::Claimed { partition, reason, .. } => telemetry::claim_won(partition, reason),
+            Event::Lost { partition, by } => telemetry::ownership_lost(partition, by.as_ref()),
+            Event::Outlived { partition } => telemetry::lease_outlived(partition),
+            Event::Releasing { partition, reason } => telemetry::releasing(partition, reason),
+            Event::Released { partition } => telemetry::released(partition),
+            Event::Stalled(stalled) if stalled.any() => telemetry::stalled(stalled.runtime, &stalled.partitions),
+            Event::Stalled(_) => telemetry::well_again(),
+            Event::Capped { unclaimed } => telemetry::capped(*unclaimed),
+        }
+        // An error means that nobody listens.
+        let _ = self.0.send(event);
+    }
+}

@@ -1,0 +1,74 @@
+//! How long to wait between two cycles: the interval, and longer while nothing changes.
+
+use std::time::Duration;
+
+/// At most this many intervals.
+const LONGEST: u32 = 3;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pacing {
+    interval: Duration,
+    longest: Duration,
+    /// How many cycles in a row found nothing new and nothing to do.
+    calm: u32,
+}
+
+impl Pacing {
+    /// Half the expiry is the limit in any case, so that a dead owner is noticed within an expiry and a half.
+    pub(super) fn new(interval: Duration, expiry: Duration) -> Self {
+        Self { interval, longest: (LONGEST * interval).min(expiry / 2).max(interval), calm: 0 }
+    }
+
+    /// A cycle has ended, and was calm or not.
+    pub(super) fn cycle(&mut self, calm: bool) {
+        self.calm = if calm { (self.calm + 1).min(LONGEST) } else { 0 };
+    }
+
+    /// Something has changed.
+    pub(super) fn disturb(&mut self) {
+        self.calm = 0;
+    }
+
+    /// The wait before the next cycle. Jitter, a number from 0 to 1, makes it up to a tenth longer, so that instances started
+    /// together do not list together for ever; but never longer than the limit.
+    pub(super) fn pause(&self, jitter: f64) -> Duration {
+        let stretched = self.interval * self.calm.clamp(1, LONGEST);
+        stretched.mul_f64(1.0 + jitter / 10.0).min(self.longest.max(self.interval.mul_f64(1.0 + jitter / 10.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn calm_cycles_come_ever_more_seldom_up_to_three_intervals() {
+        let mut pacing = Pacing::new(seconds(10), seconds(120));
+        let pauses: Vec<_> = (0..5)
+            .map(|_| {
+                pacing.cycle(true);
+                pacing.pause(0.0)
+            })
+            .collect();
+        assert_eq!(pauses, [10, 20, 30, 30, 30].map(seconds));
+        assert_eq!(pacing.pause(0.5), seconds(30), "jitter does not exceed the limit");
+        pacing.disturb();
+        assert_eq!(pacing.pause(0.0), seconds(10));
+        assert_eq!(pacing.pause(0.5), Duration::from_millis(10_500));
+    }
+
+    #[test]
+    fn never_beyond_half_the_expiry_and_never_below_the_interval() {
+        for (interval, expiry, longest) in [(10, 60, 30), (10, 40, 20), (10, 30, 15), (20, 60, 30)] {
+            let mut pacing = Pacing::new(seconds(interval), seconds(expiry));
+            for _ in 0..9 {
+                pacing.cycle(true);
+            }
+            assert_eq!(pacing.pause(0.0), seconds(longest), "{interval} {expiry}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Giving back: one partition, or everything at the end.
+
+use tokio::time::timeout;
+
+use super::events::{Event, Releasing};
+use super::{Balancer, Ended, Leases};
+use crate::balance::Holder;
+use crate::model::PartitionId;
+use crate::store::{Lease, ReleaseOutcome};
+use crate::telemetry;
+
+impl Balancer {
+    /// Now, or when its renewal has ended.
+    pub(super) fn release(&mut self, partition: &PartitionId, tenure: u64, reason: Releasing) {
+        self.events.tell(Event::Releasing { partition: partition.clone(), reason });
+        if let Some(lease) = self.leases.take_for_release(partition, tenure) {
+            self.start_release(lease);
+        }
+    }
+
+    pub(super) fn start_release(&mut self, lease: Lease) {
+        let store = self.store.clone();
+        self.releasing.insert(lease.partition().clone());
+        self.operations.spawn(async move {
+            let partition = lease.partition().clone();
+            Ended::Released { partition, outcome: store.release_one(&lease).await }
+        });
+    }
+
+    pub(super) fn released(&mut self, partition: &PartitionId, outcome: ReleaseOutcome) {
+        self.releasing.remove(partition);
+        match outcome {
+            ReleaseOutcome::Released => {
+                self.outage_over();
+                self.events.tell(Event::Released { partition: partition.clone() });
+                self.publish_holder(partition, Holder::Released);
+            }
+            ReleaseOutcome::Undecided(error) => {
+                self.outage.failed();
+                telemetry::release_undecided(partition, &error);
+                self.publish(|_| {});
+            }
+        }
+    }
+
+    /// Releases everything: what is idle at once, what is being renewed or claimed as soon as that has ended, so that no
+    /// late write undoes a release. A listing is not waited for.
+    pub(super) async fn shut_down(&mut self) {
+        (self.draining, self.ending) = (true, true);
+        for (partition, tenure) in self.leases.tenures() {
+            self.release(&partition, tenure, Releasing::Shutdown);
+        }
+        let limit = 4 * self.store.request_deadline();
+        // What is not released then expires.
+        let _ = timeout(limit, self.releases()).await;
+        let unreleased = self.releasing.len() + self.claiming.len() + self.leases.partitions().len();
+        if unreleased > 0 {
+            telemetry::not_released(unreleased);
+        }
+        self.leases = Leases::default();
+        self.publish(|_| {});
+    }
+
+    async fn releases(&mut self) {
+        while !(self.releasing.is_empty() && self.claiming.is_empty() && self.leases.is_empty()) {
+            let Some(ended) = self.operations.join_next().await else { return };
+            // Being replaced or a panic changes nothing now: the loop ends anyway.
+            let _ = self.ended(ended);
+        }
+    }
+}
