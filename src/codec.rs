@@ -5,7 +5,7 @@
 //!
 //! | record | keys all SDKs know | keys only this crate writes |
 //! |---|---|---|
-//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `rewound` |
+//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `load`, `rewound` |
 //! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated`, `imported`, `rewound` |
 //!
 //! The reader is tolerant: other SDKs leave keys out or empty. What it cannot use it reports, and goes on.
@@ -28,6 +28,7 @@ const OFFSET: &str = "offset";
 const UPDATED: &str = "updated";
 const IMPORTED: &str = "imported";
 const REWOUND: &str = "rewound";
+const LOAD: &str = "load";
 
 /// How the first three segments of a blob name are spelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,6 +157,7 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     metadata.insert(OWNER_ID.into(), owner.into());
     insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|life| life.as_str().to_owned()));
     insert(&mut metadata, SINCE, record.since.and_then(format_time));
+    insert(&mut metadata, LOAD, record.load.map(|load| load.to_string()));
     insert(&mut metadata, REWOUND, record.rewound.as_ref().map(|rewind| rewind.as_str().to_owned()));
     metadata
 }
@@ -171,6 +173,7 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
         owner: owner.filter(|id| !id.is_empty()).map(|id| OwnerId::recorded(&id)),
         incarnation: fields.take_some(INCARNATION).map(|life| Incarnation::recorded(&life)),
         since: fields.take(SINCE).and_then(|text| parse_time(&text)),
+        load: fields.take(LOAD).and_then(|text| text.parse().ok()),
         rewound: fields.take_some(REWOUND).map(|id| RewindId::recorded(&id)),
         other: fields.rest,
     };
@@ -312,11 +315,13 @@ mod tests {
             owner: Some(OwnerId::new("pod-1").unwrap()),
             incarnation: Some(Incarnation::new(datetime!(2026-11-20 13:00:00 UTC), 0xabc)),
             since: Some(datetime!(2026-11-20 13:00:07 UTC)),
+            load: Some(1200),
             rewound: Some(RewindId::new(1)),
             other: Metadata::new(),
         };
         let wire = metadata([
             ("incarnation", "20261120T130000Z-00000abc"),
+            ("load", "1200"),
             ("ownerid", "pod-1"),
             ("rewound", "0000000000000001"),
             ("since", "2026-11-20T13:00:07Z"),

@@ -312,6 +312,8 @@ pub struct OwnershipRecord {
     pub incarnation: Option<Incarnation>,
     /// The server's time of the claim. Renewals keep it.
     pub since: Option<OffsetDateTime>,
+    /// How much work the partition is, as its owner measures it.
+    pub load: Option<u64>,
     /// The checkpoint was rewound: the owner must adopt it anew, unless it knows this rewind already.
     pub rewound: Option<RewindId>,
     /// Keys that this version does not read. They are kept when the record is written again.

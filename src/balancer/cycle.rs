@@ -48,7 +48,7 @@ impl Balancer {
         }
         self.drop_lost(&view);
         self.foreign_owner = view.foreign_owner;
-        let plan = self.plan(&view);
+        let plan = self.plan(&view, &cycle.records);
         if plan.claim.is_empty() || !self.store.has_other_tree() {
             self.end_cycle(&cycle, view, plan);
         } else {
@@ -70,7 +70,7 @@ impl Balancer {
         };
         let view = self.observe(cycle, &other);
         self.tell_elsewhere(&view);
-        let plan = self.plan(&view);
+        let plan = self.plan(&view, &cycle.records);
         self.end_cycle(cycle, view, plan);
     }
 
@@ -156,13 +156,14 @@ impl Balancer {
                 _ => None,
             };
             self.leases.remove(&partition);
+            self.loads.forget(&partition);
             self.events.tell(Event::Lost { partition, by });
         }
     }
 
     /// Claims that are under way count as won, so that what they win is not too much; and on a partition with an operation
     /// under way nothing else is begun.
-    fn plan(&mut self, view: &View) -> Plan {
+    fn plan(&mut self, view: &View, listed: &[Ownership]) -> Plan {
         self.check_vitals();
         // Who is stalled takes nothing, and nothing back, for it would get no better there.
         if self.draining || self.snapshot.borrow().stalled.any() {
@@ -175,9 +176,10 @@ impl Balancer {
         let now = Instant::now();
         let set_back = self.setbacks.iter().filter(|(_, setback)| setback.until > now).map(|(partition, _)| partition);
         let avoid = set_back.chain(&self.claiming).chain(&self.releasing).cloned().collect();
+        let loads = listed.iter().filter_map(|seen| Some((seen.partition.clone(), seen.record.load?))).collect();
         let strategy = self.config.strategy.clone();
         let max_partitions = self.config.max_partitions;
-        let policy = Policy { strategy, max_partitions, avoid, ..Policy::default() };
+        let policy = Policy { strategy, max_partitions, avoid, loads };
         plan(&view, &policy, &mut self.rng)
     }
 

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::events::{Event, Events};
+use super::loads::Loads;
 use super::vitals::{Stalled, Vitals};
 use crate::balance::{Holder, PartitionView};
 use crate::model::{OwnerId, PartitionId};
@@ -102,6 +103,7 @@ pub struct BalancerHandle {
     pub(super) commands: mpsc::UnboundedSender<Command>,
     pub(super) snapshot: watch::Receiver<Snapshot>,
     pub(super) vitals: Vitals,
+    pub(super) loads: Loads,
     pub(super) events: Events,
 }
 
@@ -116,6 +118,12 @@ impl BalancerHandle {
     #[must_use]
     pub fn vitals(&self) -> &Vitals {
         &self.vitals
+    }
+
+    /// Where the application says how much work its partitions are.
+    #[must_use]
+    pub fn loads(&self) -> &Loads {
+        &self.loads
     }
 
     /// Claims nothing more. What is held is still renewed. The first step of an orderly end.

@@ -23,6 +23,7 @@ mod cycle;
 mod events;
 mod handle;
 mod leases;
+mod loads;
 mod outage;
 mod pacing;
 mod release;
@@ -40,7 +41,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::balance::{ClaimReason, Holder, Moment};
+use crate::balance::{ClaimReason, Holder, Moment, Strategy};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, OwnerId, PartitionId};
@@ -55,6 +56,7 @@ pub use events::{Event, Releasing};
 use handle::Command;
 pub use handle::{BalancerHandle, RecordAge, Snapshot};
 use leases::{AfterRenewal, Leases};
+pub use loads::Loads;
 use outage::Outage;
 use pacing::Pacing;
 pub use vitals::{Stalled, Vitals, Working};
@@ -100,6 +102,7 @@ pub struct Balancer {
     outage: Outage,
     events: Events,
     vitals: Vitals,
+    loads: Loads,
     /// Nothing more is claimed.
     draining: bool,
     /// Everything is being released.
@@ -142,6 +145,7 @@ impl Balancer {
             elsewhere: BTreeSet::new(),
             next_cycle: None,
             vitals: Vitals::default(),
+            loads: Loads::default(),
             draining: false,
             ending: false,
         };
@@ -149,6 +153,7 @@ impl Balancer {
             commands,
             snapshot: watched,
             vitals: balancer.vitals.clone(),
+            loads: balancer.loads.clone(),
             events: balancer.events.clone(),
         };
         Ok((balancer, handle))
@@ -292,11 +297,19 @@ impl Balancer {
     fn start_renewals(&mut self) {
         for lease in self.leases.start_renewals(self.renewal_age(), self.store.lease_time()) {
             let store = self.store.clone();
+            let lease = self.with_load(lease);
             self.operations.spawn(async move {
                 let (partition, tenure) = (lease.partition().clone(), lease.tenure());
                 Ended::Renewed { partition, tenure, outcome: store.renew_one(&lease).await }
             });
         }
+    }
+
+    /// Only where it is asked for: other strategies need not know.
+    fn with_load(&self, lease: Lease) -> Lease {
+        let weighted = matches!(self.config.strategy, Strategy::Weighted { .. });
+        let load = weighted.then(|| self.loads.of(lease.partition())).flatten();
+        lease.with_load(load)
     }
 
     fn renewed(&mut self, partition: &PartitionId, tenure: u64, outcome: ClaimOutcome) -> Result<()> {

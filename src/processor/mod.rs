@@ -123,6 +123,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
             group: Arc::new(self.store.group().clone()),
             drain,
             vitals: handle.vitals().clone(),
+            loads: handle.loads().clone(),
             source: self.source,
             handler: self.handler,
             store: self.store,

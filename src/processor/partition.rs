@@ -25,7 +25,7 @@ use super::checkpointing::{CheckpointWriter, Checkpointer, Ended};
 use super::config::ProcessorConfig;
 use super::handler::{Handler, HandlerError, PartitionContext, StopReason};
 use super::source::{EventReceiver, EventSource, Positioned, StartPosition};
-use crate::balancer::Vitals;
+use crate::balancer::{Loads, Vitals};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, ConsumerGroup, OwnerId, PartitionId, Relation};
 use crate::store::{AdoptOutcome, Adoption, GroupStore};
@@ -48,6 +48,7 @@ pub(super) struct Shared<S, H> {
     pub(super) config: ProcessorConfig,
     pub(super) drain: Duration,
     pub(super) vitals: Vitals,
+    pub(super) loads: Loads,
 }
 
 /// One partition's task.
@@ -210,9 +211,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 Err(error) => return Reading::LinkFailed(error),
             };
             let Some(last) = batch.last().map(S::Event::sequence_number) else { continue };
+            let events = u64::try_from(batch.len()).unwrap_or(u64::MAX);
             if let Some(ended) = self.handle(batch, context, writing).await {
                 return ended;
             }
+            self.shared.loads.count(&self.partition, events);
             pauses.handled(last);
             if let Some(sequence_number) = last {
                 *from = StartPosition::AfterSequenceNumber(sequence_number);

@@ -66,6 +66,13 @@ impl Lease {
         &self.record
     }
 
+    /// The same lease, which will say at its next renewal how much work the partition is.
+    #[must_use]
+    pub fn with_load(mut self, load: Option<u64>) -> Self {
+        self.record.load = load;
+        self
+    }
+
     /// The version of the record.
     #[must_use]
     pub fn etag(&self) -> &ETag {
