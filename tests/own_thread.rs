@@ -20,8 +20,8 @@ const EXPIRY: Duration = Duration::from_secs(4);
 fn world() -> World {
     let mut world = World::new(2);
     world.expiry = EXPIRY;
-    world.config =
-        ProcessorConfig::default().with_balancer(BalancerConfig::default().with_interval(Duration::from_secs(1)));
+    let balancer = BalancerConfig::default().with_interval(Duration::from_secs(1)).with_stall_after(EXPIRY);
+    world.config = ProcessorConfig::default().with_balancer(balancer);
     world
 }
 
@@ -63,6 +63,8 @@ fn b7_handlers_that_block_every_worker_for_three_expiries_lose_no_partition() {
             sleep(Duration::from_millis(200)).await;
         }
         assert!(world.owners().await.values().all(|owner| owner == "a"));
+        let stalled = instance.snapshots.borrow().stalled.clone();
+        assert!(stalled.runtime && stalled.partitions.len() == 2, "not noticed: {stalled:?}");
     });
     application.block_on(instance.shut_down()).unwrap();
 }
