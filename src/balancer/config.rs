@@ -38,6 +38,10 @@ pub enum OnStall {
 #[non_exhaustive]
 pub struct BalancerConfig {
     /// Time between two cycles. Default 10 s: a sixth of the default expiry, so that several cycles may fail.
+    ///
+    /// While nothing changes cycles come more seldom, up to `min(3 x interval, expiry / 2)`. That is what it costs in
+    /// reaction time: a settled instance notices a dead owner, a released partition or a new one that much later at most.
+    /// Whoever joins looks every interval, and any change brings the next cycle forward.
     pub interval: Duration,
     /// How fast to take what is lacking. Default [`Strategy::Balanced`].
     pub strategy: Strategy,
