@@ -156,7 +156,6 @@ impl Balancer {
                 _ => None,
             };
             self.leases.remove(&partition);
-            self.loads.forget(&partition);
             self.events.tell(Event::Lost { partition, by });
         }
     }

@@ -64,9 +64,11 @@ impl Loads {
         measured.per_minute
     }
 
-    /// Another owner measures it now.
-    pub(super) fn forget(&self, partition: &PartitionId) {
-        self.measured().remove(partition);
+    /// The partition was won: what was counted before says nothing about now.
+    pub(super) fn begin(&self, partition: &PartitionId) {
+        if let Some(measured) = self.measured().get_mut(partition) {
+            *measured = Measured { told: measured.told, ..Measured::new() };
+        }
     }
 }
 
@@ -85,7 +87,7 @@ mod tests {
         assert_eq!(loads.of(&partition), Some(100));
         advance(Duration::from_secs(30)).await;
         assert_eq!(loads.of(&partition), Some(50));
-        loads.forget(&partition);
+        loads.begin(&partition);
         assert_eq!(loads.of(&partition), None);
     }
 
@@ -95,6 +97,8 @@ mod tests {
         loads.count(&partition, 50);
         loads.tell(&partition, 7);
         advance(Duration::from_secs(30)).await;
+        assert_eq!(loads.of(&partition), Some(7));
+        loads.begin(&partition);
         assert_eq!(loads.of(&partition), Some(7));
     }
 }

@@ -262,6 +262,7 @@ impl Balancer {
             ClaimOutcome::Won(lease) => {
                 self.outage_over();
                 self.setbacks.remove(partition);
+                self.loads.begin(partition);
                 let tenure = lease.tenure();
                 self.hold(lease);
                 self.events.tell(Event::Claimed { partition: partition.clone(), tenure, reason: reason.clone() });
