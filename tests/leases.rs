@@ -92,9 +92,10 @@ async fn strict_leases_need_time_to_renew_and_to_stop_before_the_expiry() {
         Processor::builder(source, store, handler).config(config).build().map(|_| ())
     };
     let strict = ProcessorConfig::default().with_balancer(config(SECOND));
-    processor(short_lived(10 * SECOND).await, strict.clone()).unwrap();
-    let refused = processor(short_lived(10 * SECOND).await, strict.with_drain(SECOND)).unwrap_err();
-    assert!(refused.to_string().contains("5s + 2.5s + 1s + 2s is more than 10s"), "{refused}");
+    processor(short_lived(20 * SECOND).await, strict.clone()).unwrap();
+    // The batch, the call of `stopped`, and the closing of the link.
+    let refused = processor(short_lived(20 * SECOND).await, strict.with_drain(SECOND)).unwrap_err();
+    assert!(refused.to_string().contains("10s + 5s + 4s + 2s is more than 20s"), "{refused}");
 }
 
 /// A clock that jumps as that of a machine that was suspended.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::balancer::OnStall;
+use eventhubs_checkpoint::processor::StopReason;
 use tokio::time::sleep;
 use world::{Instance, World};
 
@@ -59,6 +60,7 @@ async fn a_stalled_partition_is_released_if_that_is_wanted_and_taken_back_when_a
     let mut a = stuck(&world).await;
     a.wait_until("released", |snapshot| snapshot.held.len() == 1).await;
     assert_eq!(world.owners().await["1"], "a", "the other partition is well");
+    assert!(matches!(world.first_stop().await, StopReason::Released));
     // The handler was cut off after its drain time: that ends the stall.
     a.wait_until("well again", |snapshot| !snapshot.stalled.any()).await;
     a.wait_until_it_holds(2).await;

@@ -163,7 +163,7 @@ impl BalancerConfig {
         if self.lease_policy == LeasePolicy::Strict && left.is_none_or(|left| left < drain) {
             let grace = LeaseTerms::GRACE;
             return Err(Error::config(format!(
-                "with strict leases half the expiry, the request deadline and the drain time must end {grace:?} before the \
+                "with strict leases half the expiry, the request deadline and the time to stop must end {grace:?} before the \
                  expiry, but {:?} + {deadline:?} + {drain:?} + {grace:?} is more than {expiry:?}: lengthen the expiry, or \
                  shorten the others",
                 expiry / 2
@@ -172,13 +172,14 @@ impl BalancerConfig {
         Ok(())
     }
 
-    /// A quarter of the expiry, or what strict leases leave.
-    pub(crate) fn default_drain(&self, store: &GroupStore) -> Duration {
+    /// A quarter of the expiry, or what strict leases leave: a partition may drain twice when it stops, and close its link.
+    pub(crate) fn default_drain(&self, store: &GroupStore, closing: Duration) -> Duration {
         let quarter = store.terms().expiry / 4;
         match self.lease_policy {
             LeasePolicy::BrokerFenced => quarter,
             LeasePolicy::Strict => {
-                time_to_drain(store.terms().expiry, store.request_deadline()).map_or(quarter, |left| left.min(quarter))
+                let left = time_to_drain(store.terms().expiry, store.request_deadline()).unwrap_or_default();
+                (left.saturating_sub(closing) / 2).min(quarter)
             }
         }
     }

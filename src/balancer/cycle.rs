@@ -12,7 +12,7 @@ use crate::balance::{
     Holder, Moment, Observation, Observer, PartitionView, Plan, PlannedClaim, PlannedRelease, Policy, View, observe,
     plan,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Claim, Listing, Ownership};
 use crate::telemetry;
 
@@ -76,8 +76,10 @@ impl Balancer {
 
     fn cycle_failed(&mut self, error: &Error) {
         self.outage.failed();
-        self.pacing.disturb();
-        let pause = self.pause().max(self.asked_to_wait(error));
+        let soon = self.pacing.failed(self.retry_pause());
+        // Who is asked for fewer requests does not hurry.
+        let throttled = matches!(error.kind(), ErrorKind::Throttled { .. });
+        let pause = if throttled { self.pause().max(self.asked_to_wait(error)) } else { soon };
         telemetry::cycle_failed(error, pause);
         self.next_cycle = Some(Instant::now() + pause);
     }
@@ -86,7 +88,9 @@ impl Balancer {
         let calm = plan.is_empty() && self.snapshot.borrow().partitions == view.partitions;
         self.pacing.cycle(calm && is_settled(&view));
         self.next_cycle = Some(Instant::now() + self.pause());
-        let unclaimed = plan.unclaimed_for_cap;
+        // Nobody was asked while draining or stalled.
+        let known = self.snapshot.borrow().unclaimed_for_cap;
+        let unclaimed = if self.claims_nothing() { known } else { plan.unclaimed_for_cap };
         if self.snapshot.borrow().unclaimed_for_cap != unclaimed {
             self.events.tell(Event::Capped { unclaimed });
         }
@@ -99,7 +103,7 @@ impl Balancer {
         });
         for PlannedRelease { partition, reason } in plan.release {
             if let Some(tenure) = self.leases.tenures().get(&partition).copied() {
-                self.release(&partition, tenure, Releasing::Planned(reason));
+                self.give_back(&partition, tenure, Releasing::Planned(reason));
             }
         }
         self.start_claims(plan.claim, &cycle.records);
@@ -156,6 +160,8 @@ impl Balancer {
                 _ => None,
             };
             self.leases.remove(&partition);
+            // At once: the rest of the cycle may fail.
+            self.publish_holder(&partition, holder.cloned().unwrap_or(Holder::Nobody));
             self.events.tell(Event::Lost { partition, by });
         }
     }
@@ -164,8 +170,7 @@ impl Balancer {
     /// under way nothing else is begun.
     fn plan(&mut self, view: &View, listed: &[Ownership]) -> Plan {
         self.check_vitals();
-        // Who is stalled takes nothing, and nothing back, for it would get no better there.
-        if self.draining || self.snapshot.borrow().stalled.any() {
+        if self.claims_nothing() {
             return Plan::default();
         }
         let mut view = view.clone();
@@ -182,11 +187,16 @@ impl Balancer {
         plan(&view, &policy, &mut self.rng)
     }
 
+    /// Who is stalled takes nothing, and nothing back, for it would get no better there.
+    fn claims_nothing(&self) -> bool {
+        self.draining || self.snapshot.borrow().stalled.any()
+    }
+
     fn start_claims(&mut self, planned: Vec<PlannedClaim>, listed: &[Ownership]) {
-        let etags: BTreeMap<_, _> = listed.iter().map(|record| (&record.partition, &record.etag)).collect();
+        let listed: BTreeMap<_, _> = listed.iter().map(|seen| (&seen.partition, seen)).collect();
         for PlannedClaim { partition, reason } in planned {
-            let claim = match etags.get(&partition) {
-                Some(etag) => Claim::over(partition.clone(), (*etag).clone()),
+            let claim = match listed.get(&partition) {
+                Some(seen) => Claim::over(partition.clone(), seen.etag.clone()).with_load(seen.record.load),
                 None => Claim::unowned(partition.clone()),
             };
             self.claiming.insert(partition.clone());

@@ -1,6 +1,6 @@
 //! What others see of a running loop, and what they can tell it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -25,6 +25,8 @@ pub struct Snapshot {
     pub partitions: Vec<PartitionView>,
     /// The partitions that this instance holds, with the tenure of each: another tenure is another time of holding it.
     pub held: BTreeMap<PartitionId, u64>,
+    /// Partitions that are given back: their processing has to stop, and their last checkpoints may still be written.
+    pub releasing: BTreeSet<PartitionId>,
     /// Since when each ownership has been held, and how old its record was, by the last listing.
     pub records: BTreeMap<PartitionId, RecordAge>,
     /// How many partitions stay unowned because of `max_partitions`.
@@ -51,6 +53,7 @@ impl Snapshot {
             cycles: 0,
             partitions: Vec::new(),
             held: BTreeMap::new(),
+            releasing: BTreeSet::new(),
             records: BTreeMap::new(),
             unclaimed_for_cap: 0,
             stalled: Stalled::default(),

@@ -92,6 +92,11 @@ impl Leases {
         }
     }
 
+    /// Whether there is nothing more to be done for its release: it is due already, or no longer held in this tenure.
+    pub(super) fn is_to_be_released(&self, partition: &PartitionId, tenure: u64) -> bool {
+        self.0.get(partition).is_none_or(|held| held.lease.tenure() != tenure || held.release_next)
+    }
+
     /// Takes a lease out in order to release it; nothing while its renewal is under way, after which it is due for
     /// release.
     pub(super) fn take_for_release(&mut self, partition: &PartitionId, tenure: u64) -> Option<Lease> {

@@ -43,7 +43,9 @@ impl Loads {
 
     /// Counts work that was done. The processor counts events.
     pub fn count(&self, partition: &PartitionId, work: u64) {
-        self.measured().entry(partition.clone()).or_insert_with(Measured::new).counted += work;
+        let mut measured = self.measured();
+        let measured = measured.entry(partition.clone()).or_insert_with(Measured::new);
+        measured.counted = measured.counted.saturating_add(work);
     }
 
     /// What was told, or else the work per minute, of which the last sample makes up one half. Nothing as long as nothing is
@@ -64,11 +66,11 @@ impl Loads {
         measured.per_minute
     }
 
-    /// The partition was won: what was counted before says nothing about now.
+    /// The partition was won: what was counted before says nothing about now. From here on no work is measured as none.
     pub(super) fn begin(&self, partition: &PartitionId) {
-        if let Some(measured) = self.measured().get_mut(partition) {
-            *measured = Measured { told: measured.told, ..Measured::new() };
-        }
+        let mut measured = self.measured();
+        let told = measured.get(partition).and_then(|measured| measured.told);
+        measured.insert(partition.clone(), Measured { told, ..Measured::new() });
     }
 }
 
@@ -89,6 +91,8 @@ mod tests {
         assert_eq!(loads.of(&partition), Some(50));
         loads.begin(&partition);
         assert_eq!(loads.of(&partition), None);
+        advance(Duration::from_secs(30)).await;
+        assert_eq!(loads.of(&partition), Some(0), "an idle partition is known to be idle");
     }
 
     #[tokio::test(start_paused = true)]

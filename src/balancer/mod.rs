@@ -61,6 +61,9 @@ use outage::Outage;
 use pacing::Pacing;
 pub use vitals::{Stalled, Vitals, Working};
 
+/// Longer ones make no difference, and sums of them must not overflow.
+const LONGEST_COOL_DOWN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// An operation on the storage that has ended.
 enum Ended {
     Listed { asked: Moment, listing: Result<Listing<Ownership>> },
@@ -93,6 +96,8 @@ pub struct Balancer {
     operations: JoinSet<Ended>,
     claiming: BTreeSet<PartitionId>,
     releasing: BTreeSet<PartitionId>,
+    /// To be released when its handler has stopped, in this tenure, or at this moment.
+    surrendered: BTreeMap<PartitionId, (u64, Instant)>,
     setbacks: BTreeMap<PartitionId, Setback>,
     foreign_owner: bool,
     /// Partitions whose owner in the other tree of names has been told of.
@@ -140,6 +145,7 @@ impl Balancer {
             operations: JoinSet::new(),
             claiming: BTreeSet::new(),
             releasing: BTreeSet::new(),
+            surrendered: BTreeMap::new(),
             setbacks: BTreeMap::new(),
             foreign_owner: false,
             elsewhere: BTreeSet::new(),
@@ -195,6 +201,7 @@ impl Balancer {
                 Some(ended) = self.operations.join_next() => self.ended(ended)?,
                 () = at(wake) => {
                     self.check_vitals();
+                    self.release_overdue();
                     self.drop_outlived();
                     self.start_renewals();
                 }
@@ -212,9 +219,10 @@ impl Balancer {
     fn next_wake(&self) -> Option<Instant> {
         let lifetime = self.lifetime();
         let outlived = lifetime.and_then(|lifetime| self.leases.next_outlived(lifetime));
-        let next = self.leases.next_due(self.renewal_age()).into_iter().chain(outlived).min()?;
-        let wait = next.saturating_sub(self.store.lease_time()).min(self.store.terms().expiry / 16);
-        Some(Instant::now() + wait)
+        let next = self.leases.next_due(self.renewal_age()).into_iter().chain(outlived).min();
+        let wait = next.map(|next| next.saturating_sub(self.store.lease_time()).min(self.store.terms().expiry / 16));
+        let overdue = self.surrendered.values().map(|(_, until)| *until);
+        wait.map(|wait| Instant::now() + wait).into_iter().chain(overdue).min()
     }
 
     fn obey(&mut self, command: Command) {
@@ -222,10 +230,12 @@ impl Balancer {
             Command::StopClaiming => self.draining = true,
             Command::Forget { partition, tenure } => {
                 if self.leases.forget(&partition, tenure).is_some() {
+                    self.look_soon();
                     self.publish(|_| {});
                     self.events.tell(Event::Lost { partition, by: None });
                 }
             }
+            Command::Release { partition, .. } if self.release_surrendered(&partition) => {}
             Command::Release { partition, tenure, cool_down } => {
                 if self.leases.tenures().get(&partition) == Some(&tenure) {
                     // Whoever gives it back now does not want it again at once.
@@ -266,8 +276,12 @@ impl Balancer {
                 let tenure = lease.tenure();
                 self.hold(lease);
                 self.events.tell(Event::Claimed { partition: partition.clone(), tenure, reason: reason.clone() });
+                let stalled =
+                    self.config.on_stall == OnStall::Release && self.snapshot.borrow().stalled.affects(partition);
                 if self.ending {
                     self.release(partition, tenure, Releasing::Shutdown);
+                } else if stalled {
+                    self.release(partition, tenure, Releasing::Stalled);
                 }
             }
             ClaimOutcome::Lost { by } => {
@@ -291,7 +305,7 @@ impl Balancer {
         let failures = self.setbacks.get(partition).map_or(0, |setback| setback.failures);
         let wait = self.config.interval.saturating_mul(2u32.saturating_pow(failures)).min(self.store.terms().expiry);
         // A little more than whole intervals, so that the cycle that comes just then goes to another partition.
-        let until = Instant::now() + wait.max(at_least) + self.config.interval / 2;
+        let until = Instant::now() + wait.max(at_least.min(LONGEST_COOL_DOWN)) + self.config.interval / 2;
         self.setbacks.insert(partition.clone(), Setback { failures: failures.saturating_add(1), until });
     }
 
@@ -357,10 +371,14 @@ impl Balancer {
     }
 
     /// Something has changed, so that the next cycle is not to come late.
-    fn publish_holder(&mut self, partition: &PartitionId, holder: Holder) {
+    fn look_soon(&mut self) {
         self.pacing.disturb();
         let soon = Instant::now() + self.pause();
         self.next_cycle = self.next_cycle.map(|next| next.min(soon));
+    }
+
+    fn publish_holder(&mut self, partition: &PartitionId, holder: Holder) {
+        self.look_soon();
         self.publish(|snapshot| {
             if let Some(view) = snapshot.partitions.iter_mut().find(|view| view.partition == *partition) {
                 view.holder = holder;
@@ -372,6 +390,8 @@ impl Balancer {
         self.snapshot.send_modify(|snapshot| {
             change(snapshot);
             snapshot.held = self.leases.tenures();
+            snapshot.held.retain(|partition, _| !self.surrendered.contains_key(partition));
+            snapshot.releasing = self.surrendered.keys().chain(&self.releasing).cloned().collect();
         });
     }
 

@@ -11,17 +11,29 @@ pub(super) struct Pacing {
     longest: Duration,
     /// How many cycles in a row found nothing new and nothing to do.
     calm: u32,
+    /// How many cycles in a row have failed.
+    failures: u32,
 }
 
 impl Pacing {
     /// Half the expiry is the limit in any case, so that a dead owner is noticed within an expiry and a half.
     pub(super) fn new(interval: Duration, expiry: Duration) -> Self {
-        Self { interval, longest: (LONGEST * interval).min(expiry / 2).max(interval), calm: 0 }
+        Self { interval, longest: (LONGEST * interval).min(expiry / 2).max(interval), calm: 0, failures: 0 }
     }
 
     /// A cycle has ended, and was calm or not.
     pub(super) fn cycle(&mut self, calm: bool) {
         self.calm = if calm { (self.calm + 1).min(LONGEST) } else { 0 };
+        self.failures = 0;
+    }
+
+    /// A cycle has failed. Answers the wait before the next one: short at first, for after a stretched pause there is no time
+    /// to lose, then ever longer up to the interval.
+    pub(super) fn failed(&mut self, first: Duration) -> Duration {
+        self.calm = 0;
+        let pause = first.saturating_mul(2u32.saturating_pow(self.failures));
+        self.failures = self.failures.saturating_add(1);
+        pause.min(self.interval)
     }
 
     /// Something has changed.
@@ -59,6 +71,15 @@ mod tests {
         pacing.disturb();
         assert_eq!(pacing.pause(0.0), seconds(10));
         assert_eq!(pacing.pause(0.5), Duration::from_millis(10_500));
+    }
+
+    #[test]
+    fn a_cycle_that_failed_is_tried_again_soon_and_then_ever_later_up_to_the_interval() {
+        let mut pacing = Pacing::new(seconds(10), seconds(60));
+        let pauses: Vec<_> = (0..6).map(|_| pacing.failed(seconds(1))).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 10, 10].map(seconds));
+        pacing.cycle(false);
+        assert_eq!(pacing.failed(seconds(1)), seconds(1));
     }
 
     #[test]

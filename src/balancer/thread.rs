@@ -21,11 +21,14 @@ impl Balancer {
     /// their own.
     pub async fn run_apart(mut self) -> Result<()> {
         self.store = self.store.isolated()?;
-        let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
         let (report, ended) = oneshot::channel();
         // Dropped together with this future, which is what the thread waits for.
         let (_alive, abandoned) = oneshot::channel::<()>();
         let work = move || {
+            let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(report.send(Err(no_thread(error)))),
+            };
             let ended = runtime.block_on(async {
                 tokio::select! {
                     ended = self.run() => Some(ended),

@@ -33,11 +33,12 @@ impl Balancer {
             return;
         }
         self.events.tell(Event::Stalled(stalled.clone()));
+        self.look_soon();
         self.publish(|snapshot| snapshot.stalled = stalled.clone());
         if self.config.on_stall == OnStall::Release {
             for (partition, tenure) in self.leases.tenures() {
                 if stalled.affects(&partition) {
-                    self.release(&partition, tenure, Releasing::Stalled);
+                    self.give_back(&partition, tenure, Releasing::Stalled);
                 }
             }
         }

@@ -31,6 +31,9 @@ pub enum StopReason {
     /// The lease could not be renewed in time, and the policy is to stop then:
     /// [`LeasePolicy::Strict`](crate::balancer::LeasePolicy::Strict).
     Outlived,
+    /// This instance gives the partition back: it is above its limit, not assigned to it, gone from the hub, or stalled.
+    /// Checkpoints are still accepted.
+    Released,
     /// The processor shuts down. Checkpoints are still accepted.
     Shutdown,
     /// The handler or the event source failed. The partition is started again from its checkpoint.

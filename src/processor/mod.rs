@@ -38,7 +38,7 @@ pub use source::{
     EventReceiver, EventSender, EventSource, HubProperties, PartitionProperties, Positioned, StartPosition,
 };
 
-use partition::Shared;
+use partition::{CLOSE_LIMIT, Shared, stopping_time};
 use supervisor::Supervisor;
 
 /// How long the hub may take to tell its partitions.
@@ -117,8 +117,8 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         self.config.check()?;
         let (partitions, named) = watch::channel(Arc::from([]));
         let (balancer, handle) = Balancer::new(self.store.clone(), self.config.balancer.clone(), named)?;
-        let drain = self.config.drain.unwrap_or_else(|| self.config.balancer.default_drain(&self.store));
-        let balancer = balancer.with_drain(drain)?;
+        let drain = self.config.drain.unwrap_or_else(|| self.config.balancer.default_drain(&self.store, CLOSE_LIMIT));
+        let balancer = balancer.with_drain(stopping_time(drain))?;
         let shared = Shared {
             group: Arc::new(self.store.group().clone()),
             drain,

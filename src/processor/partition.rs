@@ -36,7 +36,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How long a link may take to close. Closing late harms nobody: the broker gives the partition to the next reader.
-const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+pub(super) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long a partition may take to stop: its batch, or the call of `started`; its link; the call of `stopped`.
+pub(super) fn stopping_time(drain: Duration) -> Duration {
+    2 * drain + CLOSE_LIMIT
+}
 
 /// What all partitions of a processor have in common.
 #[derive(Debug)]

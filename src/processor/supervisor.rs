@@ -107,6 +107,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             Ok(Ok(StopReason::Rewound)) => {
                 self.entries.remove(&partition);
             }
+            Ok(Ok(StopReason::Released)) => self.balancer.release(partition, tenure, Duration::ZERO),
             Ok(Ok(_)) => {}
             Ok(Err(error)) if error.kind() == ErrorKind::Contended => {
                 telemetry::adoption_contended(&partition, &error);
@@ -140,6 +141,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
 fn lost(store: &GroupStore, snapshot: &Snapshot, partition: &PartitionId) -> StopReason {
     match snapshot.held.get(partition) {
         Some(tenure) if store.began_by_rewind(partition, *tenure) => StopReason::Rewound,
+        None if snapshot.releasing.contains(partition) => StopReason::Released,
         None if snapshot.holder(partition) == Some(&Holder::Orphan) => StopReason::Outlived,
         _ => StopReason::Lost { by: snapshot.other_owner(partition).cloned() },
     }

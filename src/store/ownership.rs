@@ -20,13 +20,21 @@ use crate::telemetry::Operation;
 pub struct Claim {
     partition: PartitionId,
     over: Option<ETag>,
+    load: Option<u64>,
 }
 
 impl Claim {
     /// Claims a partition that has no record yet.
     #[must_use]
     pub fn unowned(partition: PartitionId) -> Self {
-        Self { partition, over: None }
+        Self { partition, over: None, load: None }
+    }
+
+    /// The same claim, which says how much work the partition is, as its last owner measured it.
+    #[must_use]
+    pub fn with_load(mut self, load: Option<u64>) -> Self {
+        self.load = load;
+        self
     }
 
     /// The partition.
@@ -38,7 +46,7 @@ impl Claim {
     /// Claims a partition whose record was seen with this ETag: released, expired, or to be stolen.
     #[must_use]
     pub fn over(partition: PartitionId, etag: ETag) -> Self {
-        Self { partition, over: Some(etag) }
+        Self { partition, over: Some(etag), load: None }
     }
 }
 
@@ -66,10 +74,10 @@ impl Lease {
         &self.record
     }
 
-    /// The same lease, which will say at its next renewal how much work the partition is.
+    /// The same lease, which will say at its next renewal how much work the partition is, if that is known.
     #[must_use]
     pub fn with_load(mut self, load: Option<u64>) -> Self {
-        self.record.load = load;
+        self.record.load = load.or(self.record.load);
         self
     }
 
@@ -217,6 +225,7 @@ impl GroupStore {
             owner: Some(me.owner.clone()),
             incarnation: Some(me.incarnation.clone()),
             since: self.server_time().replace_nanosecond(0).ok(),
+            load: claim.load,
             ..OwnershipRecord::default()
         };
         let (partition, under) = (&claim.partition, claim.over.clone());
@@ -229,7 +238,8 @@ impl GroupStore {
     }
 
     pub(crate) async fn release_one(&self, lease: &Lease) -> ReleaseOutcome {
-        let record = OwnershipRecord { other: lease.record.other.clone(), ..OwnershipRecord::default() };
+        let record = &lease.record;
+        let record = OwnershipRecord { load: record.load, other: record.other.clone(), ..OwnershipRecord::default() };
         let settled = self.settle(Wish::about(lease, Goal::Release, record)).await;
         settled.map_or_else(ReleaseOutcome::Undecided, |_| ReleaseOutcome::Released)
     }
