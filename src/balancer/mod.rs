@@ -206,10 +206,8 @@ impl Balancer {
                     self.start_renewals();
                 }
                 () = at(self.next_cycle), if !self.draining => self.start_listing(),
-                Ok(()) = self.partitions.changed() => {
-                    // While a listing is under way, its answer will be read with the new partitions.
-                    self.next_cycle = self.next_cycle.map(|_| Instant::now());
-                }
+                // Not at once: a hub that changes often would let it take more than one partition per interval.
+                Ok(()) = self.partitions.changed() => self.look_soon(),
             }
         }
     }
@@ -370,7 +368,8 @@ impl Balancer {
         }
     }
 
-    /// Something has changed, so that the next cycle is not to come late.
+    /// Something has changed, so that the next cycle is not to come late. While a listing is under way, its answer will be
+    /// read with the change.
     fn look_soon(&mut self) {
         self.pacing.disturb();
         let soon = Instant::now() + self.pause();
