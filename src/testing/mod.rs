@@ -7,3 +7,4 @@ pub mod event_hub;
 mod exploration;
 pub mod faulty;
 pub mod memory_hub;
+pub mod sim;
