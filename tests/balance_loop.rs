@@ -1,0 +1,14 @@
+//! Groups of balancing loops on one container, in paused time.
+
+/// So named that `cargo test balance` runs everything in it.
+mod balance_loop {
+    mod cost;
+    mod given_back;
+    mod group;
+    mod limits;
+    mod outages;
+    mod pace;
+    mod reasons;
+    mod settings;
+    mod shares;
+}

@@ -1,0 +1,56 @@
+//! How long the times of one loop may be in relation to each other, to the millisecond.
+//!
+//! Those of strict leases are in `tests/leases.rs`, those far beyond all bounds in `tests/store.rs` and
+//! `tests/processor.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig};
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Result};
+use tokio::sync::watch;
+
+use super::group::{EXPIRY, INTERVAL};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MOMENT: Duration = Duration::from_millis(1);
+
+fn builder() -> GroupStoreBuilder {
+    let group = ConsumerGroup::new("ns", "hub", "group").unwrap();
+    GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap())
+}
+
+async fn check(builder: GroupStoreBuilder, config: BalancerConfig) -> Result<()> {
+    let (_, partitions) = watch::channel(Arc::<[PartitionId]>::from([]));
+    Balancer::new(builder.connect().await?, config, partitions).map(|_| ())
+}
+
+async fn refused(builder: GroupStoreBuilder, config: BalancerConfig, why: &str) {
+    let error = check(builder, config).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains(why), "{error}");
+}
+
+fn every(interval: Duration) -> BalancerConfig {
+    BalancerConfig::default().with_interval(interval)
+}
+
+#[tokio::test]
+async fn settings_at_the_very_bounds_are_taken() {
+    check(builder(), every(EXPIRY / 3)).await.unwrap();
+    check(builder().expiry(4 * SECOND), every(SECOND)).await.unwrap();
+    check(builder().peer_expiry(EXPIRY), every(SECOND)).await.unwrap();
+    check(builder().request_deadline((EXPIRY / 2).saturating_sub(MOMENT)), every(SECOND)).await.unwrap();
+    check(builder(), every(INTERVAL).with_stall_after(EXPIRY / 2)).await.unwrap();
+}
+
+#[tokio::test]
+async fn settings_a_little_beyond_are_refused() {
+    refused(builder(), every(EXPIRY / 3 + MOMENT), "at least three intervals of 20.001s").await;
+    refused(builder().expiry((4 * SECOND).saturating_sub(MOMENT)), every(SECOND), "the expiry is 3.999s").await;
+    refused(builder().peer_expiry(EXPIRY.saturating_sub(MOMENT)), every(SECOND), "the peer expiry is 59.999s").await;
+    let stall_after = (EXPIRY / 2).saturating_sub(MOMENT);
+    refused(builder(), every(INTERVAL).with_stall_after(stall_after), "counts as stalled after 29.999s").await;
+}
