@@ -184,6 +184,8 @@ impl Balancer {
     /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. Stop processing.
     pub async fn run(mut self) -> Result<()> {
         self.next_cycle = Some(Instant::now());
+        // The first cycle reads them in any case.
+        self.partitions.mark_unchanged();
         loop {
             let wake = self.next_wake();
             tokio::select! {
