@@ -14,7 +14,7 @@
 //! 2. Notice what was lost.
 //! 3. Decide what to claim; if anything, look first at the [other tree of names](crate::store::Split), and decide again.
 //! 4. Publish a [`Snapshot`].
-//! 5. Claim.
+//! 5. Give back what is not to be kept, and claim.
 //!
 //! Renewals are apart from the cycles: each lease when it is due, from its cached ETag, without a listing.
 
