@@ -321,6 +321,12 @@ pub struct OwnershipRecord {
 }
 
 impl OwnershipRecord {
+    /// The record of a release: nobody's, with what is known of the partition itself, and what others have added.
+    #[must_use]
+    pub fn released(&self) -> Self {
+        Self { load: self.load, other: self.other.clone(), ..Self::default() }
+    }
+
     /// How this record relates to me.
     #[must_use]
     pub fn relation_to(&self, me: &Identity) -> Relation {

@@ -1,5 +1,7 @@
 //! The whole path on real components: official client and AMQP, Azurite and HTTP.
 
+#[path = "common/publishing.rs"]
+mod publishing;
 #[path = "common/sas.rs"]
 mod sas;
 #[path = "../examples/support/mod.rs"]
@@ -9,10 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azure_messaging_eventhubs::models::{EventData, ReceivedEventData};
-use azure_messaging_eventhubs::{
-    ConsumerClient, EventDataBatchOptions, OpenReceiverOptions, ProducerClient, StartLocation, StartPosition,
-};
+use azure_messaging_eventhubs::models::ReceivedEventData;
+use azure_messaging_eventhubs::{ConsumerClient, OpenReceiverOptions, StartLocation, StartPosition};
 use eventhubs_checkpoint::balancer::{BalancerConfig, Snapshot};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
@@ -106,7 +106,7 @@ impl World {
         let partitions = self.hub.partition_ids();
         let publishing = tokio::task::spawn_blocking(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(publish(&endpoint, &connection_string, &partitions, numbers));
+            runtime.block_on(publishing::publish(&endpoint, &connection_string, &partitions, numbers));
         });
         publishing.await.unwrap();
     }
@@ -142,22 +142,6 @@ impl World {
             Some((key.to_owned(), value.to_str().unwrap().to_owned()))
         });
         metadata.collect()
-    }
-}
-
-async fn publish(endpoint: &str, connection_string: &str, partitions: &[String], numbers: std::ops::Range<u32>) {
-    let builder = ProducerClient::builder().with_custom_endpoint(endpoint.to_owned());
-    let opening = builder.open_with_connection_string(connection_string, None);
-    let producer = timeout(PATIENCE, opening).await.unwrap().unwrap();
-    for (index, partition) in partitions.iter().enumerate() {
-        let options = EventDataBatchOptions { partition_id: Some(partition.clone()), ..Default::default() };
-        let batch = timeout(PATIENCE, producer.create_batch(Some(options))).await.unwrap().unwrap();
-        for number in numbers.clone().filter(|number| *number as usize % partitions.len() == index) {
-            assert!(batch.try_add_event_data(EventData::from(number.to_string()), None).unwrap());
-        }
-        if !batch.is_empty() {
-            timeout(PATIENCE, producer.send_batch(batch, None)).await.unwrap().unwrap();
-        }
     }
 }
 

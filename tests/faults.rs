@@ -20,7 +20,7 @@ use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
 use meddled::{Meddle, Meddled};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
-use world::World;
+use world::{World, trouble};
 
 /// Lets every request fail for a while, and asserts that both instances work on, during it and afterwards. Gives the stops
 /// that there were.
@@ -103,16 +103,7 @@ async fn the_next_cycle_comes_no_sooner_than_a_throttling_storage_asks_for() {
 async fn on_a_bad_day_nothing_is_lost_and_afterwards_all_is_well() {
     let world = World::new(4);
     let mut instances = [world.start("a").await, world.start("b").await];
-    let plan = FaultPlan::default()
-        .with(0.5, Fault::Latency(Duration::from_secs(1)))
-        .with(0.02, Fault::Unreachable)
-        .with(0.02, Fault::RequestLost)
-        .with(0.02, Fault::AnswerLost)
-        .with(0.02, Fault::AppliedLate(Duration::from_secs(30)))
-        .with(0.02, Fault::Hang)
-        .with(0.02, Fault::Conflict)
-        .with(0.02, Fault::StalePage(Duration::from_secs(40)))
-        .with(0.02, Fault::PageCutOff);
+    let plan = trouble().with(0.02, Fault::PageCutOff);
     world.faulty.set_plan(plan);
     for number in 0..360u32 {
         world.hub.publish(number % 4, number.to_string());

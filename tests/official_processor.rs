@@ -12,6 +12,8 @@ mod official_rules;
 mod other_tree;
 #[path = "official_processor/ours.rs"]
 mod ours;
+#[path = "common/publishing.rs"]
+mod publishing;
 #[path = "official_processor/records.rs"]
 mod records;
 #[path = "common/sas.rs"]

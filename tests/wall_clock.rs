@@ -19,14 +19,14 @@ use eventhubs_checkpoint::blob::{
 };
 use eventhubs_checkpoint::clock::WallClock;
 use eventhubs_checkpoint::store::Finding;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
+use eventhubs_checkpoint::testing::faulty::{FaultPlan, Faulty};
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use time::OffsetDateTime;
 use time::macros::datetime;
 use tokio::time::{Instant, sleep, timeout};
-use world::{Instance, World};
+use world::{Instance, World, trouble};
 
 /// What the container in memory shows at its beginning.
 const EPOCH: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);
@@ -135,18 +135,6 @@ struct Story {
     faults: Vec<String>,
     processed: Vec<(String, String, String)>,
     stops: Vec<String>,
-}
-
-fn trouble() -> FaultPlan {
-    FaultPlan::default()
-        .with(0.5, Fault::Latency(Duration::from_secs(1)))
-        .with(0.02, Fault::Unreachable)
-        .with(0.02, Fault::RequestLost)
-        .with(0.02, Fault::AnswerLost)
-        .with(0.02, Fault::AppliedLate(Duration::from_secs(30)))
-        .with(0.02, Fault::Hang)
-        .with(0.02, Fault::Conflict)
-        .with(0.02, Fault::StalePage(Duration::from_secs(40)))
 }
 
 /// Starts, crashes and stops instances as the seed has it.

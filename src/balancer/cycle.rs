@@ -156,7 +156,7 @@ impl Balancer {
                 continue;
             }
             let by = match holder {
-                Some(Holder::Live(owner) | Holder::Expired(owner)) => Some(owner.clone()),
+                Some(Holder::Live(owner) | Holder::Elsewhere(owner) | Holder::Expired(owner)) => Some(owner.clone()),
                 _ => None,
             };
             self.leases.remove(&partition);

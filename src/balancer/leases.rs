@@ -1,9 +1,11 @@
 //! The leases that this instance holds, when each is due for renewal, and when it can have expired elsewhere.
 //!
-//! All moments are those of the store's lease clock.
+//! All moments are those of the store's lease clock; instants are tokio's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::balance::Moment;
 use crate::model::PartitionId;
@@ -22,9 +24,16 @@ struct Held {
     renewing: bool,
     /// To be released when the renewal that is under way has ended.
     release_next: bool,
+    /// To be released when its handler has stopped, or at this moment.
+    surrendered: Option<Instant>,
 }
 
 impl Held {
+    /// Whether it is about to be given back.
+    fn is_given_back(&self) -> bool {
+        self.release_next || self.surrendered.is_some()
+    }
+
     fn due(&self, age: Duration) -> Option<Moment> {
         let due = self.lease.valid_from() + age.mul_f64(self.spread);
         (!self.renewing).then(|| self.not_before.map_or(due, |not_before| due.max(not_before)))
@@ -49,7 +58,9 @@ impl Leases {
     /// Takes a lease that was won or renewed. `pause` keeps a lease whose renewal stands as it was from being renewed
     /// again and again.
     pub(super) fn hold(&mut self, lease: Lease, spread: f64, now: Moment, pause: Duration) {
+        let before = self.0.get(lease.partition()).filter(|held| held.lease.tenure() == lease.tenure());
         let held = Held {
+            surrendered: before.and_then(|held| held.surrendered),
             known_since: now,
             spread,
             not_before: Some(now + pause),
@@ -95,6 +106,33 @@ impl Leases {
     /// Whether there is nothing more to be done for its release: it is due already, or no longer held in this tenure.
     pub(super) fn is_to_be_released(&self, partition: &PartitionId, tenure: u64) -> bool {
         self.0.get(partition).is_none_or(|held| held.lease.tenure() != tenure || held.release_next)
+    }
+
+    /// Marks a lease as to be released when its handler has stopped, or at this moment. Answers whether that is news.
+    pub(super) fn surrender(&mut self, partition: &PartitionId, tenure: u64, until: Instant) -> bool {
+        let held = self.0.get_mut(partition).filter(|held| held.lease.tenure() == tenure && !held.is_given_back());
+        held.map(|held| held.surrendered = Some(until)).is_some()
+    }
+
+    pub(super) fn is_surrendered(&self, partition: &PartitionId, tenure: u64) -> bool {
+        let held = self.0.get(partition).filter(|held| held.lease.tenure() == tenure);
+        held.is_some_and(|held| held.surrendered.is_some())
+    }
+
+    /// Those surrendered until this moment or before, and not on their way yet.
+    pub(super) fn overdue(&self, now: Instant) -> Vec<(PartitionId, u64)> {
+        let overdue = self.surrendered().filter(|(_, _, until)| *until <= now);
+        overdue.map(|(partition, tenure, _)| (partition.clone(), tenure)).collect()
+    }
+
+    /// When the first of them is overdue.
+    pub(super) fn next_overdue(&self) -> Option<Instant> {
+        self.surrendered().map(|(_, _, until)| until).min()
+    }
+
+    fn surrendered(&self) -> impl Iterator<Item = (&PartitionId, u64, Instant)> {
+        let waiting = self.0.iter().filter(|(_, held)| !held.release_next);
+        waiting.filter_map(|(partition, held)| Some((partition, held.lease.tenure(), held.surrendered?)))
     }
 
     /// Takes a lease out in order to release it; nothing while its renewal is under way, after which it is due for
@@ -144,7 +182,77 @@ impl Leases {
         newer.map(|(partition, _)| partition.clone()).collect()
     }
 
+    /// Those that are to be processed: all but the ones about to be given back.
+    pub(super) fn kept(&self) -> BTreeMap<PartitionId, u64> {
+        let kept = self.0.iter().filter(|(_, held)| !held.is_given_back());
+        kept.map(|(partition, held)| (partition.clone(), held.lease.tenure())).collect()
+    }
+
+    /// Those that are about to be given back.
+    pub(super) fn given_back(&self) -> impl Iterator<Item = &PartitionId> {
+        self.0.iter().filter(|(_, held)| held.is_given_back()).map(|(partition, _)| partition)
+    }
+
     pub(super) fn tenures(&self) -> BTreeMap<PartitionId, u64> {
         self.0.iter().map(|(partition, held)| (partition.clone(), held.lease.tenure())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blob::memory::MemoryContainer;
+    use crate::model::{ConsumerGroup, OwnerId};
+    use crate::store::{Claim, ClaimOutcome, GroupStore};
+    use std::sync::Arc;
+
+    async fn store() -> GroupStore {
+        let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+        let owner = OwnerId::new("a").unwrap();
+        GroupStore::builder(Arc::new(MemoryContainer::new()), group, owner).connect().await.unwrap()
+    }
+
+    fn won(outcome: ClaimOutcome) -> Lease {
+        match outcome {
+            ClaimOutcome::Won(lease) => lease,
+            other => panic!("not won: {other:?}"),
+        }
+    }
+
+    fn hold(leases: &mut Leases, lease: &Lease) {
+        leases.hold(lease.clone(), 1.0, Moment::ZERO, Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn what_is_given_back_is_renewed_but_not_kept_and_a_new_tenure_knows_nothing_of_it() {
+        let (store, partition, mut leases) = (store().await, PartitionId::from(0), Leases::default());
+        let first = won(store.claim_one(&Claim::unowned(partition.clone())).await);
+        hold(&mut leases, &first);
+        let until = Instant::now();
+        assert!(leases.surrender(&partition, first.tenure(), until));
+        assert!(!leases.surrender(&partition, first.tenure(), until), "it is no news");
+
+        hold(&mut leases, &won(store.renew_one(&first).await));
+        assert!(leases.kept().is_empty() && leases.tenures().len() == 1);
+        assert_eq!(leases.given_back().collect::<Vec<_>>(), [&partition]);
+        assert_eq!((leases.next_overdue(), leases.overdue(until).len()), (Some(until), 1));
+
+        // Lost, and won again.
+        let listed = store.list_ownerships().await.unwrap().records.remove(0);
+        let second = won(store.claim_one(&Claim::over(partition.clone(), listed.etag)).await);
+        hold(&mut leases, &second);
+        assert_eq!(leases.kept(), [(partition.clone(), second.tenure())].into());
+        assert!(!leases.is_surrendered(&partition, second.tenure()) && leases.next_overdue().is_none());
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_its_renewal_to_end_before_it_is_released_is_not_kept_either() {
+        let (store, partition, mut leases) = (store().await, PartitionId::from(0), Leases::default());
+        let lease = won(store.claim_one(&Claim::unowned(partition.clone())).await);
+        hold(&mut leases, &lease);
+        assert_eq!(leases.start_renewals(Duration::ZERO, Moment::MAX).len(), 1);
+        assert_eq!(leases.take_for_release(&partition, lease.tenure()), None);
+        assert!(leases.kept().is_empty() && leases.is_to_be_released(&partition, lease.tenure()));
+        assert_eq!(leases.end_renewal(&partition, lease.tenure()), AfterRenewal::ToRelease);
     }
 }

@@ -96,8 +96,6 @@ pub struct Balancer {
     operations: JoinSet<Ended>,
     claiming: BTreeSet<PartitionId>,
     releasing: BTreeSet<PartitionId>,
-    /// To be released when its handler has stopped, in this tenure, or at this moment.
-    surrendered: BTreeMap<PartitionId, (u64, Instant)>,
     setbacks: BTreeMap<PartitionId, Setback>,
     foreign_owner: bool,
     /// Partitions whose owner in the other tree of names has been told of.
@@ -145,7 +143,6 @@ impl Balancer {
             operations: JoinSet::new(),
             claiming: BTreeSet::new(),
             releasing: BTreeSet::new(),
-            surrendered: BTreeMap::new(),
             setbacks: BTreeMap::new(),
             foreign_owner: false,
             elsewhere: BTreeSet::new(),
@@ -221,8 +218,7 @@ impl Balancer {
         let outlived = lifetime.and_then(|lifetime| self.leases.next_outlived(lifetime));
         let next = self.leases.next_due(self.renewal_age()).into_iter().chain(outlived).min();
         let wait = next.map(|next| next.saturating_sub(self.store.lease_time()).min(self.store.terms().expiry / 16));
-        let overdue = self.surrendered.values().map(|(_, until)| *until);
-        wait.map(|wait| Instant::now() + wait).into_iter().chain(overdue).min()
+        wait.map(|wait| Instant::now() + wait).into_iter().chain(self.leases.next_overdue()).min()
     }
 
     fn obey(&mut self, command: Command) {
@@ -235,7 +231,10 @@ impl Balancer {
                     self.events.tell(Event::Lost { partition, by: None });
                 }
             }
-            Command::Release { partition, .. } if self.release_surrendered(&partition) => {}
+            // It was asked to stop, and has.
+            Command::Release { partition, tenure, .. } if self.leases.is_surrendered(&partition, tenure) => {
+                self.release_now(&partition, tenure);
+            }
             Command::Release { partition, tenure, cool_down } => {
                 if self.leases.tenures().get(&partition) == Some(&tenure) {
                     // Whoever gives it back now does not want it again at once.
@@ -390,9 +389,8 @@ impl Balancer {
     fn publish(&self, change: impl FnOnce(&mut Snapshot)) {
         self.snapshot.send_modify(|snapshot| {
             change(snapshot);
-            snapshot.held = self.leases.tenures();
-            snapshot.held.retain(|partition, _| !self.surrendered.contains_key(partition));
-            snapshot.releasing = self.surrendered.keys().chain(&self.releasing).cloned().collect();
+            snapshot.held = self.leases.kept();
+            snapshot.releasing = self.leases.given_back().chain(&self.releasing).cloned().collect();
         });
     }
 

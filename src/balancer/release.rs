@@ -13,42 +13,33 @@ impl Balancer {
     /// Gives back what may be at work: tells first, so that the handler stops and its last checkpoint is written, and
     /// renews meanwhile. Released is it when the one who processes it says so, or when the time for that is over.
     pub(super) fn give_back(&mut self, partition: &PartitionId, tenure: u64, reason: Releasing) {
-        if self.surrendered.contains_key(partition) {
-            return;
-        }
         if self.drain.is_zero() {
             return self.release(partition, tenure, reason);
         }
-        self.events.tell(Event::Releasing { partition: partition.clone(), reason });
-        self.surrendered.insert(partition.clone(), (tenure, Instant::now() + self.drain));
-        self.publish(|_| {});
-    }
-
-    /// Releases what was told to be given back, if it was. Its handler has stopped.
-    pub(super) fn release_surrendered(&mut self, partition: &PartitionId) -> bool {
-        let Some((tenure, _)) = self.surrendered.remove(partition) else { return false };
-        if let Some(lease) = self.leases.take_for_release(partition, tenure) {
-            self.start_release(lease);
+        if self.leases.surrender(partition, tenure, Instant::now() + self.drain) {
+            self.events.tell(Event::Releasing { partition: partition.clone(), reason });
+            self.publish(|_| {});
         }
-        true
     }
 
     /// Those whose handlers have had their time.
     pub(super) fn release_overdue(&mut self) {
-        let now = Instant::now();
-        let overdue = self.surrendered.iter().filter(|(_, (_, until))| *until <= now);
-        let overdue: Vec<_> = overdue.map(|(partition, _)| partition.clone()).collect();
-        for partition in overdue {
-            self.release_surrendered(&partition);
+        for (partition, tenure) in self.leases.overdue(Instant::now()) {
+            self.release_now(&partition, tenure);
         }
     }
 
-    /// Now, or when its renewal has ended.
+    /// Tells it, and releases.
     pub(super) fn release(&mut self, partition: &PartitionId, tenure: u64, reason: Releasing) {
         if self.leases.is_to_be_released(partition, tenure) {
             return;
         }
         self.events.tell(Event::Releasing { partition: partition.clone(), reason });
+        self.release_now(partition, tenure);
+    }
+
+    /// Now, or when its renewal has ended.
+    pub(super) fn release_now(&mut self, partition: &PartitionId, tenure: u64) {
         if let Some(lease) = self.leases.take_for_release(partition, tenure) {
             self.start_release(lease);
         }
@@ -84,7 +75,6 @@ impl Balancer {
     /// late write undoes a release. A listing is not waited for.
     pub(super) async fn shut_down(&mut self) {
         (self.draining, self.ending) = (true, true);
-        self.surrendered.clear();
         for (partition, tenure) in self.leases.tenures() {
             self.release(&partition, tenure, Releasing::Shutdown);
         }

@@ -213,13 +213,12 @@ impl BlobCheckpointStore {
     /// A record, as the processor should understand it. It knows one expiry, and no grace: what lives longer is shown to
     /// age more slowly.
     fn shown(&self, group: &ConsumerGroup, known: &Group, seen: &Ownership) -> ClientOwnership {
-        let age = seen.age + seen.received.elapsed();
         let terms = known.store().terms();
         let slower = terms.expiry.div_duration_f64(terms.lifetime(&seen.record));
         ClientOwnership {
             owner_id: known.name_of_owner(seen),
             etag: Some(to_client(&seen.etag)),
-            last_modified_time: Some(self.wall_clock.now() - age.mul_f64(slower)),
+            last_modified_time: Some(self.wall_clock.now() - seen.age_now().mul_f64(slower)),
             ..unowned(group, &seen.partition)
         }
     }
@@ -314,10 +313,7 @@ impl Group {
 
 /// Who is live in the other tree of names, by partition.
 fn owners_elsewhere(store: &GroupStore, other: &Listing<Ownership>) -> HashMap<PartitionId, OwnerId> {
-    let live = other.records.iter().filter(|seen| {
-        let age = seen.age + seen.received.elapsed();
-        store.terms().counts_as_live(&seen.record, age)
-    });
+    let live = other.records.iter().filter(|seen| store.terms().counts_as_live(&seen.record, seen.age_now()));
     live.filter_map(|seen| Some((seen.partition.clone(), seen.record.owner.clone()?))).collect()
 }
 

@@ -81,6 +81,14 @@ pub struct Ownership {
     pub received: Instant,
 }
 
+impl Ownership {
+    /// Its age by now.
+    #[must_use]
+    pub fn age_now(&self) -> Duration {
+        self.age + self.received.elapsed()
+    }
+}
+
 /// One partition's checkpoint, as a listing shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -238,9 +238,7 @@ impl GroupStore {
     }
 
     pub(crate) async fn release_one(&self, lease: &Lease) -> ReleaseOutcome {
-        let record = &lease.record;
-        let record = OwnershipRecord { load: record.load, other: record.other.clone(), ..OwnershipRecord::default() };
-        let settled = self.settle(Wish::about(lease, Goal::Release, record)).await;
+        let settled = self.settle(Wish::about(lease, Goal::Release, lease.record.released())).await;
         settled.map_or_else(ReleaseOutcome::Undecided, |_| ReleaseOutcome::Released)
     }
 
@@ -293,7 +291,6 @@ impl GroupStore {
                 Next::Stands => {
                     let Some(found) = found else { return Ok(Settled::Gone(None)) };
                     let valid_from = read.saturating_sub(found.age);
-                    wish.under = Some(found.etag.clone());
                     return Ok(self.held(wish, found.etag, valid_from, rewound, state));
                 }
             }

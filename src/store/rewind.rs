@@ -89,8 +89,7 @@ impl GroupStore {
                     attempt += 1;
                 }
                 Telling::Free(found) => {
-                    let record = OwnershipRecord { other: found.record.other, ..OwnershipRecord::default() };
-                    if self.told(partition, attempt, &record, found.etag).await? {
+                    if self.told(partition, attempt, &found.record.released(), found.etag).await? {
                         return Ok(None);
                     }
                     attempt += 1;

@@ -48,7 +48,7 @@ impl GroupStore {
     pub(super) async fn refuse_other_tree(&self) -> Result<()> {
         let listing = self.list_other_tree().await?;
         let terms = self.terms();
-        let fresh = |seen: &&Ownership| terms.counts_as_live(&seen.record, seen.age + seen.received.elapsed());
+        let fresh = |seen: &&Ownership| terms.counts_as_live(&seen.record, seen.age_now());
         let Some(seen) = listing.records.iter().find(fresh) else { return Ok(()) };
         let owner = seen.record.owner.as_ref().map(ToString::to_string).unwrap_or_default();
         Err(Error::config(format!(

@@ -14,7 +14,7 @@ use eventhubs_checkpoint::processor::{
     CheckpointPolicy, EventSource, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, StopReason,
 };
 use eventhubs_checkpoint::store::{GroupStore, Ownership};
-use eventhubs_checkpoint::testing::faulty::Faulty;
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Result};
 use tokio::sync::{oneshot, watch};
@@ -118,6 +118,19 @@ impl Instance {
     pub async fn ended(self) -> Result<()> {
         timeout(PATIENCE, self.running).await.expect("does not end").unwrap()
     }
+}
+
+/// A tenth or so of all requests goes wrong in one way or another.
+pub fn trouble() -> FaultPlan {
+    FaultPlan::default()
+        .with(0.5, Fault::Latency(Duration::from_secs(1)))
+        .with(0.02, Fault::Unreachable)
+        .with(0.02, Fault::RequestLost)
+        .with(0.02, Fault::AnswerLost)
+        .with(0.02, Fault::AppliedLate(Duration::from_secs(30)))
+        .with(0.02, Fault::Hang)
+        .with(0.02, Fault::Conflict)
+        .with(0.02, Fault::StalePage(Duration::from_secs(40)))
 }
 
 #[derive(Clone)]

@@ -11,12 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use azure_messaging_eventhubs::models::{Checkpoint, EventData, Ownership, StartPositions};
+use azure_messaging_eventhubs::models::{Checkpoint, Ownership, StartPositions};
 use azure_messaging_eventhubs::processor::PartitionClient;
-use azure_messaging_eventhubs::{
-    CheckpointStore, ConsumerClient, EventDataBatchOptions, EventProcessor, ProducerClient, StartLocation,
-    StartPosition,
-};
+use azure_messaging_eventhubs::{CheckpointStore, ConsumerClient, EventProcessor, StartLocation, StartPosition};
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
@@ -160,25 +157,9 @@ impl Crowd {
         let partitions = self.hub.partition_ids();
         let publishing = tokio::task::spawn_blocking(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(publish(&endpoint, &connection_string, &partitions, numbers));
+            runtime.block_on(crate::publishing::publish(&endpoint, &connection_string, &partitions, numbers));
         });
         publishing.await.unwrap();
-    }
-}
-
-async fn publish(endpoint: &str, connection_string: &str, partitions: &[String], numbers: Range<u32>) {
-    let builder = ProducerClient::builder().with_custom_endpoint(endpoint.to_owned());
-    let opening = builder.open_with_connection_string(connection_string, None);
-    let producer = timeout(PATIENCE, opening).await.unwrap().unwrap();
-    for (index, partition) in partitions.iter().enumerate() {
-        let options = EventDataBatchOptions { partition_id: Some(partition.clone()), ..Default::default() };
-        let batch = timeout(PATIENCE, producer.create_batch(Some(options))).await.unwrap().unwrap();
-        for number in numbers.clone().filter(|number| *number as usize % partitions.len() == index) {
-            assert!(batch.try_add_event_data(EventData::from(number.to_string()), None).unwrap());
-        }
-        if !batch.is_empty() {
-            timeout(PATIENCE, producer.send_batch(batch, None)).await.unwrap().unwrap();
-        }
     }
 }
 

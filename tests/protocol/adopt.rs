@@ -6,7 +6,7 @@ use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
 use tokio::join;
 
-use crate::bench::{Adopted, Bench, EXPIRY, Said, Win, at, checkpoint, metadata, owned_by, ownership, position};
+use crate::bench::{Adopted, Bench, EXPIRY, Said, Win, at, checkpoint, metadata, not_owned_by_a, ownership, position};
 use crate::wire::shown;
 
 pub async fn adopt_0_every_win_is_to_be_adopted(bench: Bench) {
@@ -77,14 +77,7 @@ pub async fn adopt_2_an_adoption_interrupted_by_the_next_owner_is_lost(bench: Be
 
 pub async fn adopt_2_not_mine_is_lost_and_nothing_is_written(bench: Bench) {
     let a = bench.owner("a").await;
-    let later = metadata(&[("ownerid", "a"), ("incarnation", "29990101T000000Z-00000000")]);
-    for (record, by) in [
-        (Some(owned_by("b")), "b"),
-        (Some(metadata(&[("ownerid", "")])), "nobody"),
-        (Some(metadata(&[("ownerid", "a")])), "a"),
-        (Some(later), "a"),
-        (None, "nobody"),
-    ] {
+    for (record, by) in not_owned_by_a() {
         match &record {
             Some(record) => drop(bench.put(&ownership(0), record).await),
             None => bench.delete(&ownership(0)).await,

@@ -60,6 +60,18 @@ pub fn owned_by(owner: &str) -> Metadata {
     metadata(&[("ownerid", owner), ("incarnation", "20260101T000000Z-00000001")])
 }
 
+/// Ownership records, or none, that do not say that this life of `a` owns the partition; and who does.
+pub fn not_owned_by_a() -> [(Option<Metadata>, &'static str); 5] {
+    let later = metadata(&[("ownerid", "a"), ("incarnation", "29990101T000000Z-00000000")]);
+    [
+        (Some(owned_by("b")), "b"),
+        (Some(metadata(&[("ownerid", "")])), "nobody"),
+        (Some(metadata(&[("ownerid", "a")])), "a"),
+        (Some(later), "a"),
+        (None, "nobody"),
+    ]
+}
+
 pub enum Backend {
     Memory,
     /// By the name of the container.

@@ -6,7 +6,7 @@ use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target}
 use eventhubs_checkpoint::{ErrorKind, Operation as Purpose};
 use tokio::join;
 
-use crate::bench::{Adopted, Bench, Said, at, checkpoint, metadata, owned_by, ownership, position};
+use crate::bench::{Adopted, Bench, Said, at, checkpoint, metadata, not_owned_by_a, owned_by, ownership, position};
 use crate::captured::Captured;
 use crate::wire::shown;
 
@@ -103,14 +103,7 @@ pub async fn checkpoint_3_a_checkpoint_interrupted_by_the_next_owner_is_fenced(b
 
 pub async fn checkpoint_3_not_mine_is_fenced_whatever_is_stored(bench: Bench) {
     let a = bench.owner("a").await;
-    let later = metadata(&[("ownerid", "a"), ("incarnation", "29990101T000000Z-00000000")]);
-    for (record, by) in [
-        (Some(owned_by("b")), "b"),
-        (Some(metadata(&[("ownerid", "")])), "nobody"),
-        (Some(metadata(&[("ownerid", "a")])), "a"),
-        (Some(later), "a"),
-        (None, "nobody"),
-    ] {
+    for (record, by) in not_owned_by_a() {
         for stored in [3, 5, 9] {
             let (_, mut adoption) = a.run(0).await;
             match &record {
