@@ -49,6 +49,11 @@ pub enum ErrorKind {
     Contended,
     /// The application's handler failed or panicked. The processor restarts the partition by itself.
     Handler,
+    /// The broker refuses the position to start reading from. Choose another: see
+    /// [`OnInvalidCheckpoint`](crate::processor::OnInvalidCheckpoint).
+    InvalidPosition,
+    /// Events before it are tracked and not finished. It becomes durable when they are.
+    Unfinished,
     /// The event source failed. The processor reopens the partition by itself.
     Source,
     /// The component is no longer running.

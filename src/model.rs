@@ -418,7 +418,8 @@ pub struct CheckpointRecord {
     pub owner: Option<OwnerId>,
     /// When it was written, by the server's clock.
     pub updated: Option<OffsetDateTime>,
-    /// The ETag of the same partition's checkpoint in the other tree of names, when it was last looked at.
+    /// The ETag of the same partition's checkpoint in the other tree of names, when it was last looked at; `none` if there
+    /// was none when the start was [pinned](crate::store::GroupStore::pin).
     pub imported: Option<String>,
     /// The last time that it was put back by name.
     pub rewound: Option<RewindId>,

@@ -17,7 +17,7 @@ use crate::codec::{BlobNames, KeyCase, RecordKind};
 use crate::error::{Error, Result};
 use crate::model::{ConsumerGroup, Identity, Incarnation, LeaseTerms, OwnerId};
 use crate::random::seeded;
-use crate::telemetry::{self, Operation, RequestCounters};
+use crate::telemetry::{self, GroupMetrics, Operation, RequestCounters};
 
 /// No owner of any SDK lives longer without a sign, and sums of such times cannot overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -143,6 +143,7 @@ impl GroupStoreBuilder {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setting and the rule; otherwise what the storage answered.
     pub async fn connect(self) -> Result<GroupStore> {
         let request_deadline = self.check()?;
+        let metrics = GroupMetrics::describe(&self.group);
         let names = BlobNames::new(&self.group, self.key_case);
         if self.create_container {
             within(request_deadline, "create container", self.container.create_container()).await?;
@@ -168,7 +169,7 @@ impl GroupStoreBuilder {
             partitions: Partitions::default(),
             lease_clock: self.lease_clock.unwrap_or_else(|| Arc::new(SystemLeaseClock::default())),
             rng: Mutex::new(rng),
-            requests: RequestCounters::default(),
+            requests: RequestCounters::new(metrics),
             findings,
         };
         let store = GroupStore { container: self.container, inner: Arc::new(inner) };

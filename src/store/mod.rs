@@ -17,6 +17,7 @@ mod builder;
 mod checkpoint;
 mod ownership;
 mod partitions;
+mod pin;
 mod probe;
 mod rewind;
 mod twin;
@@ -38,7 +39,7 @@ use crate::clock::LeaseClock;
 use crate::codec::{self, BlobNames, Malformed, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, ConsumerGroup, Identity, LeaseTerms, OwnerId, OwnershipRecord, PartitionId};
-use crate::telemetry::{self, Operation, RequestCounters, RequestCounts};
+use crate::telemetry::{self, GroupMetrics, Operation, RequestCounters, RequestCounts};
 
 pub use adopt::{AdoptOutcome, Adoption};
 pub use builder::GroupStoreBuilder;
@@ -294,6 +295,11 @@ impl GroupStore {
 
     fn next_tenure(&self) -> u64 {
         self.inner.tenures.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What is counted for the group.
+    pub(crate) fn metrics(&self) -> &GroupMetrics {
+        self.inner.requests.metrics()
     }
 
     async fn write(

@@ -1,4 +1,4 @@
-//! Rewind: the only way back.
+//! Rewind: the only way back, but for [`replace_checkpoint`](GroupStore::replace_checkpoint).
 //!
 //! The checkpoint is put anywhere, with the id of this rewind, and the same id is added to the ownership, so that an owner
 //! with nothing to write meets it too, at its next renewal. Whoever meets an id that it does not know stops, adopts, and
@@ -6,7 +6,7 @@
 
 use tokio::time::sleep;
 
-use super::adopt::decoded;
+use super::adopt::{Adoption, decoded};
 use super::ownership::FoundRecord;
 use super::{GroupStore, MAX_ATTEMPTS, back_off, condition, is_doubtful};
 use crate::blob::{Condition, ETag, Metadata};
@@ -53,6 +53,37 @@ impl GroupStore {
         self.put_back(partition, to, &id).await?;
         let told = self.tell_owner(partition, &id).await?;
         Ok(Rewound { id, told })
+    }
+
+    /// Puts the checkpoint of a partition that was adopted anywhere, backwards too: in place of one from which processing
+    /// cannot go on. As fenced as any checkpoint of the adoption's.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if anything was written since the adoption, or may have been; else what the storage answered.
+    /// Adopt again, and look.
+    pub async fn replace_checkpoint(&self, adoption: &mut Adoption, place: &Position) -> Result<()> {
+        let turn = self.turn(RecordKind::Checkpoint, &adoption.partition).await;
+        let changed = || {
+            let message = format!("the checkpoint of partition {} was written meanwhile", adoption.partition);
+            Error::new(ErrorKind::Conflict, message)
+        };
+        if adoption.tenure < turn.state.begun() {
+            return Err(changed());
+        }
+        let id = RewindId::new(self.random());
+        let record = CheckpointRecord { rewound: Some(id), ..self.checkpoint_record(place, &adoption.record) };
+        let name = self.inner.names.of(RecordKind::Checkpoint, &adoption.partition);
+        let under = condition(adoption.etag.clone());
+        match self.write(Operation::Rewind, &name, &codec::encode_checkpoint(&record), &under).await {
+            Ok(written) => {
+                turn.state.take_notice(record.rewound.clone());
+                (adoption.etag, adoption.record) = (Some(written.etag), record);
+                Ok(())
+            }
+            Err(error) if is_doubtful(&error) => Err(changed().with_source(error)),
+            Err(error) => Err(error),
+        }
     }
 
     async fn put_back(&self, partition: &PartitionId, to: &Position, id: &RewindId) -> Result<()> {

@@ -1,8 +1,8 @@
 //! The rules for a partition's two blobs, line by line: each test is named after its line, and runs in memory and in
 //! Azurite.
 //!
-//! The lines: identity; age; claim, renew, steal and release; adopt; checkpoint; two trees. Beside them what the systems
-//! before this one asked for, and what other SDKs leave behind.
+//! The lines: identity; age; claim, renew, steal and release; adopt; checkpoint; rewind; pin; two trees. Beside them
+//! what the systems before this one asked for, and what other SDKs leave behind.
 
 #[path = "../common/captured.rs"]
 mod captured;
@@ -22,6 +22,7 @@ mod fence;
 mod group;
 mod identity;
 mod imported;
+mod pin;
 mod release;
 mod rewind;
 mod sources;
@@ -163,6 +164,17 @@ macro_rules! tests {
                 rewind_is_met_once_even_if_the_two_records_name_different_ones,
                 rewind_and_an_owner_at_work_lose_neither,
                 rewind_of_two_at_once_one_stands,
+            }
+            pin {
+                pin_creates_a_first_checkpoint_and_asks_for_no_ownership,
+                pin_never_touches_one_that_is_there,
+                pin_is_where_the_next_owner_starts,
+                pin_outlives_lost_answers,
+                pin_is_bounded_then_contended,
+                pin_of_several_at_once_one_stands,
+                pin_writes_nothing_where_the_other_tree_has_a_checkpoint,
+                pin_lets_a_checkpoint_that_comes_about_in_the_other_tree_count,
+                pin_sees_nothing_in_a_tree_that_is_ignored,
             }
             two_trees {
                 two_trees_always_differ_for_the_default_group,

@@ -1,0 +1,79 @@
+//! Pin: a start is written down before anybody owns the partition.
+
+use super::adopt::decoded;
+use super::{GroupStore, MAX_ATTEMPTS, back_off, is_doubtful};
+use crate::blob::Condition;
+use crate::codec::{self, RecordKind};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{CheckpointRecord, PartitionId, Position};
+use crate::telemetry::Operation;
+
+/// Stands for the version of a checkpoint that the other tree does not have. No ETag reads like this.
+const NONE_THERE: &str = "none";
+
+impl GroupStore {
+    /// Writes a first checkpoint where there is none, owned or not, and never touches one that is there. True if it stands,
+    /// false if there is another.
+    ///
+    /// For a group that starts at the latest event: its first instance pins all partitions at once, so that those that are
+    /// claimed later do not skip what came meanwhile. A partition's owner must go by what is recorded, as
+    /// [`adopt`](GroupStore::adopt) tells; one that started elsewhere without writing it down is overtaken by the pin.
+    ///
+    /// Nothing is written where the other tree of names has a checkpoint, if that counts (see
+    /// [`Split`](crate::store::Split)). One that comes about there later still counts at the next adoption, if it is further:
+    /// the partition may be owned there.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Contended`] if nothing could be told for long, else what the storage answered. Pin again, as often as
+    /// it takes.
+    pub async fn pin(&self, partition: &PartitionId, position: &Position) -> Result<bool> {
+        let _turn = self.turn(RecordKind::Checkpoint, partition).await;
+        let imported = match self.seen_in_other_tree(partition).await? {
+            OtherTree::Taken => return Ok(false),
+            OtherTree::Free(version) => Some(version),
+            OtherTree::Ignored => None,
+        };
+        let record = self.checkpoint_record(position, &CheckpointRecord { imported, ..Default::default() });
+        let metadata = codec::encode_checkpoint(&record);
+        let name = self.inner.names.of(RecordKind::Checkpoint, partition);
+        for attempt in 0..MAX_ATTEMPTS {
+            back_off(attempt).await;
+            match self.write(Operation::Checkpoint, &name, &metadata, &Condition::Create).await {
+                Ok(_) => return Ok(true),
+                Err(error) if is_doubtful(&error) => {}
+                Err(error) => return Err(error),
+            }
+            if let Some((found, _)) = self.read(&name).await?.map(decoded) {
+                return Ok(is_same_pin(&found, &record));
+            }
+        }
+        let message = format!("it could not be told whether the start of partition {partition} is written down");
+        Err(Error::new(ErrorKind::Contended, message))
+    }
+
+    async fn seen_in_other_tree(&self, partition: &PartitionId) -> Result<OtherTree> {
+        let Some(twin) = &self.inner.twin else { return Ok(OtherTree::Ignored) };
+        let there = self.read(&twin.of(RecordKind::Checkpoint, partition)).await?.map(decoded);
+        Ok(match there {
+            Some((record, _)) if record.has_position() => OtherTree::Taken,
+            Some((_, blob)) => OtherTree::Free(blob.etag.as_str().to_owned()),
+            None => OtherTree::Free(NONE_THERE.to_owned()),
+        })
+    }
+}
+
+/// What the other tree of names has to say of a partition's start.
+enum OtherTree {
+    /// It does not count, or there is none.
+    Ignored,
+    /// Nothing yet; in this version, so that a later one is told from it.
+    Free(String),
+    /// It names a position.
+    Taken,
+}
+
+/// By an answer that got lost, or by an earlier call.
+fn is_same_pin(found: &CheckpointRecord, mine: &CheckpointRecord) -> bool {
+    (&found.owner, found.sequence_number, &found.offset) == (&mine.owner, mine.sequence_number, &mine.offset)
+}

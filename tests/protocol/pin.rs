@@ -1,0 +1,131 @@
+//! Pin: a first checkpoint where there is none.
+
+use eventhubs_checkpoint::ErrorKind;
+use eventhubs_checkpoint::store::Split;
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation};
+use futures::future::join_all;
+
+use crate::bench::{Adopted, Bench, Owner, Said, VERBATIM, at, checkpoint, metadata, owned_by, ownership, position};
+
+async fn pin(owner: &Owner, partition: u32, sequence_number: i64) -> bool {
+    owner.store.pin(&partition.into(), &at(sequence_number)).await.unwrap()
+}
+
+fn there(partition: u32) -> String {
+    format!("{VERBATIM}checkpoint/{partition}")
+}
+
+pub async fn pin_creates_a_first_checkpoint_and_asks_for_no_ownership(bench: Bench) {
+    let a = bench.owner("a").await;
+    bench.put(&ownership(0), &owned_by("b")).await;
+    assert!(pin(&a, 0, 41).await);
+    assert_eq!(a.requests(), ["read verbatim checkpoint/0", "create checkpoint/0"]);
+    let written = bench.read(&checkpoint(0)).await;
+    for (key, value) in [("sequencenumber", "41"), ("offset", "410"), ("ownerid", "a")] {
+        assert_eq!(written[key], value);
+    }
+    assert!(written.contains_key("updated"));
+    assert_eq!(bench.read(&ownership(0)).await, owned_by("b"));
+}
+
+pub async fn pin_never_touches_one_that_is_there(bench: Bench) {
+    let a = bench.owner("a").await;
+    for (partition, there) in (0..).zip([position(7), position(99), metadata(&[]), metadata(&[("odd", "x")])]) {
+        let etag = bench.put(&checkpoint(partition), &there).await;
+        assert!(!pin(&a, partition, 41).await, "{there:?}");
+        assert_eq!(bench.blob(&checkpoint(partition)).await.unwrap().etag, etag);
+    }
+    // Nor its own, which still stands.
+    assert!(pin(&a, 9, 41).await && pin(&a, 9, 41).await);
+    assert!(!pin(&a, 9, 42).await);
+    assert_eq!(bench.position_of(9).await, 41);
+    assert!(!pin(&bench.owner("b").await, 9, 41).await);
+}
+
+pub async fn pin_is_where_the_next_owner_starts(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    assert!(pin(&a, 0, 41).await);
+    b.win(0).await;
+    let mut adoption = b.adopt(0, Some(90)).await.adoption();
+    assert_eq!(adoption.record().sequence_number, Some(41));
+    assert_eq!(b.checkpoint(&mut adoption, 50).await.said(), "written");
+    assert!(!pin(&a, 0, 60).await);
+    assert_eq!(bench.position_of(0).await, 50);
+}
+
+pub async fn pin_outlives_lost_answers(bench: Bench) {
+    let a = bench.owner("a").await;
+    let faults = [
+        (Fault::RequestLost, true, 41),
+        (Fault::AnswerLost, true, 41),
+        (Fault::Conflict, true, 41),
+        (Fault::Overtaken(position(7)), false, 7),
+    ];
+    for (partition, (fault, stands, stored)) in (0..).zip(faults) {
+        a.next_write("checkpoint", fault.clone());
+        assert_eq!(pin(&a, partition, 41).await, stands, "{fault:?}");
+        assert_eq!(bench.position_of(partition).await, stored, "{fault:?}");
+    }
+    a.next_read_fails("checkpoint");
+    assert!(a.store.pin(&8.into(), &at(41)).await.is_err());
+    assert!(pin(&a, 8, 41).await);
+}
+
+pub async fn pin_is_bounded_then_contended(bench: Bench) {
+    let a = bench.owner("a").await;
+    a.faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::Write, Fault::RequestLost));
+    let error = a.store.pin(&0.into(), &at(41)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended);
+    assert!(error.to_string().contains("partition 0"), "{error}");
+    assert!(a.sent().len() < 20);
+    assert!(bench.blob(&checkpoint(0)).await.is_none());
+}
+
+pub async fn pin_of_several_at_once_one_stands(bench: Bench) {
+    let owners = join_all(["a", "b", "c"].map(|name| bench.owner(name))).await;
+    for partition in 0..bench.rounds {
+        let pins = join_all((0..).zip(&owners).map(|(number, owner)| {
+            owner.dawdle();
+            pin(owner, partition, number)
+        }));
+        let standing: Vec<_> = (0..).zip(pins.await).filter(|(_, stands)| *stands).map(|(number, _)| number).collect();
+        assert_eq!(standing, [bench.position_of(partition).await]);
+    }
+}
+
+pub async fn pin_writes_nothing_where_the_other_tree_has_a_checkpoint(bench: Bench) {
+    let a = bench.owner("a").await;
+    bench.put(&there(0), &position(7)).await;
+    assert!(!pin(&a, 0, 41).await);
+    assert!(bench.blob(&checkpoint(0)).await.is_none());
+    a.win(0).await;
+    assert_eq!(a.adopt(0, Some(41)).await.adoption().record().sequence_number, Some(7));
+    // One that names no position says nothing.
+    bench.put(&there(1), &metadata(&[])).await;
+    assert!(pin(&a, 1, 41).await);
+}
+
+/// An owner there may be at work, and not have come to its first one.
+pub async fn pin_lets_a_checkpoint_that_comes_about_in_the_other_tree_count(bench: Bench) {
+    let a = bench.owner("a").await;
+    bench.put(&there(1), &metadata(&[])).await;
+    for partition in 0..2 {
+        assert!(pin(&a, partition, 41).await);
+        bench.put(&there(partition), &position(57)).await;
+        a.win(partition).await;
+        assert_eq!(a.adopt(partition, Some(90)).await.adoption().record().sequence_number, Some(57));
+    }
+    // Unless it is behind.
+    assert!(pin(&a, 2, 41).await);
+    bench.put(&there(2), &position(7)).await;
+    a.win(2).await;
+    assert_eq!(a.adopt(2, Some(90)).await.adoption().record().sequence_number, Some(41));
+}
+
+pub async fn pin_sees_nothing_in_a_tree_that_is_ignored(bench: Bench) {
+    let a = bench.owner_with("a", |builder| builder.split(Split::Ignore)).await;
+    bench.put(&there(0), &position(7)).await;
+    assert!(pin(&a, 0, 41).await);
+    assert_eq!(a.requests(), ["create checkpoint/0"]);
+    assert!(!bench.read(&checkpoint(0)).await.contains_key("imported"));
+}
