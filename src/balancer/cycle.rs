@@ -76,6 +76,7 @@ impl Balancer {
 
     fn cycle_failed(&mut self, error: &Error) {
         self.outage.failed();
+        self.metrics.0.cycle_failed();
         let soon = self.pacing.failed(self.retry_pause());
         // Who is asked for fewer requests does not hurry.
         let throttled = matches!(error.kind(), ErrorKind::Throttled { .. });
@@ -85,6 +86,7 @@ impl Balancer {
     }
 
     fn end_cycle(&mut self, cycle: &Cycle, view: View, plan: Plan) {
+        self.metrics.0.cycle_took(self.store.lease_time().saturating_sub(cycle.asked));
         let calm = plan.is_empty() && self.snapshot.borrow().partitions == view.partitions;
         self.pacing.cycle(calm && is_settled(&view));
         self.next_cycle = Some(Instant::now() + self.pause());

@@ -6,7 +6,7 @@ use tokio::sync::broadcast;
 use super::vitals::Stalled;
 use crate::balance::{ClaimReason, ReleaseReason};
 use crate::model::{OwnerId, PartitionId};
-use crate::telemetry;
+use crate::telemetry::{self, GroupMetrics};
 
 /// How many events a slow listener may lag behind before it misses the oldest.
 const KEPT: usize = 1024;
@@ -74,15 +74,18 @@ pub enum Releasing {
 
 /// The sending end.
 #[derive(Clone, Debug)]
-pub(super) struct Events(broadcast::Sender<Event>);
+pub(super) struct Events {
+    sender: broadcast::Sender<Event>,
+    metrics: GroupMetrics,
+}
 
 impl Events {
-    pub(super) fn new() -> Self {
-        Self(broadcast::channel(KEPT).0)
+    pub(super) fn new(metrics: GroupMetrics) -> Self {
+        Self { sender: broadcast::channel(KEPT).0, metrics }
     }
 
     pub(super) fn subscribe(&self) -> broadcast::Receiver<Event> {
-        self.0.subscribe()
+        self.sender.subscribe()
     }
 
     pub(super) fn tell(&self, event: Event) {
@@ -96,7 +99,41 @@ impl Events {
             Event::Stalled(_) => telemetry::well_again(),
             Event::Capped { unclaimed } => telemetry::capped(*unclaimed),
         }
+        self.count(&event);
         // An error means that nobody listens.
-        let _ = self.0.send(event);
+        let _ = self.sender.send(event);
+    }
+
+    fn count(&self, event: &Event) {
+        match event {
+            Event::Claimed { reason, .. } => self.metrics.claimed(claimed(reason)),
+            Event::Lost { .. } => self.metrics.lost("taken"),
+            Event::Outlived { .. } => self.metrics.lost("outlived"),
+            Event::Releasing { reason, .. } => self.metrics.releasing(releasing(*reason)),
+            Event::Released { .. } | Event::Stalled(_) | Event::Capped { .. } => {}
+        }
+    }
+}
+
+/// The reason in metrics.
+fn claimed(reason: &ClaimReason) -> &'static str {
+    match reason {
+        ClaimReason::Reclaimed => "reclaimed",
+        ClaimReason::Unowned => "unowned",
+        ClaimReason::Released => "released",
+        ClaimReason::Expired(_) => "expired",
+        ClaimReason::Stolen(_) => "stolen",
+    }
+}
+
+/// The reason in metrics.
+fn releasing(reason: Releasing) -> &'static str {
+    match reason {
+        Releasing::Asked => "asked",
+        Releasing::Shutdown => "shutdown",
+        Releasing::Stalled => "stalled",
+        Releasing::Planned(ReleaseReason::Gone) => "gone",
+        Releasing::Planned(ReleaseReason::NotAssigned) => "not_assigned",
+        Releasing::Planned(ReleaseReason::AboveMax) => "above_max",
     }
 }

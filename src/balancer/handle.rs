@@ -9,6 +9,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::events::{Event, Events};
 use super::loads::Loads;
+use super::outage::Reach;
 use super::vitals::{Stalled, Vitals};
 use crate::balance::{Holder, PartitionView};
 use crate::model::{OwnerId, PartitionId};
@@ -96,7 +97,7 @@ pub(super) enum Command {
     StopClaiming,
     Forget { partition: PartitionId, tenure: u64 },
     Release { partition: PartitionId, tenure: u64, cool_down: Duration },
-    Shutdown { done: oneshot::Sender<()> },
+    Shutdown { done: oneshot::Sender<usize> },
 }
 
 /// Watches and steers a running [`Balancer`](super::Balancer). When all handles are gone the balancer ends without
@@ -108,6 +109,7 @@ pub struct BalancerHandle {
     pub(super) vitals: Vitals,
     pub(super) loads: Loads,
     pub(super) events: Events,
+    pub(super) reach: Reach,
 }
 
 impl BalancerHandle {
@@ -152,12 +154,18 @@ impl BalancerHandle {
     }
 
     /// Releases everything and ends the loop. Returns when that is done, after four request deadlines at the latest, or
-    /// when the loop has ended otherwise. What could not be released expires.
-    pub async fn shutdown(&self) {
+    /// when the loop has ended otherwise. Answers how many partitions could not be released: they expire.
+    pub async fn shutdown(&self) -> usize {
         let (done, ended) = oneshot::channel();
         self.send(Command::Shutdown { done });
         // An error means that the loop has ended already: nothing is left to wait for.
-        let _ = ended.await;
+        ended.await.unwrap_or_default()
+    }
+
+    /// How long the storage has not answered as it should, if that is longer than half the expiry and a request.
+    #[must_use]
+    pub fn storage_silent(&self) -> Option<Duration> {
+        self.reach.silence()
     }
 
     fn send(&self, command: Command) {

@@ -76,6 +76,12 @@ impl Leases {
         self.0.values().filter_map(|held| held.due(age)).min()
     }
 
+    /// How long ago the one that was renewed longest ago was. Nothing is as old as none.
+    pub(super) fn greatest_age(&self, now: Moment) -> Duration {
+        let ages = self.0.values().map(|held| now.saturating_sub(held.lease.valid_from()));
+        ages.max().unwrap_or_default()
+    }
+
     /// The leases that are due now; they count as being renewed from here on.
     pub(super) fn start_renewals(&mut self, age: Duration, now: Moment) -> Vec<Lease> {
         let due = self.0.values_mut().filter(|held| held.due(age).is_some_and(|due| due <= now));

@@ -47,7 +47,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, OwnerId, PartitionId};
 use crate::random::seeded;
 use crate::store::{ClaimOutcome, GroupStore, Lease, Listing, Ownership, ReleaseOutcome};
-use crate::telemetry::{self, Operation};
+use crate::telemetry::{self, HeldMetrics, Operation};
 
 pub use config::{BalancerConfig, LeasePolicy, OnStall};
 use cycle::Cycle;
@@ -57,7 +57,7 @@ use handle::Command;
 pub use handle::{BalancerHandle, RecordAge, Snapshot};
 use leases::{AfterRenewal, Leases};
 pub use loads::Loads;
-use outage::Outage;
+use outage::Reach;
 use pacing::Pacing;
 pub use vitals::{Stalled, Vitals, Working};
 
@@ -102,14 +102,17 @@ pub struct Balancer {
     elsewhere: BTreeSet<PartitionId>,
     next_cycle: Option<Instant>,
     pacing: Pacing,
-    outage: Outage,
+    outage: Reach,
     events: Events,
+    metrics: HeldMetrics,
     vitals: Vitals,
     loads: Loads,
     /// Nothing more is claimed.
     draining: bool,
     /// Everything is being released.
     ending: bool,
+    /// How many could not be at the end, as far as is known.
+    unreleased: usize,
 }
 
 impl Balancer {
@@ -130,8 +133,9 @@ impl Balancer {
         let expiry = store.terms().expiry;
         let balancer = Self {
             pacing: Pacing::new(config.interval, expiry),
-            outage: Outage::new(expiry / 2 + store.request_deadline(), store.lease_time()),
-            events: Events::new(),
+            outage: Reach::new(expiry / 2 + store.request_deadline(), store.clone()),
+            events: Events::new(store.metrics().clone()),
+            metrics: HeldMetrics(store.metrics().clone()),
             store,
             config,
             partitions,
@@ -151,6 +155,7 @@ impl Balancer {
             loads: Loads::default(),
             draining: false,
             ending: false,
+            unreleased: 0,
         };
         let handle = BalancerHandle {
             commands,
@@ -158,6 +163,7 @@ impl Balancer {
             vitals: balancer.vitals.clone(),
             loads: balancer.loads.clone(),
             events: balancer.events.clone(),
+            reach: balancer.outage.clone(),
         };
         Ok((balancer, handle))
     }
@@ -189,9 +195,9 @@ impl Balancer {
                 biased;
                 command = self.commands.recv() => match command {
                     Some(Command::Shutdown { done }) => {
-                        self.shut_down().await;
+                        let unreleased = self.shut_down().await;
                         // An error means that nobody waits for it.
-                        let _ = done.send(());
+                        let _ = done.send(unreleased);
                         return Ok(());
                     }
                     Some(command) => self.obey(command),
@@ -199,6 +205,7 @@ impl Balancer {
                 },
                 Some(ended) = self.operations.join_next() => self.ended(ended)?,
                 () = at(wake) => {
+                    self.tell_renewal_age();
                     self.check_vitals();
                     self.release_overdue();
                     self.drop_outlived();
@@ -232,7 +239,10 @@ impl Balancer {
                 }
             }
             // It was asked to stop, and has.
-            Command::Release { partition, tenure, .. } if self.leases.is_surrendered(&partition, tenure) => {
+            Command::Release { partition, tenure, cool_down } if self.leases.is_surrendered(&partition, tenure) => {
+                if !cool_down.is_zero() {
+                    self.set_back(&partition, cool_down);
+                }
                 self.release_now(&partition, tenure);
             }
             Command::Release { partition, tenure, cool_down } => {
@@ -391,7 +401,13 @@ impl Balancer {
             change(snapshot);
             snapshot.held = self.leases.kept();
             snapshot.releasing = self.leases.given_back().chain(&self.releasing).cloned().collect();
+            self.metrics.0.held(snapshot.held.len());
         });
+        self.tell_renewal_age();
+    }
+
+    fn tell_renewal_age(&self) {
+        self.metrics.0.renewal_age(|| self.leases.greatest_age(self.store.lease_time()));
     }
 
     /// Owners of other SDKs compare ages with their own wall clocks and their own expiry: while one is seen, every

@@ -1,12 +1,14 @@
 //! Whether the storage was away for this instance. What stopped me may have stopped the others, so whoever could not renew
 //! meanwhile is given time to do so before it counts as dead.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::balance::Moment;
+use crate::store::GroupStore;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outage {
+struct Outage {
     /// No success for longer than this, and at least one failure in that time, is an outage.
     patience: Duration,
     last_success: Moment,
@@ -15,29 +17,67 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    pub(super) fn new(patience: Duration, now: Moment) -> Self {
+    fn new(patience: Duration, now: Moment) -> Self {
         Self { patience, last_success: now, failed_since: false, ended: None }
     }
 
     /// A request failed, or was not answered.
-    pub(super) fn failed(&mut self) {
+    fn failed(&mut self) {
         self.failed_since = true;
     }
 
     /// A request was answered as it should be. Answers how long the outage was that ends with it.
-    pub(super) fn succeeded(&mut self, now: Moment) -> Option<Duration> {
-        let silence = now.saturating_sub(self.last_success);
-        let was_away = self.failed_since && silence > self.patience;
-        if was_away {
+    fn succeeded(&mut self, now: Moment) -> Option<Duration> {
+        let silence = self.silence(now);
+        if silence.is_some() {
             self.ended = Some(now);
         }
         (self.last_success, self.failed_since) = (now, false);
-        was_away.then_some(silence)
+        silence
+    }
+
+    /// How long there has been no success, if that is longer than it should be.
+    fn silence(&self, now: Moment) -> Option<Duration> {
+        let silence = now.saturating_sub(self.last_success);
+        (self.failed_since && silence > self.patience).then_some(silence)
     }
 
     /// When the last one ended.
-    pub(super) fn ended(&self) -> Option<Moment> {
+    fn ended(&self) -> Option<Moment> {
         self.ended
+    }
+}
+
+/// The outage as the loop knows it, for whoever holds a handle. All clones are one.
+#[derive(Clone, Debug)]
+pub(super) struct Reach {
+    outage: Arc<Mutex<Outage>>,
+    store: GroupStore,
+}
+
+impl Reach {
+    pub(super) fn new(patience: Duration, store: GroupStore) -> Self {
+        Self { outage: Arc::new(Mutex::new(Outage::new(patience, store.lease_time()))), store }
+    }
+
+    fn outage(&self) -> MutexGuard<'_, Outage> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn failed(&self) {
+        self.outage().failed();
+    }
+
+    pub(super) fn succeeded(&self) -> Option<Duration> {
+        self.outage().succeeded(self.store.lease_time())
+    }
+
+    pub(super) fn ended(&self) -> Option<Moment> {
+        self.outage().ended()
+    }
+
+    pub(super) fn silence(&self) -> Option<Duration> {
+        self.outage().silence(self.store.lease_time())
     }
 }
 

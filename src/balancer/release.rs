@@ -1,5 +1,7 @@
 //! Giving back: one partition, or everything at the end.
 
+use std::time::Duration;
+
 use tokio::time::{Instant, timeout};
 
 use super::events::{Event, Releasing};
@@ -16,10 +18,15 @@ impl Balancer {
         if self.drain.is_zero() {
             return self.release(partition, tenure, reason);
         }
-        if self.leases.surrender(partition, tenure, Instant::now() + self.drain) {
+        if self.leases.surrender(partition, tenure, Instant::now() + self.drain + self.last_checkpoint()) {
             self.events.tell(Event::Releasing { partition: partition.clone(), reason });
             self.publish(|_| {});
         }
+    }
+
+    /// How long a handler's last checkpoint may take: one under way, and one that meets a conflict.
+    fn last_checkpoint(&self) -> Duration {
+        4 * self.store.request_deadline()
     }
 
     /// Those whose handlers have had their time.
@@ -64,6 +71,7 @@ impl Balancer {
             }
             ReleaseOutcome::Undecided(error) => {
                 self.outage.failed();
+                self.unreleased += usize::from(self.ending);
                 telemetry::release_undecided(partition, &error);
                 self.look_soon();
                 self.publish(|_| {});
@@ -72,8 +80,8 @@ impl Balancer {
     }
 
     /// Releases everything: what is idle at once, what is being renewed or claimed as soon as that has ended, so that no
-    /// late write undoes a release. A listing is not waited for.
-    pub(super) async fn shut_down(&mut self) {
+    /// late write undoes a release. A listing is not waited for. Answers how many could not be released.
+    pub(super) async fn shut_down(&mut self) -> usize {
         (self.draining, self.ending) = (true, true);
         for (partition, tenure) in self.leases.tenures() {
             self.release(&partition, tenure, Releasing::Shutdown);
@@ -81,12 +89,13 @@ impl Balancer {
         let limit = 4 * self.store.request_deadline();
         // What is not released then expires.
         let _ = timeout(limit, self.releases()).await;
-        let unreleased = self.releasing.len() + self.claiming.len() + self.leases.partitions().len();
+        let unreleased = self.unreleased + self.releasing.len() + self.claiming.len() + self.leases.partitions().len();
         if unreleased > 0 {
             telemetry::not_released(unreleased);
         }
         self.leases = Leases::default();
         self.publish(|_| {});
+        unreleased
     }
 
     async fn releases(&mut self) {

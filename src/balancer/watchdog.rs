@@ -46,7 +46,7 @@ impl Balancer {
 
     /// A request was answered.
     pub(super) fn outage_over(&mut self) {
-        if let Some(silence) = self.outage.succeeded(self.store.lease_time()) {
+        if let Some(silence) = self.outage.succeeded() {
             telemetry::outage_over(silence);
         }
     }
