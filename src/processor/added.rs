@@ -1,0 +1,46 @@
+//! Which partitions were added to the hub after the group had begun.
+
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+
+use super::config::ProcessorConfig;
+use super::source::StartPosition;
+use crate::model::PartitionId;
+
+/// Matters only for a start at the latest event: an added partition that starts there loses what came before it was
+/// noticed.
+///
+/// A group that begins pins all its partitions at once, the last one first. So whichever is behind all that have a checkpoint
+/// was added.
+#[derive(Debug, Default)]
+pub(super) struct Added(OnceLock<BTreeSet<PartitionId>>);
+
+impl Added {
+    /// The group began with these.
+    pub(super) fn begins_with(&self, founders: impl IntoIterator<Item = PartitionId>) {
+        // Set once, at the start.
+        let _ = self.0.set(founders.into_iter().collect());
+    }
+
+    /// Where a partition without a checkpoint starts.
+    pub(super) fn start_of<'a>(&self, partition: &PartitionId, config: &'a ProcessorConfig) -> &'a StartPosition {
+        let is_founder = self.0.get().is_none_or(|founders| founders.contains(partition));
+        if config.start == StartPosition::Latest && !is_founder { &config.start_of_added } else { &config.start }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_added_partition_of_a_group_that_starts_at_the_latest_starts_elsewhere() {
+        let latest = ProcessorConfig::default().with_start(StartPosition::Latest);
+        let begun = Added::default();
+        begun.begins_with([0.into()]);
+        assert_eq!(begun.start_of(&0.into(), &latest), &StartPosition::Latest);
+        assert_eq!(begun.start_of(&1.into(), &latest), &StartPosition::Earliest);
+        let fixed = ProcessorConfig::default().with_start(StartPosition::AfterSequenceNumber(7));
+        assert_eq!(begun.start_of(&1.into(), &fixed), &fixed.start);
+    }
+}

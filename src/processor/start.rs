@@ -1,0 +1,350 @@
+//! Where a partition is read from, and what to do about a checkpoint that the hub knows nothing of.
+//!
+//! The broker tells too little: what retention has taken it leaves out in silence; a place beyond the end it refuses, but
+//! once a hub that was made anew has as many events again, it reads on from another one. So the checkpoint is compared with
+//! what the partition holds before anything is read.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::source::{PartitionProperties, StartPosition};
+use crate::error::{Error, Result};
+use crate::model::{CheckpointRecord, PartitionId, Position};
+
+/// How the service names the place before everything.
+const BEFORE_EVERYTHING: &str = "-1";
+
+/// What is wrong with a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum InvalidReason {
+    /// Events behind it are gone without having been processed: the partition stood still for longer than the hub's
+    /// retention.
+    Expired,
+    /// It is not of this event hub: the hub was made anew under its name, or the checkpoint is another hub's.
+    BeyondEnd,
+    /// The broker refused to start there.
+    Refused,
+}
+
+impl InvalidReason {
+    /// In metrics.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::BeyondEnd => "beyond_end",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+impl fmt::Display for InvalidReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "events behind it have expired unprocessed",
+            Self::BeyondEnd => "the event hub was made anew, or it is another hub's",
+            Self::Refused => "the broker refuses to start there",
+        })
+    }
+}
+
+/// A checkpoint from which a partition cannot be read on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InvalidCheckpoint {
+    /// The partition.
+    pub partition: PartitionId,
+    /// What is recorded.
+    pub checkpoint: CheckpointRecord,
+    /// What the partition holds.
+    pub properties: PartitionProperties,
+    /// Why the two do not fit.
+    pub reason: InvalidReason,
+}
+
+/// Names both positions and the reason, fit for a log.
+impl fmt::Display for InvalidCheckpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { partition, checkpoint, properties, reason } = self;
+        write!(f, "the checkpoint of partition {partition} is at ")?;
+        match (checkpoint.sequence_number, &checkpoint.offset) {
+            (Some(number), Some(offset)) => write!(f, "sequence number {number}, offset {offset:?}")?,
+            (Some(number), None) => write!(f, "sequence number {number}")?,
+            (None, offset) => write!(f, "offset {:?}", offset.as_deref().unwrap_or_default())?,
+        }
+        let first = properties.first_sequence_number;
+        match &properties.last {
+            None => f.write_str(", but the partition never held an event")?,
+            Some(last) if last.sequence_number < first => {
+                write!(f, ", but the partition is empty and ended at {}", At(last))?;
+            }
+            Some(last) => write!(f, ", but the partition holds {first} to {}", At(last))?,
+        }
+        write!(f, ": {reason}")
+    }
+}
+
+struct At<'a>(&'a Position);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, offset {:?}", self.0.sequence_number, self.0.offset)
+    }
+}
+
+type Ask = dyn Fn(&InvalidCheckpoint) -> StartPosition + Send + Sync;
+
+/// What to do about a checkpoint from which a partition cannot be read on.
+///
+/// There is no right answer for everybody, and going on in silence is wrong for all: whatever is chosen is reported.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub enum OnInvalidCheckpoint {
+    /// End the processor with an error that names the partition and both positions: somebody is to look first.
+    Fail,
+    /// Start at the first event there is. The default, for nothing that is still there is lost: after a loss by retention
+    /// these are just the events that were not processed yet; of a new hub they are all new.
+    #[default]
+    Earliest,
+    /// Start behind the last event there is: what came meanwhile is skipped. For those whom only the present interests.
+    Latest,
+    /// Let the application choose, see [`ask`](Self::ask).
+    Ask(Arc<Ask>),
+}
+
+impl OnInvalidCheckpoint {
+    /// Lets the application choose. The function must not block: it is called where the partition is about to be read.
+    ///
+    /// A choice that cannot be told in numbers (by offset, sequence number or time) is written down only with the first
+    /// checkpoint behind it; if the partition starts again before that, it starts at the earliest event.
+    ///
+    /// ```
+    /// use eventhubs_checkpoint::processor::{InvalidReason, OnInvalidCheckpoint, StartPosition};
+    ///
+    /// let policy = OnInvalidCheckpoint::ask(|invalid| match invalid.reason {
+    ///     InvalidReason::Expired => StartPosition::Earliest,
+    ///     _ => StartPosition::Latest,
+    /// });
+    /// # let _ = policy;
+    /// ```
+    pub fn ask(choose: impl Fn(&InvalidCheckpoint) -> StartPosition + Send + Sync + 'static) -> Self {
+        Self::Ask(Arc::new(choose))
+    }
+}
+
+impl fmt::Debug for OnInvalidCheckpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fail => "Fail",
+            Self::Earliest => "Earliest",
+            Self::Latest => "Latest",
+            Self::Ask(_) => "Ask(..)",
+        })
+    }
+}
+
+/// Where to go on. A recorded offset of `-1` is the place before everything.
+pub(super) fn resume(record: &CheckpointRecord, start: &StartPosition) -> StartPosition {
+    match (record.sequence_number, &record.offset) {
+        (_, Some(offset)) if offset == BEFORE_EVERYTHING => StartPosition::Earliest,
+        (Some(sequence_number), _) => StartPosition::AfterSequenceNumber(sequence_number),
+        (None, Some(offset)) => StartPosition::AfterOffset(offset.clone()),
+        (None, None) => start.clone(),
+    }
+}
+
+/// What is wrong with a checkpoint, as far as can be told. The properties must have been read after it: older ones make a
+/// checkpoint that was written meanwhile look too far.
+pub(super) fn verdict(record: &CheckpointRecord, properties: &PartitionProperties) -> Option<InvalidReason> {
+    let offset = record.offset.as_deref();
+    if offset == Some(BEFORE_EVERYTHING) {
+        return None;
+    }
+    match record.sequence_number {
+        Some(number) if number < 0 => None,
+        Some(number) if is_beyond_end(number, offset, properties.last.as_ref()) => Some(InvalidReason::BeyondEnd),
+        Some(number) if number.saturating_add(1) < properties.first_sequence_number => Some(InvalidReason::Expired),
+        Some(_) => None,
+        None => offset
+            .and_then(plain)
+            .is_some_and(|offset| is_offset_beyond_end(offset, properties.last.as_ref()))
+            .then_some(InvalidReason::BeyondEnd),
+    }
+}
+
+/// A hub that was made anew and has as many events by now is told by the offset.
+fn is_beyond_end(number: i64, offset: Option<&str>, last: Option<&Position>) -> bool {
+    let Some(last) = last else { return true };
+    let differs = || offset.and_then(plain).zip(plain(&last.offset)).is_some_and(|(this, that)| this != that);
+    number > last.sequence_number || (number == last.sequence_number && differs())
+}
+
+/// Behind a last offset that is text nothing can be told.
+fn is_offset_beyond_end(offset: u64, last: Option<&Position>) -> bool {
+    last.is_none_or(|last| plain(&last.offset).is_some_and(|last| offset > last))
+}
+
+/// The offset, if it is a plain number. With geo-replication offsets are text that changes with the replica, and nothing
+/// follows from a difference.
+fn plain(offset: &str) -> Option<u64> {
+    offset.bytes().all(|byte| byte.is_ascii_digit()).then(|| offset.parse().ok()).flatten()
+}
+
+/// What is wrong with a checkpoint that looks right, if reading could not go on at this place: it is refused itself; or the
+/// hub ends before what was delivered since.
+pub(super) fn blame(
+    record: &CheckpointRecord,
+    refused: &StartPosition,
+    properties: &PartitionProperties,
+) -> Option<InvalidReason> {
+    if *refused == resume(record, refused) && record.has_position() {
+        return Some(InvalidReason::Refused);
+    }
+    let StartPosition::AfterSequenceNumber(delivered) = refused else { return None };
+    let end = properties.last.as_ref().map_or(-1, |last| last.sequence_number);
+    (end < *delivered).then_some(InvalidReason::BeyondEnd)
+}
+
+/// Where to start instead.
+///
+/// # Errors
+///
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if the policy is to fail, or if the application's choice panics.
+pub(super) fn choose(policy: &OnInvalidCheckpoint, invalid: &InvalidCheckpoint) -> Result<StartPosition> {
+    match policy {
+        OnInvalidCheckpoint::Earliest => Ok(StartPosition::Earliest),
+        OnInvalidCheckpoint::Latest => Ok(StartPosition::Latest),
+        OnInvalidCheckpoint::Ask(choose) => catch_unwind(AssertUnwindSafe(|| choose(invalid))).map_err(|_| {
+            Error::config(format!("{invalid}; the function that is to choose where to start instead panicked"))
+        }),
+        OnInvalidCheckpoint::Fail => Err(Error::config(format!(
+            "{invalid}; rewind the partition to a place that exists, delete the checkpoint, or choose another policy for \
+             invalid checkpoints"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn record(sequence_number: impl Into<Option<i64>>, offset: impl Into<Option<&'static str>>) -> CheckpointRecord {
+        let offset = offset.into().map(str::to_owned);
+        CheckpointRecord { sequence_number: sequence_number.into(), offset, ..Default::default() }
+    }
+
+    fn holds(first: i64, last: impl Into<Option<(i64, &'static str)>>) -> PartitionProperties {
+        let last = last.into().map(|(sequence_number, offset)| Position { sequence_number, offset: offset.to_owned() });
+        PartitionProperties { first_sequence_number: first, last }
+    }
+
+    #[test]
+    fn a_refusal_is_the_checkpoint_s_fault_only_if_it_was_the_one_refused() {
+        let holds = |last: i64| PartitionProperties {
+            first_sequence_number: 0,
+            last: Some(Position { sequence_number: last, offset: (last * 10).to_string() }),
+        };
+        let record = CheckpointRecord { sequence_number: Some(9), offset: Some("90".into()), ..Default::default() };
+        let after = StartPosition::AfterSequenceNumber;
+        assert_eq!(blame(&record, &after(9), &holds(50)), Some(InvalidReason::Refused));
+        assert_eq!(blame(&record, &after(30), &holds(20)), Some(InvalidReason::BeyondEnd));
+        assert_eq!(blame(&record, &after(30), &holds(30)), None, "the hub was only a little behind");
+        assert_eq!(blame(&record, &StartPosition::Earliest, &holds(30)), None);
+    }
+
+    #[test]
+    fn processing_goes_on_behind_the_checkpoint() {
+        let start = StartPosition::Latest;
+        assert_eq!(resume(&record(None, None), &start), start);
+        assert_eq!(resume(&record(7, "o"), &start), StartPosition::AfterSequenceNumber(7));
+        assert_eq!(resume(&record(None, "o"), &start), StartPosition::AfterOffset("o".into()));
+        assert_eq!(resume(&record(-1, "-1"), &start), StartPosition::Earliest);
+        assert_eq!(resume(&record(6, "-1"), &start), StartPosition::Earliest);
+    }
+
+    #[test]
+    fn a_checkpoint_is_compared_with_what_the_partition_holds() {
+        use InvalidReason::{BeyondEnd, Expired};
+        let full = || holds(5, (9, "90"));
+        let emptied = || holds(10, (9, "90"));
+        let table = [
+            ("no position", record(None, None), full(), None),
+            ("inside", record(7, "70"), full(), None),
+            ("at the end", record(9, "90"), full(), None),
+            ("at the end, without offset", record(9, None), full(), None),
+            ("right before the first", record(4, "40"), full(), None),
+            ("one event lost", record(3, "30"), full(), Some(Expired)),
+            ("the smallest number there is", record(i64::MIN, "x"), full(), None),
+            ("the greatest number there is", record(i64::MAX, "x"), full(), Some(BeyondEnd)),
+            ("one too far", record(10, "100"), full(), Some(BeyondEnd)),
+            ("too far, with text for an offset", record(10, "a:1"), full(), Some(BeyondEnd)),
+            ("made anew with as many events", record(9, "94"), full(), Some(BeyondEnd)),
+            ("the same offset, written otherwise", record(9, "090"), full(), None),
+            ("text for an offset here", record(9, "a:94"), full(), None),
+            ("text for an offset there", record(9, "94"), holds(5, (9, "a:90")), None),
+            ("an unknown offset there", record(9, "94"), holds(5, (9, "-1")), None),
+            ("an empty offset", record(9, ""), full(), None),
+            ("before everything", record(-1, "-1"), full(), None),
+            ("before everything, by the number", record(-1, None), full(), None),
+            ("before everything, by the offset", record(None, "-1"), full(), None),
+            ("a start that was written down", record(3, "-1"), full(), None),
+            ("before everything, in a new hub", record(-1, "-1"), holds(0, None), None),
+            ("a new hub", record(0, "0"), holds(0, None), Some(BeyondEnd)),
+            ("emptied, and all was processed", record(9, "90"), emptied(), None),
+            ("emptied, and one was not", record(8, "80"), emptied(), Some(Expired)),
+            ("emptied, and made anew", record(10, "100"), emptied(), Some(BeyondEnd)),
+            ("an offset inside", record(None, "70"), full(), None),
+            ("an offset at the end", record(None, "90"), full(), None),
+            ("an offset too far", record(None, "91"), full(), Some(BeyondEnd)),
+            ("an offset of a new hub", record(None, "0"), holds(0, None), Some(BeyondEnd)),
+            ("an offset that is text", record(None, "a:91"), full(), None),
+            ("an offset that is text, of a new hub", record(None, "a:91"), holds(0, None), None),
+            ("an offset before text", record(None, "91"), holds(5, (9, "a:90")), None),
+        ];
+        for (case, record, properties, expected) in table {
+            assert_eq!(verdict(&record, &properties), expected, "{case}");
+        }
+    }
+
+    fn invalid() -> InvalidCheckpoint {
+        InvalidCheckpoint {
+            partition: 3.into(),
+            checkpoint: record(70, "700"),
+            properties: holds(5, (9, "90")),
+            reason: InvalidReason::BeyondEnd,
+        }
+    }
+
+    #[test]
+    fn the_policy_chooses_another_start() {
+        let chosen = |policy| choose(&policy, &invalid()).unwrap();
+        assert_eq!(chosen(OnInvalidCheckpoint::default()), StartPosition::Earliest);
+        assert_eq!(chosen(OnInvalidCheckpoint::Latest), StartPosition::Latest);
+        let ask = OnInvalidCheckpoint::ask(|invalid| {
+            StartPosition::AfterSequenceNumber(invalid.properties.first_sequence_number)
+        });
+        assert_eq!(format!("{ask:?}"), "Ask(..)");
+        assert_eq!(chosen(ask.clone()), StartPosition::AfterSequenceNumber(5));
+    }
+
+    #[test]
+    fn a_failure_names_the_partition_both_positions_and_the_remedy() {
+        let error = choose(&OnInvalidCheckpoint::Fail, &invalid()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        let message = error.to_string();
+        for named in ["partition 3", "number 70", "offset \"700\"", "5 to 9", "offset \"90\"", "made anew", "rewind"] {
+            assert!(message.contains(named), "{named} is missing: {message}");
+        }
+    }
+
+    #[test]
+    fn what_the_partition_holds_is_named_even_if_it_is_nothing() {
+        let shown = |properties| InvalidCheckpoint { properties, ..invalid() }.to_string();
+        assert!(shown(holds(0, None)).contains("never held an event"));
+        assert!(shown(holds(10, (9, "90"))).contains("is empty and ended at 9"));
+        let by_offset = InvalidCheckpoint { checkpoint: record(None, "700"), ..invalid() }.to_string();
+        assert!(by_offset.contains("is at offset \"700\""), "{by_offset}");
+    }
+}
