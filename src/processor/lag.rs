@@ -1,0 +1,155 @@
+//! How far processing is behind: counted in sequence numbers.
+//!
+//! Never in offsets: these are bytes in one hub, text in another, and mean something only to the service.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::source::PartitionProperties;
+
+/// What a [`Lag`] is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LagState {
+    /// Counted from the checkpoint.
+    Known,
+    /// There is no checkpoint: counted from the first event that can still be read.
+    NoCheckpoint,
+    /// The partition holds nothing that could be read.
+    Empty,
+    /// What is known of the partition is too old to be taken for the present.
+    Stale,
+    /// Nothing is known of the partition.
+    Unknown,
+}
+
+/// How many events of a partition wait to be processed.
+///
+/// As exact as the two numbers it is made of: the checkpoint is behind what is processed by up to the interval at which
+/// checkpoints are written, the properties are as old as their last reading. Serialized as
+/// `{"events": 1234, "state": "known"}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[non_exhaustive]
+pub struct Lag {
+    /// How many: those that can still be read. What retention took is not waiting for anybody. None if unknown; what it
+    /// was at the last reading if stale.
+    pub events: Option<u64>,
+    /// What the number is worth.
+    pub state: LagState,
+}
+
+impl Lag {
+    /// The lag of a checkpoint, by its sequence number, in a partition whose properties were read `age` ago. Beyond
+    /// `max_age` they are too old.
+    ///
+    /// A checkpoint beyond the end, as after a hub was made anew, has no lag rather than a negative one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use eventhubs_checkpoint::Position;
+    /// use eventhubs_checkpoint::processor::{Lag, PartitionProperties};
+    ///
+    /// let last = Position { sequence_number: 1999, offset: "x".into() };
+    /// let properties = PartitionProperties { first_sequence_number: 1000, last: Some(last) };
+    /// let lag = |checkpoint| Lag::between(checkpoint, Some(&properties), Duration::ZERO, Duration::from_secs(60));
+    /// assert_eq!(lag(Some(1989)).to_string(), "10");
+    /// assert_eq!(lag(None).to_string(), "1000 (no checkpoint)");
+    /// ```
+    #[must_use]
+    pub fn between(
+        checkpoint: Option<i64>,
+        properties: Option<&PartitionProperties>,
+        age: Duration,
+        max_age: Duration,
+    ) -> Self {
+        let Some(properties) = properties else {
+            return Self { events: None, state: LagState::Unknown };
+        };
+        let first = properties.first_sequence_number;
+        let last = properties.last.as_ref().map(|last| last.sequence_number).filter(|last| *last >= first);
+        let before_first = first.saturating_sub(1);
+        let done = checkpoint.map_or(before_first, |checkpoint| checkpoint.max(before_first));
+        let waiting = last.map_or(0, |last| last.saturating_sub(done).max(0));
+        let state = match (last, checkpoint) {
+            _ if age > max_age => LagState::Stale,
+            (None, _) => LagState::Empty,
+            (Some(_), None) => LagState::NoCheckpoint,
+            (Some(_), Some(_)) => LagState::Known,
+        };
+        Self { events: Some(waiting.unsigned_abs()), state }
+    }
+}
+
+/// The number, and in brackets whatever it must not be taken for: `1234`, `1234 (no checkpoint)`, `unknown`.
+impl fmt::Display for Lag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(events) = self.events else { return f.write_str("unknown") };
+        write!(f, "{events}")?;
+        f.write_str(match self.state {
+            LagState::Known => "",
+            LagState::NoCheckpoint => " (no checkpoint)",
+            LagState::Empty => " (empty)",
+            LagState::Stale => " (stale)",
+            LagState::Unknown => " (unknown)",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Position;
+
+    const FRESH: Duration = Duration::from_secs(60);
+
+    fn holds(first: i64, last: impl Into<Option<i64>>) -> PartitionProperties {
+        let position = |sequence_number| Position { sequence_number, offset: "x".into() };
+        PartitionProperties { first_sequence_number: first, last: last.into().map(position) }
+    }
+
+    fn shown(checkpoint: impl Into<Option<i64>>, properties: &PartitionProperties) -> String {
+        Lag::between(checkpoint.into(), Some(properties), FRESH, FRESH).to_string()
+    }
+
+    #[test]
+    fn what_waits_is_what_can_be_read_behind_the_checkpoint() {
+        let full = holds(100, 199);
+        let table = [
+            ("inside", shown(149, &full), "50"),
+            ("all done", shown(199, &full), "0"),
+            ("right before the first", shown(99, &full), "100"),
+            ("long before the first", shown(3, &full), "100"),
+            ("before everything", shown(-1, &full), "100"),
+            ("the smallest number there is", shown(i64::MIN, &full), "100"),
+            ("beyond the end", shown(200, &full), "0"),
+            ("the greatest number there is", shown(i64::MAX, &full), "0"),
+            ("no checkpoint", shown(None, &full), "100 (no checkpoint)"),
+            ("no checkpoint, one event", shown(None, &holds(0, 0)), "1 (no checkpoint)"),
+            ("never held anything", shown(None, &holds(0, None)), "0 (empty)"),
+            ("before everything of nothing", shown(-1, &holds(0, None)), "0 (empty)"),
+            ("emptied", shown(150, &holds(200, 199)), "0 (empty)"),
+            ("emptied, no checkpoint", shown(None, &holds(200, 199)), "0 (empty)"),
+            ("all the numbers there are", shown(-1, &holds(0, i64::MAX)), "9223372036854775807"),
+        ];
+        for (case, shown, expected) in table {
+            assert_eq!(shown, expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn old_numbers_are_told_as_such_and_no_numbers_too() {
+        let of = |properties, age| Lag::between(Some(149), properties, age, FRESH);
+        let full = holds(100, 199);
+        let old = of(Some(&full), FRESH + Duration::from_nanos(1));
+        assert_eq!((old.events, old.state, old.to_string().as_str()), (Some(50), LagState::Stale, "50 (stale)"));
+        let unknown = of(None, Duration::ZERO);
+        assert_eq!((unknown.state, unknown.to_string().as_str()), (LagState::Unknown, "unknown"));
+        let json = |lag: Lag| serde_json::to_string(&lag).unwrap();
+        assert_eq!(json(old), r#"{"events":50,"state":"stale"}"#);
+        assert_eq!(json(unknown), r#"{"events":null,"state":"unknown"}"#);
+        assert_eq!(json(Lag::between(None, Some(&full), FRESH, FRESH)), r#"{"events":100,"state":"no_checkpoint"}"#);
+    }
+}

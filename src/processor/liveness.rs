@@ -1,0 +1,330 @@
+//! When a receiver that yields nothing must be opened again.
+//!
+//! A link can die without a word: the client takes it for alive, and nothing comes any more. Silence alone proves nothing,
+//! for there may be nothing to say. Nor does a hub that is ahead of the receiver: the handler may be busy, the partition
+//! paused, the events on their way. But an event that has been in the hub for `patience`, while somebody waited on the
+//! receiver all that time and nothing at all came out, will not come any more.
+//!
+//! So two looks at the hub are needed: one that finds it ahead, and one at least `patience` later, with uninterrupted waiting
+//! in between. Whatever interrupts the waiting (an event, a pause) makes it begin anew; so an event that comes between a
+//! look and the decision never counts, and neither does the time in which the handler was at work.
+//!
+//! And a hub that ends before what came was made anew; its events would have to pass the old end before one of them came.
+//! Two looks in a row must say so, for what a hub says of itself can be a little old.
+//!
+//! With a look every `patience` or less often, a link that is dead is found by the second look after the event that it keeps
+//! back was enqueued: within two periods. With looks more often, within `patience` and two periods.
+
+use std::time::Duration;
+
+use super::source::{PartitionProperties, StartPosition};
+
+/// What a look at the hub says of the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing is missing, or nobody waits for it.
+    Fine,
+    /// The hub has more than what came, but not for long enough.
+    Behind,
+    /// What is missing will not come: open the receiver anew.
+    Reopen,
+    /// The hub ends before what came: it was made anew.
+    BeyondEnd,
+}
+
+/// One partition's receiver, from its opening to the next one. Times are those of any clock, all of the same.
+#[derive(Debug)]
+pub(super) struct Silence {
+    patience: Duration,
+    /// Nothing up to here is still to come. None as long as that is unknown: what is in the hub at the first look
+    /// need not come then.
+    seen: Option<i64>,
+    /// That was told by what came, or by where the link was opened; not by a look.
+    certain: bool,
+    /// Somebody waits on the receiver now.
+    waiting: bool,
+    /// The first look since the waiting began that found the hub ahead.
+    behind_since: Option<Duration>,
+    /// The last look found the hub to end before what came.
+    beyond_end: bool,
+}
+
+impl Silence {
+    pub(super) fn new(patience: Duration) -> Self {
+        Self { patience, seen: None, certain: false, waiting: false, behind_since: None, beyond_end: false }
+    }
+
+    /// A link was opened here.
+    pub(super) fn opened(&mut self, from: &StartPosition) {
+        self.seen = match from {
+            StartPosition::Earliest => Some(i64::MIN),
+            StartPosition::AfterSequenceNumber(number) => Some(*number),
+            StartPosition::Latest | StartPosition::AfterOffset(_) | StartPosition::EnqueuedAfter(_) => None,
+        };
+        self.certain = self.seen.is_some();
+        self.rests();
+    }
+
+    /// From now on somebody waits on the receiver. Nothing changes if somebody does already.
+    pub(super) fn waits(&mut self) {
+        self.waiting = true;
+    }
+
+    /// Nobody waits any more, though nothing came: the partition is paused.
+    pub(super) fn rests(&mut self) {
+        self.waiting = false;
+        self.behind_since = None;
+        self.beyond_end = false;
+    }
+
+    /// Events came out of the receiver, up to this one. Nobody waits until they are handled.
+    pub(super) fn received(&mut self, number: Option<i64>) {
+        self.seen = number.map(|number| self.seen.unwrap_or(i64::MIN).max(number));
+        self.certain = number.is_some();
+        self.rests();
+    }
+
+    /// The hub was looked at; `now` is when its answer was here. The receiver must be waited on while the answer is under
+    /// way, and what came out meanwhile told first.
+    pub(super) fn probed(&mut self, now: Duration, properties: &PartitionProperties) -> Verdict {
+        let last = properties.last.as_ref().map(|last| last.sequence_number);
+        // What retention took will not come, and is not missing.
+        let readable = last.filter(|last| *last >= properties.first_sequence_number);
+        let seen = *self.seen.get_or_insert(last.unwrap_or(i64::MIN));
+        let beyond_end = self.waiting && self.certain && seen > last.unwrap_or(-1);
+        if std::mem::replace(&mut self.beyond_end, beyond_end) && beyond_end {
+            return Verdict::BeyondEnd;
+        }
+        if !self.waiting || readable.is_none_or(|last| last <= seen) {
+            self.behind_since = None;
+            return Verdict::Fine;
+        }
+        let since = *self.behind_since.get_or_insert(now);
+        if now.saturating_sub(since) >= self.patience { Verdict::Reopen } else { Verdict::Behind }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Position;
+
+    #[derive(Debug)]
+    enum Step {
+        Opened(StartPosition),
+        Waits,
+        Rests,
+        Received(Option<i64>),
+        /// At this second, the hub with events from here to there.
+        Probed(u64, i64, Option<i64>, Verdict),
+    }
+
+    use Step::{Opened, Probed, Received, Rests, Waits};
+    use Verdict::{Behind, BeyondEnd, Fine, Reopen};
+
+    fn after(number: i64) -> Step {
+        Opened(StartPosition::AfterSequenceNumber(number))
+    }
+
+    /// With a patience of 30 s.
+    fn run(case: &str, steps: impl IntoIterator<Item = Step>) {
+        let mut silence = Silence::new(Duration::from_secs(30));
+        for (index, step) in steps.into_iter().enumerate() {
+            match step {
+                Opened(from) => silence.opened(&from),
+                Waits => silence.waits(),
+                Rests => silence.rests(),
+                Received(number) => silence.received(number),
+                Probed(second, first, last, expected) => {
+                    let last = last.map(|sequence_number| Position { sequence_number, offset: "x".into() });
+                    let properties = PartitionProperties { first_sequence_number: first, last };
+                    let verdict = silence.probed(Duration::from_secs(second), &properties);
+                    assert_eq!(verdict, expected, "{case}: step {index}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_dead_link_is_found_by_the_second_look_at_what_it_keeps_back() {
+        run("at once", [after(4), Waits, Probed(30, 0, Some(5), Behind), Probed(60, 0, Some(5), Reopen)]);
+        run(
+            "after a while",
+            [
+                after(4),
+                Waits,
+                Probed(30, 0, Some(4), Fine),
+                Probed(60, 0, Some(5), Behind),
+                Probed(90, 0, Some(9), Reopen),
+                Probed(120, 0, Some(9), Reopen),
+            ],
+        );
+        run(
+            "having delivered before",
+            [after(4), Waits, Received(Some(7)), Waits, Probed(30, 0, Some(8), Behind), Probed(60, 0, Some(8), Reopen)],
+        );
+        run(
+            "by looks that come often",
+            [
+                after(4),
+                Waits,
+                Probed(10, 0, Some(5), Behind),
+                Waits,
+                Probed(25, 0, Some(5), Behind),
+                Probed(39, 0, Some(5), Behind),
+                Probed(40, 0, Some(5), Reopen),
+            ],
+        );
+        run(
+            "from the first event on",
+            [Opened(StartPosition::Earliest), Waits, Probed(30, 0, Some(0), Behind), Probed(60, 0, Some(0), Reopen)],
+        );
+    }
+
+    #[test]
+    fn silence_is_fine_where_there_is_nothing_to_say() {
+        run("all was seen", [after(4), Waits, Probed(30, 0, Some(4), Fine), Probed(90, 0, Some(4), Fine)]);
+        run(
+            "a new hub",
+            [Opened(StartPosition::Earliest), Waits, Probed(30, 0, None, Fine), Probed(90, 0, None, Fine)],
+        );
+        run("emptied", [after(4), Waits, Probed(30, 8, Some(7), Fine), Probed(90, 8, Some(7), Fine)]);
+        run(
+            "emptied while it was behind",
+            [
+                after(4),
+                Waits,
+                Probed(30, 0, Some(7), Behind),
+                Probed(60, 8, Some(7), Fine),
+                Probed(90, 8, Some(8), Behind),
+            ],
+        );
+    }
+
+    #[test]
+    fn time_in_which_nobody_waits_does_not_count() {
+        run(
+            "a busy handler",
+            [
+                after(4),
+                Waits,
+                Received(Some(5)),
+                Probed(30, 0, Some(99), Fine),
+                Probed(60, 0, Some(99), Fine),
+                Waits,
+                Probed(90, 0, Some(99), Behind),
+            ],
+        );
+        run(
+            "a paused partition",
+            [
+                after(4),
+                Waits,
+                Probed(30, 0, Some(9), Behind),
+                Rests,
+                Probed(60, 0, Some(9), Fine),
+                Probed(90, 0, Some(9), Fine),
+                Waits,
+                Probed(120, 0, Some(9), Behind),
+                Probed(150, 0, Some(9), Reopen),
+            ],
+        );
+        run("not waited on yet", [after(4), Probed(30, 0, Some(9), Fine), Probed(90, 0, Some(9), Fine)]);
+    }
+
+    #[test]
+    fn an_event_that_comes_between_the_looks_makes_the_waiting_begin_anew() {
+        run(
+            "a slow link",
+            [
+                after(4),
+                Waits,
+                Probed(30, 0, Some(9), Behind),
+                Received(Some(5)),
+                Waits,
+                Probed(60, 0, Some(9), Behind),
+                Received(Some(6)),
+                Waits,
+                Probed(90, 0, Some(9), Behind),
+                Probed(120, 0, Some(9), Reopen),
+            ],
+        );
+        run(
+            "one that was handled already",
+            [
+                after(4),
+                Waits,
+                Probed(30, 0, Some(9), Behind),
+                Received(Some(2)),
+                Waits,
+                Probed(60, 0, Some(4), Fine),
+                Probed(90, 0, Some(5), Behind),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_hub_that_was_made_anew_is_found_by_the_second_look_at_its_end() {
+        run("empty", [after(4), Waits, Probed(30, 0, None, Fine), Probed(60, 0, None, BeyondEnd)]);
+        run("begun again", [after(4), Waits, Probed(30, 0, Some(1), Fine), Probed(60, 0, Some(3), BeyondEnd)]);
+        run(
+            "only an old answer",
+            [after(4), Waits, Received(Some(9)), Waits, Probed(30, 0, Some(8), Fine), Probed(60, 0, Some(9), Fine)],
+        );
+        run(
+            "nobody waited in between",
+            [after(4), Waits, Probed(30, 0, Some(1), Fine), Rests, Waits, Probed(60, 0, Some(1), Fine)],
+        );
+        run(
+            "nothing came yet",
+            [Opened(StartPosition::Earliest), Waits, Probed(30, 0, None, Fine), Probed(60, 0, None, Fine)],
+        );
+    }
+
+    #[test]
+    fn a_link_that_was_opened_again_gets_its_time() {
+        run(
+            "reopened",
+            [
+                after(4),
+                Waits,
+                Probed(30, 0, Some(5), Behind),
+                Probed(60, 0, Some(5), Reopen),
+                after(4),
+                Waits,
+                Probed(61, 0, Some(5), Behind),
+                Probed(90, 0, Some(5), Behind),
+                Probed(91, 0, Some(5), Reopen),
+            ],
+        );
+    }
+
+    #[test]
+    fn where_it_is_unknown_what_must_come_only_what_is_new_must() {
+        for from in [StartPosition::Latest, StartPosition::AfterOffset("x".into())] {
+            run(
+                "behind the last event",
+                [
+                    Opened(from),
+                    Waits,
+                    Probed(30, 0, Some(9), Fine),
+                    Probed(60, 0, Some(9), Fine),
+                    Probed(90, 0, Some(10), Behind),
+                    Probed(120, 0, Some(10), Reopen),
+                ],
+            );
+        }
+        run(
+            "events without a number",
+            [
+                after(4),
+                Waits,
+                Received(None),
+                Waits,
+                Probed(30, 0, Some(9), Fine),
+                Probed(90, 0, Some(9), Fine),
+                Probed(120, 0, Some(10), Behind),
+            ],
+        );
+    }
+}
