@@ -1,0 +1,133 @@
+//! What a partition's task is asked to do. Shared by the task, the supervisor, contexts and handles.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::handler::StopReason;
+use super::source::PartitionProperties;
+use super::status::Progress;
+use crate::model::PartitionId;
+use crate::telemetry::PartitionMetrics;
+
+#[derive(Debug, Default)]
+struct Orders {
+    stop: Option<StopReason>,
+    /// For how long not to take the partition again, when it was asked to be given back.
+    cool_down: Duration,
+    paused: bool,
+    /// It was told to go on since its handler failed.
+    resumed: bool,
+}
+
+/// One partition under one tenure.
+#[derive(Debug)]
+pub(super) struct Control {
+    pub(super) partition: PartitionId,
+    pub(super) tenure: u64,
+    pub(super) progress: Progress,
+    pub(super) metrics: PartitionMetrics,
+    began: Instant,
+    orders: watch::Sender<Orders>,
+    /// What the hub last said of the partition.
+    properties: watch::Sender<Option<PartitionProperties>>,
+}
+
+impl Control {
+    pub(super) fn new(partition: PartitionId, tenure: u64, metrics: PartitionMetrics) -> Self {
+        Self {
+            partition,
+            tenure,
+            progress: Progress::new(),
+            metrics,
+            began: Instant::now(),
+            orders: watch::Sender::default(),
+            properties: watch::Sender::default(),
+        }
+    }
+
+    /// Time since the tenure began here.
+    pub(super) fn age(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Asks the task to stop. The first reason counts.
+    pub(super) fn stop(&self, reason: StopReason) {
+        self.orders.send_if_modified(|orders| orders.stop.is_none() && orders.stop.replace(reason).is_none());
+    }
+
+    /// Says why it stops, whatever was asked before: a refused checkpoint is a fact.
+    pub(super) fn found(&self, reason: StopReason) {
+        self.orders.send_modify(|orders| orders.stop = Some(reason));
+    }
+
+    /// Asks for the partition to be given back. False if it stops already, for another reason.
+    pub(super) fn release(&self, cool_down: Duration) -> bool {
+        self.orders.send_if_modified(|orders| {
+            let first = orders.stop.is_none();
+            if first {
+                (orders.stop, orders.cool_down) = (Some(StopReason::Released), cool_down);
+            }
+            first
+        })
+    }
+
+    pub(super) fn cool_down(&self) -> Duration {
+        self.orders.borrow().cool_down
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.orders.borrow().stop.is_some()
+    }
+
+    pub(super) async fn stopping(&self) -> StopReason {
+        let mut orders = self.orders.subscribe();
+        match orders.wait_for(|orders| orders.stop.is_some()).await.as_deref() {
+            Ok(Orders { stop: Some(reason), .. }) => reason.clone(),
+            // The sender is `self`.
+            _ => StopReason::Shutdown,
+        }
+    }
+
+    pub(super) fn pause(&self) {
+        self.orders.send_modify(|orders| orders.paused = true);
+    }
+
+    pub(super) fn resume(&self) {
+        self.orders.send_modify(|orders| {
+            orders.paused = false;
+            orders.resumed = true;
+        });
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.orders.borrow().paused
+    }
+
+    pub(super) async fn until_paused(&self, paused: bool) {
+        let mut orders = self.orders.subscribe();
+        // The sender is `self`: it does not go away.
+        let _ = orders.wait_for(|orders| orders.paused == paused).await;
+    }
+
+    /// The handler failed: from now on a call of [`resume`](Self::resume) counts.
+    pub(super) fn expects_resume(&self) {
+        self.orders.send_modify(|orders| orders.resumed = false);
+    }
+
+    pub(super) async fn resumed(&self) {
+        let mut orders = self.orders.subscribe();
+        let _ = orders.wait_for(|orders| orders.resumed).await;
+    }
+
+    pub(super) fn probed(&self, properties: PartitionProperties) {
+        self.progress.probed(properties.clone());
+        self.properties.send_replace(Some(properties));
+    }
+
+    /// What the hub says from now on.
+    pub(super) fn probes(&self) -> watch::Receiver<Option<PartitionProperties>> {
+        self.properties.subscribe()
+    }
+}

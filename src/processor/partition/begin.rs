@@ -1,0 +1,158 @@
+//! Takes over the checkpoint, and finds out where to start.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::machine::Happened;
+use super::{PartitionTask, Session, Shared};
+use crate::error::{Error, Result};
+use crate::model::{CheckpointRecord, OwnerId};
+use crate::processor::checkpointing::Checkpointer;
+use crate::processor::context::PartitionContext;
+use crate::processor::delivery::Delivered;
+use crate::processor::handler::Handler;
+use crate::processor::hub::answered;
+use crate::processor::liveness::Silence;
+use crate::processor::source::{EventSource, PartitionProperties, StartPosition};
+use crate::processor::start::{InvalidCheckpoint, InvalidReason, blame, choose, resume, verdict};
+use crate::store::{AdoptOutcome, Adoption};
+use crate::telemetry;
+
+/// A hub can be a little behind with what it says of itself. A checkpoint is beyond its end only if it is so again after
+/// each of these waits: to begin anew by mistake would process everything twice.
+const SECOND_LOOKS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+
+/// What came of taking over.
+enum Begun {
+    At(Adoption, StartPosition),
+    Lost { by: Option<OwnerId> },
+}
+
+impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
+    /// `refused`: the place where reading could not go on, if that is why it begins anew.
+    pub(super) async fn begin(&self, refused: Option<&StartPosition>) -> Result<Session<S::Event>, Happened> {
+        let begun = tokio::select! {
+            biased;
+            reason = self.control.stopping() => return Err(Happened::Stop(reason)),
+            begun = self.take_over(refused) => begun,
+        };
+        match begun {
+            Ok(Begun::At(adoption, from)) => Ok(self.session(adoption, from)),
+            Ok(Begun::Lost { by }) => Err(Happened::Stop(self.lost(by).await)),
+            Err(error) => Err(Happened::Failed(Arc::new(error))),
+        }
+    }
+
+    async fn take_over(&self, refused: Option<&StartPosition>) -> Result<Begun> {
+        let Shared { store, config, .. } = &*self.shared;
+        let adoption = match store.adopt(&self.control.partition, None).await? {
+            AdoptOutcome::Adopted(adoption) => adoption,
+            AdoptOutcome::Lost { by } => return Ok(Begun::Lost { by }),
+        };
+        let properties = self.properties().await?;
+        let record = adoption.record();
+        if !record.has_position() {
+            return self.first_start(&properties, refused).await;
+        }
+        if let Some((reason, properties)) = self.judged(record, refused, properties).await? {
+            return self.start_elsewhere(adoption, properties, reason).await;
+        }
+        let from = resume(record, &config.start);
+        Ok(Begun::At(adoption, from))
+    }
+
+    async fn properties(&self) -> Result<PartitionProperties> {
+        let properties = answered(self.shared.source.partition(&self.control.partition)).await?;
+        self.control.probed(properties.clone());
+        Ok(properties)
+    }
+
+    /// What is wrong with the checkpoint, and by which properties.
+    async fn judged(
+        &self,
+        record: &CheckpointRecord,
+        refused: Option<&StartPosition>,
+        mut properties: PartitionProperties,
+    ) -> Result<Option<(InvalidReason, PartitionProperties)>> {
+        let judge = |properties: &PartitionProperties| {
+            verdict(record, properties).or_else(|| refused.and_then(|refused| blame(record, refused, properties)))
+        };
+        for wait in SECOND_LOOKS {
+            if judge(&properties) != Some(InvalidReason::BeyondEnd) {
+                break;
+            }
+            sleep(wait).await;
+            properties = self.properties().await?;
+        }
+        Ok(judge(&properties).map(|reason| (reason, properties)))
+    }
+
+    /// There is no checkpoint. The start is written down where it can be told in numbers.
+    async fn first_start(&self, properties: &PartitionProperties, refused: Option<&StartPosition>) -> Result<Begun> {
+        let partition = &self.control.partition;
+        let start = self.shared.added.start_of(partition, &self.shared.config);
+        if refused == Some(start) {
+            return Err(Error::config(format!(
+                "partition {partition} has no checkpoint, and the broker refuses its configured start, {start:?}: choose \
+                 another"
+            )));
+        }
+        match self.shared.store.adopt(partition, properties.pin(start).as_ref()).await? {
+            AdoptOutcome::Adopted(adoption) => {
+                let from = resume(adoption.record(), start);
+                Ok(Begun::At(adoption, from))
+            }
+            AdoptOutcome::Lost { by } => Ok(Begun::Lost { by }),
+        }
+    }
+
+    /// Where the policy says. The checkpoint is put there, too: left where it is, it would refuse all that are before it.
+    async fn start_elsewhere(
+        &self,
+        mut adoption: Adoption,
+        properties: PartitionProperties,
+        reason: InvalidReason,
+    ) -> Result<Begun> {
+        let partition = self.control.partition.clone();
+        let invalid = InvalidCheckpoint { partition, checkpoint: adoption.record().clone(), properties, reason };
+        let from = choose(&self.shared.config.on_invalid_checkpoint, &invalid)?;
+        telemetry::invalid_checkpoint(&invalid, &from);
+        self.control.metrics.invalid_checkpoint(reason.name());
+        let properties = &invalid.properties;
+        if let Some(place) = properties.pin(&from).or_else(|| properties.pin(&StartPosition::Earliest)) {
+            self.shared.store.replace_checkpoint(&mut adoption, &place).await?;
+        }
+        Ok(Begun::At(adoption, from))
+    }
+
+    fn session(&self, adoption: Adoption, from: StartPosition) -> Session<S::Event> {
+        let Shared { store, config, group, .. } = &*self.shared;
+        let (policy, metrics) = (config.checkpoints.clone(), self.control.metrics.clone());
+        let (checkpointer, writer) = Checkpointer::new(store.clone(), adoption, policy, metrics);
+        self.control.progress.writes_with(writer.clone());
+        let mut writing = JoinSet::new();
+        writing.spawn(checkpointer.run());
+        let over = watch::Sender::new(false);
+        let context = PartitionContext {
+            group: Arc::clone(group),
+            checkpoints: writer.clone(),
+            control: Arc::clone(&self.control),
+            over: over.subscribe(),
+        };
+        let silence = Silence::new(config.probe_every.unwrap_or(Duration::MAX));
+        Session {
+            context,
+            over,
+            writer,
+            writing,
+            delivered: Delivered::new(from),
+            silence,
+            link: None,
+            drained_by: None,
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The calls of the handler: each ends, whatever the handler does.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use super::machine::Happened;
+use super::{CLOSE_LIMIT, PartitionTask, Session};
+use crate::clock::at;
+use crate::error::{Error, ErrorKind};
+use crate::processor::checkpointing::CheckpointWriter;
+use crate::processor::context::PartitionContext;
+use crate::processor::handler::{Handler, HandlerError, StopReason};
+use crate::processor::source::EventSource;
+use crate::telemetry;
+
+type Panic = Box<dyn Any + Send>;
+
+impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
+    /// Waits as long as it takes; once the partition is to stop, for the drain time.
+    pub(super) async fn start(&self, session: &mut Session<S::Event>) -> Happened {
+        telemetry::partition_started(&self.control.partition, &session.delivered.next());
+        let context = session.context.clone();
+        // The call itself is inside, too: it may panic before it returns its future.
+        let starting = AssertUnwindSafe(async { self.shared.handler.started(context).await }).catch_unwind();
+        tokio::pin!(starting);
+        let (started, reason) = tokio::select! {
+            biased;
+            started = &mut starting => (Some(started), None),
+            reason = self.stopping_or_fenced(&mut session.writing) => {
+                (timeout(self.shared.drain, starting).await.ok(), Some(reason))
+            }
+        };
+        match (started, reason) {
+            (Some(Err(panic)), None) => Happened::HandlerFailed(Arc::new(panicked(&*panic))),
+            (Some(Ok(())), None) => Happened::Done,
+            (started, reason) => {
+                match started {
+                    Some(Ok(())) => {}
+                    Some(Err(panic)) => self.callback_panicked("started", &*panic),
+                    None => telemetry::callback_cut_short(&self.control.partition, "started", self.shared.drain),
+                }
+                Happened::Stop(reason.unwrap_or(StopReason::Shutdown))
+            }
+        }
+    }
+
+    /// One call of `handle`. When the partition stops meanwhile, the handler gets the drain time to finish.
+    pub(super) async fn handle(&self, batch: Vec<S::Event>, session: &mut Session<S::Event>) -> Happened {
+        let _working = self.shared.vitals.working(&self.control.partition);
+        let (context, events) = (session.context.clone(), batch.len());
+        let handling = AssertUnwindSafe(async { self.shared.handler.handle(batch, context).await }).catch_unwind();
+        tokio::pin!(handling);
+        let deadline = self.shared.config.handler_deadline.map(|deadline| Instant::now() + deadline);
+        let reason = tokio::select! {
+            biased;
+            handled = &mut handling => return self.after_handling(handled, events, session).await,
+            reason = self.stopping_or_fenced(&mut session.writing) => reason,
+            () = at(deadline) => return Happened::HandlerFailed(Arc::new(self.too_late())),
+        };
+        let drained_by = Instant::now() + self.shared.drain;
+        session.drained_by = Some(drained_by);
+        match timeout_at(drained_by, handling).await.map(handler_failure) {
+            Ok(None) => self.handled(events, session),
+            Ok(Some(error)) => {
+                self.control.metrics.handler_failed();
+                telemetry::handler_failed_while_draining(&self.control.partition, &error);
+            }
+            Err(_) => {
+                telemetry::drain_timed_out(&self.control.partition, self.shared.drain);
+                self.control.progress.cut_short();
+            }
+        }
+        Happened::Stop(reason)
+    }
+
+    /// A handler that waits for a checkpoint fails when that is refused: then the partition is lost.
+    async fn after_handling(
+        &self,
+        handled: Result<Result<(), HandlerError>, Panic>,
+        events: usize,
+        session: &mut Session<S::Event>,
+    ) -> Happened {
+        let Some(failure) = handler_failure(handled) else {
+            self.handled(events, session);
+            return Happened::Done;
+        };
+        match session.writing.try_join_next() {
+            Some(ended) => Happened::Stop(self.fenced(ended).await),
+            None => Happened::HandlerFailed(Arc::new(failure)),
+        }
+    }
+
+    fn handled(&self, events: usize, session: &Session<S::Event>) {
+        session.writer.handled();
+        self.control.metrics.handled(events);
+    }
+
+    fn too_late(&self) -> Error {
+        let deadline = self.shared.config.handler_deadline.unwrap_or_default();
+        Error::new(
+            ErrorKind::Handler,
+            format!("the handler did not finish its batch within its deadline, {deadline:?}"),
+        )
+    }
+
+    /// Lets finish what is in flight, calls `stopped`, and settles the last checkpoint.
+    pub(super) async fn stop(&self, mut session: Session<S::Event>, reason: StopReason) {
+        let checkpoints_count = !matches!(reason, StopReason::Lost { .. } | StopReason::Replaced | StopReason::Rewound);
+        session.over.send_replace(true);
+        self.close_link(&mut session).await;
+        if checkpoints_count && !matches!(reason, StopReason::Failed { .. }) {
+            self.finish_in_flight(&session.writer, session.drained_by).await;
+        }
+        self.call_stopped(session.context.clone(), reason).await;
+        session.writer.close(checkpoints_count);
+        session.writing.join_all().await;
+        let to_be_written = checkpoints_count && self.shared.config.checkpoints.on_close;
+        self.control.progress.unwritten(to_be_written && session.writer.is_behind());
+    }
+
+    pub(super) async fn close_link(&self, session: &mut Session<S::Event>) {
+        if let Some(link) = session.link.take() {
+            link.receiver.close(CLOSE_LIMIT).await;
+        }
+    }
+
+    async fn finish_in_flight(&self, writer: &CheckpointWriter, drained_by: Option<Instant>) {
+        let drained_by = drained_by.unwrap_or_else(|| Instant::now() + self.shared.drain);
+        tokio::select! {
+            biased;
+            () = writer.until_all_finished() => {}
+            () = sleep_until(drained_by) => {
+                telemetry::left_in_flight(&self.control.partition, writer.in_flight() - writer.abandoned());
+                self.control.progress.cut_short();
+            }
+        }
+    }
+
+    /// A panic here changes nothing: the partition has stopped.
+    async fn call_stopped(&self, context: PartitionContext, reason: StopReason) {
+        let stopping = AssertUnwindSafe(async { self.shared.handler.stopped(context, reason).await }).catch_unwind();
+        match timeout(self.shared.drain, stopping).await {
+            Ok(Ok(())) => {}
+            Ok(Err(panic)) => self.callback_panicked("stopped", &*panic),
+            Err(_) => telemetry::callback_cut_short(&self.control.partition, "stopped", self.shared.drain),
+        }
+    }
+
+    fn callback_panicked(&self, callback: &str, panic: &(dyn Any + Send)) {
+        telemetry::callback_panicked(&self.control.partition, callback, &panicked(panic));
+    }
+}
+
+fn handler_failure(handled: Result<Result<(), HandlerError>, Panic>) -> Option<Error> {
+    match handled {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(Error::new(ErrorKind::Handler, "the handler failed").with_source(error)),
+        Err(panic) => Some(panicked(&*panic)),
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let message = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Error::new(ErrorKind::Handler, format!("the handler panicked: {}", message.unwrap_or("no message")))
+}

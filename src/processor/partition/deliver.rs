@@ -1,0 +1,135 @@
+//! Hands batches to the handler.
+
+use std::sync::Arc;
+
+use super::machine::Happened;
+use super::{PartitionTask, Session};
+use crate::error::{Error, ErrorKind, Result};
+use crate::processor::batch::BatchLimits;
+use crate::processor::checkpointing::CheckpointWriter;
+use crate::processor::handler::Handler;
+use crate::processor::liveness::{Silence, Verdict};
+use crate::processor::pauses::Pauses;
+use crate::processor::source::{EventReceiver, EventSource, PartitionProperties, Positioned};
+use crate::processor::status::Phase;
+
+impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
+    /// Until the link breaks, the handler fails, or the partition is to stop. The link is closed then.
+    pub(super) async fn deliver(&self, session: &mut Session<S::Event>, pauses: &mut Pauses) -> Happened {
+        let Some(mut link) = session.link.take() else {
+            return Happened::Failed(Arc::new(Error::new(ErrorKind::Closed, "there is no link to read from")));
+        };
+        let happened = loop {
+            let batch = match self.next_batch(&mut link.receiver, session).await {
+                Ok(Ok(batch)) => batch,
+                Ok(Err(error)) => break self.link_failed(error).await,
+                Err(stop) => break stop,
+            };
+            match self.hand_out(batch, session, pauses).await {
+                Happened::Done => {}
+                other => break other,
+            }
+        };
+        pauses.link_held(link.opened_at.elapsed());
+        session.link = Some(link);
+        self.close_link(session).await;
+        happened
+    }
+
+    async fn hand_out(&self, batch: Vec<S::Event>, session: &mut Session<S::Event>, pauses: &mut Pauses) -> Happened {
+        let Some(last) = batch.last().map(S::Event::sequence_number) else { return Happened::Done };
+        let events = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        self.control.progress.enter(Phase::Handling);
+        session.writer.delivered(batch.iter().filter_map(S::Event::sequence_number));
+        let handling = self.control.metrics.handling();
+        let happened = self.handle(batch, session).await;
+        handling.end();
+        if let Happened::Done = happened {
+            self.control.progress.handled(last);
+            self.shared.loads.count(&self.control.partition, events);
+            pauses.handled(last);
+        }
+        happened
+    }
+
+    /// The next events that are new. Outer error: not to be waited for any more.
+    async fn next_batch(
+        &self,
+        receiver: &mut EventReceiver<S::Event>,
+        session: &mut Session<S::Event>,
+    ) -> Result<Result<Vec<S::Event>>, Happened> {
+        let Session { writer, writing, silence, delivered, .. } = session;
+        let waiting = async {
+            loop {
+                self.until_open(writer).await;
+                silence.waits();
+                let limits = self.limits(writer.in_flight());
+                let mut probes = self.control.probes();
+                tokio::select! {
+                    biased;
+                    () = self.control.until_paused(true) => {
+                        silence.rests();
+                        self.control.progress.silent(false);
+                    }
+                    batch = receiver.next_batch_within(&limits) => {
+                        let mut batch = batch?;
+                        silence.received(batch.last().and_then(S::Event::sequence_number));
+                        delivered.keep_new(&mut batch);
+                        if !batch.is_empty() {
+                            return Ok(batch);
+                        }
+                    }
+                    Ok(()) = probes.changed() => {
+                        if let Some(properties) = &*probes.borrow() {
+                            self.judge_silence(silence, properties)?;
+                        }
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            reason = self.stopping_or_fenced(writing) => Err(Happened::Stop(reason)),
+            batch = waiting => Ok(batch),
+        }
+    }
+
+    fn judge_silence(&self, silence: &mut Silence, properties: &PartitionProperties) -> Result<()> {
+        let verdict = silence.probed(self.control.age(), properties);
+        self.control.progress.silent(verdict != Verdict::Fine);
+        let (kind, message) = match verdict {
+            Verdict::Fine | Verdict::Behind => return Ok(()),
+            Verdict::Reopen => {
+                self.control.metrics.link_silent();
+                (ErrorKind::Source, "the link delivers nothing, although the hub has newer events")
+            }
+            Verdict::BeyondEnd => {
+                (ErrorKind::InvalidPosition, "the hub ends before what was delivered: it was made anew")
+            }
+        };
+        Err(Error::new(kind, message))
+    }
+
+    /// Until the partition is not paused, and events may be in flight.
+    async fn until_open(&self, writer: &CheckpointWriter) {
+        let most = self.shared.config.max_in_flight;
+        while self.control.is_paused() {
+            self.control.progress.enter(Phase::Paused);
+            self.control.until_paused(false).await;
+        }
+        if writer.in_flight() >= most {
+            self.control.progress.enter(Phase::Full);
+            writer.until_fewer_in_flight(most).await;
+        }
+        self.control.progress.enter(Phase::Idle);
+    }
+
+    fn limits(&self, in_flight: usize) -> BatchLimits {
+        let config = &self.shared.config;
+        BatchLimits {
+            events: config.batch.min(config.max_in_flight.saturating_sub(in_flight)).max(1),
+            bytes: config.batch_bytes.unwrap_or(usize::MAX),
+            wait: config.batch_wait,
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! The life of one partition under one tenure, as a state machine without any I/O.
+//!
+//! | state | done | failed | asked to stop |
+//! |---|---|---|---|
+//! | Adopting | Starting | wait, Adopting | ended |
+//! | Starting | Opening | as the policy says | Stopping |
+//! | Opening | Running | wait, Opening | Stopping |
+//! | Running | | the link: wait, Opening; the handler: as the policy says | Stopping |
+//! | Stopping | ended; or after a failure: wait, Adopting; or Parked | | |
+//! | Parked | Adopting | | ended |
+//!
+//! *Adopting* takes over the checkpoint, which fences the previous owner, and finds out where to start. *Starting* calls
+//! the handler's `started`. *Opening* and *Running* read and hand out batches; a link that breaks only goes back to
+//! opening. *Stopping* calls `stopped` and settles the last checkpoint.
+//!
+//! Whatever happens: `started` and `stopped` alternate, the first is never without the second, and nothing is read outside
+//! of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind};
+use crate::processor::config::OnFailure;
+use crate::processor::handler::StopReason;
+use crate::processor::pauses::Pauses;
+
+/// What the partition's task does next. Each ends with a [`Happened`].
+#[derive(Clone, Debug)]
+pub(super) enum Next {
+    /// Take over the checkpoint, and find out where to start.
+    Adopt,
+    /// Call `started`.
+    Start,
+    /// Open the link.
+    Open,
+    /// Hand out batches.
+    Run,
+    /// Call `stopped`, and settle the last checkpoint.
+    Stop(StopReason),
+    /// Nothing, for this long.
+    Wait(Duration),
+    /// Nothing, until asked to go on.
+    Park,
+    /// It is over.
+    End(Ended),
+}
+
+impl Next {
+    /// The wait that comes next, if one does.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        match self {
+            Self::Wait(pause) => Some(*pause),
+            _ => None,
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub(super) enum Happened {
+    /// What was to be done is done.
+    Done,
+    /// The partition is to stop; or turned out to belong to somebody else.
+    Stop(StopReason),
+    /// Adopting, opening or reading failed.
+    Failed(Arc<Error>),
+    /// The handler failed: an error, a panic, or its deadline.
+    HandlerFailed(Arc<Error>),
+}
+
+/// How it ended.
+#[derive(Clone, Debug)]
+pub(in crate::processor) enum Ended {
+    /// As asked, or lost.
+    Stopped(StopReason),
+    /// The partition is to be given back, and not to be taken again for this long.
+    GiveBack { cool_down: Duration },
+    /// Nothing here can mend it.
+    Failed(Arc<Error>),
+}
+
+/// Where it is.
+#[derive(Clone, Debug)]
+enum State {
+    Adopting,
+    Starting,
+    Opening,
+    Running,
+    Stopping { then: Then },
+    Waiting { before: Before },
+    Parked,
+    Ended,
+}
+
+/// What comes after the wait.
+#[derive(Clone, Copy, Debug)]
+enum Before {
+    Adopting,
+    Opening,
+}
+
+/// What comes after `stopped`.
+#[derive(Clone, Debug)]
+enum Then {
+    End(Ended),
+    Restart,
+    Park,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Machine {
+    state: State,
+    on_failure: OnFailure,
+    pub(super) pauses: Pauses,
+}
+
+impl Machine {
+    pub(super) fn new(on_failure: OnFailure) -> (Self, Next) {
+        (Self { state: State::Adopting, on_failure, pauses: Pauses::default() }, Next::Adopt)
+    }
+
+    pub(super) fn step(&mut self, happened: Happened) -> Next {
+        let (state, next) = match (std::mem::replace(&mut self.state, State::Ended), happened) {
+            (State::Stopping { then }, _) => self.after_stopped(then),
+            (state, Happened::Stop(reason)) if state.has_started() => {
+                stopping(reason.clone(), Then::End(Ended::Stopped(reason)))
+            }
+            (_, Happened::Stop(reason)) => ended(Ended::Stopped(reason)),
+            (State::Adopting, Happened::Done) => (State::Starting, Next::Start),
+            (State::Starting | State::Waiting { before: Before::Opening }, Happened::Done) => {
+                (State::Opening, Next::Open)
+            }
+            (State::Opening | State::Running, Happened::Done) => (State::Running, Next::Run),
+            (State::Waiting { before: Before::Adopting } | State::Parked, Happened::Done) => {
+                (State::Adopting, Next::Adopt)
+            }
+            (state, Happened::Failed(error)) if state.has_started() => self.link_failed(error),
+            (state, Happened::HandlerFailed(error)) if state.has_started() => self.handler_failed(error),
+            (State::Ended, _) => return Next::End(Ended::Stopped(StopReason::Shutdown)),
+            (_, Happened::Failed(error) | Happened::HandlerFailed(error)) => self.not_adopted(error),
+        };
+        self.state = state;
+        next
+    }
+
+    fn wait(&mut self, before: Before) -> (State, Next) {
+        (State::Waiting { before }, Next::Wait(self.pauses.next()))
+    }
+
+    fn not_adopted(&mut self, error: Arc<Error>) -> (State, Next) {
+        if matches!(error.kind(), ErrorKind::Config | ErrorKind::Contended) {
+            return ended(Ended::Failed(error));
+        }
+        self.wait(Before::Adopting)
+    }
+
+    fn link_failed(&mut self, error: Arc<Error>) -> (State, Next) {
+        let failed = StopReason::Failed { error: Arc::clone(&error) };
+        match error.kind() {
+            ErrorKind::Config => stopping(failed, Then::End(Ended::Failed(error))),
+            // Where to start has to be decided anew.
+            ErrorKind::InvalidPosition => stopping(failed, Then::Restart),
+            _ => self.wait(Before::Opening),
+        }
+    }
+
+    fn handler_failed(&mut self, error: Arc<Error>) -> (State, Next) {
+        let then = match self.on_failure {
+            OnFailure::Restart => Then::Restart,
+            OnFailure::Release { cool_down } => Then::End(Ended::GiveBack { cool_down }),
+            OnFailure::Stop => Then::Park,
+        };
+        stopping(StopReason::Failed { error }, then)
+    }
+
+    fn after_stopped(&mut self, then: Then) -> (State, Next) {
+        match then {
+            Then::End(how) => ended(how),
+            Then::Restart => self.wait(Before::Adopting),
+            Then::Park => (State::Parked, Next::Park),
+        }
+    }
+}
+
+impl State {
+    /// Whether `started` was called, and `stopped` was not.
+    fn has_started(&self) -> bool {
+        matches!(self, Self::Starting | Self::Opening | Self::Running | Self::Waiting { before: Before::Opening })
+    }
+}
+
+fn stopping(reason: StopReason, then: Then) -> (State, Next) {
+    (State::Stopping { then }, Next::Stop(reason))
+}
+
+fn ended(how: Ended) -> (State, Next) {
+    (State::Ended, Next::End(how))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COOL_DOWN: Duration = Duration::from_secs(7);
+
+    fn error(kind: ErrorKind) -> Arc<Error> {
+        Arc::new(Error::new(kind, "broken"))
+    }
+
+    fn lost() -> StopReason {
+        StopReason::Lost { by: None }
+    }
+
+    /// What can come of a step.
+    fn outcomes(of: &Next) -> Vec<Happened> {
+        let failures = [ErrorKind::Source, ErrorKind::Config, ErrorKind::Contended, ErrorKind::InvalidPosition];
+        let failed = failures.map(|kind| Happened::Failed(error(kind)));
+        let handler_failed = Happened::HandlerFailed(error(ErrorKind::Handler));
+        let stop = [Happened::Stop(StopReason::Shutdown), Happened::Stop(lost())];
+        let mut outcomes = match of {
+            Next::End(_) => return Vec::new(),
+            Next::Stop(_) => return vec![Happened::Done],
+            Next::Adopt | Next::Open => [Happened::Done].into_iter().chain(failed).collect(),
+            Next::Start => vec![Happened::Done, handler_failed],
+            Next::Run => failed.into_iter().chain([handler_failed]).collect(),
+            Next::Wait(_) | Next::Park => vec![Happened::Done],
+        };
+        outcomes.extend(stop);
+        outcomes
+    }
+
+    /// Everything that can happen in so many steps. Answers how many ways there are.
+    fn explore(policy: OnFailure, past: &mut Vec<Happened>, depth: usize) -> usize {
+        let (mut machine, mut next) = Machine::new(policy);
+        let (mut started, mut opened) = (false, false);
+        for happened in past.iter() {
+            next = machine.step(happened.clone());
+            match &next {
+                Next::Start => assert!(!std::mem::replace(&mut started, true), "started twice: {past:?}"),
+                Next::Stop(_) => assert!(std::mem::replace(&mut started, false), "stopped, not started: {past:?}"),
+                Next::Open | Next::Run => assert!(started, "reads outside of its time: {past:?}"),
+                Next::Adopt | Next::Park | Next::End(_) => assert!(!started, "never stopped: {past:?}"),
+                Next::Wait(_) => {}
+            }
+            match &next {
+                Next::Run => assert!(opened, "reads without a link: {past:?}"),
+                Next::Open => opened = true,
+                _ => opened = false,
+            }
+        }
+        if depth == 0 || matches!(next, Next::End(_)) {
+            return 1;
+        }
+        let mut ways = 0;
+        for happened in outcomes(&next) {
+            past.push(happened);
+            ways += explore(policy, past, depth - 1);
+            past.pop();
+        }
+        ways
+    }
+
+    #[test]
+    fn whatever_happens_each_start_has_its_stop_and_nothing_is_read_outside() {
+        for policy in [OnFailure::Restart, OnFailure::Release { cool_down: COOL_DOWN }, OnFailure::Stop] {
+            let ways = explore(policy, &mut Vec::new(), 9);
+            assert!(ways > 1000, "{ways}");
+        }
+    }
+
+    /// The steps after these.
+    fn after(policy: OnFailure, past: impl IntoIterator<Item = Happened>) -> Vec<Next> {
+        let (mut machine, first) = Machine::new(policy);
+        [first].into_iter().chain(past.into_iter().map(|happened| machine.step(happened))).collect()
+    }
+
+    fn running() -> Vec<Happened> {
+        vec![Happened::Done; 3]
+    }
+
+    #[test]
+    fn a_link_that_breaks_is_opened_again_within_the_same_start() {
+        let past = running().into_iter().chain([Happened::Failed(error(ErrorKind::Source)), Happened::Done]);
+        let steps = after(OnFailure::Stop, past);
+        assert!(
+            matches!(steps[..], [Next::Adopt, Next::Start, Next::Open, Next::Run, Next::Wait(_), Next::Open]),
+            "{steps:?}"
+        );
+    }
+
+    #[test]
+    fn after_a_failure_of_the_handler_the_policy_counts() {
+        let failure =
+            || running().into_iter().chain([Happened::HandlerFailed(error(ErrorKind::Handler)), Happened::Done]);
+        let restarted = after(OnFailure::Restart, failure().chain([Happened::Done]));
+        assert!(matches!(restarted[4..], [Next::Stop(_), Next::Wait(_), Next::Adopt]), "{restarted:?}");
+        let released = after(OnFailure::Release { cool_down: COOL_DOWN }, failure());
+        assert!(matches!(released[5], Next::End(Ended::GiveBack { cool_down: COOL_DOWN })), "{released:?}");
+        let parked = after(OnFailure::Stop, failure().chain([Happened::Done]));
+        assert!(matches!(parked[5..], [Next::Park, Next::Adopt]), "{parked:?}");
+    }
+
+    #[test]
+    fn what_no_restart_can_mend_ends_it() {
+        for kind in [ErrorKind::Config, ErrorKind::Contended] {
+            let steps = after(OnFailure::Restart, [Happened::Failed(error(kind))]);
+            assert!(matches!(steps[1], Next::End(Ended::Failed(_))), "{kind:?}: {steps:?}");
+        }
+        let past = running().into_iter().chain([Happened::Failed(error(ErrorKind::Config)), Happened::Done]);
+        let steps = after(OnFailure::Restart, past);
+        assert!(matches!(steps[4..], [Next::Stop(_), Next::End(Ended::Failed(_))]), "{steps:?}");
+    }
+
+    #[test]
+    fn a_refused_position_has_the_start_decided_anew() {
+        let past = running().into_iter().chain([Happened::Failed(error(ErrorKind::InvalidPosition)), Happened::Done]);
+        let steps = after(OnFailure::Stop, past.chain([Happened::Done]));
+        assert!(matches!(steps[4..], [Next::Stop(_), Next::Wait(_), Next::Adopt]), "{steps:?}");
+    }
+}

@@ -1,0 +1,255 @@
+//! One partition from its win to its loss, in one task: what the [`Machine`] says is done here.
+
+mod begin;
+mod calls;
+mod deliver;
+mod machine;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use self::machine::{Happened, Machine, Next};
+use super::added::Added;
+use super::checkpointing::{CheckpointWriter, Ended as WritingEnded};
+use super::config::ProcessorConfig;
+use super::context::PartitionContext;
+use super::control::Control;
+use super::delivery::Delivered;
+use super::handler::{Handler, StopReason};
+use super::hub::answered;
+use super::liveness::Silence;
+use super::source::{EventReceiver, EventSource};
+use super::status::Phase;
+use crate::balancer::{Loads, Vitals};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{ConsumerGroup, OwnerId, Relation};
+use crate::store::GroupStore;
+use crate::telemetry;
+
+pub(in crate::processor) use self::machine::Ended;
+
+/// How long a link may take to close. Closing late harms nobody: the broker gives the partition to the next reader.
+pub(super) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long a partition may take to stop: its batch, or the call of `started`, and what is in flight; its link; the call
+/// of `stopped`.
+pub(super) fn stopping_time(drain: Duration) -> Duration {
+    2 * drain + CLOSE_LIMIT
+}
+
+/// What all partitions of a processor have in common.
+#[derive(Debug)]
+pub(super) struct Shared<S, H> {
+    pub(super) source: S,
+    pub(super) handler: H,
+    pub(super) store: GroupStore,
+    pub(super) group: Arc<ConsumerGroup>,
+    pub(super) config: ProcessorConfig,
+    pub(super) drain: Duration,
+    pub(super) vitals: Vitals,
+    pub(super) loads: Loads,
+    pub(super) added: Added,
+}
+
+/// One partition's task.
+#[derive(Debug)]
+pub(super) struct PartitionTask<S, H> {
+    pub(super) shared: Arc<Shared<S, H>>,
+    pub(super) control: Arc<Control>,
+}
+
+/// From adopting to stopped.
+struct Session<E> {
+    context: PartitionContext,
+    over: watch::Sender<bool>,
+    /// Of the context. Here for short.
+    writer: CheckpointWriter,
+    writing: JoinSet<WritingEnded>,
+    delivered: Delivered,
+    silence: Silence,
+    link: Option<Link<E>>,
+    /// Until when the handler, and what is in flight, may take, once the partition is to stop.
+    drained_by: Option<Instant>,
+}
+
+struct Link<E> {
+    receiver: EventReceiver<E>,
+    opened_at: Instant,
+}
+
+impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
+    /// Runs until stopped, restarting after failures as the policy says.
+    pub(super) async fn run(self) -> Ended {
+        let (mut machine, mut next) = Machine::new(self.shared.config.on_failure);
+        let mut session = None;
+        let mut refused = None;
+        loop {
+            self.control.progress.enter(phase(&next));
+            let happened = match (next, session.as_mut()) {
+                (Next::End(ended), _) => return self.ended(ended),
+                (Next::Adopt, _) => match self.begin(refused.as_ref()).await {
+                    Ok(begun) => {
+                        (session, refused) = (Some(begun), None);
+                        Happened::Done
+                    }
+                    Err(happened) => happened,
+                },
+                (Next::Wait(pause), session) => self.wait(pause, session).await,
+                (Next::Park, _) => self.park().await,
+                (Next::Start, Some(session)) => self.start(session).await,
+                (Next::Open, Some(session)) => self.open(session).await,
+                (Next::Run, Some(session)) => self.deliver(session, &mut machine.pauses).await,
+                (Next::Stop(reason), Some(_)) => {
+                    if let Some(session) = session.take() {
+                        self.stop(session, reason).await;
+                    }
+                    Happened::Done
+                }
+                (Next::Start | Next::Open | Next::Run | Next::Stop(_), None) => {
+                    return Ended::Failed(Arc::new(no_session()));
+                }
+            };
+            if let (Happened::Failed(error), Some(session)) = (&happened, &session)
+                && error.kind() == ErrorKind::InvalidPosition
+            {
+                refused = Some(session.delivered.next());
+            }
+            next = self.step(&mut machine, happened);
+        }
+    }
+
+    /// Tells of failures, and what follows.
+    fn step(&self, machine: &mut Machine, happened: Happened) -> Next {
+        let (partition, progress) = (&self.control.partition, &self.control.progress);
+        match happened {
+            Happened::Failed(error) => {
+                progress.failed(&error);
+                let next = machine.step(Happened::Failed(Arc::clone(&error)));
+                telemetry::partition_failed(partition, &error, next.pause());
+                next
+            }
+            Happened::HandlerFailed(error) => {
+                progress.failed(&error);
+                self.control.expects_resume();
+                self.control.metrics.handler_failed();
+                telemetry::handler_failed(partition, &error, &self.shared.config.on_failure);
+                machine.step(Happened::HandlerFailed(error))
+            }
+            other => machine.step(other),
+        }
+    }
+
+    fn ended(&self, ended: Ended) -> Ended {
+        match &ended {
+            Ended::Stopped(reason) => telemetry::partition_stopped(&self.control.partition, reason),
+            Ended::GiveBack { cool_down } => telemetry::partition_given_back(&self.control.partition, *cool_down),
+            Ended::Failed(_) => {}
+        }
+        ended
+    }
+
+    async fn open(&self, session: &mut Session<S::Event>) -> Happened {
+        let opening =
+            self.shared.source.open(&self.control.partition, session.delivered.next(), self.shared.config.prefetch);
+        let opened = tokio::select! {
+            biased;
+            reason = self.stopping_or_fenced(&mut session.writing) => return Happened::Stop(reason),
+            opened = answered(opening) => opened,
+        };
+        match opened {
+            Ok(receiver) => {
+                let opened_at = Instant::now();
+                session.link = Some(Link { receiver, opened_at });
+                session.silence.opened(&session.delivered.next());
+                Happened::Done
+            }
+            Err(error) => self.link_failed(error).await,
+        }
+    }
+
+    /// Waits before the next attempt, unless asked to stop.
+    async fn wait(&self, pause: Duration, session: Option<&mut Session<S::Event>>) -> Happened {
+        let stopping = async {
+            match session {
+                Some(session) => self.stopping_or_fenced(&mut session.writing).await,
+                None => self.control.stopping().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            reason = stopping => Happened::Stop(reason),
+            () = sleep(pause) => Happened::Done,
+        }
+    }
+
+    async fn park(&self) -> Happened {
+        tokio::select! {
+            biased;
+            reason = self.control.stopping() => Happened::Stop(reason),
+            () = self.control.resumed() => Happened::Done,
+        }
+    }
+
+    /// Ready when the partition is to stop, and also when a checkpoint was refused. The handler is told, too.
+    async fn stopping_or_fenced(&self, writing: &mut JoinSet<WritingEnded>) -> StopReason {
+        tokio::select! {
+            biased;
+            reason = self.control.stopping() => reason,
+            Some(ended) = writing.join_next() => self.fenced(ended).await,
+        }
+    }
+
+    async fn fenced(&self, ended: Result<WritingEnded, tokio::task::JoinError>) -> StopReason {
+        let reason = match ended {
+            Ok(WritingEnded::Rewound) => StopReason::Rewound,
+            Ok(WritingEnded::Fenced { by }) => self.lost(by).await,
+            _ => StopReason::Lost { by: None },
+        };
+        self.control.found(reason.clone());
+        reason
+    }
+
+    /// Under my own name it is a later incarnation; or I won the partition anew meanwhile, and start again.
+    async fn lost(&self, by: Option<OwnerId>) -> StopReason {
+        if by.as_ref() != Some(&self.shared.store.identity().owner) {
+            return StopReason::Lost { by };
+        }
+        match self.shared.store.owner_of(&self.control.partition).await {
+            Ok((Relation::LaterMe, _)) => StopReason::Replaced,
+            _ => StopReason::Lost { by: None },
+        }
+    }
+
+    /// A reader that was displaced at the broker asks the records who owns the partition: giving it up is right only if
+    /// they say so, and taking it back would only start a fight otherwise.
+    async fn link_failed(&self, error: Error) -> Happened {
+        self.control.metrics.link_failed();
+        if error.kind() == ErrorKind::Fenced {
+            match self.shared.store.owner_of(&self.control.partition).await {
+                Ok((Relation::Mine, _)) | Err(_) => {}
+                Ok((_, by)) => return Happened::Stop(self.lost(by).await),
+            }
+        }
+        Happened::Failed(Arc::new(error))
+    }
+}
+
+fn phase(next: &Next) -> Phase {
+    match next {
+        Next::Adopt => Phase::Adopting,
+        Next::Start => Phase::Starting,
+        Next::Open => Phase::Opening,
+        Next::Run => Phase::Idle,
+        Next::Stop(_) | Next::End(_) => Phase::Stopping,
+        Next::Wait(_) => Phase::Failing,
+        Next::Park => Phase::Parked,
+    }
+}
+
+fn no_session() -> Error {
+    Error::new(ErrorKind::Closed, "the partition's task came out of step")
+}

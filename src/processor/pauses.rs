@@ -1,0 +1,59 @@
+//! The waits between restarts.
+
+use std::time::Duration;
+
+/// The wait before the first restart; it doubles up to [`LONGEST_PAUSE`] until a batch is handled.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long to wait before the next attempt, and what counts as progress.
+#[derive(Debug, Default)]
+pub(super) struct Pauses {
+    failures: u32,
+    /// The furthest event that was ever handled. What comes again after a failure is no progress.
+    furthest: Option<i64>,
+}
+
+impl Pauses {
+    pub(super) fn next(&mut self) -> Duration {
+        let pause = FIRST_PAUSE * 2u32.saturating_pow(self.failures.min(16));
+        self.failures += 1;
+        pause.min(LONGEST_PAUSE)
+    }
+
+    pub(super) fn handled(&mut self, last: Option<i64>) {
+        if last.is_none() || last > self.furthest {
+            self.furthest = last.or(self.furthest);
+            self.failures = 0;
+        }
+    }
+
+    /// A link held for so long was a good one, even if nothing came.
+    pub(super) fn link_held(&mut self, time: Duration) {
+        if time > LONGEST_PAUSE {
+            self.failures = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn restarts_wait_longer_each_time_up_to_a_limit() {
+        let mut pauses = Pauses::default();
+        let waits: Vec<_> = (0..10).map(|_| pauses.next()).collect();
+        assert!(waits.is_sorted());
+        assert_eq!(waits[0], FIRST_PAUSE);
+        assert_eq!(waits[9], LONGEST_PAUSE);
+        pauses.handled(Some(5));
+        assert_eq!(pauses.next(), FIRST_PAUSE);
+        pauses.handled(Some(5));
+        assert_eq!(pauses.next(), FIRST_PAUSE * 2, "the same event again is no progress");
+        pauses.link_held(LONGEST_PAUSE);
+        assert_eq!(pauses.next(), FIRST_PAUSE * 4);
+        pauses.link_held(LONGEST_PAUSE * 2);
+        assert_eq!(pauses.next(), FIRST_PAUSE);
+    }
+}
