@@ -3,6 +3,7 @@
 //! Fields: `partition`, `owner` (another's), `reason`, `error` (with its causes), `blob`. Levels: `warn` asks for a look,
 //! `info` tells what changed, `debug` is for tracing one decision.
 
+pub mod metrics;
 mod requests;
 
 use std::collections::BTreeSet;
@@ -16,11 +17,12 @@ use crate::codec::Malformed;
 use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
 
+pub(crate) use metrics::{GroupMetrics, HeldMetrics, PartitionMetrics};
 pub(crate) use requests::RequestCounters;
 pub use requests::{Operation, Outcome, RequestCounts};
 
 /// An error with its causes, on one line; without those whose text the one above them repeats.
-struct Causes<'a>(&'a Error);
+pub(crate) struct Causes<'a>(pub(crate) &'a Error);
 
 impl fmt::Display for Causes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -141,12 +143,48 @@ pub(crate) fn adoption_failed(partition: &PartitionId, error: &Error) {
     warn!(%partition, error = %Causes(error), "the partition is held but not adopted yet, trying again");
 }
 
-pub(crate) fn partition_failed(partition: &PartitionId, error: &Error, next: Duration) {
-    warn!(%partition, error = %Causes(error), next_in = ?next, "processing failed and will be restarted");
+pub(crate) fn partition_failed(partition: &PartitionId, error: &Error, next: Option<Duration>) {
+    warn!(%partition, error = %Causes(error), next_in = ?next, "the partition cannot be read");
 }
 
-pub(crate) fn link_failed(partition: &PartitionId, error: &Error, next: Duration) {
-    warn!(%partition, error = %Causes(error), next_in = ?next, "the partition cannot be read and will be opened again");
+pub(crate) fn handler_failed(partition: &PartitionId, error: &Error, policy: &dyn fmt::Debug) {
+    warn!(%partition, error = %Causes(error), ?policy, "the handler failed");
+}
+
+pub(crate) fn partition_given_back(partition: &PartitionId, cool_down: Duration) {
+    info!(%partition, ?cool_down, "the partition is given back");
+}
+
+pub(crate) fn invalid_checkpoint(invalid: &dyn fmt::Display, from: &dyn fmt::Debug) {
+    warn!(%invalid, ?from, "the partition starts elsewhere than at its checkpoint");
+}
+
+pub(crate) fn group_begins(with_checkpoint: usize, begun_with: usize, added: usize) {
+    info!(with_checkpoint, begun_with, added, "the group starts at the latest event; partitions added later do not");
+}
+
+pub(crate) fn group_not_begun(error: &Error, next: Duration) {
+    warn!(error = %Causes(error), next_in = ?next, "the start of the group could not be written down, trying again");
+}
+
+pub(crate) fn tracked_late(partition: &PartitionId, sequence_number: i64) {
+    warn!(%partition, sequence_number, "an event was tracked after the checkpoint had passed it, and holds nothing back");
+}
+
+pub(crate) fn left_in_flight(partition: &PartitionId, events: usize) {
+    warn!(%partition, events, "events in flight were not finished in time; they will be delivered again");
+}
+
+pub(crate) fn probe_failed(partition: &PartitionId, error: &Error) {
+    debug!(%partition, error = %Causes(error), "the hub did not tell how far the partition is");
+}
+
+pub(crate) fn shut_down(clean: bool, report: &dyn fmt::Debug) {
+    if clean {
+        info!(?report, "the processor has ended");
+    } else {
+        warn!(?report, "the processor has ended, but not all of it in good order");
+    }
 }
 
 pub(crate) fn drain_timed_out(partition: &PartitionId, after: Duration) {
@@ -192,4 +230,14 @@ pub(crate) fn source_not_closed(error: &Error) {
 #[cfg(feature = "eventhubs")]
 pub(crate) fn link_not_closed(partition: &str, error: &dyn fmt::Display) {
     debug!(partition, %error, "the link was not closed in good order; the broker drops it");
+}
+
+#[cfg(feature = "eventhubs")]
+pub(crate) fn reconnected() {
+    warn!("the connection to the event hub was dead; what is opened from now on goes through a fresh one");
+}
+
+#[cfg(feature = "eventhubs")]
+pub(crate) fn reconnect_failed(error: &Error, next: Duration) {
+    warn!(error = %Causes(error), next_after = ?next, "the connection to the event hub is dead, and no fresh one was made");
 }

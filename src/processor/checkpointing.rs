@@ -1,43 +1,53 @@
 //! Writes one partition's checkpoints in the background: marks are many and cheap, writes are few.
 //!
 //! One task per partition owns the [`Adoption`], so at most one write is in flight; what is marked meanwhile goes into the
-//! next one, of which only the greatest position counts.
+//! next one, of which only the greatest position counts. What may be marked, the [`Tracker`] says.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
 use super::config::CheckpointPolicy;
+use super::tracker::{Reached, Tracker};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{OwnerId, Position};
 use crate::store::{Adoption, CheckpointOutcome, GroupStore};
-use crate::telemetry;
+use crate::telemetry::{self, PartitionMetrics};
 
 /// The wait before a failed write is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What is marked and not yet written.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pending {
-    /// The greatest position marked so far. Kept when written, so that its text is reused.
+    tracker: Tracker,
+    /// The greatest position that may be written. Kept when written, so that its text is reused.
     marked: Option<Position>,
     /// The sequence number that is known to be durable.
     written: Option<i64>,
+    /// Why the last write failed, until one succeeds.
+    failure: Option<String>,
+    /// Tokens that were dropped without being finished.
+    abandoned: usize,
 }
 
 impl Pending {
-    fn mark(&mut self, sequence_number: i64, offset: &str) {
-        match &mut self.marked {
-            Some(marked) if marked.sequence_number >= sequence_number => {}
-            Some(marked) => {
-                marked.sequence_number = sequence_number;
-                marked.offset.clear();
-                marked.offset.push_str(offset);
-            }
-            None => self.marked = Some(Position { sequence_number, offset: offset.to_owned() }),
+    fn new(written: Option<i64>) -> Self {
+        Self { tracker: Tracker::new(written), marked: None, written, failure: None, abandoned: 0 }
+    }
+
+    /// The tracker only ever goes on.
+    fn reach(marked: &mut Option<Position>, reached: &Reached<'_>) {
+        if let Some(marked) = marked {
+            marked.sequence_number = reached.sequence_number;
+            marked.offset.clear();
+            marked.offset.push_str(&reached.offset);
+        } else {
+            let offset = reached.offset.clone().into_owned();
+            *marked = Some(Position { sequence_number: reached.sequence_number, offset });
         }
     }
 
@@ -54,8 +64,10 @@ impl Pending {
 #[derive(Debug)]
 struct Shared {
     pending: Mutex<Pending>,
-    /// Something is marked that was not before, or enough for a write.
+    /// Something may be written that might not before, or enough for a write.
     marked: Notify,
+    /// A token was finished.
+    finished: watch::Sender<()>,
     every_events: Option<i64>,
 }
 
@@ -66,6 +78,20 @@ impl Shared {
 
     fn has_enough(&self, pending: &Pending) -> bool {
         self.every_events.is_some_and(|events| pending.distance() >= events)
+    }
+
+    /// Moves what may be written on, and wakes the writing task if that changes what it has to do.
+    fn advance<'a>(&self, step: impl FnOnce(&mut Tracker) -> Option<Reached<'a>>) {
+        let wake = self.with(|pending| {
+            let idle = pending.unwritten().is_none();
+            let Pending { tracker, marked, .. } = pending;
+            let Some(reached) = step(tracker) else { return false };
+            Pending::reach(marked, &reached);
+            idle || self.has_enough(pending)
+        });
+        if wake {
+            self.marked.notify_one();
+        }
     }
 }
 
@@ -84,14 +110,76 @@ pub(super) struct CheckpointWriter {
 
 impl CheckpointWriter {
     pub(super) fn mark(&self, sequence_number: i64, offset: &str) {
-        let wake = self.shared.with(|pending| {
-            let idle = pending.unwritten().is_none();
-            pending.mark(sequence_number, offset);
-            idle || self.shared.has_enough(pending)
-        });
-        if wake {
-            self.shared.marked.notify_one();
-        }
+        self.shared.advance(|tracker| tracker.mark(sequence_number, offset));
+    }
+
+    /// A batch goes to the handler.
+    pub(super) fn delivered(&self, numbers: impl Iterator<Item = i64>) {
+        self.shared.with(|pending| pending.tracker.delivered(numbers));
+    }
+
+    /// The handler returned from it.
+    pub(super) fn handled(&self) {
+        self.shared.advance(Tracker::handled);
+    }
+
+    /// Answers whether the checkpoint waits for it: not, if it has passed the event already.
+    pub(super) fn track(&self, sequence_number: i64) -> bool {
+        self.shared.with(|pending| pending.tracker.track(sequence_number))
+    }
+
+    pub(super) fn finish(&self, sequence_number: i64, offset: &str) {
+        self.shared.advance(|tracker| tracker.finish(sequence_number, offset));
+        self.shared.finished.send_replace(());
+    }
+
+    /// A token was dropped without being finished.
+    pub(super) fn abandon(&self) {
+        self.shared.with(|pending| pending.abandoned += 1);
+        self.shared.finished.send_replace(());
+    }
+
+    /// How many tokens are not finished.
+    pub(super) fn in_flight(&self) -> usize {
+        self.shared.with(|pending| pending.tracker.in_flight())
+    }
+
+    /// How many of these never will be.
+    pub(super) fn abandoned(&self) -> usize {
+        self.shared.with(|pending| pending.abandoned)
+    }
+
+    pub(super) async fn until_fewer_in_flight(&self, than: usize) {
+        let mut finished = self.shared.finished.subscribe();
+        // The sender is `self`: it does not go away.
+        let _ = finished.wait_for(|()| self.in_flight() < than).await;
+    }
+
+    /// But for those that never will be.
+    pub(super) async fn until_all_finished(&self) {
+        let mut finished = self.shared.finished.subscribe();
+        let _ = finished.wait_for(|()| self.in_flight() <= self.abandoned()).await;
+    }
+
+    /// The event that the checkpoint waits for, if it is this one or one before it.
+    pub(super) fn waits_for(&self, sequence_number: i64) -> Option<i64> {
+        let open = self.shared.with(|pending| pending.tracker.oldest_open());
+        open.filter(|open| *open <= sequence_number)
+    }
+
+    /// The sequence number that is known to be durable.
+    pub(super) fn written(&self) -> Option<i64> {
+        self.shared.with(|pending| pending.written)
+    }
+
+    /// Why the last write failed, if nothing was written since.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.shared.with(|pending| pending.failure.clone())
+    }
+
+    /// Whether something is marked that is not durable.
+    pub(super) fn is_behind(&self) -> bool {
+        self.shared.with(|pending| pending.unwritten().is_some())
     }
 
     pub(super) async fn flush(&self) -> Result<()> {
@@ -125,6 +213,7 @@ pub(super) struct Checkpointer {
     store: GroupStore,
     adoption: Adoption,
     policy: CheckpointPolicy,
+    metrics: PartitionMetrics,
     shared: Arc<Shared>,
     commands: mpsc::UnboundedReceiver<Command>,
     /// No write by policy before, after one that failed.
@@ -132,13 +221,23 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    pub(super) fn new(store: GroupStore, adoption: Adoption, policy: CheckpointPolicy) -> (Self, CheckpointWriter) {
+    pub(super) fn new(
+        store: GroupStore,
+        adoption: Adoption,
+        policy: CheckpointPolicy,
+        metrics: PartitionMetrics,
+    ) -> (Self, CheckpointWriter) {
         let (commands, receiver) = mpsc::unbounded_channel();
-        let pending = Pending { marked: None, written: adoption.record().sequence_number };
+        let pending = Pending::new(adoption.record().sequence_number);
         let every_events = policy.every_events.map(|events| i64::from(events.get()));
-        let shared = Arc::new(Shared { pending: Mutex::new(pending), marked: Notify::new(), every_events });
+        let shared = Arc::new(Shared {
+            pending: Mutex::new(pending),
+            marked: Notify::new(),
+            finished: watch::Sender::default(),
+            every_events,
+        });
         let writer = CheckpointWriter { shared: Arc::clone(&shared), commands };
-        (Self { store, adoption, policy, shared, commands: receiver, not_before: None }, writer)
+        (Self { store, adoption, policy, metrics, shared, commands: receiver, not_before: None }, writer)
     }
 
     /// Writes what is marked, when the policy says so, until closed or refused.
@@ -206,14 +305,22 @@ impl Checkpointer {
             return Ok(CheckpointOutcome::Superseded);
         };
         let limit = 2 * self.store.request_deadline();
+        let timer = self.metrics.writing();
         let writing = self.store.checkpoint(&mut self.adoption, &position);
         let outcome = timeout(limit, writing).await.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Unknown, format!("the checkpoint was not settled within {limit:?}")))
         });
+        timer.end();
+        self.metrics.checkpoint(name(&outcome));
         match &outcome {
             Ok(CheckpointOutcome::Fenced { .. } | CheckpointOutcome::Rewound) => {}
-            Ok(_) => self.shared.with(|pending| pending.written = self.adoption.record().sequence_number),
-            Err(error) => telemetry::checkpoint_failed(self.adoption.partition(), error),
+            Ok(_) => self.shared.with(|pending| {
+                (pending.written, pending.failure) = (self.adoption.record().sequence_number, None);
+            }),
+            Err(error) => {
+                telemetry::checkpoint_failed(self.adoption.partition(), error);
+                self.shared.with(|pending| pending.failure = Some(telemetry::Causes(error).to_string()));
+            }
         }
         outcome
     }
@@ -244,6 +351,17 @@ enum Wake {
     Write(Option<oneshot::Sender<Result<()>>>),
 }
 
+/// In metrics.
+fn name(outcome: &Result<CheckpointOutcome>) -> &'static str {
+    match outcome {
+        Ok(CheckpointOutcome::Written) => "written",
+        Ok(CheckpointOutcome::Superseded) => "superseded",
+        Ok(CheckpointOutcome::Fenced { .. }) => "fenced",
+        Ok(CheckpointOutcome::Rewound) => "rewound",
+        Err(_) => "failed",
+    }
+}
+
 /// After these no checkpoint is accepted any more.
 fn refusal(outcome: &Result<CheckpointOutcome>) -> Option<Ended> {
     match outcome {
@@ -259,10 +377,13 @@ mod tests {
 
     #[test]
     fn of_several_marks_the_greatest_counts_whatever_their_order() {
-        let mut pending = Pending { marked: None, written: Some(3) };
+        let mut pending = Pending::new(Some(3));
         assert_eq!(pending.unwritten(), None);
         for (number, offset) in [(5, "five"), (9, "nine"), (7, "seven")] {
-            pending.mark(number, offset);
+            let Pending { tracker, marked, .. } = &mut pending;
+            if let Some(reached) = tracker.mark(number, offset) {
+                Pending::reach(marked, &reached);
+            }
         }
         assert_eq!(pending.unwritten(), Some(&Position { sequence_number: 9, offset: "nine".into() }));
         assert_eq!(pending.distance(), 6);

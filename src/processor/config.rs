@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::source::StartPosition;
+use super::start::OnInvalidCheckpoint;
 use crate::balancer::BalancerConfig;
 use crate::error::{Error, Result};
 
@@ -61,7 +62,32 @@ impl CheckpointPolicy {
     }
 }
 
+/// What becomes of a partition whose handler failed: returned an error, panicked, or took longer than its deadline. Others
+/// are not affected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnFailure {
+    /// It starts again from its checkpoint, after a wait that grows from a quarter of a second to half a minute as long as
+    /// no new event is handled. The default: most failures pass, and an event that never can be handled is seen in the
+    /// [`Health`](super::Health) and skipped by nobody.
+    #[default]
+    Restart,
+    /// It is given back, and not taken again for a while: another instance may do better.
+    Release {
+        /// For how long not.
+        cool_down: Duration,
+    },
+    /// It is parked: still owned, so that nobody else fails at it, but not processed until
+    /// [`ProcessorHandle::resume`](super::ProcessorHandle::resume).
+    Stop,
+}
+
 /// How the processor works.
+///
+/// # Memory
+///
+/// A partition holds at most `batch` events in its handler, `max_in_flight` that are tracked, and what its source holds
+/// ahead, which is at most twice `prefetch`. At the limits the source is not read, and the broker waits.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProcessorConfig {
@@ -69,12 +95,35 @@ pub struct ProcessorConfig {
     pub balancer: BalancerConfig,
     /// Where a partition without a checkpoint starts. Default [`StartPosition::Earliest`]: nothing is lost.
     pub start: StartPosition,
+    /// Where a partition starts that was added to the hub after the group had begun, if `start` is
+    /// [`StartPosition::Latest`]. Default [`StartPosition::Earliest`]: a group that has begun wants every event from then on,
+    /// and those that came between the growth of the hub and the moment this instance noticed it are among them.
+    pub start_of_added: StartPosition,
+    /// What to do with a checkpoint from which reading cannot go on. Default [`OnInvalidCheckpoint::Earliest`].
+    pub on_invalid_checkpoint: OnInvalidCheckpoint,
     /// When checkpoints are written.
     pub checkpoints: CheckpointPolicy,
+    /// What becomes of a partition whose handler failed. Default [`OnFailure::Restart`].
+    pub on_failure: OnFailure,
+    /// How long one call of [`Handler::handle`](super::Handler::handle) may take; longer ones are dropped, which counts as a
+    /// failure. Default: no limit, for only the application knows what may be dropped half-way. See also
+    /// [`BalancerConfig::stall_after`], which only tells.
+    pub handler_deadline: Option<Duration>,
     /// The most events a handler gets at once. Default 100.
     pub batch: usize,
+    /// The most bytes a handler gets at once, of bodies; a single larger event still comes. Default: no limit.
+    pub batch_bytes: Option<usize>,
+    /// How long a batch that is not full waits for more events. Default: not at all.
+    pub batch_wait: Duration,
     /// How many events of a partition are held ahead of the handler. Default 300, as the official client does.
     pub prefetch: usize,
+    /// The most events that are [tracked](super::PartitionContext::track) and not finished. With more, nothing further is
+    /// delivered. Default 1000.
+    pub max_in_flight: usize,
+    /// How often each partition held is compared with the hub: for the lag, and to find a link that delivers nothing
+    /// although there are events. Such a link is opened again after two comparisons. Default 30 s, at a request to the
+    /// hub each; nothing switches both off.
+    pub probe_every: Option<Duration>,
     /// How long a handler may take to finish its batch when its partition stops. Default: a quarter of the expiry.
     pub drain: Option<Duration>,
 }
@@ -84,9 +133,17 @@ impl Default for ProcessorConfig {
         Self {
             balancer: BalancerConfig::default(),
             start: StartPosition::Earliest,
+            start_of_added: StartPosition::Earliest,
+            on_invalid_checkpoint: OnInvalidCheckpoint::default(),
             checkpoints: CheckpointPolicy::default(),
+            on_failure: OnFailure::default(),
+            handler_deadline: None,
             batch: 100,
+            batch_bytes: None,
+            batch_wait: Duration::ZERO,
             prefetch: 300,
+            max_in_flight: 1000,
+            probe_every: Some(Duration::from_secs(30)),
             drain: None,
         }
     }
@@ -100,10 +157,24 @@ impl ProcessorConfig {
         self
     }
 
-    /// Sets where a partition without a checkpoint starts.
+    /// Sets [`start`](Self::start).
     #[must_use]
     pub fn with_start(mut self, start: StartPosition) -> Self {
         self.start = start;
+        self
+    }
+
+    /// Sets [`start_of_added`](Self::start_of_added).
+    #[must_use]
+    pub fn with_start_of_added(mut self, start: StartPosition) -> Self {
+        self.start_of_added = start;
+        self
+    }
+
+    /// Sets [`on_invalid_checkpoint`](Self::on_invalid_checkpoint).
+    #[must_use]
+    pub fn with_on_invalid_checkpoint(mut self, policy: OnInvalidCheckpoint) -> Self {
+        self.on_invalid_checkpoint = policy;
         self
     }
 
@@ -114,6 +185,20 @@ impl ProcessorConfig {
         self
     }
 
+    /// Sets [`on_failure`](Self::on_failure).
+    #[must_use]
+    pub fn with_on_failure(mut self, policy: OnFailure) -> Self {
+        self.on_failure = policy;
+        self
+    }
+
+    /// Sets [`handler_deadline`](Self::handler_deadline).
+    #[must_use]
+    pub fn with_handler_deadline(mut self, deadline: Duration) -> Self {
+        self.handler_deadline = Some(deadline);
+        self
+    }
+
     /// Sets the most events a handler gets at once.
     #[must_use]
     pub fn with_batch(mut self, events: usize) -> Self {
@@ -121,10 +206,45 @@ impl ProcessorConfig {
         self
     }
 
+    /// Sets [`batch_bytes`](Self::batch_bytes).
+    #[must_use]
+    pub fn with_batch_bytes(mut self, bytes: usize) -> Self {
+        self.batch_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets [`batch_wait`](Self::batch_wait).
+    #[must_use]
+    pub fn with_batch_wait(mut self, wait: Duration) -> Self {
+        self.batch_wait = wait;
+        self
+    }
+
     /// Sets how many events of a partition are held ahead of the handler.
     #[must_use]
     pub fn with_prefetch(mut self, events: usize) -> Self {
         self.prefetch = events;
+        self
+    }
+
+    /// Sets [`max_in_flight`](Self::max_in_flight).
+    #[must_use]
+    pub fn with_max_in_flight(mut self, events: usize) -> Self {
+        self.max_in_flight = events;
+        self
+    }
+
+    /// Sets [`probe_every`](Self::probe_every).
+    #[must_use]
+    pub fn with_probe_every(mut self, period: Duration) -> Self {
+        self.probe_every = Some(period);
+        self
+    }
+
+    /// Takes [`probe_every`](Self::probe_every) away: no lag is known, and a silent link is not noticed.
+    #[must_use]
+    pub fn without_probes(mut self) -> Self {
+        self.probe_every = None;
         self
     }
 
@@ -136,20 +256,33 @@ impl ProcessorConfig {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        if self.batch == 0 {
-            return Err(Error::config("the batch is 0, but a handler must get at least one event at once"));
+        let counts = [
+            (self.batch, "the batch is 0, but a handler must get at least one event at once"),
+            (self.batch_bytes.unwrap_or(1), "the batch has 0 bytes; leave the limit out, or give a size"),
+            (self.prefetch, "the prefetch is 0, but at least one event must be held ahead of the handler"),
+            (self.max_in_flight, "0 events may be in flight, but with none nothing can be tracked"),
+        ];
+        if let Some((_, complaint)) = counts.into_iter().find(|(count, _)| *count == 0) {
+            return Err(Error::config(complaint));
         }
-        if self.prefetch == 0 {
-            return Err(Error::config("the prefetch is 0, but at least one event must be held ahead of the handler"));
+        let times = [
+            ("drain time", self.drain),
+            ("checkpoint time", self.checkpoints.every),
+            ("handler deadline", self.handler_deadline),
+            ("batch wait", Some(self.batch_wait)),
+            ("time between probes", self.probe_every),
+        ];
+        if let Some((what, Some(long))) = times.into_iter().find(|(_, time)| time.is_some_and(|time| time > LONGEST)) {
+            return Err(Error::config(format!("the {what} is {long:?}, but must be at most a day")));
         }
-        if let Some(long) = [self.drain, self.checkpoints.every].into_iter().flatten().find(|time| *time > LONGEST) {
-            return Err(Error::config(format!(
-                "a drain time or checkpoint time is {long:?}, but must be at most a day"
-            )));
+        let never_zero = [
+            (self.checkpoints.every, "the checkpoint policy says every 0s; leave it out, or give a time"),
+            (self.handler_deadline, "the handler deadline is 0s; leave it out, or give a time"),
+            (self.probe_every, "partitions are probed every 0s; leave it out, or give a time"),
+        ];
+        match never_zero.into_iter().find(|(time, _)| time.is_some_and(|time| time.is_zero())) {
+            Some((_, complaint)) => Err(Error::config(complaint)),
+            None => Ok(()),
         }
-        if self.checkpoints.every.is_some_and(|every| every.is_zero()) {
-            return Err(Error::config("the checkpoint policy says every 0s; leave it out, or give a time"));
-        }
-        Ok(())
     }
 }

@@ -4,13 +4,9 @@ use std::error::Error as StdError;
 use std::future::Future;
 use std::sync::Arc;
 
-use tokio::sync::watch;
-
-use super::checkpointing::CheckpointWriter;
-use super::source::Positioned;
-use crate::error::{Error, ErrorKind, Result};
-use crate::model::{ConsumerGroup, OwnerId, PartitionId};
-use crate::telemetry;
+use super::context::PartitionContext;
+use crate::error::Error;
+use crate::model::OwnerId;
 
 /// Whatever a handler fails with.
 pub type HandlerError = Box<dyn StdError + Send + Sync>;
@@ -31,12 +27,13 @@ pub enum StopReason {
     /// The lease could not be renewed in time, and the policy is to stop then:
     /// [`LeasePolicy::Strict`](crate::balancer::LeasePolicy::Strict).
     Outlived,
-    /// This instance gives the partition back: it is above its limit, not assigned to it, gone from the hub, or stalled.
-    /// Checkpoints are still accepted.
+    /// This instance gives the partition back: it is above its limit, not assigned to it, gone from the hub, or stalled; or
+    /// the application asked for it. Checkpoints are still accepted.
     Released,
     /// The processor shuts down. Checkpoints are still accepted.
     Shutdown,
-    /// The handler or the event source failed. The partition is started again from its checkpoint.
+    /// The handler failed: what follows, [`OnFailure`](super::OnFailure) says. Or the event source did, beyond reopening the
+    /// link: the partition is started again from its checkpoint. Checkpoints are still accepted.
     Failed {
         /// What went wrong, with its causes.
         error: Arc<Error>,
@@ -46,7 +43,11 @@ pub enum StopReason {
 /// Processes the events of every partition that this instance owns.
 ///
 /// One handler serves all partitions: per partition its calls come one after another, those of different partitions run
-/// concurrently. A failing or panicking call stops its own partition only, which starts again from its last checkpoint.
+/// concurrently. A failing or panicking call stops its own partition only, and then [`OnFailure`](super::OnFailure) counts.
+///
+/// Per start of a partition: `started` once, then `handle` for each batch, then `stopped` once; whatever happens, but for the
+/// end of the process, of the runtime, or of the future of [`Processor::run`](super::Processor::run), and a shutdown that is
+/// asked for a second time or finds a handler that blocks its thread.
 ///
 /// Delivery is at least once: after a crash, a move or a failure the events behind the last checkpoint come again.
 pub trait Handler<E>: Send + Sync + 'static {
@@ -107,65 +108,5 @@ where
         context: PartitionContext,
     ) -> impl Future<Output = Result<(), HandlerError>> + Send {
         (self.0)(events, context)
-    }
-}
-
-/// What a handler can do with its partition. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct PartitionContext {
-    pub(super) partition: PartitionId,
-    pub(super) group: Arc<ConsumerGroup>,
-    pub(super) checkpoints: CheckpointWriter,
-    pub(super) stopping: watch::Receiver<Option<StopReason>>,
-}
-
-impl PartitionContext {
-    /// The partition.
-    #[must_use]
-    pub fn partition(&self) -> &PartitionId {
-        &self.partition
-    }
-
-    /// The consumer group.
-    #[must_use]
-    pub fn group(&self) -> &ConsumerGroup {
-        &self.group
-    }
-
-    /// Says that this event and all before it are processed. It is written down in the background, as the
-    /// [`CheckpointPolicy`](super::CheckpointPolicy) says; of several the greatest counts. Never blocks, never fails.
-    pub fn checkpoint(&self, event: &impl Positioned) {
-        match (event.sequence_number(), event.offset()) {
-            (Some(sequence_number), Some(offset)) => self.checkpoints.mark(sequence_number, offset),
-            _ => telemetry::unpositioned_event(&self.partition),
-        }
-    }
-
-    /// The same, and returns when it is durable.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Fenced`] if the partition belongs to somebody else now; [`ErrorKind::Rewound`] if its checkpoint was put
-    /// back; [`ErrorKind::Closed`] if it has been stopped;
-    /// otherwise what the storage answered: the position stays pending and is written later.
-    pub async fn checkpoint_now(&self, event: &impl Positioned) -> Result<()> {
-        let Some(position) = event.position() else {
-            return Err(Error::new(ErrorKind::Rejected, "the event carries no position, so it cannot be checkpointed"));
-        };
-        self.checkpoints.mark(position.sequence_number, &position.offset);
-        self.checkpoints.flush().await
-    }
-
-    /// Whether the partition is asked to stop. A handler that takes long should look, and return early.
-    #[must_use]
-    pub fn is_stopping(&self) -> bool {
-        self.stopping.borrow().is_some()
-    }
-
-    /// Ready when the partition is asked to stop.
-    pub async fn stopping(&self) {
-        let mut stopping = self.stopping.clone();
-        // An error means that the partition's task is gone: it has stopped.
-        let _ = stopping.wait_for(Option::is_some).await;
     }
 }

@@ -4,45 +4,81 @@
 //!
 //! - Every event is delivered at least once, those of one partition in order and one batch at a time.
 //! - Processing goes on behind the last checkpoint; without one, at the configured start, which is written down at once.
-//! - A failing handler, a broken link or a refused checkpoint stops its own partition only.
+//! - A failing handler, a broken link or a refused checkpoint stops its own partition only, and a slow one delays no other.
+//! - A checkpoint never passes an event that is [tracked](PartitionContext::track) and not finished, and never moves backwards.
+//! - A link that delivers nothing although there are events is opened again; a checkpoint from which reading cannot go on
+//!   is told, and [`OnInvalidCheckpoint`] says where to go on.
 //! - At shutdown every handler may finish its batch; then the last checkpoints are written, then the partitions released.
+//!   Each has its time, and a [`ShutdownReport`] tells how it went.
 //!
 //! # Non-guarantees
 //!
 //! After a crash, a failure or a move, events behind the last checkpoint come again. Dropping the future of
 //! [`Processor::run`] is such a crash: nothing is released.
 
+mod added;
+mod batch;
+mod builder;
 mod checkpointing;
 mod config;
+mod context;
+mod control;
+mod delivery;
+#[cfg(feature = "metrics")]
+mod gauges;
+mod handle;
 mod handler;
+mod health;
+mod hub;
+mod lag;
+mod liveness;
 mod partition;
+mod pauses;
+mod prober;
+mod pull;
+mod registry;
+mod shutdown;
+mod signals;
 pub(crate) mod source;
+mod start;
+mod status;
 mod supervisor;
+mod tracker;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::balancer::{Balancer, BalancerHandle, Snapshot, Vitals};
+use crate::balancer::{Balancer, Snapshot, Vitals};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::store::GroupStore;
 use crate::telemetry;
 
-pub use config::{CheckpointPolicy, ProcessorConfig};
-pub use handler::{Handler, HandlerError, HandlerFn, PartitionContext, StopReason, handler_fn};
+pub use builder::ProcessorBuilder;
+pub use config::{CheckpointPolicy, OnFailure, ProcessorConfig};
+pub use context::{PartitionContext, Token};
+pub use handle::ProcessorHandle;
+pub use handler::{Handler, HandlerError, HandlerFn, StopReason, handler_fn};
+pub use health::{Degraded, Health};
+pub use lag::{Lag, LagState};
+pub use pull::{PartitionEvents, Partitions, Pulled};
+pub use shutdown::{PhaseReport, ShutdownReport};
 pub use source::{
     EventReceiver, EventSender, EventSource, HubProperties, PartitionProperties, Positioned, StartPosition,
 };
+pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
+pub use status::{PartitionState, PartitionStatus};
 
-use partition::{CLOSE_LIMIT, Shared, stopping_time};
+use hub::{refresh, start_up};
+use partition::{CLOSE_LIMIT, Shared};
+use pull::Running;
+use shutdown::phase;
+use signals::Signals;
 use supervisor::Supervisor;
-
-/// How long the hub may take to tell its partitions.
-const HUB_DEADLINE: Duration = Duration::from_secs(30);
 
 /// How long the source may take to close at the end.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
@@ -87,50 +123,8 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 pub struct Processor<S, H> {
     shared: Arc<Shared<S, H>>,
     balancer: Balancer,
-    handle: BalancerHandle,
+    handle: ProcessorHandle,
     partitions: watch::Sender<Arc<[PartitionId]>>,
-}
-
-/// Describes a [`Processor`]. Setters cannot fail; [`build`](Self::build) can.
-#[derive(Debug)]
-#[must_use = "nothing happens until `build` is called"]
-pub struct ProcessorBuilder<S, H> {
-    source: S,
-    store: GroupStore,
-    handler: H,
-    config: ProcessorConfig,
-}
-
-impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
-    /// Sets how the processor works.
-    pub fn config(mut self, config: ProcessorConfig) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// Checks the settings.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Config`] names the setting and the rule.
-    pub fn build(self) -> Result<Processor<S, H>> {
-        self.config.check()?;
-        let (partitions, named) = watch::channel(Arc::from([]));
-        let (balancer, handle) = Balancer::new(self.store.clone(), self.config.balancer.clone(), named)?;
-        let drain = self.config.drain.unwrap_or_else(|| self.config.balancer.default_drain(&self.store, CLOSE_LIMIT));
-        let balancer = balancer.with_drain(stopping_time(drain))?;
-        let shared = Shared {
-            group: Arc::new(self.store.group().clone()),
-            drain,
-            vitals: handle.vitals().clone(),
-            loads: handle.loads().clone(),
-            source: self.source,
-            handler: self.handler,
-            store: self.store,
-            config: self.config,
-        };
-        Ok(Processor { shared: Arc::new(shared), balancer, handle, partitions })
-    }
 }
 
 impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
@@ -146,31 +140,52 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         self.handle.watch()
     }
 
-    /// Processes until `shutdown` is ready, then ends in good order: handlers finish, last checkpoints are written, the
-    /// partitions released, the source closed; each within its time.
+    /// Watches and steers the processor while it runs.
+    #[must_use]
+    pub fn handle(&self) -> ProcessorHandle {
+        self.handle.clone()
+    }
+
+    /// Processes until `shutdown` is ready or [`ProcessorHandle::shutdown`] is called, then ends in good order: handlers
+    /// finish, last checkpoints are written, the partitions released, the source closed; each within its time. Asked
+    /// through the handle once more, it ends at once.
+    ///
+    /// Dropping the future is a crash: nothing is written or released, and others wait for the expiry.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Config`] for what only the operator can mend: no such hub, no partitions, no such consumer group.
-    /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. Everything else is reported and tried
-    /// again. Before anything starts, also what the hub answered.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<()> {
+    /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. [`ErrorKind::Closed`] if the balancing loop
+    /// panicked, which is a bug. Everything else is reported and tried again. Before anything starts, also what the hub or
+    /// the storage answered, if trying again cannot help.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let Self { shared, balancer, handle, partitions } = self;
-        tokio::pin!(shutdown);
+        let requests = handle.requests.clone();
+        let asked_here = requests.clone();
+        let asked = async move {
+            tokio::select! {
+                () = shutdown => {}
+                () = asked_here.beyond(0) => {}
+            }
+        };
+        tokio::pin!(asked);
         let named = tokio::select! {
             biased;
-            () = &mut shutdown => None,
-            named = start_up(&shared) => Some(named?),
+            () = &mut asked => None,
+            named = start_up(&shared) => Some(named),
         };
-        let Some(named) = named else {
-            close(shared).await;
-            return Ok(());
+        let named = match named {
+            Some(Ok(named)) => named,
+            early => {
+                requests.end();
+                let close = close(shared).await;
+                early.transpose()?;
+                return Ok(ShutdownReport { close, ..ShutdownReport::nothing_done() });
+            }
         };
         partitions.send_replace(named);
 
-        let mut background = JoinSet::new();
-        background.spawn(refresh(Arc::clone(&shared), partitions));
-        background.spawn(heartbeat(shared.vitals.clone(), shared.config.balancer.stall_after / 8));
+        let background = background(&shared, partitions, &handle);
         let mut balancing = JoinSet::new();
         if shared.config.balancer.own_thread {
             balancing.spawn(balancer.run_apart());
@@ -178,15 +193,138 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
             balancing.spawn(balancer.run());
         }
 
-        let mut supervisor = Supervisor::new(Arc::clone(&shared), handle.clone());
-        let ended = supervisor.run(&mut balancing, shutdown).await;
-        handle.stop_claiming();
-        supervisor.stop_all(&reason_for(&ended)).await;
-        handle.shutdown().await;
-        background.shutdown().await;
-        drop(supervisor);
-        close(shared).await;
-        ended.map_err(unshared)
+        let mut supervisor = Supervisor::new(Arc::clone(&shared), handle.balancer.clone(), handle.registry.clone());
+        let ended = supervisor.run(&mut balancing, asked).await;
+        let asked_before = requests.count();
+        requests.end();
+        let finishing = finish(shared, supervisor, background, &handle, reason_for(&ended));
+        let report = tokio::select! {
+            biased;
+            () = requests.clone().beyond(asked_before) => ShutdownReport { at_once: true, ..ShutdownReport::default() },
+            report = finishing => report,
+        };
+        telemetry::shut_down(report.is_clean(), &report);
+        ended.map(|()| report).map_err(unshared)
+    }
+
+    /// The same as [`run`](Self::run), until the process is asked to end: by Ctrl-C, or on Unix by SIGTERM, as container
+    /// runtimes do. A second signal ends it at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run), and [`ErrorKind::Config`] if the system does not let signals be listened to.
+    pub async fn run_until_signalled(self) -> Result<ShutdownReport> {
+        let requests = self.handle.requests.clone();
+        let mut signals = Signals::listen()?;
+        let listening = async {
+            loop {
+                signals.next().await;
+                requests.ask();
+            }
+        };
+        tokio::select! {
+            report = self.run(std::future::pending()) => report,
+            never = listening => never,
+        }
+    }
+}
+
+impl<S: EventSource> Processor<S, Pulled<S::Event>> {
+    /// Starts to describe a processor whose events are asked for, partition by partition, instead of being handed to a
+    /// handler.
+    ///
+    /// ```
+    /// # #[cfg(feature = "testing")]
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// # use std::sync::Arc;
+    /// # use eventhubs_checkpoint::blob::memory::MemoryContainer;
+    /// # use eventhubs_checkpoint::store::GroupStore;
+    /// # use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
+    /// # use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+    /// use eventhubs_checkpoint::processor::Processor;
+    ///
+    /// # let hub = MemoryHub::new("orders", 1);
+    /// # hub.publish(0, "hello");
+    /// # let source = hub.source();
+    /// # let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
+    /// # let container = Arc::new(MemoryContainer::new());
+    /// # let store = GroupStore::builder(container, group, OwnerId::new("worker-1")?).connect().await?;
+    /// let mut partitions = Processor::pull(source, store).build()?.partitions();
+    /// let mut partition = partitions.next().await.expect("runs until it is shut down");
+    /// let working = tokio::spawn(async move {
+    ///     while let Some(events) = partition.next().await {
+    ///         for event in &events {
+    ///             partition.context().checkpoint(event);
+    ///         }
+    /// #       partition.context().flush().await.expect("the storage answers");
+    /// #       partition.context().release(std::time::Duration::from_secs(60));
+    ///     }
+    /// });
+    /// # working.await.expect("no panic");
+    /// let report = partitions.shutdown().await?;
+    /// assert!(report.is_clean());
+    /// # Ok::<(), eventhubs_checkpoint::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn pull(source: S, store: GroupStore) -> ProcessorBuilder<S, Pulled<S::Event>> {
+        Self::builder(source, store, Pulled::new())
+    }
+
+    /// Starts to process, and yields the partitions as they start.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    #[must_use = "dropping it ends the processor as a crash does"]
+    pub fn partitions(self) -> Partitions<S::Event> {
+        let handle = self.handle();
+        let started = self.shared.handler.streams().unwrap_or_else(|| mpsc::unbounded_channel().1);
+        let running = Running(tokio::spawn(self.run(std::future::pending())));
+        Partitions { started, handle, running }
+    }
+}
+
+/// What goes on beside the partitions.
+fn background<S: EventSource, H: Handler<S::Event>>(
+    shared: &Arc<Shared<S, H>>,
+    partitions: watch::Sender<Arc<[PartitionId]>>,
+    handle: &ProcessorHandle,
+) -> JoinSet<()> {
+    let mut background = JoinSet::new();
+    background.spawn(refresh(Arc::clone(shared), partitions));
+    background.spawn(heartbeat(shared.vitals.clone(), shared.config.balancer.stall_after / 8));
+    if let Some(period) = shared.config.probe_every {
+        background.spawn(prober::probe(Arc::clone(shared), handle.registry.clone(), period));
+    }
+    #[cfg(feature = "metrics")]
+    background.spawn(gauges::sample(shared.store.metrics().clone(), handle.clone()));
+    background
+}
+
+/// Stop, drain, settle the checkpoints, release, close.
+async fn finish<S: EventSource, H: Handler<S::Event>>(
+    shared: Arc<Shared<S, H>>,
+    mut supervisor: Supervisor<S, H>,
+    mut background: JoinSet<()>,
+    handle: &ProcessorHandle,
+    reason: StopReason,
+) -> ShutdownReport {
+    handle.balancer.stop_claiming();
+    let drained = supervisor.stop_all(reason).await;
+    let (release, unreleased) = phase(Duration::MAX, handle.balancer.shutdown()).await;
+    // Both hold the source.
+    drop(supervisor);
+    let _ = timeout(CLOSE_LIMIT, background.shutdown()).await;
+    let close = close(shared).await;
+    ShutdownReport {
+        drain: drained.phase,
+        release,
+        close,
+        cut_short: drained.cut_short,
+        unwritten: drained.unwritten,
+        unreleased: unreleased.unwrap_or_default(),
+        at_once: false,
     }
 }
 
@@ -203,54 +341,6 @@ fn unshared(error: Arc<Error>) -> Error {
     Arc::try_unwrap(error).unwrap_or_else(|error| Error::new(error.kind(), error.to_string()).with_source(error))
 }
 
-/// Whatever can be known to be wrong before anything starts.
-async fn start_up<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<[PartitionId]>> {
-    let partitions = hub_partitions(shared).await?;
-    answered(shared.source.check(&partitions[0])).await?;
-    Ok(partitions)
-}
-
-async fn answered<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(HUB_DEADLINE, request).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Unavailable, format!("the event hub did not answer within {HUB_DEADLINE:?}")))
-    })
-}
-
-async fn hub_partitions<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<[PartitionId]>> {
-    let hub = answered(shared.source.hub()).await?;
-    let expected = shared.group.event_hub();
-    if !hub.event_hub.eq_ignore_ascii_case(expected) {
-        return Err(Error::config(format!(
-            "the client reads event hub {:?}, but the store keeps the records of {expected:?}: name the same one",
-            hub.event_hub
-        )));
-    }
-    if hub.partitions.is_empty() {
-        return Err(Error::config(format!("event hub {expected:?} has no partitions, so there is nothing to process")));
-    }
-    Ok(hub.partitions.into())
-}
-
-/// Reads the hub's partitions anew every interval: their number can grow.
-async fn refresh<S: EventSource, H: Handler<S::Event>>(
-    shared: Arc<Shared<S, H>>,
-    partitions: watch::Sender<Arc<[PartitionId]>>,
-) {
-    loop {
-        sleep(shared.config.balancer.interval).await;
-        match hub_partitions(&shared).await {
-            Ok(named) => {
-                partitions.send_if_modified(|known| {
-                    let changed = **known != *named;
-                    *known = named;
-                    changed
-                });
-            }
-            Err(error) => telemetry::partition_list_failed(&error),
-        }
-    }
-}
-
 /// As long as this runs, the application's runtime does.
 async fn heartbeat(vitals: Vitals, every: Duration) {
     loop {
@@ -260,11 +350,13 @@ async fn heartbeat(vitals: Vitals, every: Duration) {
 }
 
 /// Closes the source, if no task that was cut short still has it.
-async fn close<S: EventSource, H>(shared: Arc<Shared<S, H>>) {
-    let Some(shared) = Arc::into_inner(shared) else { return };
-    match timeout(CLOSE_DEADLINE, shared.source.close()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => telemetry::source_not_closed(&error),
-        Err(_) => telemetry::source_not_closed(&Error::new(ErrorKind::Source, "closing took too long")),
+async fn close<S: EventSource, H>(shared: Arc<Shared<S, H>>) -> PhaseReport {
+    let Some(shared) = Arc::into_inner(shared) else { return PhaseReport::default() };
+    let (report, closed) = phase(CLOSE_DEADLINE, shared.source.close()).await;
+    match closed {
+        Some(Ok(())) => {}
+        Some(Err(error)) => telemetry::source_not_closed(&error),
+        None => telemetry::source_not_closed(&Error::new(ErrorKind::Source, "closing took too long")),
     }
+    report
 }

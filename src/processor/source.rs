@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::batch::Gathered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{PartitionId, Position};
 
@@ -22,6 +23,11 @@ pub trait Positioned {
     /// Both, if both are there.
     fn position(&self) -> Option<Position> {
         Some(Position { sequence_number: self.sequence_number()?, offset: self.offset()?.to_owned() })
+    }
+
+    /// Bytes of the body, as far as known; for the byte limit of a batch.
+    fn size(&self) -> usize {
+        0
     }
 }
 
@@ -123,7 +129,30 @@ impl<E> EventSender<E> {
     /// Hands on an event or the error that ends the reading; waits while the processor is busy. False: nobody wants any
     /// more, close the link.
     pub async fn send(&self, event: Result<E>) -> bool {
-        self.events.send(event).await.is_ok()
+        let Ok(room) = self.events.reserve().await else { return false };
+        room.send(event);
+        true
+    }
+
+    /// Hands on several events at once, in their order; waits while the processor is busy. False: nobody wants any more,
+    /// close the link.
+    pub async fn send_all(&self, events: Vec<E>) -> bool {
+        let mut events = events.into_iter();
+        while events.len() > 0 {
+            // More than there is room for would wait until all of them fit.
+            let room = self.events.capacity().clamp(1, events.len());
+            let Ok(permits) = self.events.reserve_many(room).await else { return false };
+            permits.zip(&mut events).for_each(|(permit, event)| permit.send(Ok(event)));
+        }
+        true
+    }
+
+    /// Waits until the processor takes more, and answers how many events at once. 0: nobody wants any more.
+    pub async fn room(&self) -> usize {
+        match self.events.reserve().await {
+            Ok(_permit) => self.events.capacity() + 1,
+            Err(_) => 0,
+        }
     }
 
     /// Ready when nobody wants any more.
@@ -137,7 +166,9 @@ impl<E> EventSender<E> {
 #[derive(Debug)]
 pub struct EventReceiver<E> {
     events: mpsc::Receiver<Result<E>>,
-    failure: Option<Error>,
+    /// Told after the events before it.
+    pub(super) failure: Option<Error>,
+    pub(super) gathered: Gathered<E>,
     forwarding: JoinHandle<()>,
 }
 
@@ -149,7 +180,7 @@ impl<E: Send + 'static> EventReceiver<E> {
     {
         let (sender, events) = mpsc::channel(prefetch.max(1));
         let forwarding = tokio::spawn(forward(EventSender { events: sender }));
-        Self { events, failure: None, forwarding }
+        Self { events, failure: None, gathered: Gathered::default(), forwarding }
     }
 
     /// Waits for the next event and returns it with those that are here already, at most `limit`.
@@ -161,22 +192,22 @@ impl<E: Send + 'static> EventReceiver<E> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        let mut received = Vec::new();
-        if self.events.recv_many(&mut received, limit.max(1)).await == 0 {
+        let limit = limit.max(1);
+        let mut received = Vec::with_capacity(self.events.len().clamp(1, limit));
+        if self.events.recv_many(&mut received, limit).await == 0 {
             return Err(Error::new(ErrorKind::Source, "the event source ended"));
         }
-        let mut events = Vec::with_capacity(received.len());
-        for event in received {
-            match event {
-                Ok(event) => events.push(event),
-                Err(error) if events.is_empty() => return Err(error),
-                Err(error) => {
-                    self.failure = Some(error);
-                    break;
-                }
+        // Collected in place: events are large, and a second vector of them costs more than all else here.
+        let mut failure = None;
+        let until_failure = received.into_iter().map_while(|event| event.map_err(|error| failure = Some(error)).ok());
+        let events: Vec<E> = until_failure.collect();
+        match failure {
+            Some(failure) if events.is_empty() => Err(failure),
+            failure => {
+                self.failure = failure;
+                Ok(events)
             }
         }
-        Ok(events)
     }
 
     /// Stops reading and waits until the link is closed, at most for `limit`.
@@ -223,6 +254,28 @@ mod tests {
         assert_eq!(receiver.next_batch(2).await.unwrap(), [0, 1]);
         assert_eq!(receiver.next_batch(2).await.unwrap(), [2]);
         assert_eq!(receiver.next_batch(2).await.unwrap_err().to_string(), "broken");
+    }
+
+    #[tokio::test]
+    async fn many_events_at_once_wait_for_room_and_keep_their_order() {
+        let mut receiver = EventReceiver::spawn(3, |sender| async move {
+            assert_eq!(sender.room().await, 3);
+            assert!(sender.send(Ok(0)).await);
+            assert_eq!(sender.room().await, 2);
+            assert!(sender.send_all((1..10).collect()).await);
+            sender.stopped().await;
+            assert_eq!(sender.room().await, 0);
+            assert!(!sender.send_all(vec![10]).await);
+        });
+        let mut numbers = Vec::new();
+        while numbers.len() < 10 {
+            let batch = receiver.next_batch(100).await.unwrap();
+            assert!(batch.len() <= 3, "more than the prefetch was held");
+            numbers.extend(batch);
+        }
+        assert_eq!(numbers, (0..10).collect::<Vec<_>>());
+        drop(receiver.events);
+        receiver.forwarding.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,17 +1,19 @@
 //! Keeps one task per partition held, and none for any other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::control::Control;
 use super::handler::{Handler, StopReason};
-use super::partition::{PartitionTask, Shared};
+use super::partition::{CLOSE_LIMIT, Ended, PartitionTask, Shared};
+use super::registry::Registry;
+use super::shutdown::{PhaseReport, phase};
 use super::source::EventSource;
 use crate::balance::Holder;
 use crate::balancer::{BalancerHandle, Snapshot};
@@ -23,26 +25,35 @@ use crate::telemetry;
 /// A partition's task, from its start until the balancer no longer holds what it was started for.
 #[derive(Debug)]
 struct Entry {
-    tenure: u64,
-    stop: watch::Sender<Option<StopReason>>,
+    control: Arc<Control>,
     ended: bool,
 }
 
-/// How a partition's task ended: as told or by finding the partition lost, with an error that nothing can mend, or by a
-/// panic, which is a bug.
-type Ended = std::thread::Result<Result<StopReason, Arc<Error>>>;
+/// How a partition's task ended; or by a panic, which is a bug.
+type Outcome = std::thread::Result<Ended>;
 
 #[derive(Debug)]
 pub(super) struct Supervisor<S, H> {
     shared: Arc<Shared<S, H>>,
     balancer: BalancerHandle,
-    tasks: JoinSet<(PartitionId, u64, Ended)>,
+    registry: Registry,
+    tasks: JoinSet<(Arc<Control>, Outcome)>,
     entries: BTreeMap<PartitionId, Entry>,
+    /// Were paused when their checkpoint was put back, and are to start so.
+    paused: BTreeSet<PartitionId>,
+}
+
+/// How the partitions stopped.
+#[derive(Debug, Default)]
+pub(super) struct Drained {
+    pub(super) phase: PhaseReport,
+    pub(super) cut_short: BTreeSet<PartitionId>,
+    pub(super) unwritten: BTreeSet<PartitionId>,
 }
 
 impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
-    pub(super) fn new(shared: Arc<Shared<S, H>>, balancer: BalancerHandle) -> Self {
-        Self { shared, balancer, tasks: JoinSet::new(), entries: BTreeMap::new() }
+    pub(super) fn new(shared: Arc<Shared<S, H>>, balancer: BalancerHandle, registry: Registry) -> Self {
+        Self { shared, balancer, registry, tasks: JoinSet::new(), entries: BTreeMap::new(), paused: BTreeSet::new() }
     }
 
     /// Follows the balancer until shutdown, until the balancer ends, or until a partition fails for good.
@@ -63,22 +74,19 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
                     let panicked = |error| Error::new(ErrorKind::Closed, "the balancing loop panicked").with_source(error);
                     return ended.map_err(panicked).flatten().map_err(Arc::new);
                 }
-                Some(Ok((partition, tenure, ended))) = self.tasks.join_next() => {
-                    self.task_ended(partition, tenure, ended)?;
-                }
+                Some(Ok((control, outcome))) = self.tasks.join_next() => self.task_ended(&control, outcome)?,
                 Ok(()) = snapshots.changed() => {}
             }
         }
     }
 
     fn reconcile(&mut self, snapshot: &Snapshot) {
-        self.entries.retain(|partition, entry| {
-            let held = snapshot.held.get(partition) == Some(&entry.tenure);
+        self.entries.retain(|partition, Entry { control, ended }| {
+            let held = snapshot.held.get(partition) == Some(&control.tenure);
             if !held {
-                let reason = lost(&self.shared.store, snapshot, partition);
-                entry.stop.send_if_modified(|stop| stop.is_none() && stop.replace(reason).is_none());
+                control.stop(lost(&self.shared.store, snapshot, partition));
             }
-            held || !entry.ended
+            held || !*ended
         });
         for (partition, tenure) in &snapshot.held {
             if !self.entries.contains_key(partition) {
@@ -88,32 +96,45 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     }
 
     fn start(&mut self, partition: PartitionId, tenure: u64) {
-        let stop = watch::Sender::new(None);
-        let task = PartitionTask { shared: Arc::clone(&self.shared), partition: partition.clone(), stop: stop.clone() };
-        self.entries.insert(partition.clone(), Entry { tenure, stop, ended: false });
+        let metrics = self.shared.store.metrics().of_partition(&partition);
+        let control = Arc::new(Control::new(partition.clone(), tenure, metrics));
+        if self.paused.remove(&partition) {
+            control.pause();
+        }
+        self.registry.insert(Arc::clone(&control));
+        self.entries.insert(partition, Entry { control: Arc::clone(&control), ended: false });
+        let task = PartitionTask { shared: Arc::clone(&self.shared), control: Arc::clone(&control) };
         self.tasks.spawn(async move {
-            let ended = AssertUnwindSafe(task.run()).catch_unwind().await;
-            (partition, tenure, ended)
+            let outcome = AssertUnwindSafe(task.run()).catch_unwind().await;
+            (control, outcome)
         });
     }
 
-    fn task_ended(&mut self, partition: PartitionId, tenure: u64, ended: Ended) -> Result<(), Arc<Error>> {
+    fn task_ended(&mut self, control: &Arc<Control>, outcome: Outcome) -> Result<(), Arc<Error>> {
+        self.registry.remove(control);
+        let (partition, tenure) = (control.partition.clone(), control.tenure);
         if let Some(entry) = self.entries.get_mut(&partition) {
             entry.ended = true;
         }
-        match ended {
-            Ok(Ok(StopReason::Lost { .. } | StopReason::Replaced)) => self.balancer.forget(partition, tenure),
-            // Started again, as it is still held.
-            Ok(Ok(StopReason::Rewound)) => {
-                self.entries.remove(&partition);
+        match outcome {
+            Ok(Ended::Stopped(StopReason::Lost { .. } | StopReason::Replaced)) => {
+                self.balancer.forget(partition, tenure);
             }
-            Ok(Ok(StopReason::Released)) => self.balancer.release(partition, tenure, Duration::ZERO),
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) if error.kind() == ErrorKind::Contended => {
+            // Started again, as it is still held.
+            Ok(Ended::Stopped(StopReason::Rewound)) => {
+                self.entries.remove(&partition);
+                if control.is_paused() {
+                    self.paused.insert(partition);
+                }
+            }
+            Ok(Ended::Stopped(StopReason::Released)) => self.balancer.release(partition, tenure, control.cool_down()),
+            Ok(Ended::Stopped(_)) => {}
+            Ok(Ended::GiveBack { cool_down }) => self.balancer.release(partition, tenure, cool_down),
+            Ok(Ended::Failed(error)) if error.kind() == ErrorKind::Contended => {
                 telemetry::adoption_contended(&partition, &error);
                 self.balancer.release(partition, tenure, Duration::ZERO);
             }
-            Ok(Err(error)) => return Err(error),
+            Ok(Ended::Failed(error)) => return Err(error),
             Err(_) => {
                 telemetry::partition_task_panicked(&partition);
                 self.balancer.release(partition, tenure, Duration::ZERO);
@@ -123,17 +144,45 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     }
 
     /// Stops every partition in good order, within the drain time and what the last checkpoints may take.
-    pub(super) async fn stop_all(&mut self, reason: &StopReason) {
+    pub(super) async fn stop_all(&mut self, reason: StopReason) -> Drained {
         for entry in self.entries.values() {
-            entry.stop.send_if_modified(|stop| stop.is_none() && stop.replace(reason.clone()).is_none());
+            entry.control.stop(reason.clone());
         }
+        let mut drained = Drained::default();
+        let all = async {
+            while let Some(ended) = self.tasks.join_next().await {
+                let Ok((control, _)) = ended else { continue };
+                self.registry.remove(&control);
+                drained.note(&control);
+            }
+        };
         // The handler's batch, its `stopped`, the link and a last checkpoint that meets a conflict.
         let limit = 3 * self.shared.drain + 4 * self.shared.store.request_deadline();
-        let all = async { while self.tasks.join_next().await.is_some() {} };
-        if timeout(limit, all).await.is_err() {
+        let (phase, _) = phase(limit, all).await;
+        drained.phase = phase;
+        if !phase.complete {
             telemetry::shutdown_cut_short(limit);
-            self.tasks.shutdown().await;
+            self.registry.all().iter().for_each(|control| drained.cut(control));
+            // A handler that blocks its thread cannot be ended, and nobody waits for it.
+            let _ = timeout(CLOSE_LIMIT, self.tasks.shutdown()).await;
         }
+        drained
+    }
+}
+
+impl Drained {
+    fn note(&mut self, control: &Control) {
+        let end = control.progress.end();
+        if end.cut_short {
+            self.cut_short.insert(control.partition.clone());
+        }
+        if end.unwritten {
+            self.unwritten.insert(control.partition.clone());
+        }
+    }
+
+    fn cut(&mut self, control: &Control) {
+        self.cut_short.insert(control.partition.clone());
     }
 }
 

@@ -1,0 +1,176 @@
+//! Gathers events into batches: so many, so large, within such a time.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::source::{EventReceiver, Positioned};
+use crate::error::Result;
+
+/// When a batch is full.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BatchLimits {
+    /// So many events.
+    pub(super) events: usize,
+    /// So many bytes of bodies. A single larger event is a batch of its own.
+    pub(super) bytes: usize,
+    /// This long after the first event of it was here.
+    pub(super) wait: Duration,
+}
+
+impl BatchLimits {
+    fn takes_what_is_here(&self) -> bool {
+        self.bytes == usize::MAX && self.wait.is_zero()
+    }
+
+    /// How many of these make up a batch, and whether it is full with them.
+    fn measure<E: Positioned>(&self, events: &[E]) -> (usize, bool) {
+        let mut bytes = 0_usize;
+        for (count, event) in events.iter().take(self.events).enumerate() {
+            bytes = bytes.saturating_add(event.size());
+            if bytes > self.bytes && count > 0 {
+                return (count, true);
+            }
+        }
+        (events.len().min(self.events), events.len() >= self.events || bytes >= self.bytes)
+    }
+}
+
+/// What came and was not handed out yet.
+#[derive(Debug)]
+pub(super) struct Gathered<E> {
+    events: Vec<E>,
+    /// When the first of them was here.
+    since: Option<Instant>,
+}
+
+impl<E> Default for Gathered<E> {
+    fn default() -> Self {
+        Self { events: Vec::new(), since: None }
+    }
+}
+
+impl<E: Positioned> Gathered<E> {
+    fn add(&mut self, events: Vec<E>) {
+        self.since.get_or_insert_with(Instant::now);
+        if self.events.is_empty() {
+            self.events = events;
+        } else {
+            self.events.extend(events);
+        }
+    }
+
+    fn take(&mut self, count: usize) -> Vec<E> {
+        let rest = self.events.split_off(count);
+        self.since = self.since.filter(|_| !rest.is_empty());
+        std::mem::replace(&mut self.events, rest)
+    }
+}
+
+impl<E: Positioned + Send + 'static> EventReceiver<E> {
+    /// Waits for the next batch, which is never empty. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`next_batch`](Self::next_batch), after all events before them.
+    pub(super) async fn next_batch_within(&mut self, limits: &BatchLimits) -> Result<Vec<E>> {
+        if limits.takes_what_is_here() && self.gathered.events.is_empty() {
+            return self.next_batch(limits.events).await;
+        }
+        loop {
+            let (count, full) = limits.measure(&self.gathered.events);
+            let due = self.gathered.since.map(|since| since + limits.wait);
+            let enough = full || self.failure.is_some() || due.is_some_and(|due| due <= Instant::now());
+            if count > 0 && enough {
+                return Ok(self.gathered.take(count));
+            }
+            let more = tokio::select! {
+                biased;
+                more = self.next_batch(limits.events - count) => more,
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => continue,
+            };
+            match more {
+                Ok(events) => self.gathered.add(events),
+                Err(error) if count == 0 => return Err(error),
+                Err(error) => self.failure = Some(error),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, ErrorKind};
+
+    #[derive(Debug, PartialEq, Eq)]
+    struct Sized(usize);
+
+    impl Positioned for Sized {
+        fn sequence_number(&self) -> Option<i64> {
+            None
+        }
+
+        fn offset(&self) -> Option<&str> {
+            None
+        }
+
+        fn size(&self) -> usize {
+            self.0
+        }
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Each size comes after that many seconds; then an error.
+    fn receiver(sizes: &'static [(u64, usize)]) -> EventReceiver<Sized> {
+        EventReceiver::spawn(100, |sender| async move {
+            for (seconds, size) in sizes {
+                tokio::time::sleep(SECOND * u32::try_from(*seconds).unwrap()).await;
+                sender.send(Ok(Sized(*size))).await;
+            }
+            sender.send(Err(Error::new(ErrorKind::Source, "broken"))).await;
+        })
+    }
+
+    async fn batches(mut receiver: EventReceiver<Sized>, limits: BatchLimits) -> Vec<Vec<usize>> {
+        let mut batches = Vec::new();
+        // So that what is to come at once is here.
+        tokio::time::sleep(SECOND / 10).await;
+        while let Ok(batch) = receiver.next_batch_within(&limits).await {
+            batches.push(batch.iter().map(|event| event.0).collect());
+        }
+        batches
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_is_full_by_events_or_bytes_and_loses_nothing() {
+        let all: &[_] = &[(0, 10), (0, 10), (0, 10), (0, 50), (0, 1), (0, 1)];
+        let limits = BatchLimits { events: 100, bytes: usize::MAX, wait: Duration::ZERO };
+        assert_eq!(batches(receiver(all), limits).await, [vec![10, 10, 10, 50, 1, 1]]);
+        let few = BatchLimits { events: 4, ..limits };
+        assert_eq!(batches(receiver(all), few).await, [vec![10, 10, 10, 50], vec![1, 1]]);
+        let small = BatchLimits { bytes: 25, ..limits };
+        assert_eq!(batches(receiver(all), small).await, [vec![10, 10], vec![10], vec![50], vec![1, 1]]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_that_is_not_full_waits_for_more_but_not_for_ever() {
+        let slow: &[_] = &[(1, 1), (1, 2), (1, 3), (4, 4), (1, 5)];
+        let limits = BatchLimits { events: 10, bytes: usize::MAX, wait: SECOND * 3 };
+        assert_eq!(batches(receiver(slow), limits).await, [vec![1, 2, 3], vec![4, 5]]);
+        let few = BatchLimits { events: 2, ..limits };
+        assert_eq!(batches(receiver(slow), few).await, [vec![1, 2], vec![3], vec![4, 5]]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_is_given_up_loses_nothing() {
+        let mut receiver = receiver(&[(1, 1), (1, 2), (1, 3)]);
+        let limits = BatchLimits { events: 3, bytes: usize::MAX, wait: SECOND * 60 };
+        for _ in 0..5 {
+            let given_up = tokio::time::timeout(SECOND / 2, receiver.next_batch_within(&limits)).await;
+            assert!(given_up.is_err());
+        }
+        assert_eq!(receiver.next_batch_within(&limits).await.unwrap(), [Sized(1), Sized(2), Sized(3)]);
+    }
+}

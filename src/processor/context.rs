@@ -1,0 +1,176 @@
+//! What a handler can do with its partition.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::checkpointing::CheckpointWriter;
+use super::control::Control;
+use super::source::Positioned;
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{ConsumerGroup, PartitionId};
+use crate::telemetry;
+
+/// What a handler can do with its partition. Cheap to clone, and fit to be moved into tasks of the application's own. It
+/// belongs to one start of the handler: after `stopped` nothing that is marked with it counts any more.
+#[derive(Clone, Debug)]
+pub struct PartitionContext {
+    pub(super) group: Arc<ConsumerGroup>,
+    pub(super) checkpoints: CheckpointWriter,
+    pub(super) control: Arc<Control>,
+    /// True once this start of the handler comes to its end.
+    pub(super) over: watch::Receiver<bool>,
+}
+
+impl PartitionContext {
+    /// The partition.
+    #[must_use]
+    pub fn partition(&self) -> &PartitionId {
+        &self.control.partition
+    }
+
+    /// The consumer group.
+    #[must_use]
+    pub fn group(&self) -> &ConsumerGroup {
+        &self.group
+    }
+
+    /// Says that this event and all before it are processed. It is written down in the background, as the
+    /// [`CheckpointPolicy`](super::CheckpointPolicy) says; of several the greatest counts. Never blocks, never fails.
+    ///
+    /// An event before it that is [tracked](Self::track) and not finished holds it back until it is.
+    pub fn checkpoint(&self, event: &impl Positioned) {
+        match (event.sequence_number(), event.offset()) {
+            (Some(sequence_number), Some(offset)) => self.checkpoints.mark(sequence_number, offset),
+            _ => telemetry::unpositioned_event(self.partition()),
+        }
+    }
+
+    /// The same, and returns when it is durable.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unfinished`] if a tracked event before it holds it back: it stays marked, and is written when that one is
+    /// finished. [`ErrorKind::Fenced`] if the partition belongs to somebody else now; [`ErrorKind::Rewound`] if its
+    /// checkpoint was put back; [`ErrorKind::Closed`] if it has been stopped; otherwise what the storage answered: the
+    /// position stays pending and is written later.
+    pub async fn checkpoint_now(&self, event: &impl Positioned) -> Result<()> {
+        let Some(position) = event.position() else {
+            return Err(Error::new(ErrorKind::Rejected, "the event carries no position, so it cannot be checkpointed"));
+        };
+        let number = position.sequence_number;
+        self.checkpoints.mark(number, &position.offset);
+        loop {
+            self.checkpoints.flush().await?;
+            if self.checkpoints.written() >= Some(number) {
+                return Ok(());
+            }
+            // If nothing is in its way any more, that was finished only after the flush.
+            if let Some(open) = self.checkpoints.waits_for(number) {
+                let message = format!("the checkpoint at event {number} waits until event {open} is finished");
+                return Err(Error::new(ErrorKind::Unfinished, message));
+            }
+        }
+    }
+
+    /// Writes what is marked, and returns when it is durable.
+    ///
+    /// # Errors
+    ///
+    /// As of [`checkpoint_now`](Self::checkpoint_now), but for the first.
+    pub async fn flush(&self) -> Result<()> {
+        self.checkpoints.flush().await
+    }
+
+    /// Tracks an event that will be finished later, in whatever order: by [`Token::finish`]. The checkpoint goes as far as
+    /// all events are finished in the order of their delivery, by itself.
+    ///
+    /// Take the token before `handle` returns from the batch: events of it without a token then stand in nobody's way any
+    /// more. Of those, the ones that were neither tracked nor marked are checkpointed together with the next one that is.
+    ///
+    /// When [`max_in_flight`](super::ProcessorConfig::max_in_flight) events are tracked and not finished, no more are
+    /// delivered. When the partition stops, but for a failure, those in flight have the drain time to be finished.
+    #[must_use = "an event that is never finished holds the checkpoint back for ever"]
+    pub fn track(&self, event: &impl Positioned) -> Token {
+        let place = event.position().map(|position| (position.sequence_number, position.offset.into_boxed_str()));
+        match &place {
+            None => telemetry::unpositioned_event(self.partition()),
+            Some((number, _)) if !self.checkpoints.track(*number) => telemetry::tracked_late(self.partition(), *number),
+            Some(_) => {}
+        }
+        Token { place, checkpoints: self.checkpoints.clone() }
+    }
+
+    /// Whether this start of the partition comes to its end: it is asked to stop, or it failed. A handler that takes long
+    /// should look, and return early; tasks of the application's own should end.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        *self.over.borrow() || self.control.is_stopping()
+    }
+
+    /// Ready when this start of the partition comes to its end.
+    pub async fn stopping(&self) {
+        let mut over = self.over.clone();
+        tokio::select! {
+            // An error means that the partition's task is gone.
+            _ = over.wait_for(|over| *over) => {}
+            _ = self.control.stopping() => {}
+        }
+    }
+
+    /// Runs this until it ends, or until the partition is [stopping](Self::stopping): then it is dropped, and there is no
+    /// result.
+    pub async fn unless_stopping<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = self.stopping() => None,
+        }
+    }
+
+    /// Delivers no further batches until [`resume`](Self::resume). The partition is kept meanwhile, and what the source
+    /// holds ahead is kept, too. A partition that is lost and won again is not paused.
+    pub fn pause(&self) {
+        self.control.pause();
+    }
+
+    /// Delivers batches again.
+    pub fn resume(&self) {
+        self.control.resume();
+    }
+
+    /// Gives the partition back, in good order, and does not take it again before this time is over. Others may take it at
+    /// once. Nothing changes if it stops already.
+    pub fn release(&self, cool_down: Duration) {
+        let _ = self.control.release(cool_down);
+    }
+}
+
+/// An event in flight: see [`PartitionContext::track`].
+///
+/// Dropped without being finished, it keeps its event open, and counts as in flight: what was not said to be done is not
+/// done. The event comes again when the partition starts again. At the end nobody waits for it.
+#[derive(Debug)]
+#[must_use = "an event that is never finished holds the checkpoint back for ever"]
+pub struct Token {
+    place: Option<(i64, Box<str>)>,
+    checkpoints: CheckpointWriter,
+}
+
+impl Token {
+    /// The event is done. Never blocks, never fails.
+    pub fn finish(mut self) {
+        if let Some((number, offset)) = self.place.take() {
+            self.checkpoints.finish(number, &offset);
+        }
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        if self.place.is_some() {
+            self.checkpoints.abandon();
+        }
+    }
+}

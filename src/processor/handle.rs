@@ -1,0 +1,92 @@
+//! Watches and steers a running processor.
+
+use std::time::Duration;
+
+use tokio::sync::{broadcast, watch};
+
+use super::control::Control;
+use super::health::{self, Health};
+use super::registry::Registry;
+use super::shutdown::Requests;
+use super::status::PartitionStatus;
+use crate::balancer::{BalancerHandle, Event, Snapshot};
+use crate::model::PartitionId;
+
+/// Watches and steers a running [`Processor`](super::Processor), from anywhere. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ProcessorHandle {
+    pub(super) balancer: BalancerHandle,
+    pub(super) registry: Registry,
+    pub(super) requests: Requests,
+    pub(super) stall_after: Duration,
+    /// How old numbers from the hub may be.
+    pub(super) probes_due: Duration,
+}
+
+impl ProcessorHandle {
+    /// What this instance knows of the group: who owns what.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Snapshot> {
+        self.balancer.watch()
+    }
+
+    /// What happens to partitions from now on, and why. Who listens too slowly misses the oldest of the last thousand.
+    #[must_use]
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.balancer.events()
+    }
+
+    /// Every partition that this instance processes: what it is doing, how far it is, and how far behind.
+    #[must_use]
+    pub fn partitions(&self) -> Vec<PartitionStatus> {
+        let status = |control: &Control| control.progress.status(&control.partition, self.stall_after, self.probes_due);
+        self.registry.all().iter().map(|control| status(control)).collect()
+    }
+
+    /// Whether this instance is ready, and what is not well.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        let controls = self.registry.all();
+        let failure = |control: &Control| Some((control.partition.clone(), control.progress.checkpoint_failure()?));
+        health::of(&health::Signs {
+            snapshot: &self.balancer.watch().borrow(),
+            storage_silent: self.balancer.storage_silent(),
+            partitions: &self.partitions(),
+            checkpoint_failures: controls.iter().filter_map(|control| failure(control)).collect(),
+            stall_after: self.stall_after,
+            ending: self.requests.count() > 0 || self.requests.has_ended(),
+        })
+    }
+
+    /// Delivers no further batches of this partition until [`resume`](Self::resume). It is kept meanwhile. False if this
+    /// instance does not process it. A partition that is lost and won again is not paused.
+    #[must_use = "false says that nothing was paused"]
+    pub fn pause(&self, partition: &PartitionId) -> bool {
+        self.control(partition, Control::pause)
+    }
+
+    /// Goes on with a partition that was paused, or parked by [`OnFailure::Stop`](super::OnFailure::Stop). False if this
+    /// instance does not process it.
+    #[must_use = "false says that nothing was resumed"]
+    pub fn resume(&self, partition: &PartitionId) -> bool {
+        self.control(partition, Control::resume)
+    }
+
+    /// Gives a partition back, in good order, and does not take it again before this time is over, nor within the next
+    /// interval. Others may take it at once. False if this instance does not process it, or if it stops already.
+    #[must_use = "false says that nothing is released"]
+    pub fn release_partition(&self, partition: &PartitionId, cool_down: Duration) -> bool {
+        self.registry.get(partition).is_some_and(|control| control.release(cool_down))
+    }
+
+    /// Asks the processor to end in good order, as the future given to [`run`](super::Processor::run) does. Asked again, it
+    /// ends at once: what is not finished then is as after a crash.
+    pub fn shutdown(&self) {
+        self.requests.ask();
+    }
+
+    fn control(&self, partition: &PartitionId, order: impl FnOnce(&Control)) -> bool {
+        let control = self.registry.get(partition);
+        control.as_deref().map(order).is_some()
+    }
+}

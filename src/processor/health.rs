@@ -1,0 +1,135 @@
+//! Whether an instance is well.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::status::{PartitionState, PartitionStatus};
+use crate::balancer::Snapshot;
+use crate::model::PartitionId;
+
+/// How an instance is, fit for a readiness probe and a status page.
+///
+/// An instance that is degraded is still ready: what is not well is mostly the storage, the hub or one partition, and a
+/// restart would move partitions without mending anything.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Health {
+    /// Whether it takes part in the group: it has seen who owns what, and is not coming to its end.
+    pub ready: bool,
+    /// What is not well. Nothing, if all is.
+    pub degraded: Vec<Degraded>,
+}
+
+/// Something that is not well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "what")]
+#[non_exhaustive]
+pub enum Degraded {
+    /// The storage has not answered well for longer than half the expiry.
+    StorageSilent {
+        /// For how long.
+        silent_for: Duration,
+    },
+    /// Something blocks the application's runtime.
+    RuntimeStalled,
+    /// The handler has had one batch for too long.
+    HandlerStuck {
+        /// The partition.
+        partition: PartitionId,
+        /// For how long.
+        stuck_for: Duration,
+    },
+    /// As many events are in flight as may be, and none was finished for long.
+    InFlightFull {
+        /// The partition.
+        partition: PartitionId,
+        /// How many are.
+        in_flight: usize,
+    },
+    /// The hub has newer events, and the link delivers none.
+    Silent {
+        /// The partition.
+        partition: PartitionId,
+    },
+    /// It has not come to reading for long: the storage, the handler's `started` or the event source keeps it.
+    Starting {
+        /// The partition.
+        partition: PartitionId,
+        /// For how long.
+        starting_for: Duration,
+    },
+    /// It fails again and again.
+    Failing {
+        /// The partition.
+        partition: PartitionId,
+        /// What goes wrong.
+        error: Option<String>,
+    },
+    /// It is parked after a failure of its handler.
+    Parked {
+        /// The partition.
+        partition: PartitionId,
+        /// What went wrong.
+        error: Option<String>,
+    },
+    /// Its last checkpoint could not be written, and will be tried again.
+    CheckpointFailing {
+        /// The partition.
+        partition: PartitionId,
+        /// What went wrong.
+        error: String,
+    },
+    /// Partitions stay unowned because of `max_partitions`.
+    Unclaimed {
+        /// How many.
+        partitions: usize,
+    },
+}
+
+/// What the verdict goes by.
+pub(super) struct Signs<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) storage_silent: Option<Duration>,
+    pub(super) partitions: &'a [PartitionStatus],
+    pub(super) checkpoint_failures: Vec<(PartitionId, String)>,
+    pub(super) ending: bool,
+    pub(super) stall_after: Duration,
+}
+
+pub(super) fn of(signs: &Signs<'_>) -> Health {
+    let mut degraded = Vec::new();
+    degraded.extend(signs.storage_silent.map(|silent_for| Degraded::StorageSilent { silent_for }));
+    degraded.extend(signs.snapshot.stalled.runtime.then_some(Degraded::RuntimeStalled));
+    degraded.extend(signs.partitions.iter().filter_map(|status| complaint(status, signs.stall_after)));
+    degraded.extend(
+        signs.checkpoint_failures.iter().map(|(partition, error)| Degraded::CheckpointFailing {
+            partition: partition.clone(),
+            error: error.clone(),
+        }),
+    );
+    let unclaimed = signs.snapshot.unclaimed_for_cap;
+    degraded.extend((unclaimed > 0).then_some(Degraded::Unclaimed { partitions: unclaimed }));
+    Health { ready: signs.snapshot.cycles > 0 && !signs.ending, degraded }
+}
+
+fn complaint(status: &PartitionStatus, stall_after: Duration) -> Option<Degraded> {
+    let (partition, error) = (status.partition.clone(), status.last_error.clone());
+    match status.state {
+        PartitionState::HandlerStuck => Some(Degraded::HandlerStuck { partition, stuck_for: status.state_for }),
+        PartitionState::Full => Some(Degraded::InFlightFull { partition, in_flight: status.in_flight }),
+        PartitionState::Silent => Some(Degraded::Silent { partition }),
+        PartitionState::Parked => Some(Degraded::Parked { partition, error }),
+        PartitionState::Failing => Some(Degraded::Failing { partition, error }),
+        // Between two attempts.
+        PartitionState::Adopting | PartitionState::Starting | PartitionState::Opening if error.is_some() => {
+            Some(Degraded::Failing { partition, error })
+        }
+        PartitionState::Adopting | PartitionState::Starting | PartitionState::Opening
+            if status.state_for > stall_after =>
+        {
+            Some(Degraded::Starting { partition, starting_for: status.state_for })
+        }
+        _ => None,
+    }
+}

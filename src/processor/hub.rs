@@ -1,0 +1,142 @@
+//! What the hub says of itself, at the start and again and again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{TryStreamExt, stream};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::handler::Handler;
+use super::partition::Shared;
+use super::pauses::Pauses;
+use super::source::{EventSource, StartPosition};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::PartitionId;
+use crate::store::GroupStore;
+use crate::telemetry;
+
+/// How long the hub may take to tell its partitions.
+const HUB_DEADLINE: Duration = Duration::from_secs(30);
+
+/// How many partitions are pinned at once.
+const PINNED_AT_ONCE: usize = 8;
+
+/// Whatever can be known to be wrong before anything starts.
+pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
+    shared: &Arc<Shared<S, H>>,
+) -> Result<Arc<[PartitionId]>> {
+    let partitions = hub_partitions(shared).await?;
+    answered(shared.source.check(&partitions[0])).await?;
+    begin_group(shared, &partitions).await?;
+    Ok(partitions)
+}
+
+pub(super) async fn answered<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(HUB_DEADLINE, request).await.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Unavailable, format!("the event hub did not answer within {HUB_DEADLINE:?}")))
+    })
+}
+
+async fn hub_partitions<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<[PartitionId]>> {
+    let hub = answered(shared.source.hub()).await?;
+    let expected = shared.group.event_hub();
+    if !hub.event_hub.eq_ignore_ascii_case(expected) {
+        return Err(Error::config(format!(
+            "the client reads event hub {:?}, but the store keeps the records of {expected:?}: name the same one",
+            hub.event_hub
+        )));
+    }
+    if hub.partitions.is_empty() {
+        return Err(Error::config(format!("event hub {expected:?} has no partitions, so there is nothing to process")));
+    }
+    Ok(hub.partitions.into())
+}
+
+/// Reads the hub's partitions anew every interval: their number can grow.
+pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
+    shared: Arc<Shared<S, H>>,
+    partitions: watch::Sender<Arc<[PartitionId]>>,
+) {
+    loop {
+        sleep(shared.config.balancer.interval).await;
+        match hub_partitions(&shared).await {
+            Ok(named) => {
+                partitions.send_if_modified(|known| {
+                    let changed = **known != *named;
+                    *known = named;
+                    changed
+                });
+            }
+            Err(error) => telemetry::partition_list_failed(&error),
+        }
+    }
+}
+
+/// A group that starts at the latest event pins all its partitions as it begins: those that are claimed later must not skip
+/// what comes meanwhile. The last partition comes first and alone: once it has a checkpoint, all up to it are of the
+/// beginning, whoever of several instances pins them, and those behind it were added later.
+///
+/// As long as it takes: the storage and the hub may be away.
+async fn begin_group<S: EventSource, H: Handler<S::Event>>(
+    shared: &Arc<Shared<S, H>>,
+    partitions: &[PartitionId],
+) -> Result<()> {
+    if shared.config.start != StartPosition::Latest {
+        shared.added.begins_with(partitions.to_vec());
+        return Ok(());
+    }
+    let begun = begun(&shared.store).await?;
+    let last = begun.last().or(partitions.iter().max()).cloned();
+    let (founders, added): (Vec<_>, Vec<_>) = partitions.iter().cloned().partition(|p| Some(p) <= last.as_ref());
+    telemetry::group_begins(begun.len(), founders.len(), added.len());
+    if begun.is_empty()
+        && let Some(last) = last
+    {
+        pinned(Arc::clone(shared), last).await?;
+    }
+    let missing = founders.iter().filter(|partition| !begun.contains(partition)).cloned();
+    let pinning = |partition| pinned(Arc::clone(shared), partition);
+    stream::iter(missing.map(Ok)).try_for_each_concurrent(PINNED_AT_ONCE, pinning).await?;
+    shared.added.begins_with(founders);
+    Ok(())
+}
+
+/// The partitions that have a checkpoint.
+async fn begun(store: &GroupStore) -> Result<BTreeSet<PartitionId>> {
+    let mut pauses = Pauses::default();
+    loop {
+        match store.list_checkpoints().await {
+            Ok(listing) => return Ok(listing.records.into_iter().map(|checkpoint| checkpoint.partition).collect()),
+            Err(error) => wait_after(error, &mut pauses).await?,
+        }
+    }
+}
+
+async fn pinned<S: EventSource, H>(shared: Arc<Shared<S, H>>, partition: PartitionId) -> Result<()> {
+    let mut pauses = Pauses::default();
+    while let Err(error) = pin(&shared, &partition).await {
+        wait_after(error, &mut pauses).await?;
+    }
+    Ok(())
+}
+
+async fn pin<S: EventSource, H>(shared: &Shared<S, H>, partition: &PartitionId) -> Result<()> {
+    let properties = answered(shared.source.partition(partition)).await?;
+    if let Some(latest) = properties.pin(&StartPosition::Latest) {
+        shared.store.pin(partition, &latest).await?;
+    }
+    Ok(())
+}
+
+/// Unless waiting cannot help.
+async fn wait_after(error: Error, pauses: &mut Pauses) -> Result<()> {
+    if !error.is_transient() {
+        return Err(error);
+    }
+    let pause = pauses.next();
+    telemetry::group_not_begun(&error, pause);
+    sleep(pause).await;
+    Ok(())
+}

@@ -1,0 +1,37 @@
+//! Compares every partition that is at work with the hub: for its lag, and to find links that deliver nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream;
+use tokio::time::sleep;
+
+use super::control::Control;
+use super::hub::answered;
+use super::partition::Shared;
+use super::registry::Registry;
+use super::source::EventSource;
+use crate::telemetry;
+
+/// How many requests to the hub at once.
+const AT_ONCE: usize = 4;
+
+/// As long as this runs, every partition is probed once per period.
+pub(super) async fn probe<S: EventSource, H: Send + Sync + 'static>(
+    shared: Arc<Shared<S, H>>,
+    registry: Registry,
+    period: Duration,
+) {
+    loop {
+        sleep(period).await;
+        stream::iter(registry.all()).for_each_concurrent(AT_ONCE, |control| probe_one(&shared, control)).await;
+    }
+}
+
+async fn probe_one<S: EventSource, H>(shared: &Shared<S, H>, control: Arc<Control>) {
+    match answered(shared.source.partition(&control.partition)).await {
+        Ok(properties) => control.probed(properties),
+        Err(error) => telemetry::probe_failed(&control.partition, &error),
+    }
+}

@@ -1,0 +1,37 @@
+//! The partitions that are at work now.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::control::Control;
+use crate::model::PartitionId;
+
+/// One control per partition that has a task. Written by the supervisor; cheap to clone, all clones are one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Registry(Arc<Mutex<BTreeMap<PartitionId, Arc<Control>>>>);
+
+impl Registry {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<PartitionId, Arc<Control>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn insert(&self, control: Arc<Control>) {
+        self.entries().insert(control.partition.clone(), control);
+    }
+
+    /// Unless another tenure has begun.
+    pub(super) fn remove(&self, control: &Arc<Control>) {
+        let mut entries = self.entries();
+        if entries.get(&control.partition).is_some_and(|entry| Arc::ptr_eq(entry, control)) {
+            entries.remove(&control.partition);
+        }
+    }
+
+    pub(super) fn get(&self, partition: &PartitionId) -> Option<Arc<Control>> {
+        self.entries().get(partition).cloned()
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Control>> {
+        self.entries().values().cloned().collect()
+    }
+}

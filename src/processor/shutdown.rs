@@ -1,0 +1,98 @@
+//! The end of a processor: asked for how often, and how it went.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use crate::model::PartitionId;
+
+/// How often the processor was asked to end. All clones are one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Requests(Arc<watch::Sender<Asked>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    times: u32,
+    ended: bool,
+}
+
+impl Requests {
+    pub(super) fn ask(&self) {
+        self.0.send_modify(|asked| asked.times += 1);
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.0.borrow().times
+    }
+
+    pub(super) fn end(&self) {
+        self.0.send_modify(|asked| asked.ended = true);
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.0.borrow().ended
+    }
+
+    /// Ready when asked more often than that.
+    pub(super) async fn beyond(self, count: u32) {
+        let mut asked = self.0.subscribe();
+        // The sender is `self`: it does not go away.
+        let _ = asked.wait_for(|asked| asked.times > count).await;
+    }
+}
+
+/// How a processor ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Handlers finish, and what is in flight; last checkpoints are written; links are closed.
+    pub drain: PhaseReport,
+    /// Partitions are released.
+    pub release: PhaseReport,
+    /// The event source is closed.
+    pub close: PhaseReport,
+    /// Partitions whose handler, or something in flight, did not finish in time. What they were at comes again.
+    pub cut_short: BTreeSet<PartitionId>,
+    /// Partitions whose last marked position could not be written. What is behind the one before comes again.
+    pub unwritten: BTreeSet<PartitionId>,
+    /// How many partitions could not be released in time. They expire.
+    pub unreleased: usize,
+    /// Whether it was asked for again meanwhile, and ended at once.
+    pub at_once: bool,
+}
+
+impl ShutdownReport {
+    /// Nothing had begun.
+    pub(super) fn nothing_done() -> Self {
+        let done = PhaseReport { took: Duration::ZERO, complete: true };
+        Self { drain: done, release: done, close: done, ..Self::default() }
+    }
+
+    /// Whether everything ended as it should: the next owners go on at once, and nothing that was handled comes again.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        let complete = [&self.drain, &self.release, &self.close].iter().all(|phase| phase.complete);
+        complete && !self.at_once && self.cut_short.is_empty() && self.unwritten.is_empty() && self.unreleased == 0
+    }
+}
+
+/// How one phase of the end went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PhaseReport {
+    /// How long it took.
+    pub took: Duration,
+    /// Whether it came to its end within its time.
+    pub complete: bool,
+}
+
+/// Runs one phase, for this long at the most.
+pub(super) async fn phase<T>(limit: Duration, work: impl Future<Output = T>) -> (PhaseReport, Option<T>) {
+    let began = Instant::now();
+    let done = timeout(limit, work).await.ok();
+    (PhaseReport { took: began.elapsed(), complete: done.is_some() }, done)
+}
