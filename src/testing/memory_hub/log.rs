@@ -1,0 +1,85 @@
+//! The events of one partition.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::MemoryEvent;
+use crate::error::{Error, Result};
+use crate::model::Position;
+use crate::processor::{PartitionProperties, StartPosition};
+
+/// Between the offsets of two events.
+const STRIDE: i64 = 10;
+
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    /// The number of the first event that is still there, or of the next one.
+    first: i64,
+    events: VecDeque<MemoryEvent>,
+}
+
+impl Log {
+    /// The number of the next event.
+    fn end(&self) -> i64 {
+        self.first.saturating_add_unsigned(self.events.len() as u64)
+    }
+
+    pub(super) fn append(&mut self, events: usize, body: &Arc<str>) -> Range<i64> {
+        let begin = self.end();
+        let numbers = begin..begin.saturating_add_unsigned(events as u64);
+        self.events.extend(numbers.clone().map(|sequence_number| MemoryEvent {
+            sequence_number,
+            offset: offset(sequence_number).into(),
+            body: Arc::clone(body),
+        }));
+        numbers
+    }
+
+    /// Those there are from this number on, at most so many, and the number to go on with: what has expired is left out.
+    pub(super) fn read(&self, next: i64, limit: usize) -> (Vec<MemoryEvent>, i64) {
+        let from = self.index(next);
+        let to = from.saturating_add(limit).min(self.events.len());
+        let events: Vec<_> = self.events.range(from..to).cloned().collect();
+        let next = next.max(self.first).saturating_add_unsigned(events.len() as u64);
+        (events, next)
+    }
+
+    pub(super) fn expire_before(&mut self, sequence_number: i64) {
+        let gone = self.index(sequence_number);
+        self.events.drain(..gone);
+        self.first = self.first.saturating_add_unsigned(gone as u64);
+    }
+
+    pub(super) fn properties(&self) -> PartitionProperties {
+        let last = self.end() - 1;
+        let last = (last >= 0).then(|| Position { sequence_number: last, offset: offset(last) });
+        PartitionProperties { first_sequence_number: self.first, last }
+    }
+
+    /// The number of the first event to be read, and that of the next event there will be: the former may be beyond it.
+    pub(super) fn start(&self, from: &StartPosition) -> Result<(i64, i64)> {
+        let next = match from {
+            StartPosition::Earliest => self.first,
+            StartPosition::Latest => self.end(),
+            StartPosition::AfterSequenceNumber(seen) => seen.saturating_add(1),
+            StartPosition::AfterOffset(offset) => {
+                let seen: i64 = offset.parse().map_err(|_| Error::config(format!("offset {offset:?} is no number")))?;
+                seen.div_euclid(STRIDE).saturating_add(1)
+            }
+            StartPosition::EnqueuedAfter(_) => {
+                return Err(Error::config("a hub in memory knows no time of enqueuing"));
+            }
+        };
+        Ok((next.max(self.first), self.end()))
+    }
+
+    /// Where this event is, as far as it is not gone or yet to come.
+    fn index(&self, sequence_number: i64) -> usize {
+        usize::try_from(sequence_number.saturating_sub(self.first)).unwrap_or(0).min(self.events.len())
+    }
+}
+
+fn offset(sequence_number: i64) -> String {
+    (sequence_number * STRIDE).to_string()
+}

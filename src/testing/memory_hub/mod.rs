@@ -1,0 +1,370 @@
+//! An event hub in memory, for tests of handlers and of the processor: partitions read in order.
+//!
+//! As at the broker, a new reader of a partition displaces the one before it. What goes wrong at a broker can be brought
+//! about: links that break, fall silent or begin again, events that expire, a hub that is made anew. Not modelled: consumer
+//! groups, time.
+
+mod link;
+mod log;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::PartitionId;
+use crate::processor::{EventReceiver, EventSource, HubProperties, PartitionProperties, Positioned, StartPosition};
+use link::{Control, Link};
+use log::Log;
+
+/// An event of a [`MemoryHub`]. Its texts are shared, so that reading it copies neither.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryEvent {
+    /// Its place, counted from 0.
+    pub sequence_number: i64,
+    /// The sequence number times 10, as text.
+    pub offset: Arc<str>,
+    /// What was published.
+    pub body: Arc<str>,
+}
+
+impl Positioned for MemoryEvent {
+    fn sequence_number(&self) -> Option<i64> {
+        Some(self.sequence_number)
+    }
+
+    fn offset(&self) -> Option<&str> {
+        Some(&self.offset)
+    }
+
+    fn size(&self) -> usize {
+        self.body.len()
+    }
+}
+
+/// The hub. Clones are the same hub. What names a partition that there is not does nothing.
+#[derive(Clone, Debug)]
+pub struct MemoryHub {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    name: String,
+    partitions: Mutex<Vec<Arc<Partition>>>,
+    refuses_positions: AtomicBool,
+}
+
+/// Whoever needs both takes the control first.
+#[derive(Debug, Default)]
+struct Partition {
+    log: Mutex<Log>,
+    /// The number of the next event.
+    end: watch::Sender<i64>,
+    control: watch::Sender<Control>,
+}
+
+impl Partition {
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MemoryHub {
+    /// A hub with this many empty partitions, numbered from 0.
+    #[must_use]
+    pub fn new(name: impl Into<String>, partitions: u32) -> Self {
+        let inner =
+            Inner { name: name.into(), partitions: Mutex::default(), refuses_positions: AtomicBool::new(false) };
+        let hub = Self { inner: Arc::new(inner) };
+        hub.grow_to(partitions);
+        hub
+    }
+
+    /// Adds partitions until there are this many.
+    pub fn grow_to(&self, partitions: u32) {
+        let mut known = self.partitions();
+        while known.len() < partitions as usize {
+            known.push(Arc::default());
+        }
+    }
+
+    /// Appends an event and returns its sequence number; nothing, if there is no such partition.
+    pub fn publish(&self, partition: u32, body: impl Into<Arc<str>>) -> Option<i64> {
+        Some(self.publish_many(partition, 1, body)?.start)
+    }
+
+    /// Appends this many events with the same body at once, and returns their sequence numbers; nothing, if there is no
+    /// such partition.
+    pub fn publish_many(&self, partition: u32, events: usize, body: impl Into<Arc<str>>) -> Option<Range<i64>> {
+        let partition = self.partition(&partition.into())?;
+        let mut log = partition.log();
+        let numbers = log.append(events, &body.into());
+        partition.end.send_replace(numbers.end);
+        Some(numbers)
+    }
+
+    /// Breaks the link of whoever reads the partition. A reader that opens it again reads on.
+    pub fn break_link(&self, partition: u32) {
+        self.control(partition, |control| control.breaks += 1);
+    }
+
+    /// The link of whoever reads the partition delivers nothing more, without an error, though publishing goes on; until
+    /// it is opened again, or speaks again by `false`.
+    pub fn silence(&self, partition: u32, silent: bool) {
+        self.control(partition, |control| control.silenced = silent.then_some(control.reader));
+    }
+
+    /// The link of whoever reads the partition delivers everything from its *original* start again, as that of the
+    /// official client does after it has attached anew by itself.
+    pub fn reattach(&self, partition: u32) {
+        self.control(partition, |control| control.reattached += 1);
+    }
+
+    /// Retention: events before this sequence number are gone. Whoever starts before it starts with it.
+    pub fn expire_before(&self, partition: u32, sequence_number: i64) {
+        if let Some(partition) = self.partition(&partition.into()) {
+            partition.log().expire_before(sequence_number);
+        }
+    }
+
+    /// The hub is deleted and made anew under its name: all partitions are empty, their numbers start at 0 again, the
+    /// links break.
+    pub fn recreate(&self) {
+        for partition in self.partitions().iter() {
+            partition.control.send_modify(|control| {
+                control.breaks += 1;
+                let mut log = partition.log();
+                *log = Log::default();
+                partition.end.send_replace(0);
+            });
+        }
+    }
+
+    /// Whether the hub refuses, with [`ErrorKind::InvalidPosition`], to start behind an event that it does not have yet, as
+    /// Event Hubs does. Without it a reader waits there in silence, as it does at other brokers.
+    pub fn refuse_positions(&self, refuse: bool) {
+        self.inner.refuses_positions.store(refuse, Ordering::Relaxed);
+    }
+
+    /// A client of this hub.
+    #[must_use]
+    pub fn source(&self) -> MemorySource {
+        MemorySource { hub: self.clone() }
+    }
+
+    fn partitions(&self) -> MutexGuard<'_, Vec<Arc<Partition>>> {
+        self.inner.partitions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn partition(&self, id: &PartitionId) -> Option<Arc<Partition>> {
+        let index: usize = id.as_str().parse().ok()?;
+        self.partitions().get(index).cloned()
+    }
+
+    fn control(&self, partition: u32, change: impl FnOnce(&mut Control)) {
+        if let Some(partition) = self.partition(&partition.into()) {
+            partition.control.send_modify(change);
+        }
+    }
+}
+
+/// An [`EventSource`] over a [`MemoryHub`].
+#[derive(Clone, Debug)]
+pub struct MemorySource {
+    hub: MemoryHub,
+}
+
+impl MemorySource {
+    fn existing(&self, id: &PartitionId) -> Result<Arc<Partition>> {
+        let missing = || Error::config(format!("hub {} has no partition {id}", self.hub.inner.name));
+        self.hub.partition(id).ok_or_else(missing)
+    }
+}
+
+impl EventSource for MemorySource {
+    type Event = MemoryEvent;
+
+    async fn hub(&self) -> Result<HubProperties> {
+        let count = self.hub.partitions().len();
+        let partitions = (0u32..).take(count).map(PartitionId::from).collect();
+        Ok(HubProperties { event_hub: self.hub.inner.name.clone(), partitions })
+    }
+
+    async fn partition(&self, id: &PartitionId) -> Result<PartitionProperties> {
+        Ok(self.existing(id)?.log().properties())
+    }
+
+    async fn open(&self, id: &PartitionId, from: StartPosition, prefetch: usize) -> Result<EventReceiver<MemoryEvent>> {
+        let partition = self.existing(id)?;
+        let (next, end) = partition.log().start(&from)?;
+        if next > end && self.hub.inner.refuses_positions.load(Ordering::Relaxed) {
+            let message = format!("partition {id} cannot be read {from:?}: its next event will be {end}");
+            return Err(Error::new(ErrorKind::InvalidPosition, message));
+        }
+        let (link, changes) = Link::attach(partition, from, next);
+        Ok(EventReceiver::spawn(prefetch, move |sender| link.forward(changes, sender)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(1);
+
+    fn hub_with(events: usize) -> MemoryHub {
+        let hub = MemoryHub::new("hub", 1);
+        assert_eq!(hub.publish_many(0, events, "x"), Some(0..i64::try_from(events).unwrap()));
+        hub
+    }
+
+    async fn open(hub: &MemoryHub, from: StartPosition) -> Result<EventReceiver<MemoryEvent>> {
+        hub.source().open(&0.into(), from, 4).await
+    }
+
+    async fn earliest(hub: &MemoryHub) -> EventReceiver<MemoryEvent> {
+        open(hub, StartPosition::Earliest).await.unwrap()
+    }
+
+    /// The numbers of the next events, as many as asked for; fewer if no more come.
+    async fn numbers(receiver: &mut EventReceiver<MemoryEvent>, events: usize) -> Vec<i64> {
+        let mut numbers = Vec::new();
+        while numbers.len() < events {
+            let Ok(batch) = timeout(SOON, receiver.next_batch(events - numbers.len())).await else { break };
+            numbers.extend(batch.unwrap().iter().map(|event| event.sequence_number));
+        }
+        numbers
+    }
+
+    async fn failure(receiver: &mut EventReceiver<MemoryEvent>) -> ErrorKind {
+        loop {
+            if let Err(error) = receiver.next_batch(100).await {
+                return error.kind();
+            }
+        }
+    }
+
+    async fn properties(hub: &MemoryHub) -> (i64, Option<i64>) {
+        let properties = hub.source().partition(&0.into()).await.unwrap();
+        (properties.first_sequence_number, properties.last.map(|last| last.sequence_number))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_events_come_in_order_through_a_small_prefetch() {
+        let hub = hub_with(1_000);
+        let mut receiver = earliest(&hub).await;
+        assert_eq!(numbers(&mut receiver, 1_000).await, (0..1_000).collect::<Vec<_>>());
+        assert_eq!(hub.publish(0, "y"), Some(1_000));
+        assert_eq!(
+            receiver.next_batch(9).await.unwrap(),
+            [MemoryEvent { sequence_number: 1_000, offset: "10000".into(), body: "y".into() }]
+        );
+        assert_eq!(hub.publish_many(7, 3, "x"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_is_where_it_says() {
+        let hub = hub_with(5);
+        for (from, expected) in [
+            (StartPosition::Earliest, vec![0, 1, 2, 3, 4]),
+            (StartPosition::Latest, vec![]),
+            (StartPosition::AfterSequenceNumber(2), vec![3, 4]),
+            (StartPosition::AfterSequenceNumber(i64::MIN), vec![0, 1, 2, 3, 4]),
+            (StartPosition::AfterOffset("20".into()), vec![3, 4]),
+            (StartPosition::AfterOffset("-1".into()), vec![0, 1, 2, 3, 4]),
+        ] {
+            let mut receiver = open(&hub, from.clone()).await.unwrap();
+            assert_eq!(numbers(&mut receiver, 5).await, expected, "{from:?}");
+        }
+        assert!(open(&hub, StartPosition::AfterOffset("x".into())).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_expired_is_left_out() {
+        let hub = hub_with(6);
+        let mut slow = earliest(&hub).await;
+        assert_eq!(numbers(&mut slow, 1).await, [0]);
+        hub.expire_before(0, 100);
+        assert_eq!(properties(&hub).await, (6, Some(5)));
+        hub.publish_many(0, 3, "x");
+        hub.expire_before(0, 7);
+        hub.expire_before(0, 2);
+        assert_eq!(properties(&hub).await, (7, Some(8)));
+        assert_eq!(numbers(&mut slow, 5).await, [1, 2, 3, 7, 8], "three were on their way");
+        let mut late = open(&hub, StartPosition::AfterSequenceNumber(2)).await.unwrap();
+        assert_eq!(numbers(&mut late, 2).await, [7, 8]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hub_that_is_made_anew_counts_from_0_and_breaks_the_links() {
+        let hub = hub_with(3);
+        let mut receiver = earliest(&hub).await;
+        assert_eq!(numbers(&mut receiver, 3).await, [0, 1, 2]);
+        hub.recreate();
+        assert_eq!(failure(&mut receiver).await, ErrorKind::Source);
+        assert_eq!(properties(&hub).await, (0, None));
+        assert_eq!(hub.publish(0, "x"), Some(0));
+        assert_eq!(numbers(&mut earliest(&hub).await, 1).await, [0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_link_delivers_nothing_until_it_is_opened_again() {
+        let hub = hub_with(2);
+        let mut receiver = earliest(&hub).await;
+        assert_eq!(numbers(&mut receiver, 2).await, [0, 1]);
+        hub.silence(0, true);
+        hub.publish_many(0, 3, "x");
+        assert!(numbers(&mut receiver, 1).await.is_empty());
+        let mut again = open(&hub, StartPosition::AfterSequenceNumber(1)).await.unwrap();
+        assert_eq!(numbers(&mut again, 3).await, [2, 3, 4]);
+        hub.silence(0, true);
+        hub.publish(0, "x");
+        assert!(numbers(&mut again, 1).await.is_empty());
+        hub.silence(0, false);
+        assert_eq!(numbers(&mut again, 1).await, [5]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_link_can_still_be_displaced() {
+        let hub = hub_with(0);
+        let mut receiver = earliest(&hub).await;
+        hub.silence(0, true);
+        let _other = earliest(&hub).await;
+        assert_eq!(failure(&mut receiver).await, ErrorKind::Fenced);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_link_that_attaches_anew_delivers_everything_from_its_start_again() {
+        let hub = hub_with(5);
+        let mut receiver = open(&hub, StartPosition::AfterSequenceNumber(1)).await.unwrap();
+        assert_eq!(numbers(&mut receiver, 3).await, [2, 3, 4]);
+        hub.reattach(0);
+        hub.publish(0, "x");
+        assert_eq!(numbers(&mut receiver, 4).await, [2, 3, 4, 5]);
+        hub.break_link(0);
+        assert_eq!(failure(&mut receiver).await, ErrorKind::Source);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_beyond_the_end_is_refused_or_waits_in_silence() {
+        let hub = hub_with(3);
+        let beyond = StartPosition::AfterSequenceNumber(3);
+        let mut waiting = open(&hub, beyond.clone()).await.unwrap();
+        hub.publish_many(0, 2, "x");
+        assert_eq!(numbers(&mut waiting, 2).await, [4], "3 is not behind 3");
+        hub.refuse_positions(true);
+        for from in [StartPosition::AfterSequenceNumber(5), StartPosition::AfterOffset("50".into())] {
+            assert_eq!(open(&hub, from).await.unwrap_err().kind(), ErrorKind::InvalidPosition);
+        }
+        for from in [beyond, StartPosition::AfterSequenceNumber(4), StartPosition::Latest, StartPosition::Earliest] {
+            assert!(open(&hub, from).await.is_ok());
+        }
+    }
+}
