@@ -7,6 +7,7 @@ use azure_core_amqp::{AmqpDescribedError, AmqpError};
 use azure_messaging_eventhubs::EventHubsError;
 use azure_messaging_eventhubs::error::ErrorKind as ClientErrorKind;
 
+use super::health::Sign;
 use crate::error::{Error, ErrorKind};
 
 /// Why a request to the hub failed, as far as it matters here.
@@ -15,70 +16,214 @@ enum Cause {
     NotFound,
     Unauthorized,
     Displaced,
+    InvalidPosition,
     Other,
 }
+
+/// What a namespace with geo-replication answers to an offset from before it had that. The official Go client knows it,
+/// too: `ErrCondGeoReplicationOffset` of `azeventhubs`.
+const GEO_REPLICATION_OFFSET: &str = "com.microsoft:georeplication:invalid-offset";
 
 /// An error while reading the properties of the hub or of a partition.
 pub(super) fn properties(what: &str, error: EventHubsError) -> Error {
     let (kind, hint) = match cause_of(&error) {
         Cause::NotFound => (ErrorKind::Config, ": it does not exist in this namespace"),
         Cause::Unauthorized => (ErrorKind::Unauthorized, ": check the key or the role, which must allow to listen"),
-        Cause::Displaced | Cause::Other => (ErrorKind::Source, ""),
+        Cause::Displaced | Cause::InvalidPosition | Cause::Other => (ErrorKind::Source, ""),
     };
     Error::new(kind, format!("the properties of {what} could not be read{hint}")).with_source(error)
 }
 
-/// An error while reading events.
-pub(super) fn receiving(partition: &str, error: EventHubsError) -> Error {
-    let (kind, hint) = match cause_of(&error) {
-        Cause::NotFound => (ErrorKind::Config, ": the consumer group or the partition does not exist"),
-        Cause::Unauthorized => (ErrorKind::Unauthorized, ": check the key or the role, which must allow to listen"),
-        Cause::Displaced => (ErrorKind::Fenced, ": another reader took it"),
-        Cause::Other => (ErrorKind::Source, ""),
+/// An error while reading events. `position`: the offset or sequence number at which the link was opened, as long as no
+/// event has come through it; later on it cannot be what the broker refuses.
+pub(super) fn receiving(partition: &str, position: Option<&str>, error: EventHubsError) -> Error {
+    let (kind, hint) = match (cause_of(&error), position) {
+        (Cause::InvalidPosition, Some(position)) => {
+            let message =
+                format!("partition {partition} cannot be read after {position}: the broker refuses the position");
+            return Error::new(ErrorKind::InvalidPosition, message).with_source(error);
+        }
+        (Cause::NotFound, _) => (ErrorKind::Config, ": the consumer group or the partition does not exist"),
+        (Cause::Unauthorized, _) => {
+            (ErrorKind::Unauthorized, ": check the key or the role, which must allow to listen")
+        }
+        (Cause::Displaced, _) => (ErrorKind::Fenced, ": another reader took it"),
+        (Cause::InvalidPosition | Cause::Other, _) => (ErrorKind::Source, ""),
     };
     Error::new(kind, format!("partition {partition} could not be read{hint}")).with_source(error)
 }
 
-/// Looks through all causes, for the client wraps the broker's answer several times.
-fn cause_of(error: &EventHubsError) -> Cause {
-    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
-    while let Some(error) = next {
-        let cause = if let Some(error) = error.downcast_ref::<EventHubsError>() {
-            cause_of_client(error)
-        } else if let Some(error) = error.downcast_ref::<AmqpError>() {
-            cause_of_amqp(error)
-        } else {
-            Cause::Other
-        };
-        if cause != Cause::Other {
-            return cause;
-        }
-        next = error.source();
+/// What a failure says about the connection.
+pub(super) fn sign(error: &EventHubsError) -> Sign {
+    if cause_of(error) == Cause::Displaced {
+        return Sign::Alive;
     }
-    Cause::Other
+    amqp_errors(error).find_map(sign_of_amqp).unwrap_or(Sign::Failing)
 }
 
-fn cause_of_client(error: &EventHubsError) -> Cause {
-    match &error.kind {
-        ClientErrorKind::ConsumerDisconnected(_) => Cause::Displaced,
-        ClientErrorKind::AmqpError(error) => cause_of_amqp(error),
-        _ => Cause::Other,
+fn cause_of(error: &EventHubsError) -> Cause {
+    if matches!(error.kind, ClientErrorKind::ConsumerDisconnected(_)) {
+        return Cause::Displaced;
+    }
+    amqp_errors(error).map(cause_of_amqp).find(|cause| *cause != Cause::Other).unwrap_or(Cause::Other)
+}
+
+/// All of the chain, for the client wraps the broker's answer several times.
+fn amqp_errors(error: &EventHubsError) -> impl Iterator<Item = &AmqpError> {
+    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
+    let chain = std::iter::from_fn(move || {
+        let error = next?;
+        next = error.source();
+        Some(error)
+    });
+    chain.filter_map(|error| error.downcast_ref())
+}
+
+/// Nothing if the error only wraps another one.
+fn sign_of_amqp(error: &AmqpError) -> Option<Sign> {
+    use AmqpErrorKind as K;
+    match error.kind() {
+        K::AzureCore(_) => None,
+        K::AmqpDescribedError(answer) => Some(sign_of_answer(&answer.condition)),
+        K::ManagementStatusCode(status, _) if !matches!(u16::from(*status), 401 | 403) => Some(Sign::Alive),
+        // The client connects anew by itself after these; that they are told says that it did not succeed.
+        K::ConnectionClosedByRemote(_)
+        | K::ConnectionDetachedByRemote(_)
+        | K::ConnectionDropped(_)
+        | K::FramingError(_)
+        | K::IdleTimeoutElapsed(_)
+        | K::SessionClosedByRemote(_)
+        | K::SessionDetachedByRemote(_) => Some(Sign::Dead),
+        // The client's own mistake, after links that broke at once. Its type is not public.
+        K::TransportImplementationError(error) if error.to_string().contains("Link name is not unique") => {
+            Some(Sign::Dead)
+        }
+        _ => Some(Sign::Failing),
+    }
+}
+
+fn sign_of_answer(condition: &AmqpErrorCondition) -> Sign {
+    match condition {
+        AmqpErrorCondition::ConnectionForced | AmqpErrorCondition::ConnectionFramingError => Sign::Dead,
+        // The client may have missed to renew its token.
+        AmqpErrorCondition::UnauthorizedAccess => Sign::Failing,
+        _ => Sign::Alive,
     }
 }
 
 fn cause_of_amqp(error: &AmqpError) -> Cause {
     match error.kind() {
-        AmqpErrorKind::AmqpDescribedError(AmqpDescribedError { condition, .. }) => match condition {
-            AmqpErrorCondition::NotFound => Cause::NotFound,
-            AmqpErrorCondition::UnauthorizedAccess => Cause::Unauthorized,
-            AmqpErrorCondition::LinkStolen => Cause::Displaced,
-            _ => Cause::Other,
-        },
+        AmqpErrorKind::AmqpDescribedError(answer) => cause_of_answer(answer),
         AmqpErrorKind::ManagementStatusCode(status, _) => match u16::from(*status) {
             404 => Cause::NotFound,
             401 | 403 => Cause::Unauthorized,
             _ => Cause::Other,
         },
         _ => Cause::Other,
+    }
+}
+
+fn cause_of_answer(answer: &AmqpDescribedError) -> Cause {
+    match &answer.condition {
+        AmqpErrorCondition::NotFound => Cause::NotFound,
+        AmqpErrorCondition::UnauthorizedAccess => Cause::Unauthorized,
+        AmqpErrorCondition::LinkStolen => Cause::Displaced,
+        AmqpErrorCondition::ArgumentError | AmqpErrorCondition::ArgumentOutOfRangeError
+            if names_a_position(answer.description.as_deref()) =>
+        {
+            Cause::InvalidPosition
+        }
+        AmqpErrorCondition::UnknownValue(condition) if condition == GEO_REPLICATION_OFFSET => Cause::InvalidPosition,
+        _ => Cause::Other,
+    }
+}
+
+/// The service refuses other arguments with the same conditions, a partition for instance. Of a position it says `The
+/// supplied offset '51541496928' is invalid. The last offset in the system is '12916091040'`, or the same of a `sequence
+/// number` (Azure/azure-event-hubs-python#13, Azure/azure-event-hubs-spark#315).
+fn names_a_position(description: Option<&str>) -> bool {
+    let text = description.unwrap_or_default();
+    text.contains("supplied offset") || text.contains("supplied sequence number")
+}
+
+#[cfg(test)]
+mod tests {
+    use azure_core_amqp::AmqpOrderedMap;
+
+    use super::*;
+
+    const OFFSET: &str = "The supplied offset '336' is invalid. The last offset in the system is '-1' TrackingId:8c2c";
+    const SEQUENCE_NUMBER: &str =
+        "The supplied sequence number '488' is invalid. The last sequence number in the system is '482'";
+    const PARTITION: &str = "The specified partition is invalid for an EventHub partition sender or receiver.";
+
+    fn answer(condition: &str, text: &str) -> AmqpError {
+        let Ok(condition) = condition.parse();
+        AmqpErrorKind::AmqpDescribedError(AmqpDescribedError::new(
+            condition,
+            Some(text.to_owned()),
+            AmqpOrderedMap::default(),
+        ))
+        .into()
+    }
+
+    #[test]
+    fn what_failed_tells_whether_the_connection_is_dead() {
+        let kind = |kind: AmqpErrorKind| AmqpError::from(kind);
+        let told = |text: &str| Box::<dyn StdError + Send + Sync>::from(text);
+        for (error, expected) in [
+            (kind(AmqpErrorKind::ConnectionDropped(told("Illegal session state"))), Sign::Dead),
+            (kind(AmqpErrorKind::SessionClosedByRemote(told(""))), Sign::Dead),
+            (kind(AmqpErrorKind::TransportImplementationError(told("Link name is not unique."))), Sign::Dead),
+            (kind(AmqpErrorKind::TransportImplementationError(told("something else"))), Sign::Failing),
+            (kind(AmqpErrorKind::LinkStateError(told(""))), Sign::Failing),
+            (AmqpError::with_message("anything"), Sign::Failing),
+            (answer("amqp:connection:forced", ""), Sign::Dead),
+            (answer("amqp:unauthorized-access", ""), Sign::Failing),
+            (answer("amqp:link:detach-forced", ""), Sign::Alive),
+            (answer("amqp:link:stolen", ""), Sign::Alive),
+            (answer("com.microsoft:argument-error", OFFSET), Sign::Alive),
+        ] {
+            let shown = format!("{error:?}");
+            let error = wrapped(error);
+            assert_eq!(sign(&EventHubsError::from(error)), expected, "{shown}");
+        }
+        assert_eq!(sign(&EventHubsError::from(ClientErrorKind::ConsumerDisconnected(None))), Sign::Alive);
+    }
+
+    /// As the client does it.
+    fn wrapped(error: AmqpError) -> AmqpError {
+        azure_core::Error::with_error(azure_core::error::ErrorKind::Other, error, "failed to ensure receiver").into()
+    }
+
+    fn receiving_kind(position: Option<&str>, error: AmqpError) -> ErrorKind {
+        receiving("0", position, EventHubsError::from(error)).kind()
+    }
+
+    #[test]
+    fn what_the_broker_answers_tells_what_to_do() {
+        for (condition, text, kind) in [
+            ("amqp:not-found", "", ErrorKind::Config),
+            ("amqp:unauthorized-access", "", ErrorKind::Unauthorized),
+            ("amqp:link:stolen", "", ErrorKind::Fenced),
+            ("com.microsoft:argument-error", OFFSET, ErrorKind::InvalidPosition),
+            ("com.microsoft:argument-error", SEQUENCE_NUMBER, ErrorKind::InvalidPosition),
+            ("com.microsoft:argument-out-of-range", OFFSET, ErrorKind::InvalidPosition),
+            ("com.microsoft:georeplication:invalid-offset", "", ErrorKind::InvalidPosition),
+            ("com.microsoft:argument-out-of-range", PARTITION, ErrorKind::Source),
+            ("com.microsoft:argument-error", "", ErrorKind::Source),
+            ("com.microsoft:server-busy", OFFSET, ErrorKind::Source),
+            ("com.microsoft:something-new", OFFSET, ErrorKind::Source),
+        ] {
+            assert_eq!(receiving_kind(Some("offset 336"), answer(condition, text)), kind, "{condition}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_position_is_refused_only_where_one_was_named_and_through_any_wrapping() {
+        let refusal = || answer("com.microsoft:argument-error", OFFSET);
+        assert_eq!(receiving_kind(Some("offset 336"), wrapped(refusal())), ErrorKind::InvalidPosition);
+        assert_eq!(receiving_kind(None, refusal()), ErrorKind::Source);
+        assert_eq!(properties("it", EventHubsError::from(refusal())).kind(), ErrorKind::Source);
     }
 }

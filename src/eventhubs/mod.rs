@@ -1,8 +1,11 @@
 //! Azure Event Hubs through its official client. The only folder that knows `azure_messaging_eventhubs`.
 
 mod checkpoint_store;
+mod clients;
 mod errors;
+mod health;
 mod held;
+mod link;
 mod source;
 
 pub use checkpoint_store::{BlobCheckpointStore, BlobCheckpointStoreBuilder};

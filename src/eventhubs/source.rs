@@ -1,26 +1,25 @@
 //! Reads an event hub through the official `ConsumerClient`.
 
-use std::pin::pin;
+use std::error::Error as StdError;
+use std::sync::Arc;
 use std::time::Duration;
 
+use azure_core_amqp::message::AmqpMessageBody;
 use azure_messaging_eventhubs::models::ReceivedEventData;
-use azure_messaging_eventhubs::{
-    ConsumerClient, EventReceiver as ClientReceiver, OpenReceiverOptions, StartLocation,
-    StartPosition as ClientPosition,
-};
-use futures::StreamExt;
-use tokio::time::timeout;
+use azure_messaging_eventhubs::{ConsumerClient, OpenReceiverOptions, StartLocation, StartPosition as ClientPosition};
+use futures::FutureExt;
 
+use super::clients::{Clients, SharedClient};
 use super::errors;
+use super::link::{self, Link};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{PartitionId, Position};
+use crate::model::PartitionId;
 use crate::processor::source::{
-    EventReceiver, EventSender, EventSource, HubProperties, PartitionProperties, Positioned, StartPosition,
+    EventReceiver, EventSource, HubProperties, PartitionProperties, Positioned, StartPosition,
 };
-use crate::telemetry;
 
 /// The client can wait for ever for an answer that got lost.
-const REQUEST_DEADLINE: Duration = Duration::from_secs(20);
+pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(20);
 
 /// How long to look whether the broker refuses a consumer group. A refusal comes with the first answer; on an empty
 /// partition nothing comes where all is well.
@@ -30,47 +29,100 @@ const CHECK_DEADLINE: Duration = Duration::from_secs(1);
 /// partition to the one who opened it last, who is the one who won it last.
 const OWNER_LEVEL: i64 = 0;
 
+/// See [`EventHubSource::with_probe_after`].
+const DEFAULT_PROBE_AFTER: Duration = Duration::from_secs(60);
+
+/// The most events that are taken from the client at once; more would save nothing.
+const MOST_GATHERED: usize = 50;
+
 /// An [`EventSource`] over an event hub. Every instance needs a client of its own, for two receivers of one client share
 /// a link.
+///
+/// # Connections that die
+///
+/// The official client mends a link that breaks. When many break at once, as with a connection that is cut or a broker
+/// that restarts, version 0.16 may not get over it: its links then fail for ever, or fall silent. Only a fresh client
+/// helps; say with [`with_reconnect`](Self::with_reconnect) how to make one.
+///
+/// # Memory
+///
+/// A partition holds at most [`prefetch`](crate::processor::ProcessorConfig::prefetch) events ahead of its reader, three
+/// if less are asked for: a third ready to be handed out, which is also the most that a batch gets at once, the others in
+/// the client or on their way from it. In the worst case, with readers that stand still, that is `prefetch` times the size of an event for every
+/// partition: 300 KiB with the default of 300 events and 1 KiB each, but 300 MiB with the greatest events of 1 MiB.
 #[derive(Debug)]
 pub struct EventHubSource {
-    client: ClientHolder,
-}
-
-struct ClientHolder(ConsumerClient);
-
-impl std::fmt::Debug for ClientHolder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ConsumerClient")
-    }
+    clients: Clients,
+    probe_after: Duration,
 }
 
 impl EventHubSource {
     /// Reads through this client, in the consumer group for which it was opened.
     #[must_use]
     pub fn new(client: ConsumerClient) -> Self {
-        Self { client: ClientHolder(client) }
+        Self { clients: Clients::new(client), probe_after: DEFAULT_PROBE_AFTER }
     }
 
-    fn client(&self) -> &ConsumerClient {
-        &self.client.0
+    /// Makes a fresh client with `connect` when the connection of the last one is dead. Make it as the first one was
+    /// made: for the same event hub and consumer group.
+    ///
+    /// A connection counts as dead after an error that says so, a request that got no answer within 20 s, a link that
+    /// stays silent though the partition has events, or three failures in a row over all partitions. What is opened next
+    /// goes through the fresh client. Links that still get events keep the old one, the others end with an error, to be
+    /// opened again; the old client is closed once no link uses it.
+    ///
+    /// `connect` gets 20 s. It is called again 2 s after the last time at the earliest, and more seldom, up to every 30 s,
+    /// while nothing comes through its clients. Its errors are logged, so they must not hold secrets.
+    ///
+    /// ```no_run
+    /// # use azure_messaging_eventhubs::{ConsumerClient, EventHubsError};
+    /// # use eventhubs_checkpoint::eventhubs::EventHubSource;
+    /// async fn connect(connection_string: String) -> Result<ConsumerClient, EventHubsError> {
+    ///     ConsumerClient::builder().open_with_connection_string(&connection_string, None).await
+    /// }
+    ///
+    /// # async fn example(connection_string: String) -> Result<(), EventHubsError> {
+    /// let client = connect(connection_string.clone()).await?;
+    /// let source = EventHubSource::new(client).with_reconnect(move || connect(connection_string.clone()));
+    /// # drop(source);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_reconnect<F, E>(self, connect: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<ConsumerClient, E>> + Send + 'static,
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let failed = |error: E| Error::new(ErrorKind::Source, "no fresh client could be made").with_source(error);
+        let connect = Box::new(move || connect().map(move |made| made.map_err(failed)).boxed());
+        Self { clients: self.clients.with_connect(connect), ..self }
+    }
+
+    /// Sets how long a link may be silent before the partition is asked whether it has events that do not come, and how
+    /// long until it is asked again. Default a minute: dozens of quiet partitions cost less than a request a second.
+    #[must_use]
+    pub fn with_probe_after(self, silence: Duration) -> Self {
+        Self { probe_after: silence, ..self }
     }
 
     async fn open_link(
         &self,
+        client: Arc<SharedClient>,
         partition: &PartitionId,
         from: ClientPosition,
         owner_level: Option<i64>,
-        prefetch: usize,
-    ) -> Result<ClientReceiver> {
+        shares: Shares,
+    ) -> Result<Link> {
         let options = OpenReceiverOptions {
             owner_level,
-            prefetch: Some(u32::try_from(prefetch).unwrap_or(u32::MAX)),
+            prefetch: Some(shares.credit),
             start_position: Some(from),
             receive_timeout: None,
         };
-        let opened = self.client().open_receiver_on_partition(partition.to_string(), Some(options));
-        within(opened).await?.map_err(|error| errors::receiving(partition.as_str(), error))
+        let opening = client.client().open_receiver_on_partition(partition.to_string(), Some(options));
+        let receiver = opening.await.map_err(|error| errors::receiving(partition.as_str(), None, error))?;
+        Ok(Link::new(receiver, client, self.probe_after, shares.gathered))
     }
 }
 
@@ -78,23 +130,16 @@ impl EventSource for EventHubSource {
     type Event = ReceivedEventData;
 
     async fn hub(&self) -> Result<HubProperties> {
-        let properties = within(self.client().get_eventhub_properties()).await?;
-        let properties = properties.map_err(|error| errors::properties("the event hub", error))?;
+        let client = self.clients.current().await;
+        let failed = |error| errors::properties("the event hub", error);
+        let properties = client.answer(client.client().get_eventhub_properties(), failed).await?;
         let partitions = properties.partition_ids.iter().map(PartitionId::new).collect::<Result<_, _>>()?;
         Ok(HubProperties { event_hub: properties.name, partitions })
     }
 
     async fn partition(&self, partition: &PartitionId) -> Result<PartitionProperties> {
-        let properties = within(self.client().get_partition_properties(partition.as_str())).await?;
-        let properties = properties.map_err(|error| errors::properties(&format!("partition {partition}"), error))?;
-        let last = Position {
-            sequence_number: properties.last_enqueued_sequence_number,
-            offset: properties.last_enqueued_offset,
-        };
-        Ok(PartitionProperties {
-            first_sequence_number: properties.beginning_sequence_number,
-            last: (last.sequence_number >= 0).then_some(last),
-        })
+        let client = self.clients.current().await;
+        link::properties(&client, partition.as_str()).await
     }
 
     async fn open(
@@ -103,24 +148,26 @@ impl EventSource for EventHubSource {
         from: StartPosition,
         prefetch: usize,
     ) -> Result<EventReceiver<ReceivedEventData>> {
-        let receiver = self.open_link(partition, client_position(from), Some(OWNER_LEVEL), prefetch).await?;
-        Ok(EventReceiver::spawn(prefetch, |sender| forward(receiver, sender)))
+        let client = self.clients.current().await;
+        let position = client_position(from.clone());
+        let shares = Shares::of(prefetch);
+        let link = self.open_link(client, partition, position, Some(OWNER_LEVEL), shares).await?;
+        Ok(EventReceiver::spawn(shares.ready, |sender| link.forward(from, sender)))
     }
 
     /// Opens a link without an epoch, which harms nobody: the broker refuses it where a processor is reading.
     async fn check(&self, partition: &PartitionId) -> Result<()> {
-        let receiver = self.open_link(partition, client_position(StartPosition::Earliest), None, 1).await?;
-        let first = timeout(CHECK_DEADLINE, pin!(receiver.stream_events()).next()).await;
-        close_link(receiver).await;
-        let Ok(Some(Err(error))) = first else { return Ok(()) };
-        let error = errors::receiving(partition.as_str(), error);
-        if error.kind() == ErrorKind::Config { Err(error) } else { Ok(()) }
+        let client = self.clients.current().await;
+        let link =
+            self.open_link(client, partition, client_position(StartPosition::Earliest), None, Shares::of(1)).await?;
+        match link.refusal(CHECK_DEADLINE).await {
+            Some(error) if error.kind() == ErrorKind::Config => Err(error),
+            _ => Ok(()),
+        }
     }
 
     async fn close(self) -> Result<()> {
-        self.client.0.close().await.map_err(|error| {
-            Error::new(ErrorKind::Source, "the connection to the event hub could not be closed").with_source(error)
-        })
+        self.clients.close().await
     }
 }
 
@@ -132,46 +179,34 @@ impl Positioned for ReceivedEventData {
     fn offset(&self) -> Option<&str> {
         self.offset().as_deref()
     }
-}
 
-/// Owns the receiver, from which its stream borrows. The link is closed before a failure is told, so that it can be
-/// opened again at once: the client keeps one link per partition.
-async fn forward(receiver: ClientReceiver, sender: EventSender<ReceivedEventData>) {
-    let failure = forward_events(&receiver, &sender).await;
-    close_link(receiver).await;
-    if let Some(failure) = failure {
-        sender.send(Err(failure)).await;
-    }
-}
-
-/// Answers why it ended, or nothing if nobody wants any more.
-async fn forward_events(receiver: &ClientReceiver, sender: &EventSender<ReceivedEventData>) -> Option<Error> {
-    let mut events = pin!(receiver.stream_events());
-    loop {
-        let event = tokio::select! {
-            biased;
-            () = sender.stopped() => return None,
-            event = events.next() => event,
-        };
-        match event {
-            Some(Ok(event)) => {
-                if !sender.send(Ok(event)).await {
-                    return None;
-                }
-            }
-            Some(Err(error)) => return Some(errors::receiving(receiver.partition_id(), error)),
-            None => return Some(Error::new(ErrorKind::Source, "the broker ended the link")),
+    /// Of a body of data, which is what producers send; the other kinds of AMQP count 0. Taken from the message, for the
+    /// event's own body is a copy.
+    fn size(&self) -> usize {
+        match &self.raw_amqp_message().body {
+            AmqpMessageBody::Binary(parts) => parts.iter().map(Vec::len).sum(),
+            _ => 0,
         }
     }
 }
 
-/// Closing with deliveries in flight can fail in the client; the broker drops the link all the same.
-async fn close_link(receiver: ClientReceiver) {
-    let partition = receiver.partition_id().to_owned();
-    match timeout(REQUEST_DEADLINE, receiver.close()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => telemetry::link_not_closed(&partition, &error),
-        Err(_) => telemetry::link_not_closed(&partition, &"it took too long"),
+/// How the events that are held ahead are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shares {
+    /// In the client: so many it asks the broker for.
+    credit: u32,
+    /// On their way.
+    gathered: usize,
+    /// Ready to be handed out.
+    ready: usize,
+}
+
+impl Shares {
+    fn of(prefetch: usize) -> Self {
+        let ready = (prefetch / 3).max(1);
+        let gathered = (prefetch / 10).clamp(1, MOST_GATHERED);
+        let credit = prefetch.saturating_sub(ready + gathered).max(1);
+        Self { credit: u32::try_from(credit).unwrap_or(u32::MAX), gathered, ready }
     }
 }
 
@@ -186,8 +221,32 @@ fn client_position(from: StartPosition) -> ClientPosition {
     ClientPosition { location, inclusive: false }
 }
 
-async fn within<T>(request: impl Future<Output = T>) -> Result<T> {
-    timeout(REQUEST_DEADLINE, request)
-        .await
-        .map_err(|_| Error::new(ErrorKind::Source, format!("the event hub did not answer within {REQUEST_DEADLINE:?}")))
+#[cfg(test)]
+mod tests {
+    use azure_core_amqp::{AmqpList, AmqpMessage, AmqpValue};
+
+    use super::*;
+
+    #[test]
+    fn client_and_channel_hold_no_more_than_asked_for_together() {
+        for (prefetch, credit, gathered, ready) in
+            [(0, 1, 1, 1), (1, 1, 1, 1), (3, 1, 1, 1), (4, 2, 1, 1), (10, 6, 1, 3), (300, 170, 30, 100)]
+        {
+            assert_eq!(Shares::of(prefetch), Shares { credit, gathered, ready }, "{prefetch}");
+        }
+    }
+
+    #[test]
+    fn the_size_of_an_event_is_that_of_its_data() {
+        for (body, size) in [
+            (AmqpMessageBody::Binary(vec![vec![0; 3], vec![0; 4]]), 7),
+            (AmqpMessageBody::Binary(Vec::new()), 0),
+            (AmqpMessageBody::Sequence(vec![AmqpList::default()]), 0),
+            (AmqpMessageBody::Value(AmqpValue::from("text")), 0),
+            (AmqpMessageBody::Empty, 0),
+        ] {
+            let event = ReceivedEventData::from(AmqpMessage { body, ..AmqpMessage::default() });
+            assert_eq!(Positioned::size(&event), size);
+        }
+    }
 }

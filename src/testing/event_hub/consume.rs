@@ -62,8 +62,9 @@ async fn send(link: &mut Sender, partition: &Partition, start: i64, mut registra
 async fn advance(link: &mut Sender, partition: &Partition, end: &mut watch::Receiver<i64>, next: i64) -> Option<i64> {
     if let Some(event) = partition.at_or_after(next) {
         // Waits for credit. How the client settles the event is of no interest.
-        let sent = link.send_batchable_ref(&event.sendable).await;
-        return sent.ok().map(|_settlement| event.position.sequence_number + 1);
+        let _settlement = link.send_batchable_ref(&event.sendable).await.ok()?;
+        partition.count_sent();
+        return Some(event.position.sequence_number + 1);
     }
     tokio::select! {
         _ = link.on_detach() => None,

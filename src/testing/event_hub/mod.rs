@@ -192,6 +192,15 @@ impl EventHub {
         self.hub.partition(partition_id).map(|partition| partition.receivers().count(group))
     }
 
+    /// How many events of the partition have been sent, to all receivers that it has had, or `None` if there is none of
+    /// this id.
+    ///
+    /// What a client holds back from its reader is the difference between this and what the reader got.
+    #[must_use]
+    pub fn sent_events(&self, partition_id: &str) -> Option<u64> {
+        self.hub.partition(partition_id).map(|partition| partition.sent())
+    }
+
     /// Adds partitions until there are this many; does nothing if there are. The service cannot take any away either.
     ///
     /// `$management` tells of them at once, and events that name no partition go to them as well. As in the service,

@@ -1,6 +1,7 @@
 //! A partition: its log of events, and who receives them.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use time::OffsetDateTime;
@@ -35,11 +36,19 @@ pub(super) struct Partition {
     /// The sequence number of the next event, for receivers that wait for more.
     end: watch::Sender<i64>,
     receivers: Arc<Receivers>,
+    /// How many events were sent, over all receivers.
+    sent: AtomicU64,
 }
 
 impl Partition {
     pub(super) fn new(id: String, retention: Retention) -> Self {
-        Self { id, log: Mutex::new(Log::new(retention)), end: watch::channel(0).0, receivers: Arc::default() }
+        Self {
+            id,
+            log: Mutex::new(Log::new(retention)),
+            end: watch::channel(0).0,
+            receivers: Arc::default(),
+            sent: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn id(&self) -> &str {
@@ -48,6 +57,14 @@ impl Partition {
 
     pub(super) fn receivers(&self) -> &Arc<Receivers> {
         &self.receivers
+    }
+
+    pub(super) fn count_sent(&self) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {

@@ -1,0 +1,178 @@
+//! The client that is in use, those that it replaced, and how to make the next one.
+
+use std::fmt;
+use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
+
+use azure_messaging_eventhubs::{ConsumerClient, EventHubsError};
+use futures::future::BoxFuture;
+use tokio::sync::{Mutex, watch};
+use tokio::time::{Instant, timeout};
+
+use super::errors;
+use super::health::{Health, Pace, Sign};
+use super::source::REQUEST_DEADLINE;
+use crate::error::{Error, ErrorKind, Result};
+use crate::telemetry;
+
+/// Makes a client.
+pub(super) type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<ConsumerClient>> + Send + Sync>;
+
+/// A client, shared by the links that were opened through it.
+pub(super) struct SharedClient {
+    client: ConsumerClient,
+    health: SyncMutex<Health>,
+    /// Whether another one is in use by now.
+    replaced: watch::Sender<bool>,
+}
+
+impl SharedClient {
+    fn new(client: ConsumerClient) -> Arc<Self> {
+        Arc::new(Self { client, health: SyncMutex::default(), replaced: watch::Sender::new(false) })
+    }
+
+    pub(super) fn client(&self) -> &ConsumerClient {
+        &self.client
+    }
+
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn note(&self, sign: Sign) {
+        let mut health = self.health();
+        *health = health.after(sign);
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.health().is_dead()
+    }
+
+    /// Every link keeps one of these, which also tells that there are links.
+    pub(super) fn replaced(&self) -> watch::Receiver<bool> {
+        self.replaced.subscribe()
+    }
+
+    /// Waits for the answer to a request, but not for ever, and notes what it says about the connection.
+    pub(super) async fn answer<T>(
+        &self,
+        request: impl Future<Output = Result<T, EventHubsError>>,
+        failed: impl FnOnce(EventHubsError) -> Error,
+    ) -> Result<T> {
+        match timeout(REQUEST_DEADLINE, request).await {
+            Ok(Ok(answer)) => {
+                self.note(Sign::Alive);
+                Ok(answer)
+            }
+            Ok(Err(error)) => {
+                self.note(errors::sign(&error));
+                Err(failed(error))
+            }
+            Err(_) => {
+                self.note(Sign::Dead);
+                Err(Error::new(ErrorKind::Source, format!("the event hub did not answer within {REQUEST_DEADLINE:?}")))
+            }
+        }
+    }
+
+    /// Ends the connection. The client can wait for ever where it is dead.
+    async fn close(self) -> Result<()> {
+        let failed = || Error::new(ErrorKind::Source, "the connection to the event hub could not be closed");
+        match timeout(REQUEST_DEADLINE, self.client.close()).await {
+            Ok(closed) => closed.map_err(|error| failed().with_source(error)),
+            Err(elapsed) => Err(failed().with_source(elapsed)),
+        }
+    }
+}
+
+/// The clients of a source.
+pub(super) struct Clients {
+    connect: Option<Connect>,
+    /// Locked while a fresh client is made, so that all who need it get the same one.
+    state: Mutex<State>,
+}
+
+struct State {
+    current: Arc<SharedClient>,
+    /// Replaced ones that links may still use.
+    retired: Vec<Arc<SharedClient>>,
+    pace: Pace,
+}
+
+impl Clients {
+    pub(super) fn new(client: ConsumerClient) -> Self {
+        let state = State { current: SharedClient::new(client), retired: Vec::new(), pace: Pace::new() };
+        Self { connect: None, state: Mutex::new(state) }
+    }
+
+    pub(super) fn with_connect(self, connect: Connect) -> Self {
+        Self { connect: Some(connect), ..self }
+    }
+
+    /// The client to use: a fresh one if the connection of the last one is dead. If none can be made now, the last one.
+    pub(super) async fn current(&self) -> Arc<SharedClient> {
+        let mut state = self.state.lock().await;
+        state.close_unused();
+        if let Some(connect) = &self.connect {
+            state.renew(connect).await;
+        }
+        Arc::clone(&state.current)
+    }
+
+    /// Ends the connections, once no link uses them any more.
+    pub(super) async fn close(self) -> Result<()> {
+        let State { current, mut retired, .. } = self.state.into_inner();
+        retired.push(current);
+        let mut closed = Ok(());
+        for client in retired {
+            let unused = timeout(REQUEST_DEADLINE, client.replaced.closed()).await;
+            closed = match Arc::try_unwrap(client) {
+                Ok(client) if unused.is_ok() => client.close().await,
+                _ => Err(Error::new(ErrorKind::Source, "a link to the event hub is still open")),
+            };
+        }
+        closed
+    }
+}
+
+impl State {
+    async fn renew(&mut self, connect: &Connect) {
+        let health = *self.current.health();
+        if !health.is_dead() || !self.pace.try_now(Instant::now(), health.is_proven()) {
+            return;
+        }
+        let made = timeout(REQUEST_DEADLINE, connect()).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Source, format!("no client was made within {REQUEST_DEADLINE:?}")))
+        });
+        match made {
+            Ok(client) => {
+                telemetry::reconnected();
+                let old = std::mem::replace(&mut self.current, SharedClient::new(client));
+                old.replaced.send_replace(true);
+                self.retired.push(old);
+            }
+            Err(error) => telemetry::reconnect_failed(&error, self.pace.pause()),
+        }
+    }
+
+    fn close_unused(&mut self) {
+        for client in std::mem::take(&mut self.retired) {
+            match Arc::try_unwrap(client) {
+                Ok(unused) => {
+                    tokio::spawn(async move {
+                        if let Err(error) = unused.close().await {
+                            telemetry::source_not_closed(&error);
+                        }
+                    });
+                }
+                Err(used) => self.retired.push(used),
+            }
+        }
+    }
+}
+
+/// The clients hold keys.
+impl fmt::Debug for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clients").field("reconnects", &self.connect.is_some()).finish_non_exhaustive()
+    }
+}
