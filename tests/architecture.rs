@@ -73,10 +73,20 @@ fn dependencies_point_one_way() {
     }
 }
 
+/// What decides for a partition that is processed.
+const PURE_FILES: &[&str] = &[
+    "processor/lag.rs",
+    "processor/liveness.rs",
+    "processor/partition/machine.rs",
+    "processor/start.rs",
+    "processor/tracker.rs",
+];
+
 #[test]
 fn the_pure_parts_know_no_runtime_no_clock_and_no_storage() {
     for (module, path, text) in sources() {
-        if !["model", "codec", "balance", "protocol"].contains(&module.as_str()) {
+        let pure_file = PURE_FILES.iter().any(|pure| path.ends_with(pure));
+        if !pure_file && !["model", "codec", "balance", "protocol"].contains(&module.as_str()) {
             continue;
         }
         for line in code(&text) {

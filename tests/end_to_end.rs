@@ -18,7 +18,7 @@ use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig,
+    CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ShutdownReport,
 };
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::event_hub::EventHub;
@@ -148,7 +148,7 @@ impl World {
 struct Instance {
     snapshots: watch::Receiver<Snapshot>,
     shutdown: oneshot::Sender<()>,
-    running: JoinHandle<Result<()>>,
+    running: JoinHandle<Result<ShutdownReport>>,
 }
 
 impl Instance {

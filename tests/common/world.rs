@@ -11,7 +11,8 @@ use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::clock::WallClock;
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, EventSource, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, StopReason,
+    CheckpointPolicy, EventSource, Handler, HandlerError, PartitionContext, PartitionState, PartitionStatus, Processor,
+    ProcessorConfig, ProcessorHandle, ShutdownReport, StopReason,
 };
 use eventhubs_checkpoint::store::{GroupStore, Ownership};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
@@ -19,7 +20,7 @@ use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Result};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -64,10 +65,10 @@ pub struct Recorder {
 impl Handler<MemoryEvent> for Recorder {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         for event in &events {
-            let entry = (self.owner.clone(), context.partition().to_string(), event.body.clone());
+            let entry = (self.owner.clone(), context.partition().to_string(), event.body.to_string());
             self.log.events.lock().unwrap().push(entry);
             self.log.changed.send_replace(());
-            match event.body.as_str() {
+            match &*event.body {
                 "fail" if self.log.times("fail") == 1 => return Err("told to fail".into()),
                 "panic" if self.log.times("panic") == 1 => panic!("told to panic"),
                 "hang" => std::future::pending().await,
@@ -86,7 +87,8 @@ impl Handler<MemoryEvent> for Recorder {
 
 pub struct Instance {
     pub snapshots: watch::Receiver<Snapshot>,
-    pub running: JoinHandle<Result<()>>,
+    pub running: JoinHandle<Result<ShutdownReport>>,
+    pub handle: ProcessorHandle,
     pub shutdown: Option<oneshot::Sender<()>>,
 }
 
@@ -100,6 +102,35 @@ impl Instance {
         self.wait_until(&format!("{count} partitions held"), |snapshot| snapshot.held.len() == count).await;
     }
 
+    /// What the first partition is doing, and how far it is.
+    pub fn status(&self) -> PartitionStatus {
+        self.handle.partitions().into_iter().next().expect("no partition is at work")
+    }
+
+    pub async fn wait_until_all_idle(&self, count: usize) {
+        let idle = |status: &PartitionStatus| status.state == PartitionState::Idle;
+        let waiting = async {
+            while self.handle.partitions().iter().filter(|status| idle(status)).count() != count {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, waiting).await.expect("never all idle");
+    }
+
+    pub async fn wait_for_status(&self, what: &str, condition: impl Fn(&PartitionStatus) -> bool) -> PartitionStatus {
+        let waiting = async {
+            loop {
+                if let Some(status) = self.handle.partitions().into_iter().find(&condition) {
+                    return status;
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, waiting)
+            .await
+            .unwrap_or_else(|_| panic!("never came: {what}; {:?}", self.handle.partitions()))
+    }
+
     pub fn held(&self) -> usize {
         self.snapshots.borrow().held.len()
     }
@@ -110,12 +141,12 @@ impl Instance {
         let _ = self.running.await;
     }
 
-    pub async fn shut_down(mut self) -> Result<()> {
+    pub async fn shut_down(mut self) -> Result<ShutdownReport> {
         let _ = self.shutdown.take().unwrap().send(());
         timeout(PATIENCE, self.running).await.expect("shutdown takes for ever").unwrap()
     }
 
-    pub async fn ended(self) -> Result<()> {
+    pub async fn ended(self) -> Result<ShutdownReport> {
         timeout(PATIENCE, self.running).await.expect("does not end").unwrap()
     }
 }
@@ -178,6 +209,14 @@ impl World {
         builder.expiry(self.expiry).seed(1).connect().await.unwrap()
     }
 
+    /// One whose requests have little time, for tests in real time.
+    pub async fn quick_store(&self, owner: &str) -> GroupStore {
+        let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
+        let builder = GroupStore::builder(Arc::new(self.faulty.clone()), group, OwnerId::new(owner).unwrap());
+        let builder = builder.expiry(self.expiry).request_deadline(Duration::from_millis(50));
+        builder.seed(1).connect().await.unwrap()
+    }
+
     pub async fn start(&self, owner: &str) -> Instance {
         let handler = Recorder { owner: owner.into(), log: self.log.clone(), checkpoint: self.checkpoint };
         self.start_with(owner, self.hub.source(), handler).await
@@ -188,14 +227,22 @@ impl World {
         S: EventSource,
         H: Handler<S::Event>,
     {
-        let builder = Processor::builder(source, self.store(owner).await, handler);
+        self.start_on(self.store(owner).await, source, handler)
+    }
+
+    pub fn start_on<S, H>(&self, store: GroupStore, source: S, handler: H) -> Instance
+    where
+        S: EventSource,
+        H: Handler<S::Event>,
+    {
+        let builder = Processor::builder(source, store, handler);
         let processor = builder.config(self.config.clone()).build().unwrap();
-        let snapshots = processor.watch();
+        let (snapshots, handle) = (processor.watch(), processor.handle());
         let (shutdown, asked) = oneshot::channel();
         let running = tokio::spawn(processor.run(async move {
             let _ = asked.await;
         }));
-        Instance { snapshots, running, shutdown: Some(shutdown) }
+        Instance { snapshots, running, handle, shutdown: Some(shutdown) }
     }
 
     pub async fn owners(&self) -> BTreeMap<String, String> {

@@ -1,0 +1,116 @@
+//! How a processor ends.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::processor::{PartitionContext, handler_fn};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::world::World;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn asked_a_second_time_it_ends_at_once() {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish(0, "hang");
+    world.log.wait_for("hang", |log| log.times("hang") == 1).await;
+    let began = Instant::now();
+    a.handle.shutdown();
+    sleep(2 * SECOND).await;
+    assert!(!a.running.is_finished());
+    assert!(!a.handle.health().ready, "it takes part no more");
+    a.handle.shutdown();
+    let report = timeout(SECOND, a.running).await.unwrap().unwrap().unwrap();
+    assert!(report.at_once && !report.is_clean(), "{report:?}");
+    assert!(began.elapsed() < 3 * SECOND);
+    assert_eq!(world.owners().await["0"], "a", "as after a crash");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_did_not_end_in_time_is_told() {
+    let world = World::new(2);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(2).await;
+    world.hub.publish(0, "hang");
+    world.log.wait_for("hang", |log| log.times("hang") == 1).await;
+    let report = a.shut_down().await.unwrap();
+    assert!(report.drain.complete && report.release.complete && report.close.complete, "{report:?}");
+    assert_eq!(report.cut_short, [0.into()].into());
+    assert!(!report.is_clean());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_written_or_released_is_told() {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    a.wait_until_all_idle(1).await;
+    world.faulty.set_plan(FaultPlan::always(Fault::Hang));
+    world.hub.publish(0, "x");
+    world.log.wait_for("x", |log| log.times("x") == 1).await;
+    let began = Instant::now();
+    let report = a.shut_down().await.unwrap();
+    assert_eq!(report.unwritten, [0.into()].into());
+    assert_eq!(report.unreleased, 1);
+    assert!(began.elapsed() <= 31 * SECOND, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_asks_for_the_end_gets_it() {
+    let world = World::new(1);
+    let (end, asked) = tokio::sync::watch::channel(false);
+    let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
+        end.send_replace(true);
+        let last = events.into_iter().next_back();
+        async move {
+            // Until it is asked to stop, and not for its ten minutes.
+            let slept = context.unless_stopping(sleep(600 * SECOND)).await;
+            assert!(slept.is_none() && context.is_stopping());
+            if let Some(event) = &last {
+                context.checkpoint(event);
+            }
+            Ok(())
+        }
+    });
+    let mut a = world.start_with("a", world.hub.source(), handler).await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish(0, "last");
+    let mut asked = asked;
+    asked.wait_for(|asked| *asked).await.unwrap();
+    let began = Instant::now();
+    a.handle.shutdown();
+    let report = a.ended().await.unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    assert!(began.elapsed() < SECOND);
+    assert_eq!(world.checkpoint().await, Some(0));
+}
+
+/// Nothing can end a handler that blocks its thread; but nobody has to wait for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_handler_that_blocks_its_thread_does_not_keep_the_rest_from_ending() {
+    let mut world = World::new(1);
+    world.config = world.config.with_drain(SECOND / 100);
+    world.expiry = 40 * SECOND;
+    let (end, blocked) = std::sync::mpsc::channel::<()>();
+    let (blocks, is_blocked) = tokio::sync::watch::channel(false);
+    let blocked = std::sync::Mutex::new(blocked);
+    let handler = handler_fn(move |_: Vec<MemoryEvent>, _: PartitionContext| {
+        blocks.send_replace(true);
+        // Until the test is over.
+        let _ = blocked.lock().unwrap().recv();
+        async { Ok(()) }
+    });
+    let store = world.quick_store("a").await;
+    let a = world.start_on(store, world.hub.source(), handler);
+    world.hub.publish(0, "x");
+    let mut is_blocked = is_blocked;
+    is_blocked.wait_for(|blocked| *blocked).await.unwrap();
+    let report = timeout(20 * SECOND, a.shut_down()).await.expect("waits for the handler").unwrap();
+    assert!(!report.drain.complete && report.release.complete, "{report:?}");
+    assert!(world.owners().await.values().all(String::is_empty));
+    drop(end);
+}

@@ -1,0 +1,280 @@
+//! What becomes of a partition whose handler fails, and what comes twice.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use eventhubs_checkpoint::Position;
+use eventhubs_checkpoint::blob::{BlobContainer, Condition};
+use eventhubs_checkpoint::processor::{
+    Degraded, Handler, HandlerError, OnFailure, PartitionContext, PartitionState, StopReason, handler_fn,
+};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use tokio::time::{Instant, sleep};
+
+use crate::world::World;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Notes its calls; panics in `started` or fails in `handle` so many times.
+#[derive(Clone, Debug, Default)]
+struct Failing {
+    calls: Arc<Mutex<Vec<String>>>,
+    panics_at_start: Arc<AtomicU32>,
+    starting: Duration,
+    stopping: Duration,
+    failures: Arc<AtomicU32>,
+}
+
+impl Failing {
+    fn times(starts: u32, calls: u32) -> Self {
+        Self { panics_at_start: Arc::new(starts.into()), failures: Arc::new(calls.into()), ..Self::default() }
+    }
+
+    fn note(&self, call: &str) {
+        self.calls.lock().unwrap().push(call.to_owned());
+    }
+
+    fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    fn is_due(count: &AtomicU32) -> bool {
+        count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
+impl Handler<MemoryEvent> for Failing {
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        self.note(&format!("handle {}", events.len()));
+        if Self::is_due(&self.failures) {
+            return Err("told to fail".into());
+        }
+        context.checkpoint(events.last().unwrap());
+        Ok(())
+    }
+
+    async fn started(&self, _: PartitionContext) {
+        self.note("started");
+        sleep(self.starting).await;
+        assert!(!Self::is_due(&self.panics_at_start), "told to panic");
+    }
+
+    async fn stopped(&self, _: PartitionContext, reason: StopReason) {
+        sleep(self.stopping).await;
+        let reason = if let StopReason::Failed { .. } = reason { "failed".to_owned() } else { format!("{reason:?}") };
+        self.note(&format!("stopped: {reason}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_start_has_its_stop_even_one_that_panics() {
+    let world = World::new(1);
+    world.hub.publish_many(0, 3, "x");
+    let handler = Failing::times(1, 1);
+    let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
+    a.wait_until_it_holds(1).await;
+    sleep(10 * SECOND).await;
+    a.shut_down().await.unwrap();
+    let failing = ["started", "stopped: failed", "started", "handle 3", "stopped: failed"];
+    assert_eq!(handler.calls()[..5], failing);
+    assert_eq!(handler.calls()[5..], ["started", "handle 3", "stopped: Shutdown"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_partition_is_kept_and_does_nothing_until_it_is_resumed() {
+    let mut world = World::new(2);
+    world.config = world.config.with_on_failure(OnFailure::Stop);
+    let handler = Failing::times(0, 1);
+    let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
+    a.wait_until_it_holds(2).await;
+    a.wait_until_all_idle(2).await;
+    world.hub.publish_many(0, 3, "x");
+    a.wait_for_status("parked", |status| status.state == PartitionState::Parked).await;
+    sleep(600 * SECOND).await;
+    assert_eq!(a.held(), 2);
+    let degraded = a.handle.health().degraded;
+    let [Degraded::Parked { partition, error: Some(error) }] = &degraded[..] else { panic!("{degraded:?}") };
+    assert_eq!((partition.as_str(), error.as_str()), ("0", "the handler failed: told to fail"));
+    assert_eq!(handler.calls().iter().filter(|call| call.starts_with("handle")).count(), 1);
+    assert!(a.handle.resume(&0.into()));
+    sleep(SECOND).await;
+    assert_eq!(a.handle.health().degraded, []);
+    assert_eq!(a.handle.partitions()[0].handled, Some(2));
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_partition_can_be_given_to_others_instead() {
+    let mut world = World::new(1);
+    let cool_down = 200 * SECOND;
+    world.config = world.config.with_on_failure(OnFailure::Release { cool_down });
+    let failing = Failing::times(0, u32::MAX);
+    let mut a = world.start_with("a", world.hub.source(), failing.clone()).await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish_many(0, 3, "x");
+    a.wait_until_it_holds(0).await;
+    let released = Instant::now();
+    let mut b = world.start("b").await;
+    b.wait_until_it_holds(1).await;
+    world.log.wait_for("3", |log| log.times("x") == 3).await;
+    assert!(released.elapsed() < 60 * SECOND);
+    a.shut_down().await.unwrap();
+    b.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_partition_that_nobody_else_takes_is_taken_back_after_the_cool_down() {
+    let mut world = World::new(1);
+    let cool_down = 200 * SECOND;
+    world.config = world.config.with_on_failure(OnFailure::Release { cool_down });
+    let mut a = world.start_with("a", world.hub.source(), Failing::times(0, 1)).await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish_many(0, 3, "x");
+    a.wait_until_it_holds(0).await;
+    let released = Instant::now();
+    a.wait_until_it_holds(1).await;
+    assert!(released.elapsed() >= cool_down && released.elapsed() < cool_down + 60 * SECOND);
+    a.wait_for_status("handled", |status| status.handled == Some(2)).await;
+    a.shut_down().await.unwrap();
+}
+
+/// As the official client's links do by themselves.
+#[tokio::test(start_paused = true)]
+async fn what_a_link_delivers_again_after_it_attached_anew_is_left_out() {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish_many(0, 10, "x");
+    world.log.wait_for("10", |log| log.times("x") == 10).await;
+    world.hub.reattach(0);
+    world.hub.publish(0, "y");
+    world.log.wait_for("y", |log| log.times("y") == 1).await;
+    assert_eq!(world.log.times("x"), 10);
+    a.shut_down().await.unwrap();
+}
+
+/// The filter belongs to one start of the handler.
+#[tokio::test(start_paused = true)]
+async fn after_a_failure_the_filter_lets_through_what_has_to_come_again() {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish(0, "fail");
+    world.hub.publish(0, "after");
+    world.log.wait_for("after", |log| log.times("after") == 1).await;
+    assert_eq!(world.log.times("fail"), 2);
+    a.shut_down().await.unwrap();
+}
+
+/// A slow handler on one partition delays no other.
+#[tokio::test(start_paused = true)]
+async fn a_slow_partition_holds_up_no_other_and_reads_no_further_ahead_than_allowed() {
+    let mut world = World::new(2);
+    world.config = world.config.with_batch(10).with_prefetch(50);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(2).await;
+    world.hub.publish(0, "hang");
+    world.log.wait_for("hang", |log| log.times("hang") == 1).await;
+    world.hub.publish_many(0, 10_000, "kept back");
+    let began = Instant::now();
+    world.hub.publish_many(1, 10_000, "x");
+    world.log.wait_for("10,000", |log| log.times("x") == 10_000).await;
+    assert!(began.elapsed() < SECOND);
+    assert_eq!(world.log.times("kept back"), 0);
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_resumed_while_it_comes_to_be_parked_is_not_parked_for_ever() {
+    let mut world = World::new(1);
+    world.config = world.config.with_on_failure(OnFailure::Stop);
+    let handler = Failing { stopping: 10 * SECOND, ..Failing::times(0, 1) };
+    let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish_many(0, 3, "x");
+    a.wait_for_status("stopping", |status| status.state == PartitionState::Stopping).await;
+    assert!(a.handle.resume(&0.into()));
+    a.wait_for_status("handled", |status| status.handled == Some(2)).await;
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_start_left_running_is_told_to_stop() {
+    let world = World::new(1);
+    let stopped = Arc::new(AtomicU32::new(0));
+    let told = stopped.clone();
+    let first = AtomicU32::new(1);
+    let handler = handler_fn(move |_: Vec<MemoryEvent>, context: PartitionContext| {
+        let told = told.clone();
+        tokio::spawn(async move {
+            context.unless_stopping(std::future::pending::<()>()).await;
+            assert!(context.is_stopping());
+            told.fetch_add(1, Ordering::Relaxed);
+        });
+        let fails = Failing::is_due(&first);
+        async move { if fails { Err("told to fail".into()) } else { Ok(()) } }
+    });
+    let mut a = world.start_with("a", world.hub.source(), handler).await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish(0, "x");
+    sleep(5 * SECOND).await;
+    assert_eq!(stopped.load(Ordering::Relaxed), 1, "that of the first start, not that of the second");
+    a.shut_down().await.unwrap();
+}
+
+/// As an operator does it: pause, put back, look, resume.
+#[tokio::test(start_paused = true)]
+async fn a_paused_partition_that_is_put_back_is_still_paused() {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish_many(0, 5, "x");
+    world.log.wait_for("5", |log| log.times("x") == 5).await;
+    sleep(2 * SECOND).await;
+    assert!(a.handle.pause(&0.into()));
+    let start = Position { sequence_number: -1, offset: "-1".into() };
+    world.store("operator").await.rewind(&0.into(), &start).await.unwrap();
+    assert!(matches!(world.first_stop().await, StopReason::Rewound));
+    sleep(60 * SECOND).await;
+    assert_eq!(a.status().state, PartitionState::Paused);
+    assert_eq!(world.log.times("x"), 5);
+    assert!(a.handle.resume(&0.into()));
+    world.log.wait_for("again", |log| log.times("x") == 10).await;
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_takes_for_ever_is_seen() {
+    let world = World::new(1);
+    let handler = Failing { starting: Duration::MAX, ..Failing::default() };
+    let mut a = world.start_with("a", world.hub.source(), handler).await;
+    a.wait_until_it_holds(1).await;
+    sleep(200 * SECOND).await;
+    assert_eq!(a.handle.health().degraded, []);
+    sleep(200 * SECOND).await;
+    let degraded = a.handle.health().degraded;
+    assert!(matches!(&degraded[..], [Degraded::Starting { .. }]), "{degraded:?}");
+    a.shut_down().await.unwrap();
+}
+
+/// Deleted and claimed anew under the same life: no later incarnation is at work.
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_i_won_anew_is_lost_to_nobody_and_not_to_a_later_me() {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish(0, "x");
+    world.log.wait_for("x", |log| log.times("x") == 1).await;
+    sleep(2 * SECOND).await;
+    let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
+    world.container.delete(name, &Condition::Any).await.unwrap();
+    for _ in 0..60 {
+        world.hub.publish(0, "y");
+        sleep(SECOND).await;
+    }
+    let stops = world.log.stops.lock().unwrap().clone();
+    assert!(stops.iter().all(|(_, _, reason)| !matches!(reason, StopReason::Replaced)), "{stops:?}");
+    assert!(!a.running.is_finished());
+    a.shut_down().await.unwrap();
+}

@@ -1,0 +1,220 @@
+//! What handlers may rely on: order, time, and the truth about why they stop.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::processor::{
+    EventReceiver, EventSource, Handler, HandlerError, HubProperties, PartitionContext, PartitionProperties,
+    ProcessorConfig, StartPosition, StopReason, handler_fn,
+};
+use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
+use eventhubs_checkpoint::{ErrorKind, PartitionId, Result};
+use tokio::time::{Instant, sleep};
+
+use crate::world::World;
+
+/// Notes its calls; takes its time where told to.
+#[derive(Clone, Debug, Default)]
+struct Slow {
+    calls: Arc<Mutex<Vec<String>>>,
+    starting: Duration,
+    handling: Duration,
+    durable: bool,
+}
+
+impl Slow {
+    fn note(&self, call: impl Into<String>) {
+        self.calls.lock().unwrap().push(call.into());
+    }
+
+    fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().clone()
+    }
+}
+
+impl Handler<MemoryEvent> for Slow {
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        self.note(format!("handle {}", events[0].body));
+        sleep(self.handling).await;
+        if self.durable {
+            context.checkpoint_now(&events[0]).await?;
+        } else {
+            context.checkpoint(&events[0]);
+        }
+        self.note(format!("handled {}", events[0].body));
+        Ok(())
+    }
+
+    async fn started(&self, _: PartitionContext) {
+        sleep(self.starting).await;
+        self.note("started");
+    }
+
+    async fn stopped(&self, _: PartitionContext, reason: StopReason) {
+        let reason = match reason {
+            StopReason::Lost { by } => format!("lost to {}", by.map(|by| by.to_string()).unwrap_or_default()),
+            other => format!("{other:?}"),
+        };
+        self.note(format!("stopped: {reason}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_wait_until_started_has_ended_however_long_it_takes() {
+    let world = World::new(1);
+    let handler = Slow { starting: Duration::from_secs(100), ..Slow::default() };
+    let a = world.start_with("a", world.hub.source(), handler.clone()).await;
+    world.hub.publish(0, "x");
+    sleep(Duration::from_secs(120)).await;
+    assert_eq!(handler.calls(), ["started", "handle x", "handled x"]);
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_may_finish_and_is_checkpointed_when_the_instance_shuts_down() {
+    let world = World::new(1);
+    let handler = Slow { handling: Duration::from_secs(10), ..Slow::default() };
+    let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish(0, "x");
+    sleep(Duration::from_secs(1)).await;
+    a.shut_down().await.unwrap();
+    assert_eq!(handler.calls(), ["started", "handle x", "handled x", "stopped: Shutdown"]);
+    assert_eq!(world.checkpoint().await, Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_waits_for_a_refused_checkpoint_is_told_that_the_partition_is_lost() {
+    let world = World::new(1);
+    let handler = Slow { durable: true, ..Slow::default() };
+    let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish(0, "x");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(world.checkpoint().await, Some(0));
+    world.give_to("b").await;
+    let adopted = Metadata::from([("sequencenumber".into(), "0".into()), ("offset".into(), "0".into())]);
+    let name = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
+    world.container.write(name, &adopted, &Condition::Any).await.unwrap();
+    world.hub.publish(0, "y");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(handler.calls()[3..], ["handle y", "stopped: lost to b"]);
+    a.shut_down().await.unwrap();
+}
+
+/// Lost and won back while the handler still finishes: the second start waits for the end of the first.
+#[tokio::test(start_paused = true)]
+async fn one_partition_is_never_handled_twice_at_once() {
+    let world = World::new(1);
+    let handler = Slow { handling: Duration::from_secs(14), ..Slow::default() };
+    let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish(0, "x");
+    sleep(Duration::from_secs(1)).await;
+    world.give_to("").await;
+    sleep(Duration::from_secs(60)).await;
+    let calls = handler.calls();
+    let stopped = calls.iter().position(|call| call.starts_with("stopped")).unwrap();
+    assert_eq!(calls[..stopped], ["started", "handle x", "handled x"]);
+    assert_eq!(calls.iter().filter(|call| *call == "started").count(), 2, "{calls:?}");
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_drains_claims_nothing_more() {
+    let world = World::new(2);
+    let handler = Slow { handling: Duration::from_secs(14), ..Slow::default() };
+    let mut a = world.start_with("a", world.hub.source(), handler).await;
+    a.wait_until_it_holds(2).await;
+    world.hub.publish(1, "x");
+    sleep(Duration::from_secs(1)).await;
+    let draining = tokio::spawn(a.shut_down());
+    sleep(Duration::from_millis(10)).await;
+    world.give_to("").await;
+    sleep(Duration::from_secs(12)).await;
+    assert_eq!(world.owners().await["0"], "");
+    assert_eq!(world.owners().await["1"], "a");
+    draining.await.unwrap().unwrap();
+}
+
+/// A hub that answers nothing: neither its properties, nor whether the consumer group exists.
+struct Silent {
+    hub: MemorySource,
+    knows_itself: bool,
+}
+
+impl EventSource for Silent {
+    type Event = MemoryEvent;
+
+    async fn hub(&self) -> Result<HubProperties> {
+        if self.knows_itself { self.hub.hub().await } else { std::future::pending().await }
+    }
+
+    async fn partition(&self, partition: &PartitionId) -> Result<PartitionProperties> {
+        self.hub.partition(partition).await
+    }
+
+    async fn open(
+        &self,
+        partition: &PartitionId,
+        from: StartPosition,
+        prefetch: usize,
+    ) -> Result<EventReceiver<MemoryEvent>> {
+        self.hub.open(partition, from, prefetch).await
+    }
+
+    async fn check(&self, _: &PartitionId) -> Result<()> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_hub_is_told_in_time_and_does_not_hold_up_a_shutdown() {
+    for knows_itself in [false, true] {
+        let world = World::new(1);
+        let source = || Silent { hub: world.hub.source(), knows_itself };
+        let began = Instant::now();
+        let error = world.start_with("a", source(), Slow::default()).await.ended().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(began.elapsed() <= Duration::from_secs(31), "{:?}", began.elapsed());
+        let stopped = world.start_with("a", source(), Slow::default()).await;
+        let asked = Instant::now();
+        stopped.shut_down().await.unwrap();
+        assert!(asked.elapsed() < Duration::from_secs(1));
+    }
+}
+
+/// The sizes of the batches that come of these settings, from 10 events of 10 bytes, two per second.
+async fn batches(set: impl FnOnce(ProcessorConfig) -> ProcessorConfig) -> Vec<usize> {
+    let mut world = World::new(1);
+    world.config = set(world.config);
+    let sizes = Arc::new(Mutex::new(Vec::new()));
+    let seen = sizes.clone();
+    let handler = handler_fn(move |events: Vec<MemoryEvent>, _: PartitionContext| {
+        seen.lock().unwrap().push(events.len());
+        async { Ok(()) }
+    });
+    let mut a = world.start_with("a", world.hub.source(), handler).await;
+    a.wait_until_it_holds(1).await;
+    a.wait_until_all_idle(1).await;
+    for _ in 0..5 {
+        world.hub.publish_many(0, 2, "0123456789");
+        sleep(Duration::from_secs(1)).await;
+    }
+    sleep(Duration::from_secs(60)).await;
+    a.shut_down().await.unwrap();
+    let sizes = sizes.lock().unwrap().clone();
+    assert_eq!(sizes.iter().sum::<usize>(), 10, "{sizes:?}");
+    sizes
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_are_as_large_as_the_settings_say() {
+    assert_eq!(batches(|config| config).await, [2, 2, 2, 2, 2]);
+    assert_eq!(batches(|config| config.with_batch(1)).await, [1; 10]);
+    assert_eq!(batches(|config| config.with_batch_bytes(15)).await, [1; 10]);
+    assert_eq!(batches(|config| config.with_batch_wait(Duration::from_millis(2500))).await, [6, 4]);
+    let both = |config: ProcessorConfig| config.with_batch_wait(Duration::from_secs(30)).with_batch_bytes(40);
+    assert_eq!(batches(both).await, [4, 4, 2]);
+}

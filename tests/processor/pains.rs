@@ -1,0 +1,512 @@
+//! What users of processors suffer from, by the number of the row in the list of pains, and that it does not happen here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use eventhubs_checkpoint::processor::{
+    Degraded, EventReceiver, EventSource, HubProperties, InvalidReason, LagState, OnInvalidCheckpoint,
+    PartitionContext, PartitionProperties, PartitionState, ProcessorConfig, StartPosition, StopReason, handler_fn,
+};
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
+use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
+use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
+use tokio::time::{Instant, sleep};
+
+use crate::captured::Captured;
+use crate::world::{Recorder, World};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn pain_01_a_partition_that_silently_stops_is_seen_and_opened_again() {
+    let world = World::new(2);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(2).await;
+    world.hub.publish(0, "before");
+    world.log.wait_for("before", |log| log.times("before") == 1).await;
+    world.hub.silence(0, true);
+    let began = Instant::now();
+    world.hub.publish(0, "kept back");
+    let status = a.wait_for_status("silent", |status| status.state == PartitionState::Silent).await;
+    assert_eq!(status.partition, PartitionId::from(0));
+    let silent = Degraded::Silent { partition: 0.into() };
+    assert_eq!(a.handle.health().degraded, [silent]);
+    world.log.wait_for("kept back", |log| log.times("kept back") == 1).await;
+    assert!(began.elapsed() <= 62 * SECOND, "{:?}", began.elapsed());
+    assert!(world.log.stops.lock().unwrap().is_empty(), "the handler need not know");
+    assert_eq!(a.handle.health().degraded, []);
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn pain_01_idle_and_stuck_in_the_handler_are_told_apart() {
+    let world = World::new(2);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(2).await;
+    world.hub.publish(1, "hang");
+    world.log.wait_for("hang", |log| log.times("hang") == 1).await;
+    let stuck = a.wait_for_status("stuck", |status| status.state == PartitionState::HandlerStuck).await;
+    assert_eq!(stuck.partition, PartitionId::from(1));
+    assert!(stuck.state_for > 300 * SECOND);
+    assert_eq!(a.status().state, PartitionState::Idle);
+    let health = a.handle.health();
+    assert!(health.ready);
+    assert!(
+        matches!(&health.degraded[..], [Degraded::HandlerStuck { partition, .. }] if *partition == 1.into()),
+        "{health:?}"
+    );
+    a.shut_down().await.unwrap();
+}
+
+/// The hub of this source tells nothing about its partitions while it is told so.
+struct Forgetful {
+    hub: MemorySource,
+    silent: Arc<AtomicBool>,
+}
+
+impl EventSource for Forgetful {
+    type Event = MemoryEvent;
+
+    async fn hub(&self) -> Result<HubProperties> {
+        self.hub.hub().await
+    }
+
+    async fn partition(&self, partition: &PartitionId) -> Result<PartitionProperties> {
+        if self.silent.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Source, "told to say nothing"));
+        }
+        self.hub.partition(partition).await
+    }
+
+    async fn open(
+        &self,
+        partition: &PartitionId,
+        from: StartPosition,
+        prefetch: usize,
+    ) -> Result<EventReceiver<MemoryEvent>> {
+        self.hub.open(partition, from, prefetch).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pain_02_lag_counts_sequence_numbers_and_says_what_it_is_worth() {
+    let mut world = World::new(1);
+    world.checkpoint = false;
+    let silent = Arc::new(AtomicBool::new(false));
+    let source = Forgetful { hub: world.hub.source(), silent: silent.clone() };
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: false };
+    let mut a = world.start_with("a", source, recorder).await;
+    a.wait_until_it_holds(1).await;
+    let status = a.wait_for_status("idle", |status| status.state == PartitionState::Idle).await;
+    assert_eq!((status.lag.events, status.lag.state), (Some(0), LagState::Empty));
+
+    world.hub.publish_many(0, 25, "x");
+    let status = a.wait_for_status("25 behind", |status| status.lag.events == Some(25)).await;
+    assert_eq!((status.lag.state, status.handled, status.last_enqueued), (LagState::Known, Some(24), Some(24)));
+    world.hub.expire_before(0, 20);
+    a.wait_for_status("the 5 that are left", |status| status.lag.events == Some(5)).await;
+
+    silent.store(true, Ordering::Relaxed);
+    let status = a.wait_for_status("stale", |status| status.lag.state == LagState::Stale).await;
+    assert_eq!(status.lag.events, Some(5), "the last that was known");
+    silent.store(false, Ordering::Relaxed);
+    world.hub.recreate();
+    let status = a.wait_for_status("known again", |status| status.lag.state == LagState::Empty).await;
+    assert_eq!(status.lag.events, Some(0), "never negative");
+    a.shut_down().await.unwrap();
+}
+
+/// A group that has processed 50 events, and nobody at work.
+async fn with_checkpoint_at_49() -> World {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish_many(0, 50, "old");
+    world.log.wait_for("50", |log| log.times("old") == 50).await;
+    a.shut_down().await.unwrap();
+    assert_eq!(world.checkpoint().await, Some(49));
+    world
+}
+
+fn with_policy(world: &World, policy: OnInvalidCheckpoint) -> ProcessorConfig {
+    world.config.clone().with_on_invalid_checkpoint(policy)
+}
+
+#[tokio::test(start_paused = true)]
+async fn pain_06_after_the_hub_was_made_anew_everything_is_processed_and_checkpointed_again() {
+    let (captured, _guard) = Captured::begin();
+    let world = with_checkpoint_at_49().await;
+    world.hub.recreate();
+    world.hub.publish_many(0, 3, "new");
+    let mut b = world.start("b").await;
+    world.log.wait_for("3", |log| log.times("new") == 3).await;
+    b.wait_until_it_holds(1).await;
+    b.shut_down().await.unwrap();
+    assert_eq!(world.checkpoint().await, Some(2));
+    let told = captured.text();
+    assert!(told.contains("sequence number 49") && told.contains("holds 0 to 2"), "both positions are told: {told}");
+}
+
+/// Numbers that come again are no repetition then.
+#[tokio::test(start_paused = true)]
+async fn pain_06_a_hub_that_is_made_anew_under_a_running_processor_is_noticed() {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish_many(0, 50, "old");
+    world.log.wait_for("50", |log| log.times("old") == 50).await;
+    world.hub.recreate();
+    world.hub.publish_many(0, 3, "new");
+    world.log.wait_for("3", |log| log.times("new") == 3).await;
+    sleep(2 * SECOND).await;
+    assert_eq!(world.checkpoint().await, Some(2));
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn pain_06_the_policy_for_invalid_checkpoints_counts() {
+    for (policy, processed) in [
+        (OnInvalidCheckpoint::Earliest, 3),
+        (OnInvalidCheckpoint::Latest, 0),
+        (OnInvalidCheckpoint::ask(|_| StartPosition::AfterSequenceNumber(0)), 2),
+    ] {
+        let mut world = with_checkpoint_at_49().await;
+        world.hub.recreate();
+        world.hub.publish_many(0, 3, "new");
+        world.config = with_policy(&world, policy.clone());
+        let mut b = world.start("b").await;
+        b.wait_until_it_holds(1).await;
+        sleep(20 * SECOND).await;
+        assert_eq!(world.log.times("new"), processed, "{policy:?}");
+        world.hub.publish(0, "later");
+        world.log.wait_for("later", |log| log.times("later") == 1).await;
+        b.shut_down().await.unwrap();
+        assert_eq!(world.checkpoint().await, Some(3), "{policy:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pain_06_fail_names_the_partition_both_positions_and_the_remedy() {
+    let mut world = with_checkpoint_at_49().await;
+    world.hub.recreate();
+    world.config = with_policy(&world, OnInvalidCheckpoint::Fail);
+    let error = world.start("b").await.ended().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    let told = error.to_string();
+    assert!(told.contains("partition 0") && told.contains("49") && told.contains("never held an event"), "{told}");
+    assert_eq!(world.checkpoint().await, Some(49), "nothing was changed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pain_06_what_retention_took_is_told_and_the_rest_is_processed() {
+    let mut world = with_checkpoint_at_49().await;
+    world.hub.publish_many(0, 10, "gone");
+    world.hub.publish_many(0, 10, "left");
+    world.hub.expire_before(0, 60);
+    let told = Arc::new(AtomicBool::new(false));
+    let asked = told.clone();
+    world.config = with_policy(
+        &world,
+        OnInvalidCheckpoint::ask(move |invalid| {
+            assert_eq!(invalid.reason, InvalidReason::Expired);
+            asked.store(true, Ordering::Relaxed);
+            StartPosition::Earliest
+        }),
+    );
+    let mut b = world.start("b").await;
+    b.wait_until_it_holds(1).await;
+    world.log.wait_for("10", |log| log.times("left") == 10).await;
+    assert!(told.load(Ordering::Relaxed));
+    assert_eq!(world.log.times("gone"), 0);
+    b.shut_down().await.unwrap();
+    assert_eq!(world.checkpoint().await, Some(69));
+}
+
+/// The broker has the last word, whatever the numbers say.
+#[tokio::test(start_paused = true)]
+async fn pain_06_a_position_that_the_broker_refuses_is_no_endless_loop() {
+    let world = World::new(1);
+    let source = || Refusing { hub: world.hub.source() };
+    let recorder = |owner: &str| Recorder { owner: owner.into(), log: world.log.clone(), checkpoint: true };
+    world.hub.publish_many(0, 5, "x");
+    let mut a = world.start_with("a", source(), recorder("a")).await;
+    a.wait_until_it_holds(1).await;
+    world.log.wait_for("5", |log| log.times("x") == 5).await;
+    a.shut_down().await.unwrap();
+    assert_eq!(world.checkpoint().await, Some(4));
+    let mut b = world.start_with("b", source(), recorder("b")).await;
+    b.wait_until_it_holds(1).await;
+    world.log.wait_for("5 again", |log| log.times("x") == 10).await;
+    b.shut_down().await.unwrap();
+}
+
+/// Refuses to start anywhere but at the beginning.
+struct Refusing {
+    hub: MemorySource,
+}
+
+impl EventSource for Refusing {
+    type Event = MemoryEvent;
+
+    async fn hub(&self) -> Result<HubProperties> {
+        self.hub.hub().await
+    }
+
+    async fn partition(&self, partition: &PartitionId) -> Result<PartitionProperties> {
+        self.hub.partition(partition).await
+    }
+
+    async fn open(
+        &self,
+        partition: &PartitionId,
+        from: StartPosition,
+        prefetch: usize,
+    ) -> Result<EventReceiver<MemoryEvent>> {
+        if from != StartPosition::Earliest {
+            return Err(Error::new(ErrorKind::InvalidPosition, "told to refuse"));
+        }
+        self.hub.open(partition, from, prefetch).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pain_09_no_checkpoint_passes_work_that_failed() {
+    let world = World::new(1);
+    let done = Arc::new(AtomicBool::new(false));
+    let mended = done.clone();
+    // Each event in a task of its own, finished out of order; the third fails until mended.
+    let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
+        let mended = mended.clone();
+        async move {
+            for event in events.into_iter().rev() {
+                let token = context.track(&event);
+                if event.sequence_number != 2 || mended.load(Ordering::Relaxed) {
+                    tokio::spawn(async move { token.finish() });
+                }
+            }
+            Ok(())
+        }
+    });
+    world.hub.publish_many(0, 10, "x");
+    let mut a = world.start_with("a", world.hub.source(), handler).await;
+    a.wait_until_it_holds(1).await;
+    sleep(10 * SECOND).await;
+    assert_eq!(world.checkpoint().await, Some(1));
+    assert_eq!(a.status().in_flight, 1);
+    done.store(true, Ordering::Relaxed);
+    a.shut_down().await.unwrap();
+    assert_eq!(world.checkpoint().await, Some(1), "neither does the last one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pain_12_the_end_comes_in_order_and_each_step_is_bounded_and_told() {
+    let world = World::new(2);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(2).await;
+    world.hub.publish_many(0, 5, "x");
+    world.log.wait_for("5", |log| log.times("x") == 5).await;
+    let observed = world.clone();
+    // Whenever the partition is free, its last checkpoint stands.
+    let observing = tokio::spawn(async move {
+        while observed.owners().await.values().any(|owner| !owner.is_empty()) {
+            sleep(SECOND / 100).await;
+        }
+        observed.checkpoint().await
+    });
+    let report = a.shut_down().await.unwrap();
+    assert_eq!(observing.await.unwrap(), Some(4));
+    assert!(report.is_clean(), "{report:?}");
+    let whole = [report.drain, report.release, report.close].iter().map(|phase| phase.took).sum::<Duration>();
+    assert!(whole < SECOND, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pain_14_checkpoints_are_written_by_time_by_number_and_at_the_end() {
+    let mut world = World::new(1);
+    let policy = world
+        .config
+        .checkpoints
+        .clone()
+        .with_every(10 * SECOND)
+        .with_every_events(std::num::NonZero::new(100).unwrap());
+    world.config = world.config.with_checkpoints(policy);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    sleep(SECOND).await;
+    world.hub.publish_many(0, 5, "x");
+    sleep(9 * SECOND).await;
+    assert_eq!(world.checkpoint().await, Some(-1));
+    sleep(2 * SECOND).await;
+    assert_eq!(world.checkpoint().await, Some(4), "by time");
+    world.hub.publish_many(0, 100, "x");
+    sleep(SECOND).await;
+    assert_eq!(world.checkpoint().await, Some(104), "by number");
+    world.hub.publish_many(0, 5, "x");
+    sleep(SECOND).await;
+    a.shut_down().await.unwrap();
+    assert_eq!(world.checkpoint().await, Some(109), "at the end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pain_17_a_stale_owner_that_comes_back_is_fenced_and_moves_no_checkpoint() {
+    let world = World::new(1);
+    // The storage of `a` alone goes away.
+    let cut = Faulty::new(world.container.clone(), 3);
+    let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
+    let store = GroupStore::builder(Arc::new(cut.clone()), group, OwnerId::new("a").unwrap()).seed(1).connect().await;
+    let log = world.log.clone();
+    let handler = SlowAtLast { log: log.clone() };
+    let mut a = world.start_on(store.unwrap(), world.hub.source(), handler);
+    a.wait_until_it_holds(1).await;
+    world.hub.publish(0, "first");
+    log.wait_for("first", |log| log.times("first") == 1).await;
+    sleep(2 * SECOND).await;
+    world.hub.publish(0, "slow");
+    log.wait_for("slow", |log| log.times("slow") == 1).await;
+    cut.set_plan(FaultPlan::always(Fault::Unreachable));
+
+    let mut b = world.start("b").await;
+    b.wait_until_it_holds(1).await;
+    world.hub.publish_many(0, 10, "more");
+    log.wait_for("more", |log| log.times("more") == 10).await;
+    sleep(5 * SECOND).await;
+    assert_eq!(world.checkpoint().await, Some(11));
+    cut.set_plan(FaultPlan::default());
+    log.wait_for("the end of a", |log| log.stops.lock().unwrap().iter().any(|(owner, ..)| owner == "a")).await;
+    let stops = log.stops.lock().unwrap().clone();
+    assert!(matches!(&stops[0].2, StopReason::Lost { by: Some(by) } if by.as_str() == "b"), "{stops:?}");
+    assert_eq!(world.checkpoint().await, Some(11), "it marked event 1 meanwhile");
+    a.shut_down().await.unwrap();
+    b.shut_down().await.unwrap();
+}
+
+/// Takes ten minutes for the event "slow", and marks it then.
+struct SlowAtLast {
+    log: crate::world::Log,
+}
+
+impl eventhubs_checkpoint::processor::Handler<MemoryEvent> for SlowAtLast {
+    async fn handle(
+        &self,
+        events: Vec<MemoryEvent>,
+        context: PartitionContext,
+    ) -> Result<(), eventhubs_checkpoint::processor::HandlerError> {
+        for event in events {
+            self.log.events.lock().unwrap().push(("a".into(), "0".into(), event.body.to_string()));
+            self.log.changed.send_replace(());
+            if &*event.body == "slow" {
+                sleep(600 * SECOND).await;
+            }
+            context.checkpoint(&event);
+        }
+        Ok(())
+    }
+
+    async fn stopped(&self, context: PartitionContext, reason: StopReason) {
+        self.log.stops.lock().unwrap().push(("a".into(), context.partition().to_string(), reason));
+        self.log.changed.send_replace(());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pain_18_a_handler_that_takes_too_long_is_given_up_and_others_go_on() {
+    let mut world = World::new(2);
+    world.config = world.config.with_handler_deadline(20 * SECOND);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(2).await;
+    world.hub.publish(0, "hang");
+    world.hub.publish(1, "elsewhere");
+    world.log.wait_for("a stop", |log| !log.stops.lock().unwrap().is_empty()).await;
+    assert_eq!(world.log.times("elsewhere"), 1);
+    let stops = world.log.stops.lock().unwrap().clone();
+    let [(_, partition, StopReason::Failed { error })] = &stops[..] else { panic!("{stops:?}") };
+    assert_eq!((partition.as_str(), error.kind()), ("0", ErrorKind::Handler));
+    assert!(error.to_string().contains("deadline, 20s"), "{error}");
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn pain_18_a_paused_partition_is_kept_and_goes_on_where_it_was() {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish(0, "1");
+    world.log.wait_for("1", |log| log.times("1") == 1).await;
+    let tenure = a.snapshots.borrow().held.clone();
+    assert!(a.handle.pause(&0.into()));
+    world.hub.publish(0, "2");
+    sleep(600 * SECOND).await;
+    assert_eq!(a.status().state, PartitionState::Paused);
+    assert_eq!(world.log.times("2"), 0);
+    assert_eq!(a.snapshots.borrow().held, tenure);
+    assert!(a.handle.resume(&0.into()));
+    world.log.wait_for("2", |log| log.times("2") == 1).await;
+    assert!(world.log.stops.lock().unwrap().is_empty());
+    assert!(!a.handle.pause(&7.into()), "there is no such partition");
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn pain_18_a_partition_given_back_goes_elsewhere_and_does_not_come_back_at_once() {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish(0, "x");
+    world.log.wait_for("x", |log| log.times("x") == 1).await;
+    assert!(a.handle.release_partition(&0.into(), 100 * SECOND));
+    a.wait_until_it_holds(0).await;
+    let released = Instant::now();
+    assert_eq!(world.checkpoint().await, Some(0), "what was marked is written first");
+    assert!(matches!(world.first_stop().await, StopReason::Released));
+    a.wait_until_it_holds(1).await;
+    let away = released.elapsed();
+    assert!(away >= 100 * SECOND && away < 150 * SECOND, "{away:?}");
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn pain_19_a_storage_that_is_away_ends_nothing_and_is_seen() {
+    let world = World::new(2);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(2).await;
+    a.wait_until_all_idle(2).await;
+    assert!(a.handle.health().ready);
+    assert_eq!(a.handle.health().degraded, []);
+    world.faulty.set_plan(FaultPlan::always(Fault::Unreachable));
+    world.hub.publish(0, "meanwhile");
+    world.log.wait_for("it is processed", |log| log.times("meanwhile") == 1).await;
+    sleep(600 * SECOND).await;
+    let degraded = a.handle.health().degraded;
+    assert!(
+        degraded
+            .iter()
+            .any(|what| matches!(what, Degraded::StorageSilent { silent_for } if *silent_for > 500 * SECOND))
+    );
+    assert!(degraded.iter().any(|what| matches!(what, Degraded::CheckpointFailing { .. })), "{degraded:?}");
+    world.faulty.set_plan(FaultPlan::default());
+    sleep(120 * SECOND).await;
+    assert_eq!(a.handle.health().degraded, []);
+    assert_eq!(a.held(), 2);
+    assert_eq!(world.checkpoint().await, Some(0));
+    a.shut_down().await.unwrap();
+}
+
+/// Two instances that start at once claim the same partitions, and meet.
+#[tokio::test(start_paused = true)]
+async fn pain_19_conflicts_that_are_expected_are_no_warnings() {
+    let (captured, _guard) = Captured::begin();
+    let world = World::new(8);
+    let mut instances = [world.start("a").await, world.start("b").await, world.start("c").await];
+    for instance in &mut instances {
+        instance.wait_until("all owned", |snapshot| snapshot.counts().values().sum::<usize>() == 8).await;
+    }
+    sleep(600 * SECOND).await;
+    for instance in instances {
+        instance.shut_down().await.unwrap();
+    }
+    let told = captured.text();
+    assert!(told.contains("partition claimed"));
+    assert!(!told.contains("WARN") && !told.contains("ERROR"), "{told}");
+}

@@ -1,0 +1,129 @@
+//! The processor turned round: partitions as streams.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::processor::{PartitionEvents, Partitions, Processor, StopReason};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use futures::StreamExt;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::world::World;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn start(world: &World, owner: &str) -> Partitions<MemoryEvent> {
+    let builder = Processor::pull(world.hub.source(), world.store(owner).await);
+    builder.config(world.config.clone()).build().unwrap().partitions()
+}
+
+/// Checkpoints every batch; answers what came, and why it ended.
+async fn drain(mut partition: PartitionEvents<MemoryEvent>) -> (usize, StopReason) {
+    let mut seen = 0;
+    while let Some(events) = partition.next().await {
+        seen += events.len();
+        partition.context().checkpoint(events.last().unwrap());
+    }
+    (seen, partition.stop_reason().cloned().expect("it has ended"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_partition_is_a_stream_for_a_task_of_its_own() {
+    let world = World::new(3);
+    for partition in 0..3 {
+        world.hub.publish_many(partition, 10, "x");
+    }
+    let mut partitions = start(&world, "a").await;
+    let mut working = Vec::new();
+    for _ in 0..3 {
+        working.push(tokio::spawn(drain(partitions.next().await.unwrap())));
+    }
+    sleep(SECOND).await;
+    let report = partitions.shutdown().await.unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    for work in working {
+        let (seen, reason) = work.await.unwrap();
+        assert!(matches!(reason, StopReason::Shutdown), "{reason:?}");
+        assert_eq!(seen, 10);
+    }
+    assert_eq!(world.checkpoint().await, Some(9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_further_comes_before_it_is_asked_for() {
+    let mut world = World::new(1);
+    world.config = world.config.with_batch(2);
+    world.hub.publish_many(0, 6, "x");
+    let mut partitions = start(&world, "a").await;
+    let mut partition = partitions.next().await.unwrap();
+    for expected in [[0, 1], [2, 3]] {
+        let batch = partition.next().await.unwrap();
+        assert_eq!(batch.iter().map(|event| event.sequence_number).collect::<Vec<_>>(), expected);
+        sleep(60 * SECOND).await;
+    }
+    let ended = timeout(60 * SECOND, partitions.shutdown());
+    let (report, rest) = tokio::join!(ended, async move {
+        sleep(SECOND).await;
+        partition.context().checkpoint(&MemoryEvent { sequence_number: 3, offset: "30".into(), body: "".into() });
+        partition.next().await
+    });
+    assert_eq!(rest, None, "the batch at hand is the last");
+    assert!(report.unwrap().unwrap().is_clean());
+    assert_eq!(world.checkpoint().await, Some(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_dropped_before_its_end_starts_again_from_the_checkpoint() {
+    let world = World::new(1);
+    world.hub.publish_many(0, 5, "x");
+    let mut partitions = start(&world, "a").await;
+    let mut partition = partitions.next().await.unwrap();
+    assert_eq!(partition.next().await.unwrap().len(), 5);
+    drop(partition);
+    let mut again = partitions.next().await.unwrap();
+    assert_eq!(again.next().await.unwrap().len(), 5);
+    again.context().checkpoint(&MemoryEvent { sequence_number: 4, offset: "40".into(), body: "".into() });
+    world.hub.publish(0, "y");
+    assert_eq!(again.next().await.unwrap().len(), 1);
+    drop((again, partitions));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_nobody_drops_holds_the_end_up_for_the_drain_time_only() {
+    let world = World::new(1);
+    world.hub.publish_many(0, 5, "x");
+    let mut partitions = start(&world, "a").await;
+    let mut partition = partitions.next().await.unwrap();
+    assert_eq!(partition.next().await.unwrap().len(), 5);
+    let began = Instant::now();
+    let report = partitions.shutdown().await.unwrap();
+    assert!(!report.is_clean());
+    assert!(began.elapsed() <= 31 * SECOND, "{:?}", began.elapsed());
+    assert_eq!(partition.next().await, None);
+    assert!(world.owners().await.values().all(String::is_empty));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_partitions_is_a_crash() {
+    let world = World::new(1);
+    world.hub.publish_many(0, 5, "x");
+    let mut partitions = start(&world, "a").await;
+    let mut partition = partitions.next().await.unwrap();
+    assert_eq!(partition.next().await.unwrap().len(), 5);
+    drop(partitions);
+    assert_eq!(partition.next().await, None);
+    assert_eq!(world.owners().await["0"], "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn partitions_are_a_stream_too_and_end_with_the_processor() {
+    let world = World::new(2);
+    let first = start(&world, "a").await;
+    let handle = first.handle().clone();
+    let collecting = tokio::spawn(first.map(|partition| partition.context().partition().clone()).collect::<Vec<_>>());
+    sleep(30 * SECOND).await;
+    handle.shutdown();
+    let mut seen = timeout(60 * SECOND, collecting).await.unwrap().unwrap();
+    seen.sort();
+    assert_eq!(seen.iter().map(PartitionId::as_str).collect::<Vec<_>>(), ["0", "1"]);
+}

@@ -1,0 +1,151 @@
+//! Where partitions start that have no checkpoint.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::processor::{EventReceiver, EventSource, HubProperties, PartitionProperties, StartPosition};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
+use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
+use eventhubs_checkpoint::{Error, ErrorKind, PartitionId, Position, Result};
+use tokio::time::sleep;
+
+use crate::world::{Recorder, World};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at_the_latest(partitions: u32) -> World {
+    let mut world = World::new(partitions);
+    world.config = world.config.with_start(StartPosition::Latest);
+    world
+}
+
+/// With one claim per interval, the last partition of eight is claimed after more than a minute.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_begins_at_the_latest_skips_nothing_of_partitions_that_are_claimed_later() {
+    let world = at_the_latest(8);
+    for partition in 0..8 {
+        world.hub.publish(partition, "old");
+    }
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    for partition in 0..8 {
+        world.hub.publish(partition, "new");
+    }
+    world.log.wait_for("8", |log| log.times("new") == 8).await;
+    assert_eq!(world.log.times("old"), 0);
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_is_added_to_a_group_that_has_begun_starts_at_the_earliest() {
+    for restarted in [false, true] {
+        let world = at_the_latest(1);
+        world.hub.publish(0, "old");
+        let mut a = world.start("a").await;
+        a.wait_until_it_holds(1).await;
+        a.wait_until_all_idle(1).await;
+        world.hub.grow_to(2);
+        world.hub.publish(1, "before it was noticed");
+        if restarted {
+            a.crash().await;
+            a = world.start("a").await;
+        }
+        world.log.wait_for("it", |log| log.times("before it was noticed") == 1).await;
+        assert_eq!(world.log.times("old"), 0);
+        a.shut_down().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_added_partition_starts_where_the_setting_says() {
+    let mut world = at_the_latest(1);
+    world.config = world.config.with_start_of_added(StartPosition::Latest);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.hub.grow_to(2);
+    world.hub.publish(1, "before it was noticed");
+    a.wait_until_it_holds(2).await;
+    a.wait_until_all_idle(2).await;
+    world.hub.publish(1, "after");
+    world.log.wait_for("after", |log| log.times("after") == 1).await;
+    assert_eq!(world.log.times("before it was noticed"), 0);
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storage_that_is_away_delays_the_begin_of_a_group_and_changes_nothing_else() {
+    let world = at_the_latest(2);
+    world.hub.publish(0, "old");
+    let mut a = world.start("a").await;
+    world.faulty.set_plan(FaultPlan::always(Fault::Unreachable));
+    sleep(100 * SECOND).await;
+    world.faulty.set_plan(FaultPlan::default());
+    a.wait_until_it_holds(2).await;
+    a.wait_until_all_idle(2).await;
+    world.hub.publish(0, "new");
+    world.log.wait_for("new", |log| log.times("new") == 1).await;
+    assert_eq!(world.log.times("old"), 0);
+    a.shut_down().await.unwrap();
+}
+
+/// Of two that begin a group together, the second one to look finds it begun.
+#[tokio::test(start_paused = true)]
+async fn whoever_joins_while_a_group_begins_takes_nothing_for_added() {
+    let world = at_the_latest(8);
+    for partition in 0..8 {
+        world.hub.publish(partition, "old");
+    }
+    // The first one dies when it has pinned the last partition and no other.
+    let properties = Position { sequence_number: 0, offset: "0".into() };
+    assert!(world.store("dead").await.pin(&7.into(), &properties).await.unwrap());
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(8).await;
+    a.wait_until_all_idle(8).await;
+    assert_eq!(world.log.times("old"), 0);
+    a.shut_down().await.unwrap();
+}
+
+/// A start that cannot be told in numbers, and a hub that is made anew before the first checkpoint.
+#[tokio::test(start_paused = true)]
+async fn a_hub_made_anew_before_the_first_checkpoint_ends_nothing() {
+    let mut world = World::new(1);
+    world.checkpoint = false;
+    world.config = world.config.with_start(StartPosition::AfterSequenceNumber(1));
+    world.hub.publish_many(0, 50, "old");
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.log.wait_for("48", |log| log.times("old") == 48).await;
+    world.hub.recreate();
+    world.hub.publish_many(0, 5, "new");
+    world.log.wait_for("3", |log| log.times("new") == 3).await;
+    assert!(!a.running.is_finished());
+    a.shut_down().await.unwrap();
+}
+
+/// May read the hub, but not its partitions.
+struct Forbidden {
+    hub: MemorySource,
+}
+
+impl EventSource for Forbidden {
+    type Event = MemoryEvent;
+
+    async fn hub(&self) -> Result<HubProperties> {
+        self.hub.hub().await
+    }
+
+    async fn partition(&self, _: &PartitionId) -> Result<PartitionProperties> {
+        Err(Error::new(ErrorKind::Unauthorized, "told to refuse"))
+    }
+
+    async fn open(&self, _: &PartitionId, _: StartPosition, _: usize) -> Result<EventReceiver<MemoryEvent>> {
+        Err(Error::new(ErrorKind::Unauthorized, "told to refuse"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_waiting_can_mend_is_told_at_the_start() {
+    let world = at_the_latest(1);
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let a = world.start_with("a", Forbidden { hub: world.hub.source() }, recorder).await;
+    assert_eq!(a.ended().await.unwrap_err().kind(), ErrorKind::Unauthorized);
+}

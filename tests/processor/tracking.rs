@@ -1,0 +1,179 @@
+//! Events that are finished out of order, and what that means for checkpoints and for back-pressure.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use eventhubs_checkpoint::ErrorKind;
+use eventhubs_checkpoint::processor::{
+    Handler, HandlerError, OnFailure, PartitionContext, PartitionState, Positioned, StopReason, Token,
+};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use tokio::time::{Instant, sleep};
+
+use crate::world::World;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Takes a token for every event and lets the test finish it.
+#[derive(Clone, Debug, Default)]
+struct Open {
+    tokens: Arc<Mutex<BTreeMap<i64, Token>>>,
+    delivered: Arc<Mutex<Vec<i64>>>,
+    /// Fails at this event.
+    poison: Option<i64>,
+    stops: Arc<Mutex<Vec<String>>>,
+}
+
+impl Handler<MemoryEvent> for Open {
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        for event in &events {
+            self.delivered.lock().unwrap().push(event.sequence_number);
+            self.tokens.lock().unwrap().insert(event.sequence_number, context.track(event));
+        }
+        let poisoned = events.iter().any(|event| Some(event.sequence_number) == self.poison);
+        if poisoned { Err("told to fail".into()) } else { Ok(()) }
+    }
+
+    async fn stopped(&self, _: PartitionContext, reason: StopReason) {
+        self.stops.lock().unwrap().push(format!("{reason:?}"));
+    }
+}
+
+impl Open {
+    fn finish(&self, numbers: impl IntoIterator<Item = i64>) {
+        for number in numbers {
+            self.tokens.lock().unwrap().remove(&number).expect("no such token").finish();
+        }
+    }
+
+    fn delivered(&self) -> usize {
+        self.delivered.lock().unwrap().len()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_checkpoint_goes_as_far_as_all_is_finished_in_the_order_of_delivery() {
+    let world = World::new(1);
+    let handler = Open::default();
+    let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish_many(0, 10, "x");
+    sleep(2 * SECOND).await;
+    for (finished, reached) in [(vec![9, 3, 4], -1), (vec![1, 0], 1), (vec![2], 4), (vec![5, 6, 8], 6), (vec![7], 9)] {
+        handler.finish(finished.clone());
+        sleep(2 * SECOND).await;
+        assert_eq!(world.checkpoint().await, Some(reached), "after {finished:?}");
+    }
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_events_in_flight_stop_the_delivery_until_some_are_finished() {
+    let mut world = World::new(1);
+    world.config = world.config.with_max_in_flight(7).with_batch(5);
+    let handler = Open::default();
+    let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish_many(0, 100, "x");
+    sleep(2 * SECOND).await;
+    assert_eq!((handler.delivered(), a.status().in_flight), (7, 7));
+    handler.finish([4, 5]);
+    sleep(2 * SECOND).await;
+    assert_eq!((handler.delivered(), a.status().in_flight), (9, 7));
+    sleep(301 * SECOND).await;
+    assert_eq!(a.status().state, PartitionState::Full);
+    assert_eq!(world.checkpoint().await, Some(-1));
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_failure_what_was_in_flight_comes_again_and_its_tokens_count_no_more() {
+    let world = World::new(1);
+    let handler = Open { poison: Some(3), ..Open::default() };
+    let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish_many(0, 4, "x");
+    sleep(SECOND / 10).await;
+    let old: Vec<_> = std::mem::take(&mut *handler.tokens.lock().unwrap()).into_values().collect();
+    assert_eq!(old.len(), 4);
+    sleep(2 * SECOND).await;
+    assert!(handler.delivered() >= 8, "delivered again");
+    old.into_iter().for_each(Token::finish);
+    sleep(2 * SECOND).await;
+    assert_eq!(world.checkpoint().await, Some(-1), "tokens of an earlier start");
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_flight_at_the_end_has_the_drain_time() {
+    for in_time in [true, false] {
+        let world = World::new(1);
+        let handler = Open::default();
+        let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
+        a.wait_until_it_holds(1).await;
+        world.hub.publish_many(0, 3, "x");
+        sleep(SECOND).await;
+        let later = handler.clone();
+        let finishing = tokio::spawn(async move {
+            sleep(if in_time { 10 * SECOND } else { 100 * SECOND }).await;
+            later.finish([0, 1, 2]);
+        });
+        let report = a.shut_down().await.unwrap();
+        assert_eq!(report.is_clean(), in_time, "{report:?}");
+        assert_eq!(report.cut_short.is_empty(), in_time);
+        assert_eq!(world.checkpoint().await, Some(if in_time { 2 } else { -1 }));
+        finishing.abort();
+    }
+}
+
+/// Waits for its own event to be durable while one before it is open.
+#[derive(Clone, Debug, Default)]
+struct Hasty(Arc<Mutex<Vec<ErrorKind>>>);
+
+impl Handler<MemoryEvent> for Hasty {
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        let open = context.track(&events[0]);
+        let last = events.last().unwrap();
+        let refused = context.checkpoint_now(last).await.unwrap_err();
+        self.0.lock().unwrap().push(refused.kind());
+        assert!(refused.to_string().contains("waits until event 0 is finished"), "{refused}");
+        open.finish();
+        context.flush().await?;
+        assert_eq!(context.checkpoint_now(last).await.map_err(|error| error.kind()), Ok(()));
+        assert_eq!(last.sequence_number(), Some(2));
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_is_to_be_durable_says_what_it_waits_for() {
+    let mut world = World::new(1);
+    world.config = world.config.with_batch_wait(SECOND).with_on_failure(OnFailure::Stop);
+    world.hub.publish_many(0, 3, "x");
+    let handler = Hasty::default();
+    let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
+    a.wait_until_it_holds(1).await;
+    sleep(5 * SECOND).await;
+    assert_eq!(*handler.0.lock().unwrap(), [ErrorKind::Unfinished]);
+    assert_eq!(world.checkpoint().await, Some(2));
+    a.shut_down().await.unwrap();
+}
+
+/// As when work is given up because the partition stops.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_tokens_that_were_dropped() {
+    let world = World::new(1);
+    let handler = Open::default();
+    let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish_many(0, 3, "x");
+    sleep(SECOND).await;
+    handler.finish([0]);
+    handler.tokens.lock().unwrap().clear();
+    assert_eq!(a.status().in_flight, 2, "they hold the checkpoint back all the same");
+    let began = Instant::now();
+    let report = a.shut_down().await.unwrap();
+    assert!(report.is_clean() && began.elapsed() < SECOND, "{report:?}");
+    assert_eq!(world.checkpoint().await, Some(0));
+}
