@@ -16,6 +16,8 @@ mod driver;
 mod hub;
 #[path = "consumer/instance.rs"]
 mod instance;
+#[path = "consumer/journal.rs"]
+mod journal;
 #[path = "consumer/lag.rs"]
 mod lag;
 #[path = "consumer/ledger.rs"]
@@ -26,6 +28,8 @@ mod producer;
 mod report;
 #[path = "consumer/screen.rs"]
 mod screen;
+#[path = "support/signals.rs"]
+mod signals;
 #[path = "consumer/storage.rs"]
 mod storage;
 mod support;
@@ -35,6 +39,7 @@ mod table;
 use args::Args;
 use driver::Driver;
 use hub::Hub;
+use journal::Journal;
 use report::Report;
 use screen::Screen;
 use storage::Storage;
@@ -64,11 +69,13 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: &Args) -> Result<Report, Failure> {
+    let asked_to_end = signals::asked_to_end();
     let plan = args.plan()?;
+    let journal = args.journal.as_deref().map(Journal::open).transpose()?;
     let storage = Storage::open(args).await?;
     let hub = Arc::new(Hub::open(args).await?);
     // The hub stays until the end: an embedded one lives in it.
-    Driver::start(plan, hub.clone(), &storage, Screen::new(args.json)).await?.run().await
+    Driver::start(plan, hub.clone(), &storage, journal, Screen::new(args.json)).await?.run(asked_to_end).await
 }
 
 fn with_causes(failure: &(dyn std::error::Error + 'static)) -> String {

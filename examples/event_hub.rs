@@ -3,10 +3,13 @@
 use clap::Parser;
 use eventhubs_checkpoint::testing::event_hub::{DEFAULT_RETENTION_COUNT, EventHub};
 
+#[path = "support/signals.rs"]
+mod signals;
+
 /// An Event Hubs stand-in on this machine, which speaks AMQP without TLS.
 ///
 /// Prints one line, the endpoint and the connection string as settings to paste before a command, and runs until
-/// Ctrl-C. A client takes the endpoint as its custom endpoint. The events are kept in memory and are gone afterwards.
+/// Ctrl-C or SIGTERM. A client takes the endpoint as its custom endpoint. The events are kept in memory and are gone afterwards.
 #[derive(Debug, Parser)]
 struct Args {
     /// The port to listen on; 0 for any free one.
@@ -37,6 +40,7 @@ struct Args {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
+    let asked_to_end = signals::asked_to_end();
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(std::io::stderr)
@@ -49,6 +53,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let hub = builder.start(&format!("{}:{}", args.host, args.port)).await?;
 
     println!("EVENTHUBS_ENDPOINT='{}' EVENTHUBS_CONNECTION_STRING='{}'", hub.endpoint(), hub.connection_string());
-    tokio::signal::ctrl_c().await?;
+    asked_to_end.await;
     Ok(())
 }

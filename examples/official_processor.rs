@@ -12,8 +12,11 @@ use eventhubs_checkpoint::testing::event_hub::EventHub;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::watch;
 
+#[path = "support/signals.rs"]
+mod signals;
+
 /// The official `EventProcessor`, with its records kept by this crate. Without arguments it shows itself, with an event
-/// hub and a storage in this process; with a real hub it runs until Ctrl-C, as often as you like to start it.
+/// hub and a storage in this process; with a real hub it runs until Ctrl-C or SIGTERM, as often as you like to start it.
 #[derive(Parser)]
 struct Args {
     /// The connection string of the storage account.
@@ -37,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let Some(hub) = args.hub else { return show().await };
     let storage = args.storage.ok_or("a real event hub needs a storage that others can reach: give --storage")?;
     let store = BlobCheckpointStore::new(AzureContainer::from_connection_string(storage, args.container)?);
-    process(&hub, args.hub_endpoint, store, &watch::Sender::new(0), async { drop(tokio::signal::ctrl_c().await) }).await
+    process(&hub, args.hub_endpoint, store, &watch::Sender::new(0), signals::asked_to_end()).await
 }
 
 /// The processor, its readers, and the end.

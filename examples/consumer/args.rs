@@ -1,5 +1,6 @@
 //! What the command line and the environment say.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
@@ -9,9 +10,11 @@ use crate::Failure;
 /// A consumer that shares an event hub's partitions with others and remembers how far it got.
 ///
 /// Without arguments it shows itself: an event hub and a storage in this process, three instances, a producer, and one
-/// instance that dies half-way. With a real hub it is an ordinary consumer that runs until Ctrl-C.
+/// instance that dies half-way. With a real hub it is an ordinary consumer that runs until Ctrl-C or SIGTERM; a second
+/// one ends it at once, with nothing released.
 ///
-/// The exit status is 0 if every event was processed, 1 if one was lost, 2 if it could not run.
+/// The exit status is 0 if every event was processed, 1 if one was lost, 2 if it could not run, 130 or 143 if it was
+/// ended at once.
 #[derive(Debug, Parser)]
 pub struct Args {
     /// Where the records are kept: `memory`, `azurite` (started here), a connection string, or a SAS URL.
@@ -69,6 +72,10 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub events: Option<u32>,
 
+    /// The least size of a published event: what is shorter is padded [default: as small as they are].
+    #[arg(long, value_name = "BYTES", default_value_t = 0, hide_default_value = true)]
+    pub event_size: usize,
+
     /// When one instance dies without any clean-up; 0 for never [default: 8 with the embedded hub, else 0].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub kill_after: Option<Duration>,
@@ -80,6 +87,13 @@ pub struct Args {
     /// Age at which an ownership counts as abandoned [default: 4 with the embedded hub, else 60].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub expiry: Option<Duration>,
+
+    /// Appends what was processed to this file: for judging several processes together.
+    ///
+    /// A line is a partition, the first and the last of successive sequence numbers, and the owner id. It is there before
+    /// the events are checkpointed, even if the process is killed then. Processes may share the file.
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
 
     /// Prints the result as one JSON object on the last line of standard output; all else goes to standard error.
     #[arg(long)]
@@ -93,6 +107,7 @@ pub struct Plan {
     pub instances: u16,
     pub owner: String,
     pub events: Option<u32>,
+    pub event_size: usize,
     pub kill_after: Option<Duration>,
     pub interval: Duration,
     pub expiry: Duration,
@@ -123,6 +138,7 @@ impl Args {
             instances,
             owner: self.owner.clone().unwrap_or_else(|| usual_owner(embedded)),
             events: self.events.or(embedded.then_some(8000)),
+            event_size: self.event_size,
             kill_after,
             interval: self.interval.unwrap_or(if embedded { seconds(1) } else { seconds(10) }),
             expiry: self.expiry.unwrap_or(if embedded { seconds(4) } else { seconds(60) }),

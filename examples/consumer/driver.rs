@@ -13,6 +13,7 @@ use crate::Failure;
 use crate::args::Plan;
 use crate::hub::Hub;
 use crate::instance::Instance;
+use crate::journal::Journal;
 use crate::lag;
 use crate::ledger::Ledger;
 use crate::producer;
@@ -46,8 +47,14 @@ pub struct Driver {
 }
 
 impl Driver {
-    pub async fn start(plan: Plan, hub: Arc<Hub>, storage: &Storage, screen: Screen) -> Result<Self, Failure> {
-        let ledger = Arc::new(Ledger::new(format!("{:08x}", std::process::id())));
+    pub async fn start(
+        plan: Plan,
+        hub: Arc<Hub>,
+        storage: &Storage,
+        journal: Option<Journal>,
+        screen: Screen,
+    ) -> Result<Self, Failure> {
+        let ledger = Arc::new(Ledger::new(format!("{:08x}", std::process::id()), plan.event_size, journal));
         let mut instances = Vec::new();
         for number in 1..=plan.instances {
             let (container, ledger) = (storage.container.clone(), ledger.clone());
@@ -85,15 +92,14 @@ impl Driver {
         })
     }
 
-    /// Runs until all events are processed and the group is balanced, or until interrupted; then shuts down.
-    pub async fn run(mut self) -> Result<Report, Failure> {
+    /// Runs until all events are processed and the group is balanced, or until asked to end; then shuts down.
+    pub async fn run(mut self, asked_to_end: impl Future<Output = ()>) -> Result<Report, Failure> {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let interrupted = interrupted();
-        tokio::pin!(interrupted);
+        tokio::pin!(asked_to_end);
         loop {
             tokio::select! {
-                () = &mut interrupted => {
+                () = &mut asked_to_end => {
                     // What is under way now is not lost: it comes again.
                     self.uncountable = true;
                     break;
@@ -210,21 +216,4 @@ impl Driver {
 fn publishing_time(events: u32, kill_after: Option<Duration>) -> Duration {
     let fastest = Duration::from_secs(u64::from(events.div_ceil(EVENTS_PER_SECOND)));
     SHORTEST_RUN.max(fastest).max(2 * kill_after.unwrap_or_default())
-}
-
-/// Ready at Ctrl-C, or when asked to terminate.
-async fn interrupted() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = tokio::signal::ctrl_c() => {}
-            }
-            return;
-        }
-    }
-    // Without the signal handler the process ends at once, which is safe.
-    let _ = tokio::signal::ctrl_c().await;
 }

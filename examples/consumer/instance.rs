@@ -7,7 +7,7 @@ use eventhubs_checkpoint::balancer::{BalancerConfig, Snapshot};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig,
+    CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ShutdownReport, StopReason,
 };
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::{OwnerId, RequestCounts};
@@ -28,6 +28,10 @@ impl Handler<ReceivedEventData> for Worker {
     async fn handle(&self, events: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {
         for event in &events {
             self.ledger.processed(context.partition(), event.sequence_number(), event.event_data().body());
+        }
+        let numbers = events.iter().filter_map(ReceivedEventData::sequence_number);
+        self.ledger.journal(context.partition(), numbers, &self.owner)?;
+        for event in &events {
             context.checkpoint(event);
         }
         Ok(())
@@ -36,6 +40,10 @@ impl Handler<ReceivedEventData> for Worker {
     async fn started(&self, context: PartitionContext) {
         self.ledger.started(context.partition(), &self.owner);
     }
+
+    async fn stopped(&self, context: PartitionContext, _reason: StopReason) {
+        self.ledger.stopped(context.partition());
+    }
 }
 
 pub struct Instance {
@@ -43,7 +51,7 @@ pub struct Instance {
     pub snapshots: watch::Receiver<Snapshot>,
     store: GroupStore,
     shutdown: Option<oneshot::Sender<()>>,
-    running: JoinHandle<eventhubs_checkpoint::Result<()>>,
+    running: JoinHandle<eventhubs_checkpoint::Result<ShutdownReport>>,
     dead: bool,
 }
 
@@ -51,7 +59,7 @@ impl Instance {
     pub async fn start(
         number: u16,
         plan: &Plan,
-        hub: &Hub,
+        hub: &Arc<Hub>,
         container: Arc<dyn BlobContainer>,
         create_container: bool,
         ledger: Arc<Ledger>,
@@ -67,7 +75,12 @@ impl Instance {
             .with_balancer(BalancerConfig::default().with_interval(plan.interval))
             .with_checkpoints(CheckpointPolicy::default().with_every(plan.interval));
         let worker = Worker { owner: owner.clone(), ledger };
-        let source = EventHubSource::new(hub.consumer().await?);
+        let again = Arc::clone(hub);
+        let connect = move || {
+            let hub = Arc::clone(&again);
+            async move { hub.consumer().await }
+        };
+        let source = EventHubSource::new(hub.consumer().await?).with_reconnect(connect);
         let processor = Processor::builder(source, store.clone(), worker).config(config).build()?;
         let snapshots = processor.watch();
         let (shutdown, asked) = oneshot::channel();
@@ -112,6 +125,7 @@ impl Instance {
             // An error means that it has ended already, and tells why below.
             let _ = shutdown.send(());
         }
-        Ok(self.running.await??)
+        self.running.await??;
+        Ok(())
     }
 }

@@ -1,15 +1,20 @@
 //! What was processed, by whom: one ledger for all instances of this process.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use eventhubs_checkpoint::PartitionId;
 use tokio::sync::watch;
 
+use crate::journal::Journal;
+
 /// Every published event carries the run and a number of its own, from 0.
 #[derive(Debug)]
 pub struct Ledger {
     run: String,
+    event_size: usize,
+    journal: Option<Journal>,
     entries: Mutex<Entries>,
     distinct: watch::Sender<u32>,
 }
@@ -27,13 +32,15 @@ struct Entries {
 }
 
 impl Ledger {
-    pub fn new(run: String) -> Self {
-        Self { run, entries: Mutex::default(), distinct: watch::Sender::new(0) }
+    pub fn new(run: String, event_size: usize, journal: Option<Journal>) -> Self {
+        Self { run, event_size, journal, entries: Mutex::default(), distinct: watch::Sender::new(0) }
     }
 
-    /// The body of the event with this number.
+    /// The body of the event with this number, padded to the size of an event.
     pub fn body(&self, number: u32) -> String {
-        format!("{} {number}", self.run)
+        let body = format!("{} {number}", self.run);
+        let padding = self.event_size.saturating_sub(body.len());
+        body + &" ".repeat(padding)
     }
 
     pub fn processed(&self, partition: &PartitionId, sequence_number: Option<i64>, body: Option<&[u8]>) {
@@ -49,9 +56,19 @@ impl Ledger {
         }
     }
 
+    /// Writes a processed batch into the journal, if there is one. To be done before it is checkpointed.
+    pub fn journal(
+        &self,
+        partition: &PartitionId,
+        sequence_numbers: impl IntoIterator<Item = i64>,
+        owner: &str,
+    ) -> io::Result<()> {
+        self.journal.as_ref().map_or(Ok(()), |journal| journal.append(partition, sequence_numbers, owner))
+    }
+
     /// Events of other producers have no number here.
     fn number(&self, body: &[u8]) -> Option<u32> {
-        let (run, number) = std::str::from_utf8(body).ok()?.split_once(' ')?;
+        let (run, number) = std::str::from_utf8(body).ok()?.trim_end().split_once(' ')?;
         if run == self.run { number.parse().ok() } else { None }
     }
 
@@ -59,6 +76,11 @@ impl Ledger {
         let mut entries = self.lock();
         let before = entries.last_owner.insert(partition.clone(), owner.to_owned());
         entries.moved += u64::from(before.is_some_and(|before| before != owner));
+    }
+
+    /// From now on others process it, and how far they are behind is not known here.
+    pub fn stopped(&self, partition: &PartitionId) {
+        self.lock().last_sequence_number.remove(partition);
     }
 
     /// How many different events were processed so far; changes as they are.

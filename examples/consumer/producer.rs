@@ -90,10 +90,17 @@ async fn send(producer: &ProducerClient, ledger: &Ledger, partition: &str, numbe
     let mut batch = producer.create_batch(options()).await?;
     for number in numbers {
         let event = || EventData::from(ledger.body(number));
-        if !batch.try_add_event_data(event(), None)? {
+        if batch.try_add_event_data(event(), None)? {
+            continue;
+        }
+        // To send an empty batch, the client panics.
+        if !batch.is_empty() {
             producer.send_batch(batch, None).await?;
             batch = producer.create_batch(options()).await?;
-            batch.try_add_event_data(event(), None)?;
+        }
+        if !batch.try_add_event_data(event(), None)? {
+            let size = ledger.body(number).len();
+            return Err(format!("an event of {size} bytes is too large for the event hub; lower --event-size").into());
         }
     }
     producer.send_batch(batch, None).await?;
