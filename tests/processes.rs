@@ -1,0 +1,264 @@
+//! Several processes of the sample share an event hub and a container, and are restarted one after the other: the whole
+//! path on real components, over AMQP and HTTP.
+#![cfg(unix)]
+
+#[path = "processes/journal.rs"]
+mod journal;
+#[path = "processes/process.rs"]
+mod process;
+#[path = "processes/publisher.rs"]
+mod publisher;
+#[path = "common/sas.rs"]
+#[expect(dead_code, reason = "only names for containers are used")]
+mod sas;
+#[path = "../examples/support/mod.rs"]
+mod support;
+#[path = "processes/watcher.rs"]
+mod watcher;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use eventhubs_checkpoint::blob::BlobContainer;
+use eventhubs_checkpoint::blob::azure::AzureContainer;
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+use rustix::process::Signal;
+use serde_json::Value;
+use support::azurite;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::process::Command;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use journal::{Judgement, Run};
+use process::{Process, build_examples};
+use publisher::{Address, Load, publish};
+use watcher::Watcher;
+
+const PARTITIONS: usize = 16;
+const WORKERS: usize = 4;
+
+/// 100,000 events of 1 KiB, over 24 s at least.
+const LOAD: Load = Load { batches: 500, events_per_batch: 200, event_size: 1024, pace: Duration::from_millis(48) };
+
+/// One event for every partition.
+const LAST_WORDS: Load = Load { batches: 16, events_per_batch: 1, event_size: 1024, pace: Duration::ZERO };
+
+/// Far longer than anything here takes, on a busy machine, too.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long a worker may take to end in good order. All of it is bounded, and with an expiry of 4 s that is: a handler and
+/// the call of `stopped` 1 s each, the link 2 s, a last checkpoint and a release that each have to look and try again 2 s
+/// each, the client 5 s.
+const ENDS_WITHIN: Duration = Duration::from_secs(13);
+
+/// The hub in a process of its own, a container for the records, and a folder for what the processes leave behind.
+struct World {
+    examples: BTreeMap<String, PathBuf>,
+    folder: TempDir,
+    container: String,
+    hub: Address,
+    hub_process: Process,
+}
+
+impl World {
+    async fn start() -> Self {
+        let examples = build_examples(&["event_hub", "consumer", "official_processor"]);
+        let folder = TempDir::new().unwrap();
+        let mut command = Command::new(&examples["event_hub"]);
+        command.args(["--port=0", &format!("--partitions={PARTITIONS}")]);
+        let mut process = Process::spawn("event_hub", &mut command, folder.path());
+        let line = process.first_line(PATIENCE).await;
+        let settings = line.strip_prefix("EVENTHUBS_ENDPOINT='").unwrap().strip_suffix('\'').unwrap();
+        let (endpoint, connection_string) = settings.split_once("' EVENTHUBS_CONNECTION_STRING='").unwrap();
+        let hub = Address { endpoint: endpoint.to_owned(), connection_string: connection_string.to_owned() };
+        let world = Self { examples, folder, container: sas::fresh_name(), hub, hub_process: process };
+        world.container().await.create_container().await.unwrap();
+        world
+    }
+
+    async fn container(&self) -> AzureContainer {
+        let azurite = azurite::shared().await.unwrap();
+        AzureContainer::from_connection_string(azurite.connection_string(), &self.container).unwrap()
+    }
+
+    /// A look at the records.
+    async fn store(&self) -> GroupStore {
+        let group = ConsumerGroup::new("localhost", "hub", "$Default").unwrap();
+        let builder = GroupStore::builder(Arc::new(self.container().await), group, OwnerId::new("watcher").unwrap());
+        builder.connect().await.unwrap()
+    }
+
+    /// Tells an example where everything is.
+    async fn equip(&self, command: &mut Command) {
+        command
+            .env("EVENTHUBS_ENDPOINT", &self.hub.endpoint)
+            .env("EVENTHUBS_CONNECTION_STRING", &self.hub.connection_string)
+            .env("STORAGE_CONNECTION_STRING", azurite::shared().await.unwrap().connection_string())
+            .args(["--container", &self.container]);
+    }
+
+    async fn start_worker(&self, number: usize, life: usize) -> Worker {
+        let name = format!("worker-{number}");
+        let journal = self.folder.path().join(format!("{name}.journal"));
+        let mut command = Command::new(&self.examples["consumer"]);
+        self.equip(&mut command).await;
+        command.args(["--owner", &name, "--json", "--interval=1", "--expiry=4", "--journal"]).arg(&journal);
+        let process = Process::spawn(&format!("{name}.{life}"), &mut command, self.folder.path());
+        Worker { process }
+    }
+
+    /// Every worker owns as many partitions as the others, and none is left over.
+    async fn wait_until_all_have_their_share(&self) {
+        let store = self.store().await;
+        let shared = async || {
+            let mut shares = BTreeMap::<_, usize>::new();
+            for owner in owners(&store).await.into_iter().flatten() {
+                *shares.entry(owner).or_default() += 1;
+            }
+            shares.len() == WORKERS && shares.values().all(|share| *share == PARTITIONS / WORKERS)
+        };
+        wait_until("all have their share", shared).await;
+    }
+
+    /// What all workers processed.
+    fn processed(&self) -> Vec<Run> {
+        let files = fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let journals = files.filter(|path| path.extension().is_some_and(|extension| extension == "journal"));
+        journals.flat_map(|path| journal::read(&path)).collect()
+    }
+}
+
+/// One life of a worker.
+struct Worker {
+    process: Process,
+}
+
+impl Worker {
+    /// Ends it in good order. Gives how many events this life processed, and how long the end took.
+    async fn end(&mut self, signal: Signal) -> (u64, Duration) {
+        let asked = Instant::now();
+        self.process.send(signal);
+        let status = self.process.end(ENDS_WITHIN).await;
+        let time = asked.elapsed();
+        assert!(status.success(), "{status}");
+        let report: Value = serde_json::from_str(self.process.output().trim_end()).unwrap();
+        let processed = report["processed"].as_u64().unwrap();
+        assert_ne!(processed, 0, "{report}");
+        (processed, time)
+    }
+}
+
+async fn owners(store: &GroupStore) -> Vec<Option<OwnerId>> {
+    let ownerships = store.list_ownerships().await.unwrap().records;
+    ownerships.into_iter().map(|ownership| ownership.record.owner).collect()
+}
+
+async fn wait_until(what: &str, condition: impl AsyncFn() -> bool) {
+    let waiting = async {
+        while !condition().await {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never came: {what}"));
+}
+
+/// One after the other, each when it has its share of the partitions, until all have it again. Gives the ends.
+async fn restart_all(world: &World, workers: &mut [Worker]) -> Vec<(u64, Duration)> {
+    let mut ends = Vec::new();
+    for (number, worker) in workers.iter_mut().enumerate() {
+        world.wait_until_all_have_their_share().await;
+        ends.push(worker.end(Signal::TERM).await);
+        *worker = world.start_worker(number, 1).await;
+    }
+    world.wait_until_all_have_their_share().await;
+    ends
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_are_restarted_one_after_the_other_lose_nothing() {
+    let world = World::start().await;
+    let started = Instant::now();
+    let mut watcher = Watcher::start(world.store().await);
+    let mut workers = Vec::new();
+    for number in 0..WORKERS {
+        workers.push(world.start_worker(number, 0).await);
+    }
+
+    let more = watch::Sender::new(true);
+    let publishing = tokio::spawn(publish(world.hub.clone(), LOAD, more.subscribe()));
+    let mut ends = restart_all(&world, &mut workers).await;
+    let restarted = started.elapsed();
+    more.send_replace(false);
+    let last = timeout(PATIENCE, publishing).await.expect("publishing takes for ever").unwrap();
+    watcher.wait_for(&last, PATIENCE).await;
+
+    // What comes last is checkpointed by the end itself.
+    let last = publish(world.hub.clone(), LAST_WORDS, more.subscribe()).await;
+    wait_until("the last is processed", async || journal::reaches(&world.processed(), &last)).await;
+    let all = futures::future::join_all(workers.iter_mut().map(|worker| worker.end(Signal::INT))).await;
+    ends.extend(all);
+
+    let (checkpoints, looks) = watcher.finish().await;
+    assert_eq!(checkpoints, last);
+    assert_eq!(owners(&world.store().await).await, vec![None; PARTITIONS]);
+
+    let judgement = Judgement::of(&world.processed(), &last);
+    let events: i64 = last.values().map(|last| last + 1).sum();
+    let ended_within = ends.iter().map(|(_, time)| *time).max().unwrap();
+    println!(
+        "{events} events, processed again {}, {looks} looks; restarted after {restarted:?}, ends within {ended_within:?}, \
+         all in {:?}",
+        judgement.duplicates,
+        started.elapsed()
+    );
+    assert!(events >= i64::from(LOAD.batches * LOAD.events_per_batch));
+    assert_eq!(judgement.lost, []);
+    assert_eq!(judgement.processed, ends.iter().map(|(processed, _)| processed).sum::<u64>());
+}
+
+#[tokio::test]
+async fn the_other_examples_end_in_good_order_too() {
+    let mut world = World::start().await;
+    let mut command = Command::new(&world.examples["official_processor"]);
+    world.equip(&mut command).await;
+    let mut processor = Process::spawn("official_processor", &mut command, world.folder.path());
+    let store = world.store().await;
+    publish(world.hub.clone(), LAST_WORDS, watch::Sender::new(false).subscribe()).await;
+    // By then it is between two rounds of claims. One that is cut short may leave a partition owned until it expires.
+    let processes = async || !store.list_checkpoints().await.unwrap().records.is_empty();
+    wait_until("the processor processes", processes).await;
+    processor.send(Signal::TERM);
+    assert!(processor.end(PATIENCE).await.success());
+    assert!(processor.output().contains(" partitions\n"), "{}", processor.output());
+    assert!(owners(&store).await.iter().all(Option::is_none));
+
+    world.hub_process.send(Signal::TERM);
+    assert!(world.hub_process.end(PATIENCE).await.success());
+}
+
+/// Against a hub that never answers.
+#[tokio::test]
+async fn a_second_signal_ends_a_process_that_does_not_end() {
+    let examples = build_examples(&["consumer"]);
+    let folder = TempDir::new().unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("amqp://{}", silent.local_addr().unwrap());
+    for (signal, expected) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let mut command = Command::new(&examples["consumer"]);
+        command.env("EVENTHUBS_ENDPOINT", &endpoint).args(["--storage=memory", "--hub"]);
+        command.arg("Endpoint=sb://localhost/;SharedAccessKeyName=x;SharedAccessKey=eA==;EntityPath=hub");
+        let mut process = Process::spawn("consumer", &mut command, folder.path());
+        let _connection = timeout(PATIENCE, silent.accept()).await.expect("does not connect").unwrap();
+        process.send(Signal::TERM);
+        wait_until("it was heard", async || process.complaints().contains("once more")).await;
+        process.send(signal);
+        assert_eq!(process.end(PATIENCE).await.code(), Some(expected));
+        assert!(process.complaints().ends_with("ends at once\n"), "{}", process.complaints());
+    }
+}

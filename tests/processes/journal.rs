@@ -1,0 +1,85 @@
+//! What the journals of the sample say together.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::watcher::Positions;
+
+/// Successive events of one partition, processed in one go.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Run {
+    pub partition: String,
+    pub first: i64,
+    pub last: i64,
+}
+
+/// The runs in a journal, which may not be there yet. A line of which only a part is there is left out.
+pub fn read(path: &Path) -> Vec<Run> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
+    whole.lines().map(run).collect()
+}
+
+fn run(line: &str) -> Run {
+    let words: Vec<_> = line.split(' ').collect();
+    let [partition, first, last, _owner] = words[..] else { panic!("{line:?} is no line of a journal") };
+    Run { partition: partition.to_owned(), first: first.parse().unwrap(), last: last.parse().unwrap() }
+}
+
+/// Whether the last event of every partition was processed, which says nothing of those before.
+pub fn reaches(runs: &[Run], last: &Positions) -> bool {
+    last.iter().all(|(partition, last)| runs.iter().any(|run| run.partition == *partition && run.last == *last))
+}
+
+/// How often events were processed, against those that there are.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Judgement {
+    pub processed: u64,
+    /// Those that were never processed.
+    pub lost: Vec<(String, i64)>,
+    pub duplicates: u64,
+}
+
+impl Judgement {
+    /// Of every partition the events up to `last` are there.
+    pub fn of(runs: &[Run], last: &Positions) -> Self {
+        let mut times: BTreeMap<&str, Vec<u64>> =
+            last.iter().map(|(partition, last)| (partition.as_str(), vec![0; length(*last)])).collect();
+        for run in runs {
+            let processed = times.get_mut(run.partition.as_str()).and_then(|times| {
+                let first = usize::try_from(run.first).ok()?;
+                times.get_mut(first..length(run.last))
+            });
+            let processed = processed.unwrap_or_else(|| panic!("{run:?} was never published"));
+            for times in processed {
+                *times += 1;
+            }
+        }
+        let mut judgement = Self { processed: 0, lost: Vec::new(), duplicates: 0 };
+        for (partition, times) in times {
+            for (number, times) in (0..).zip(times) {
+                judgement.processed += times;
+                judgement.duplicates += times.saturating_sub(1);
+                if times == 0 {
+                    judgement.lost.push((partition.to_owned(), number));
+                }
+            }
+        }
+        judgement
+    }
+}
+
+fn length(last: i64) -> usize {
+    usize::try_from(last + 1).unwrap()
+}
+
+#[test]
+fn what_is_missing_and_what_came_twice_is_found() {
+    let run = |partition: &str, first, last| Run { partition: partition.to_owned(), first, last };
+    let runs = [run("0", 0, 4), run("1", 2, 3), run("0", 3, 5)];
+    let published = Positions::from([("0".to_owned(), 6), ("1".to_owned(), 3), ("2".to_owned(), -1)]);
+    let lost = [("0", 6), ("1", 0), ("1", 1)].map(|(partition, number)| (partition.to_owned(), number)).to_vec();
+    assert!(!reaches(&runs, &published));
+    assert_eq!(Judgement::of(&runs, &published), Judgement { processed: 10, lost, duplicates: 2 });
+}

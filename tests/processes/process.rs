@@ -1,0 +1,95 @@
+//! Examples of this crate as processes of their own.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command as BlockingCommand, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout};
+
+/// How many lines of its standard error are shown of a process, when the test fails.
+const SHOWN: usize = 60;
+
+/// Builds examples with the profile of this test, and tells where they are. `cargo test` has done so already, but not when
+/// it was asked for this test alone.
+pub fn build_examples(names: &[&str]) -> BTreeMap<String, PathBuf> {
+    let mut cargo = BlockingCommand::new(env!("CARGO"));
+    cargo.args(["build", "--locked", "--all-features", "--message-format=json"]);
+    cargo.args(names.iter().map(|name| format!("--example={name}")));
+    cargo.args((!cfg!(debug_assertions)).then_some("--release"));
+    let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{cargo:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let messages = String::from_utf8(output.stdout).unwrap();
+    let built = messages.lines().filter_map(|line| {
+        let message: Value = serde_json::from_str(line).unwrap();
+        let executable = message["executable"].as_str()?;
+        Some((message["target"]["name"].as_str()?.to_owned(), executable.into()))
+    });
+    built.collect()
+}
+
+/// A process that ends with this value, at the latest. Its last words are shown if the test fails.
+pub struct Process {
+    name: String,
+    child: Child,
+    stdout: PathBuf,
+    stderr: PathBuf,
+}
+
+impl Process {
+    /// Its output goes to files in this folder, which have its name.
+    pub fn spawn(name: &str, command: &mut Command, folder: &Path) -> Self {
+        let (stdout, stderr) = (folder.join(format!("{name}.out")), folder.join(format!("{name}.err")));
+        command.stdin(Stdio::null()).stdout(File::create(&stdout).unwrap()).stderr(File::create(&stderr).unwrap());
+        let child = command.kill_on_drop(true).spawn().unwrap();
+        Self { name: name.to_owned(), child, stdout, stderr }
+    }
+
+    pub fn output(&self) -> String {
+        fs::read_to_string(&self.stdout).unwrap()
+    }
+
+    /// What it said on its standard error.
+    pub fn complaints(&self) -> String {
+        fs::read_to_string(&self.stderr).unwrap()
+    }
+
+    /// Waits for a first whole line on its standard output.
+    pub async fn first_line(&mut self, deadline: Duration) -> String {
+        let started = Instant::now();
+        loop {
+            if let Some((line, _)) = self.output().split_once('\n') {
+                return line.to_owned();
+            }
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none() && started.elapsed() < deadline, "{} says nothing: {ended:?}", self.name);
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub fn send(&self, signal: Signal) {
+        let id = self.child.id().unwrap_or_else(|| panic!("{} has ended already", self.name));
+        kill_process(Pid::from_raw(id.try_into().unwrap()).unwrap(), signal).unwrap();
+    }
+
+    pub async fn end(&mut self, deadline: Duration) -> ExitStatus {
+        let ended = timeout(deadline, self.child.wait()).await;
+        ended.unwrap_or_else(|_| panic!("{} has not ended after {deadline:?}", self.name)).unwrap()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let said = fs::read_to_string(&self.stderr).unwrap_or_default();
+            let from = said.lines().count().saturating_sub(SHOWN);
+            let last: Vec<_> = said.lines().skip(from).collect();
+            eprintln!("-- the end of what {} said:\n{}", self.name, last.join("\n"));
+        }
+    }
+}
