@@ -11,8 +11,10 @@
 mod answers;
 mod azure;
 mod bare;
+#[path = "../common/cores.rs"]
 mod cores;
 mod measure;
+mod placement;
 mod processes;
 mod report;
 mod stub;

@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::Result;
-use crate::cores::Placement;
 use crate::measure::Cost;
+use crate::placement::Placement;
 use crate::work::{Client, Work};
 
 /// A stub in a process of its own, which ends when this is dropped.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::Result;
-use crate::cores::Placement;
 use crate::measure::Cost;
+use crate::placement::Placement;
 use crate::processes::{Stub, measure};
 use crate::work::{CONCURRENCY, Client, PARTITIONS, Work};
 

@@ -1,0 +1,55 @@
+//! A hub over AMQP, through the official client.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use azure_messaging_eventhubs::{ConsumerClient, OpenReceiverOptions, StartLocation, StartPosition};
+use eventhubs_checkpoint::eventhubs::EventHubSource;
+use futures::StreamExt;
+use tokio::task::JoinSet;
+
+use crate::cost::{Cost, Stopwatch};
+use crate::handler::Saying;
+use crate::processes::Address;
+use crate::work::{PARTITIONS, PREFETCH};
+use crate::{Result, ours};
+
+async fn client(hub: &Address) -> Result<ConsumerClient> {
+    let builder = ConsumerClient::builder().with_custom_endpoint(hub.endpoint.clone());
+    Ok(builder.open_with_connection_string(&hub.connection_string, None).await?)
+}
+
+pub(crate) async fn ours(events: u32, hub: &Address) -> Result<Cost> {
+    ours::process(EventHubSource::new(client(hub).await?), events, Saying::Checkpoint).await
+}
+
+/// A task per partition, as the processor has.
+pub(crate) async fn bare(events: u32, hub: &Address) -> Result<Cost> {
+    let client = Arc::new(client(hub).await?);
+    let each = events / u32::from(PARTITIONS);
+    let watch = Stopwatch::start();
+    let mut reading = JoinSet::new();
+    for partition in 0..PARTITIONS {
+        reading.spawn(read(Arc::clone(&client), partition, each));
+    }
+    while let Some(read) = reading.join_next().await {
+        read??;
+    }
+    Ok(watch.stop())
+}
+
+async fn read(client: Arc<ConsumerClient>, partition: u16, events: u32) -> Result<()> {
+    let earliest = StartPosition { location: StartLocation::Earliest, inclusive: false };
+    let options = OpenReceiverOptions {
+        owner_level: Some(0),
+        prefetch: Some(u32::try_from(PREFETCH)?),
+        start_position: Some(earliest),
+        receive_timeout: None,
+    };
+    let receiver = client.open_receiver_on_partition(partition.to_string(), Some(options)).await?;
+    let mut stream = pin!(receiver.stream_events());
+    for _ in 0..events {
+        stream.next().await.ok_or("the stream ended")??;
+    }
+    Ok(())
+}

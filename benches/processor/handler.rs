@@ -1,0 +1,90 @@
+//! A handler that does nothing but say that every event is done.
+
+use std::sync::Mutex;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionContext, Positioned};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::cost::{Cost, Stopwatch};
+
+/// How it says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Saying {
+    Checkpoint,
+    /// The cost is that of the calls alone.
+    CheckpointTimed,
+    /// The last event of a batch first.
+    TrackReversed,
+}
+
+/// Counts from the first `started` on, until all events were there.
+#[derive(Debug)]
+pub(crate) struct Done {
+    saying: Saying,
+    left: AtomicU32,
+    watch: OnceLock<Stopwatch>,
+    in_calls: Mutex<Duration>,
+    finished: Mutex<Option<oneshot::Sender<Cost>>>,
+}
+
+impl Done {
+    pub(crate) fn new(saying: Saying, events: u32) -> (Self, oneshot::Receiver<Cost>) {
+        let (finished, cost) = oneshot::channel();
+        let done = Self {
+            saying,
+            left: AtomicU32::new(events),
+            watch: OnceLock::new(),
+            in_calls: Mutex::default(),
+            finished: Mutex::new(Some(finished)),
+        };
+        (done, cost)
+    }
+
+    fn say<E: Positioned>(&self, events: &[E], context: &PartitionContext) -> Result<(), HandlerError> {
+        match self.saying {
+            Saying::Checkpoint => checkpoint(events, context),
+            Saying::TrackReversed => {
+                for event in events.iter().rev() {
+                    context.track(event).finish();
+                }
+            }
+            Saying::CheckpointTimed => {
+                let started = Instant::now();
+                checkpoint(events, context);
+                *self.in_calls.lock().map_err(|_| "poisoned")? += started.elapsed();
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<(), HandlerError> {
+        let mut cost = self.watch.get().ok_or("not started")?.stop();
+        if self.saying == Saying::CheckpointTimed {
+            cost.elapsed = *self.in_calls.lock().map_err(|_| "poisoned")?;
+        }
+        let finished = self.finished.lock().map_err(|_| "poisoned")?.take();
+        finished.ok_or("more events than there are")?.send(cost).map_err(|_| "nobody waits".into())
+    }
+}
+
+fn checkpoint<E: Positioned>(events: &[E], context: &PartitionContext) {
+    for event in events {
+        context.checkpoint(event);
+    }
+}
+
+impl<E: Positioned + Send + Sync + 'static> Handler<E> for Done {
+    async fn handle(&self, events: Vec<E>, context: PartitionContext) -> Result<(), HandlerError> {
+        self.say(&events, &context)?;
+        let count = u32::try_from(events.len())?;
+        if self.left.fetch_sub(count, Ordering::Relaxed) == count { self.finish() } else { Ok(()) }
+    }
+
+    async fn started(&self, _: PartitionContext) {
+        self.watch.get_or_init(Stopwatch::start);
+    }
+}

@@ -1,0 +1,42 @@
+//! The stand-in, in a process of its own.
+
+use std::io::Write;
+
+use azure_messaging_eventhubs::models::EventData;
+use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
+use eventhubs_checkpoint::testing::event_hub::EventHub;
+
+use crate::Result;
+use crate::work::{EVENT_HUB, PARTITIONS};
+
+const BODY: [u8; 1024] = [b'x'; 1024];
+
+/// Fills the partitions evenly, prints endpoint and connection string, and serves until it is killed.
+pub(crate) async fn run(events: u32) -> Result<()> {
+    let each = events / u32::from(PARTITIONS);
+    let builder = EventHub::builder(EVENT_HUB).partitions(PARTITIONS).retention_count(each as usize);
+    let hub = builder.start("127.0.0.1:0").await?;
+    let producer = ProducerClient::builder().with_custom_endpoint(hub.endpoint());
+    let producer = producer.open_with_connection_string(&hub.connection_string(), None).await?;
+    for partition in hub.partition_ids() {
+        publish(&producer, &partition, each).await?;
+    }
+    producer.close().await?;
+    println!("{}\n{}", hub.endpoint(), hub.connection_string());
+    std::io::stdout().flush()?;
+    std::future::pending().await
+}
+
+async fn publish(producer: &ProducerClient, partition: &str, events: u32) -> Result<()> {
+    let options = || Some(EventDataBatchOptions { partition_id: Some(partition.to_owned()), ..Default::default() });
+    let event = || EventData::from(BODY.to_vec());
+    let mut batch = producer.create_batch(options()).await?;
+    for _ in 0..events {
+        if !batch.try_add_event_data(event(), None)? {
+            producer.send_batch(batch, None).await?;
+            batch = producer.create_batch(options()).await?;
+            batch.try_add_event_data(event(), None)?;
+        }
+    }
+    Ok(producer.send_batch(batch, None).await?)
+}

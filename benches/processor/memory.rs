@@ -1,0 +1,71 @@
+//! A hub in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eventhubs_checkpoint::processor::{
+    EventSource, PartitionContext, PartitionState, Processor, StartPosition, handler_fn,
+};
+use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
+use tokio::task::JoinSet;
+
+use crate::cost::{Cost, Stopwatch, resident_bytes};
+use crate::handler::Saying;
+use crate::work::{BATCH, EVENT_HUB, PARTITIONS, PREFETCH};
+use crate::{Result, ours};
+
+fn hub_with(events: u32) -> MemoryHub {
+    let hub = MemoryHub::new(EVENT_HUB, PARTITIONS.into());
+    for partition in 0..PARTITIONS.into() {
+        hub.publish_many(partition, events as usize / usize::from(PARTITIONS), "an event");
+    }
+    hub
+}
+
+pub(crate) async fn ours(events: u32, saying: Saying) -> Result<Cost> {
+    ours::process(hub_with(events).source(), events, saying).await
+}
+
+/// A task per partition, as the processor has.
+pub(crate) async fn bare(events: u32) -> Result<Cost> {
+    let source = Arc::new(hub_with(events).source());
+    let each = events as usize / usize::from(PARTITIONS);
+    let watch = Stopwatch::start();
+    let mut reading: JoinSet<Result<()>> = JoinSet::new();
+    for partition in 0..PARTITIONS.into() {
+        let source = Arc::clone(&source);
+        reading.spawn(async move {
+            let mut receiver = source.open(&u32::into(partition), StartPosition::Earliest, PREFETCH).await?;
+            let mut left = each;
+            while left > 0 {
+                left -= receiver.next_batch(BATCH).await?.len();
+            }
+            Ok(())
+        });
+    }
+    while let Some(read) = reading.join_next().await {
+        read??;
+    }
+    Ok(watch.stop())
+}
+
+/// What this many partitions hold that are owned and read.
+pub(crate) async fn idle(partitions: u32) -> Result<Cost> {
+    let source = MemoryHub::new(EVENT_HUB, partitions).source();
+    let handler = handler_fn(|_: Vec<MemoryEvent>, _: PartitionContext| async { Ok(()) });
+    let processor = Processor::builder(source, ours::store().await?, handler).config(ours::config()).build()?;
+    let handle = processor.handle();
+    let before = resident_bytes();
+    let waiting = async {
+        let is_idle = |status: &_| matches!(status, PartitionState::Idle);
+        while handle.partitions().iter().filter(|status| is_idle(&status.state)).count() < partitions as usize {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let held = resident_bytes().zip(before).map(|(after, before)| after.saturating_sub(before));
+        handle.shutdown();
+        held
+    };
+    let (report, bytes) = tokio::join!(processor.run(std::future::pending()), waiting);
+    report?;
+    Ok(Cost { bytes: bytes.unwrap_or_default(), ..Cost::default() })
+}

@@ -1,0 +1,44 @@
+//! Runs a processor over all events of a hub.
+
+use std::sync::Arc;
+
+use eventhubs_checkpoint::balance::Strategy;
+use eventhubs_checkpoint::balancer::BalancerConfig;
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::processor::{EventSource, Processor, ProcessorConfig};
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+
+use crate::Result;
+use crate::cost::Cost;
+use crate::handler::{Done, Saying};
+use crate::work::{BATCH, EVENT_HUB, PREFETCH};
+
+/// All partitions at once.
+pub(crate) fn config() -> ProcessorConfig {
+    let balancer = BalancerConfig::default().with_strategy(Strategy::Greedy);
+    ProcessorConfig::default().with_balancer(balancer).with_batch(BATCH).with_prefetch(PREFETCH)
+}
+
+/// Whose records are kept in memory, and nowhere else.
+pub(crate) async fn store() -> Result<GroupStore> {
+    let group = ConsumerGroup::new("localhost", EVENT_HUB, "$Default")?;
+    Ok(GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("worker-1")?).connect().await?)
+}
+
+pub(crate) async fn process<S>(source: S, events: u32, saying: Saying) -> Result<Cost>
+where
+    S: EventSource<Event: Sync>,
+{
+    let (done, cost) = Done::new(saying, events);
+    let processor = Processor::builder(source, store().await?, done).config(config()).build()?;
+    let handle = processor.handle();
+    let waiting = async move {
+        let cost = cost.await;
+        handle.shutdown();
+        cost
+    };
+    let (report, cost) = tokio::join!(processor.run(std::future::pending()), waiting);
+    let (report, cost) = (report?, cost?);
+    if report.is_clean() { Ok(cost) } else { Err(format!("the processor did not end well: {report:?}").into()) }
+}

@@ -1,0 +1,71 @@
+//! Starting this program again, as a hub or for a measurement.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use crate::cost::Cost;
+use crate::work::Work;
+use crate::{Failure, Result, cores};
+
+/// How to reach a hub.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Address {
+    pub(crate) endpoint: String,
+    pub(crate) connection_string: String,
+}
+
+impl Address {
+    pub(crate) fn from_arguments(arguments: &[&str]) -> Option<Self> {
+        let [endpoint, connection_string] = *arguments else { return None };
+        Some(Self { endpoint: endpoint.to_owned(), connection_string: connection_string.to_owned() })
+    }
+}
+
+/// A hub in a process of its own, which ends when this is dropped.
+pub(crate) struct Hub {
+    process: Child,
+    pub(crate) address: Address,
+}
+
+impl Hub {
+    pub(crate) fn start(events: u32) -> Result<Self> {
+        let (core, events) = (cores::first_and_last()?.1.to_string(), events.to_string());
+        let process = this_program()?.args(["hub", &core, &events]).stdout(Stdio::piped()).spawn()?;
+        let mut hub = Self { process, address: Address::default() };
+        let output = hub.process.stdout.take().ok_or("the hub has no output")?;
+        let mut lines = BufReader::new(output).lines();
+        let mut line = || lines.next().ok_or("the hub did not start")?.map_err(Failure::from);
+        hub.address = Address { endpoint: line()?, connection_string: line()? };
+        Ok(hub)
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        // If it has ended already, all is well.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Measures once.
+pub(crate) fn measure(work: Work, events: u32, hub: Option<&Address>) -> Result<Cost> {
+    let core = cores::first_and_last()?.0.to_string();
+    let mut command = this_program()?;
+    command.args(["measure", &core, &work.to_string(), &events.to_string()]).stderr(Stdio::inherit());
+    if let Some(Address { endpoint, connection_string }) = hub {
+        command.args([endpoint, connection_string]);
+    }
+    let output = command.output()?;
+    if !output.status.success() {
+        return Err(format!("measuring {work} failed").into());
+    }
+    String::from_utf8(output.stdout)?.parse()
+}
+
+/// Without backtraces: errors of the official client capture one.
+fn this_program() -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env_remove("RUST_BACKTRACE").env_remove("RUST_LIB_BACKTRACE");
+    Ok(command)
+}

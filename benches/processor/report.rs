@@ -1,0 +1,116 @@
+//! The table.
+
+use crate::Result;
+use crate::cost::Cost;
+use crate::processes::{Address, Hub, measure};
+use crate::work::{PARTITIONS, Work};
+
+/// How much is measured, and how often; the median counts.
+pub(crate) struct Extent {
+    rounds: usize,
+    in_memory: u32,
+    over_amqp: u32,
+    idle: u32,
+}
+
+pub(crate) const FULL: Extent = Extent { rounds: 9, in_memory: 2_000_000, over_amqp: 100_000, idle: 2_000 };
+/// Shows that it runs.
+pub(crate) const BRIEF: Extent = Extent { rounds: 1, in_memory: 4_000, over_amqp: 400, idle: 20 };
+
+/// The same events read by both sides, in turns.
+struct Comparison {
+    events: u32,
+    ours: Vec<Cost>,
+    bare: Vec<Cost>,
+}
+
+/// Of a rate, and of its ratio to the floor. Zero: no aim.
+struct Aim {
+    per_second: f64,
+    ratio: f64,
+}
+
+const NONE: Aim = Aim { per_second: 0.0, ratio: 0.0 };
+
+impl Comparison {
+    fn make(ours: Work, bare: Work, events: u32, rounds: usize, hub: Option<&Address>) -> Result<Self> {
+        let mut comparison = Self { events, ours: Vec::new(), bare: Vec::new() };
+        for _ in 0..rounds {
+            comparison.ours.push(measure(ours, events, hub)?);
+            comparison.bare.push(measure(bare, events, hub)?);
+        }
+        Ok(comparison)
+    }
+
+    /// Two lines of the table: of each side the median and what lies between the least and the most, and the ratio of the
+    /// medians.
+    fn print(&self, title: &str, aim: &Aim) {
+        let rate = |cost: &Cost| f64::from(self.events) / cost.elapsed.as_secs_f64() / 1e3;
+        let (ours, bare) = (Spread::of(&self.ours, rate), Spread::of(&self.bare, rate));
+        let ratio = ours.median / bare.median;
+        let met = if ours.median * 1e3 >= aim.per_second && ratio >= aim.ratio { "met" } else { "NOT met" };
+        let aim = match aim {
+            Aim { ratio: 0.0, .. } => String::new(),
+            Aim { per_second: 0.0, ratio } => format!("at least {ratio:.2}: {met}"),
+            Aim { per_second, ratio } => format!("at least {:.0} k/s and {ratio:.2}: {met}", per_second / 1e3),
+        };
+        line(title, &ours.show("k/s"), &bare.show("k/s"), ratio, &aim);
+        let cpu = |cost: &Cost| cost.cpu.as_secs_f64() * 1e9 / f64::from(self.events);
+        let (ours, bare) = (Spread::of(&self.ours, cpu), Spread::of(&self.bare, cpu));
+        line("    processor time per event", &ours.show("ns"), &bare.show("ns"), bare.median / ours.median, "");
+    }
+}
+
+fn line(title: &str, ours: &str, bare: &str, ratio: f64, aim: &str) {
+    println!("{}", format!("{title:<36} {ours:<34} {bare:<34} {ratio:>5.2}  {aim}").trim_end());
+}
+
+struct Spread {
+    least: f64,
+    median: f64,
+    most: f64,
+}
+
+impl Spread {
+    fn of(costs: &[Cost], value: impl Fn(&Cost) -> f64) -> Self {
+        let mut values: Vec<f64> = costs.iter().map(value).collect();
+        values.sort_by(f64::total_cmp);
+        Self { least: values[0], median: values[values.len() / 2], most: values[values.len() - 1] }
+    }
+
+    fn show(&self, unit: &str) -> String {
+        format!("{:.1} {unit} ({:.1} to {:.1})", self.median, self.least, self.most)
+    }
+}
+
+/// Measures everything and prints it.
+pub(crate) fn run(extent: &Extent) -> Result<()> {
+    let Extent { rounds, in_memory, over_amqp, idle } = *extent;
+    println!("ours: a Processor, records in memory; floor: a bare loop over the same source; each on one core");
+    println!("{PARTITIONS} partitions, median of {rounds} runs (least to most)\n");
+    println!("{:<36} {:<34} {:<34} ratio  aim", "", "ours", "floor");
+
+    println!("a hub in memory, {in_memory} events");
+    let compare = |ours| Comparison::make(ours, Work::MemoryBare, in_memory, rounds, None);
+    compare(Work::MemoryMark)?.print("  checkpoint at every event", &Aim { per_second: 1e6, ratio: 0.5 });
+    compare(Work::MemoryTrack)?.print("  a token per event, in reverse", &NONE);
+
+    println!("AMQP, {over_amqp} events of 1 KiB");
+    let hub = Hub::start(over_amqp)?;
+    let amqp = Comparison::make(Work::AmqpMark, Work::AmqpBare, over_amqp, rounds, Some(&hub.address))?;
+    amqp.print("  checkpoint at every event", &Aim { per_second: 0.0, ratio: 0.95 });
+
+    println!("by itself");
+    alone("  a call of checkpoint", Work::MemoryCalls, in_memory, rounds, "ns", |cost| {
+        cost.elapsed.as_secs_f64() * 1e9 / f64::from(in_memory)
+    })?;
+    alone("  memory of an idle partition", Work::Idle, idle, rounds, "KiB", |cost| {
+        f64::from(u32::try_from(cost.bytes).unwrap_or(u32::MAX)) / f64::from(idle) / 1024.0
+    })
+}
+
+fn alone(title: &str, work: Work, events: u32, rounds: usize, unit: &str, value: impl Fn(&Cost) -> f64) -> Result<()> {
+    let costs = (0..rounds).map(|_| measure(work, events, None)).collect::<Result<Vec<_>>>()?;
+    println!("{title:<36} {}", Spread::of(&costs, value).show(unit));
+    Ok(())
+}
