@@ -15,15 +15,25 @@
 //! | only the records | [`store`] |
 //! | only the sharing, over partitions of your own | [`balancer`] |
 //! | another storage | [`blob::BlobContainer`] and the conformance suite in `testing` |
+//! | numbers for a monitoring system | [`metrics`] |
 //! | tests without a cloud | `testing` (feature `testing`), [`blob::memory`] |
 //!
-//! # Quick start
+//! # From nothing to a running consumer
+//!
+//! 1. *A place for the records*: a blob container, reached by connection string, key, shared access signature or Entra ID.
+//!    [`blob::memory`] does for a try.
+//! 2. *Who shares what*: a [`ConsumerGroup`], and an [`OwnerId`] that no other instance has; best one that stays the same
+//!    after a restart, such as the name of a pod, for then it has its partitions back at once.
+//! 3. *A [`store::GroupStore`]* over both. It looks at once whether the container can be used.
+//! 4. *An event source*: `eventhubs::EventHubSource` over the official client, and how to make a fresh client when its
+//!    connection is dead.
+//! 5. *A handler*: it gets batches, and marks what is done. Everything else has defaults that hold together:
+//!    [`processor::ProcessorConfig`], [`balancer::BalancerConfig`].
 //!
 #![cfg_attr(
     all(feature = "azure", feature = "eventhubs"),
     doc = r#"```no_run
-# #[tokio::main]
-# async fn main() -> Result<(), Box<dyn std::error::Error>> {
+use std::env;
 use std::sync::Arc;
 
 use azure_messaging_eventhubs::{ConsumerClient, models::ReceivedEventData};
@@ -32,28 +42,41 @@ use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{PartitionContext, Processor, handler_fn};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, store::GroupStore};
 
-# let (storage, hub) = ("", "");
-let container = AzureContainer::from_connection_string(storage, "checkpoints")?;
-let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
-let store = GroupStore::builder(Arc::new(container), group, OwnerId::new("worker-1")?).connect().await?;
-let client = ConsumerClient::builder().open_with_connection_string(hub, Some("orders")).await?;
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-let handler = handler_fn(|events: Vec<ReceivedEventData>, partition: PartitionContext| async move {
-    for event in &events {
-        partition.checkpoint(event);
-    }
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let container = AzureContainer::from_connection_string(env::var("STORAGE_CONNECTION_STRING")?, "checkpoints")?;
+    let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
+    let me = OwnerId::new(env::var("HOSTNAME")?)?;
+    let store = GroupStore::builder(Arc::new(container), group, me).connect().await?;
+    let source = EventHubSource::new(connect().await?).with_reconnect(connect);
+
+    let handler = handler_fn(|events: Vec<ReceivedEventData>, partition: PartitionContext| async move {
+        for event in &events {
+            partition.checkpoint(event);
+        }
+        Ok(())
+    });
+    let ended = Processor::builder(source, store, handler).build()?.run_until_signalled().await?;
+    println!("ended in good order: {}", ended.is_clean());
     Ok(())
-});
-let processor = Processor::builder(EventHubSource::new(client), store, handler).build()?;
-processor.run(async { tokio::signal::ctrl_c().await.unwrap_or_default() }).await?;
-# Ok(())
-# }
+}
+
+async fn connect() -> Result<ConsumerClient, Failure> {
+    let hub = env::var("EVENTHUBS_CONNECTION_STRING")?;
+    Ok(ConsumerClient::builder().open_with_connection_string(&hub, Some("orders")).await?)
+}
 ```"#
 )]
 //!
+//! Run it as often as there is work for; the instances share the partitions, and go on where one has died. Then see
+//! [`processor::PartitionContext`] for what a handler can do, [`processor::ProcessorHandle`] for lag, health and steering,
+//! and the log: [`tracing`] events at `info` tell what moves and why, those at `warn` ask for a look.
+//!
 //! # Features
 //!
-//! `azure` and `eventhubs` are on by default; `testing` and `testing-hub` are for tests.
+//! `azure` and `eventhubs` are on by default; `metrics` counts for a monitoring system, see [`metrics`]; `testing` and `testing-hub` are for tests.
 
 // The library's own rules, which tests and examples need not keep.
 #![warn(unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
@@ -80,7 +103,7 @@ pub use model::{
     CheckpointRecord, ConsumerGroup, Identity, Incarnation, InvalidName, LeaseTerms, OwnerId, OwnershipRecord,
     PartitionId, Position, Relation, RewindId,
 };
-pub use telemetry::{Operation, Outcome, RequestCounts};
+pub use telemetry::{Operation, Outcome, RequestCounts, metrics};
 
 /// Compiles the examples of the README.
 #[cfg(all(doctest, feature = "azure", feature = "eventhubs"))]

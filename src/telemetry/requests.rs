@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
+use super::GroupMetrics;
 use crate::error::{ErrorKind, Result};
 
 /// What a request to the storage was for.
@@ -107,16 +108,28 @@ type Table<T> = [[T; Outcome::ALL.len()]; Operation::ALL.len()];
 
 /// Counts the requests that one store sends.
 #[derive(Debug, Default)]
-pub(crate) struct RequestCounters(Table<AtomicU64>);
+pub(crate) struct RequestCounters {
+    table: Table<AtomicU64>,
+    metrics: GroupMetrics,
+}
 
 impl RequestCounters {
+    pub(crate) fn new(metrics: GroupMetrics) -> Self {
+        Self { table: Table::default(), metrics }
+    }
+
+    /// Those of the consumer group, which go beyond the requests.
+    pub(crate) fn metrics(&self) -> &GroupMetrics {
+        &self.metrics
+    }
+
     /// A request that is about to be sent. Dropped without an answer it counts as [`Outcome::Unknown`].
     pub(crate) fn start(&self, operation: Operation) -> Request<'_> {
         Request { counters: self, operation, outcome: Outcome::Unknown }
     }
 
     pub(crate) fn read(&self) -> RequestCounts {
-        RequestCounts(self.0.each_ref().map(|row| row.each_ref().map(|count| count.load(Ordering::Relaxed))))
+        RequestCounts(self.table.each_ref().map(|row| row.each_ref().map(|count| count.load(Ordering::Relaxed))))
     }
 }
 
@@ -136,7 +149,9 @@ impl Request<'_> {
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
-        self.counters.0[self.operation as usize][self.outcome as usize].fetch_add(1, Ordering::Relaxed);
+        let Self { counters, operation, outcome } = *self;
+        counters.table[operation as usize][outcome as usize].fetch_add(1, Ordering::Relaxed);
+        counters.metrics.request(operation, outcome);
     }
 }
 

@@ -1,0 +1,71 @@
+//! The way to the recorder.
+
+use ::metrics::{Gauge, Label};
+use tokio::time::Instant;
+
+use super::{ALL, Kind, Metric, Unit};
+use crate::model::ConsumerGroup;
+
+pub(super) use ::metrics::{Counter, Histogram};
+
+pub(super) const IS_ON: bool = true;
+
+/// The labels that all have.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scope(Vec<Label>);
+
+impl Scope {
+    pub(super) fn new(group: &ConsumerGroup) -> Self {
+        let event_hub = Label::new("event_hub", group.event_hub().to_owned());
+        Self(vec![event_hub, Label::new("consumer_group", group.name().to_owned())])
+    }
+
+    fn with(&self, labels: &[(&'static str, &str)]) -> Vec<Label> {
+        let own = labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned()));
+        self.0.iter().cloned().chain(own).collect()
+    }
+
+    pub(super) fn counter(&self, metric: &Metric, labels: &[(&'static str, &str)]) -> Counter {
+        ::metrics::counter!(metric.name, self.with(labels))
+    }
+
+    pub(super) fn gauge(&self, metric: &Metric, labels: &[(&'static str, &str)]) -> Gauge {
+        ::metrics::gauge!(metric.name, self.with(labels))
+    }
+
+    pub(super) fn histogram(&self, metric: &Metric) -> Histogram {
+        ::metrics::histogram!(metric.name, self.with(&[]))
+    }
+}
+
+/// Something that takes time.
+#[derive(Debug)]
+#[must_use = "it counts when it is told to end"]
+pub(crate) struct Timer {
+    began: Instant,
+    histogram: Histogram,
+}
+
+impl Timer {
+    pub(super) fn of(histogram: Histogram) -> Self {
+        Self { began: Instant::now(), histogram }
+    }
+
+    pub(crate) fn end(self) {
+        self.histogram.record(self.began.elapsed().as_secs_f64());
+    }
+}
+
+pub(super) fn describe() {
+    for Metric { name, kind, unit, description, .. } in ALL {
+        let unit = match unit {
+            Unit::Count => ::metrics::Unit::Count,
+            Unit::Seconds => ::metrics::Unit::Seconds,
+        };
+        match kind {
+            Kind::Counter => ::metrics::describe_counter!(*name, unit, *description),
+            Kind::Gauge => ::metrics::describe_gauge!(*name, unit, *description),
+            Kind::Histogram => ::metrics::describe_histogram!(*name, unit, *description),
+        }
+    }
+}
