@@ -54,7 +54,6 @@ impl Histogram {
 }
 
 impl Timer {
-    #[expect(clippy::needless_pass_by_value, reason = "called as the one of the recorder is")]
     pub(super) fn of(_: Histogram) -> Self {
         Self
     }
