@@ -1,10 +1,12 @@
 //! The client that is in use, those that it replaced, and how to make the next one.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use azure_messaging_eventhubs::{ConsumerClient, EventHubsError};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 
@@ -12,7 +14,14 @@ use super::errors;
 use super::health::{Health, Pace, Sign};
 use super::source::REQUEST_DEADLINE;
 use crate::error::{Error, ErrorKind, Result};
+use crate::model::PartitionId;
 use crate::telemetry;
+
+/// How long to wait at the end until no link uses a client any more. Links are closed before; what is left was cut short.
+const UNUSED_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long a connection may take to close. Together less than the processor waits for it.
+const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
 /// Makes a client.
 pub(super) type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<ConsumerClient>> + Send + Sync>;
@@ -77,7 +86,7 @@ impl SharedClient {
     /// Ends the connection. The client can wait for ever where it is dead.
     async fn close(self) -> Result<()> {
         let failed = || Error::new(ErrorKind::Source, "the connection to the event hub could not be closed");
-        match timeout(REQUEST_DEADLINE, self.client.close()).await {
+        match timeout(CLOSE_LIMIT, self.client.close()).await {
             Ok(closed) => closed.map_err(|error| failed().with_source(error)),
             Err(elapsed) => Err(failed().with_source(elapsed)),
         }
@@ -89,6 +98,8 @@ pub(super) struct Clients {
     connect: Option<Connect>,
     /// Locked while a fresh client is made, so that all who need it get the same one.
     state: Mutex<State>,
+    /// The client of each partition's last link.
+    links: SyncMutex<HashMap<PartitionId, Weak<SharedClient>>>,
 }
 
 struct State {
@@ -101,7 +112,7 @@ struct State {
 impl Clients {
     pub(super) fn new(client: ConsumerClient) -> Self {
         let state = State { current: SharedClient::new(client), retired: Vec::new(), pace: Pace::new() };
-        Self { connect: None, state: Mutex::new(state) }
+        Self { connect: None, state: Mutex::new(state), links: SyncMutex::default() }
     }
 
     pub(super) fn with_connect(self, connect: Connect) -> Self {
@@ -118,19 +129,35 @@ impl Clients {
         Arc::clone(&state.current)
     }
 
-    /// Ends the connections, once no link uses them any more.
-    pub(super) async fn close(self) -> Result<()> {
-        let State { current, mut retired, .. } = self.state.into_inner();
-        retired.push(current);
-        let mut closed = Ok(());
-        for client in retired {
-            let unused = timeout(REQUEST_DEADLINE, client.replaced.closed()).await;
-            closed = match Arc::try_unwrap(client) {
-                Ok(client) if unused.is_ok() => client.close().await,
-                _ => Err(Error::new(ErrorKind::Source, "a link to the event hub is still open")),
-            };
+    fn links(&self) -> MutexGuard<'_, HashMap<PartitionId, Weak<SharedClient>>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The partition is about to be read through this client.
+    pub(super) fn used_for(&self, partition: &PartitionId, client: &Arc<SharedClient>) {
+        self.links().insert(partition.clone(), Arc::downgrade(client));
+    }
+
+    /// The client of the partition's link counts as dead.
+    pub(super) fn distrust(&self, partition: &PartitionId) {
+        if let Some(client) = self.links().get(partition).and_then(Weak::upgrade) {
+            client.note(Sign::Dead);
         }
-        closed
+    }
+
+    /// Ends the connections, all at once. Answers the first failure.
+    pub(super) async fn close(self) -> Result<()> {
+        let State { current, retired, .. } = self.state.into_inner();
+        let closed = join_all(retired.into_iter().chain([current]).map(close_once_unused)).await;
+        closed.into_iter().collect()
+    }
+}
+
+async fn close_once_unused(client: Arc<SharedClient>) -> Result<()> {
+    let unused = timeout(UNUSED_LIMIT, client.replaced.closed()).await;
+    match Arc::try_unwrap(client) {
+        Ok(client) if unused.is_ok() => client.close().await,
+        _ => Err(Error::new(ErrorKind::Source, "a link to the event hub is still open")),
     }
 }
 

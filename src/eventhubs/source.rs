@@ -29,12 +29,6 @@ const CHECK_DEADLINE: Duration = Duration::from_secs(1);
 /// partition to the one who opened it last, who is the one who won it last.
 const OWNER_LEVEL: i64 = 0;
 
-/// See [`EventHubSource::with_probe_after`].
-const DEFAULT_PROBE_AFTER: Duration = Duration::from_secs(60);
-
-/// The most events that are taken from the client at once; more would save nothing.
-const MOST_GATHERED: usize = 50;
-
 /// An [`EventSource`] over an event hub. Every instance needs a client of its own, for two receivers of one client share
 /// a link.
 ///
@@ -46,29 +40,28 @@ const MOST_GATHERED: usize = 50;
 ///
 /// # Memory
 ///
-/// A partition holds at most [`prefetch`](crate::processor::ProcessorConfig::prefetch) events ahead of its reader, three
-/// if less are asked for: a third ready to be handed out, which is also the most that a batch gets at once, the others in
-/// the client or on their way from it. In the worst case, with readers that stand still, that is `prefetch` times the size of an event for every
-/// partition: 300 KiB with the default of 300 events and 1 KiB each, but 300 MiB with the greatest events of 1 MiB.
+/// A partition holds at most [`prefetch`](crate::processor::ProcessorConfig::prefetch) events ahead of its reader, in the
+/// client: it is the credit that the broker gets. In the worst case, with readers that stand still, that is `prefetch`
+/// times the size of an event for every partition: 300 KiB with the default of 300 events and 1 KiB each, but 300 MiB with
+/// the greatest events of 1 MiB. The batch at hand comes on top.
 #[derive(Debug)]
 pub struct EventHubSource {
     clients: Clients,
-    probe_after: Duration,
 }
 
 impl EventHubSource {
     /// Reads through this client, in the consumer group for which it was opened.
     #[must_use]
     pub fn new(client: ConsumerClient) -> Self {
-        Self { clients: Clients::new(client), probe_after: DEFAULT_PROBE_AFTER }
+        Self { clients: Clients::new(client) }
     }
 
     /// Makes a fresh client with `connect` when the connection of the last one is dead. Make it as the first one was
     /// made: for the same event hub and consumer group.
     ///
-    /// A connection counts as dead after an error that says so, a request that got no answer within 20 s, a link that
-    /// stays silent though the partition has events, or three failures in a row over all partitions. What is opened next
-    /// goes through the fresh client. Links that still get events keep the old one, the others end with an error, to be
+    /// A connection counts as dead after an error that says so, a request that got no answer within 20 s, a link that was
+    /// [distrusted](EventSource::distrust), or three failures in a row over all partitions. What is opened next goes through
+    /// the fresh client. Links that still get events keep the old one, the others end with an error, to be
     /// opened again; the old client is closed once no link uses it.
     ///
     /// `connect` gets 20 s. It is called again 2 s after the last time at the earliest, and more seldom, up to every 30 s,
@@ -96,14 +89,7 @@ impl EventHubSource {
     {
         let failed = |error: E| Error::new(ErrorKind::Source, "no fresh client could be made").with_source(error);
         let connect = Box::new(move || connect().map(move |made| made.map_err(failed)).boxed());
-        Self { clients: self.clients.with_connect(connect), ..self }
-    }
-
-    /// Sets how long a link may be silent before the partition is asked whether it has events that do not come, and how
-    /// long until it is asked again. Default a minute: dozens of quiet partitions cost less than a request a second.
-    #[must_use]
-    pub fn with_probe_after(self, silence: Duration) -> Self {
-        Self { probe_after: silence, ..self }
+        Self { clients: self.clients.with_connect(connect) }
     }
 
     async fn open_link(
@@ -112,17 +98,17 @@ impl EventHubSource {
         partition: &PartitionId,
         from: ClientPosition,
         owner_level: Option<i64>,
-        shares: Shares,
+        credit: u32,
     ) -> Result<Link> {
         let options = OpenReceiverOptions {
             owner_level,
-            prefetch: Some(shares.credit),
+            prefetch: Some(credit),
             start_position: Some(from),
             receive_timeout: None,
         };
         let opening = client.client().open_receiver_on_partition(partition.to_string(), Some(options));
         let receiver = opening.await.map_err(|error| errors::receiving(partition.as_str(), None, error))?;
-        Ok(Link::new(receiver, client, self.probe_after, shares.gathered))
+        Ok(Link::new(receiver, client))
     }
 }
 
@@ -149,21 +135,25 @@ impl EventSource for EventHubSource {
         prefetch: usize,
     ) -> Result<EventReceiver<ReceivedEventData>> {
         let client = self.clients.current().await;
+        self.clients.used_for(partition, &client);
         let position = client_position(from.clone());
-        let shares = Shares::of(prefetch);
-        let link = self.open_link(client, partition, position, Some(OWNER_LEVEL), shares).await?;
-        Ok(EventReceiver::spawn(shares.ready, |sender| link.forward(from, sender)))
+        let credit = u32::try_from(prefetch.max(1)).unwrap_or(u32::MAX);
+        let link = self.open_link(client, partition, position, Some(OWNER_LEVEL), credit).await?;
+        Ok(EventReceiver::new(|stopped| link.events(from, stopped)))
     }
 
     /// Opens a link without an epoch, which harms nobody: the broker refuses it where a processor is reading.
     async fn check(&self, partition: &PartitionId) -> Result<()> {
         let client = self.clients.current().await;
-        let link =
-            self.open_link(client, partition, client_position(StartPosition::Earliest), None, Shares::of(1)).await?;
+        let link = self.open_link(client, partition, client_position(StartPosition::Earliest), None, 1).await?;
         match link.refusal(CHECK_DEADLINE).await {
             Some(error) if error.kind() == ErrorKind::Config => Err(error),
             _ => Ok(()),
         }
+    }
+
+    fn distrust(&self, partition: &PartitionId) {
+        self.clients.distrust(partition);
     }
 
     async fn close(self) -> Result<()> {
@@ -190,26 +180,6 @@ impl Positioned for ReceivedEventData {
     }
 }
 
-/// How the events that are held ahead are divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shares {
-    /// In the client: so many it asks the broker for.
-    credit: u32,
-    /// On their way.
-    gathered: usize,
-    /// Ready to be handed out.
-    ready: usize,
-}
-
-impl Shares {
-    fn of(prefetch: usize) -> Self {
-        let ready = (prefetch / 3).max(1);
-        let gathered = (prefetch / 10).clamp(1, MOST_GATHERED);
-        let credit = prefetch.saturating_sub(ready + gathered).max(1);
-        Self { credit: u32::try_from(credit).unwrap_or(u32::MAX), gathered, ready }
-    }
-}
-
 fn client_position(from: StartPosition) -> ClientPosition {
     let location = match from {
         StartPosition::Earliest => StartLocation::Earliest,
@@ -226,15 +196,6 @@ mod tests {
     use azure_core_amqp::{AmqpList, AmqpMessage, AmqpValue};
 
     use super::*;
-
-    #[test]
-    fn client_and_channel_hold_no_more_than_asked_for_together() {
-        for (prefetch, credit, gathered, ready) in
-            [(0, 1, 1, 1), (1, 1, 1, 1), (3, 1, 1, 1), (4, 2, 1, 1), (10, 6, 1, 3), (300, 170, 30, 100)]
-        {
-            assert_eq!(Shares::of(prefetch), Shares { credit, gathered, ready }, "{prefetch}");
-        }
-    }
 
     #[test]
     fn the_size_of_an_event_is_that_of_its_data() {

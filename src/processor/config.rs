@@ -87,7 +87,7 @@ pub enum OnFailure {
 /// # Memory
 ///
 /// A partition holds at most `batch` events in its handler, `max_in_flight` that are tracked, and what its source holds
-/// ahead, which is at most twice `prefetch`. At the limits the source is not read, and the broker waits.
+/// ahead: `prefetch` where it reads an event hub. At the limits the source is not read, and the broker waits.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProcessorConfig {

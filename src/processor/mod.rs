@@ -36,6 +36,7 @@ mod partition;
 mod pauses;
 mod prober;
 mod pull;
+mod receiver;
 mod registry;
 mod shutdown;
 mod signals;
@@ -68,7 +69,7 @@ pub use lag::{Lag, LagState};
 pub use pull::{PartitionEvents, Partitions, Pulled};
 pub use shutdown::{PhaseReport, ShutdownReport};
 pub use source::{
-    EventReceiver, EventSender, EventSource, HubProperties, PartitionProperties, Positioned, StartPosition,
+    EventReceiver, EventSender, EventSource, HubProperties, PartitionProperties, Positioned, StartPosition, Stopped,
 };
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
 pub use status::{PartitionState, PartitionStatus};

@@ -101,6 +101,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             Verdict::Fine | Verdict::Behind => return Ok(()),
             Verdict::Reopen => {
                 self.control.metrics.link_silent();
+                self.shared.source.distrust(&self.control.partition);
                 (ErrorKind::Source, "the link delivers nothing, although the hub has newer events")
             }
             Verdict::BeyondEnd => {

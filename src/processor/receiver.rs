@@ -1,0 +1,334 @@
+//! Reads one partition: what a source opens, and the processor takes batches from.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::stream::{BoxStream, Fuse, Stream, StreamExt};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::batch::Gathered;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How long a link may take to close whose receiver was only dropped.
+const DROPPED_LIMIT: Duration = Duration::from_secs(2);
+
+/// The forwarding end of a receiver: what a source's own task writes to.
+#[derive(Debug)]
+pub struct EventSender<E> {
+    events: mpsc::Sender<Result<E>>,
+}
+
+impl<E> EventSender<E> {
+    /// Hands on an event or the error that ends the reading; waits while the processor is busy. False: nobody wants any
+    /// more, close the link.
+    pub async fn send(&self, event: Result<E>) -> bool {
+        let Ok(room) = self.events.reserve().await else { return false };
+        room.send(event);
+        true
+    }
+
+    /// Hands on several events at once, in their order; waits while the processor is busy. False: nobody wants any more,
+    /// close the link.
+    pub async fn send_all(&self, events: Vec<E>) -> bool {
+        let mut events = events.into_iter();
+        while events.len() > 0 {
+            // More than there is room for would wait until all of them fit.
+            let room = self.events.capacity().clamp(1, events.len());
+            let Ok(permits) = self.events.reserve_many(room).await else { return false };
+            permits.zip(&mut events).for_each(|(permit, event)| permit.send(Ok(event)));
+        }
+        true
+    }
+
+    /// Waits until the processor takes more, and answers how many events at once. 0: nobody wants any more.
+    pub async fn room(&self) -> usize {
+        match self.events.reserve().await {
+            Ok(_permit) => self.events.capacity() + 1,
+            Err(_) => 0,
+        }
+    }
+
+    /// Ready when nobody wants any more.
+    pub async fn stopped(&self) {
+        self.events.closed().await;
+    }
+}
+
+/// Tells a stream that nobody wants any more events: close the link, and end.
+#[derive(Debug)]
+pub struct Stopped(oneshot::Receiver<()>);
+
+/// Ready when nobody wants any more.
+impl Future for Stopped {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(context).map(|_| ())
+    }
+}
+
+/// Reads one partition: polls a stream in the reader's own task, or takes what a task of the source forwards.
+///
+/// Dropping the receiver has the link closed, too, but nobody waits for it.
+pub struct EventReceiver<E> {
+    reading: Reading<E>,
+    /// Told after the events before it.
+    pub(super) failure: Option<Error>,
+    pub(super) gathered: Gathered<E>,
+}
+
+enum Reading<E> {
+    Stream(StreamReading<E>),
+    Task { events: mpsc::Receiver<Result<E>>, forwarding: JoinHandle<()> },
+}
+
+impl<E: Send + 'static> EventReceiver<E> {
+    /// Reads a stream in the task of whoever asks for events: two wakes and a channel per event less than
+    /// [`spawn`](Self::spawn). The stream is polled only while somebody waits for events. When the future that it gets is
+    /// ready, it must close its link and end; what it yields meanwhile is dropped.
+    pub fn new<S>(open: impl FnOnce(Stopped) -> S) -> Self
+    where
+        S: Stream<Item = Result<E>> + Send + 'static,
+    {
+        let (stop, stopped) = oneshot::channel();
+        let events = open(Stopped(stopped)).boxed().fuse();
+        Self::over(Reading::Stream(StreamReading { open: Some((events, stop)), close_later }))
+    }
+
+    /// Starts a task that forwards events until [`EventSender::stopped`], and closes its link then. It holds at most
+    /// `prefetch` events ready.
+    pub fn spawn<F>(prefetch: usize, forward: impl FnOnce(EventSender<E>) -> F) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (sender, events) = mpsc::channel(prefetch.max(1));
+        let forwarding = tokio::spawn(forward(EventSender { events: sender }));
+        Self::over(Reading::Task { events, forwarding })
+    }
+
+    fn over(reading: Reading<E>) -> Self {
+        Self { reading, failure: None, gathered: Gathered::default() }
+    }
+
+    /// Waits for the next event and returns it with those that are here already, at most `limit`. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// What the source reported, after all events before it; [`ErrorKind::Source`] if it just ended.
+    pub async fn next_batch(&mut self, limit: usize) -> Result<Vec<E>> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let limit = limit.max(1);
+        let (events, failure) = match &mut self.reading {
+            Reading::Stream(stream) => poll_fn(|context| stream.poll_batch(context, limit)).await,
+            Reading::Task { events, .. } => {
+                let mut received = Vec::with_capacity(events.len().clamp(1, limit));
+                events.recv_many(&mut received, limit).await;
+                until_failure(received)
+            }
+        };
+        if !events.is_empty() {
+            self.failure = failure;
+            return Ok(events);
+        }
+        Err(failure.unwrap_or_else(|| Error::new(ErrorKind::Source, "the event source ended")))
+    }
+
+    /// Stops reading and waits until the link is closed, at most for `limit`.
+    pub async fn close(self, limit: Duration) {
+        match self.reading {
+            Reading::Stream(mut stream) => {
+                if let Some(open) = stream.open.take() {
+                    close(open, limit).await;
+                }
+            }
+            Reading::Task { events, mut forwarding } => {
+                drop(events);
+                if timeout(limit, &mut forwarding).await.is_err() {
+                    forwarding.abort();
+                }
+            }
+        }
+    }
+}
+
+/// Nothing is received after a failure. Collected in place: events are large, and a second vector of them costs more than
+/// all else here.
+fn until_failure<E>(received: Vec<Result<E>>) -> (Vec<E>, Option<Error>) {
+    let mut failure = None;
+    let events = received.into_iter().map_while(|event| event.map_err(|error| failure = Some(error)).ok()).collect();
+    (events, failure)
+}
+
+type Open<E> = (Fuse<BoxStream<'static, Result<E>>>, oneshot::Sender<()>);
+
+/// A stream, and how to tell it to end. Gone once it was told.
+struct StreamReading<E> {
+    open: Option<Open<E>>,
+    /// For the drop, which cannot know that events outlive it.
+    close_later: fn(Open<E>),
+}
+
+impl<E> StreamReading<E> {
+    /// All that is ready, and the failure after it. Ready with neither at the end. What the stream gave up is handed out
+    /// by the same call, so nothing can be lost between two of them.
+    fn poll_batch(&mut self, context: &mut Context<'_>, limit: usize) -> Poll<(Vec<E>, Option<Error>)> {
+        let mut events = Vec::new();
+        let Some((stream, _)) = &mut self.open else { return Poll::Ready((events, None)) };
+        while events.len() < limit {
+            match stream.poll_next_unpin(context) {
+                Poll::Ready(Some(Ok(event))) => events.push(event),
+                Poll::Ready(Some(Err(failure))) => return Poll::Ready((events, Some(failure))),
+                Poll::Ready(None) => break,
+                Poll::Pending if events.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        Poll::Ready((events, None))
+    }
+}
+
+async fn close<E>((mut stream, stop): Open<E>, limit: Duration) {
+    drop(stop);
+    // Too late is no failure: the link is dropped then.
+    let _ = timeout(limit, async { while stream.next().await.is_some() {} }).await;
+}
+
+fn close_later<E: Send + 'static>(open: Open<E>) {
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(close(open, DROPPED_LIMIT));
+    }
+}
+
+impl<E> Drop for StreamReading<E> {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            (self.close_later)(open);
+        }
+    }
+}
+
+impl<E: fmt::Debug> fmt::Debug for EventReceiver<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventReceiver")
+            .field("failure", &self.failure)
+            .field("gathered", &self.gathered)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use futures::stream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn events_before_an_error_come_before_it() {
+        let mut receiver = EventReceiver::spawn(8, |sender| async move {
+            for number in 0..3 {
+                sender.send(Ok(number)).await;
+            }
+            sender.send(Err(Error::new(ErrorKind::Source, "broken"))).await;
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(receiver.next_batch(2).await.unwrap(), [0, 1]);
+        assert_eq!(receiver.next_batch(2).await.unwrap(), [2]);
+        assert_eq!(receiver.next_batch(2).await.unwrap_err().to_string(), "broken");
+    }
+
+    #[tokio::test]
+    async fn many_events_at_once_wait_for_room_and_keep_their_order() {
+        let mut receiver = EventReceiver::spawn(3, |sender| async move {
+            assert_eq!(sender.room().await, 3);
+            assert!(sender.send(Ok(0)).await);
+            assert_eq!(sender.room().await, 2);
+            assert!(sender.send_all((1..10).collect()).await);
+            sender.stopped().await;
+            assert_eq!(sender.room().await, 0);
+            assert!(!sender.send_all(vec![10]).await);
+        });
+        let mut numbers = Vec::new();
+        while numbers.len() < 10 {
+            let batch = receiver.next_batch(100).await.unwrap();
+            assert!(batch.len() <= 3, "more than the prefetch was held");
+            numbers.extend(batch);
+        }
+        assert_eq!(numbers, (0..10).collect::<Vec<_>>());
+        let Reading::Task { events, forwarding } = receiver.reading else { panic!("it was spawned") };
+        drop(events);
+        forwarding.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn closing_stops_the_forwarding_task_and_does_not_wait_for_ever() {
+        let receiver = EventReceiver::<()>::spawn(1, |sender| async move { sender.stopped().await });
+        receiver.close(Duration::from_secs(1)).await;
+        let deaf = EventReceiver::<()>::spawn(1, |_sender| std::future::pending());
+        deaf.close(Duration::from_secs(1)).await;
+    }
+
+    fn broken() -> Error {
+        Error::new(ErrorKind::Source, "broken")
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_read_in_batches_of_what_is_ready_with_its_error_last() {
+        let ready = stream::iter([Ok(0), Ok(1), Ok(2), Err(broken())]);
+        let later = stream::once(tokio::task::yield_now()).map(|()| Ok(3));
+        let mut receiver = EventReceiver::new(|_stopped| later.chain(ready));
+        assert_eq!(receiver.next_batch(3).await.unwrap(), [3, 0, 1]);
+        assert_eq!(receiver.next_batch(3).await.unwrap(), [2]);
+        assert_eq!(receiver.next_batch(3).await.unwrap_err().to_string(), "broken");
+        assert_eq!(receiver.next_batch(3).await.unwrap_err().to_string(), "the event source ended");
+    }
+
+    #[tokio::test]
+    async fn a_wait_for_a_stream_that_is_given_up_loses_nothing() {
+        let (sender, events) = futures::channel::mpsc::unbounded();
+        let mut receiver = EventReceiver::new(|_stopped| events);
+        for number in 0..3 {
+            assert!(receiver.next_batch(2).now_or_never().is_none());
+            sender.unbounded_send(Ok(number)).unwrap();
+            sender.unbounded_send(Ok(number)).unwrap();
+            assert_eq!(receiver.next_batch(1).await.unwrap(), [number]);
+            assert!(matches!(receiver.next_batch(2).now_or_never(), Some(Ok(rest)) if rest == [number]));
+        }
+    }
+
+    /// Ends after it was told to, so many seconds later; what it holds is dropped when it is gone.
+    fn slow_to_close(seconds: u64, held: oneshot::Sender<()>) -> EventReceiver<()> {
+        EventReceiver::new(move |stopped| {
+            stream::once(async move {
+                stopped.await;
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                let _ = held.send(());
+                Err(broken())
+            })
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_is_told_to_close_its_link_and_gets_so_long_for_it() {
+        for (seconds, closed) in [(1, true), (3, false)] {
+            for drop_only in [false, true] {
+                let (held, gone) = oneshot::channel();
+                let receiver = slow_to_close(seconds, held);
+                if drop_only {
+                    drop(receiver);
+                } else {
+                    receiver.close(DROPPED_LIMIT).await;
+                }
+                assert_eq!(gone.await.is_ok(), closed, "{seconds} s, only dropped: {drop_only}");
+            }
+        }
+    }
+}
