@@ -51,9 +51,13 @@ impl Link {
 
     /// The events, until nobody wants any more or the link ends. The link is closed before its failure is told, so that it
     /// can be opened again at once: the client keeps one link per partition.
-    pub(super) fn events(self, from: StartPosition, stopped: Stopped) -> impl Stream<Item = Result<ReceivedEventData>> {
+    pub(super) fn events(
+        self,
+        from: &StartPosition,
+        stopped: Stopped,
+    ) -> impl Stream<Item = Result<ReceivedEventData>> + use<> {
         // Until an event came; later on it cannot be what the broker refuses.
-        let mut position = position_of(&from);
+        let mut position = position_of(from);
         stream! {
             let failure = {
                 let mut events = pin!(self.receiver.stream_events());

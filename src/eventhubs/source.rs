@@ -139,7 +139,7 @@ impl EventSource for EventHubSource {
         let position = client_position(from.clone());
         let credit = u32::try_from(prefetch.max(1)).unwrap_or(u32::MAX);
         let link = self.open_link(client, partition, position, Some(OWNER_LEVEL), credit).await?;
-        Ok(EventReceiver::new(|stopped| link.events(from, stopped)))
+        Ok(EventReceiver::new(|stopped| link.events(&from, stopped)))
     }
 
     /// Opens a link without an epoch, which harms nobody: the broker refuses it where a processor is reading.

@@ -186,9 +186,8 @@ impl<E> StreamReading<E> {
             match stream.poll_next_unpin(context) {
                 Poll::Ready(Some(Ok(event))) => events.push(event),
                 Poll::Ready(Some(Err(failure))) => return Poll::Ready((events, Some(failure))),
-                Poll::Ready(None) => break,
                 Poll::Pending if events.is_empty() => return Poll::Pending,
-                Poll::Pending => break,
+                Poll::Pending | Poll::Ready(None) => break,
             }
         }
         Poll::Ready((events, None))
