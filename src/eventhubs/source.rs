@@ -43,7 +43,7 @@ const OWNER_LEVEL: i64 = 0;
 /// A partition holds at most [`prefetch`](crate::processor::ProcessorConfig::prefetch) events ahead of its reader, in the
 /// client: it is the credit that the broker gets. In the worst case, with readers that stand still, that is `prefetch`
 /// times the size of an event for every partition: 300 KiB with the default of 300 events and 1 KiB each, but 300 MiB with
-/// the greatest events of 1 MiB. The batch at hand comes on top.
+/// the greatest events of 1 MiB. Two batches come on top, the one at hand and the next.
 #[derive(Debug)]
 pub struct EventHubSource {
     clients: Clients,

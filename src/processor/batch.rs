@@ -1,5 +1,6 @@
 //! Gathers events into batches: so many, so large, within such a time.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -96,6 +97,20 @@ impl<E: Positioned + Send + 'static> EventReceiver<E> {
             }
         }
     }
+
+    /// Goes on receiving while nobody takes batches, until so many events are ahead; never ends by itself. Cancel-safe.
+    ///
+    /// A stream of the official client that is left alone in the middle of mending its link holds a lock that all partitions
+    /// of the client need. A source with a task of its own does not need it.
+    pub(super) async fn keep_going(&mut self, ahead: usize) -> Infallible {
+        while self.is_polled_here() && self.failure.is_none() && self.gathered.events.len() < ahead {
+            match self.next_batch(ahead - self.gathered.events.len()).await {
+                Ok(events) => self.gathered.add(events),
+                Err(error) => self.failure = Some(error),
+            }
+        }
+        std::future::pending().await
+    }
 }
 
 #[cfg(test)]
@@ -161,6 +176,22 @@ mod tests {
         assert_eq!(batches(receiver(slow), limits).await, [vec![1, 2, 3], vec![4, 5]]);
         let few = BatchLimits { events: 2, ..limits };
         assert_eq!(batches(receiver(slow), few).await, [vec![1, 2], vec![3], vec![4, 5]]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_nobody_takes_batches_a_stream_is_read_so_far_ahead_and_no_further() {
+        let (sender, events) = futures::channel::mpsc::unbounded();
+        let mut receiver = EventReceiver::new(|_stopped| events);
+        for size in 1..=5 {
+            sender.unbounded_send(Ok(Sized(size))).unwrap();
+        }
+        sender.unbounded_send(Err(Error::new(ErrorKind::Source, "broken"))).unwrap();
+        assert!(tokio::time::timeout(SECOND, receiver.keep_going(3)).await.is_err());
+        assert_eq!(receiver.gathered.events.len(), 3);
+        let limits = BatchLimits { events: 2, bytes: usize::MAX, wait: Duration::ZERO };
+        assert_eq!(receiver.next_batch_within(&limits).await.unwrap(), [Sized(1), Sized(2)]);
+        assert!(tokio::time::timeout(SECOND, receiver.keep_going(10)).await.is_err());
+        assert_eq!(batches(receiver, limits).await, [vec![3, 4], vec![5]]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -86,8 +86,9 @@ pub enum OnFailure {
 ///
 /// # Memory
 ///
-/// A partition holds at most `batch` events in its handler, `max_in_flight` that are tracked, and what its source holds
-/// ahead: `prefetch` where it reads an event hub. At the limits the source is not read, and the broker waits.
+/// A partition holds at most `batch` events in its handler and as many ready for the next call, `max_in_flight` that are
+/// tracked, and what its source holds ahead, which is at most `prefetch`. At the limits the source is not read, and the
+/// broker waits.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProcessorConfig {

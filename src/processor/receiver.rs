@@ -112,6 +112,11 @@ impl<E: Send + 'static> EventReceiver<E> {
         Self::over(Reading::Task { events, forwarding })
     }
 
+    /// Whether it reads only while it is asked to.
+    pub(super) fn is_polled_here(&self) -> bool {
+        matches!(self.reading, Reading::Stream(_))
+    }
+
     fn over(reading: Reading<E>) -> Self {
         Self { reading, failure: None, gathered: Gathered::default() }
     }

@@ -25,7 +25,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 Ok(Err(error)) => break self.link_failed(error).await,
                 Err(stop) => break stop,
             };
-            match self.hand_out(batch, session, pauses).await {
+            match self.hand_out(batch, &mut link.receiver, session, pauses).await {
                 Happened::Done => {}
                 other => break other,
             }
@@ -36,13 +36,23 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         happened
     }
 
-    async fn hand_out(&self, batch: Vec<S::Event>, session: &mut Session<S::Event>, pauses: &mut Pauses) -> Happened {
+    async fn hand_out(
+        &self,
+        batch: Vec<S::Event>,
+        receiver: &mut EventReceiver<S::Event>,
+        session: &mut Session<S::Event>,
+        pauses: &mut Pauses,
+    ) -> Happened {
         let Some(last) = batch.last().map(S::Event::sequence_number) else { return Happened::Done };
         let events = u64::try_from(batch.len()).unwrap_or(u64::MAX);
         self.control.progress.enter(Phase::Handling);
         session.writer.delivered(batch.iter().filter_map(S::Event::sequence_number));
         let handling = self.control.metrics.handling();
-        let happened = self.handle(batch, session).await;
+        let happened = tokio::select! {
+            biased;
+            happened = self.handle(batch, session) => happened,
+            never = receiver.keep_going(self.shared.config.batch) => match never {},
+        };
         handling.end();
         if let Happened::Done = happened {
             self.control.progress.handled(last);
@@ -61,7 +71,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let Session { writer, writing, silence, delivered, .. } = session;
         let waiting = async {
             loop {
-                self.until_open(writer).await;
+                tokio::select! {
+                    biased;
+                    () = self.until_open(writer) => {}
+                    never = receiver.keep_going(self.shared.config.batch) => match never {},
+                }
                 silence.waits();
                 let limits = self.limits(writer.in_flight());
                 let mut probes = self.control.probes();
