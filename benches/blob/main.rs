@@ -17,6 +17,8 @@ mod measure;
 mod placement;
 mod processes;
 mod report;
+#[path = "../common/spread.rs"]
+mod spread;
 mod stub;
 mod work;
 

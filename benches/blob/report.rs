@@ -6,6 +6,7 @@ use crate::Result;
 use crate::measure::Cost;
 use crate::placement::Placement;
 use crate::processes::{Stub, measure};
+use crate::spread::Spread;
 use crate::work::{CONCURRENCY, Client, PARTITIONS, Work};
 
 /// How often each measurement is made; the median counts.
@@ -34,24 +35,6 @@ impl Comparison {
         let (ours, bare) = (Spread::of(&self.ours, &value), Spread::of(&self.bare, &value));
         let (ours_text, bare_text) = (ours.show(unit), bare.show(unit));
         println!("{title:<32} {ours_text:<28} {bare_text:<28} {:>5.2}  {aim}", ours.median / bare.median);
-    }
-}
-
-struct Spread {
-    least: f64,
-    median: f64,
-    most: f64,
-}
-
-impl Spread {
-    fn of(costs: &[Cost], value: impl Fn(&Cost) -> f64) -> Self {
-        let mut values: Vec<f64> = costs.iter().map(value).collect();
-        values.sort_by(f64::total_cmp);
-        Self { least: values[0], median: values[values.len() / 2], most: values[values.len() - 1] }
-    }
-
-    fn show(&self, unit: &str) -> String {
-        format!("{:.1} {unit} ({:.1} to {:.1})", self.median, self.least, self.most)
     }
 }
 

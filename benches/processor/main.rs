@@ -21,6 +21,8 @@ mod memory;
 mod ours;
 mod processes;
 mod report;
+#[path = "../common/spread.rs"]
+mod spread;
 mod work;
 
 use std::error::Error;

@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::cost::Cost;
 use crate::processes::{Address, Hub, measure};
+use crate::spread::Spread;
 use crate::work::{PARTITIONS, Work};
 
 /// How much is measured, and how often; the median counts.
@@ -63,24 +64,6 @@ impl Comparison {
 
 fn line(title: &str, ours: &str, bare: &str, ratio: f64, aim: &str) {
     println!("{}", format!("{title:<36} {ours:<34} {bare:<34} {ratio:>5.2}  {aim}").trim_end());
-}
-
-struct Spread {
-    least: f64,
-    median: f64,
-    most: f64,
-}
-
-impl Spread {
-    fn of(costs: &[Cost], value: impl Fn(&Cost) -> f64) -> Self {
-        let mut values: Vec<f64> = costs.iter().map(value).collect();
-        values.sort_by(f64::total_cmp);
-        Self { least: values[0], median: values[values.len() / 2], most: values[values.len() - 1] }
-    }
-
-    fn show(&self, unit: &str) -> String {
-        format!("{:.1} {unit} ({:.1} to {:.1})", self.median, self.least, self.most)
-    }
 }
 
 /// Measures everything and prints it.

@@ -3,15 +3,15 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::{
-    EventReceiver, EventSource, Handler, HandlerError, HubProperties, PartitionContext, PartitionProperties,
-    ProcessorConfig, StartPosition, StopReason, handler_fn,
+    Handler, HandlerError, PartitionContext, ProcessorConfig, StopReason, handler_fn,
 };
-use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
-use eventhubs_checkpoint::{ErrorKind, PartitionId, Result};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::{Instant, sleep};
 
+use crate::odd::{Odd, Oddities};
 use crate::world::World;
 
 /// Notes its calls; takes its time where told to.
@@ -138,42 +138,12 @@ async fn an_instance_that_drains_claims_nothing_more() {
     draining.await.unwrap().unwrap();
 }
 
-/// A hub that answers nothing: neither its properties, nor whether the consumer group exists.
-struct Silent {
-    hub: MemorySource,
-    knows_itself: bool,
-}
-
-impl EventSource for Silent {
-    type Event = MemoryEvent;
-
-    async fn hub(&self) -> Result<HubProperties> {
-        if self.knows_itself { self.hub.hub().await } else { std::future::pending().await }
-    }
-
-    async fn partition(&self, partition: &PartitionId) -> Result<PartitionProperties> {
-        self.hub.partition(partition).await
-    }
-
-    async fn open(
-        &self,
-        partition: &PartitionId,
-        from: StartPosition,
-        prefetch: usize,
-    ) -> Result<EventReceiver<MemoryEvent>> {
-        self.hub.open(partition, from, prefetch).await
-    }
-
-    async fn check(&self, _: &PartitionId) -> Result<()> {
-        std::future::pending().await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_silent_hub_is_told_in_time_and_does_not_hold_up_a_shutdown() {
     for knows_itself in [false, true] {
         let world = World::new(1);
-        let source = || Silent { hub: world.hub.source(), knows_itself };
+        let silent = Oddities { silent_hub: !knows_itself, silent_check: true, ..Oddities::default() };
+        let source = || Odd::new(&world.hub, silent.clone());
         let began = Instant::now();
         let error = world.start_with("a", source(), Slow::default()).await.ended().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);

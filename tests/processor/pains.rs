@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
-    Degraded, EventReceiver, EventSource, HubProperties, InvalidReason, LagState, OnInvalidCheckpoint,
-    PartitionContext, PartitionProperties, PartitionState, ProcessorConfig, StartPosition, StopReason, handler_fn,
+    Degraded, InvalidReason, LagState, OnInvalidCheckpoint, PartitionContext, PartitionState, ProcessorConfig,
+    StartPosition, StopReason, handler_fn,
 };
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
-use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
-use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId};
 use tokio::time::{Instant, sleep};
 
 use crate::captured::Captured;
+use crate::odd::{Odd, Oddities};
 use crate::world::{Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -60,42 +61,12 @@ async fn pain_01_idle_and_stuck_in_the_handler_are_told_apart() {
     a.shut_down().await.unwrap();
 }
 
-/// The hub of this source tells nothing about its partitions while it is told so.
-struct Forgetful {
-    hub: MemorySource,
-    silent: Arc<AtomicBool>,
-}
-
-impl EventSource for Forgetful {
-    type Event = MemoryEvent;
-
-    async fn hub(&self) -> Result<HubProperties> {
-        self.hub.hub().await
-    }
-
-    async fn partition(&self, partition: &PartitionId) -> Result<PartitionProperties> {
-        if self.silent.load(Ordering::Relaxed) {
-            return Err(Error::new(ErrorKind::Source, "told to say nothing"));
-        }
-        self.hub.partition(partition).await
-    }
-
-    async fn open(
-        &self,
-        partition: &PartitionId,
-        from: StartPosition,
-        prefetch: usize,
-    ) -> Result<EventReceiver<MemoryEvent>> {
-        self.hub.open(partition, from, prefetch).await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn pain_02_lag_counts_sequence_numbers_and_says_what_it_is_worth() {
     let mut world = World::new(1);
     world.checkpoint = false;
     let silent = Arc::new(AtomicBool::new(false));
-    let source = Forgetful { hub: world.hub.source(), silent: silent.clone() };
+    let source = Odd::new(&world.hub, Oddities { partitions_unknown: silent.clone(), ..Oddities::default() });
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: false };
     let mut a = world.start_with("a", source, recorder).await;
     a.wait_until_it_holds(1).await;
@@ -228,7 +199,7 @@ async fn pain_06_what_retention_took_is_told_and_the_rest_is_processed() {
 #[tokio::test(start_paused = true)]
 async fn pain_06_a_position_that_the_broker_refuses_is_no_endless_loop() {
     let world = World::new(1);
-    let source = || Refusing { hub: world.hub.source() };
+    let source = || Odd::new(&world.hub, Oddities { earliest_only: true, ..Oddities::default() });
     let recorder = |owner: &str| Recorder { owner: owner.into(), log: world.log.clone(), checkpoint: true };
     world.hub.publish_many(0, 5, "x");
     let mut a = world.start_with("a", source(), recorder("a")).await;
@@ -240,35 +211,6 @@ async fn pain_06_a_position_that_the_broker_refuses_is_no_endless_loop() {
     b.wait_until_it_holds(1).await;
     world.log.wait_for("5 again", |log| log.times("x") == 10).await;
     b.shut_down().await.unwrap();
-}
-
-/// Refuses to start anywhere but at the beginning.
-struct Refusing {
-    hub: MemorySource,
-}
-
-impl EventSource for Refusing {
-    type Event = MemoryEvent;
-
-    async fn hub(&self) -> Result<HubProperties> {
-        self.hub.hub().await
-    }
-
-    async fn partition(&self, partition: &PartitionId) -> Result<PartitionProperties> {
-        self.hub.partition(partition).await
-    }
-
-    async fn open(
-        &self,
-        partition: &PartitionId,
-        from: StartPosition,
-        prefetch: usize,
-    ) -> Result<EventReceiver<MemoryEvent>> {
-        if from != StartPosition::Earliest {
-            return Err(Error::new(ErrorKind::InvalidPosition, "told to refuse"));
-        }
-        self.hub.open(partition, from, prefetch).await
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::{EventReceiver, EventSource, HubProperties, PartitionProperties, StartPosition};
+use eventhubs_checkpoint::processor::StartPosition;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
-use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
-use eventhubs_checkpoint::{Error, ErrorKind, PartitionId, Position, Result};
+use eventhubs_checkpoint::{ErrorKind, Position};
 use tokio::time::sleep;
 
+use crate::odd::{Odd, Oddities};
 use crate::world::{Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -121,31 +121,12 @@ async fn a_hub_made_anew_before_the_first_checkpoint_ends_nothing() {
     a.shut_down().await.unwrap();
 }
 
-/// May read the hub, but not its partitions.
-struct Forbidden {
-    hub: MemorySource,
-}
-
-impl EventSource for Forbidden {
-    type Event = MemoryEvent;
-
-    async fn hub(&self) -> Result<HubProperties> {
-        self.hub.hub().await
-    }
-
-    async fn partition(&self, _: &PartitionId) -> Result<PartitionProperties> {
-        Err(Error::new(ErrorKind::Unauthorized, "told to refuse"))
-    }
-
-    async fn open(&self, _: &PartitionId, _: StartPosition, _: usize) -> Result<EventReceiver<MemoryEvent>> {
-        Err(Error::new(ErrorKind::Unauthorized, "told to refuse"))
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn what_no_waiting_can_mend_is_told_at_the_start() {
     let world = at_the_latest(1);
+    let forbidden = Oddities { partitions_fail: Some(ErrorKind::Unauthorized), ..Oddities::default() };
+    let odd = Odd::new(&world.hub, forbidden);
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let a = world.start_with("a", Forbidden { hub: world.hub.source() }, recorder).await;
+    let a = world.start_with("a", odd, recorder).await;
     assert_eq!(a.ended().await.unwrap_err().kind(), ErrorKind::Unauthorized);
 }

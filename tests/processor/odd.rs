@@ -1,0 +1,70 @@
+//! A source over a hub in memory that does otherwise where it is told to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use eventhubs_checkpoint::processor::{EventReceiver, EventSource, HubProperties, PartitionProperties, StartPosition};
+use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub, MemorySource};
+use eventhubs_checkpoint::{Error, ErrorKind, PartitionId, Result};
+
+/// What goes wrong. Nothing, unless said.
+#[derive(Clone, Debug, Default)]
+pub struct Oddities {
+    /// Never tells of the hub.
+    pub silent_hub: bool,
+    /// Never tells whether the consumer group exists.
+    pub silent_check: bool,
+    /// Tells nothing of partitions, but this.
+    pub partitions_fail: Option<ErrorKind>,
+    /// The same, for as long as it is set.
+    pub partitions_unknown: Arc<AtomicBool>,
+    /// Refuses to start anywhere but at the beginning.
+    pub earliest_only: bool,
+}
+
+pub struct Odd {
+    hub: MemorySource,
+    oddities: Oddities,
+}
+
+impl Odd {
+    pub fn new(hub: &MemoryHub, oddities: Oddities) -> Self {
+        Self { hub: hub.source(), oddities }
+    }
+}
+
+fn told(kind: ErrorKind) -> Error {
+    Error::new(kind, "told to fail")
+}
+
+impl EventSource for Odd {
+    type Event = MemoryEvent;
+
+    async fn hub(&self) -> Result<HubProperties> {
+        if self.oddities.silent_hub { std::future::pending().await } else { self.hub.hub().await }
+    }
+
+    async fn partition(&self, partition: &PartitionId) -> Result<PartitionProperties> {
+        let unknown = self.oddities.partitions_unknown.load(Ordering::Relaxed).then_some(ErrorKind::Source);
+        match self.oddities.partitions_fail.or(unknown) {
+            Some(kind) => Err(told(kind)),
+            None => self.hub.partition(partition).await,
+        }
+    }
+
+    async fn open(
+        &self,
+        partition: &PartitionId,
+        from: StartPosition,
+        prefetch: usize,
+    ) -> Result<EventReceiver<MemoryEvent>> {
+        if self.oddities.earliest_only && from != StartPosition::Earliest {
+            return Err(told(ErrorKind::InvalidPosition));
+        }
+        self.hub.open(partition, from, prefetch).await
+    }
+
+    async fn check(&self, _: &PartitionId) -> Result<()> {
+        if self.oddities.silent_check { std::future::pending().await } else { Ok(()) }
+    }
+}
