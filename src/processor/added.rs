@@ -10,8 +10,8 @@ use crate::model::PartitionId;
 /// Matters only for a start at the latest event: an added partition that starts there loses what came before it was
 /// noticed.
 ///
-/// A group that begins pins all its partitions at once, the last one first. So whichever is behind all that have a checkpoint
-/// was added.
+/// A group that begins pins all its partitions at once, the last one first. Of the added ones none gets a checkpoint before
+/// all before it have theirs. So whichever is behind all that have a checkpoint was added.
 #[derive(Debug, Default)]
 pub(super) struct Added(OnceLock<BTreeSet<PartitionId>>);
 
@@ -24,8 +24,13 @@ impl Added {
 
     /// Where a partition without a checkpoint starts.
     pub(super) fn start_of<'a>(&self, partition: &PartitionId, config: &'a ProcessorConfig) -> &'a StartPosition {
+        if self.contains(partition, config) { &config.start_of_added } else { &config.start }
+    }
+
+    /// Whether it was added, if that matters.
+    pub(super) fn contains(&self, partition: &PartitionId, config: &ProcessorConfig) -> bool {
         let is_founder = self.0.get().is_none_or(|founders| founders.contains(partition));
-        if config.start == StartPosition::Latest && !is_founder { &config.start_of_added } else { &config.start }
+        config.start == StartPosition::Latest && !is_founder
     }
 }
 

@@ -122,6 +122,25 @@ async fn pinned<S: EventSource, H>(shared: Arc<Shared<S, H>>, partition: Partiti
     Ok(())
 }
 
+/// Writes down where the added partitions before this one start, in order. Who comes up while the last of several has a
+/// checkpoint, but not those before it, would take these for some that the group began with, and start them at the latest
+/// event.
+pub(super) async fn pin_added_before<S: EventSource, H>(shared: &Shared<S, H>, partition: &PartitionId) -> Result<()> {
+    if !shared.added.contains(partition, &shared.config) {
+        return Ok(());
+    }
+    let partitions = hub_partitions(shared).await?;
+    let is_added = |other: &&PartitionId| *other < partition && shared.added.contains(other, &shared.config);
+    let before: BTreeSet<_> = partitions.iter().filter(is_added).collect();
+    for added in before {
+        let properties = answered(shared.source.partition(added)).await?;
+        if let Some(start) = properties.pin(&shared.config.start_of_added) {
+            shared.store.pin(added, &start).await?;
+        }
+    }
+    Ok(())
+}
+
 async fn pin<S: EventSource, H>(shared: &Shared<S, H>, partition: &PartitionId) -> Result<()> {
     let properties = answered(shared.source.partition(partition)).await?;
     if let Some(latest) = properties.pin(&StartPosition::Latest) {

@@ -15,7 +15,7 @@ use crate::processor::checkpointing::Checkpointer;
 use crate::processor::context::PartitionContext;
 use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
-use crate::processor::hub::answered;
+use crate::processor::hub::{answered, pin_added_before};
 use crate::processor::liveness::Silence;
 use crate::processor::source::{EventSource, PartitionProperties, StartPosition};
 use crate::processor::start::{InvalidCheckpoint, InvalidReason, blame, choose, resume, verdict};
@@ -101,6 +101,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                  another"
             )));
         }
+        pin_added_before(&self.shared, partition).await?;
         match self.shared.store.adopt(partition, properties.pin(start).as_ref()).await? {
             AdoptOutcome::Adopted(adoption) => {
                 let from = resume(adoption.record(), start);
