@@ -1,0 +1,61 @@
+//! How long things may take.
+
+use std::time::Duration;
+
+use super::plan::Settings;
+use crate::model::LeaseTerms;
+
+/// How long a handler that failed may wait at the longest before it is tried again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What follows from a plan's settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The longest time between two cycles of a settled instance, with the time that its requests may take.
+    pub cycle: Duration,
+    /// Until an abandoned ownership of ours is free.
+    pub lifetime: Duration,
+    /// The same for one of another SDK.
+    pub peer_lifetime: Duration,
+    interval: Duration,
+    expiry: Duration,
+    greedy: bool,
+}
+
+impl Bounds {
+    /// The bounds of these settings.
+    #[must_use]
+    pub fn of(settings: &Settings) -> Self {
+        let deadline = Duration::from_secs(5).min(settings.expiry / 4);
+        let longest = (3 * settings.interval).min(settings.expiry / 2);
+        Self {
+            cycle: longest + deadline,
+            lifetime: settings.expiry + LeaseTerms::GRACE,
+            peer_lifetime: settings.peer_expiry + LeaseTerms::GRACE,
+            interval: settings.interval + settings.latency * 4,
+            expiry: settings.expiry,
+            greedy: settings.greedy,
+        }
+    }
+
+    /// How long a partition may be without an owner after that of ours died, when its `survivors` share `partitions` and
+    /// nothing else goes wrong: its lifetime, the longest cycle, and one interval for each partition that a survivor must
+    /// claim; all at once, if they are greedy.
+    #[must_use]
+    pub fn dark(&self, partitions: usize, survivors: usize, foreign: bool) -> Duration {
+        let lifetime = if foreign { self.peer_lifetime } else { self.lifetime };
+        lifetime + self.cycle + self.rounds(partitions, survivors)
+    }
+
+    /// How long a group needs from the end of all trouble until it is balanced: what was recorded in an outage lives for
+    /// an expiry from its end, then it is as if the owner had just died; a handler may be waiting to be tried again.
+    #[must_use]
+    pub fn convergence(&self, partitions: usize, instances: usize, foreign: bool) -> Duration {
+        self.expiry + self.dark(partitions, instances, foreign) + 2 * self.cycle + LONGEST_PAUSE
+    }
+
+    fn rounds(&self, partitions: usize, instances: usize) -> Duration {
+        let share = u32::try_from(partitions / instances.max(1) + 1).unwrap_or(u32::MAX);
+        self.interval * if self.greedy { 1 } else { share }
+    }
+}

@@ -1,0 +1,78 @@
+//! What must never be.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Something that holds at every moment, or at the end of every plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Invariant {
+    /// I1: after a new owner's adoption no checkpoint of an earlier owner is accepted. Foreign owners adopt nothing.
+    Fenced,
+    /// I2: no write of ours moves a checkpoint back, but for a rewind, and where the hub was made anew.
+    NeverBack,
+    /// I3: no checkpoint passes an event that nobody processed since the last rewind, unless retention took it.
+    NothingSkipped,
+    /// I4: no handler is told that its partition is lost while the record was its own all the time.
+    NotLostInError,
+    /// I5: when nothing goes wrong any more, every partition is owned and processed, in fair shares, within the bound.
+    Converges,
+    /// Then nothing moves any more.
+    Sticky,
+    /// And everything that was published and is still there has been processed, and checkpointed.
+    CaughtUp,
+    /// I7: only a later life under the same name replaces an instance; and then it ends.
+    NewerStays,
+    /// Under strict leases no handler still runs when its lease is taken over because it has expired.
+    StrictLease,
+    /// A partition whose owner died is claimed within the bound.
+    NotDark,
+    /// Starts and stops of a partition's handler alternate in one instance, and one batch is handled at a time.
+    OneHandler,
+    /// What ours writes to an ownership names its writer, or nobody; and the key `ownerid` is always there.
+    OwnRecord,
+    /// Nothing of ours is written without a condition.
+    Conditional,
+    /// A shutdown in calm leaves nothing undone.
+    CleanEnd,
+    /// When an instance is gone, no task and no memory of it is left.
+    NothingLeft,
+}
+
+impl Invariant {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::Fenced,
+        Self::NeverBack,
+        Self::NothingSkipped,
+        Self::NotLostInError,
+        Self::Converges,
+        Self::Sticky,
+        Self::CaughtUp,
+        Self::NewerStays,
+        Self::StrictLease,
+        Self::NotDark,
+        Self::OneHandler,
+        Self::OwnRecord,
+        Self::Conditional,
+        Self::CleanEnd,
+        Self::NothingLeft,
+    ];
+}
+
+/// An invariant did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub invariant: Invariant,
+    /// When, counted from the beginning.
+    pub at: Duration,
+    /// How.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} after {:.3} s: {}", self.invariant, self.at.as_secs_f64(), self.what)
+    }
+}

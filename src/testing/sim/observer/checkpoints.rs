@@ -1,0 +1,102 @@
+//! Writes of checkpoints.
+
+use super::State;
+use super::done::Done;
+use super::timeline::Mark;
+use crate::blob::Metadata;
+use crate::codec::decode_checkpoint;
+use crate::testing::sim::invariant::Invariant;
+
+impl State {
+    pub(super) fn checkpoint_written(&mut self, life: usize, partition: usize, name: &str, metadata: &Metadata) {
+        let (record, _) = decode_checkpoint(name, metadata);
+        let position = record.sequence_number.unwrap_or(-1);
+        let rewound = record.rewound.map(|id| id.as_str().to_owned());
+        let book = &self.partitions[partition];
+        let is_rewind = rewound.is_some() && rewound != book.rewound;
+        let (stored, ours) = (book.stored, self.lives[life].ours);
+        self.partitions[partition].rewound = rewound;
+        match stored {
+            _ if !ours => self.foreign_checkpoint(life, partition, position),
+            _ if is_rewind => self.rewind_written(life, partition, position),
+            None => self.first_checkpoint(life, partition, position),
+            Some(before) if before == position => self.adopts(life, partition, position),
+            Some(before) => self.our_checkpoint(life, partition, before, position),
+        }
+        self.partitions[partition].stored = Some(position);
+    }
+
+    fn first_checkpoint(&mut self, life: usize, partition: usize, position: i64) {
+        let is_founder = u32::try_from(partition).is_ok_and(|partition| partition < self.founders);
+        if self.latest && is_founder {
+            self.partitions[partition].since_rewind.raise(position);
+            self.partitions[partition].ever.raise(position);
+        }
+        self.adopts(life, partition, position);
+        self.skips_nothing(life, partition, position);
+    }
+
+    /// Who never owned the partition pins its start for others.
+    fn adopts(&mut self, life: usize, partition: usize, position: i64) {
+        self.saw(life, "adopts", partition, position);
+        let Some(tenure) = self.lives[life].tenures.get(&partition).copied() else { return };
+        let adopted = self.partitions[partition].adopted;
+        let name = self.name_of(life);
+        self.check(Invariant::Fenced, tenure >= adopted, || {
+            format!("{name} adopted partition {partition} in tenure {tenure}, after tenure {adopted} had")
+        });
+        self.partitions[partition].adopted = adopted.max(tenure);
+        self.lives[life].adoptions.insert(partition, tenure);
+    }
+
+    fn our_checkpoint(&mut self, life: usize, partition: usize, before: i64, position: i64) {
+        self.saw(life, "checkpoints", partition, position);
+        let name = self.name_of(life);
+        let (adopted, tenure) = (self.partitions[partition].adopted, self.lives[life].adoptions.get(&partition).copied());
+        self.check(Invariant::Fenced, tenure.is_some_and(|tenure| tenure >= adopted), || {
+            format!("{name} wrote checkpoint {position} of partition {partition} in tenure {tenure:?} of {adopted}")
+        });
+        self.check(Invariant::NeverBack, position >= before, || {
+            format!("{name} moved the checkpoint of partition {partition} from {before} to {position}")
+        });
+        self.skips_nothing(life, partition, position);
+    }
+
+    fn skips_nothing(&mut self, life: usize, partition: usize, position: i64) {
+        let book = &mut self.partitions[partition];
+        let done = book.since_rewind.prefix().max(book.first - 1);
+        book.stale &= position > done;
+        if book.stale {
+            return;
+        }
+        let name = self.name_of(life);
+        self.check(Invariant::NothingSkipped, position <= done, || {
+            format!("{name} wrote checkpoint {position} of partition {partition}, but only {done} is processed")
+        });
+    }
+
+    fn rewind_written(&mut self, life: usize, partition: usize, position: i64) {
+        self.saw(life, "rewinds", partition, position);
+        let book = &self.partitions[partition];
+        let is_beyond_end = book.stored.is_some_and(|stored| stored >= book.end);
+        let asked = self.lives[life].member.is_none() || book.stale || is_beyond_end;
+        let name = self.name_of(life);
+        self.check(Invariant::NeverBack, asked, || format!("{name} put partition {partition} back unasked"));
+        self.count("rewinds accepted");
+        let moment = self.moment;
+        let book = &mut self.partitions[partition];
+        (book.stale, book.rewound_at) = (position >= book.end, moment);
+        book.since_rewind = Done::up_to(position.max(book.first - 1));
+        self.mark(life, Mark::Rewound { partition, to: position });
+    }
+
+    /// It is written at will, so it may undo anything, a rewind too.
+    fn foreign_checkpoint(&mut self, life: usize, partition: usize, position: i64) {
+        self.saw(life, "checkpoints", partition, position);
+        self.count("foreign checkpoints");
+        let book = &mut self.partitions[partition];
+        book.since_rewind = book.ever.clone();
+        book.rewound_at = 0;
+        book.stale |= position >= book.end;
+    }
+}

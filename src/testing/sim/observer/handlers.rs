@@ -1,0 +1,76 @@
+//! What handlers do.
+
+use super::lives::Session;
+use super::timeline::Mark;
+use super::{State, index_of};
+use crate::model::PartitionId;
+use crate::processor::StopReason;
+use crate::testing::memory_hub::MemoryEvent;
+use crate::testing::sim::invariant::Invariant;
+
+impl State {
+    pub(super) fn handler_started(&mut self, life: usize, partition: &PartitionId) {
+        let partition = index_of(partition);
+        self.saw(life, "started", partition, 0);
+        let since = self.moment;
+        let before = self.lives[life].sessions.insert(partition, Session { since, busy: false });
+        let name = self.name_of(life);
+        self.check(Invariant::OneHandler, before.is_none(), || format!("{name} started partition {partition} twice"));
+        self.mark(life, Mark::HandlerStarted { partition });
+    }
+
+    pub(super) fn handler_begins(&mut self, life: usize, partition: usize, first: i64) -> u64 {
+        self.saw(life, "begins", partition, first);
+        let name = self.name_of(life);
+        let session = self.lives[life].sessions.get_mut(&partition);
+        let (free, since) = session.as_ref().map_or((false, 0), |session| (!session.busy, session.since));
+        if let Some(session) = session {
+            session.busy = true;
+        }
+        self.check(Invariant::OneHandler, free, || format!("{name} handles partition {partition} twice at once"));
+        since
+    }
+
+    /// The batch was given back, whatever became of it.
+    pub(super) fn handler_returns(&mut self, life: usize, partition: usize, since: u64) {
+        let session = self.lives[life].sessions.get_mut(&partition);
+        if let Some(session) = session.filter(|session| session.since == since) {
+            session.busy = false;
+        }
+    }
+
+    pub(super) fn handled(&mut self, life: usize, partition: usize, since: u64, events: &[MemoryEvent]) {
+        let Some(last) = events.last() else { return };
+        self.saw(life, "handled", partition, last.sequence_number);
+        let Some(book) = self.partitions.get_mut(partition) else { return };
+        let counts = since >= book.rewound_at;
+        let generation = &self.generation;
+        for event in events.iter().filter(|event| *event.body == **generation) {
+            let number = event.sequence_number;
+            self.totals.handled += 1;
+            self.totals.repeated += u64::from(book.ever.contains(number));
+            book.ever.add(number, number);
+            if counts {
+                book.since_rewind.add(number, number);
+            }
+        }
+    }
+
+    pub(super) fn handler_stopped(&mut self, life: usize, partition: &PartitionId, reason: &StopReason) {
+        let partition = index_of(partition);
+        self.saw(life, "stopped", partition, 0);
+        self.note(format!("{} partition {partition}: {reason:?}", self.name_of(life)));
+        let name = self.name_of(life);
+        let session = self.lives[life].sessions.remove(&partition);
+        self.check(Invariant::OneHandler, session.is_some(), || format!("{name} stopped partition {partition} twice"));
+        self.mark(life, Mark::HandlerStopped { partition });
+        let Some(session) = session.filter(|_| matches!(reason, StopReason::Lost { .. })) else { return };
+        let book = &self.partitions[partition];
+        let its_own = book.holder == Some(life) && book.holder_since <= session.since;
+        if !self.lives[life].misled {
+            self.check(Invariant::NotLostInError, !its_own, || {
+                format!("{name} was told {reason:?} of partition {partition}, which was its own all the time")
+            });
+        }
+    }
+}

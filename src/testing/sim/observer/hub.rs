@@ -1,0 +1,49 @@
+//! What happens to the hub.
+
+use super::done::Done;
+use super::{Partition, State};
+
+impl State {
+    pub(in super::super) fn published(&mut self, partition: usize, end: i64) {
+        if let Some(book) = self.partitions.get_mut(partition) {
+            self.totals.published += u64::try_from(end - book.end).unwrap_or(0);
+            book.end = end;
+        }
+    }
+
+    pub(in super::super) fn end_of(&self, partition: usize) -> i64 {
+        self.partitions.get(partition).map_or(0, |book| book.end)
+    }
+
+    pub(in super::super) fn stored(&self, partition: usize) -> Option<i64> {
+        self.partitions.get(partition)?.stored
+    }
+
+    pub(in super::super) fn expired(&mut self, partition: usize, first: i64) {
+        if let Some(book) = self.partitions.get_mut(partition) {
+            book.first = book.first.max(first);
+            book.since_rewind.raise(first - 1);
+            book.ever.raise(first - 1);
+        }
+    }
+
+    pub(in super::super) fn grown_to(&mut self, partitions: usize) {
+        while self.partitions.len() < partitions {
+            self.partitions.push(Partition::new());
+        }
+        self.disturbed();
+    }
+
+    pub(in super::super) fn made_anew(&mut self, generation: u32) {
+        self.generation = generation.to_string();
+        for book in &mut self.partitions {
+            book.stale |= book.end > 0;
+            (book.first, book.end) = (0, 0);
+            (book.ever, book.since_rewind) = (Done::up_to(-1), Done::up_to(-1));
+        }
+    }
+
+    pub(in super::super) fn partition_count(&self) -> usize {
+        self.partitions.len()
+    }
+}

@@ -1,0 +1,98 @@
+//! Writes of ownerships.
+
+use tokio::time::Instant;
+
+use super::State;
+use super::timeline::Mark;
+use crate::blob::Metadata;
+use crate::codec::decode_ownership;
+use crate::model::OwnershipRecord;
+use crate::testing::sim::invariant::Invariant;
+
+impl State {
+    pub(super) fn ownership_written(&mut self, life: usize, partition: usize, name: &str, metadata: &Metadata) {
+        let (record, _) = decode_ownership(name, metadata);
+        let holder = self.named_by(&record);
+        self.saw(life, "owns", partition, holder.map_or(-1, |holder| i64::try_from(holder).unwrap_or(-1)));
+        self.check_record(life, partition, metadata, holder);
+        let before = self.partitions[partition].holder;
+        if holder != before {
+            self.changes_hands(partition, before, holder);
+        }
+        self.partitions[partition].written = Instant::now();
+    }
+
+    fn named_by(&self, record: &OwnershipRecord) -> Option<usize> {
+        let owner = record.owner.as_ref()?;
+        let incarnation = record.incarnation.as_ref().map(|incarnation| incarnation.as_str());
+        self.lives.iter().rposition(|life| {
+            life.owner == *owner
+                && match incarnation {
+                    Some(incarnation) => life.incarnation.as_deref() == Some(incarnation),
+                    None => !life.ours,
+                }
+        })
+    }
+
+    fn check_record(&mut self, life: usize, partition: usize, metadata: &Metadata, holder: Option<usize>) {
+        let book = &self.lives[life];
+        if !book.ours {
+            return;
+        }
+        let before = self.partitions[partition].holder;
+        let operator = book.member.is_none();
+        let own = holder == Some(life) || (operator && holder == before);
+        let nobody = holder.is_none() && metadata.get("ownerid").is_some_and(String::is_empty);
+        let name = self.name_of(life);
+        self.check(Invariant::OwnRecord, own || nobody, || format!("{name} wrote {metadata:?} to partition {partition}"));
+        let expired = self.partitions[partition].written.elapsed() >= self.expiry;
+        let its_own = before.is_none() || before == Some(life) || expired || operator;
+        self.check(Invariant::OwnRecord, !nobody || its_own, || format!("{name} released partition {partition}"));
+    }
+
+    fn changes_hands(&mut self, partition: usize, before: Option<usize>, holder: Option<usize>) {
+        let expired = self.partitions[partition].written.elapsed() >= self.expiry;
+        if let (Some(from), Some(to)) = (before, holder) {
+            self.taken_over(partition, from, to, expired);
+        }
+        self.moment += 1;
+        let now = Instant::now();
+        let lives = holder.is_some_and(|holder| self.lives[holder].alive);
+        let book = &mut self.partitions[partition];
+        (book.holder, book.holder_since) = (holder, self.moment);
+        let dark = if lives { book.unowned_since.take() } else { book.unowned_since.replace(now) };
+        if let Some(since) = dark {
+            self.add_dark(now - since);
+        }
+        if let Some(owner) = holder.filter(|_| self.partitions[partition].last_owner != holder) {
+            let book = &mut self.partitions[partition];
+            book.tenures += 1;
+            book.last_owner = holder;
+            let tenure = book.tenures;
+            self.lives[owner].tenures.insert(partition, tenure);
+        }
+        if lives {
+            self.is_claimed(partition);
+        }
+        self.mark_owner(partition, holder);
+    }
+
+    fn taken_over(&mut self, partition: usize, from: usize, to: usize, expired: bool) {
+        let victim = &self.lives[from];
+        let same_name = victim.owner == self.lives[to].owner;
+        if victim.alive && !same_name {
+            self.totals.moves += 1;
+            self.count(if expired { "taken from a silent owner" } else { "stolen" });
+            self.mark(to, Mark::Took { partition, from });
+        }
+        let victim = &self.lives[from];
+        let bound = self.strict && expired && victim.ours && victim.alive && !victim.misled && self.lives[to].ours;
+        if bound && !same_name {
+            let idle = !victim.sessions.contains_key(&partition);
+            let (from, to) = (self.name_of(from), self.name_of(to));
+            self.check(Invariant::StrictLease, idle, || {
+                format!("{to} took partition {partition}, whose lease had expired, while {from} was still at it")
+            });
+        }
+    }
+}

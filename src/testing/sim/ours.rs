@@ -1,0 +1,163 @@
+//! Our own processor as an instance.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::host::{Ended, Host, Kind, Living};
+use super::observer::Handling;
+use super::plan::Settings;
+use crate::balance::Strategy;
+use crate::balancer::{BalancerConfig, LeasePolicy};
+use crate::error::{Error, ErrorKind};
+use crate::processor::{
+    CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, StartPosition, StopReason,
+    Token,
+};
+use crate::store::GroupStore;
+use crate::testing::memory_hub::MemoryEvent;
+
+/// Until a process that cannot connect tries again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// This crate's processor, with a handler that takes its time, fails now and then, and may track events.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ours;
+
+impl Kind for Ours {
+    fn is_ours(&self) -> bool {
+        true
+    }
+
+    fn live(&self, host: Host) -> Living {
+        Box::pin(live(host))
+    }
+}
+
+async fn live(host: Host) -> Ended {
+    let mut rng = StdRng::seed_from_u64(host.seed);
+    let asked = host.shut_down();
+    tokio::pin!(asked);
+    let store = tokio::select! {
+        biased;
+        () = &mut asked => return Ended::Shutdown { clean: true, report: "it never came up".to_owned() },
+        store = connect(&host, rng.next_u64()) => store,
+    };
+    host.reporter.identified(store.identity());
+    let config = config(&host.settings, rng.next_u64());
+    let source = host.source.clone();
+    let host = Arc::new(host);
+    let handler = Worker { host: Arc::clone(&host), rng: Mutex::new(rng), under_way: Mutex::default() };
+    let processor = match Processor::builder(source, store, handler).config(config).build() {
+        Ok(processor) => processor,
+        Err(error) => return Ended::Failed(error.to_string()),
+    };
+    host.steered_by(processor.handle());
+    drop(host);
+    match processor.run(asked).await {
+        Ok(report) => Ended::Shutdown { clean: report.is_clean(), report: format!("{report:?}") },
+        Err(error) if error.kind() == ErrorKind::Replaced => Ended::Replaced,
+        Err(error) => Ended::Failed(error.to_string()),
+    }
+}
+
+async fn connect(host: &Host, seed: u64) -> GroupStore {
+    loop {
+        let builder = GroupStore::builder(host.container.clone(), host.group.clone(), host.owner.clone());
+        let builder = builder.expiry(host.settings.expiry).peer_expiry(host.settings.peer_expiry);
+        let builder = builder.wall_clock(host.clock.clone()).probe(host.member.skew_seconds != 0);
+        match builder.seed(seed).connect().await {
+            Ok(store) => return store,
+            Err(_) => sleep(RETRY).await,
+        }
+    }
+}
+
+fn config(settings: &Settings, seed: u64) -> ProcessorConfig {
+    let balancer = BalancerConfig::default()
+        .with_interval(settings.interval)
+        .with_strategy(if settings.greedy { Strategy::Greedy } else { Strategy::Balanced })
+        .with_lease_policy(if settings.strict { LeasePolicy::Strict } else { LeasePolicy::BrokerFenced })
+        .with_own_thread(false)
+        .with_seed(seed);
+    ProcessorConfig::default()
+        .with_balancer(balancer)
+        .with_start(if settings.latest { StartPosition::Latest } else { StartPosition::Earliest })
+        .with_checkpoints(CheckpointPolicy::default().with_every(settings.checkpoint_every))
+}
+
+struct Worker {
+    host: Arc<Host>,
+    rng: Mutex<StdRng>,
+    /// Events that are finished later.
+    under_way: Mutex<JoinSet<()>>,
+}
+
+impl Worker {
+    fn up_to(&self, longest: Duration) -> Duration {
+        let share = self.rng.lock().unwrap_or_else(PoisonError::into_inner).random_range(0.0..1.0);
+        longest.mul_f64(share)
+    }
+
+    fn fails(&self) -> bool {
+        let chance = self.host.member.failures_per_mille;
+        self.rng.lock().unwrap_or_else(PoisonError::into_inner).random_range(0..1000) < chance
+    }
+
+    async fn work(&self) {
+        let time = self.up_to(self.host.member.work) + self.up_to(*self.host.extra_work.borrow());
+        if !time.is_zero() {
+            sleep(time).await;
+        }
+        self.host.runs().await;
+    }
+
+    fn finish_later(&self, handling: &Handling, event: &MemoryEvent, token: Token) {
+        let (handling, host, event) = (handling.clone(), Arc::clone(&self.host), event.clone());
+        let time = self.up_to(self.host.member.work + Duration::from_millis(500));
+        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        while under_way.try_join_next().is_some() {}
+        under_way.spawn(async move {
+            sleep(time).await;
+            host.runs().await;
+            handling.done(std::slice::from_ref(&event));
+            token.finish();
+        });
+    }
+}
+
+impl Handler<MemoryEvent> for Worker {
+    async fn started(&self, context: PartitionContext) {
+        self.host.reporter.started(context.partition());
+    }
+
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        self.host.runs().await;
+        let handling = self.host.reporter.begins(context.partition(), &events);
+        if self.host.member.tracks {
+            for event in &events {
+                self.finish_later(&handling, event, context.track(event));
+            }
+            return Ok(());
+        }
+        self.work().await;
+        if self.fails() {
+            let half = events.len() / 2;
+            handling.done(&events[..half]);
+            return Err(Error::new(ErrorKind::Handler, "it fails now and then").into());
+        }
+        handling.done(&events);
+        if let Some(last) = events.last() {
+            context.checkpoint(last);
+        }
+        Ok(())
+    }
+
+    async fn stopped(&self, context: PartitionContext, reason: StopReason) {
+        self.host.reporter.stopped(context.partition(), &reason);
+    }
+}

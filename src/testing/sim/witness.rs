@@ -1,0 +1,68 @@
+//! Sees every write that the container accepts, and by whom.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::observer::{Observer, Request};
+use crate::blob::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The container as one life reaches it.
+#[derive(Clone)]
+pub(super) struct Witness {
+    pub(super) inner: Arc<dyn BlobContainer>,
+    /// One write at a time, so that they are told in the order in which they were applied.
+    pub(super) turn: Arc<tokio::sync::Mutex<()>>,
+    pub(super) observer: Observer,
+    pub(super) life: usize,
+}
+
+impl fmt::Debug for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Witness").field("life", &self.life).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl BlobContainer for Witness {
+    async fn list(&self, prefix: &str) -> Result<BlobList> {
+        self.observer.lock().requested(self.life, Request::List);
+        self.inner.list(prefix).await
+    }
+
+    async fn get(&self, name: &str) -> Result<Blob> {
+        self.observer.lock().requested(self.life, Request::Get);
+        self.inner.get(name).await
+    }
+
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        self.observer.lock().requested(self.life, Request::Write);
+        let (witness, name) = (self.clone(), name.to_owned());
+        let (metadata, condition) = (metadata.clone(), condition.clone());
+        // What has arrived is applied and told, whatever becomes of its sender.
+        let applied = tokio::spawn(async move {
+            let _turn = witness.turn.lock().await;
+            let written = witness.inner.write(&name, &metadata, &condition).await?;
+            witness.observer.lock().written(witness.life, &name, &metadata, &condition);
+            Ok(written)
+        });
+        applied.await.unwrap_or_else(|error| {
+            Err(Error::new(ErrorKind::Unknown, "the simulated server failed").with_source(error))
+        })
+    }
+
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+        self.observer.lock().requested(self.life, Request::Write);
+        self.inner.delete(name, condition).await
+    }
+
+    async fn create_container(&self) -> Result<ContainerCreation> {
+        self.inner.create_container().await
+    }
+
+    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+        Ok(Arc::new(self.clone()))
+    }
+}
