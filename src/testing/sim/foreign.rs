@@ -100,7 +100,8 @@ impl Life {
     async fn cycle(&mut self) -> Result<bool> {
         let partitions = self.host.source.hub().await?.partitions;
         let seen = self.list().await?;
-        let choosing = Choosing { me: self.host.owner.as_str(), rules: &self.rules, partitions: &partitions, seen: &seen };
+        let choosing =
+            Choosing { me: self.host.owner.as_str(), rules: &self.rules, partitions: &partitions, seen: &seen };
         let (mine, wanted) = choosing.choose(&mut self.rng);
         let mut held = Vec::new();
         for partition in mine.into_iter().chain(wanted.iter().cloned()) {
@@ -153,7 +154,8 @@ impl Life {
     async fn release(&self, mine: Vec<PartitionId>) {
         let Ok(seen) = self.list().await else { return };
         for partition in mine {
-            let etag: Option<&ETag> = seen.get(&partition).filter(|seen| seen.owner == self.host.owner.as_str()).map(|seen| &seen.etag);
+            let etag: Option<&ETag> =
+                seen.get(&partition).filter(|seen| seen.owner == self.host.owner.as_str()).map(|seen| &seen.etag);
             if let Some(etag) = etag {
                 // Whoever cannot release leaves it to the expiry.
                 let _ = self.write(&partition, "", &Condition::Match(etag.clone())).await;
@@ -169,7 +171,7 @@ impl Life {
 }
 
 async fn within<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(DEADLINE, request).await.unwrap_or_else(|_| {
-        Err(crate::error::Error::new(ErrorKind::Unknown, "the request took too long"))
-    })
+    tokio::time::timeout(DEADLINE, request)
+        .await
+        .unwrap_or_else(|_| Err(crate::error::Error::new(ErrorKind::Unknown, "the request took too long")))
 }

@@ -2,17 +2,16 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::blob::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written};
 use crate::error::Result;
 use crate::model::PartitionId;
-use crate::processor::{
-    EventReceiver, EventSender, EventSource, HubProperties, PartitionProperties, StartPosition,
-};
+use crate::processor::{EventReceiver, EventSender, EventSource, HubProperties, PartitionProperties, StartPosition};
 use crate::testing::memory_hub::{MemoryEvent, MemorySource};
 
 /// How long a link may take to close.
@@ -20,17 +19,26 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Open, unless its host is frozen. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gate(Arc<watch::Sender<bool>>);
+pub(super) struct Gate(Arc<Hinge>);
+
+/// Wakes in the order of arrival. A watch channel would not, with many waiting.
+#[derive(Debug, Default)]
+struct Hinge {
+    frozen: AtomicBool,
+    woken: Notify,
+}
 
 impl Gate {
     pub(super) fn freeze(&self, frozen: bool) {
-        self.0.send_replace(frozen);
+        self.0.frozen.store(frozen, Ordering::Relaxed);
+        if !frozen {
+            self.0.woken.notify_waiters();
+        }
     }
 
     pub(super) async fn pass(&self) {
-        if *self.0.borrow() {
-            // The sender is `self`.
-            let _ = self.0.subscribe().wait_for(|frozen| !frozen).await;
+        while self.0.frozen.load(Ordering::Relaxed) {
+            self.0.woken.notified().await;
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::foreign::Foreign;
 use super::gate::Gate;
-pub use super::gate::HostSource;
+use super::gate::HostSource;
 use super::observer::Reporter;
 use super::ours::Ours;
 use super::plan::{Member, Role, Settings};

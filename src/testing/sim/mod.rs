@@ -36,6 +36,7 @@ mod world;
 
 pub use self::bounds::Bounds;
 pub use self::foreign::{Foreign, Sdk};
+pub use self::gate::HostSource;
 pub use self::host::{Cast, Ended, Host, Kind, Living, Usual};
 pub use self::invariant::{Invariant, Violation};
 pub use self::loops::{Entry, Happening, Move, Simulation};

@@ -59,10 +59,13 @@ mod tests {
     }
 
     fn numbers(plan: &Plan) -> Vec<u32> {
-        plan.incidents.iter().filter_map(|incident| match incident.what {
-            What::Growth(number) => Some(number),
-            _ => None,
-        }).collect()
+        plan.incidents
+            .iter()
+            .filter_map(|incident| match incident.what {
+                What::Growth(number) => Some(number),
+                _ => None,
+            })
+            .collect()
     }
 
     #[test]

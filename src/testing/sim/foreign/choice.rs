@@ -69,7 +69,8 @@ impl Choosing<'_> {
                 drawn(&mut from, lacking.min(1), rng)
             }
             Stealing::FromAllAbove => {
-                let mut from: Vec<_> = others.filter(|partitions| partitions.len() > floor).flatten().copied().collect();
+                let mut from: Vec<_> =
+                    others.filter(|partitions| partitions.len() > floor).flatten().copied().collect();
                 drawn(&mut from, lacking, rng)
             }
         }

@@ -72,12 +72,9 @@ impl Rules {
         match sdk {
             Sdk::DotNet | Sdk::Java => usual,
             Sdk::JavaScript => Self { claiming: Claiming::AtWill, ..quick },
-            Sdk::Python => Self {
-                jitter: 0.2,
-                expiry: Duration::from_secs(180),
-                claiming: Claiming::KeepsOnErrors,
-                ..usual
-            },
+            Sdk::Python => {
+                Self { jitter: 0.2, expiry: Duration::from_secs(180), claiming: Claiming::KeepsOnErrors, ..usual }
+            }
             Sdk::Go => Self { jitter: 0.3, stealing: Stealing::FromAllAbove, ..quick },
             Sdk::Rust => Self {
                 expiry: Duration::from_secs(60),

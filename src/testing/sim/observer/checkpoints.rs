@@ -52,7 +52,8 @@ impl State {
     fn our_checkpoint(&mut self, life: usize, partition: usize, before: i64, position: i64) {
         self.saw(life, "checkpoints", partition, position);
         let name = self.name_of(life);
-        let (adopted, tenure) = (self.partitions[partition].adopted, self.lives[life].adoptions.get(&partition).copied());
+        let (adopted, tenure) =
+            (self.partitions[partition].adopted, self.lives[life].adoptions.get(&partition).copied());
         self.check(Invariant::Fenced, tenure.is_some_and(|tenure| tenure >= adopted), || {
             format!("{name} wrote checkpoint {position} of partition {partition} in tenure {tenure:?} of {adopted}")
         });

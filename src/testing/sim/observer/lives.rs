@@ -113,7 +113,9 @@ impl State {
         match ended {
             Ended::Shutdown { .. } => {
                 let name = self.name_of(life);
-                self.check(Invariant::OneHandler, unstopped.is_empty(), || format!("{name} never stopped {unstopped:?}"));
+                self.check(Invariant::OneHandler, unstopped.is_empty(), || {
+                    format!("{name} never stopped {unstopped:?}")
+                });
             }
             Ended::Replaced => self.was_replaced(life),
             Ended::Failed(error) => {
@@ -144,10 +146,6 @@ impl State {
 
     pub(in super::super) fn foreigners_alive(&self) -> bool {
         self.lives.iter().any(|life| life.alive && !life.ours && life.member.is_some())
-    }
-
-    pub(in super::super) fn is_alive(&self, life: usize) -> bool {
-        self.lives[life].alive
     }
 
     /// Storage requests of each member.

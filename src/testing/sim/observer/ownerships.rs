@@ -44,7 +44,9 @@ impl State {
         let own = holder == Some(life) || (operator && holder == before);
         let nobody = holder.is_none() && metadata.get("ownerid").is_some_and(String::is_empty);
         let name = self.name_of(life);
-        self.check(Invariant::OwnRecord, own || nobody, || format!("{name} wrote {metadata:?} to partition {partition}"));
+        self.check(Invariant::OwnRecord, own || nobody, || {
+            format!("{name} wrote {metadata:?} to partition {partition}")
+        });
         let expired = self.partitions[partition].written.elapsed() >= self.expiry;
         let its_own = before.is_none() || before == Some(life) || expired || operator;
         self.check(Invariant::OwnRecord, !nobody || its_own, || format!("{name} released partition {partition}"));

@@ -24,9 +24,11 @@ impl State {
         }
         let held: Vec<_> = counts.values().copied().collect();
         let shares = fair(self.partitions.len(), &held);
-        let superseded = self.lives.iter().enumerate().find(|(life, book)| {
-            book.alive && book.member.is_some() && !survivors.contains(life)
-        });
+        let superseded = self
+            .lives
+            .iter()
+            .enumerate()
+            .find(|(life, book)| book.alive && book.member.is_some() && !survivors.contains(life));
         if let Some((life, _)) = superseded {
             return Some(format!("{} still runs beside a later life", self.name_of(life)));
         }

@@ -25,15 +25,7 @@ impl Plan {
         let loads = (0..scale.partitions.max(1)).map(|_| load(&mut rng)).collect();
         let mut drawing = Drawing { rng, scale, members: scale.instances.max(1), settings: &settings };
         let incidents = drawing.incidents();
-        Self {
-            seed,
-            partitions: scale.partitions.max(1),
-            settings,
-            members,
-            loads,
-            storm: scale.storm,
-            incidents,
-        }
+        Self { seed, partitions: scale.partitions.max(1), settings, members, loads, storm: scale.storm, incidents }
     }
 
     /// The same without the incidents: for the comparison of groups in calm, and as a beginning for plans made by hand.

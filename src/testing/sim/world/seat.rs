@@ -12,8 +12,8 @@ use super::{Action, World};
 use crate::blob::BlobContainer;
 use crate::model::OwnerId;
 use crate::testing::faulty::{Fault, FaultPlan, Faulty};
-use crate::testing::sim::gate::{Gate, GatedContainer};
-use crate::testing::sim::host::{Desk, Ended, Host, HostSource, Skewed};
+use crate::testing::sim::gate::{Gate, GatedContainer, HostSource};
+use crate::testing::sim::host::{Desk, Ended, Host, Skewed};
 use crate::testing::sim::invariant::Invariant;
 use crate::testing::sim::observer::{Entering, Reporter};
 use crate::testing::sim::plan::Role;
@@ -77,7 +77,10 @@ impl World<'_> {
         let faulty = Faulty::new(self.witnessed(life), seed);
         let (shutdown, asked) = watch::channel(false);
         let (extra_work, extra) = watch::channel(Duration::ZERO);
-        let clock = Skewed { shown: self.server_time().await + time::Duration::seconds(spec.skew_seconds), since: Instant::now() };
+        let clock = Skewed {
+            shown: self.server_time().await + time::Duration::seconds(spec.skew_seconds),
+            since: Instant::now(),
+        };
         let host = Host {
             owner: owner.clone(),
             group: self.group.clone(),
@@ -193,7 +196,8 @@ impl World<'_> {
         for (member, seat) in (0u32..).zip(&self.seats) {
             let concerns = |whose: &Option<u32>| whose.is_none_or(|whose| whose == member);
             let trouble = self.troubles.iter().rfind(|(_, whose, _)| concerns(whose)).map(|(_, _, trouble)| *trouble);
-            let plan = trouble.map_or_else(|| FaultPlan::always(Fault::Latency(latency)), |trouble| trouble.faults(latency));
+            let plan =
+                trouble.map_or_else(|| FaultPlan::always(Fault::Latency(latency)), |trouble| trouble.faults(latency));
             for running in &seat.lives {
                 running.faulty.set_plan(plan.clone());
                 if trouble.is_some_and(|trouble| trouble.shows_the_past()) {
