@@ -1,4 +1,4 @@
-//! What handlers do.
+//! What handlers do. What a life that has died does until its tasks are gone does not count.
 
 use super::lives::Session;
 use super::timeline::Mark;
@@ -10,6 +10,9 @@ use crate::testing::sim::invariant::Invariant;
 
 impl State {
     pub(super) fn handler_started(&mut self, life: usize, partition: &PartitionId) {
+        if !self.lives[life].alive {
+            return;
+        }
         let partition = index_of(partition);
         self.saw(life, "started", partition, 0);
         let since = self.moment;
@@ -20,6 +23,9 @@ impl State {
     }
 
     pub(super) fn handler_begins(&mut self, life: usize, partition: usize, first: i64) -> u64 {
+        if !self.lives[life].alive {
+            return 0;
+        }
         self.saw(life, "begins", partition, first);
         let name = self.name_of(life);
         let session = self.lives[life].sessions.get_mut(&partition);
@@ -57,6 +63,9 @@ impl State {
     }
 
     pub(super) fn handler_stopped(&mut self, life: usize, partition: &PartitionId, reason: &StopReason) {
+        if !self.lives[life].alive {
+            return;
+        }
         let partition = index_of(partition);
         self.saw(life, "stopped", partition, 0);
         self.note(format!("{} partition {partition}: {reason:?}", self.name_of(life)));
