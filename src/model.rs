@@ -102,7 +102,11 @@ fn check_segment(what: &'static str, value: &str) -> Result<(), InvalidName> {
 
 /// One partition of the hub. Ordered by number where ids are numbers, as those of Event Hubs are.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct PartitionId(Arc<str>);
+pub struct PartitionId {
+    /// What it is ordered by: read once, for ids are compared all the time. Those that are no numbers come last.
+    number: u64,
+    text: Arc<str>,
+}
 
 impl PartitionId {
     /// Takes the id as the hub gives it.
@@ -114,29 +118,25 @@ impl PartitionId {
     pub fn new(id: impl AsRef<str>) -> Result<Self, InvalidName> {
         let id = id.as_ref();
         check_segment("partition id", id)?;
-        Ok(Self(id.into()))
+        Ok(Self { number: id.parse().unwrap_or(u64::MAX), text: id.into() })
     }
 
     /// The id as the hub gives it.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    fn sort_key(&self) -> (u64, &str) {
-        (self.0.parse().unwrap_or(u64::MAX), &self.0)
+        &self.text
     }
 }
 
 impl From<u32> for PartitionId {
     fn from(number: u32) -> Self {
-        Self(number.to_string().into())
+        Self { number: number.into(), text: number.to_string().into() }
     }
 }
 
 impl Ord for PartitionId {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.sort_key().cmp(&other.sort_key())
+        self.number.cmp(&other.number).then_with(|| self.text.cmp(&other.text))
     }
 }
 
@@ -148,7 +148,7 @@ impl PartialOrd for PartitionId {
 
 impl fmt::Display for PartitionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -160,7 +160,7 @@ impl fmt::Debug for PartitionId {
 
 impl Serialize for PartitionId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
+        serializer.serialize_str(&self.text)
     }
 }
 
