@@ -128,7 +128,15 @@ async fn forward(mut receiver: EventReceiver<MemoryEvent>, sender: EventSender<M
             () = sender.stopped() => break,
             batch = receiver.next_batch(100) => batch,
         };
-        gate.pass().await;
+        // A process may die while it is frozen.
+        let runs = tokio::select! {
+            biased;
+            () = sender.stopped() => false,
+            () = gate.pass() => true,
+        };
+        if !runs {
+            break;
+        }
         let goes_on = match batch {
             Ok(events) => sender.send_all(events).await,
             Err(error) => {

@@ -79,10 +79,17 @@ impl State {
     fn rewind_written(&mut self, life: usize, partition: usize, position: i64) {
         self.saw(life, "rewinds", partition, position);
         let book = &self.partitions[partition];
+        let is_operator = self.lives[life].member.is_none();
+        let is_back = book.stored.is_some_and(|stored| position < stored);
         let is_beyond_end = book.stored.is_some_and(|stored| stored >= book.end);
-        let asked = self.lives[life].member.is_none() || book.stale || is_beyond_end;
         let name = self.name_of(life);
-        self.check(Invariant::NeverBack, asked, || format!("{name} put partition {partition} back unasked"));
+        if is_back {
+            let asked = is_operator || book.stale || is_beyond_end;
+            self.check(Invariant::NeverBack, asked, || format!("{name} put partition {partition} back unasked"));
+        } else if !is_operator {
+            // Retention has overtaken the checkpoint.
+            self.skips_nothing(life, partition, position);
+        }
         self.count("rewinds accepted");
         let moment = self.moment;
         let book = &mut self.partitions[partition];
