@@ -46,6 +46,9 @@ pub(super) struct Running {
 impl World<'_> {
     pub(super) async fn start(&mut self, member: u32, replaces: bool) {
         self.reap().await;
+        if self.has_left(member) {
+            return;
+        }
         let Some(seat) = self.seats.get_mut(member as usize) else { return };
         if !replaces && !seat.lives.is_empty() {
             return;
@@ -183,11 +186,18 @@ impl World<'_> {
     }
 
     pub(super) fn foreigners_leave(&mut self) {
-        for (member, spec) in (0u32..).zip(&self.plan.members) {
-            if matches!(spec.role, Role::Foreign(_)) {
+        for member in (0u32..).take(self.plan.members.len()) {
+            if self.has_left(member) {
                 self.stop(member);
             }
         }
+    }
+
+    /// Foreign owners have no part in the calm.
+    fn has_left(&self, member: u32) -> bool {
+        let is_foreign = |role: &Role| matches!(role, Role::Foreign(_));
+        let spec = self.plan.members.get(member as usize);
+        self.started.elapsed() >= self.plan.storm && spec.is_some_and(|spec| is_foreign(&spec.role))
     }
 
     /// What befalls the requests of everybody now.
