@@ -1,6 +1,7 @@
 //! What listings showed earlier.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,9 +11,12 @@ use crate::blob::{Blob, BlobList};
 /// Listings kept of each prefix: as many cycles of a loop as a test is about.
 const CAPACITY: usize = 32;
 
-/// The latest listings of each prefix, oldest first.
+/// The latest listings of each prefix, oldest first. They share the blobs that have not changed.
 #[derive(Debug, Default)]
-pub(super) struct History(BTreeMap<String, VecDeque<(Instant, Vec<Blob>)>>);
+pub(super) struct History(BTreeMap<String, VecDeque<Shown>>);
+
+/// When, and what.
+type Shown = (Instant, Vec<Arc<Blob>>);
 
 impl History {
     pub(super) fn knows(&self, prefix: &str) -> bool {
@@ -21,10 +25,16 @@ impl History {
 
     pub(super) fn remember(&mut self, prefix: &str, list: &BlobList) {
         let listings = self.0.entry(prefix.to_owned()).or_default();
+        let before = listings.back().map_or(&[][..], |(_, blobs)| blobs);
+        let blobs = list.blobs.iter().enumerate().map(|(index, blob)| {
+            let same = before.get(index).filter(|old| old.name == blob.name && old.etag == blob.etag);
+            same.map_or_else(|| Arc::new(blob.clone()), Arc::clone)
+        });
+        let blobs = blobs.collect();
         if listings.len() == CAPACITY {
             listings.pop_front();
         }
-        listings.push_back((list.answer.received, list.blobs.clone()));
+        listings.push_back((list.answer.received, blobs));
     }
 
     /// What a listing showed this long before `current`, as an answer given now.
@@ -32,8 +42,8 @@ impl History {
         let listings = self.0.get(prefix);
         let is_old_enough = |at: Instant| current.answer.received.saturating_duration_since(at) >= by;
         let found = listings.and_then(|all| all.iter().rfind(|(at, _)| is_old_enough(*at)).or_else(|| all.front()));
-        let blobs = found.map_or(&current.blobs, |(_, blobs)| blobs);
-        let blobs = blobs.iter().map(|blob| Blob { answer: current.answer, ..blob.clone() }).collect();
+        let Some((_, blobs)) = found else { return current.clone() };
+        let blobs = blobs.iter().map(|blob| Blob { answer: current.answer, ..Blob::clone(blob) }).collect();
         BlobList { blobs, answer: current.answer }
     }
 }

@@ -211,13 +211,15 @@ impl BlobContainer for Faulty {
         let fault = self.send(call).await?;
         let current = self.inner.list(prefix).await?;
         let mut state = self.shared.lock();
-        let shown = match fault {
-            Some(Fault::PageCutOff) => Err(failure(ErrorKind::Unknown, &call, "the listing ends early")),
-            Some(Fault::StalePage(by)) => Ok(state.history.stale(prefix, by, &current)),
-            _ => Ok(current.clone()),
+        let past = match fault {
+            Some(Fault::StalePage(by)) => Some(state.history.stale(prefix, by, &current)),
+            _ => None,
         };
         state.history.remember(prefix, &current);
-        shown
+        match fault {
+            Some(Fault::PageCutOff) => Err(failure(ErrorKind::Unknown, &call, "the listing ends early")),
+            _ => Ok(past.unwrap_or(current)),
+        }
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {

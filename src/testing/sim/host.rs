@@ -55,7 +55,7 @@ impl Host {
         async move {
             // Without a sender nobody asks.
             if shutdown.wait_for(|asked| *asked).await.is_err() {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }

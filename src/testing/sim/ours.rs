@@ -6,13 +6,14 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::host::{Ended, Host, Kind, Living};
 use super::observer::Handling;
 use super::plan::Settings;
 use crate::balance::Strategy;
 use crate::balancer::{BalancerConfig, LeasePolicy};
+use crate::clock::LeaseClock;
 use crate::error::{Error, ErrorKind};
 use crate::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, StartPosition, StopReason,
@@ -23,6 +24,9 @@ use crate::testing::memory_hub::MemoryEvent;
 
 /// Until a process that cannot connect tries again.
 const RETRY: Duration = Duration::from_secs(2);
+
+/// Where the clocks of leases begin: far enough from zero that a moment before is one, too.
+const LEASE_EPOCH: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// This crate's processor, with a handler that takes its time, fails now and then, and may track events.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,10 +74,21 @@ async fn connect(host: &Host, seed: u64) -> GroupStore {
         let builder = GroupStore::builder(host.container.clone(), host.group.clone(), host.owner.clone());
         let builder = builder.expiry(host.settings.expiry).peer_expiry(host.settings.peer_expiry);
         let builder = builder.wall_clock(host.clock.clone()).probe(host.member.skew_seconds != 0);
+        let builder = builder.lease_clock(Arc::new(NeverSuspended(Instant::now())));
         match builder.seed(seed).connect().await {
             Ok(store) => return store,
             Err(_) => sleep(RETRY).await,
         }
+    }
+}
+
+/// Leases by tokio's clock alone: a run must not depend on what the machine under it does.
+#[derive(Debug)]
+struct NeverSuspended(Instant);
+
+impl LeaseClock for NeverSuspended {
+    fn now(&self) -> Duration {
+        LEASE_EPOCH + self.0.elapsed()
     }
 }
 

@@ -56,6 +56,7 @@ pub struct Plan {
 
 /// What all instances of ours have in common.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Settings {
     /// The age at which an ownership counts as abandoned.
     pub expiry: Duration,

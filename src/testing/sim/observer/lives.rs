@@ -10,6 +10,7 @@ use crate::testing::sim::host::Ended;
 use crate::testing::sim::invariant::Invariant;
 
 /// One life of a member, or an operator.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Life {
     pub(super) member: Option<u32>,
     pub(super) owner: OwnerId,

@@ -6,7 +6,7 @@ use super::State;
 use super::timeline::Mark;
 use crate::blob::Metadata;
 use crate::codec::decode_ownership;
-use crate::model::OwnershipRecord;
+use crate::model::{Incarnation, OwnershipRecord};
 use crate::testing::sim::invariant::Invariant;
 
 impl State {
@@ -24,7 +24,7 @@ impl State {
 
     fn named_by(&self, record: &OwnershipRecord) -> Option<usize> {
         let owner = record.owner.as_ref()?;
-        let incarnation = record.incarnation.as_ref().map(|incarnation| incarnation.as_str());
+        let incarnation = record.incarnation.as_ref().map(Incarnation::as_str);
         self.lives.iter().rposition(|life| {
             life.owner == *owner
                 && match incarnation {

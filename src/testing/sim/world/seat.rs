@@ -16,7 +16,7 @@ use crate::testing::sim::gate::{Gate, GatedContainer, HostSource};
 use crate::testing::sim::host::{Desk, Ended, Host, Skewed};
 use crate::testing::sim::invariant::Invariant;
 use crate::testing::sim::observer::{Entering, Reporter};
-use crate::testing::sim::plan::Role;
+use crate::testing::sim::plan::{Role, Trouble};
 use crate::testing::sim::witness::Witness;
 
 /// How long a process may take to end before it is killed.
@@ -210,7 +210,7 @@ impl World<'_> {
                 trouble.map_or_else(|| FaultPlan::always(Fault::Latency(latency)), |trouble| trouble.faults(latency));
             for running in &seat.lives {
                 running.faulty.set_plan(plan.clone());
-                if trouble.is_some_and(|trouble| trouble.shows_the_past()) {
+                if trouble.is_some_and(Trouble::shows_the_past) {
                     self.observer.lock().misleads(running.life);
                 }
             }
