@@ -1,7 +1,10 @@
 //! Sees every write that the container accepts, and by whom.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use async_trait::async_trait;
 
@@ -9,12 +12,13 @@ use super::observer::{Observer, Request};
 use crate::blob::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written};
 use crate::error::{Error, ErrorKind, Result};
 
+/// More than a request to a container in memory waits for.
+const TURNS: usize = 8;
+
 /// The container as one life reaches it.
 #[derive(Clone)]
 pub(super) struct Witness {
     pub(super) inner: Arc<dyn BlobContainer>,
-    /// One write at a time, so that they are told in the order in which they were applied.
-    pub(super) turn: Arc<tokio::sync::Mutex<()>>,
     pub(super) observer: Observer,
     pub(super) life: usize,
 }
@@ -43,8 +47,7 @@ impl BlobContainer for Witness {
         let (metadata, condition) = (metadata.clone(), condition.clone());
         // What has arrived is applied and told, whatever becomes of its sender.
         let applied = tokio::spawn(async move {
-            let _turn = witness.turn.lock().await;
-            let written = witness.inner.write(&name, &metadata, &condition).await?;
+            let written = at_once(witness.inner.write(&name, &metadata, &condition)).await?;
             witness.observer.lock().written(witness.life, &name, &metadata, &condition);
             Ok(written)
         });
@@ -65,4 +68,14 @@ impl BlobContainer for Witness {
     fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
         Ok(Arc::new(self.clone()))
     }
+}
+
+/// A write that waits for nothing but its turn, without letting anybody else have theirs: nobody sees it before it is told.
+async fn at_once<T>(write: impl Future<Output = T>) -> T {
+    let mut write = pin!(write);
+    poll_fn(|context| {
+        let turn = (0..TURNS).map(|_| write.as_mut().poll(context)).find(Poll::is_ready);
+        turn.unwrap_or(Poll::Pending)
+    })
+    .await
 }

@@ -5,7 +5,6 @@ mod happens;
 mod seat;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -76,7 +75,6 @@ struct World<'a> {
     group: ConsumerGroup,
     observer: Observer,
     container: MemoryContainer,
-    turn: Arc<tokio::sync::Mutex<()>>,
     hub: MemoryHub,
     /// How often the hub was made anew.
     generation: u32,
@@ -105,7 +103,6 @@ impl<'a> World<'a> {
             group,
             observer: Observer::new(plan, verbose),
             container: MemoryContainer::new(),
-            turn: Arc::default(),
             hub: MemoryHub::new(HUB, plan.partitions),
             generation: 0,
             rng: StdRng::seed_from_u64(plan.seed ^ 0x5eed),

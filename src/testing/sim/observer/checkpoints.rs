@@ -1,8 +1,8 @@
 //! Writes of checkpoints.
 
-use super::State;
 use super::done::Done;
 use super::timeline::Mark;
+use super::{FIRST_GENERATION, State};
 use crate::blob::Metadata;
 use crate::codec::decode_checkpoint;
 use crate::testing::sim::invariant::Invariant;
@@ -102,9 +102,12 @@ impl State {
     fn foreign_checkpoint(&mut self, life: usize, partition: usize, position: i64) {
         self.saw(life, "checkpoints", partition, position);
         self.count("foreign checkpoints");
+        let is_another_hub = self.generation != FIRST_GENERATION;
         let book = &mut self.partitions[partition];
         book.since_rewind = book.ever.clone();
         book.rewound_at = 0;
-        book.stale |= position >= book.end;
+        // Of a hub that was made anew it has left out whatever the old checkpoint was ahead, and nobody could tell.
+        let left_out = is_another_hub && position > book.ever.prefix();
+        book.stale |= left_out || position >= book.end;
     }
 }

@@ -32,6 +32,9 @@ use crate::model::PartitionId;
 /// How much of the history is kept.
 const KEPT: usize = 120;
 
+/// What events of the first hub carry.
+const FIRST_GENERATION: &str = "0";
+
 /// Sees everything. Clones are the same.
 #[derive(Clone)]
 pub(super) struct Observer(Arc<Mutex<State>>);
@@ -133,7 +136,7 @@ impl Observer {
             strict: plan.settings.strict,
             latest: plan.settings.latest,
             founders: plan.partitions,
-            generation: 0.to_string(),
+            generation: FIRST_GENERATION.to_owned(),
             moment: 0,
             hash: Fnv::default(),
             lives: Vec::new(),

@@ -46,9 +46,9 @@ impl State {
             if book.stale {
                 continue;
             }
-            let (last, ever, stored) = (book.end - 1, book.ever.prefix(), book.stored.unwrap_or(-1));
-            self.check(Invariant::CaughtUp, ever >= last, || {
-                format!("of partition {index} {last} is published, but only {ever} was processed")
+            let (last, done, stored) = (book.end - 1, book.since_rewind.prefix(), book.stored.unwrap_or(-1));
+            self.check(Invariant::CaughtUp, done >= last, || {
+                format!("of partition {index} {last} is published, but only {done} was processed")
             });
             self.check(Invariant::CaughtUp, stored == last, || {
                 format!("of partition {index} {last} is published, but the checkpoint is {stored}")

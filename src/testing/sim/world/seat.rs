@@ -110,12 +110,7 @@ impl World<'_> {
 
     /// The container as this life reaches it when nothing goes wrong on the way.
     pub(super) fn witnessed(&self, life: usize) -> Arc<dyn BlobContainer> {
-        Arc::new(Witness {
-            inner: Arc::new(self.container.clone()),
-            turn: Arc::clone(&self.turn),
-            observer: self.observer.clone(),
-            life,
-        })
+        Arc::new(Witness { inner: Arc::new(self.container.clone()), observer: self.observer.clone(), life })
     }
 
     async fn server_time(&self) -> OffsetDateTime {
