@@ -17,7 +17,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;
 
 use self::choice::{Choosing, Seen};
-use self::reading::Reading;
+pub(super) use self::reading::Reading;
 pub use self::rules::Sdk;
 use self::rules::{Claiming, Rules};
 use super::host::{Ended, Host, Kind, Living};
@@ -170,7 +170,7 @@ impl Life {
     }
 }
 
-async fn within<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+pub(super) async fn within<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::time::timeout(DEADLINE, request)
         .await
         .unwrap_or_else(|_| Err(crate::error::Error::new(ErrorKind::Unknown, "the request took too long")))

@@ -15,10 +15,10 @@ use crate::testing::memory_hub::MemoryEvent;
 use crate::testing::sim::host::Host;
 
 /// Ends when it is dropped.
-pub(super) struct Reading(JoinHandle<()>);
+pub(in super::super) struct Reading(JoinHandle<()>);
 
 impl Reading {
-    pub(super) fn begin(host: Arc<Host>, names: &BlobNames, partition: PartitionId) -> Self {
+    pub(in super::super) fn begin(host: Arc<Host>, names: &BlobNames, partition: PartitionId) -> Self {
         let name = names.of(RecordKind::Checkpoint, &partition);
         // Its failures are its own: the next cycle opens it again.
         Self(tokio::spawn(async move {
@@ -26,7 +26,7 @@ impl Reading {
         }))
     }
 
-    pub(super) fn goes_on(&self) -> bool {
+    pub(in super::super) fn goes_on(&self) -> bool {
         !self.0.is_finished()
     }
 }
