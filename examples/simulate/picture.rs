@@ -1,0 +1,344 @@
+//! What a picture of a run shows: plain values, without any drawing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use eventhubs_checkpoint::testing::sim::{Mark, Marked, Plan, Report, Role};
+
+/// How much of the calm is shown.
+const AFTERMATH: Duration = Duration::from_secs(120);
+
+#[derive(Debug)]
+pub struct Picture {
+    pub title: String,
+    pub length: Duration,
+    pub lanes: Vec<Lane>,
+    pub rows: Vec<Row>,
+    /// What concerns everybody.
+    pub moments: Vec<Moment>,
+    pub troubles: Vec<Trouble>,
+}
+
+/// A member.
+#[derive(Debug)]
+pub struct Lane {
+    pub name: String,
+    pub about: String,
+    /// Without gaps from the beginning to the end.
+    pub spans: Vec<Span<Vigour>>,
+    pub crashes: Vec<Duration>,
+    pub troubles: Vec<Trouble>,
+}
+
+/// A partition.
+#[derive(Debug)]
+pub struct Row {
+    /// Without gaps from the beginning to the end.
+    pub spans: Vec<Span<Owner>>,
+    /// How many events the checkpoint is behind.
+    pub lag: Vec<(Duration, i64)>,
+    pub moments: Vec<Moment>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span<T> {
+    pub from: Duration,
+    pub to: Duration,
+    pub what: T,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vigour {
+    Down,
+    Up,
+    Frozen,
+}
+
+/// Who has a partition, by its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    Nobody,
+    Member(u32),
+    /// It is no more, but its lease goes on.
+    Dead(u32),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moment {
+    pub at: Duration,
+    pub name: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trouble {
+    pub from: Duration,
+    pub to: Duration,
+    pub name: String,
+}
+
+impl Picture {
+    pub fn of(plan: &Plan, report: &Report) -> Self {
+        let balanced = report.timeline.iter().find(|entry| entry.mark == Mark::Balanced).map(|entry| entry.at);
+        let length = balanced.map_or(report.elapsed, |at| (at + AFTERMATH).min(report.elapsed));
+        let mut drawing = Drawing::new(plan, length);
+        for entry in report.timeline.iter().filter(|entry| entry.at <= length) {
+            drawing.add(entry);
+        }
+        drawing.finish(plan)
+    }
+}
+
+/// What is known up to a moment.
+struct Drawing {
+    length: Duration,
+    lanes: Vec<(Lane, Steps<Vigour>)>,
+    rows: Vec<(Row, Steps<Owner>)>,
+    moments: Vec<Moment>,
+    troubles: Vec<Trouble>,
+    lives: BTreeMap<usize, Life>,
+    /// The life that each partition belongs to.
+    holders: BTreeMap<usize, usize>,
+}
+
+struct Life {
+    member: Option<u32>,
+    alive: bool,
+    frozen: bool,
+}
+
+impl Drawing {
+    fn new(plan: &Plan, length: Duration) -> Self {
+        let mut drawing = Self {
+            length,
+            lanes: Vec::new(),
+            rows: Vec::new(),
+            moments: Vec::new(),
+            troubles: Vec::new(),
+            lives: BTreeMap::new(),
+            holders: BTreeMap::new(),
+        };
+        for (index, member) in plan.members.iter().enumerate() {
+            let role = match member.role {
+                Role::Foreign(sdk) => format!(", {sdk:?}"),
+                _ => String::new(),
+            };
+            let clock = match member.skew_seconds {
+                0 => String::new(),
+                skew => format!(", clock {skew:+} s"),
+            };
+            let (name, about) = (format!("m{index}"), format!("m{index}{role}{clock}"));
+            let lane = Lane { name, about, spans: Vec::new(), crashes: Vec::new(), troubles: Vec::new() };
+            drawing.lanes.push((lane, Steps::new(Vigour::Down)));
+        }
+        for partition in 0..plan.partitions {
+            drawing.row(partition as usize);
+        }
+        drawing
+    }
+
+    /// Partitions may be added later.
+    fn row(&mut self, partition: usize) -> &mut (Row, Steps<Owner>) {
+        while self.rows.len() <= partition {
+            let row = Row { spans: Vec::new(), lag: Vec::new(), moments: Vec::new() };
+            self.rows.push((row, Steps::new(Owner::Nobody)));
+        }
+        &mut self.rows[partition]
+    }
+
+    fn add(&mut self, entry: &Marked) {
+        let at = entry.at;
+        match (&entry.mark, entry.life) {
+            (Mark::Started, Some(life)) => {
+                self.lives.insert(life, Life { member: entry.member, alive: true, frozen: false });
+                self.member_changes(entry);
+            }
+            (Mark::Crashed, Some(life)) => {
+                if let Some((lane, _)) = entry.member.and_then(|member| self.lanes.get_mut(member as usize)) {
+                    lane.crashes.push(at);
+                }
+                self.dies(entry, life);
+            }
+            (Mark::Ended, Some(life)) => self.dies(entry, life),
+            (Mark::Frozen | Mark::Woke, Some(life)) => {
+                if let Some(life) = self.lives.get_mut(&life) {
+                    life.frozen = entry.mark == Mark::Frozen;
+                }
+                self.member_changes(entry);
+            }
+            (Mark::Owner { partition }, life) => self.owned(at, *partition, life),
+            (Mark::Lag { partition, events }, _) => self.row(*partition).0.lag.push((at, *events)),
+            (Mark::Rewound { partition, to }, _) => {
+                self.row(*partition).0.moments.push(Moment { at, name: format!("put back to {to}") });
+            }
+            (Mark::Incident { name, lasts, partition }, _) => self.incident(entry, name, *lasts, *partition),
+            (Mark::Calm, _) => self.moments.push(Moment { at, name: "calm".to_owned() }),
+            (Mark::Balanced, _) => self.moments.push(Moment { at, name: "balanced".to_owned() }),
+            _ => {}
+        }
+    }
+
+    fn dies(&mut self, entry: &Marked, life: usize) {
+        if let Some(life) = self.lives.get_mut(&life) {
+            life.alive = false;
+        }
+        self.member_changes(entry);
+        let left: Vec<_> = self.holders.iter().filter(|(_, holder)| **holder == life).map(|(left, _)| *left).collect();
+        for partition in left {
+            self.owned(entry.at, partition, Some(life));
+        }
+    }
+
+    fn member_changes(&mut self, entry: &Marked) {
+        let Some(member) = entry.member else { return };
+        let alive: Vec<_> = self.lives.values().filter(|life| life.member == Some(member) && life.alive).collect();
+        let vigour = match alive.as_slice() {
+            [] => Vigour::Down,
+            alive if alive.iter().all(|life| life.frozen) => Vigour::Frozen,
+            _ => Vigour::Up,
+        };
+        if let Some((_, steps)) = self.lanes.get_mut(member as usize) {
+            steps.step(entry.at, vigour);
+        }
+    }
+
+    fn owned(&mut self, at: Duration, partition: usize, holder: Option<usize>) {
+        let life = holder.and_then(|holder| self.lives.get(&holder));
+        let owner = match life.and_then(|life| Some((life.member?, life.alive))) {
+            None => Owner::Nobody,
+            Some((member, true)) => Owner::Member(member),
+            Some((member, false)) => Owner::Dead(member),
+        };
+        match holder {
+            Some(holder) => drop(self.holders.insert(partition, holder)),
+            None => drop(self.holders.remove(&partition)),
+        }
+        self.row(partition).1.step(at, owner);
+    }
+
+    fn incident(&mut self, entry: &Marked, name: &str, lasts: Duration, partition: Option<u32>) {
+        let (at, name) = (entry.at, name.to_owned());
+        // What is drawn anyway.
+        if ["crash", "restart", "freeze"].contains(&name.as_str()) {
+            return;
+        }
+        if let Some(partition) = partition {
+            self.row(partition as usize).0.moments.push(Moment { at, name });
+            return;
+        }
+        let to = (at + lasts).min(self.length);
+        let trouble = Trouble { from: at, to, name: name.clone() };
+        match entry.member.and_then(|member| self.lanes.get_mut(member as usize)) {
+            Some((lane, _)) => lane.troubles.push(trouble),
+            None if lasts.is_zero() => self.moments.push(Moment { at, name }),
+            None => self.troubles.push(trouble),
+        }
+    }
+
+    fn finish(self, plan: &Plan) -> Picture {
+        let length = self.length;
+        let lanes = self.lanes.into_iter().map(|(lane, steps)| Lane { spans: steps.until(length), ..lane });
+        let rows = self.rows.into_iter().map(|(row, steps)| Row { spans: steps.until(length), ..row });
+        let members: BTreeSet<_> = plan.members.iter().map(|member| format!("{:?}", member.role)).collect();
+        Picture {
+            title: format!(
+                "Seed {}: {} instances ({}), {} partitions, leases of {} s",
+                plan.seed,
+                plan.members.len(),
+                members.into_iter().collect::<Vec<_>>().join(", "),
+                plan.partitions,
+                plan.settings.expiry.as_secs()
+            ),
+            length,
+            lanes: lanes.collect(),
+            rows: rows.collect(),
+            moments: self.moments,
+            troubles: self.troubles,
+        }
+    }
+}
+
+/// A value that changes.
+struct Steps<T> {
+    spans: Vec<Span<T>>,
+    since: Duration,
+    now: T,
+}
+
+impl<T: Copy + PartialEq> Steps<T> {
+    fn new(now: T) -> Self {
+        Self { spans: Vec::new(), since: Duration::ZERO, now }
+    }
+
+    fn step(&mut self, at: Duration, next: T) {
+        if next == self.now {
+            return;
+        }
+        if at > self.since {
+            self.spans.push(Span { from: self.since, to: at, what: self.now });
+        }
+        (self.since, self.now) = (at, next);
+    }
+
+    fn until(mut self, end: Duration) -> Vec<Span<T>> {
+        if end > self.since {
+            self.spans.push(Span { from: self.since, to: end, what: self.now });
+        }
+        self.spans
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use eventhubs_checkpoint::testing::sim::{Scale, Usual, What};
+
+    use super::*;
+    use crate::workers;
+
+    /// A short one, with something of everything that is drawn.
+    pub(crate) fn of_a_storm() -> Picture {
+        let seconds = Duration::from_secs;
+        let scale = Scale { instances: 3, partitions: 6, storm: seconds(900), ..Scale::default() };
+        let plan = Plan::calm(5, &scale)
+            .with(seconds(300), What::Crash { member: 1, down: seconds(60) })
+            .with(seconds(500), What::Freeze { member: 2, lasts: seconds(20) })
+            .with(seconds(520), What::Growth(2))
+            .with(seconds(600), What::HeavyLoad { member: 0, lasts: seconds(60) })
+            .with(seconds(700), What::LinkBreaks(3));
+        let report = workers::play(&plan, &Usual, false).unwrap();
+        Picture::of(&plan, &report)
+    }
+
+    fn assert_whole<T: std::fmt::Debug + PartialEq>(spans: &[Span<T>], length: Duration) {
+        assert_eq!(spans.first().unwrap().from, Duration::ZERO);
+        assert_eq!(spans.last().unwrap().to, length);
+        for pair in spans.windows(2) {
+            assert_eq!(pair[0].to, pair[1].from, "{pair:?}");
+            assert_ne!(pair[0].what, pair[1].what, "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn rows_and_lanes_have_no_gaps() {
+        let picture = of_a_storm();
+        assert_eq!((picture.rows.len(), picture.lanes.len()), (8, 3));
+        for row in &picture.rows {
+            assert_whole(&row.spans, picture.length);
+        }
+        for lane in &picture.lanes {
+            assert_whole(&lane.spans, picture.length);
+        }
+    }
+
+    #[test]
+    fn what_happened_is_in_the_picture() {
+        let picture = of_a_storm();
+        assert_eq!(picture.lanes[1].crashes, [Duration::from_secs(300)]);
+        assert!(picture.lanes[2].spans.iter().any(|span| span.what == Vigour::Frozen));
+        assert_eq!(picture.lanes[0].troubles[0].name, "heavy load");
+        assert_eq!(picture.rows[3].moments[0].name, "link breaks");
+        assert!(picture.moments.iter().any(|moment| moment.name == "growth"));
+        assert!(picture.moments.iter().any(|moment| moment.name == "balanced"));
+        let dead = picture.rows.iter().flat_map(|row| &row.spans).filter(|span| span.what == Owner::Dead(1)).count();
+        assert!(dead > 0, "the crash left nothing behind");
+    }
+}
