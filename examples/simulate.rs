@@ -1,5 +1,9 @@
 //! Whole groups of processors in virtual time, with everything going wrong: `--help` tells more.
 
+#![allow(clippy::cast_precision_loss, reason = "numbers to be shown")]
+#![allow(clippy::unchecked_time_subtraction, reason = "of constants, and of earlier moments from later ones")]
+#![allow(clippy::struct_excessive_bools, reason = "switches of a command line")]
+
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -68,7 +72,7 @@ fn many(args: &Args) -> Result<bool, Failure> {
     let mut summary = Summary::new(args);
     let mut progress = Progress::new(seeds.len());
     workers::each(
-        seeds,
+        &seeds,
         args.workers(),
         |seed| workers::play(&Plan::draw(seed, &scale), &Usual, false),
         |report| {

@@ -50,7 +50,7 @@ pub fn compare(args: &Args) -> std::result::Result<String, Failure> {
     let mut progress = Progress::new(items.len());
     let mut results = Vec::new();
     workers::each(
-        items,
+        &items,
         args.workers(),
         |(group, seed)| measured(args, group, seed),
         |result| {

@@ -16,7 +16,7 @@ pub fn play(plan: &Plan, cast: &dyn Cast, verbose: bool) -> Result<Report, Failu
 
 /// Does the work on every item, with so many threads, and hands each result over as soon as it is there.
 pub fn each<I, T>(
-    items: Vec<I>,
+    items: &[I],
     threads: usize,
     work: impl Fn(I) -> Result<T, Failure> + Sync,
     mut then: impl FnMut(T),
