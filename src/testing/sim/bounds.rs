@@ -38,6 +38,13 @@ impl Bounds {
         }
     }
 
+    /// The same where an owner of another SDK has a clock that is so far behind, for it compares the server's times with it:
+    /// to it, the dead live that much longer, and nobody else takes its share.
+    #[must_use]
+    pub fn with_peers_behind(self, behind: Duration) -> Self {
+        Self { peer_lifetime: self.peer_lifetime + behind, ..self }
+    }
+
     /// How long a partition may be without an owner after that of ours died, when its `survivors` share `partitions` and
     /// nothing else goes wrong: its lifetime, the longest cycle, and one interval for each partition that a survivor must
     /// claim; all at once, if they are greedy.

@@ -54,6 +54,16 @@ pub struct Plan {
     pub incidents: Vec<Incident>,
 }
 
+impl Plan {
+    /// How far the slowest wall clock of the owners of other SDKs is behind.
+    #[must_use]
+    pub fn peers_behind(&self) -> Duration {
+        let foreign = self.members.iter().filter(|member| matches!(member.role, Role::Foreign(_)));
+        let behind = foreign.map(|member| member.skew_seconds.min(0).unsigned_abs()).max();
+        Duration::from_secs(behind.unwrap_or(0))
+    }
+}
+
 /// What all instances of ours have in common.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]

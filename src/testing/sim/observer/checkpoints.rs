@@ -29,8 +29,10 @@ impl State {
     fn first_checkpoint(&mut self, life: usize, partition: usize, position: i64) {
         let is_founder = u32::try_from(partition).is_ok_and(|partition| partition < self.founders);
         if self.latest && is_founder {
-            self.partitions[partition].since_rewind.raise(position);
-            self.partitions[partition].ever.raise(position);
+            let book = &mut self.partitions[partition];
+            let start = book.begun_at.map_or(position, |begun_at| begun_at.min(position));
+            book.since_rewind.raise(start);
+            book.ever.raise(start);
         }
         self.adopts(life, partition, position);
         self.skips_nothing(life, partition, position);
@@ -82,9 +84,13 @@ impl State {
         let is_operator = self.lives[life].member.is_none();
         let is_back = book.stored.is_some_and(|stored| position < stored);
         let is_beyond_end = book.stored.is_some_and(|stored| stored >= book.end);
-        let name = self.name_of(life);
+        let (stale, adopted) = (book.stale, book.adopted);
+        let (name, tenure) = (self.name_of(life), self.lives[life].tenures.get(&partition).copied());
+        self.check(Invariant::Fenced, is_operator || tenure.is_some_and(|tenure| tenure >= adopted), || {
+            format!("{name} replaced the checkpoint of partition {partition} in tenure {tenure:?} of {adopted}")
+        });
         if is_back {
-            let asked = is_operator || book.stale || is_beyond_end;
+            let asked = is_operator || stale || is_beyond_end;
             self.check(Invariant::NeverBack, asked, || format!("{name} put partition {partition} back unasked"));
         } else if !is_operator {
             // Retention has overtaken the checkpoint.

@@ -19,6 +19,9 @@ impl State {
         let before = self.lives[life].sessions.insert(partition, Session { since, busy: false });
         let name = self.name_of(life);
         self.check(Invariant::OneHandler, before.is_none(), || format!("{name} started partition {partition} twice"));
+        if let Some(book) = self.partitions.get_mut(partition).filter(|_| self.lives[life].ours) {
+            book.begun_at.get_or_insert(book.end - 1);
+        }
         self.mark(life, Mark::HandlerStarted { partition });
     }
 

@@ -38,7 +38,7 @@ impl State {
         self.generation = generation.to_string();
         for book in &mut self.partitions {
             book.stale |= book.end > 0;
-            (book.first, book.end) = (0, 0);
+            (book.first, book.end, book.begun_at) = (0, 0, None);
             (book.ever, book.since_rewind) = (Done::up_to(-1), Done::up_to(-1));
         }
     }

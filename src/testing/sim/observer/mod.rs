@@ -93,6 +93,8 @@ struct Partition {
     /// The greatest tenure that has adopted.
     adopted: u64,
     stored: Option<i64>,
+    /// The last event that there was when a handler of ours first started: a start at the latest lies no further.
+    begun_at: Option<i64>,
     rewound: Option<String>,
     /// When the last rewind was accepted.
     rewound_at: u64,
@@ -115,6 +117,7 @@ impl Partition {
             last_owner: None,
             adopted: 0,
             stored: None,
+            begun_at: None,
             rewound: None,
             rewound_at: 0,
             stale: false,
@@ -131,7 +134,7 @@ impl Observer {
     pub(super) fn new(plan: &Plan, verbose: bool) -> Self {
         Self(Arc::new(Mutex::new(State {
             started: Instant::now(),
-            bounds: Bounds::of(&plan.settings),
+            bounds: Bounds::of(&plan.settings).with_peers_behind(plan.peers_behind()),
             expiry: plan.settings.expiry,
             strict: plan.settings.strict,
             latest: plan.settings.latest,

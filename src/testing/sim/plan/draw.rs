@@ -95,7 +95,8 @@ impl Drawing<'_> {
             }
             let what = self.what();
             let at = at.min(last.saturating_sub(what.lasts()));
-            incidents.push(Incident { at, what });
+            let beside = self.beside(&what);
+            incidents.extend([what].into_iter().chain(beside).map(|what| Incident { at, what }));
             incidents.sort_by_key(|incident| incident.at);
         }
     }
@@ -126,6 +127,13 @@ impl Drawing<'_> {
         let trouble = Trouble::ALL[self.rng.random_range(0..Trouble::ALL.len())];
         let everybody = self.rng.random_bool(0.4);
         What::Storage { member: (!everybody).then_some(member), trouble, lasts: self.share_of_expiry() }
+    }
+
+    /// Doubts harm whoever loses partitions meanwhile: others come back, and take their share.
+    fn beside(&mut self, what: &What) -> Option<What> {
+        let What::Storage { member: Some(doubtful), trouble: Trouble::Doubts, .. } = what else { return None };
+        let other = (doubtful + self.rng.random_range(0..self.members)) % self.members;
+        (other != *doubtful).then(|| What::Crash { member: other, down: self.seconds(0, 60) })
     }
 
     fn member(&mut self) -> u32 {

@@ -28,11 +28,14 @@ pub enum Trouble {
     Mixed,
     /// Checkpoints alone cannot be written.
     Checkpoints,
+    /// Most checkpoints meet a conflict although nobody wrote, and what is read then comes late: there is time for somebody
+    /// else to take the partition in between.
+    Doubts,
 }
 
 impl Trouble {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Outage,
         Self::Hang,
         Self::Throttling,
@@ -43,6 +46,7 @@ impl Trouble {
         Self::StaleListings,
         Self::Mixed,
         Self::Checkpoints,
+        Self::Doubts,
     ];
 
     /// Its name, to count it by.
@@ -59,6 +63,7 @@ impl Trouble {
             Self::StaleListings => "stale listings",
             Self::Mixed => "mixed faults",
             Self::Checkpoints => "checkpoints fail",
+            Self::Doubts => "doubtful checkpoints",
         }
     }
 
@@ -78,6 +83,9 @@ impl Trouble {
             Self::StaleListings => usual.with(0.7, Fault::StalePage(Duration::from_secs(120))),
             Self::Mixed => mixed(usual, throttled, late),
             Self::Checkpoints => usual.with_on(1.0, Target::from(Operation::Write).named("/checkpoint/"), throttled),
+            Self::Doubts => usual
+                .with_on(0.6, Target::from(Operation::Write).named("/checkpoint/"), Fault::Conflict)
+                .with_on(1.0, Operation::Get, Fault::Latency(Duration::from_millis(4500))),
         }
     }
 
