@@ -19,10 +19,17 @@ impl State {
         let before = self.lives[life].sessions.insert(partition, Session { since, busy: false });
         let name = self.name_of(life);
         self.check(Invariant::OneHandler, before.is_none(), || format!("{name} started partition {partition} twice"));
-        if let Some(book) = self.partitions.get_mut(partition).filter(|_| self.lives[life].ours) {
-            book.begun_at.get_or_insert(book.end - 1);
+        if self.lives[life].ours {
+            self.group_begins();
         }
         self.mark(life, Mark::HandlerStarted { partition });
+    }
+
+    /// With the first handler of ours: from here on a start at the latest leaves nothing out, of no partition.
+    fn group_begins(&mut self) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.partitions.iter_mut().for_each(|book| book.begun_at = Some(book.end - 1));
+        }
     }
 
     pub(super) fn handler_begins(&mut self, life: usize, partition: usize, first: i64) -> u64 {

@@ -54,6 +54,8 @@ pub(super) struct State {
     strict: bool,
     latest: bool,
     founders: u32,
+    /// A handler of ours has started.
+    has_begun: bool,
     /// What events of the hub as it is now carry.
     generation: String,
     /// Counts what was seen.
@@ -93,7 +95,7 @@ struct Partition {
     /// The greatest tenure that has adopted.
     adopted: u64,
     stored: Option<i64>,
-    /// The last event that there was when a handler of ours first started: a start at the latest lies no further.
+    /// The last event that there was when the group began: a start at the latest lies no further.
     begun_at: Option<i64>,
     rewound: Option<String>,
     /// When the last rewind was accepted.
@@ -139,6 +141,7 @@ impl Observer {
             strict: plan.settings.strict,
             latest: plan.settings.latest,
             founders: plan.partitions,
+            has_begun: false,
             generation: FIRST_GENERATION.to_owned(),
             moment: 0,
             hash: Fnv::default(),
