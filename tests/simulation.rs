@@ -5,8 +5,13 @@
 //! on.
 
 use std::env;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use eventhubs_checkpoint::testing::sim::{Plan, Report, Scale, Totals, Usual, run, shrink};
+use eventhubs_checkpoint::testing::sim::{
+    Cast, Foreign, Host, Invariant, Kind, Living, Plan, Report, Role, Scale, Sdk, Totals, Usual, What, run, shrink,
+};
 
 /// From 1 on.
 const SEEDS: u64 = 20;
@@ -17,8 +22,12 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 fn play(plan: &Plan, verbose: bool) -> Report {
+    play_with(plan, &Usual, verbose)
+}
+
+fn play_with(plan: &Plan, cast: &dyn Cast, verbose: bool) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(run(plan, &Usual, verbose)).unwrap()
+    runtime.block_on(run(plan, cast, verbose)).unwrap()
 }
 
 fn fails(plan: &Plan) -> bool {
@@ -69,4 +78,55 @@ fn a_seed_repeats_itself() {
     }
     let other = play(&Plan::draw(3, &Scale::default()), false);
     assert_ne!(other.trace, play(&Plan::draw(4, &Scale::default()), false).trace);
+}
+
+/// Guests come back from a crash with the code of another SDK, and still say that they are ours.
+#[derive(Default)]
+struct Impostors(AtomicU32);
+
+impl Cast for Impostors {
+    fn kind_of(&self, role: Role) -> Arc<dyn Kind> {
+        match role {
+            Role::Guest(_) if self.0.fetch_add(1, Ordering::Relaxed) > 0 => Arc::new(Impostor),
+            role => Usual.kind_of(role),
+        }
+    }
+}
+
+struct Impostor;
+
+impl Kind for Impostor {
+    fn is_ours(&self) -> bool {
+        true
+    }
+
+    fn live(&self, host: Host) -> Living {
+        Foreign::like(Sdk::JavaScript).live(host)
+    }
+}
+
+#[test]
+fn what_breaks_an_invariant_is_caught_and_shrunk_to_the_incident_that_it_takes() {
+    let scale = Scale {
+        instances: 3,
+        partitions: 4,
+        storm: Duration::from_secs(900),
+        incident_every: Duration::from_secs(60),
+        foreign: false,
+    };
+    let mut plan =
+        Plan::draw(7, &scale).with(Duration::from_secs(300), What::Crash { member: 1, down: Duration::ZERO });
+    plan.members[1].role = Role::Guest(0);
+    let breaks = |plan: &Plan| {
+        let report = play_with(plan, &Impostors::default(), false);
+        report.violations.iter().any(|violation| violation.invariant == Invariant::Conditional)
+    };
+    assert!(plan.incidents.len() > 5 && breaks(&plan));
+    let smallest = shrink(&plan, breaks);
+    let comes_back = |what: &What| match what {
+        What::Crash { member, .. } | What::Restart { member, .. } | What::Replace { member, .. } => *member == 1,
+        What::Deployment { .. } => true,
+        _ => false,
+    };
+    assert!(matches!(&smallest.incidents[..], [only] if comes_back(&only.what)), "{:#?}", smallest.incidents);
 }

@@ -8,6 +8,8 @@ mod hub;
 mod lives;
 mod ownerships;
 mod reporter;
+#[cfg(test)]
+mod tests;
 mod timeline;
 mod verdicts;
 

@@ -1,0 +1,244 @@
+//! The observer sees what is wrong, and nothing where all is well.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use time::macros::datetime;
+use tokio::time::advance;
+
+use super::{Entering, Observer, Reporter};
+use crate::blob::Condition;
+use crate::codec::{encode_checkpoint, encode_ownership};
+use crate::model::{CheckpointRecord, Identity, Incarnation, OwnerId, OwnershipRecord, RewindId};
+use crate::processor::StopReason;
+use crate::testing::memory_hub::MemoryEvent;
+use crate::testing::sim::invariant::Invariant;
+use crate::testing::sim::{Bounds, Plan, Scale};
+
+/// One partition with a hundred events, and owners who do as they are told.
+struct Scene {
+    observer: Observer,
+    plan: Plan,
+    lives: Vec<Identity>,
+}
+
+impl Scene {
+    fn new(change: impl FnOnce(&mut Plan)) -> Self {
+        let mut plan = Plan::calm(1, &Scale { partitions: 1, ..Scale::default() });
+        plan.settings.latest = false;
+        change(&mut plan);
+        let observer = Observer::new(&plan, true);
+        observer.lock().published(0, 100);
+        Self { observer, plan, lives: Vec::new() }
+    }
+
+    /// Of ours; an operator, if it is no member.
+    fn enters(&mut self, name: &str, member: Option<u32>) -> usize {
+        let owner = OwnerId::new(name).unwrap();
+        let life = self.observer.lock().enters(Entering { member, owner: owner.clone(), ours: true });
+        let number = u32::try_from(life).unwrap();
+        let identity = Identity { owner, incarnation: Incarnation::new(datetime!(2026-01-01 00:00 UTC), number) };
+        self.observer.lock().identified(life, &identity);
+        self.lives.push(identity);
+        life
+    }
+
+    fn written(&self, life: usize, kind: &str, metadata: &crate::blob::Metadata) {
+        self.observer.lock().written(life, &format!("ns/hub/g/{kind}/0"), metadata, &Condition::Create);
+    }
+
+    fn owns(&self, life: usize) {
+        let Identity { owner, incarnation } = self.lives[life].clone();
+        let record =
+            OwnershipRecord { owner: Some(owner), incarnation: Some(incarnation), ..OwnershipRecord::default() };
+        self.written(life, "ownership", &encode_ownership(&record));
+    }
+
+    fn stores(&self, life: usize, number: i64, rewound: Option<RewindId>) {
+        let (sequence_number, offset) = (Some(number), Some((number * 10).to_string()));
+        let record = CheckpointRecord { sequence_number, offset, rewound, ..CheckpointRecord::default() };
+        self.written(life, "checkpoint", &encode_checkpoint(&record));
+    }
+
+    fn reporter(&self, life: usize) -> Reporter {
+        Reporter { observer: self.observer.clone(), life }
+    }
+
+    /// All up to this, by a handler that has started.
+    fn handles(&self, life: usize, numbers: std::ops::RangeInclusive<i64>) {
+        let event = |number: i64| MemoryEvent {
+            sequence_number: number,
+            offset: number.to_string().into(),
+            body: Arc::from("0"),
+        };
+        let events: Vec<_> = numbers.map(event).collect();
+        self.reporter(life).begins(&0.into(), &events).done(&events);
+    }
+
+    fn begins(&self, life: usize) {
+        self.owns(life);
+        self.stores(life, -1, None);
+        self.reporter(life).started(&0.into());
+    }
+
+    fn broken(&self) -> Vec<Invariant> {
+        self.observer.lock().violations.iter().map(|violation| violation.invariant).collect()
+    }
+}
+
+fn nothing() -> [Invariant; 0] {
+    []
+}
+
+#[test]
+fn an_owner_who_checkpoints_what_it_has_processed_does_nothing_wrong() {
+    let mut scene = Scene::new(|_| {});
+    let one = scene.enters("one", Some(0));
+    scene.begins(one);
+    scene.handles(one, 0..=4);
+    scene.stores(one, 4, None);
+    assert_eq!(scene.broken(), nothing());
+}
+
+#[test]
+fn a_checkpoint_that_passes_what_nobody_processed_skips_it() {
+    let mut scene = Scene::new(|_| {});
+    let one = scene.enters("one", Some(0));
+    scene.begins(one);
+    scene.handles(one, 0..=4);
+    scene.stores(one, 5, None);
+    assert_eq!(scene.broken(), [Invariant::NothingSkipped]);
+}
+
+#[test]
+fn retention_may_take_what_nobody_processed() {
+    let mut scene = Scene::new(|_| {});
+    let one = scene.enters("one", Some(0));
+    scene.begins(one);
+    scene.observer.lock().expired(0, 50);
+    scene.stores(one, 49, None);
+    assert_eq!(scene.broken(), nothing());
+}
+
+#[test]
+fn who_was_displaced_must_not_write_after_the_next_has_adopted() {
+    let mut scene = Scene::new(|_| {});
+    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    scene.begins(one);
+    scene.handles(one, 0..=4);
+    scene.owns(other);
+    scene.stores(one, 2, None);
+    assert_eq!(scene.broken(), nothing(), "nobody has adopted yet");
+    scene.stores(other, 2, None);
+    scene.stores(one, 4, None);
+    assert_eq!(scene.broken(), [Invariant::Fenced]);
+}
+
+#[test]
+fn only_an_operator_puts_a_checkpoint_back() {
+    let mut scene = Scene::new(|_| {});
+    let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+    scene.begins(one);
+    scene.handles(one, 0..=9);
+    scene.stores(one, 9, None);
+    scene.stores(operator, 3, Some(RewindId::new(1)));
+    assert_eq!(scene.broken(), nothing());
+    scene.stores(one, 9, Some(RewindId::new(1)));
+    assert_eq!(scene.broken(), [Invariant::NothingSkipped], "what was processed before counts no more");
+    scene.stores(one, 8, Some(RewindId::new(1)));
+    assert!(scene.broken().contains(&Invariant::NeverBack));
+}
+
+#[test]
+fn a_member_that_replaces_a_checkpoint_must_be_the_owner_and_have_a_reason() {
+    let mut scene = Scene::new(|_| {});
+    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    scene.begins(one);
+    scene.handles(one, 0..=9);
+    scene.stores(one, 9, None);
+    scene.stores(other, 3, Some(RewindId::new(1)));
+    assert_eq!(scene.broken(), [Invariant::Fenced, Invariant::NeverBack]);
+}
+
+#[test]
+fn a_group_that_starts_at_the_latest_leaves_nothing_out_once_it_has_begun() {
+    for (start, broken) in [(99, vec![]), (120, vec![Invariant::NothingSkipped])] {
+        let mut scene = Scene::new(|plan| plan.settings.latest = true);
+        let one = scene.enters("one", Some(0));
+        scene.owns(one);
+        scene.reporter(one).started(&0.into());
+        scene.observer.lock().published(0, 150);
+        scene.stores(one, start, None);
+        assert_eq!(scene.broken(), broken, "{start}");
+    }
+}
+
+#[test]
+fn a_handler_is_told_of_a_loss_only_if_the_record_is_not_its_own() {
+    let mut scene = Scene::new(|_| {});
+    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    scene.begins(one);
+    scene.owns(other);
+    scene.reporter(one).stopped(&0.into(), &StopReason::Lost { by: None });
+    assert_eq!(scene.broken(), nothing());
+    scene.begins(other);
+    scene.reporter(other).stopped(&0.into(), &StopReason::Lost { by: None });
+    assert_eq!(scene.broken(), [Invariant::NotLostInError]);
+}
+
+#[test]
+fn what_ours_writes_to_an_ownership_names_itself_or_nobody() {
+    let mut scene = Scene::new(|_| {});
+    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    scene.owns(one);
+    let released = encode_ownership(&OwnershipRecord::default());
+    scene.written(other, "ownership", &released);
+    assert_eq!(scene.broken(), [Invariant::OwnRecord], "it was not its own to release");
+    let mut scene = Scene::new(|_| {});
+    let one = scene.enters("one", Some(0));
+    scene.written(one, "ownership", &crate::blob::Metadata::new());
+    assert_eq!(scene.broken(), [Invariant::OwnRecord], "the key is missing");
+}
+
+#[test]
+fn nothing_of_ours_is_written_without_a_condition() {
+    let mut scene = Scene::new(|_| {});
+    let one = scene.enters("one", Some(0));
+    scene.observer.lock().written(one, "ns/hub/g/ownership/0", &crate::blob::Metadata::new(), &Condition::Any);
+    assert!(scene.broken().contains(&Invariant::Conditional));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_whose_owner_died_must_be_claimed_within_the_bound() {
+    for (late, broken) in [(Duration::ZERO, vec![]), (Duration::from_secs(1), vec![Invariant::NotDark])] {
+        let mut scene = Scene::new(|_| {});
+        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        scene.begins(one);
+        scene.observer.lock().crashes(one);
+        advance(Bounds::of(&scene.plan.settings).dark(1, 1, false) + late).await;
+        scene.owns(other);
+        assert_eq!(scene.broken(), broken);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strict_lease_is_not_processed_after_its_expiry() {
+    let mut scene = Scene::new(|plan| plan.settings.strict = true);
+    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    scene.begins(one);
+    advance(scene.plan.settings.expiry).await;
+    scene.owns(other);
+    assert_eq!(scene.broken(), [Invariant::StrictLease]);
+}
+
+#[test]
+fn one_batch_at_a_time_between_one_start_and_one_stop() {
+    let mut scene = Scene::new(|_| {});
+    let one = scene.enters("one", Some(0));
+    scene.begins(one);
+    scene.reporter(one).started(&0.into());
+    assert_eq!(scene.broken(), [Invariant::OneHandler], "a second start");
+    let _first = scene.reporter(one).begins(&0.into(), &[]);
+    let _second = scene.reporter(one).begins(&0.into(), &[]);
+    assert_eq!(scene.broken().len(), 2, "two batches at once");
+}
