@@ -9,6 +9,8 @@
 //!
 //! - The keys are blobs, each access one request. Notifications cost nothing, arrive at once and are never lost.
 //! - Challenges are spread over the lease. Otherwise somebody new would win all partitions at once.
+//! - Whoever processes a partition wins a tie. Otherwise it would hop for ever where shares are uneven by one, but a single
+//!   partition is said never to.
 //! - A loser stops at once, so that a winner waits for nothing but the dead.
 
 use std::collections::BTreeMap;
@@ -43,6 +45,9 @@ const SHORTEST_GRAB: Duration = Duration::from_secs(30);
 
 /// How much longer an answer waits for each partition held.
 const DELAY_PER_PARTITION: Duration = Duration::from_millis(500);
+
+/// How much longer somebody waits who does not process the partition, so that a tie does not hang on who is reached first.
+const TIE_BREAK: Duration = Duration::from_millis(100);
 
 /// How many notifications may wait for a host.
 const WAITING: usize = 4096;
@@ -150,10 +155,13 @@ async fn challenge_for_ever(life: Arc<Life>) {
 /// Everybody's answer to a challenge.
 async fn contend(life: Arc<Life>, partition: PartitionId) {
     life.challenged().insert(partition.clone(), Instant::now());
-    let (held, processes) = (life.readings().len(), life.processes(&partition));
+    // Two statements: a guard of the first would live until its end.
+    let held = life.readings().len();
+    let processes = life.processes(&partition);
     let doubled = u32::try_from(2 * held).unwrap_or(u32::MAX);
     let halves = if processes { doubled.saturating_sub(1) } else { doubled + 1 };
-    sleep(DELAY_PER_PARTITION * halves / 2).await;
+    let tie_break = if processes { Duration::ZERO } else { TIE_BREAK };
+    sleep(DELAY_PER_PARTITION * halves / 2 + tie_break).await;
     life.host.runs().await;
     // An error is no defeat: nobody knows.
     let Ok(won) = life.grab(&partition).await else { return };
@@ -266,5 +274,33 @@ impl Life {
     async fn write(&self, name: &str, owner: &str, condition: &Condition) -> Result<()> {
         let metadata = Metadata::from([("ownerid".to_owned(), owner.to_owned())]);
         within(self.host.container.write(name, &metadata, condition)).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::sim::{Cast, Mark, Plan, Role, Scale, run};
+
+    struct Grabbing(LeaseGrab);
+
+    impl Cast for Grabbing {
+        fn kind_of(&self, _: Role) -> Arc<dyn Kind> {
+            Arc::new(self.0.clone())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_group_shares_all_partitions() {
+        let scale = Scale { instances: 2, partitions: 4, storm: Duration::from_secs(900), ..Scale::default() };
+        let report = run(&Plan::calm(1, &scale), &Grabbing(LeaseGrab::default()), false).await.unwrap();
+        let mut owners = BTreeMap::new();
+        for entry in report.timeline.iter().take_while(|entry| entry.mark != Mark::Calm) {
+            if let Mark::Owner { partition } = entry.mark {
+                owners.insert(partition, entry.member);
+            }
+        }
+        let held = |member| owners.values().filter(|owner| **owner == Some(member)).count();
+        assert!(held(0) + held(1) == 4 && held(0) > 0 && held(1) > 0, "{owners:?}");
     }
 }
