@@ -1,8 +1,13 @@
 //! Owners that behave like those of the other SDKs, as far as others can notice.
 //!
-//! What they have in common: they compare the server's times with their own wall clock, renew all that is theirs in every
+//! What they have in common: they compare the server's times with their own wall clock, renew what is theirs in every
 //! cycle, write nothing but `ownerid` (which erases whatever others added), and write checkpoints at will. Where they
-//! differ is in their [`Rules`]. Read in their sources in November 2026; see there for what is simplified.
+//! differ is in their [`Rules`]. Read in their sources in November 2026.
+//!
+//! # Simplified
+//!
+//! - All of them list first, then renew and claim, and then wait for the interval, however long that took.
+//! - An error does not end the process, not even where it would; everybody keeps the name that the plan gives.
 
 mod choice;
 mod reading;
@@ -12,14 +17,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;
 
-use self::choice::{Choosing, Seen};
+use self::choice::{Seen, choose};
 pub(super) use self::reading::Reading;
 pub use self::rules::Sdk;
-use self::rules::{Claiming, Rules};
+use self::rules::{OnError, Rules};
 use super::host::{Ended, Host, Kind, Living};
 use crate::blob::{Condition, ETag, Metadata};
 use crate::codec::{BlobNames, KeyCase, RecordKind};
@@ -81,7 +87,7 @@ impl Life {
                 () = &mut asked => break,
                 cycle = self.cycle() => cycle.unwrap_or(false),
             };
-            let pause = if claimed && self.rules.greedy { Duration::from_millis(200) } else { self.rules.interval };
+            let pause = self.rules.again_after.filter(|_| claimed).unwrap_or(self.rules.interval);
             let pause = pause.mul_f64(self.rng.random_range(1.0..1.0 + self.rules.jitter));
             tokio::select! {
                 biased;
@@ -96,33 +102,53 @@ impl Life {
         Ended::Shutdown { clean: true, report: String::new() }
     }
 
-    /// Lists, renews, claims. True if it claimed something.
+    /// Lists, renews, claims. True if it went for something.
     async fn cycle(&mut self) -> Result<bool> {
         let partitions = self.host.source.hub().await?.partitions;
         let seen = self.list().await?;
-        let choosing =
-            Choosing { me: self.host.owner.as_str(), rules: &self.rules, partitions: &partitions, seen: &seen };
-        let (mine, wanted) = choosing.choose(&mut self.rng);
-        let mut held = Vec::new();
-        for partition in mine.into_iter().chain(wanted.iter().cloned()) {
-            if self.claim(&partition, seen.get(&partition)).await? {
-                held.push(partition);
+        let choice = choose(&self.rules, self.host.owner.as_str(), &partitions, &seen, &mut self.rng);
+        self.readings.retain(|partition, _| choice.mine.contains(partition));
+        let due = |partition: &PartitionId| {
+            !self.rules.renews_the_old || seen.get(partition).is_none_or(|seen| seen.age > self.rules.interval)
+        };
+        let (due, fresh): (Vec<_>, Vec<_>) = choice.mine.into_iter().partition(due);
+        for partition in fresh {
+            self.read(partition);
+        }
+        self.claim_all(due.into_iter().chain(choice.wanted.iter().cloned()).collect(), &seen).await?;
+        Ok(!choice.wanted.is_empty())
+    }
+
+    async fn claim_all(&mut self, partitions: Vec<PartitionId>, seen: &BTreeMap<PartitionId, Seen>) -> Result<()> {
+        let at_once = if self.rules.concurrent { partitions.len().max(1) } else { 1 };
+        for some in partitions.chunks(at_once) {
+            let claims = join_all(some.iter().map(|partition| self.claim(partition, seen.get(partition)))).await;
+            for (partition, claimed) in some.iter().zip(claims) {
+                match (claimed, self.rules.on_error) {
+                    (Ok(true), _) | (Err(_), OnError::Keeps) => self.read(partition.clone()),
+                    (Ok(false), _) => drop(self.readings.remove(partition)),
+                    (Err(_), OnError::GoesOn) => {}
+                    (Err(error), OnError::EndsCycle) => return Err(error),
+                }
             }
         }
-        self.readings.retain(|partition, _| held.contains(partition));
-        for partition in held {
-            let open = self.readings.get(&partition).is_some_and(Reading::goes_on);
-            if !open {
-                let reading = Reading::begin(Arc::clone(&self.host), &self.names, partition.clone());
-                self.readings.insert(partition, reading);
-            }
+        Ok(())
+    }
+
+    /// Unless it does already.
+    fn read(&mut self, partition: PartitionId) {
+        if !self.readings.get(&partition).is_some_and(Reading::goes_on) {
+            let reading = Reading::begin(Arc::clone(&self.host), &self.names, partition.clone());
+            self.readings.insert(partition, reading);
         }
-        Ok(!wanted.is_empty())
     }
 
     async fn list(&self) -> Result<BTreeMap<PartitionId, Seen>> {
         let prefix = self.names.prefix(RecordKind::Ownership);
         let listing = within(self.host.container.list(prefix)).await?;
+        if self.rules.lists_checkpoints {
+            within(self.host.container.list(self.names.prefix(RecordKind::Checkpoint))).await?;
+        }
         let now = self.host.clock.now();
         let mut seen = BTreeMap::new();
         for blob in listing.blobs {
@@ -130,23 +156,21 @@ impl Life {
             let owner = blob.metadata.get("ownerid").cloned().unwrap_or_default();
             let age = now - blob.last_modified;
             let live = age < time::Duration::try_from(self.rules.expiry).unwrap_or(time::Duration::MAX);
-            seen.insert(partition, Seen { owner, live, etag: blob.etag });
+            seen.insert(partition, Seen { owner, age, live, etag: blob.etag });
         }
         Ok(seen)
     }
 
-    /// A renewal is the same.
+    /// True if it is won; a renewal is the same.
     async fn claim(&self, partition: &PartitionId, seen: Option<&Seen>) -> Result<bool> {
-        let owner = self.host.owner.as_str();
-        let condition = match (seen, self.rules.claiming) {
-            (Some(seen), _) => Condition::Match(seen.etag.clone()),
-            (None, Claiming::AtWill) => Condition::Any,
-            (None, _) => Condition::Create,
+        let condition = match seen {
+            Some(seen) => Condition::Match(seen.etag.clone()),
+            None if self.rules.creates_at_will => Condition::Any,
+            None => Condition::Create,
         };
-        match self.write(partition, owner, &condition).await {
+        match self.write(partition, self.host.owner.as_str(), &condition).await {
             Ok(()) => Ok(true),
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Ok(false),
-            Err(_) if self.rules.claiming == Claiming::KeepsOnErrors => Ok(true),
             Err(error) => Err(error),
         }
     }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -48,11 +50,15 @@ async fn read(host: &Arc<Host>, name: &str, partition: &PartitionId) -> Result<(
     };
     let mut receiver = host.source.open(partition, from, 300).await?;
     let _started = Started::new(host, partition);
+    // So that readings do not all take the same time.
+    let number: u64 = partition.as_str().parse().unwrap_or_default();
+    let mut rng = StdRng::seed_from_u64(host.seed ^ number);
     loop {
         let events = receiver.next_batch(100).await?;
         host.runs().await;
         let handling = host.reporter.begins(partition, &events);
-        sleep(host.member.work).await;
+        let extra = *host.extra_work.borrow();
+        sleep(host.member.work.mul_f64(rng.random()) + extra.mul_f64(rng.random())).await;
         host.runs().await;
         handling.done(&events);
         if let Some(last) = events.last() {
