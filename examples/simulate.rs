@@ -67,10 +67,9 @@ fn run(args: &Args) -> Result<bool, Failure> {
 }
 
 fn many(args: &Args) -> Result<bool, Failure> {
-    let scale = args.scale();
-    let seeds: Vec<u64> = (args.first_seed..).take(usize::try_from(args.seeds)?).collect();
+    let (scale, seeds): (_, Vec<u64>) = (args.scale(), args.seeds().collect());
     let mut summary = Summary::new(args);
-    let mut progress = Progress::new(seeds.len());
+    let mut progress = Progress::new(seeds.len(), "seeds");
     workers::each(
         &seeds,
         args.workers(),
@@ -97,7 +96,9 @@ fn print(args: &Args, summary: &Summary<'_>) -> Result<bool, Failure> {
 fn one(args: &Args, plan: &Plan) -> Result<bool, Failure> {
     let report = workers::play(plan, &Usual, args.verbose)?;
     if let Some(path) = &args.timeline {
-        std::fs::write(path, svg::render(&picture::Picture::of(plan, &report)))
+        let headline =
+            args.story.map_or_else(|| format!("Seed {}", plan.seed), |story| stories::headline(story).to_owned());
+        std::fs::write(path, svg::render(&picture::Picture::of(plan, &report, &headline)))
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         eprintln!("the picture is in {}", path.display());
     }

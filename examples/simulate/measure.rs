@@ -62,6 +62,17 @@ pub fn dark(timeline: &[Marked], partitions: usize, window: &Window) -> Duration
     sum + (window.end - since) * state.unread()
 }
 
+/// The most events that all checkpoints together were behind at once.
+pub fn most_behind(timeline: &[Marked], window: &Window) -> i64 {
+    let mut sums: BTreeMap<Duration, i64> = BTreeMap::new();
+    for entry in timeline.iter().filter(|entry| window.contains(&entry.at)) {
+        if let Mark::Lag { events, .. } = entry.mark {
+            *sums.entry(entry.at).or_default() += events;
+        }
+    }
+    sums.into_values().max().unwrap_or(0)
+}
+
 /// Who is alive, and has and reads what.
 struct State {
     alive: BTreeMap<usize, u32>,
@@ -170,5 +181,24 @@ mod tests {
     fn a_partition_without_a_reader_is_dark() {
         assert_eq!(dark(&story(), 2, &seconds(0..3)), Duration::from_secs(4));
         assert_eq!(dark(&story(), 2, &seconds(10..60)), Duration::from_secs(1 + 31));
+    }
+
+    #[test]
+    fn lags_of_one_moment_are_added() {
+        let lag = |at: u64, partition: usize, events: i64| entry(at, 0, Mark::Lag { partition, events });
+        let timeline = [lag(1, 0, 100), lag(2, 0, 3), lag(2, 1, 4), lag(3, 0, 1), lag(4, 1, 50)];
+        assert_eq!(most_behind(&timeline, &seconds(2..4)), 7);
+        assert_eq!(most_behind(&timeline, &seconds(5..6)), 0);
+    }
+
+    #[test]
+    fn a_reader_that_dies_leaves_its_partitions_dark_though_its_handlers_were_not_stopped() {
+        let story = [
+            entry(0, 0, Mark::Started),
+            entry(0, 0, Mark::HandlerStarted { partition: 0 }),
+            entry(5, 0, Mark::Crashed),
+            entry(6, 0, Mark::HandlerStarted { partition: 0 }),
+        ];
+        assert_eq!(dark(&story, 1, &seconds(0..8)), Duration::from_secs(3));
     }
 }

@@ -23,7 +23,8 @@ pub struct Picture {
 #[derive(Debug)]
 pub struct Lane {
     pub name: String,
-    pub about: String,
+    /// What is not as with the others: whose rules it follows, how wrong its clock is.
+    pub note: String,
     /// Without gaps from the beginning to the end.
     pub spans: Vec<Span<Vigour>>,
     pub crashes: Vec<Duration>,
@@ -54,13 +55,18 @@ pub enum Vigour {
     Frozen,
 }
 
-/// Who has a partition, by its record.
+/// Who has a partition, and whether anybody reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    Nobody,
+    /// The hub has no such partition yet.
+    Absent,
+    /// Whatever its record says, no handler runs.
+    Dark,
     Member(u32),
-    /// It is no more, but its lease goes on.
+    /// It is no more, but its lease goes on; nobody reads.
     Dead(u32),
+    /// Its handler runs, but its process does not.
+    Frozen(u32),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -77,14 +83,14 @@ pub struct Trouble {
 }
 
 impl Picture {
-    pub fn of(plan: &Plan, report: &Report) -> Self {
+    pub fn of(plan: &Plan, report: &Report, headline: &str) -> Self {
         let balanced = report.timeline.iter().find(|entry| entry.mark == Mark::Balanced).map(|entry| entry.at);
         let length = balanced.map_or(report.elapsed, |at| (at + AFTERMATH).min(report.elapsed));
         let mut drawing = Drawing::new(plan, length);
         for entry in report.timeline.iter().filter(|entry| entry.at <= length) {
             drawing.add(entry);
         }
-        drawing.finish(plan)
+        drawing.finish(plan, headline)
     }
 }
 
@@ -104,6 +110,7 @@ struct Life {
     member: Option<u32>,
     alive: bool,
     frozen: bool,
+    reads: BTreeSet<usize>,
 }
 
 impl Drawing {
@@ -119,19 +126,17 @@ impl Drawing {
         };
         for (index, member) in plan.members.iter().enumerate() {
             let role = match member.role {
-                Role::Foreign(sdk) => format!(", {sdk:?}"),
-                _ => String::new(),
+                Role::Foreign(sdk) => Some(format!("like {sdk:?}")),
+                _ => None,
             };
-            let clock = match member.skew_seconds {
-                0 => String::new(),
-                skew => format!(", clock {skew:+} s"),
-            };
-            let (name, about) = (format!("m{index}"), format!("m{index}{role}{clock}"));
-            let lane = Lane { name, about, spans: Vec::new(), crashes: Vec::new(), troubles: Vec::new() };
+            let clock = (member.skew_seconds != 0).then(|| format!("clock {:+} s", member.skew_seconds));
+            let note = role.into_iter().chain(clock).collect::<Vec<_>>().join(", ");
+            let lane =
+                Lane { name: format!("m{index}"), note, spans: Vec::new(), crashes: Vec::new(), troubles: Vec::new() };
             drawing.lanes.push((lane, Steps::new(Vigour::Down)));
         }
         for partition in 0..plan.partitions {
-            drawing.row(partition as usize);
+            drawing.look(Duration::ZERO, partition as usize);
         }
         drawing
     }
@@ -140,7 +145,7 @@ impl Drawing {
     fn row(&mut self, partition: usize) -> &mut (Row, Steps<Owner>) {
         while self.rows.len() <= partition {
             let row = Row { spans: Vec::new(), lag: Vec::new(), moments: Vec::new() };
-            self.rows.push((row, Steps::new(Owner::Nobody)));
+            self.rows.push((row, Steps::new(Owner::Absent)));
         }
         &mut self.rows[partition]
     }
@@ -149,7 +154,8 @@ impl Drawing {
         let at = entry.at;
         match (&entry.mark, entry.life) {
             (Mark::Started, Some(life)) => {
-                self.lives.insert(life, Life { member: entry.member, alive: true, frozen: false });
+                self.lives
+                    .insert(life, Life { member: entry.member, alive: true, frozen: false, reads: BTreeSet::new() });
                 self.member_changes(entry);
             }
             (Mark::Crashed, Some(life)) => {
@@ -164,9 +170,28 @@ impl Drawing {
                     life.frozen = entry.mark == Mark::Frozen;
                 }
                 self.member_changes(entry);
+                self.look_at_all(at);
             }
-            (Mark::Owner { partition }, life) => self.owned(at, *partition, life),
-            (Mark::Lag { partition, events }, _) => self.row(*partition).0.lag.push((at, *events)),
+            (Mark::Owner { partition }, life) => {
+                match life {
+                    Some(life) => drop(self.holders.insert(*partition, life)),
+                    None => drop(self.holders.remove(partition)),
+                }
+                self.look(at, *partition);
+            }
+            (Mark::HandlerStarted { partition } | Mark::HandlerStopped { partition }, Some(life)) => {
+                if let Some(life) = self.lives.get_mut(&life) {
+                    match entry.mark {
+                        Mark::HandlerStarted { .. } => life.reads.insert(*partition),
+                        _ => life.reads.remove(partition),
+                    };
+                }
+                self.look(at, *partition);
+            }
+            (Mark::Lag { partition, events }, _) => {
+                self.look(at, *partition);
+                self.row(*partition).0.lag.push((at, *events));
+            }
             (Mark::Rewound { partition, to }, _) => {
                 self.row(*partition).0.moments.push(Moment { at, name: format!("put back to {to}") });
             }
@@ -180,12 +205,10 @@ impl Drawing {
     fn dies(&mut self, entry: &Marked, life: usize) {
         if let Some(life) = self.lives.get_mut(&life) {
             life.alive = false;
+            life.reads.clear();
         }
         self.member_changes(entry);
-        let left: Vec<_> = self.holders.iter().filter(|(_, holder)| **holder == life).map(|(left, _)| *left).collect();
-        for partition in left {
-            self.owned(entry.at, partition, Some(life));
-        }
+        self.look_at_all(entry.at);
     }
 
     fn member_changes(&mut self, entry: &Marked) {
@@ -201,18 +224,29 @@ impl Drawing {
         }
     }
 
-    fn owned(&mut self, at: Duration, partition: usize, holder: Option<usize>) {
-        let life = holder.and_then(|holder| self.lives.get(&holder));
-        let owner = match life.and_then(|life| Some((life.member?, life.alive))) {
-            None => Owner::Nobody,
-            Some((member, true)) => Owner::Member(member),
-            Some((member, false)) => Owner::Dead(member),
-        };
-        match holder {
-            Some(holder) => drop(self.holders.insert(partition, holder)),
-            None => drop(self.holders.remove(&partition)),
+    fn look_at_all(&mut self, at: Duration) {
+        for partition in 0..self.rows.len() {
+            self.look(at, partition);
         }
+    }
+
+    fn look(&mut self, at: Duration, partition: usize) {
+        let owner = self.owner_of(partition);
         self.row(partition).1.step(at, owner);
+    }
+
+    /// While a partition changes hands, its reader counts.
+    fn owner_of(&self, partition: usize) -> Owner {
+        let holder = self.holders.get(&partition).and_then(|life| self.lives.get(life));
+        let readers = || self.lives.values().filter(|life| life.alive && life.reads.contains(&partition));
+        let reading = |life: &&Life| life.reads.contains(&partition);
+        let shown = holder.filter(reading).or_else(|| readers().next());
+        match (shown.and_then(|life| Some((life.member?, life.frozen))), holder) {
+            (Some((member, true)), _) => Owner::Frozen(member),
+            (Some((member, false)), _) => Owner::Member(member),
+            (None, Some(holder)) if !holder.alive => holder.member.map_or(Owner::Dark, Owner::Dead),
+            (None, _) => Owner::Dark,
+        }
     }
 
     fn incident(&mut self, entry: &Marked, name: &str, lasts: Duration, partition: Option<u32>) {
@@ -234,17 +268,14 @@ impl Drawing {
         }
     }
 
-    fn finish(self, plan: &Plan) -> Picture {
+    fn finish(self, plan: &Plan, headline: &str) -> Picture {
         let length = self.length;
         let lanes = self.lanes.into_iter().map(|(lane, steps)| Lane { spans: steps.until(length), ..lane });
         let rows = self.rows.into_iter().map(|(row, steps)| Row { spans: steps.until(length), ..row });
-        let members: BTreeSet<_> = plan.members.iter().map(|member| format!("{:?}", member.role)).collect();
         Picture {
             title: format!(
-                "Seed {}: {} instances ({}), {} partitions, leases of {} s",
-                plan.seed,
+                "{headline}: {} instances, {} partitions, leases of {} s",
                 plan.members.len(),
-                members.into_iter().collect::<Vec<_>>().join(", "),
                 plan.partitions,
                 plan.settings.expiry.as_secs()
             ),
@@ -289,7 +320,7 @@ impl<T: Copy + PartialEq> Steps<T> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use eventhubs_checkpoint::testing::sim::{Scale, Usual, What};
+    use eventhubs_checkpoint::testing::sim::{Scale, Sdk, Usual, What};
 
     use super::*;
     use crate::workers;
@@ -305,7 +336,7 @@ pub(crate) mod tests {
             .with(seconds(600), What::HeavyLoad { member: 0, lasts: seconds(60) })
             .with(seconds(700), What::LinkBreaks(3));
         let report = workers::play(&plan, &Usual, false).unwrap();
-        Picture::of(&plan, &report)
+        Picture::of(&plan, &report, "A storm")
     }
 
     fn assert_whole<T: std::fmt::Debug + PartialEq>(spans: &[Span<T>], length: Duration) {
@@ -340,5 +371,29 @@ pub(crate) mod tests {
         assert!(picture.moments.iter().any(|moment| moment.name == "balanced"));
         let dead = picture.rows.iter().flat_map(|row| &row.spans).filter(|span| span.what == Owner::Dead(1)).count();
         assert!(dead > 0, "the crash left nothing behind");
+        assert!(picture.rows.iter().any(|row| row.spans.iter().any(|span| span.what == Owner::Frozen(2))));
+    }
+
+    #[test]
+    fn a_partition_is_dark_until_somebody_reads_it_and_absent_before_it_is_added() {
+        let picture = of_a_storm();
+        for row in &picture.rows[..6] {
+            assert!(matches!(&row.spans[..2], [Span { what: Owner::Dark, .. }, Span { what: Owner::Member(_), .. }]));
+        }
+        for row in &picture.rows[6..] {
+            assert_eq!(row.spans[0].what, Owner::Absent);
+            assert!(row.spans[0].to >= Duration::from_secs(520));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_wrong_is_noted() {
+        let mut plan = Plan::calm(1, &Scale { instances: 2, partitions: 2, ..Scale::default() });
+        plan.members[0].skew_seconds = -90;
+        plan.members[1].role = Role::Foreign(Sdk::Go);
+        plan.members[1].skew_seconds = 7;
+        let drawing = Drawing::new(&plan, Duration::from_secs(1));
+        let notes: Vec<_> = drawing.lanes.iter().map(|(lane, _)| lane.note.as_str()).collect();
+        assert_eq!(notes, ["clock -90 s", "like Go, clock +7 s"]);
     }
 }

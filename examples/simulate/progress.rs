@@ -11,6 +11,7 @@ const WIDTH: usize = 40;
 const PACE: Duration = Duration::from_millis(100);
 
 pub struct Progress {
+    what: &'static str,
     total: usize,
     done: usize,
     started: Instant,
@@ -19,9 +20,10 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub fn new(total: usize) -> Self {
+    /// So many of what there are to do.
+    pub fn new(total: usize, what: &'static str) -> Self {
         let now = Instant::now();
-        Self { total, done: 0, started: now, shown: std::io::stderr().is_terminal().then_some(now) }
+        Self { what, total, done: 0, started: now, shown: std::io::stderr().is_terminal().then_some(now) }
     }
 
     pub fn step(&mut self, failures: usize) {
@@ -46,13 +48,28 @@ impl Progress {
         let elapsed = self.started.elapsed();
         let left = elapsed.mul_f64((self.total - self.done) as f64 / self.done.max(1) as f64);
         format!(
-            "[{}{}] {}/{} seeds, {failures} failed, {} s, about {} s left   ",
+            "[{}{}] {}/{} {}, {failures} failed, {} s, about {} s left   ",
             "#".repeat(full),
             ".".repeat(WIDTH - full),
             self.done,
             self.total,
+            self.what,
             elapsed.as_secs(),
             left.as_secs()
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_is_as_full_as_the_work_is_done() {
+        let mut progress = Progress::new(4, "seeds");
+        assert!(progress.line(0).starts_with(&format!("[{}] 0/4 seeds, 0 failed", ".".repeat(WIDTH))));
+        progress.step(0);
+        assert!(progress.line(1).starts_with(&format!("[{}{}] 1/4 seeds, 1 failed", "#".repeat(10), ".".repeat(30))));
+        assert!(Progress::new(0, "seeds").line(0).contains("0/0"));
     }
 }

@@ -2,13 +2,19 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::testing::sim::{Load, Plan, Scale, Settings, What};
+use eventhubs_checkpoint::testing::sim::{Load, Plan, Role, Scale, Settings, What};
 
 use crate::args::Story;
 
 pub fn plan(story: Story, seed: u64) -> Plan {
     match story {
         Story::Rolling => rolling(seed),
+    }
+}
+
+pub fn headline(story: Story) -> &'static str {
+    match story {
+        Story::Rolling => "A crash and a rolling deployment",
     }
 }
 
@@ -37,7 +43,7 @@ fn rolling(seed: u64) -> Plan {
     let mut plan = Plan::calm(seed, &scale);
     plan.settings = defaults();
     for (index, member) in (0u32..).zip(&mut plan.members) {
-        member.role = eventhubs_checkpoint::testing::sim::Role::Ours;
+        member.role = Role::Ours;
         member.starts_at = Duration::from_secs(5) * index;
         (member.skew_seconds, member.failures_per_mille, member.tracks) = (0, 0, false);
         member.work = Duration::from_millis(100);

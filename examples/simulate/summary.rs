@@ -124,3 +124,46 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt:
     let value = value.to_string();
     writeln!(f, "{name:<46}{value:>14}")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::Parser;
+    use eventhubs_checkpoint::testing::sim::{Plan, Scale, Usual, What};
+
+    use super::*;
+    use crate::workers;
+
+    fn report() -> Report {
+        let scale = Scale { instances: 1, partitions: 1, storm: Duration::from_secs(60), ..Scale::default() };
+        let plan = Plan::calm(3, &scale).with(Duration::from_secs(9), What::LinkBreaks(0));
+        workers::play(&plan, &Usual, false).unwrap()
+    }
+
+    #[test]
+    fn every_number_is_in_the_table() {
+        let args = Args::parse_from(["simulate"]);
+        let mut summary = Summary::new(&args);
+        summary.add(&report());
+        summary.add(&report());
+        let text = summary.to_string();
+        let line = |name: &str| text.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_default();
+        assert!(line("seeds").ends_with(" 2") && line("link breaks").ends_with(" 2"), "{text}");
+        assert!(!line("CaughtUp").ends_with(" 0") && text.contains("no invariant was violated"), "{text}");
+        assert_eq!(summary.json()["incidents"]["link breaks"], 2);
+    }
+
+    #[test]
+    fn seeds_that_fail_are_listed_with_their_commands() {
+        let args = Args::parse_from(["simulate", "--instances", "2"]);
+        let mut summary = Summary::new(&args);
+        for seed in [9, 4] {
+            summary.failures.push(Failed { seed, violations: vec!["Sticky".to_owned()] });
+        }
+        summary.add(&report());
+        let text = summary.to_string();
+        assert!(text.contains("2 of 1 seeds failed") && text.contains("seed 4: Sticky"), "{text}");
+        assert!(text.contains("--first-seed 9 --instances 2 --partitions 32 --hours 2 --verbose"), "{text}");
+    }
+}

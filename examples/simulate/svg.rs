@@ -8,10 +8,11 @@ use crate::picture::{Lane, Moment, Owner, Picture, Row, Span, Trouble, Vigour};
 /// Okabe and Ito's colours, which almost everybody can tell apart; black is left out, and grey added.
 const COLOURS: [&str; 8] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
 
-const LEFT: f64 = 62.0;
-const WIDTH: f64 = 1000.0;
-const RIGHT: f64 = 20.0;
-const LEGEND: f64 = 60.0;
+/// Together as wide as a README.
+const LEFT: f64 = 40.0;
+const WIDTH: f64 = 836.0;
+const RIGHT: f64 = 24.0;
+const LEGEND: f64 = 44.0;
 const LABELS: f64 = 34.0;
 const LANE: f64 = 14.0;
 const GAP: f64 = 16.0;
@@ -23,7 +24,8 @@ const STYLE: &str = "text{font:11px sans-serif;fill:#333}.h{font-weight:bold;fon
     .e{text-anchor:end}.grid{stroke:#000;stroke-opacity:.12}.lag{fill:none;stroke:#000;stroke-width:1.2;stroke-opacity:.75}\
     .crash{stroke:#c00;stroke-width:2.2}.crashline{stroke:#c00;stroke-dasharray:3 3;stroke-opacity:.8}\
     .moment{stroke:#333;stroke-dasharray:1 3}.trouble{fill:#c00;fill-opacity:.13}.own{fill:url(#trouble)}\
-    .nobody{fill:#1a1a1a}.down{fill:#eee}";
+    .dark{fill:#1a1a1a}.down,.absent{fill:#eee}\
+    .n{font-size:10px;fill:#000}";
 
 const PATTERNS: &str = "<defs><pattern id=\"dead\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
     patternTransform=\"rotate(45)\"><rect width=\"4\" height=\"6\" fill=\"#1a1a1a\"/></pattern>\
@@ -37,7 +39,7 @@ const PATTERNS: &str = "<defs><pattern id=\"dead\" width=\"6\" height=\"6\" patt
 pub fn render(picture: &Picture) -> String {
     let mut canvas = Canvas::new(picture);
     canvas.head(picture);
-    canvas.legend(&picture.lanes);
+    canvas.legend(picture);
     canvas.lanes(&picture.lanes);
     canvas.rows(&picture.rows);
     canvas.grid();
@@ -130,35 +132,32 @@ impl Canvas {
         }
     }
 
-    fn legend(&mut self, lanes: &[Lane]) {
-        let (mut x, y) = (8.0, 26.0);
-        for (member, lane) in (0u32..).zip(lanes) {
-            self.member_bar((x, x + 12.0), (y, 12.0), member, &lane.about);
-            self.label(x + 16.0, y + 10.0, "", &lane.about);
-            x += 26.0 + LETTER * lane.about.chars().count() as f64;
-        }
-        self.legend_of_signs();
-    }
-
-    fn legend_of_signs(&mut self) {
+    /// Instances are named beside their lanes; here is what the signs mean that occur.
+    fn legend(&mut self, picture: &Picture) {
+        let of_rows =
+            |wanted: fn(Owner) -> bool| picture.rows.iter().flat_map(|row| &row.spans).any(|s| wanted(s.what));
+        let of_lanes = |wanted: Vigour| picture.lanes.iter().flat_map(|lane| &lane.spans).any(|s| s.what == wanted);
         let signs = [
-            ("class=\"nobody\"", "no owner"),
-            ("fill=\"url(#dead)\"", "its owner is dead"),
-            ("fill=\"url(#frozen)\" stroke=\"#333\"", "frozen"),
-            ("class=\"own\"", "trouble of one"),
-            ("class=\"trouble\"", "trouble of all"),
+            (of_rows(|owner| owner == Owner::Dark), "class=\"dark\"", "nobody reads it"),
+            (of_rows(|owner| matches!(owner, Owner::Dead(_))), "fill=\"url(#dead)\"", "its owner died"),
+            (of_lanes(Vigour::Down), "class=\"down\"", "down"),
+            (of_lanes(Vigour::Frozen), "fill=\"url(#frozen)\" stroke=\"#333\"", "frozen"),
+            (picture.lanes.iter().any(|lane| !lane.troubles.is_empty()), "class=\"own\"", "trouble of one"),
+            (!picture.troubles.is_empty(), "class=\"trouble\"", "trouble of all"),
         ];
-        let (mut x, y) = (8.0, 44.0);
-        for (look, name) in signs {
+        let (mut x, y) = (8.0, 27.0);
+        for (_, look, name) in signs.into_iter().filter(|(occurs, _, _)| *occurs) {
             self.bar((x, x + 12.0), (y, 12.0), look, name);
             self.label(x + 16.0, y + 10.0, "", name);
-            x += 26.0 + LETTER * name.len() as f64;
+            x += 28.0 + LETTER * name.len() as f64;
         }
-        self.cross(x + 6.0, y + 6.0, "crash");
-        self.label(x + 16.0, y + 10.0, "", "crash");
-        x += 26.0 + LETTER * 5.0;
+        if picture.lanes.iter().any(|lane| !lane.crashes.is_empty()) {
+            self.cross(x + 6.0, y + 6.0, "crash");
+            self.label(x + 16.0, y + 10.0, "", "crash");
+            x += 28.0 + LETTER * 5.0;
+        }
         self.write(format_args!("<path class=\"lag\" d=\"M{x:.1} {:.1}l4 -8l4 4l4 3\"/>", y + 11.0));
-        self.label(x + 16.0, y + 10.0, "", "how far the checkpoint is behind");
+        self.label(x + 16.0, y + 10.0, "", "checkpoint lag");
     }
 
     fn lanes(&mut self, lanes: &[Lane]) {
@@ -170,9 +169,13 @@ impl Canvas {
             }
             for trouble in &lane.troubles {
                 let title =
-                    format!("{}: {} from {} to {}", lane.about, trouble.name, clock(trouble.from), clock(trouble.to));
+                    format!("{}: {} from {} to {}", lane.name, trouble.name, clock(trouble.from), clock(trouble.to));
                 let x = (self.x(trouble.from), self.x(trouble.to));
                 self.bar(x, (y + 1.0, LANE - 3.0), "class=\"own\"", &title);
+            }
+            if let Some(up) = lane.spans.iter().find(|span| span.what != Vigour::Down) {
+                let x = self.x(up.from) + 4.0;
+                self.label(x, y + 10.0, "n", &lane.note);
             }
         }
     }
@@ -183,7 +186,7 @@ impl Canvas {
             Vigour::Up => "running",
             Vigour::Frozen => "frozen",
         };
-        let title = format!("{}: {state} from {} to {}", lane.about, clock(span.from), clock(span.to));
+        let title = format!("{}: {state} from {} to {}", lane.name, clock(span.from), clock(span.to));
         let (x, y) = ((self.x(span.from), self.x(span.to)), (y + 1.0, LANE - 3.0));
         if span.what == Vigour::Down {
             self.bar(x, y, "class=\"down\"", &title);
@@ -214,18 +217,25 @@ impl Canvas {
 
     fn row_span(&mut self, partition: usize, span: &Span<Owner>, y: f64) {
         let owner = match span.what {
-            Owner::Nobody => "nobody".to_owned(),
+            Owner::Absent => "not there yet".to_owned(),
+            Owner::Dark => "nobody reads it".to_owned(),
             Owner::Member(member) => format!("m{member}"),
-            Owner::Dead(member) => format!("m{member}, which is dead"),
+            Owner::Dead(member) => format!("nobody reads it, m{member} is dead"),
+            Owner::Frozen(member) => format!("m{member}, which is frozen"),
         };
         let title = format!("partition {partition}: {owner} from {} to {}", clock(span.from), clock(span.to));
         let (x, y) = ((self.x(span.from), self.x(span.to)), (y + 0.5, self.row - 1.0));
         match span.what {
-            Owner::Nobody => self.bar(x, y, "class=\"nobody\"", &title),
+            Owner::Absent => self.bar(x, y, "class=\"absent\"", &title),
+            Owner::Dark => self.bar(x, y, "class=\"dark\"", &title),
             Owner::Member(member) => self.member_bar(x, y, member, &title),
             Owner::Dead(member) => {
                 self.member_bar(x, y, member, &title);
                 self.bar(x, y, "fill=\"url(#dead)\"", &title);
+            }
+            Owner::Frozen(member) => {
+                self.member_bar(x, y, member, &title);
+                self.bar(x, y, "fill=\"url(#frozen)\"", &title);
             }
         }
     }
@@ -277,7 +287,7 @@ impl Canvas {
     fn crashes(&mut self, member: u32, lane: &Lane) {
         for at in &lane.crashes {
             let (x, y) = (self.x(*at), self.top_of_lanes + LANE * (f64::from(member) + 0.5) - 0.5);
-            let title = format!("{} crashes at {}", lane.about, clock(*at));
+            let title = format!("{} crashes at {}", lane.name, clock(*at));
             let bottom = self.bottom;
             self.write(format_args!(
                 "<path class=\"crashline\" d=\"M{x:.1} {y:.1}V{bottom:.1}\"><title>{}</title></path>",
@@ -347,5 +357,19 @@ mod tests {
     fn times_are_easy_to_read() {
         assert_eq!(clock(Duration::from_secs(75)), "1:15");
         assert_eq!(clock(Duration::from_secs(3 * 3600 + 65)), "3:01:05");
+    }
+
+    #[test]
+    fn the_legend_names_what_occurs_and_fits_into_the_width() {
+        let mut picture = of_a_storm();
+        let svg = render(&picture);
+        assert!(svg.contains(">its owner died<") && svg.contains(">frozen<") && !svg.contains(">trouble of all<"));
+        let (from, to) = (Duration::ZERO, Duration::from_secs(9));
+        picture.troubles.push(Trouble { from, to, name: "storage outage".to_owned() });
+        let svg = render(&picture);
+        assert!(svg.contains(">trouble of all<"));
+        let last = svg.lines().find(|line| line.contains(">checkpoint lag<")).unwrap();
+        let x: f64 = last.split('"').nth(1).unwrap().parse().unwrap();
+        assert!(x + LETTER * 14.0 <= LEFT + WIDTH + RIGHT, "{last}");
     }
 }

@@ -18,3 +18,24 @@ pub fn markdown(header: &[String], rows: &[Vec<String>]) -> String {
     let rule = format!("|{}|\n", rule.collect::<Vec<_>>().join("|"));
     std::iter::once(line(header)).chain([rule]).chain(rows.iter().map(|row| line(row))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cells(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_longest_cell_and_numbers_stand_right() {
+        let table = markdown(&cells(&["", "moves"]), &[cells(&["ours", "3"]), cells(&["größer", "1234567"])]);
+        assert_eq!(
+            table,
+            "|        |   moves |\n\
+             |--------|--------:|\n\
+             | ours   |       3 |\n\
+             | größer | 1234567 |\n"
+        );
+    }
+}
