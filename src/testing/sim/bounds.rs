@@ -51,7 +51,13 @@ impl Bounds {
     #[must_use]
     pub fn dark(&self, partitions: usize, survivors: usize, foreign: bool) -> Duration {
         let lifetime = if foreign { self.peer_lifetime } else { self.lifetime };
-        lifetime + self.cycle + self.rounds(partitions, survivors)
+        lifetime + self.free(partitions, survivors)
+    }
+
+    /// The same after its owner has released it, for nobody has to wait for an expiry then.
+    #[must_use]
+    pub fn free(&self, partitions: usize, survivors: usize) -> Duration {
+        self.cycle + self.rounds(partitions, survivors)
     }
 
     /// How long a group needs from the end of all trouble until it is balanced: what was recorded in an outage lives for

@@ -25,7 +25,7 @@ pub enum Invariant {
     NewerStays,
     /// Under strict leases no handler still runs when its lease is taken over because it has expired.
     StrictLease,
-    /// A partition whose owner died is claimed within the bound.
+    /// A partition whose owner died is claimed within the bound; one that was released by an owner that ends, sooner.
     NotDark,
     /// Starts and stops of a partition's handler alternate in one instance, and one batch is handled at a time.
     OneHandler,

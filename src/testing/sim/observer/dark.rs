@@ -1,5 +1,7 @@
 //! How long the partitions of an owner that died may be without another.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::State;
@@ -19,10 +21,32 @@ impl State {
             return;
         }
         let foreign = self.foreigners_alive() || !self.lives[life].ours;
-        let (since, bound) = (Instant::now(), self.bounds.dark(self.partitions.len(), survivors, foreign));
+        let bound = self.bounds.dark(self.partitions.len(), survivors, foreign);
         let left = self.partitions.iter().enumerate().filter(|(_, book)| book.holder == Some(life));
-        let watches = left.map(|(partition, _)| Watch { partition, since, deadline: since + bound });
-        self.watches.extend(watches.collect::<Vec<_>>());
+        for partition in left.map(|(partition, _)| partition).collect::<Vec<_>>() {
+            self.watch(partition, bound);
+        }
+    }
+
+    fn watch(&mut self, partition: usize, bound: Duration) {
+        let since = Instant::now();
+        self.watches.push(Watch { partition, since, deadline: since + bound });
+    }
+
+    /// It is told to end. If all is well now, what it releases has to be claimed in time.
+    pub(in super::super) fn leaves(&mut self, life: usize) {
+        let quiet = self.disturbed_at.elapsed() >= 2 * self.expiry;
+        let leaves = quiet && !self.foreigners_alive() && self.amiss().is_none();
+        self.disturbed();
+        self.lives[life].leaves = leaves;
+    }
+
+    /// Released, for somebody else.
+    pub(super) fn is_free(&mut self, partition: usize, before: usize) {
+        let survivors = self.survivors().iter().filter(|life| **life != before).count();
+        if self.lives[before].leaves && survivors > 0 {
+            self.watch(partition, self.bounds.free(self.partitions.len(), survivors));
+        }
     }
 
     pub(super) fn is_claimed(&mut self, partition: usize) {
@@ -42,6 +66,8 @@ impl State {
     /// Something else goes wrong: the bounds do not hold now.
     pub(in super::super) fn disturbed(&mut self) {
         self.watches.clear();
+        self.lives.iter_mut().for_each(|life| life.leaves = false);
+        self.disturbed_at = Instant::now();
     }
 
     pub(in super::super) fn look_at_the_time(&mut self) {

@@ -20,6 +20,8 @@ pub(super) struct Life {
     pub(super) frozen: bool,
     /// It was frozen, or shown the past: what it believes may be wrong in good faith.
     pub(super) misled: bool,
+    /// It was told to end while all was well.
+    pub(super) leaves: bool,
     pub(super) requests: u64,
     /// The tenure of each partition in which it is or was the owner.
     pub(super) tenures: BTreeMap<usize, u64>,
@@ -52,6 +54,7 @@ impl State {
             alive: true,
             frozen: false,
             misled: false,
+            leaves: false,
             requests: 0,
             tenures: BTreeMap::new(),
             adoptions: BTreeMap::new(),

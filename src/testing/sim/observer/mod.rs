@@ -66,6 +66,8 @@ pub(super) struct State {
     lives: Vec<Life>,
     partitions: Vec<Partition>,
     watches: Vec<Watch>,
+    /// When something last went wrong, or was to change.
+    disturbed_at: Instant,
     verbose: bool,
     history: VecDeque<String>,
     pub(super) checked: BTreeMap<Invariant, u64>,
@@ -150,6 +152,7 @@ impl Observer {
             lives: Vec::new(),
             partitions: (0..plan.partitions).map(|_| Partition::new()).collect(),
             watches: Vec::new(),
+            disturbed_at: Instant::now(),
             verbose,
             history: VecDeque::new(),
             checked: BTreeMap::new(),

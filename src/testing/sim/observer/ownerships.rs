@@ -73,8 +73,10 @@ impl State {
             let tenure = book.tenures;
             self.lives[owner].tenures.insert(partition, tenure);
         }
-        if lives {
-            self.is_claimed(partition);
+        match (before, holder) {
+            _ if lives => self.is_claimed(partition),
+            (Some(before), None) => self.is_free(partition, before),
+            _ => {}
         }
         self.mark_owner(partition, holder);
     }

@@ -222,6 +222,21 @@ async fn a_partition_whose_owner_died_must_be_claimed_within_the_bound() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_an_owner_that_ends_has_released_must_be_claimed_sooner() {
+    for (late, broken) in [(Duration::ZERO, vec![]), (Duration::from_secs(1), vec![Invariant::NotDark])] {
+        let mut scene = Scene::new(|_| {});
+        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        scene.begins(one);
+        advance(2 * scene.plan.settings.expiry).await;
+        scene.observer.lock().leaves(one);
+        scene.written(one, "ownership", &encode_ownership(&OwnershipRecord::default()));
+        advance(Bounds::of(&scene.plan.settings).free(1, 1) + late).await;
+        scene.owns(other);
+        assert_eq!(scene.broken(), broken);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_strict_lease_is_not_processed_after_its_expiry() {
     let mut scene = Scene::new(|plan| plan.settings.strict = true);
     let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));

@@ -165,8 +165,9 @@ impl World<'_> {
     }
 
     pub(super) fn stop(&mut self, member: u32) {
-        self.disturbed();
-        for running in self.seats.get(member as usize).iter().flat_map(|seat| &seat.lives) {
+        let lives = self.seats.get(member as usize).map_or(&[][..], |seat| &seat.lives);
+        for running in lives {
+            self.observer.lock().leaves(running.life);
             running.shutdown.send_replace(true);
         }
         self.after(GRACE_PERIOD, Action::Kill(member));
