@@ -51,13 +51,14 @@ impl Bounds {
     #[must_use]
     pub fn dark(&self, partitions: usize, survivors: usize, foreign: bool) -> Duration {
         let lifetime = if foreign { self.peer_lifetime } else { self.lifetime };
-        lifetime + self.free(partitions, survivors)
+        lifetime + self.cycle + self.rounds(partitions, survivors)
     }
 
-    /// The same after its owner has released it, for nobody has to wait for an expiry then.
+    /// The same after its owner has released it and all others that it had, for nobody has to wait for an expiry then. One
+    /// more round, for shares cannot always be even.
     #[must_use]
-    pub fn free(&self, partitions: usize, survivors: usize) -> Duration {
-        self.cycle + self.rounds(partitions, survivors)
+    pub fn free(&self, released: usize, survivors: usize) -> Duration {
+        self.cycle + self.rounds(released, survivors) + self.interval
     }
 
     /// How long a group needs from the end of all trouble until it is balanced: what was recorded in an outage lives for

@@ -36,16 +36,17 @@ impl State {
     /// It is told to end. If all is well now, what it releases has to be claimed in time.
     pub(in super::super) fn leaves(&mut self, life: usize) {
         let quiet = self.disturbed_at.elapsed() >= 2 * self.expiry;
-        let leaves = quiet && !self.foreigners_alive() && self.amiss().is_none();
+        let all_is_well = quiet && !self.foreigners_alive() && self.amiss().is_none();
+        let held = self.partitions.iter().filter(|book| book.holder == Some(life)).count();
         self.disturbed();
-        self.lives[life].leaves = leaves;
+        self.lives[life].leaves = all_is_well.then_some(held);
     }
 
     /// Released, for somebody else.
     pub(super) fn is_free(&mut self, partition: usize, before: usize) {
         let survivors = self.survivors().iter().filter(|life| **life != before).count();
-        if self.lives[before].leaves && survivors > 0 {
-            self.watch(partition, self.bounds.free(self.partitions.len(), survivors));
+        if let Some(left) = self.lives[before].leaves.filter(|_| survivors > 0) {
+            self.watch(partition, self.bounds.free(left, survivors));
         }
     }
 
@@ -66,7 +67,7 @@ impl State {
     /// Something else goes wrong: the bounds do not hold now.
     pub(in super::super) fn disturbed(&mut self) {
         self.watches.clear();
-        self.lives.iter_mut().for_each(|life| life.leaves = false);
+        self.lives.iter_mut().for_each(|life| life.leaves = None);
         self.disturbed_at = Instant::now();
     }
 

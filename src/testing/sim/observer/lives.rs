@@ -20,8 +20,8 @@ pub(super) struct Life {
     pub(super) frozen: bool,
     /// It was frozen, or shown the past: what it believes may be wrong in good faith.
     pub(super) misled: bool,
-    /// It was told to end while all was well.
-    pub(super) leaves: bool,
+    /// It was told to end while all was well, and held so many partitions then.
+    pub(super) leaves: Option<usize>,
     pub(super) requests: u64,
     /// The tenure of each partition in which it is or was the owner.
     pub(super) tenures: BTreeMap<usize, u64>,
@@ -54,7 +54,7 @@ impl State {
             alive: true,
             frozen: false,
             misled: false,
-            leaves: false,
+            leaves: None,
             requests: 0,
             tenures: BTreeMap::new(),
             adoptions: BTreeMap::new(),

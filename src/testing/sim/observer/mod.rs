@@ -49,6 +49,7 @@ pub(super) enum Request {
     Write,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct State {
     started: Instant,
     bounds: Bounds,
