@@ -5,18 +5,24 @@
 //!
 //! | record | keys all SDKs know | keys only this crate writes |
 //! |---|---|---|
-//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `load`, `rewound` |
+//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `load`, `rewound`, `cooperative`, `handoffto`, `draining`, `cooldown`, `scope` |
 //! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated`, `imported`, `rewound` |
+//!
+//! `.../presence/{percent-encoded owner}` is read and written by this crate alone: `ownerid`, `incarnation`, `load`,
+//! `brokenby`.
 //!
 //! The reader is tolerant: other SDKs leave keys out or empty. What it cannot use it reports, and goes on.
 
 use std::collections::BTreeMap;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::model::{CheckpointRecord, ConsumerGroup, Incarnation, OwnerId, OwnershipRecord, PartitionId, RewindId};
+use crate::model::{
+    CheckpointRecord, ConsumerGroup, Incarnation, LeaseScope, OwnerId, OwnershipRecord, PartitionId, PresenceRecord,
+    RewindId,
+};
 
 type Metadata = BTreeMap<String, String>;
 
@@ -29,6 +35,16 @@ const UPDATED: &str = "updated";
 const IMPORTED: &str = "imported";
 const REWOUND: &str = "rewound";
 const LOAD: &str = "load";
+const COOPERATIVE: &str = "cooperative";
+const HANDOFF_TO: &str = "handoffto";
+const DRAINING: &str = "draining";
+const COOLDOWN: &str = "cooldown";
+const SCOPE: &str = "scope";
+const BROKEN_BY: &str = "brokenby";
+
+/// The value of a key that is there or not.
+const YES: &str = "1";
+const SCOPE_INSTANCE: &str = "instance";
 
 /// How the first three segments of a blob name are spelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +98,7 @@ impl Malformed {
 pub struct BlobNames {
     ownership: String,
     checkpoint: String,
+    presence: String,
     probe: String,
 }
 
@@ -109,6 +126,7 @@ impl BlobNames {
         Self {
             ownership: format!("{base}/ownership/"),
             checkpoint: format!("{base}/checkpoint/"),
+            presence: format!("{base}/presence/"),
             probe: format!("{base}/probe/"),
         }
     }
@@ -128,12 +146,36 @@ impl BlobNames {
         format!("{}{partition}", self.prefix(kind))
     }
 
-    /// The name of the blob with which this owner tries out the storage. The owner is percent-encoded, for it may hold
-    /// anything printable.
+    /// The name of the blob with which this owner tries out the storage.
     #[must_use]
     pub fn probe(&self, owner: &OwnerId) -> String {
-        const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-        format!("{}{}", self.probe, utf8_percent_encode(owner.as_str(), KEPT))
+        format!("{}{}", self.probe, segment(owner))
+    }
+
+    /// What the names of all presences start with.
+    #[must_use]
+    pub fn presences(&self) -> &str {
+        &self.presence
+    }
+
+    /// The name of one owner's presence blob.
+    #[must_use]
+    pub fn presence(&self, owner: &OwnerId) -> String {
+        format!("{}{}", self.presence, segment(owner))
+    }
+
+    /// The owner that a listed presence blob belongs to.
+    ///
+    /// # Errors
+    ///
+    /// If it is not the name of any owner's presence: the blob is foreign.
+    pub fn present(&self, name: &str) -> Result<OwnerId, Malformed> {
+        let malformed = |problem: &str| Malformed::new(name, problem);
+        let encoded = name.strip_prefix(&self.presence).ok_or_else(|| malformed("is no presence of this group"))?;
+        let decoded = percent_decode_str(encoded).decode_utf8().map_err(|error| malformed(&error.to_string()))?;
+        let owner = OwnerId::new(decoded).map_err(|error| malformed(&error.to_string()))?;
+        // One owner, one name.
+        if segment(&owner) == encoded { Ok(owner) } else { Err(malformed("spells its owner in another way")) }
     }
 
     /// The partition that a listed blob belongs to.
@@ -149,6 +191,12 @@ impl BlobNames {
     }
 }
 
+/// An owner as the segment of a blob name: percent-encoded, for it may hold anything printable.
+fn segment(owner: &OwnerId) -> String {
+    const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(owner.as_str(), KEPT).to_string()
+}
+
 /// The metadata of an ownership blob.
 #[must_use]
 pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
@@ -159,25 +207,72 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     insert(&mut metadata, SINCE, record.since.and_then(format_time));
     insert(&mut metadata, LOAD, record.load.map(|load| load.to_string()));
     insert(&mut metadata, REWOUND, record.rewound.as_ref().map(|rewind| rewind.as_str().to_owned()));
+    insert(&mut metadata, COOPERATIVE, record.cooperative.then(|| YES.to_owned()));
+    insert(&mut metadata, HANDOFF_TO, record.handoff_to.as_ref().map(|owner| owner.as_str().to_owned()));
+    insert(&mut metadata, DRAINING, record.draining.then(|| YES.to_owned()));
+    insert(&mut metadata, COOLDOWN, record.cooldown.and_then(format_time));
+    insert(&mut metadata, SCOPE, (record.scope == LeaseScope::Instance).then(|| SCOPE_INSTANCE.to_owned()));
     metadata
 }
 
 /// Reads an ownership blob's metadata. A record without `ownerid` counts as released, which is what official Rust means
-/// by it, and is reported, for it breaks the listings of other SDKs.
+/// by it, and is reported, for it breaks the listings of other SDKs. So is a value that this version does not know: it
+/// counts as absent.
 #[must_use]
 pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Option<Malformed>) {
     let mut fields = Fields::of(metadata);
     let owner = fields.take(OWNER_ID);
-    let problem = owner.is_none().then(|| Malformed::new(blob, "has no ownerid; taken for released"));
+    if owner.is_none() {
+        fields.report("has no ownerid; taken for released");
+    }
     let record = OwnershipRecord {
         owner: owner.filter(|id| !id.is_empty()).map(|id| OwnerId::recorded(&id)),
         incarnation: fields.take_some(INCARNATION).map(|life| Incarnation::recorded(&life)),
         since: fields.take(SINCE).and_then(|text| parse_time(&text)),
         load: fields.take(LOAD).and_then(|text| text.parse().ok()),
         rewound: fields.take_some(REWOUND).map(|id| RewindId::recorded(&id)),
+        cooperative: fields.take_known(COOPERATIVE, yes).is_some(),
+        handoff_to: fields.take_some(HANDOFF_TO).map(|id| OwnerId::recorded(&id)),
+        draining: fields.take_known(DRAINING, yes).is_some(),
+        cooldown: fields.take_known(COOLDOWN, parse_time),
+        scope: fields.take_known(SCOPE, scope).unwrap_or_default(),
         other: fields.rest,
     };
-    (record, problem)
+    (record, reported(blob, &fields.problems))
+}
+
+/// The metadata of a presence blob.
+#[must_use]
+pub fn encode_presence(record: &PresenceRecord) -> Metadata {
+    let mut metadata = record.other.clone();
+    metadata.insert(OWNER_ID.into(), record.owner.as_str().into());
+    insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|life| life.as_str().to_owned()));
+    insert(&mut metadata, LOAD, record.load.map(|load| load.to_string()));
+    insert(&mut metadata, BROKEN_BY, record.broken_by.as_ref().map(|owner| owner.as_str().to_owned()));
+    metadata
+}
+
+/// Reads the metadata of the presence blob of this owner, by its name. What contradicts the name, or lacks the
+/// incarnation, is reported.
+#[must_use]
+pub fn decode_presence(blob: &str, owner: OwnerId, metadata: &Metadata) -> (PresenceRecord, Option<Malformed>) {
+    let mut fields = Fields::of(metadata);
+    let named = fields.take(OWNER_ID);
+    if named.as_deref() != Some(owner.as_str()) {
+        fields.report(&format!("ownerid {} is not the owner in its name", shown(named.as_deref())));
+    }
+    let incarnation = fields.take_some(INCARNATION).map(|life| Incarnation::recorded(&life));
+    if incarnation.is_none() {
+        fields.report("has no incarnation");
+    }
+    let record = PresenceRecord {
+        owner,
+        incarnation,
+        load: fields.take_known(LOAD, |text| text.parse().ok()),
+        broken_by: fields.take_some(BROKEN_BY).map(|id| OwnerId::recorded(&id)),
+        other: fields.rest,
+    };
+    (record, reported(blob, &fields.problems))
 }
 
 /// The metadata of a checkpoint blob. Both keys of the position are always there: other SDKs fail without.
@@ -245,6 +340,18 @@ fn is_usable_offset(offset: &str) -> bool {
     !offset.is_empty() && !offset.eq_ignore_ascii_case("no offset") && offset != "None"
 }
 
+fn yes(text: &str) -> Option<()> {
+    (text == YES).then_some(())
+}
+
+fn scope(text: &str) -> Option<LeaseScope> {
+    (text == SCOPE_INSTANCE).then_some(LeaseScope::Instance)
+}
+
+fn reported(blob: &str, problems: &[String]) -> Option<Malformed> {
+    (!problems.is_empty()).then(|| Malformed::new(blob, problems.join("; ")))
+}
+
 fn insert(metadata: &mut Metadata, key: &str, value: Option<String>) {
     if let Some(value) = value {
         metadata.insert(key.to_owned(), value);
@@ -262,11 +369,13 @@ fn parse_time(text: &str) -> Option<OffsetDateTime> {
 /// Metadata whose keys are looked up without regard to case, as Azure does.
 struct Fields {
     rest: Metadata,
+    problems: Vec<String>,
 }
 
 impl Fields {
     fn of(metadata: &Metadata) -> Self {
-        Self { rest: metadata.iter().map(|(key, value)| (key.to_ascii_lowercase(), value.clone())).collect() }
+        let rest = metadata.iter().map(|(key, value)| (key.to_ascii_lowercase(), value.clone())).collect();
+        Self { rest, problems: Vec::new() }
     }
 
     fn take(&mut self, key: &str) -> Option<String> {
@@ -276,6 +385,20 @@ impl Fields {
     /// The same, where an empty value means as little as none.
     fn take_some(&mut self, key: &str) -> Option<String> {
         self.take(key).filter(|value| !value.is_empty())
+    }
+
+    /// The same, where a value that cannot be read is reported and counts as none.
+    fn take_known<T>(&mut self, key: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        let text = self.take_some(key)?;
+        let value = read(&text);
+        if value.is_none() {
+            self.report(&format!("{key} {text:?} is not known here; ignored"));
+        }
+        value
+    }
+
+    fn report(&mut self, problem: &str) {
+        self.problems.push(problem.to_owned());
     }
 }
 
@@ -317,7 +440,7 @@ mod tests {
             since: Some(datetime!(2026-11-20 13:00:07 UTC)),
             load: Some(1200),
             rewound: Some(RewindId::new(1)),
-            other: Metadata::new(),
+            ..OwnershipRecord::default()
         };
         let wire = metadata([
             ("incarnation", "20261120T130000Z-00000abc"),
@@ -335,6 +458,87 @@ mod tests {
         let wire = metadata([("ownerid", "")]);
         assert_eq!(encode_ownership(&OwnershipRecord::default()), wire);
         assert_eq!(decode_ownership("b", &wire), (OwnershipRecord::default(), None));
+    }
+
+    #[test]
+    fn golden_handoff() {
+        let asked = OwnershipRecord {
+            owner: Some(OwnerId::new("pod-1").unwrap()),
+            cooperative: true,
+            handoff_to: Some(OwnerId::new("pod-2").unwrap()),
+            draining: true,
+            scope: LeaseScope::Instance,
+            ..OwnershipRecord::default()
+        };
+        let wire = metadata([
+            ("cooperative", "1"),
+            ("draining", "1"),
+            ("handoffto", "pod-2"),
+            ("ownerid", "pod-1"),
+            ("scope", "instance"),
+        ]);
+        assert_eq!(encode_ownership(&asked), wire);
+        assert_eq!(decode_ownership("b", &wire), (asked, None));
+
+        let cooling = OwnershipRecord { cooldown: Some(datetime!(2026-11-20 13:05:00 UTC)), ..Default::default() };
+        let wire = metadata([("cooldown", "2026-11-20T13:05:00Z"), ("ownerid", "")]);
+        assert_eq!(encode_ownership(&cooling), wire);
+        assert_eq!(decode_ownership("b", &wire), (cooling, None));
+    }
+
+    #[test]
+    fn golden_presence() {
+        let owner = OwnerId::new("pod-1").unwrap();
+        let present = PresenceRecord {
+            owner: owner.clone(),
+            incarnation: Some(Incarnation::new(datetime!(2026-11-20 13:00:00 UTC), 0xabc)),
+            load: Some(0),
+            broken_by: Some(OwnerId::new("pod-2").unwrap()),
+            other: metadata([("foreign", "1")]),
+        };
+        let wire = metadata([
+            ("brokenby", "pod-2"),
+            ("foreign", "1"),
+            ("incarnation", "20261120T130000Z-00000abc"),
+            ("load", "0"),
+            ("ownerid", "pod-1"),
+        ]);
+        assert_eq!(encode_presence(&present), wire);
+        assert_eq!(decode_presence("b", owner, &wire), (present, None));
+    }
+
+    #[test]
+    fn values_that_this_version_does_not_know_are_reported_and_count_as_absent() {
+        for (key, value) in [("cooperative", "2"), ("draining", "yes"), ("cooldown", "soon"), ("scope", "universe")] {
+            let (record, problem) = decode_ownership("b", &metadata([("ownerid", "a"), (key, value)]));
+            let absent = OwnershipRecord { owner: Some(OwnerId::recorded("a")), ..OwnershipRecord::default() };
+            assert_eq!(record, absent, "{key}");
+            let problem = problem.unwrap_or_else(|| panic!("{key} is not reported"));
+            assert!(problem.problem.contains(key) && problem.problem.contains(value), "{problem}");
+            assert_eq!(decode_ownership("b", &metadata([("ownerid", "a"), (key, "")])), (absent, None), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_presence_belongs_to_the_owner_in_its_name() {
+        let owner = OwnerId::new("pod 1/a").unwrap();
+        let name = names().presence(&owner);
+        assert_eq!(name, "ns.servicebus.windows.net/hub/$default/presence/pod%201%2Fa");
+        assert_eq!(names().present(&name), Ok(owner.clone()));
+        let prefix = names().presences().to_owned();
+        for foreign in [
+            prefix.clone(),
+            format!("{prefix}a/b"),
+            format!("{prefix}pod%201%2fa"),
+            format!("{prefix}%FF"),
+            "elsewhere/presence/a".to_owned(),
+        ] {
+            assert_eq!(names().present(&foreign).unwrap_err().blob, foreign);
+        }
+        let (record, problem) = decode_presence(&name, owner.clone(), &metadata([("ownerid", "b"), ("load", "x")]));
+        assert_eq!((record.owner, record.incarnation, record.load), (owner, None, None));
+        let problem = problem.unwrap().problem;
+        assert!(["ownerid", "incarnation", "load"].iter().all(|key| problem.contains(key)), "{problem}");
     }
 
     #[test]

@@ -100,8 +100,8 @@ pub mod testing;
 
 pub use error::{Error, ErrorKind, Result};
 pub use model::{
-    CheckpointRecord, ConsumerGroup, Identity, Incarnation, InvalidName, LeaseTerms, OwnerId, OwnershipRecord,
-    PartitionId, Position, Relation, RewindId,
+    CheckpointRecord, ConsumerGroup, Identity, Incarnation, InvalidName, LeaseScope, LeaseTerms, OwnerId,
+    OwnershipRecord, PartitionId, Position, PresenceRecord, Relation, RewindId,
 };
 pub use telemetry::{Operation, Outcome, RequestCounts, metrics};
 

@@ -161,6 +161,7 @@ impl<'a> Wish<'a> {
     /// Somebody may have added keys to my record: they are theirs to take away.
     fn keep_additions(&mut self, found: &OwnershipRecord) {
         self.record.other.clone_from(&found.other);
+        self.record.handoff_to.clone_from(&found.handoff_to);
         if self.goal != Goal::Release {
             self.record.rewound.clone_from(&found.rewound);
         }

@@ -1,0 +1,75 @@
+//! How far a partition was processed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use super::owner::OwnerId;
+
+/// A place in a partition: an event that was read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Position {
+    /// Grows with every event of the partition.
+    pub sequence_number: i64,
+    /// Text whose meaning only the service knows.
+    pub offset: String,
+}
+
+/// What a checkpoint blob says. Either part of the position may be missing: other SDKs leave them out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointRecord {
+    /// The sequence number of the last event processed.
+    pub sequence_number: Option<i64>,
+    /// The offset of that event.
+    pub offset: Option<String>,
+    /// Who wrote it. Information only: what fences is the ETag.
+    pub owner: Option<OwnerId>,
+    /// When it was written, by the server's clock.
+    pub updated: Option<OffsetDateTime>,
+    /// The ETag of the same partition's checkpoint in the other tree of names, when it was last looked at; `none` if there
+    /// was none when the start was [pinned](crate::store::GroupStore::pin).
+    pub imported: Option<String>,
+    /// The last time that it was put back by name.
+    pub rewound: Option<RewindId>,
+    /// Keys that this version does not read. They are kept when the record is written again.
+    pub other: BTreeMap<String, String>,
+}
+
+impl CheckpointRecord {
+    /// Whether it names any position at all.
+    #[must_use]
+    pub fn has_position(&self) -> bool {
+        self.sequence_number.is_some() || self.offset.is_some()
+    }
+}
+
+/// Tells one rewind from another.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct RewindId(Arc<str>);
+
+impl RewindId {
+    /// An id of its own for every rewind, if `random` is.
+    #[must_use]
+    pub fn new(random: u64) -> Self {
+        Self(format!("{random:016x}").into())
+    }
+
+    pub(crate) fn recorded(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// The value as it is recorded.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for RewindId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

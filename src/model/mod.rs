@@ -1,0 +1,13 @@
+//! The plain values that everything speaks of: who, which partition, which position. No I/O, no clock.
+
+mod checkpoint;
+mod names;
+mod owner;
+mod ownership;
+mod presence;
+
+pub use checkpoint::{CheckpointRecord, Position, RewindId};
+pub use names::{ConsumerGroup, InvalidName, PartitionId};
+pub use owner::{Identity, Incarnation, OwnerId};
+pub use ownership::{LeaseScope, LeaseTerms, OwnershipRecord, Relation};
+pub use presence::PresenceRecord;

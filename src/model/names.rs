@@ -1,0 +1,183 @@
+//! What is named: a consumer group, a partition, and the rule a name may break.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+/// A name that cannot be used, with the rule it breaks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {value:?} cannot be used: {rule}")]
+pub struct InvalidName {
+    what: &'static str,
+    value: String,
+    rule: &'static str,
+}
+
+impl InvalidName {
+    pub(super) fn new(what: &'static str, value: &str, rule: &'static str) -> Self {
+        Self { what, value: value.chars().take(80).collect(), rule }
+    }
+}
+
+/// One consumer group of one event hub: what the instances of an application share.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct ConsumerGroup {
+    namespace: String,
+    event_hub: String,
+    name: String,
+}
+
+impl ConsumerGroup {
+    /// The consumer group every event hub has.
+    pub const DEFAULT_NAME: &'static str = "$Default";
+
+    /// Names a consumer group by the fully qualified namespace (`example.servicebus.windows.net`), the event hub and
+    /// its own name (mostly [`DEFAULT_NAME`](Self::DEFAULT_NAME)).
+    ///
+    /// # Errors
+    ///
+    /// If a part is empty, holds a `/` or a control character, or is longer than 256 characters: the three are
+    /// segments of blob names.
+    ///
+    /// ```
+    /// use eventhubs_checkpoint::ConsumerGroup;
+    /// let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
+    /// assert_eq!(group.event_hub(), "orders");
+    /// # Ok::<(), eventhubs_checkpoint::InvalidName>(())
+    /// ```
+    pub fn new(
+        namespace: impl Into<String>,
+        event_hub: impl Into<String>,
+        name: impl Into<String>,
+    ) -> Result<Self, InvalidName> {
+        let group = Self { namespace: namespace.into(), event_hub: event_hub.into(), name: name.into() };
+        check_segment("namespace", &group.namespace)?;
+        check_segment("event hub", &group.event_hub)?;
+        check_segment("consumer group", &group.name)?;
+        Ok(group)
+    }
+
+    /// The fully qualified namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The name of the event hub.
+    #[must_use]
+    pub fn event_hub(&self) -> &str {
+        &self.event_hub
+    }
+
+    /// The name of the consumer group.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Display for ConsumerGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.namespace, self.event_hub, self.name)
+    }
+}
+
+fn check_segment(what: &'static str, value: &str) -> Result<(), InvalidName> {
+    if value.is_empty() {
+        return Err(InvalidName::new(what, value, "it must not be empty"));
+    }
+    if value.contains('/') || value.chars().any(char::is_control) {
+        return Err(InvalidName::new(what, value, "it must hold neither '/' nor control characters"));
+    }
+    if value.chars().count() > 256 {
+        return Err(InvalidName::new(what, value, "it must not be longer than 256 characters"));
+    }
+    Ok(())
+}
+
+/// One partition of the hub. Ordered by number where ids are numbers, as those of Event Hubs are.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct PartitionId {
+    /// What it is ordered by: read once, for ids are compared all the time. Those that are no numbers come last.
+    number: u64,
+    text: Arc<str>,
+}
+
+impl PartitionId {
+    /// Takes the id as the hub gives it.
+    ///
+    /// # Errors
+    ///
+    /// If it is empty, holds a `/` or a control character, or is longer than 256 characters: it is the last segment of
+    /// a blob name.
+    pub fn new(id: impl AsRef<str>) -> Result<Self, InvalidName> {
+        let id = id.as_ref();
+        check_segment("partition id", id)?;
+        Ok(Self { number: id.parse().unwrap_or(u64::MAX), text: id.into() })
+    }
+
+    /// The id as the hub gives it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl From<u32> for PartitionId {
+    fn from(number: u32) -> Self {
+        Self { number: number.into(), text: number.to_string().into() }
+    }
+}
+
+impl Ord for PartitionId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.number.cmp(&other.number).then_with(|| self.text.cmp(&other.text))
+    }
+}
+
+impl PartialOrd for PartitionId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for PartitionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for PartitionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for PartitionId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partition_ids_are_ordered_by_number() {
+        let mut ids: Vec<_> = ["10", "9", "x", "1"].map(|id| PartitionId::new(id).unwrap()).into();
+        ids.sort();
+        assert_eq!(format!("{ids:?}"), "[1, 9, 10, x]");
+    }
+
+    #[test]
+    fn names_that_would_break_a_blob_name_are_refused_with_the_value_and_the_rule() {
+        let error = ConsumerGroup::new("ns", "a/b", "$Default").unwrap_err().to_string();
+        assert_eq!(error, r#"event hub "a/b" cannot be used: it must hold neither '/' nor control characters"#);
+        assert!(ConsumerGroup::new("", "hub", "$Default").is_err());
+        assert!(ConsumerGroup::new("ns", "hub", "g".repeat(257)).is_err());
+        assert!(PartitionId::new("").is_err());
+    }
+}

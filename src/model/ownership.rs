@@ -1,0 +1,172 @@
+//! What an ownership record says, how it relates to an owner, and how long it lives.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
+use super::checkpoint::RewindId;
+use super::owner::{Identity, Incarnation, OwnerId};
+
+/// How a recorded ownership relates to an [`Identity`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// Recorded by this very life of mine.
+    Mine,
+    /// My name, an earlier life of mine (or one that left no incarnation).
+    EarlierMe,
+    /// My name, a later life: I have been replaced.
+    LaterMe,
+    /// Another owner.
+    Other,
+    /// Nobody: it was released.
+    Nobody,
+}
+
+/// What an ownership blob says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnershipRecord {
+    /// The owner, or nobody: released.
+    pub owner: Option<OwnerId>,
+    /// The life of that owner. Absent in records of other SDKs. Beside a `cooldown`: the life that released it.
+    pub incarnation: Option<Incarnation>,
+    /// The server's time of the claim. Renewals keep it.
+    pub since: Option<OffsetDateTime>,
+    /// How much work the partition is, as its owner measures it.
+    pub load: Option<u64>,
+    /// The checkpoint was rewound: the owner must adopt it anew, unless it knows this rewind already.
+    pub rewound: Option<RewindId>,
+    /// Its owner hands partitions over on request: it answers a mark, and need not be stolen from.
+    pub cooperative: bool,
+    /// The owner that asked for the partition. Once it is released, it is reserved for that one for a while.
+    pub handoff_to: Option<OwnerId>,
+    /// Its owner has seen that it is asked for: it takes no more events, and releases when the last one is settled.
+    pub draining: bool,
+    /// The server's time until which the life that released it does not claim it again. It binds nobody else.
+    pub cooldown: Option<OffsetDateTime>,
+    /// What keeps the ownership alive.
+    pub scope: LeaseScope,
+    /// Keys that this version does not read. They are kept when the record is written again.
+    pub other: BTreeMap<String, String>,
+}
+
+impl OwnershipRecord {
+    /// The record of a release: nobody's, with what is known of the partition itself, and what others have added. Who
+    /// asked for it is kept: it is reserved for that one. A cool-down is kept too, with the life that it binds.
+    #[must_use]
+    pub fn released(&self) -> Self {
+        let handoff_to = self.handoff_to.clone();
+        let incarnation = self.incarnation.clone().filter(|_| self.cooldown.is_some());
+        let (cooldown, other) = (self.cooldown, self.other.clone());
+        Self { load: self.load, handoff_to, incarnation, cooldown, other, ..Self::default() }
+    }
+
+    /// Whether it was released by this life of mine, which does not want it back yet. `now` is the server's time.
+    #[must_use]
+    pub fn cools_down_for(&self, me: &Identity, now: OffsetDateTime) -> bool {
+        let by_me = self.owner.is_none() && self.incarnation.as_ref() == Some(&me.incarnation);
+        by_me && self.cooldown.is_some_and(|until| now < until)
+    }
+
+    /// How this record relates to me.
+    #[must_use]
+    pub fn relation_to(&self, me: &Identity) -> Relation {
+        match &self.owner {
+            None => Relation::Nobody,
+            Some(owner) if *owner != me.owner => Relation::Other,
+            Some(_) => match self.incarnation.as_ref().map(|theirs| theirs.cmp(&me.incarnation)) {
+                Some(Ordering::Equal) => Relation::Mine,
+                Some(Ordering::Greater) => Relation::LaterMe,
+                Some(Ordering::Less) | None => Relation::EarlierMe,
+            },
+        }
+    }
+}
+
+/// What keeps an ownership alive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LeaseScope {
+    /// Each is renewed by itself. The default, and what all other SDKs do.
+    #[default]
+    Partition,
+    /// All of an owner live as long as its presence does, beside their own age.
+    Instance,
+}
+
+/// How long an ownership lives without renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    /// For owners of this crate.
+    pub expiry: Duration,
+    /// For owners of other SDKs, which know nothing of `expiry`.
+    pub peer_expiry: Duration,
+}
+
+impl LeaseTerms {
+    /// Added to the age at which another's ownership counts as abandoned: `Date` and `Last-Modified` come in whole seconds
+    /// and may come from two machines.
+    pub const GRACE: Duration = Duration::from_secs(2);
+
+    /// Whether a record of this age still counts. Releases never do.
+    #[must_use]
+    pub fn counts_as_live(self, record: &OwnershipRecord, age: Duration) -> bool {
+        record.owner.is_some() && age < self.lifetime(record)
+    }
+
+    /// The age at which an owner with such a record counts as dead, whoever looks.
+    #[must_use]
+    pub fn lifetime(self, record: &OwnershipRecord) -> Duration {
+        let expiry = if record.incarnation.is_some() { self.expiry } else { self.peer_expiry };
+        expiry + Self::GRACE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::macros::datetime;
+
+    #[test]
+    fn a_record_is_mine_only_with_owner_and_incarnation() {
+        let life = |second| Incarnation::new(datetime!(2026-01-01 00:00:00 UTC) + time::Duration::seconds(second), 0);
+        let me = Identity { owner: OwnerId::new("a").unwrap(), incarnation: life(5) };
+        let record = |owner: &str, incarnation| OwnershipRecord {
+            owner: (!owner.is_empty()).then(|| OwnerId::recorded(owner)),
+            incarnation,
+            ..Default::default()
+        };
+        assert_eq!(record("a", Some(life(5))).relation_to(&me), Relation::Mine);
+        assert_eq!(record("a", Some(life(4))).relation_to(&me), Relation::EarlierMe);
+        assert_eq!(record("a", None).relation_to(&me), Relation::EarlierMe);
+        assert_eq!(record("a", Some(life(6))).relation_to(&me), Relation::LaterMe);
+        assert_eq!(record("b", Some(life(5))).relation_to(&me), Relation::Other);
+        assert_eq!(record("", Some(life(5))).relation_to(&me), Relation::Nobody);
+    }
+
+    #[test]
+    fn a_release_stays_reserved_and_cools_down_for_the_life_that_released_it_alone() {
+        let life = |random| Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), random);
+        let me = |random| Identity { owner: OwnerId::recorded("a"), incarnation: life(random) };
+        let until = datetime!(2026-01-01 00:05:00 UTC);
+        let held = OwnershipRecord {
+            owner: Some(OwnerId::recorded("a")),
+            incarnation: Some(life(1)),
+            since: Some(datetime!(2026-01-01 00:00:00 UTC)),
+            cooperative: true,
+            handoff_to: Some(OwnerId::recorded("b")),
+            draining: true,
+            scope: LeaseScope::Instance,
+            ..Default::default()
+        };
+        let reserved = OwnershipRecord { handoff_to: held.handoff_to.clone(), ..Default::default() };
+        assert_eq!(held.released(), reserved);
+
+        let cooling = OwnershipRecord { cooldown: Some(until), ..held }.released();
+        assert_eq!(cooling, OwnershipRecord { cooldown: Some(until), incarnation: Some(life(1)), ..reserved });
+        assert!(cooling.cools_down_for(&me(1), until - Duration::from_secs(1)));
+        assert!(!cooling.cools_down_for(&me(1), until));
+        assert!(!cooling.cools_down_for(&me(2), until - Duration::from_secs(1)));
+    }
+}

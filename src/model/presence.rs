@@ -1,0 +1,21 @@
+//! What an instance says of itself, beside the partitions it owns.
+
+use std::collections::BTreeMap;
+
+use super::owner::{Incarnation, OwnerId};
+
+/// What a presence blob says: this owner is there, though it may own nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PresenceRecord {
+    /// The owner that is there.
+    pub owner: OwnerId,
+    /// The life of that owner. Absent only in a record that cannot be read in full.
+    pub incarnation: Option<Incarnation>,
+    /// How much work all its partitions are, as it measures it.
+    pub load: Option<u64>,
+    /// Who declared this owner dead. Under [`LeaseScope::Instance`](super::LeaseScope::Instance) its ownerships may be
+    /// stolen from then on.
+    pub broken_by: Option<OwnerId>,
+    /// Keys that this version does not read. They are kept when the record is written again.
+    pub other: BTreeMap<String, String>,
+}
