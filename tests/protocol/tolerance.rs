@@ -90,9 +90,9 @@ pub async fn tolerance_an_ownership_with_keys_of_another_case(bench: Bench) {
 }
 
 pub async fn tolerance_an_ownership_with_extra_keys(bench: Bench) {
-    let (_, listing) = ownerships_beside(&bench, "3", &[("ownerid", "python"), ("handoffto", "b")]).await;
+    let (_, listing) = ownerships_beside(&bench, "3", &[("ownerid", "python"), ("theirs", "b")]).await;
     assert!(listing.malformed.is_empty());
-    assert_eq!(listing.records[1].record.other, metadata(&[("handoffto", "b")]));
+    assert_eq!(listing.records[1].record.other, metadata(&[("theirs", "b")]));
 }
 
 pub async fn tolerance_an_ownership_at_a_wrong_depth(bench: Bench) {
