@@ -215,6 +215,13 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     metadata
 }
 
+/// An ownership blob's metadata exactly as it was read, but for the mark of the one that asks for the partition.
+#[must_use]
+pub fn with_mark(mut metadata: Metadata, asking: &OwnerId) -> Metadata {
+    metadata.insert(HANDOFF_TO.into(), asking.as_str().to_owned());
+    metadata
+}
+
 /// Reads an ownership blob's metadata. A record without `ownerid` counts as released, which is what official Rust means
 /// by it, and is reported, for it breaks the listings of other SDKs. So is a value that this version does not know: it
 /// counts as absent.

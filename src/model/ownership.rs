@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use super::checkpoint::RewindId;
 use super::owner::{Identity, Incarnation, OwnerId};
 
-/// How a recorded ownership relates to an [`Identity`].
+/// How a recorded ownership or presence relates to an [`Identity`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// Recorded by this very life of mine.
@@ -72,15 +72,18 @@ impl OwnershipRecord {
     /// How this record relates to me.
     #[must_use]
     pub fn relation_to(&self, me: &Identity) -> Relation {
-        match &self.owner {
-            None => Relation::Nobody,
-            Some(owner) if *owner != me.owner => Relation::Other,
-            Some(_) => match self.incarnation.as_ref().map(|theirs| theirs.cmp(&me.incarnation)) {
-                Some(Ordering::Equal) => Relation::Mine,
-                Some(Ordering::Greater) => Relation::LaterMe,
-                Some(Ordering::Less) | None => Relation::EarlierMe,
-            },
-        }
+        self.owner.as_ref().map_or(Relation::Nobody, |owner| relation(owner, self.incarnation.as_ref(), me))
+    }
+}
+
+pub(super) fn relation(owner: &OwnerId, incarnation: Option<&Incarnation>, me: &Identity) -> Relation {
+    if *owner != me.owner {
+        return Relation::Other;
+    }
+    match incarnation.map(|theirs| theirs.cmp(&me.incarnation)) {
+        Some(Ordering::Equal) => Relation::Mine,
+        Some(Ordering::Greater) => Relation::LaterMe,
+        Some(Ordering::Less) | None => Relation::EarlierMe,
     }
 }
 

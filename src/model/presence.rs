@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::owner::{Incarnation, OwnerId};
+use super::owner::{Identity, Incarnation, OwnerId};
+use super::ownership::{Relation, relation};
 
 /// What a presence blob says: this owner is there, though it may own nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,4 +19,12 @@ pub struct PresenceRecord {
     pub broken_by: Option<OwnerId>,
     /// Keys that this version does not read. They are kept when the record is written again.
     pub other: BTreeMap<String, String>,
+}
+
+impl PresenceRecord {
+    /// How this record relates to me.
+    #[must_use]
+    pub fn relation_to(&self, me: &Identity) -> Relation {
+        relation(&self.owner, self.incarnation.as_ref(), me)
+    }
 }

@@ -1,4 +1,4 @@
-//! What comes next, for one partition's two blobs: decided over plain values, without I/O.
+//! What comes next, for one partition's two blobs, and for an owner's presence: decided over plain values, without I/O.
 //!
 //! Each operation of the store is a small machine: it says which request to make, takes the answer, and says what that
 //! means. The store drives the machines with requests; the exploration (a test) drives the same ones through every order of
@@ -9,8 +9,12 @@
 
 mod adopt;
 mod checkpoint;
+mod handoff;
 mod ownership;
+mod presence;
 
 pub(crate) use adopt::{Adopt, AdoptionWrite, Place, PositionFrom, Stored};
 pub(crate) use checkpoint::Checkpointing;
+pub(crate) use handoff::{Looked, MarkedFor, Marking, Pursuing, Step, Waits, Whose, marking};
 pub(crate) use ownership::{Found, Goal, Next, after_doubt, begins_tenure};
+pub(crate) use presence::{Announcing, Present, announcing};

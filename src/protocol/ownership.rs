@@ -11,6 +11,8 @@ pub(crate) enum Goal {
     Claim,
     /// To stay the owner of one that I run.
     Renew,
+    /// The same, and to tell whoever asked for it that I drain.
+    Acknowledge,
     /// To own it no longer.
     Release,
 }
@@ -21,6 +23,7 @@ pub(crate) struct Found<E> {
     pub(crate) relation: Relation,
     pub(crate) etag: E,
     pub(crate) age: Duration,
+    pub(crate) draining: bool,
 }
 
 /// What to do about it.
@@ -41,7 +44,7 @@ pub(crate) enum Next<E> {
 ///
 /// A claim whose record turns out to be mine is written again before it counts: an earlier attempt of mine may have been
 /// applied long ago, and its age would be mistaken for that of a lease just taken. A renewal may stand as it is while it
-/// is young.
+/// is young. One that acknowledges may not unless it says so: the conflict may come from the very mark that it answers.
 pub(crate) fn after_doubt<E: PartialEq>(
     goal: Goal,
     attempted: Option<&E>,
@@ -54,7 +57,8 @@ pub(crate) fn after_doubt<E: PartialEq>(
     if found.relation == Relation::Mine {
         return match goal {
             Goal::Renew if found.age <= expiry / 2 => Next::Stands,
-            Goal::Claim | Goal::Renew | Goal::Release => Next::Write(Some(found.etag)),
+            Goal::Acknowledge if found.draining && found.age <= expiry / 2 => Next::Stands,
+            Goal::Claim | Goal::Renew | Goal::Acknowledge | Goal::Release => Next::Write(Some(found.etag)),
         };
     }
     if goal == Goal::Release {
@@ -82,7 +86,7 @@ mod tests {
     const EXPIRY: Duration = Duration::from_secs(60);
 
     fn found(relation: Relation, etag: u8, age: u64) -> Found<u8> {
-        Found { relation, etag, age: Duration::from_secs(age) }
+        Found { relation, etag, age: Duration::from_secs(age), draining: false }
     }
 
     #[test]
@@ -96,6 +100,19 @@ mod tests {
         let next = |age| after_doubt(Goal::Renew, Some(&1), Some(found(Relation::Mine, 2, age)), EXPIRY);
         assert_eq!(next(30), Next::Stands);
         assert_eq!(next(31), Next::Write(Some(2)));
+    }
+
+    #[test]
+    fn an_acknowledgement_stands_only_where_the_record_says_that_it_drains() {
+        let next = |draining, age| {
+            let found = Found { draining, ..found(Relation::Mine, 2, age) };
+            after_doubt(Goal::Acknowledge, Some(&1), Some(found), EXPIRY)
+        };
+        assert_eq!(next(true, 30), Next::Stands);
+        assert_eq!(next(true, 31), Next::Write(Some(2)));
+        assert_eq!(next(false, 0), Next::Write(Some(2)));
+        let stolen = after_doubt(Goal::Acknowledge, Some(&1), Some(found(Relation::Other, 2, 0)), EXPIRY);
+        assert_eq!(stolen, Next::Lost);
     }
 
     #[test]

@@ -15,9 +15,11 @@
 mod adopt;
 mod builder;
 mod checkpoint;
+mod handoff;
 mod ownership;
 mod partitions;
 mod pin;
+mod presence;
 mod probe;
 mod rewind;
 mod twin;
@@ -31,7 +33,7 @@ use std::time::Duration;
 use rand::Rng;
 use rand::rngs::StdRng;
 use time::OffsetDateTime;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata, Written};
@@ -44,8 +46,10 @@ use crate::telemetry::{self, GroupMetrics, Operation, RequestCounters, RequestCo
 pub use adopt::{AdoptOutcome, Adoption};
 pub use builder::GroupStoreBuilder;
 pub use checkpoint::CheckpointOutcome;
+pub use handoff::{Handoff, MarkOutcome, Patience, Pursuit, Unmarked};
 pub use ownership::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
 use partitions::{Partitions, Turn};
+pub use presence::{Announced, Presence};
 pub use probe::Finding;
 pub use rewind::Rewound;
 pub use twin::Split;
@@ -139,10 +143,13 @@ struct Inner {
     me: Identity,
     terms: LeaseTerms,
     request_deadline: Duration,
+    cooperative: bool,
+    /// The version of this owner's presence, if it has one. Operations on it come one after another.
+    presence: AsyncMutex<Option<ETag>>,
     /// Operations on one kind of record that hang must not hold up those on the other.
     permits: [Semaphore; 2],
-    /// Per kind, the malformed blobs already told, by name and version.
-    told: [Mutex<HashSet<(String, ETag)>>; 2],
+    /// Per kind of listing, the malformed blobs already told, by name and version.
+    told: [Mutex<HashSet<(String, ETag)>>; 3],
     last_answer: Mutex<Answer>,
     tenures: AtomicU64,
     partitions: Partitions,
@@ -246,14 +253,31 @@ impl GroupStore {
         kind: RecordKind,
         decode: impl Fn(PartitionId, &Blob) -> (T, Option<Malformed>),
     ) -> Result<Listing<T>> {
-        let list = self.send(Operation::List, self.container.list(names.prefix(kind))).await?;
+        let (listing, versions) = self
+            .list_below(names.prefix(kind), |blob| {
+                names.partition(kind, &blob.name).map(|partition| decode(partition, blob))
+            })
+            .await?;
+        // What is odd in the other tree is the business of those who work there.
+        if *names == self.inner.names {
+            self.tell_malformed(kind as usize, &listing.malformed, versions);
+        }
+        Ok(listing)
+    }
+
+    /// The listing, and the versions of the malformed blobs in it.
+    async fn list_below<T>(
+        &self,
+        prefix: &str,
+        decode: impl Fn(&Blob) -> Result<(T, Option<Malformed>), Malformed>,
+    ) -> Result<(Listing<T>, HashSet<(String, ETag)>)> {
+        let list = self.send(Operation::List, self.container.list(prefix)).await?;
         self.note(list.answer);
         let mut listing = Listing { records: Vec::with_capacity(list.blobs.len()), malformed: Vec::new() };
         let mut versions = HashSet::new();
         for blob in &list.blobs {
-            let problem = match names.partition(kind, &blob.name) {
-                Ok(partition) => {
-                    let (record, problem) = decode(partition, blob);
+            let problem = match decode(blob) {
+                Ok((record, problem)) => {
                     listing.records.push(record);
                     problem
                 }
@@ -264,23 +288,20 @@ impl GroupStore {
             }
             listing.malformed.extend(problem);
         }
-        // What is odd in the other tree is the business of those who work there.
-        if *names == self.inner.names {
-            self.tell_malformed(kind, &listing.malformed, versions);
-        }
-        Ok(listing)
+        Ok((listing, versions))
     }
 
     /// Each version of a blob once, not with every listing.
-    fn tell_malformed(&self, kind: RecordKind, malformed: &[Malformed], versions: HashSet<(String, ETag)>) {
-        let mut told = self.inner.told[kind as usize].lock().unwrap_or_else(PoisonError::into_inner);
+    fn tell_malformed(&self, listing: usize, malformed: &[Malformed], versions: HashSet<(String, ETag)>) {
+        let mut told = self.inner.told[listing].lock().unwrap_or_else(PoisonError::into_inner);
         let new: HashSet<_> = versions.difference(&told).map(|(blob, _)| blob).collect();
         malformed.iter().filter(|problem| new.contains(&problem.blob)).for_each(telemetry::malformed_record);
         *told = versions;
     }
 
     /// The server's time now, as far as its last answer and our own monotonic clock tell.
-    fn server_time(&self) -> OffsetDateTime {
+    #[must_use]
+    pub fn server_time(&self) -> OffsetDateTime {
         let last = *self.inner.last_answer.lock().unwrap_or_else(PoisonError::into_inner);
         last.server_time + last.received.elapsed()
     }

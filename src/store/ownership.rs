@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
+use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use super::partitions::PartitionState;
@@ -59,6 +60,7 @@ pub struct Lease {
     etag: ETag,
     valid_from: Duration,
     tenure: u64,
+    cool_down: Option<OffsetDateTime>,
 }
 
 impl Lease {
@@ -78,6 +80,29 @@ impl Lease {
     #[must_use]
     pub fn with_load(mut self, load: Option<u64>) -> Self {
         self.record.load = load.or(self.record.load);
+        self
+    }
+
+    /// Who asked for the partition, as far as the last renewal that met a conflict saw: a mark changes the record, so that
+    /// the next renewal meets it at the latest. Nobody once it has been won anew.
+    #[must_use]
+    pub fn asked_for_by(&self) -> Option<&OwnerId> {
+        self.record.handoff_to.as_ref().filter(|asking| self.record.owner.as_ref() != Some(asking))
+    }
+
+    /// The same lease, whose renewals tell whoever asked for the partition that it drains. Unlike other renewals they count
+    /// only once the record says so: whoever asked waits for nothing else.
+    #[must_use]
+    pub fn with_draining(mut self) -> Self {
+        self.record.draining = true;
+        self
+    }
+
+    /// The same lease, whose release will say that this life does not want the partition back before this moment, by the
+    /// [server's time](GroupStore::server_time). It binds nobody else. See [`OwnershipRecord::cools_down_for`].
+    #[must_use]
+    pub fn with_cool_down(mut self, until: OffsetDateTime) -> Self {
+        self.cool_down = Some(until);
         self
     }
 
@@ -158,7 +183,7 @@ impl<'a> Wish<'a> {
         Self { goal, partition: &lease.partition, lease: Some(lease), record, under, begins: None }
     }
 
-    /// Somebody may have added keys to my record: they are theirs to take away.
+    /// Somebody may have added keys to my record, or asked for my partition: that is theirs to take away.
     fn keep_additions(&mut self, found: &OwnershipRecord) {
         self.record.other.clone_from(&found.other);
         self.record.handoff_to.clone_from(&found.handoff_to);
@@ -178,7 +203,8 @@ pub(super) struct FoundRecord {
 
 impl FoundRecord {
     fn facts(&self) -> Found<ETag> {
-        Found { relation: self.relation, etag: self.etag.clone(), age: self.age }
+        let (relation, etag, draining) = (self.relation, self.etag.clone(), self.record.draining);
+        Found { relation, etag, age: self.age, draining }
     }
 }
 
@@ -192,7 +218,8 @@ impl GroupStore {
         .await
     }
 
-    /// Renews leases, each with its own outcome. Every key of the record is kept.
+    /// Renews leases, each with its own outcome. Every key of the record is kept, the mark of one that
+    /// [asked for the partition](Lease::asked_for_by) too.
     pub async fn renew(&self, leases: Vec<Lease>) -> Vec<(PartitionId, ClaimOutcome)> {
         concurrently(leases, |lease| async move {
             let outcome = self.renew_one(&lease).await;
@@ -201,7 +228,8 @@ impl GroupStore {
         .await
     }
 
-    /// Gives partitions back, so that others may claim them in their next cycle.
+    /// Gives partitions back, so that others may claim them in their next cycle. One that somebody asked for is reserved
+    /// for that one for a while.
     pub async fn release(&self, leases: Vec<Lease>) -> Vec<(PartitionId, ReleaseOutcome)> {
         concurrently(leases, |lease| async move {
             let outcome = self.release_one(&lease).await;
@@ -227,6 +255,7 @@ impl GroupStore {
             incarnation: Some(me.incarnation.clone()),
             since: self.server_time().replace_nanosecond(0).ok(),
             load: claim.load,
+            cooperative: self.inner.cooperative,
             ..OwnershipRecord::default()
         };
         let (partition, under) = (&claim.partition, claim.over.clone());
@@ -235,11 +264,13 @@ impl GroupStore {
     }
 
     pub(crate) async fn renew_one(&self, lease: &Lease) -> ClaimOutcome {
-        claim_outcome(self.settle(Wish::about(lease, Goal::Renew, lease.record.clone())).await)
+        let goal = if lease.record.draining { Goal::Acknowledge } else { Goal::Renew };
+        claim_outcome(self.settle(Wish::about(lease, goal, lease.record.clone())).await)
     }
 
     pub(crate) async fn release_one(&self, lease: &Lease) -> ReleaseOutcome {
-        let settled = self.settle(Wish::about(lease, Goal::Release, lease.record.released())).await;
+        let record = OwnershipRecord { cooldown: lease.cool_down, ..lease.record.clone() }.released();
+        let settled = self.settle(Wish::about(lease, Goal::Release, record)).await;
         settled.map_or_else(ReleaseOutcome::Undecided, |_| ReleaseOutcome::Released)
     }
 
@@ -321,9 +352,10 @@ impl GroupStore {
         let continued = lease.map(Lease::tenure).filter(|_| !begins_tenure(goal, vanished, rewound));
         let tenure = continued.or(begins).unwrap_or_else(|| self.next_tenure());
         if continued.is_none() {
-            state.begin_tenure(tenure, goal == Goal::Renew && rewound, record.rewound.clone());
+            state.begin_tenure(tenure, goal != Goal::Claim && rewound, record.rewound.clone());
         }
-        Settled::Holds(Lease { partition: partition.clone(), record, etag, valid_from, tenure })
+        let cool_down = lease.and_then(|lease| lease.cool_down);
+        Settled::Holds(Lease { partition: partition.clone(), record, etag, valid_from, tenure, cool_down })
     }
 
     pub(super) async fn read_ownership(&self, partition: &PartitionId) -> Result<Option<FoundRecord>> {
@@ -331,7 +363,7 @@ impl GroupStore {
         Ok(blob.map(|blob| self.found(blob)))
     }
 
-    fn found(&self, blob: Blob) -> FoundRecord {
+    pub(super) fn found(&self, blob: Blob) -> FoundRecord {
         let (record, _) = codec::decode_ownership(&blob.name, &blob.metadata);
         let relation = record.relation_to(self.identity());
         FoundRecord { relation, record, age: blob.age(), etag: blob.etag }
@@ -350,7 +382,7 @@ impl Goal {
     fn operation(self) -> Operation {
         match self {
             Self::Claim => Operation::Claim,
-            Self::Renew => Operation::Renew,
+            Self::Renew | Self::Acknowledge => Operation::Renew,
             Self::Release => Operation::Release,
         }
     }

@@ -29,12 +29,26 @@ pub enum Operation {
     Checkpoint,
     /// Putting a checkpoint back, and telling its owner.
     Rewind,
+    /// Asking an owner for a partition.
+    Mark,
+    /// Announcing this owner, or clearing what others announced.
+    Presence,
 }
 
 impl Operation {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 8] =
-        [Self::List, Self::Read, Self::Claim, Self::Renew, Self::Release, Self::Adopt, Self::Checkpoint, Self::Rewind];
+    pub const ALL: [Self; 10] = [
+        Self::List,
+        Self::Read,
+        Self::Claim,
+        Self::Renew,
+        Self::Release,
+        Self::Adopt,
+        Self::Checkpoint,
+        Self::Rewind,
+        Self::Mark,
+        Self::Presence,
+    ];
 
     /// The name in logs and metrics.
     #[must_use]
@@ -48,6 +62,8 @@ impl Operation {
             Self::Adopt => "adopt",
             Self::Checkpoint => "checkpoint",
             Self::Rewind => "rewind",
+            Self::Mark => "mark",
+            Self::Presence => "presence",
         }
     }
 }
@@ -214,7 +230,10 @@ mod tests {
         assert_eq!(counts.of(Operation::Read, Outcome::Refused), 2);
         assert_eq!(counts.of(Operation::Release, Outcome::Unknown), 2);
         let json = serde_json::to_string(&counts).unwrap();
-        assert_eq!(json, r#"{"list":0,"read":2,"claim":4,"renew":0,"release":2,"adopt":0,"checkpoint":0,"rewind":0}"#);
+        assert_eq!(
+            json,
+            r#"{"list":0,"read":2,"claim":4,"renew":0,"release":2,"adopt":0,"checkpoint":0,"rewind":0,"mark":0,"presence":0}"#
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The rules for a partition's two blobs, line by line: each test is named after its line, and runs in memory and in
 //! Azurite.
 //!
-//! The lines: identity; age; claim, renew, steal and release; adopt; checkpoint; rewind; pin; two trees. Beside them
-//! what the systems before this one asked for, and what other SDKs leave behind.
+//! The lines: identity; age; claim, renew, steal and release; adopt; checkpoint; rewind; pin; handoff; presence; two trees.
+//! Beside them what the systems before this one asked for, and what other SDKs leave behind.
 
 #[path = "../common/captured.rs"]
 mod captured;
@@ -20,9 +20,11 @@ mod checkpoint;
 mod claim;
 mod fence;
 mod group;
+mod handoff;
 mod identity;
 mod imported;
 mod pin;
+mod presence;
 mod release;
 mod rewind;
 mod sources;
@@ -175,6 +177,49 @@ macro_rules! tests {
                 pin_writes_nothing_where_the_other_tree_has_a_checkpoint,
                 pin_lets_a_checkpoint_that_comes_about_in_the_other_tree_count,
                 pin_sees_nothing_in_a_tree_that_is_ignored,
+            }
+            handoff {
+                handoff_1_the_thief_marks_and_copies_every_other_key,
+                handoff_1_only_a_record_younger_than_half_the_expiry,
+                handoff_1_only_a_record_of_a_cooperative_owner,
+                handoff_1_not_one_that_another_has_asked_for,
+                handoff_1_nothing_that_is_released_or_mine,
+                handoff_1_a_mark_overwrites_nothing,
+                handoff_1_of_a_mark_and_a_renewal_at_once_neither_is_lost,
+                handoff_1_of_two_that_ask_at_once_one_stands,
+                claim_2_a_mark_found_on_the_record_of_the_same_owner_is_standing,
+                claim_2_a_mark_that_was_not_applied_is_tried_again,
+                claim_2_a_mark_on_the_record_of_another_owner_is_lost,
+                claim_3_a_mark_whose_read_fails_is_undecided,
+                handoff_2_the_victim_sees_it_by_the_renewal_that_conflicts,
+                handoff_2_the_acknowledgement_is_written_even_over_a_young_record,
+                handoff_2_an_acknowledgement_that_was_applied_stands,
+                handoff_2_the_victim_renews_while_draining,
+                handoff_2_a_release_that_meets_the_mark_keeps_it,
+                handoff_2_of_a_mark_and_a_release_at_once_the_record_says_what_both_were_told,
+                handoff_3_what_is_released_for_the_thief_is_taken_and_repeats_no_event,
+                handoff_3_what_is_released_for_another_or_for_nobody_is_over,
+                handoff_3_once_the_owner_has_changed_it_is_over,
+                handoff_3_a_victim_that_has_started_anew_was_not_asked,
+                handoff_4_a_young_record_is_no_acknowledgement,
+                handoff_4_defaults_to_half_the_expiry_and_a_deadline_then_three_quarters,
+                handoff_4_without_an_acknowledgement_it_is_stolen_under_a_fresh_etag,
+                handoff_4_without_the_release_it_is_stolen,
+                handoff_4_a_steal_that_meets_a_renewal_or_the_release_is_lost_and_pursued_further,
+                handoff_4_a_mark_that_is_erased_is_written_again_a_few_times,
+                claim_4_a_release_may_add_a_cool_down_that_binds_its_author,
+            }
+            presence {
+                presence_tells_owner_incarnation_and_load,
+                presence_is_written_only_under_its_own_etag,
+                presence_outlives_lost_answers,
+                presence_404_on_ones_own_is_to_be_declared_dead,
+                presence_broken_by_another_is_to_be_declared_dead,
+                presence_of_a_greater_incarnation_that_is_fresh_replaces_me,
+                presence_of_an_earlier_incarnation_is_written_over,
+                presence_is_withdrawn_by_its_own_life_alone,
+                presence_older_than_ten_expiries_is_deleted_by_anyone_under_its_etag,
+                presence_blobs_that_cannot_be_read_are_reported_and_hide_no_other,
             }
             two_trees {
                 two_trees_always_differ_for_the_default_group,

@@ -76,6 +76,7 @@ impl Model {
             (Goal::Claim, _) => "claims",
             (Goal::Renew, Some(_)) => "renews",
             (Goal::Renew, None) => "renews what is not there any more",
+            (Goal::Acknowledge, _) => "acknowledges",
             (Goal::Release, _) => "releases",
         };
         for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
@@ -189,7 +190,7 @@ impl Model {
             Some(Rule::LaterLifeStays) if relation == Relation::EarlierMe => relation = Relation::LaterMe,
             _ => {}
         }
-        let found = state.ownership.map(|_| Found { relation, etag: Version::Current, age });
+        let found = state.ownership.map(|_| Found { relation, etag: Version::Current, age, draining: false });
         after_doubt(goal, operation.under.as_ref(), found, TERMS.expiry)
     }
 

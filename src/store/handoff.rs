@@ -1,0 +1,232 @@
+//! Handoff: asking a cooperative owner for a partition, so that it moves without an event being processed twice.
+//!
+//! Whoever wants a partition [marks](GroupStore::mark) its record, and then [pursues](GroupStore::pursue) it: looks at it
+//! until it is released, or for as long as it has patience. The owner learns of it from its
+//! [lease](super::Lease::asked_for_by), [acknowledges](super::Lease::with_draining), settles its last checkpoint, and
+//! releases; the release is reserved for the one that asked.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::ownership::FoundRecord;
+use super::{Claim, GroupStore, MAX_ATTEMPTS, Ownership, back_off, is_doubtful};
+use crate::blob::{Blob, Condition, ETag, Metadata};
+use crate::codec::{self, RecordKind};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{Incarnation, OwnerId, OwnershipRecord, PartitionId};
+use crate::protocol::{Looked, MarkedFor, Marking, Pursuing, Step, Waits, Whose, marking};
+use crate::telemetry::Operation;
+
+/// A partition that was asked for, and how far that got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handoff {
+    partition: PartitionId,
+    victim: Victim,
+    pursuing: Pursuing,
+}
+
+impl Handoff {
+    /// The partition.
+    #[must_use]
+    pub fn partition(&self) -> &PartitionId {
+        &self.partition
+    }
+
+    /// The owner that was asked.
+    #[must_use]
+    pub fn owner(&self) -> &OwnerId {
+        &self.victim.owner
+    }
+
+    /// Whether that owner has answered that it drains, as far as it was [looked at](GroupStore::pursue).
+    #[must_use]
+    pub fn is_acknowledged(&self) -> bool {
+        self.pursuing.is_acknowledged()
+    }
+}
+
+/// The life of an owner that is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Victim {
+    owner: OwnerId,
+    incarnation: Option<Incarnation>,
+}
+
+impl Victim {
+    fn of(record: &OwnershipRecord) -> Option<Self> {
+        let owner = record.owner.clone()?;
+        Some(Self { owner, incarnation: record.incarnation.clone() })
+    }
+}
+
+/// What became of a mark.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MarkOutcome {
+    /// The record says who asks. Look at it every half interval, with [`GroupStore::pursue`].
+    Standing(Handoff),
+    /// The partition is not that owner's any more, or was mine all the time. Plan anew.
+    Lost,
+    /// That record is not to be marked.
+    NotEligible(Unmarked),
+    /// Nobody can tell. If the mark stands, the partition will be reserved for this owner when it is released, for a while.
+    Undecided(Error),
+}
+
+/// Why a record is not to be marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unmarked {
+    /// Its owner does not hand over on request: an owner of another SDK, or one that is not
+    /// [cooperative](super::GroupStoreBuilder::cooperative). Steal it.
+    NotCooperative,
+    /// Another owner has asked for it.
+    Taken,
+    /// It was last renewed half an expiry ago or longer. A mark would make it look alive: wait for a renewal, or for its end.
+    TooOld,
+}
+
+/// How long to wait for an owner that was asked, before the partition is stolen from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// From the mark until its record says that it drains. At least half the expiry and a request deadline, for an owner
+    /// need not look more often.
+    pub acknowledgement: Duration,
+    /// From then on until it releases. Less than the expiry, and more than its time to drain.
+    pub release: Duration,
+}
+
+/// What to do next about a partition that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Pursuit {
+    /// Look again after half an interval.
+    Wait,
+    /// It was released for me. No event is processed twice, unless its owner could not settle its checkpoint.
+    Take(Claim),
+    /// Its owner did not answer in time: events may be processed twice. If the claim is lost to a renewal or to the
+    /// release, pursue it further.
+    Steal(Claim),
+    /// Somebody else has it, or it is reserved for another, or for nobody. Plan anew.
+    Over,
+}
+
+impl GroupStore {
+    /// The time that this crate's owners have for a handoff by default: half the expiry and a request deadline to answer,
+    /// three quarters of the expiry to release.
+    #[must_use]
+    pub fn patience(&self) -> Patience {
+        let expiry = self.terms().expiry;
+        Patience { acknowledgement: expiry / 2 + self.request_deadline(), release: expiry * 3 / 4 }
+    }
+
+    /// Asks the owner of a partition, as a listing showed it, to hand it over. Every other key of its record stays as it is.
+    ///
+    /// Only the young record of a [cooperative](super::GroupStoreBuilder::cooperative) owner is marked: a mark renews it, and
+    /// must not keep a dead owner alive. Ask for one partition at a time. A mark cannot be taken back; one that is not
+    /// pursued ends when the partition is released and the reservation lapses.
+    pub async fn mark(&self, seen: &Ownership) -> MarkOutcome {
+        let Some(victim) = Victim::of(&seen.record) else { return MarkOutcome::Lost };
+        let _turn = self.turn(RecordKind::Ownership, &seen.partition).await;
+        let limit = 2 * self.request_deadline();
+        timeout(limit, self.mark_in_time(&seen.partition, victim)).await.unwrap_or_else(|_| {
+            let message = format!("the mark of partition {} took longer than {limit:?}", seen.partition);
+            MarkOutcome::Undecided(Error::new(ErrorKind::Unknown, message))
+        })
+    }
+
+    /// Looks once at a partition that was asked for, and says what to do about it. A mark that was erased is added again, a
+    /// few times.
+    ///
+    /// # Errors
+    ///
+    /// What the storage answered. Nothing is decided; look again.
+    pub async fn pursue(&self, handoff: &mut Handoff, patience: &Patience) -> Result<Pursuit> {
+        let _turn = self.turn(RecordKind::Ownership, &handoff.partition).await;
+        let (looked, found) = self.look_at(&handoff.partition, &handoff.victim).await?.unzip();
+        let waits = Waits { acknowledgement: patience.acknowledgement, release: patience.release };
+        let step = handoff.pursuing.look(looked, self.lease_time(), waits, self.terms().expiry);
+        let load = found.as_ref().and_then(|(found, _)| found.record.load);
+        let claim = |etag| Claim::over(handoff.partition.clone(), etag).with_load(load);
+        Ok(match (step, found) {
+            (Step::Take(etag), _) => Pursuit::Take(claim(etag)),
+            (Step::Steal(etag), _) => Pursuit::Steal(claim(etag)),
+            (Step::MarkAgain(etag), Some((_, metadata))) => {
+                // Whatever becomes of it: the next look tells.
+                self.mark_written(&handoff.partition, metadata, etag).await?;
+                Pursuit::Wait
+            }
+            (Step::Wait | Step::MarkAgain(_), _) => Pursuit::Wait,
+            (Step::Over, _) => Pursuit::Over,
+        })
+    }
+
+    async fn mark_in_time(&self, partition: &PartitionId, victim: Victim) -> MarkOutcome {
+        for attempt in 0..MAX_ATTEMPTS {
+            back_off(attempt).await;
+            let (looked, found) = match self.look_at(partition, &victim).await {
+                Ok(found) => found.unzip(),
+                Err(error) => return MarkOutcome::Undecided(error),
+            };
+            let metadata = found.map(|(_, metadata)| metadata).unwrap_or_default();
+            let stands = match marking(looked, self.terms().expiry) {
+                Marking::Stands => Ok(true),
+                Marking::Write(etag) => self.mark_written(partition, metadata, etag).await,
+                Marking::Lost => return MarkOutcome::Lost,
+                Marking::Taken => return MarkOutcome::NotEligible(Unmarked::Taken),
+                Marking::NotCooperative => return MarkOutcome::NotEligible(Unmarked::NotCooperative),
+                Marking::TooOld => return MarkOutcome::NotEligible(Unmarked::TooOld),
+            };
+            match stands {
+                Ok(true) => {
+                    let pursuing = Pursuing::since(self.lease_time());
+                    return MarkOutcome::Standing(Handoff { partition: partition.clone(), victim, pursuing });
+                }
+                Ok(false) => {}
+                Err(error) => return MarkOutcome::Undecided(error),
+            }
+        }
+        let message = format!("the ownership of partition {partition} changes all the time");
+        MarkOutcome::Undecided(Error::new(ErrorKind::Contended, message))
+    }
+
+    /// Whether it was written; not if only a read can tell.
+    async fn mark_written(&self, partition: &PartitionId, metadata: Metadata, over: ETag) -> Result<bool> {
+        let name = self.inner.names.of(RecordKind::Ownership, partition);
+        let marked = codec::with_mark(metadata, &self.identity().owner);
+        match self.write(Operation::Mark, &name, &marked, &Condition::Match(over)).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_doubtful(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn look_at(
+        &self,
+        partition: &PartitionId,
+        victim: &Victim,
+    ) -> Result<Option<(Looked<ETag>, (FoundRecord, Metadata))>> {
+        let blob = self.read(&self.inner.names.of(RecordKind::Ownership, partition)).await?;
+        Ok(blob.map(|blob| self.looked(blob, victim)))
+    }
+
+    fn looked(&self, blob: Blob, victim: &Victim) -> (Looked<ETag>, (FoundRecord, Metadata)) {
+        let metadata = blob.metadata.clone();
+        let found = self.found(blob);
+        let (record, me) = (&found.record, &self.identity().owner);
+        let whose = match Victim::of(record) {
+            None => Whose::Nobodys,
+            Some(owner) if owner == *victim && owner.owner != *me => Whose::Victims,
+            Some(_) => Whose::Anothers,
+        };
+        let marked_for = match &record.handoff_to {
+            None => MarkedFor::Nobody,
+            Some(asking) if asking == me => MarkedFor::Me,
+            Some(_) => MarkedFor::Another,
+        };
+        let (cooperative, draining) = (record.cooperative, record.draining);
+        let looked = Looked { etag: found.etag.clone(), whose, marked_for, cooperative, draining, age: found.age };
+        (looked, (found, metadata))
+    }
+}
