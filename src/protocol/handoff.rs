@@ -86,8 +86,8 @@ pub(crate) struct Pursuing {
 pub(crate) enum Step<E> {
     /// Look again later.
     Wait,
-    /// The mark was erased: add it again, under this version, and look again later.
-    MarkAgain(E),
+    /// The mark was erased: ask again, as at first. Once it stands, the waits begin anew.
+    MarkAgain,
     /// It was released for me: claim it, over this version.
     Take(E),
     /// The time is over: claim it all the same, over this version.
@@ -99,6 +99,11 @@ pub(crate) enum Step<E> {
 impl Pursuing {
     pub(crate) fn since(marked: Duration) -> Self {
         Self { marked, acknowledged: None, marks: 1 }
+    }
+
+    /// The mark stands again.
+    pub(crate) fn marked_again(&mut self, now: Duration) {
+        *self = Self { marks: self.marks + 1, ..Self::since(now) };
     }
 
     /// Whether the owner was seen to drain.
@@ -131,18 +136,21 @@ impl Pursuing {
             return Step::Steal(looked.etag);
         }
         match marking(Some(looked), expiry) {
-            Marking::Write(etag) if self.marks < MAX_MARKS => {
-                self.marks += 1;
-                Step::MarkAgain(etag)
-            }
+            Marking::Write(_) if self.marks < MAX_MARKS => Step::MarkAgain,
             _ => Step::Wait,
         }
     }
 
-    /// The same as if the clock had begun anew: moments are a choice in the exploration.
+    /// What there is to it without moments, which are a choice in the exploration.
     #[cfg(test)]
-    pub(crate) fn timeless(self) -> Self {
-        Self { marked: Duration::ZERO, acknowledged: self.acknowledged.map(|_| Duration::ZERO), ..self }
+    pub(crate) fn timeless(self) -> (bool, u8) {
+        (self.is_acknowledged(), self.marks)
+    }
+
+    /// The same at the beginning of all time.
+    #[cfg(test)]
+    pub(crate) fn of_timeless((acknowledged, marks): (bool, u8)) -> Self {
+        Self { marked: Duration::ZERO, acknowledged: acknowledged.then_some(Duration::ZERO), marks }
     }
 }
 
@@ -224,13 +232,16 @@ mod tests {
     }
 
     #[test]
-    fn an_erased_mark_is_added_again_a_few_times_and_gives_no_more_time() {
+    fn an_erased_mark_is_added_again_a_few_times_and_each_time_the_waits_begin_anew() {
         let mut pursuing = Pursuing::since(Duration::ZERO);
-        for second in 1..u64::from(MAX_MARKS) {
-            assert_eq!(look(&mut pursuing, UNMARKED, second), Step::MarkAgain(7));
+        for mark in 1..u64::from(MAX_MARKS) {
+            assert_eq!(look(&mut pursuing, DRAINING, 30 * mark - 1), Step::Wait);
+            assert_eq!(look(&mut pursuing, UNMARKED, 30 * mark), Step::MarkAgain);
+            pursuing.marked_again(Duration::from_secs(30 * mark));
+            assert!(!pursuing.is_acknowledged());
         }
-        assert_eq!(look(&mut pursuing, UNMARKED, 34), Step::Wait);
-        assert_eq!(look(&mut pursuing, UNMARKED, 35), Step::Steal(7));
+        assert_eq!(look(&mut pursuing, UNMARKED, 94), Step::Wait);
+        assert_eq!(look(&mut pursuing, UNMARKED, 95), Step::Steal(7));
         assert_eq!(first_look(Looked { age: EXPIRY / 2, ..UNMARKED }), Step::Wait);
         assert_eq!(first_look(Looked { cooperative: false, ..UNMARKED }), Step::Wait);
     }

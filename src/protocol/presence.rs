@@ -44,15 +44,18 @@ mod tests {
 
     const EXPIRY: Duration = Duration::from_secs(60);
 
-    fn found(relation: Relation, age: u64, broken: bool) -> Option<Present<u8>> {
-        Some(Present { relation, etag: 7, age: Duration::from_secs(age), broken })
+    fn found(relation: Relation, age: u64, broken: bool) -> Present<u8> {
+        Present { relation, etag: 7, age: Duration::from_secs(age), broken }
     }
 
     #[test]
     fn mine_is_written_again_unless_somebody_broke_it() {
         for attempted in [None, Some(&6), Some(&7)] {
-            assert_eq!(announcing(attempted, found(Relation::Mine, 0, false), EXPIRY), Announcing::Write(Some(7)));
-            let broken = announcing(attempted, found(Relation::Mine, 0, true), EXPIRY);
+            assert_eq!(
+                announcing(attempted, Some(found(Relation::Mine, 0, false)), EXPIRY),
+                Announcing::Write(Some(7))
+            );
+            let broken = announcing(attempted, Some(found(Relation::Mine, 0, true)), EXPIRY);
             assert_eq!(broken, Announcing::DeclaredDead(Some(7)));
         }
     }
@@ -65,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_fresh_later_life_replaces_me_and_any_other_is_written_over() {
-        let next = |relation, age| announcing(Some(&6), found(relation, age, false), EXPIRY);
+        let next = |relation, age| announcing(Some(&6), Some(found(relation, age, false)), EXPIRY);
         assert_eq!(next(Relation::LaterMe, 61), Announcing::Replaced);
         assert_eq!(next(Relation::LaterMe, 62), Announcing::Write(Some(7)));
         assert_eq!(next(Relation::EarlierMe, 0), Announcing::Write(Some(7)));

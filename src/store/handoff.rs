@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::ownership::FoundRecord;
 use super::{Claim, GroupStore, MAX_ATTEMPTS, Ownership, back_off, is_doubtful};
 use crate::blob::{Blob, Condition, ETag, Metadata};
 use crate::codec::{self, RecordKind};
@@ -87,6 +86,14 @@ pub enum Unmarked {
     TooOld,
 }
 
+/// What became of a mark that was looked into.
+enum Marked {
+    /// It stands, since this moment at the latest.
+    At(Duration),
+    Lost,
+    Not(Unmarked),
+}
+
 /// How long to wait for an owner that was asked, before the partition is stolen from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
@@ -129,15 +136,19 @@ impl GroupStore {
     pub async fn mark(&self, seen: &Ownership) -> MarkOutcome {
         let Some(victim) = Victim::of(&seen.record) else { return MarkOutcome::Lost };
         let _turn = self.turn(RecordKind::Ownership, &seen.partition).await;
-        let limit = 2 * self.request_deadline();
-        timeout(limit, self.mark_in_time(&seen.partition, victim)).await.unwrap_or_else(|_| {
-            let message = format!("the mark of partition {} took longer than {limit:?}", seen.partition);
-            MarkOutcome::Undecided(Error::new(ErrorKind::Unknown, message))
-        })
+        match self.marked(&seen.partition, &victim).await {
+            Ok(Marked::At(now)) => {
+                let (partition, pursuing) = (seen.partition.clone(), Pursuing::since(now));
+                MarkOutcome::Standing(Handoff { partition, victim, pursuing })
+            }
+            Ok(Marked::Lost) => MarkOutcome::Lost,
+            Ok(Marked::Not(reason)) => MarkOutcome::NotEligible(reason),
+            Err(error) => MarkOutcome::Undecided(error),
+        }
     }
 
     /// Looks once at a partition that was asked for, and says what to do about it. A mark that was erased is added again, a
-    /// few times.
+    /// few times, and the owner has its time anew.
     ///
     /// # Errors
     ///
@@ -146,49 +157,51 @@ impl GroupStore {
         let _turn = self.turn(RecordKind::Ownership, &handoff.partition).await;
         let (looked, found) = self.look_at(&handoff.partition, &handoff.victim).await?.unzip();
         let waits = Waits { acknowledgement: patience.acknowledgement, release: patience.release };
-        let step = handoff.pursuing.look(looked, self.lease_time(), waits, self.terms().expiry);
-        let load = found.as_ref().and_then(|(found, _)| found.record.load);
+        let load = found.and_then(|(record, _)| record.load);
         let claim = |etag| Claim::over(handoff.partition.clone(), etag).with_load(load);
-        Ok(match (step, found) {
-            (Step::Take(etag), _) => Pursuit::Take(claim(etag)),
-            (Step::Steal(etag), _) => Pursuit::Steal(claim(etag)),
-            (Step::MarkAgain(etag), Some((_, metadata))) => {
-                // Whatever becomes of it: the next look tells.
-                self.mark_written(&handoff.partition, metadata, etag).await?;
-                Pursuit::Wait
-            }
-            (Step::Wait | Step::MarkAgain(_), _) => Pursuit::Wait,
-            (Step::Over, _) => Pursuit::Over,
+        Ok(match handoff.pursuing.look(looked, self.lease_time(), waits, self.terms().expiry) {
+            Step::Wait => Pursuit::Wait,
+            Step::Take(etag) => Pursuit::Take(claim(etag)),
+            Step::Steal(etag) => Pursuit::Steal(claim(etag)),
+            Step::Over => Pursuit::Over,
+            Step::MarkAgain => match self.marked(&handoff.partition, &handoff.victim).await? {
+                Marked::At(now) => {
+                    handoff.pursuing.marked_again(now);
+                    Pursuit::Wait
+                }
+                Marked::Lost | Marked::Not(_) => Pursuit::Over,
+            },
         })
     }
 
-    async fn mark_in_time(&self, partition: &PartitionId, victim: Victim) -> MarkOutcome {
+    /// Marks until it is known whether the mark stands, for two request deadlines at the most.
+    async fn marked(&self, partition: &PartitionId, victim: &Victim) -> Result<Marked> {
+        let limit = 2 * self.request_deadline();
+        timeout(limit, self.marked_in_time(partition, victim)).await.unwrap_or_else(|_| {
+            let message = format!("the mark of partition {partition} took longer than {limit:?}");
+            Err(Error::new(ErrorKind::Unknown, message))
+        })
+    }
+
+    async fn marked_in_time(&self, partition: &PartitionId, victim: &Victim) -> Result<Marked> {
         for attempt in 0..MAX_ATTEMPTS {
             back_off(attempt).await;
-            let (looked, found) = match self.look_at(partition, &victim).await {
-                Ok(found) => found.unzip(),
-                Err(error) => return MarkOutcome::Undecided(error),
-            };
+            let (looked, found) = self.look_at(partition, victim).await?.unzip();
             let metadata = found.map(|(_, metadata)| metadata).unwrap_or_default();
             let stands = match marking(looked, self.terms().expiry) {
-                Marking::Stands => Ok(true),
-                Marking::Write(etag) => self.mark_written(partition, metadata, etag).await,
-                Marking::Lost => return MarkOutcome::Lost,
-                Marking::Taken => return MarkOutcome::NotEligible(Unmarked::Taken),
-                Marking::NotCooperative => return MarkOutcome::NotEligible(Unmarked::NotCooperative),
-                Marking::TooOld => return MarkOutcome::NotEligible(Unmarked::TooOld),
+                Marking::Stands => true,
+                Marking::Write(etag) => self.mark_written(partition, metadata, etag).await?,
+                Marking::Lost => return Ok(Marked::Lost),
+                Marking::Taken => return Ok(Marked::Not(Unmarked::Taken)),
+                Marking::NotCooperative => return Ok(Marked::Not(Unmarked::NotCooperative)),
+                Marking::TooOld => return Ok(Marked::Not(Unmarked::TooOld)),
             };
-            match stands {
-                Ok(true) => {
-                    let pursuing = Pursuing::since(self.lease_time());
-                    return MarkOutcome::Standing(Handoff { partition: partition.clone(), victim, pursuing });
-                }
-                Ok(false) => {}
-                Err(error) => return MarkOutcome::Undecided(error),
+            if stands {
+                return Ok(Marked::At(self.lease_time()));
             }
         }
         let message = format!("the ownership of partition {partition} changes all the time");
-        MarkOutcome::Undecided(Error::new(ErrorKind::Contended, message))
+        Err(Error::new(ErrorKind::Contended, message))
     }
 
     /// Whether it was written; not if only a read can tell.
@@ -206,12 +219,12 @@ impl GroupStore {
         &self,
         partition: &PartitionId,
         victim: &Victim,
-    ) -> Result<Option<(Looked<ETag>, (FoundRecord, Metadata))>> {
+    ) -> Result<Option<(Looked<ETag>, (OwnershipRecord, Metadata))>> {
         let blob = self.read(&self.inner.names.of(RecordKind::Ownership, partition)).await?;
         Ok(blob.map(|blob| self.looked(blob, victim)))
     }
 
-    fn looked(&self, blob: Blob, victim: &Victim) -> (Looked<ETag>, (FoundRecord, Metadata)) {
+    fn looked(&self, blob: Blob, victim: &Victim) -> (Looked<ETag>, (OwnershipRecord, Metadata)) {
         let metadata = blob.metadata.clone();
         let found = self.found(blob);
         let (record, me) = (&found.record, &self.identity().owner);
@@ -227,6 +240,6 @@ impl GroupStore {
         };
         let (cooperative, draining) = (record.cooperative, record.draining);
         let looked = Looked { etag: found.etag.clone(), whose, marked_for, cooperative, draining, age: found.age };
-        (looked, (found, metadata))
+        (looked, (found.record, metadata))
     }
 }

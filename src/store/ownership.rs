@@ -160,7 +160,7 @@ pub enum ReleaseOutcome {
 
 /// What became of a write whose outcome was settled.
 enum Settled {
-    Holds(Lease),
+    Holds(Box<Lease>),
     Gone(Option<OwnerId>),
     Replaced(Incarnation),
 }
@@ -355,7 +355,8 @@ impl GroupStore {
             state.begin_tenure(tenure, goal != Goal::Claim && rewound, record.rewound.clone());
         }
         let cool_down = lease.and_then(|lease| lease.cool_down);
-        Settled::Holds(Lease { partition: partition.clone(), record, etag, valid_from, tenure, cool_down })
+        let lease = Lease { partition: partition.clone(), record, etag, valid_from, tenure, cool_down };
+        Settled::Holds(Box::new(lease))
     }
 
     pub(super) async fn read_ownership(&self, partition: &PartitionId) -> Result<Option<FoundRecord>> {
@@ -390,7 +391,7 @@ impl Goal {
 
 fn claim_outcome(settled: Result<Settled>) -> ClaimOutcome {
     match settled {
-        Ok(Settled::Holds(lease)) => ClaimOutcome::Won(lease),
+        Ok(Settled::Holds(lease)) => ClaimOutcome::Won(*lease),
         Ok(Settled::Gone(by)) => ClaimOutcome::Lost { by },
         Ok(Settled::Replaced(by)) => ClaimOutcome::Replaced { by },
         Err(error) => ClaimOutcome::Undecided(error),

@@ -1,5 +1,6 @@
 //! Scenarios in which everything holds.
 
+use super::handoffs;
 use super::notes::{Event, Invariant};
 use super::scenario::{A1_A2_B, AB, ABC, ALWAYS, BASE, LIVE, NOTHING, Scenario, Timing};
 use super::search::{Aim, explore};
@@ -110,7 +111,7 @@ const R_LIVE_STABLE: Scenario = Scenario {
     reaches: &[Event::Replaced, Event::EarlierLifeReclaimed],
     ..BASE
 };
-const ONCE: &[Invariant] = &[
+pub(super) const ONCE: &[Invariant] = &[
     Invariant::Fenced,
     Invariant::Monotonic,
     Invariant::Processed,
@@ -300,7 +301,7 @@ const ALL: &[Scenario] = &[
     OVERLAP_DELETES,
 ];
 
-fn is_clean(scenario: Scenario) {
+pub(super) fn is_clean(scenario: Scenario) {
     let explored = explore(&Model::new(scenario), scenario.aim);
     println!("{:<24} {:>8} states {:>9} steps", scenario.name, explored.states, explored.steps);
     if let Some(violation) = explored.violation {
@@ -314,7 +315,7 @@ fn is_clean(scenario: Scenario) {
 #[test]
 fn everything_that_can_happen_is_looked_for_somewhere() {
     for event in Event::ALL {
-        assert!(ALL.iter().any(|scenario| scenario.reaches.contains(event)), "{event:?}");
+        assert!(ALL.iter().chain(handoffs::ALL).any(|scenario| scenario.reaches.contains(event)), "{event:?}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! An instance of another SDK: claims and renews by condition, checkpoints without one, adopts nothing.
 
 use super::notes::Notes;
-use super::state::{Checkpoint, Foreign, Owner, State, Version};
+use super::state::{Checkpoint, Foreign, Keys, Owner, State, Version};
 use super::storage::{put_ownership, put_position};
 use super::system::{FOREIGN, Label, Model, Steps};
 
@@ -42,7 +42,7 @@ impl Model {
             None => state.ownership.is_none() || self.scenario.foreign_creates_over,
         };
         if holds {
-            let claimed = State { foreign: Foreign::Idle, ..put_ownership(state, Owner::Foreign, false) };
+            let claimed = State { foreign: Foreign::Idle, ..put_ownership(state, Owner::Foreign, Keys::default()) };
             steps.add(FOREIGN, "claims: done", State { foreign: Foreign::Starting(Version::Current), ..claimed });
         } else {
             steps.add(FOREIGN, "claims: refused", State { foreign: Foreign::Idle, ..*state });
@@ -64,7 +64,7 @@ impl Model {
             steps.push(label, to, false, Notes::default());
         }
         if mine && version == Version::Current {
-            let put = put_ownership(state, Owner::Foreign, false);
+            let put = put_ownership(state, Owner::Foreign, Keys::default());
             let foreign = Foreign::Running { version: Version::Current, at, written };
             steps.add(FOREIGN, "renews", State { foreign, ..put });
         }

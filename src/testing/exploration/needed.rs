@@ -173,3 +173,58 @@ fn a_rewind_releases_an_expired_record() {
     };
     falls(scenario, Invariant::Live, &["A is frozen", "the rewinder reads who owns: expired"]);
 }
+
+#[test]
+fn a_release_is_not_taken_for_a_mark() {
+    let scenario = Scenario {
+        name: "x-release-vs-mark",
+        left: Left { marks: 1, releases: 1, ..NOTHING },
+        ..without(Rule::ReleaseIsLookedInto)
+    };
+    let steps = ["B marks it: done", "A releases: refused", "A reads: so it is"];
+    falls(scenario, Invariant::Released, &steps);
+}
+
+/// The owner never learns that it is asked, and is stolen from although it would have answered.
+#[test]
+fn a_renewal_keeps_the_mark() {
+    let scenario = Scenario {
+        name: "x-mark-erased",
+        last_event: 1,
+        timing: Timing::Synchronous,
+        left: Left { marks: 1, ..NOTHING },
+        aim: ONCE,
+        ..without(Rule::RenewalKeepsMark)
+    };
+    let steps = [
+        "A processes event 1",
+        "B marks it: done",
+        "A renews: refused",
+        "A reads: so it is",
+        "A renews: done",
+        "B looks: its mark has gone",
+        "B looks: the time is over, steals it",
+        "B processes event 1",
+    ];
+    falls(scenario, Invariant::Once, &steps);
+}
+
+#[test]
+fn who_hands_over_settles_the_checkpoint_first() {
+    let scenario = Scenario {
+        name: "x-handoff-before-flush",
+        timing: Timing::Synchronous,
+        left: Left { marks: 1, ..NOTHING },
+        aim: ONCE,
+        ..without(Rule::CheckpointBeforeRelease)
+    };
+    let steps = [
+        "A processes event 1",
+        "B marks it: done",
+        "A sees that it is asked, drains",
+        "A releases: done",
+        "B looks: released for it, takes it",
+        "B processes event 1",
+    ];
+    falls(scenario, Invariant::Once, &steps);
+}

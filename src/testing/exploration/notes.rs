@@ -13,7 +13,7 @@ pub(super) enum Invariant {
     Processed,
     /// I4: nobody gives a partition up whose record is still his.
     Kept,
-    /// I6: no event is processed twice.
+    /// I6: no event is processed twice, unless that was reported.
     Once,
     /// I7: of two lives of one owner the later one stays.
     LaterLife,
@@ -60,6 +60,20 @@ pub(super) enum Event {
     RewindFoundExpired,
     LateWriteLanded,
     TenureOutlived,
+    Marked,
+    MarkStands,
+    MarkDoubtful,
+    MarkLost,
+    MarkTooLate,
+    MarkedAgain,
+    HandoffSeen,
+    AcknowledgementStands,
+    AcknowledgementTriedAgain,
+    HandoffTaken,
+    HandoffStolen,
+    HandoffOver,
+    ReservationLapsed,
+    ReleasedUnsettled,
 }
 
 impl Event {
@@ -94,6 +108,20 @@ impl Event {
         Self::RewindFoundExpired,
         Self::LateWriteLanded,
         Self::TenureOutlived,
+        Self::Marked,
+        Self::MarkStands,
+        Self::MarkDoubtful,
+        Self::MarkLost,
+        Self::MarkTooLate,
+        Self::MarkedAgain,
+        Self::HandoffSeen,
+        Self::AcknowledgementStands,
+        Self::AcknowledgementTriedAgain,
+        Self::HandoffTaken,
+        Self::HandoffStolen,
+        Self::HandoffOver,
+        Self::ReservationLapsed,
+        Self::ReleasedUnsettled,
     ];
 }
 
@@ -101,7 +129,7 @@ impl Event {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Notes {
     broken: u16,
-    events: u32,
+    events: u64,
 }
 
 impl Notes {
@@ -111,7 +139,7 @@ impl Notes {
     }
 
     pub(super) fn with(mut self, event: Event) -> Self {
-        self.events |= 1 << event as u32;
+        self.events |= 1 << event as u64;
         self
     }
 
@@ -124,7 +152,7 @@ impl Notes {
     }
 
     pub(super) fn tells_of(self, event: Event) -> bool {
-        self.events & 1 << event as u32 != 0
+        self.events & 1 << event as u64 != 0
     }
 }
 

@@ -7,15 +7,15 @@ use std::time::Duration;
 use super::listing::TERMS;
 use super::notes::{Event, Invariant, Notes};
 use super::scenario::Rule;
-use super::state::{Content, Instance, Lease, Life, Operation, Owner, State, Task, Version, Work, Write, Writer};
+use super::state::{Content, Instance, Keys, Lease, Life, Operation, Owner, State, Task, Version, Work, Write, Writer};
 use super::storage::{Answer, attempts};
 use super::system::{Label, Model, Steps};
 use crate::model::{LeaseTerms, Relation};
 use crate::protocol::{Adopt, Found, Goal, Next, after_doubt, begins_tenure};
 
-const YOUNG: Duration = Duration::ZERO;
+pub(super) const YOUNG: Duration = Duration::ZERO;
 /// Too old for a renewal to stand, but not expired.
-const OLD: Duration = Duration::from_secs(31);
+pub(super) const OLD: Duration = Duration::from_secs(31);
 const EXPIRED: Duration = TERMS.expiry.saturating_add(LeaseTerms::GRACE);
 
 impl Model {
@@ -31,13 +31,12 @@ impl Model {
             (Some(operation), _) if operation.reading => self.read_record(state, number, operation, steps),
             (Some(operation), _) => self.write_record(state, number, operation, steps),
             (None, Some(lease)) if self.may_operate(instance) => {
-                self.write_record(state, number, Operation::of(lease, Goal::Renew), steps);
+                let goal = if lease.keys.draining { Goal::Acknowledge } else { Goal::Renew };
+                self.write_record(state, number, Operation::of(lease, goal), steps);
                 if instance.leaving && self.is_settled(&instance.work) {
-                    let released = state.with(number, |instance| {
-                        instance.lease = None;
-                        instance.work = Work::default();
-                    });
-                    self.write_record(&released, number, Operation::of(lease, Goal::Release), steps);
+                    self.write_record(&given_up(state, number), number, Operation::of(lease, Goal::Release), steps);
+                } else if instance.leaving {
+                    self.release_unsettled(state, number, lease, steps);
                 }
             }
             _ => {}
@@ -48,6 +47,20 @@ impl Model {
     fn is_settled(&self, work: &Work) -> bool {
         let settled = work.at <= work.written.unwrap_or_default() || self.leaves_out(Rule::CheckpointBeforeRelease);
         work.task == Task::Stopped || work.task == Task::Running && settled
+    }
+
+    /// The time to drain is over: it says that events may be processed twice.
+    fn release_unsettled(&self, state: &State, number: usize, lease: Lease, steps: &mut Steps<'_>) {
+        let work = state.instances[number].work;
+        if state.left.unsettled == 0 || work.task != Task::Running {
+            return;
+        }
+        let mut to = given_up(state, number);
+        to.left.unsettled -= 1;
+        to.instances[number].operation = Some(Operation::of(lease, Goal::Release));
+        report_unsettled(&mut to, &work);
+        let notes = Notes::default().with(Event::ReleasedUnsettled);
+        steps.fault(self.name(number), "gives up its checkpoint, and reports it", to, notes);
     }
 
     /// A listing led to a claim.
@@ -63,14 +76,14 @@ impl Model {
             (_, Relation::LaterMe | Relation::Other) => ("lists: expired, wants to claim", None),
         };
         let reclaims = event == Some(Event::EarlierLifeReclaimed);
-        let claim = Operation { goal: Goal::Claim, under, reading: false, mark: false, news: false, reclaims };
+        let claim = Operation { reclaims, ..Operation::claim(under) };
         state.instances[number].operation = Some(claim);
         (what, event.map_or(Notes::default(), |event| Notes::default().with(event)))
     }
 
     fn write_record(&self, state: &State, number: usize, operation: Operation, steps: &mut Steps<'_>) {
         let owner = if operation.goal == Goal::Release { Owner::Nobody } else { Owner::ours(number) };
-        let content = Content::Ownership { owner, mark: operation.mark };
+        let content = Content::Ownership { owner, keys: operation.keys };
         let under = operation.under;
         let what = match (operation.goal, under) {
             (Goal::Claim, _) => "claims",
@@ -104,11 +117,12 @@ impl Model {
             return Notes::default().breaking(Invariant::Released, still_mine);
         }
         // Given up while the renewal was under way: its answer is of no interest.
-        let (Some(record), false) = (record, operation.goal == Goal::Renew && instance.lease.is_none()) else {
+        let (Some(record), false) = (record, operation.goal != Goal::Claim && instance.lease.is_none()) else {
             return Notes::default();
         };
-        instance.lease = Some(Lease { version: Version::Current, mark: operation.mark, tenure: record.tenure });
-        let news = operation.goal == Goal::Renew && operation.news;
+        instance.lease = Some(Lease { version: Version::Current, keys: operation.keys, tenure: record.tenure });
+        instance.handoff = None;
+        let news = operation.goal != Goal::Claim && operation.news;
         let mut notes = Notes::default().with_if(Event::RewindMetByRenewing, news);
         if begins_tenure(operation.goal, instance.vanished, operation.news) {
             notes = notes.with_if(Event::TenureOutlived, instance.work.task != Task::Stopped);
@@ -149,9 +163,12 @@ impl Model {
         state.instances[number].vanished |= state.ownership.is_none();
         let state = &state;
         if let Some(record) = state.ownership.filter(|_| self.relation(state, number) == Relation::Mine) {
-            operation.news |= record.mark && !state.instances[number].knows_rewind;
+            operation.news |= record.keys.rewound && !state.instances[number].knows_rewind;
             if operation.goal != Goal::Release {
-                operation.mark = record.mark;
+                operation.keys.rewound = record.keys.rewound;
+            }
+            if !self.leaves_out(Rule::RenewalKeepsMark) {
+                operation.keys.handoff_to = record.keys.handoff_to;
             }
         }
         let mut told = [None; 3];
@@ -190,7 +207,10 @@ impl Model {
             Some(Rule::LaterLifeStays) if relation == Relation::EarlierMe => relation = Relation::LaterMe,
             _ => {}
         }
-        let found = state.ownership.map(|_| Found { relation, etag: Version::Current, age, draining: false });
+        let found = state.ownership.map(|record| {
+            let draining = record.keys.draining;
+            Found { relation, etag: Version::Current, age, draining }
+        });
         after_doubt(goal, operation.under.as_ref(), found, TERMS.expiry)
     }
 
@@ -215,7 +235,11 @@ impl Model {
                 )
             }
             Next::Stands => {
-                let event = if operation.goal == Goal::Renew { Event::RenewalStands } else { Event::ReleaseStands };
+                let event = match operation.goal {
+                    Goal::Acknowledge => Event::AcknowledgementStands,
+                    Goal::Renew | Goal::Claim => Event::RenewalStands,
+                    Goal::Release => Event::ReleaseStands,
+                };
                 let mut notes = notes.with(event);
                 notes |= self.settled(state, number, operation);
                 ("reads: so it is", notes)
@@ -270,16 +294,36 @@ impl Model {
 
 impl Operation {
     fn of(lease: Lease, goal: Goal) -> Self {
-        let mark = lease.mark && goal != Goal::Release;
-        Self { goal, under: Some(lease.version), reading: false, mark, news: false, reclaims: false }
+        let keys = if goal == Goal::Release { lease.keys.released() } else { lease.keys };
+        Self { goal, under: Some(lease.version), keys, ..Self::claim(None) }
+    }
+
+    pub(super) fn claim(under: Option<Version>) -> Self {
+        Self { goal: Goal::Claim, under, reading: false, keys: Keys::default(), news: false, reclaims: false }
+    }
+}
+
+/// It runs the partition no longer, and is about to release it.
+fn given_up(state: &State, number: usize) -> State {
+    state.with(number, |instance| {
+        instance.lease = None;
+        instance.work = Work::default();
+    })
+}
+
+/// What is not covered by a checkpoint may be processed again, and that is said.
+pub(super) fn report_unsettled(state: &mut State, work: &Work) {
+    for event in work.written.unwrap_or_default() + 1..=work.at {
+        state.reported |= 1 << event;
     }
 }
 
 fn tried_again(goal: Goal, under: Option<Version>, mine: bool, age: Duration) -> Event {
     match (goal, under, mine) {
         (Goal::Claim, _, true) => Event::ClaimFoundMine,
+        (Goal::Acknowledge, _, true) => Event::AcknowledgementTriedAgain,
         (Goal::Renew, _, true) if age > YOUNG => Event::RenewalFoundOld,
-        (Goal::Renew, None, _) => Event::RenewalCreates,
+        (Goal::Renew | Goal::Acknowledge, None, _) => Event::RenewalCreates,
         (Goal::Release, ..) => Event::ReleaseTriedAgain,
         (_, None, _) => Event::ClaimOverNothing,
         (_, Some(_), _) => Event::ClaimOverUnchanged,

@@ -2,7 +2,7 @@
 
 use super::notes::{Event, Notes};
 use super::scenario::Rule;
-use super::state::{Content, Owner, Rewinder, State, Version, Write, Writer};
+use super::state::{Content, Keys, Owner, Rewinder, State, Version, Write, Writer};
 use super::storage::{Answer, attempts};
 use super::system::{Label, Model, REWINDER, Steps};
 
@@ -29,10 +29,10 @@ impl Model {
                 Self::rewinder_writes(state, "puts the checkpoint back", under, content, next, steps);
             }
             Rewinder::ReadingOwnership => self.rewinder_reads_ownership(state, steps),
-            Rewinder::Telling { version, owner, mark } => {
+            Rewinder::Telling { version, owner, keys } => {
                 let next = (Rewinder::Done, Rewinder::ReadingOwnership);
-                let what = if mark { "marks the ownership" } else { "releases the ownership" };
-                Self::rewinder_writes(state, what, Some(version), Content::Ownership { owner, mark }, next, steps);
+                let what = if keys.rewound { "marks the ownership" } else { "releases the ownership" };
+                Self::rewinder_writes(state, what, Some(version), Content::Ownership { owner, keys }, next, steps);
             }
             Rewinder::Done => {}
         }
@@ -42,16 +42,19 @@ impl Model {
     /// nobody to be told.
     fn rewinder_reads_ownership(&self, state: &State, steps: &mut Steps<'_>) {
         let go = |rewinder| State { rewinder, ..*state };
-        let telling = |owner, mark| Rewinder::Telling { version: Version::Current, owner, mark };
+        let telling = |owner, keys| Rewinder::Telling { version: Version::Current, owner, keys };
         match state.ownership {
-            Some(record) if record.mark => steps.add(REWINDER, "reads who owns: marked already", go(Rewinder::Done)),
+            Some(record) if record.keys.rewound => {
+                steps.add(REWINDER, "reads who owns: marked already", go(Rewinder::Done));
+            }
             Some(record) if matches!(record.owner, Owner::Ours(_)) => {
-                steps.add(REWINDER, "reads who owns, and will be told", go(telling(record.owner, true)));
+                let marked = Keys { rewound: true, ..record.keys };
+                steps.add(REWINDER, "reads who owns, and will be told", go(telling(record.owner, marked)));
                 let Some(cost) = self.expired(state) else { return };
                 let mut to = go(if self.leaves_out(Rule::RewindFreesExpired) {
                     Rewinder::Done
                 } else {
-                    telling(Owner::Nobody, false)
+                    telling(Owner::Nobody, record.keys.released())
                 });
                 to.left.steals -= cost;
                 let label = Label { who: REWINDER, what: "reads who owns: expired", position: None, answer: None };

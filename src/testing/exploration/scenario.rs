@@ -48,6 +48,8 @@ pub(super) enum Rule {
     CheckpointBeforeRelease,
     /// A rewind releases an expired record.
     RewindFreesExpired,
+    /// A renewal that meets the mark of somebody who asks for the partition keeps it.
+    RenewalKeepsMark,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +75,8 @@ pub(super) struct Scenario {
     pub(super) overlaps: bool,
     /// Somebody puts the checkpoint there, once.
     pub(super) rewinds_to: Option<u8>,
+    /// No owner ever answers one that asks for its partition.
+    pub(super) deaf: bool,
     pub(super) without: Option<Rule>,
     pub(super) aim: Aim,
     /// What must have happened somewhere, or the scenario explores less than it seems to.
@@ -106,7 +110,8 @@ pub(super) const ALWAYS: &[Invariant] = &[
 pub(super) const SAFE: Aim = Aim { invariants: ALWAYS, live: false };
 pub(super) const LIVE: Aim = Aim { invariants: ALWAYS, live: true };
 
-pub(super) const NOTHING: Left = Left { faults: 0, steals: 0, crashes: 0, releases: 0, freezes: 0, deletes: 0 };
+pub(super) const NOTHING: Left =
+    Left { faults: 0, steals: 0, crashes: 0, releases: 0, freezes: 0, deletes: 0, marks: 0, timeouts: 0, unsettled: 0 };
 
 pub(super) const BASE: Scenario = Scenario {
     name: "",
@@ -122,6 +127,7 @@ pub(super) const BASE: Scenario = Scenario {
     reads_fail: false,
     overlaps: false,
     rewinds_to: None,
+    deaf: false,
     without: None,
     aim: SAFE,
     reaches: &[],
@@ -143,6 +149,7 @@ impl Scenario {
             left: self.left,
             // What lies at or before the start counts as processed.
             processed: 1,
+            reported: 0,
             fence: 0,
         }
     }

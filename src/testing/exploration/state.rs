@@ -25,12 +25,28 @@ pub(super) enum Owner {
     Foreign,
 }
 
+/// What an ownership says beside its owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Keys {
+    /// It names the rewind.
+    pub(super) rewound: bool,
+    /// The instance of this number has asked for it.
+    pub(super) handoff_to: Option<u8>,
+    pub(super) draining: bool,
+}
+
+impl Keys {
+    /// What a release keeps.
+    pub(super) fn released(self) -> Self {
+        Self { handoff_to: self.handoff_to, ..Self::default() }
+    }
+}
+
 /// The ownership blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ownership {
     pub(super) owner: Owner,
-    /// The mark of the rewind.
-    pub(super) mark: bool,
+    pub(super) keys: Keys,
     /// Which tenure it is: counts up whenever the owner changes. Nobody but the invariants sees it.
     pub(super) tenure: u8,
 }
@@ -70,31 +86,48 @@ pub(super) struct Instance {
     pub(super) lease: Option<Lease>,
     pub(super) operation: Option<Operation>,
     pub(super) work: Work,
-    /// It was told to stop: it settles its checkpoint, then it releases.
+    /// It was told to stop, or asked for its partition: it settles its checkpoint, then it releases.
     pub(super) leaving: bool,
     /// The store knows of the rewind, since an adoption took notice of it.
     pub(super) knows_rewind: bool,
     /// The store found the ownership gone, since the tenure began.
     pub(super) vanished: bool,
+    pub(super) handoff: Option<Handoff>,
+}
+
+/// It wants the partition of another, and asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Handoff {
+    /// The number of the one that it asks.
+    pub(super) victim: u8,
+    pub(super) step: HandoffStep,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum HandoffStep {
+    /// To mark it, after as many marks that were erased.
+    Reading(u8),
+    Marking(Version, u8),
+    /// The mark stood: what `Pursuing` is, without moments.
+    Pursuing((bool, u8)),
 }
 
 /// What it holds, as it believes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Lease {
     pub(super) version: Version,
-    pub(super) mark: bool,
+    pub(super) keys: Keys,
     pub(super) tenure: u8,
 }
 
 /// A claim, renewal or release that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Operation {
     pub(super) goal: Goal,
     pub(super) under: Option<Version>,
     /// The write was doubtful: the record is to be read.
     pub(super) reading: bool,
-    pub(super) mark: bool,
+    pub(super) keys: Keys,
     /// A rewind was met that the store does not know.
     pub(super) news: bool,
     /// It is a claim of what an earlier life owned.
@@ -160,7 +193,7 @@ pub(super) enum Rewinder {
     Telling {
         version: Version,
         owner: Owner,
-        mark: bool,
+        keys: Keys,
     },
     Done,
 }
@@ -184,7 +217,7 @@ pub(super) enum Writer {
 pub(super) enum Content {
     Ownership {
         owner: Owner,
-        mark: bool,
+        keys: Keys,
     },
     Checkpoint {
         position: Option<u8>,
@@ -205,6 +238,12 @@ pub(super) struct Left {
     pub(super) releases: u8,
     pub(super) freezes: u8,
     pub(super) deletes: u8,
+    /// How often somebody may ask for a partition.
+    pub(super) marks: u8,
+    /// How often one that asks may lose patience although the other is at work on it.
+    pub(super) timeouts: u8,
+    /// How often an owner may give its partition back without having settled its checkpoint.
+    pub(super) unsettled: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -219,6 +258,8 @@ pub(super) struct State {
     pub(super) left: Left,
     /// The events that were processed, one bit each.
     pub(super) processed: u8,
+    /// Those of which it was reported that they may be processed again.
+    pub(super) reported: u8,
     /// The last tenure that was adopted. Checkpoints of earlier ones must not be accepted any more.
     pub(super) fence: u8,
 }
@@ -291,6 +332,9 @@ impl State {
             if let Some(operation) = &mut instance.operation {
                 passed(&mut operation.under);
             }
+            if let Some(Handoff { step: HandoffStep::Marking(under, _), .. }) = &mut instance.handoff {
+                *under = Version::Past;
+            }
         }
         match &mut self.foreign {
             Foreign::Claiming(under) => passed(under),
@@ -341,7 +385,7 @@ fn rank(known: u64, tenure: u8) -> u8 {
 
 /// The short form of an instance's number.
 #[expect(clippy::cast_possible_truncation, reason = "there are three")]
-fn short(number: usize) -> u8 {
+pub(super) fn short(number: usize) -> u8 {
     number as u8
 }
 

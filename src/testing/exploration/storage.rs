@@ -1,7 +1,7 @@
 //! The two blobs: conditional writes, and all that may become of one.
 
 use super::notes::{Event, Invariant, Notes};
-use super::state::{Checkpoint, Content, Owner, Ownership, State, Version, Write, Writer};
+use super::state::{Checkpoint, Content, Keys, Owner, Ownership, State, Version, Write, Writer};
 
 /// What the writer is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,19 +77,19 @@ fn apply(state: &State, write: Write) -> Option<(State, Notes)> {
         Some(version) => exists && version == Version::Current,
     };
     holds.then(|| match write.content {
-        Content::Ownership { owner, mark } => (put_ownership(state, owner, mark), Notes::default()),
+        Content::Ownership { owner, keys } => (put_ownership(state, owner, keys), Notes::default()),
         Content::Checkpoint { .. } => put_checkpoint(state, write),
     })
 }
 
 /// Writes the ownership, whatever is there.
-pub(super) fn put_ownership(state: &State, owner: Owner, mark: bool) -> State {
+pub(super) fn put_ownership(state: &State, owner: Owner, keys: Keys) -> State {
     let mut next = *state;
     let tenure = match state.ownership {
         Some(last) if owner == last.owner || owner == Owner::Nobody => last.tenure,
         _ => next.next_tenure(),
     };
-    next.ownership = Some(Ownership { owner, mark, tenure });
+    next.ownership = Some(Ownership { owner, keys, tenure });
     next.ownership_changed();
     next
 }

@@ -155,7 +155,12 @@ impl Model {
     /// An idle instance looks at the group; one with a lease finds out whether that has gone.
     fn listing_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let (who, instance) = (self.name(number), &state.instances[number]);
-        if instance.operation.is_some() || instance.leaving || !self.may_operate(instance) {
+        let busy = instance.operation.is_some() || instance.leaving || instance.handoff.is_some();
+        if busy || !self.may_operate(instance) {
+            return;
+        }
+        if instance.lease.is_none() && Self::is_reserved_for_another(state, number) {
+            self.reservation_steps(state, number, steps);
             return;
         }
         let owner = state.ownership.map(|record| record.owner);
@@ -232,6 +237,7 @@ impl System for Model {
                     self.listing_steps(from, number, &mut steps);
                     self.operation_steps(from, number, &mut steps);
                     self.work_steps(from, number, &mut steps);
+                    self.handoff_steps(from, number, &mut steps);
                     self.fates(from, number, &mut steps);
                 }
                 Life::Over => {}
@@ -261,7 +267,8 @@ impl System for Model {
             Some(Owner::Foreign) => matches!(state.foreign, Foreign::Running { .. }),
             Some(Owner::Nobody) | None => false,
         };
-        stored && owned && (!rewinds || state.rewinder == Rewinder::Done)
+        let asking = state.instances.iter().any(|instance| instance.handoff.is_some());
+        stored && owned && !asking && (!rewinds || state.rewinder == Rewinder::Done)
     }
 
     fn is_hopeless(&self, state: &State) -> bool {

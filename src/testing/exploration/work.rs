@@ -3,6 +3,7 @@
 //! Every answer goes to the machines `protocol::Adopt` and `protocol::Checkpointing`.
 
 use super::notes::{Event, Invariant, Notes};
+use super::ownership::report_unsettled;
 use super::scenario::Rule;
 use super::state::{Checkpoint, Content, Request, Seen, State, Task, Version, Work, Write, Writer};
 use super::storage::{Answer, attempts};
@@ -66,7 +67,7 @@ impl Model {
         if let Some(lease) = instance.lease.filter(|_| !instance.work.outlived) {
             to.fence = to.fence.max(lease.tenure);
         }
-        let again = state.processed & 1 << event != 0;
+        let again = state.processed & !state.reported & 1 << event != 0;
         let notes = Notes::default().breaking(Invariant::Once, again);
         let label = Label { who: self.name(number), what: "processes event", position: Some(event), answer: None };
         steps.push(label, to, false, notes);
@@ -312,6 +313,9 @@ impl Model {
         }
         let Some(mut to) = self.with_failed_read(state) else { return };
         let leaving = to.instances[number].leaving;
+        if leaving {
+            report_unsettled(&mut to, &state.instances[number].work);
+        }
         let work = &mut to.instances[number].work;
         if leaving {
             *work = Work::default();

@@ -1,0 +1,171 @@
+//! Scenarios in which partitions are asked for, and everything holds.
+
+use super::clean::{ONCE, is_clean};
+use super::notes::Event;
+use super::scenario::{ABC, BASE, LIVE, NOTHING, Scenario, Timing};
+use super::search::Aim;
+use super::state::Left;
+
+const BASIS: Scenario = Scenario { timing: Timing::Synchronous, aim: Aim { invariants: ONCE, live: true }, ..BASE };
+
+/// A handoff without time-out repeats no event, whatever gets lost on the way.
+const HANDOFF: Scenario = Scenario {
+    name: "r-handoff",
+    last_event: 3,
+    left: Left { marks: 2, faults: 1, ..NOTHING },
+    reaches: &[
+        Event::Marked,
+        Event::MarkStands,
+        Event::HandoffSeen,
+        Event::HandoffTaken,
+        Event::AcknowledgementStands,
+        Event::AcknowledgementTriedAgain,
+    ],
+    ..BASIS
+};
+const THREE: Scenario = Scenario {
+    name: "r-handoff-3",
+    members: ABC,
+    last_event: 1,
+    left: Left { marks: 2, ..NOTHING },
+    reaches: &[Event::MarkLost, Event::MarkDoubtful, Event::HandoffOver],
+    ..BASIS
+};
+const THREE_DOUBTS: Scenario = Scenario {
+    name: "r-handoff-3-doubts",
+    left: Left { marks: 1, faults: 1, ..NOTHING },
+    reaches: &[Event::MarkLost, Event::MarkDoubtful, Event::LateWriteLanded],
+    ..THREE
+};
+const TIMEOUT: Scenario = Scenario {
+    name: "r-handoff-timeout",
+    timing: Timing::Asynchronous,
+    left: Left { marks: 2, timeouts: 2, steals: 1, crashes: 1, ..NOTHING },
+    aim: LIVE,
+    reaches: &[Event::HandoffStolen, Event::CheckpointFenced, Event::ReservationLapsed],
+    ..BASIS
+};
+const DEAD: Scenario = Scenario {
+    name: "r-live-handoff",
+    last_event: 1,
+    left: Left { marks: 1, timeouts: 1, faults: 2, crashes: 1, ..NOTHING },
+    aim: LIVE,
+    reaches: &[Event::HandoffStolen, Event::ReservationLapsed, Event::MarkTooLate, Event::LateWriteLanded],
+    ..BASIS
+};
+const DEAF: Scenario = Scenario {
+    name: "handoff-deaf",
+    deaf: true,
+    left: Left { marks: 1, faults: 1, ..NOTHING },
+    aim: LIVE,
+    reaches: &[Event::HandoffStolen, Event::RenewalLost],
+    ..BASIS
+};
+/// The owner claims anew what it did not know to be its own.
+const ERASED: Scenario = Scenario {
+    name: "handoff-erased",
+    last_event: 1,
+    reads_fail: true,
+    left: Left { marks: 1, faults: 2, ..NOTHING },
+    reaches: &[Event::MarkedAgain],
+    ..BASIS
+};
+const UNSETTLED: Scenario = Scenario {
+    name: "handoff-unsettled",
+    left: Left { marks: 1, unsettled: 1, faults: 1, ..NOTHING },
+    reaches: &[Event::ReleasedUnsettled],
+    ..BASIS
+};
+const STOP: Scenario = Scenario {
+    name: "handoff-stop",
+    left: Left { marks: 1, releases: 2, faults: 1, ..NOTHING },
+    reaches: &[Event::ReleaseTriedAgain, Event::HandoffTaken, Event::MarkLost],
+    ..BASIS
+};
+const FREEZE: Scenario = Scenario {
+    name: "handoff-freeze",
+    last_event: 1,
+    left: Left { marks: 1, freezes: 1, faults: 1, ..NOTHING },
+    aim: LIVE,
+    reaches: &[Event::HandoffStolen, Event::HandoffTaken],
+    ..BASIS
+};
+const OVERLAP: Scenario = Scenario {
+    name: "handoff-overlap",
+    overlaps: true,
+    left: Left { marks: 1, faults: 1, ..NOTHING },
+    reaches: &[Event::HandoffTaken, Event::AcknowledgementStands],
+    ..BASIS
+};
+const REWOUND: Scenario = Scenario {
+    name: "handoff-rewind",
+    last_event: 1,
+    rewinds_to: Some(0),
+    left: Left { marks: 1, faults: 1, ..NOTHING },
+    aim: LIVE,
+    reaches: &[Event::RewindMetByRenewing, Event::HandoffTaken],
+    ..BASIS
+};
+
+pub(super) const ALL: &[Scenario] =
+    &[HANDOFF, THREE, THREE_DOUBTS, TIMEOUT, DEAD, DEAF, ERASED, UNSETTLED, STOP, FREEZE, OVERLAP, REWOUND];
+
+#[test]
+fn a_partition_is_asked_for_and_handed_over_r_handoff() {
+    is_clean(HANDOFF);
+}
+
+#[test]
+fn two_ask_for_one_partition_r_handoff_3() {
+    is_clean(THREE);
+}
+
+#[test]
+fn a_third_looks_on_and_answers_get_lost_r_handoff_3_doubts() {
+    is_clean(THREE_DOUBTS);
+}
+
+#[test]
+fn one_that_asks_loses_patience_r_handoff_timeout() {
+    is_clean(TIMEOUT);
+}
+
+#[test]
+fn either_side_dies_r_live_handoff() {
+    is_clean(DEAD);
+}
+
+#[test]
+fn an_owner_that_never_answers_is_stolen_from_handoff_deaf() {
+    is_clean(DEAF);
+}
+
+#[test]
+fn a_mark_is_erased_and_added_again_handoff_erased() {
+    is_clean(ERASED);
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_settled_is_reported_handoff_unsettled() {
+    is_clean(UNSETTLED);
+}
+
+#[test]
+fn either_side_is_told_to_stop_handoff_stop() {
+    is_clean(STOP);
+}
+
+#[test]
+fn either_side_is_frozen_handoff_freeze() {
+    is_clean(FREEZE);
+}
+
+#[test]
+fn renewals_during_the_last_checkpoint_handoff_overlap() {
+    is_clean(OVERLAP);
+}
+
+#[test]
+fn a_rewind_during_a_handoff_handoff_rewind() {
+    is_clean(REWOUND);
+}
