@@ -4,6 +4,7 @@
 mod balance {
     mod cycles;
     mod group;
+    mod handoff;
     mod properties;
     mod runs;
     mod statics;

@@ -4,12 +4,16 @@
 //! name in it, which is what it takes to hand the view on. Each line takes turns with the floor, so that a busy moment
 //! of the machine hits both.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balance::{Assignment, Observation, Observer, Policy, Strategy, View, observe, plan};
-use eventhubs_checkpoint::{Identity, Incarnation, InvalidName, LeaseTerms, OwnerId, OwnershipRecord, PartitionId};
+use eventhubs_checkpoint::balance::{
+    Assignment, Attendance, Observation, Observer, Policy, Strategy, View, observe, plan,
+};
+use eventhubs_checkpoint::{
+    Identity, Incarnation, InvalidName, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, PresenceRecord,
+};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use time::macros::datetime;
@@ -30,7 +34,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let settled = group.listing(|partition| partition % OWNERS);
     let partitions: Vec<PartitionId> = (0..PARTITIONS).map(PartitionId::from).collect();
     let running = (0..PARTITIONS).filter(|partition| partition % OWNERS == 0).map(PartitionId::from).collect();
-    let observer = Observer { me: &group.members[0], terms: TERMS, running: &running, outage_ended: None };
+    let presences = group.presences();
+    let observer = Observer {
+        me: &group.members[0],
+        terms: TERMS,
+        running: &running,
+        presences: &presences,
+        interval: Duration::from_secs(10),
+        outage_ended: None,
+    };
     let look = |listing: &[Observation]| observe(listing, &partitions, &observer, Duration::from_secs(1));
     let view = look(&settled);
     compare(rounds, "observe", &view, || look(&settled));
@@ -55,6 +67,7 @@ fn policies(partitions: &[PartitionId]) -> Result<Vec<(&'static str, Policy)>, B
         ("Balanced", by(Strategy::Balanced)),
         ("Balanced, a third avoided", Policy { avoid, ..by(Strategy::Balanced) }),
         ("Greedy", by(Strategy::Greedy)),
+        ("Greedy, with handoff", Policy { handoff: true, ..by(Strategy::Greedy) }),
         ("Static", by(Strategy::Static(Assignment::index(0, OWNERS as usize)?))),
         ("Weighted", Policy { loads, ..by(Strategy::weighted()) }),
     ])
@@ -82,12 +95,26 @@ impl Group {
         Ok(Self { members: (0..OWNERS).map(member).collect::<Result<_, _>>()? })
     }
 
+    fn presences(&self) -> Vec<Attendance> {
+        let record = |member: &Identity| PresenceRecord {
+            owner: member.owner.clone(),
+            incarnation: Some(member.incarnation.clone()),
+            load: None,
+            broken_by: None,
+            other: BTreeMap::new(),
+        };
+        let seen =
+            |member| Attendance { record: record(member), age: Duration::from_secs(5), received: Duration::ZERO };
+        self.members.iter().map(seen).collect()
+    }
+
     fn listing(&self, owner_of: impl Fn(u32) -> u32) -> Vec<Observation> {
         let record = |partition| {
             let owner = &self.members[owner_of(partition) as usize];
             OwnershipRecord {
                 owner: Some(owner.owner.clone()),
                 incarnation: Some(owner.incarnation.clone()),
+                cooperative: true,
                 ..OwnershipRecord::default()
             }
         };

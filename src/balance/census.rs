@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 
-use super::view::{Holder, View};
+use super::view::View;
 use crate::model::OwnerId;
 
 /// My number among the owners of a [`Census`].
 pub(super) const ME: usize = 0;
 
-/// The live owners of a view, numbered in the order in which they are first seen. I am always the first.
+/// The live owners of a view and those present, numbered in the order in which they are first seen. I am always the first.
 pub(super) struct Census<'a> {
     pub(super) owners: Vec<&'a OwnerId>,
-    /// The number of each partition's live owner.
+    /// The number of the one for whom each partition counts: its live owner, or the one to whom it is being handed over.
     pub(super) holders: Vec<Option<usize>>,
 }
 
@@ -26,16 +26,15 @@ impl<'a> Census<'a> {
                 owners.len() - 1
             })
         };
-        let holders = view.partitions.iter().map(|entry| match &entry.holder {
-            Holder::Me | Holder::Orphan => Some(ME),
-            Holder::Live(owner) | Holder::Elsewhere(owner) => Some(number_of(owner)),
-            Holder::Nobody | Holder::Released | Holder::Expired(_) => None,
-        });
+        let holders = view.partitions.iter().map(|entry| entry.counts_for(&view.me).map(&mut number_of));
         let holders = holders.collect();
+        view.present.iter().for_each(|present| {
+            number_of(present);
+        });
         Self { owners, holders }
     }
 
-    /// How many partitions each owner holds, by number.
+    /// How many partitions each owner holds or is being handed, by number.
     pub(super) fn counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.owners.len()];
         for holder in self.holders.iter().flatten() {

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::plan::{ClaimReason, Plan, ReleaseReason};
+use super::plan::{ClaimReason, Plan, PlannedClaim, PlannedHandoff, ReleaseReason};
 use super::policy::{Policy, Strategy};
 use super::view::{Holder, PartitionView, View};
 use super::weighted::weights;
@@ -31,8 +31,8 @@ pub fn check(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
     stable(view, policy, plan)
 }
 
-/// Safety, for any view: nothing is claimed that must not be, nor more than the cap and the strategy grant; no victim is
-/// left below its share; only what must go is given back.
+/// Safety, for any view: nothing is claimed or asked for that must not be, nor more than the cap and the strategy grant;
+/// no victim is left below its share; only what must go is given back.
 ///
 /// # Errors
 ///
@@ -40,14 +40,15 @@ pub fn check(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
 pub fn safe(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
     each_partition_once(plan)?;
     claims_only_what_it_may(view, policy, plan)?;
+    asks_only_for_what_it_may(view, policy, plan)?;
     stays_within_the_cap(view, policy, plan)?;
     gives_back_only_what_must_go(view, policy, plan)?;
     steals_only_where_nothing_is_unowned(view, policy, plan)?;
     match &policy.strategy {
         Strategy::Balanced => shares_by_number(view, plan, 1),
         Strategy::Greedy => shares_by_number(view, plan, usize::MAX),
-        Strategy::Static(_) => ensure(plan.claim.iter().all(|claim| !is_steal(&claim.reason)), || {
-            format!("stole by a static assignment: {:?}", plan.claim)
+        Strategy::Static(_) => ensure(gains(plan).all(|gain| gain.victim.is_none()), || {
+            format!("takes from others by a static assignment: {plan:?}")
         }),
         Strategy::Weighted { threshold_percent } => shares_by_load(view, policy, plan, *threshold_percent),
     }
@@ -67,6 +68,7 @@ pub fn stable(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
 #[must_use]
 pub fn settled(view: &View, policy: &Policy) -> bool {
     let mine = view.partitions.iter().filter(|entry| entry.holder == Holder::Me).count();
+    // What is being handed over is on its way, until it is for somebody to claim.
     let taken = |entry: &PartitionView| matches!(entry.holder, Holder::Me | Holder::Live(_) | Holder::Elsewhere(_));
     if policy.max_partitions.is_some_and(|max| mine > max) || !view.gone.is_empty() {
         return false;
@@ -138,8 +140,9 @@ pub fn fewest_moves(partitions: usize, counts: &[usize]) -> usize {
 /// depends on the loads, see [`steals_to_settle`].
 ///
 /// By number: in each round everybody below the floor gains one (Balanced) or all it lacks (Greedy), and nobody falls
-/// below the floor again; then, in one more round, those that may hold one more take it. Static: in the first round
-/// everything is given back, in the second it is claimed.
+/// below the floor again; then, in one more round, those that may hold one more take it. What is asked for is gained when
+/// it is asked for: how long a handoff takes comes on top. Static: in the first round everything is given back, in the
+/// second it is claimed.
 #[must_use]
 pub fn rounds_to_settle(strategy: &Strategy, partitions: usize, owners: usize) -> Option<usize> {
     match strategy {
@@ -166,21 +169,39 @@ pub fn steals_to_settle(view: &View, policy: &Policy, threshold_percent: u32) ->
     distances / (2 * lightest * least_gain)
 }
 
-fn is_steal(reason: &ClaimReason) -> bool {
-    matches!(reason, ClaimReason::Stolen(_))
+/// A partition that becomes part of my share by a plan.
+#[derive(Debug)]
+struct Gain<'a> {
+    partition: &'a PartitionId,
+    /// The live owner that loses it, now or by a handoff.
+    victim: Option<&'a OwnerId>,
 }
 
-fn is_of_nobody(reason: &ClaimReason) -> bool {
-    matches!(reason, ClaimReason::Unowned | ClaimReason::Released | ClaimReason::Expired(_))
+/// Claims of what was not mine, then handoffs.
+fn gains(plan: &Plan) -> impl Iterator<Item = Gain<'_>> {
+    let claimed = plan.claim.iter().filter_map(|PlannedClaim { partition, reason }| match reason {
+        ClaimReason::Reclaimed | ClaimReason::HandedOver => None,
+        ClaimReason::Unowned | ClaimReason::Released | ClaimReason::Expired(_) => {
+            Some(Gain { partition, victim: None })
+        }
+        ClaimReason::Stolen(victim) => Some(Gain { partition, victim: Some(victim) }),
+    });
+    let asked = plan.handoff.iter().map(|PlannedHandoff { partition, from }| Gain { partition, victim: Some(from) });
+    claimed.chain(asked)
 }
 
-fn is_unowned(holder: &Holder) -> bool {
-    matches!(holder, Holder::Nobody | Holder::Released | Holder::Expired(_))
+fn is_unowned(entry: &PartitionView) -> bool {
+    match &entry.holder {
+        Holder::Nobody | Holder::Expired(_) => true,
+        Holder::Released => entry.handoff_to.is_none(),
+        Holder::Me | Holder::Orphan | Holder::Live(_) | Holder::Elsewhere(_) => false,
+    }
 }
 
 fn each_partition_once(plan: &Plan) -> Verdict {
     let claimed = plan.claim.iter().map(|claim| &claim.partition);
-    let named: Vec<_> = claimed.chain(plan.release.iter().map(|release| &release.partition)).collect();
+    let asked = plan.handoff.iter().map(|handoff| &handoff.partition);
+    let named: Vec<_> = claimed.chain(asked).chain(plan.release.iter().map(|release| &release.partition)).collect();
     let different: BTreeSet<_> = named.iter().collect();
     ensure(different.len() == named.len(), || format!("a partition is named twice: {plan:?}"))
 }
@@ -192,15 +213,19 @@ fn claims_only_what_it_may(view: &View, policy: &Policy, plan: &Plan) -> Verdict
         let partition = &claim.partition;
         ensure(!policy.avoid.contains(partition), || format!("claims {partition}, which is to be avoided"))?;
         let place: usize = *places.get(partition).ok_or_else(|| Violation(format!("the hub has no {partition}")))?;
-        let holder = &view.partitions[place].holder;
+        let entry = &view.partitions[place];
+        let PartitionView { holder, handoff_to, cooperative, .. } = entry;
         let told = match &claim.reason {
             ClaimReason::Reclaimed => *holder == Holder::Orphan,
             ClaimReason::Unowned => *holder == Holder::Nobody,
-            ClaimReason::Released => *holder == Holder::Released,
+            ClaimReason::Released => *holder == Holder::Released && handoff_to.is_none(),
+            ClaimReason::HandedOver => *holder == Holder::Released && *handoff_to == Some(view.me.clone()),
             ClaimReason::Expired(owner) => *holder == Holder::Expired(owner.clone()),
-            ClaimReason::Stolen(owner) => *holder == Holder::Live(owner.clone()) && *owner != view.me,
+            ClaimReason::Stolen(owner) => {
+                is_anothers(entry, owner, view) && handoff_to.is_none() && !(policy.handoff && *cooperative)
+            }
         };
-        ensure(told, || format!("claims {partition}, held so: {holder:?}, as {:?}", claim.reason))?;
+        ensure(told, || format!("claims {entry:?} as {:?}", claim.reason))?;
         if let Strategy::Static(assignment) = &policy.strategy {
             ensure(assignment.covers(place, partition), || format!("claims {partition}, which is not assigned"))?;
         }
@@ -208,19 +233,41 @@ fn claims_only_what_it_may(view: &View, policy: &Policy, plan: &Plan) -> Verdict
     Ok(())
 }
 
+fn is_anothers(entry: &PartitionView, owner: &OwnerId, view: &View) -> bool {
+    entry.holder == Holder::Live(owner.clone()) && *owner != view.me
+}
+
+/// Of a cooperative owner that is certainly alive, what nobody has asked for.
+fn asks_only_for_what_it_may(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+    ensure(policy.handoff || plan.handoff.is_empty(), || "asks for a handoff, which is off".to_owned())?;
+    let entries: BTreeMap<_, _> = view.partitions.iter().map(|entry| (&entry.partition, entry)).collect();
+    for PlannedHandoff { partition, from } in &plan.handoff {
+        let set_apart = policy.avoid.contains(partition) || view.unmarkable.contains(partition);
+        let may = entries.get(partition).is_some_and(|entry| {
+            is_anothers(entry, from, view) && entry.cooperative && entry.handoff_to.is_none() && !set_apart
+        });
+        ensure(may, || format!("asks {from} for {:?}", entries.get(partition)))?;
+    }
+    Ok(())
+}
+
 fn stays_within_the_cap(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
-    let unowned = view.partitions.iter().filter(|entry| is_unowned(&entry.holder)).count();
-    let taken = plan.claim.iter().filter(|claim| is_of_nobody(&claim.reason)).count();
+    let unowned = view.partitions.iter().filter(|entry| is_unowned(entry)).count();
+    let taken = gains(plan).filter(|gain| gain.victim.is_none()).count();
     let Some(max) = policy.max_partitions else {
         return ensure(plan.unclaimed_for_cap == 0, || "complains of a cap that is not there".to_owned());
     };
     ensure(plan.unclaimed_for_cap + taken <= unowned, || format!("more unclaimed than unowned: {plan:?}"))?;
-    // What is recorded as mine, but to be avoided, may be a claim under way.
-    let held = view.partitions.iter().filter(|entry| {
-        entry.holder == Holder::Me || (entry.holder == Holder::Orphan && policy.avoid.contains(&entry.partition))
+    let held = view.partitions.iter().filter(|entry| match &entry.holder {
+        Holder::Me => true,
+        // To be avoided, it may be a claim under way.
+        Holder::Orphan => policy.avoid.contains(&entry.partition),
+        Holder::Released => entry.handoff_to.as_ref() == Some(&view.me) && policy.avoid.contains(&entry.partition),
+        _ => entry.handoff_to.as_ref() == Some(&view.me),
     });
-    let after = view.gone.len() + held.count() + plan.claim.len();
-    ensure(plan.claim.is_empty() || after <= max, || format!("would hold {after} of at most {max}"))
+    let new = plan.claim.len() + plan.handoff.len();
+    let after = view.gone.len() + held.count() + new;
+    ensure(new == 0 || after <= max, || format!("would hold {after} of at most {max}"))
 }
 
 fn gives_back_only_what_must_go(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
@@ -239,6 +286,9 @@ fn gives_back_only_what_must_go(view: &View, policy: &Policy, plan: &Plan) -> Ve
         released(ReleaseReason::NotAssigned).map(|release| release.partition.clone()).collect();
     ensure(not_assigned == names(&strange), || format!("gives back {not_assigned:?} as not assigned"))?;
     let above: BTreeSet<_> = released(ReleaseReason::AboveMax).map(|release| release.partition.clone()).collect();
+    // What is being handed over goes by itself.
+    let mine = |(_, entry): &(usize, &PartitionView)| entry.handoff_to.as_ref().is_none_or(|to| *to == view.me);
+    let admitted: Vec<_> = admitted.into_iter().filter(mine).collect();
     let excess = admitted.len().saturating_sub(policy.max_partitions.unwrap_or(usize::MAX));
     ensure(above.len() == excess && above.is_subset(&names(&admitted)), || {
         format!("gives back {above:?}, but {excess} are above the cap")
@@ -248,27 +298,27 @@ fn gives_back_only_what_must_go(view: &View, policy: &Policy, plan: &Plan) -> Ve
 fn steals_only_where_nothing_is_unowned(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
     let claimed: BTreeSet<_> = plan.claim.iter().map(|claim| &claim.partition).collect();
     let left = |entry: &&PartitionView| {
-        is_unowned(&entry.holder) && !policy.avoid.contains(&entry.partition) && !claimed.contains(&entry.partition)
+        is_unowned(entry) && !policy.avoid.contains(&entry.partition) && !claimed.contains(&entry.partition)
     };
-    let steals = plan.claim.iter().any(|claim| is_steal(&claim.reason));
+    let steals = gains(plan).any(|gain| gain.victim.is_some());
     ensure(!steals || view.partitions.iter().find(left).is_none(), || {
         format!("steals with something unowned: {plan:?}")
     })
 }
 
-/// New claims stay within the share, and each steal is one of the [`fewest_moves`]: so it leaves its victim no less than
-/// its share.
+/// What I gain stays within the share, and each steal or handoff is one of the [`fewest_moves`]: so it leaves its victim
+/// no less than its share.
 fn shares_by_number(view: &View, plan: &Plan, at_once: usize) -> Verdict {
-    let new: Vec<_> = plan.claim.iter().filter(|claim| claim.reason != ClaimReason::Reclaimed).collect();
-    ensure(new.len() <= at_once, || format!("claims {} at once", new.len()))?;
+    let new: Vec<_> = gains(plan).collect();
+    ensure(new.len() <= at_once, || format!("gains {} at once", new.len()))?;
     let mut counts = view.counts();
     let partitions = view.partitions.len();
     let (floor, remainder) = (partitions / counts.len(), partitions % counts.len());
     let moves =
         |counts: &BTreeMap<OwnerId, usize>| fewest_moves(partitions, &counts.values().copied().collect::<Vec<_>>());
     let mut to_come = moves(&counts);
-    for claim in new {
-        if let ClaimReason::Stolen(victim) = &claim.reason {
+    for gain in new {
+        if let Some(victim) = gain.victim {
             let held = counts.entry(victim.clone()).or_default();
             *held = held.saturating_sub(1);
             ensure(*held >= floor, || format!("{victim} is left with less than its share"))?;
@@ -276,25 +326,25 @@ fn shares_by_number(view: &View, plan: &Plan, at_once: usize) -> Verdict {
         *counts.entry(view.me.clone()).or_default() += 1;
         let above = counts.iter().filter(|(owner, held)| **owner != view.me && **held > floor).count();
         let (mine, share) = (counts[&view.me], floor + usize::from(above < remainder));
-        ensure(mine <= share, || format!("claims up to {mine}, but the share is {share}"))?;
+        ensure(mine <= share, || format!("gains up to {mine}, but the share is {share}"))?;
         let left = moves(&counts);
-        ensure(left + usize::from(is_steal(&claim.reason)) == to_come, || format!("a move too many: {claim:?}"))?;
+        ensure(left + usize::from(gain.victim.is_some()) == to_come, || format!("a move too many: {gain:?}"))?;
         to_come = left;
     }
     Ok(())
 }
 
-/// One new claim at a time, by an owner below the fair load; and a steal leaves both with less than the victim had and
-/// more than the thief had, by more than the threshold.
+/// One gain at a time, by an owner below the fair load; and a steal or handoff leaves both with less than the victim had
+/// and more than the thief had, by more than the threshold.
 fn shares_by_load(view: &View, policy: &Policy, plan: &Plan, threshold_percent: u32) -> Verdict {
-    let new: Vec<_> = plan.claim.iter().filter(|claim| claim.reason != ClaimReason::Reclaimed).collect();
-    ensure(new.len() <= 1, || format!("claims {} at once", new.len()))?;
-    let Some(claim) = new.first() else { return Ok(()) };
+    let new: Vec<_> = gains(plan).collect();
+    ensure(new.len() <= 1, || format!("gains {} at once", new.len()))?;
+    let Some(gain) = new.first() else { return Ok(()) };
     let scales = Scales::of(view, policy);
     let mine = scales.loads.get(&view.me).copied().unwrap_or_default();
-    ensure(mine * scales.owners() < scales.total, || format!("claims with {mine}, the fair load or more"))?;
-    let ClaimReason::Stolen(victim) = &claim.reason else { return Ok(()) };
-    let weight = scales.weight_of(&claim.partition).unwrap_or_default();
+    ensure(mine * scales.owners() < scales.total, || format!("gains with {mine}, the fair load or more"))?;
+    let Some(victim) = gain.victim else { return Ok(()) };
+    let weight = scales.weight_of(gain.partition).unwrap_or_default();
     let theirs = scales.loads.get(victim).copied().unwrap_or_default();
     let gains = theirs >= mine + weight && scales.exceeds(theirs - mine - weight, threshold_percent);
     ensure(gains, || format!("steals {weight} from {theirs} for {mine}, which gains too little"))
@@ -313,7 +363,8 @@ struct Scales<'a> {
 impl<'a> Scales<'a> {
     fn of(view: &'a View, policy: &Policy) -> Self {
         let weights = weights(&view.partitions, &policy.loads);
-        let (mut loads, mut lightest) = (BTreeMap::from([(&view.me, 0)]), BTreeMap::new());
+        let mut loads: BTreeMap<_, _> = [&view.me].into_iter().chain(&view.present).map(|owner| (owner, 0)).collect();
+        let mut lightest = BTreeMap::new();
         for (entry, weight) in view.partitions.iter().zip(&weights) {
             if let Some(owner) = owner_of(entry, view) {
                 *loads.entry(owner).or_default() += weight;
@@ -339,7 +390,11 @@ impl<'a> Scales<'a> {
     }
 }
 
+/// What is being handed over is part of the load of the one who gets it.
 fn owner_of<'a>(entry: &'a PartitionView, view: &'a View) -> Option<&'a OwnerId> {
+    if let Some(to) = &entry.handoff_to {
+        return Some(to);
+    }
     match &entry.holder {
         Holder::Me | Holder::Orphan => Some(&view.me),
         Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner),

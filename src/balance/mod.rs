@@ -8,9 +8,14 @@
 //! ever brought below its share, so a balanced group never moves a partition again. Other ways to share, and how many
 //! rounds each takes: [`Strategy`].
 //!
-//! An owner that holds nothing is in no record, so that others do not count it: the first round, in which it takes
-//! its first partition, may share by a number that is too small.
+//! An owner that holds nothing is in no ownership record. If it writes its presence, others count it all the same
+//! ([`Attendance`]); if not, the first round, in which it takes its first partition, may share by a number that is too
+//! small.
+//!
+//! What a live owner has too much is stolen from it, or, with [`Policy::handoff`], asked for: it counts for the one who
+//! asks from then on ([`PartitionView::handoff_to`]), and comes when its owner has finished what it had begun.
 
+mod attendance;
 mod census;
 #[cfg(any(test, feature = "testing"))]
 pub mod invariants;
@@ -20,6 +25,7 @@ mod shares;
 mod view;
 mod weighted;
 
-pub use plan::{ClaimReason, Plan, PlannedClaim, PlannedRelease, ReleaseReason, plan};
+pub use attendance::Attendance;
+pub use plan::{ClaimReason, Plan, PlannedClaim, PlannedHandoff, PlannedRelease, ReleaseReason, plan};
 pub use policy::{Assignment, InvalidIndex, Policy, Strategy};
 pub use view::{Holder, Moment, Observation, Observer, PartitionView, View, observe};

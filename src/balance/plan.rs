@@ -19,6 +19,8 @@ pub enum ClaimReason {
     Unowned,
     /// Its last owner gave it back.
     Released,
+    /// Its last owner gave it back for me: I had asked for it.
+    HandedOver,
     /// Its owner has not renewed in time.
     Expired(OwnerId),
     /// Its owner holds more than its share.
@@ -32,6 +34,15 @@ pub struct PlannedClaim {
     pub partition: PartitionId,
     /// Why.
     pub reason: ClaimReason,
+}
+
+/// A partition that is to be asked for: its owner is alive and cooperative, and holds more than its share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedHandoff {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Its owner.
+    pub from: OwnerId,
 }
 
 /// Why a partition is given back.
@@ -61,6 +72,9 @@ pub struct PlannedRelease {
 pub struct Plan {
     /// The partitions to be claimed.
     pub claim: Vec<PlannedClaim>,
+    /// The partitions to be asked for: each record is to be marked. Only with [`Policy::handoff`]. What is under way
+    /// already is not among them.
+    pub handoff: Vec<PlannedHandoff>,
     /// The partitions to be given back. None of them is claimed by the same plan, nor does any make room in it.
     pub release: Vec<PlannedRelease>,
     /// How many partitions that nobody owns would be for me to take, now or in the next intervals, if
@@ -73,7 +87,7 @@ impl Plan {
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.claim.is_empty() && self.release.is_empty()
+        self.claim.is_empty() && self.handoff.is_empty() && self.release.is_empty()
     }
 }
 
@@ -81,7 +95,7 @@ impl Plan {
 pub(super) struct Wanted {
     /// Of what nobody owns, everything that is for me to take, now or in the next intervals.
     pub(super) unowned: Vec<usize>,
-    /// From live owners, after that.
+    /// From live owners, after that: stolen or asked for.
     pub(super) stolen: Vec<usize>,
     /// How many of them all at once.
     pub(super) at_once: usize,
@@ -91,20 +105,21 @@ pub(super) struct Wanted {
 ///
 /// Post-conditions, for any view and policy (`invariants`, with the feature `testing`, has them as functions):
 ///
-/// - What I hold and what I claim together never exceed the cap, nor, by new claims, what the strategy grants me. What is
-///   recorded as mine already comes back in any case: it moves nothing.
-/// - A claim never leaves its victim with less than its share, and nothing is stolen while there is something unowned to
-///   take.
-/// - What is to be avoided is not claimed.
+/// - What I hold, what I claim and what I ask for together never exceed the cap, nor, by what is new, what the strategy
+///   grants me. What is recorded as mine already, and what is reserved for me, comes in any case: it was counted before.
+/// - Neither a claim nor a handoff leaves its victim with less than its share, and nothing is stolen or asked for while
+///   there is something unowned to take.
+/// - What is being handed over counts for the one who gets it, and for its victim no more. Nobody else takes it.
+/// - What is to be avoided is neither claimed nor asked for.
 /// - A group in which everybody holds its share plans nothing.
 pub fn plan(view: &View, policy: &Policy, rng: &mut impl Rng) -> Plan {
     // Phase 1: what I must not keep.
     let release = given_back(view, policy);
 
-    // Phase 2: what is recorded as mine comes back at once, as far as I may hold it. It is counted as mine already, so
-    // nothing moves by it.
+    // Phase 2: what is recorded as mine or reserved for me comes at once, as far as I may hold it. It is counted as mine
+    // already, so nothing moves by it.
     let mut room = room(view, policy);
-    let mut claim = claimable(view, policy, |holder| *holder == Holder::Orphan);
+    let mut claim = claimable(view, policy, |entry| is_mine_to_claim(entry, &view.me));
     claim.truncate(room);
     room -= claim.len();
 
@@ -116,27 +131,31 @@ pub fn plan(view: &View, policy: &Policy, rng: &mut impl Rng) -> Plan {
         Strategy::Weighted { threshold_percent } => weighted::wanted(view, policy, *threshold_percent, rng),
     };
 
-    // Phase 4: as much of it as I may.
+    // Phase 4: as much of it as I may; from those who hand over on request, by asking.
     let unclaimed_for_cap = wanted.unowned.len().saturating_sub(room);
     let new = wanted.unowned.into_iter().chain(wanted.stolen).take(room.min(wanted.at_once));
-    claim.extend(new);
-    let claim = claim.into_iter().filter_map(|place| planned_claim(&view.partitions[place])).collect();
-    Plan { claim, release, unclaimed_for_cap }
+    let new = new.map(|place| &view.partitions[place]);
+    let (asked, claimed): (Vec<_>, Vec<_>) = new.partition(|entry| policy.handoff && entry.cooperative);
+    let claimed = claim.into_iter().map(|place| &view.partitions[place]).chain(claimed);
+    Plan {
+        claim: claimed.filter_map(planned_claim).collect(),
+        handoff: asked.into_iter().filter_map(planned_handoff).collect(),
+        release,
+        unclaimed_for_cap,
+    }
 }
 
-/// What the hub no longer has, what is not assigned to me, and the last ones of what is above the cap.
+/// What the hub no longer has, what is not assigned to me, and the last ones of what is above the cap. What is being
+/// handed over goes by itself.
 fn given_back(view: &View, policy: &Policy) -> Vec<PlannedRelease> {
     let planned = |partition: &PartitionId, reason| PlannedRelease { partition: partition.clone(), reason };
     let mut release: Vec<_> = view.gone.iter().map(|gone| planned(gone, ReleaseReason::Gone)).collect();
     let mut kept = Vec::new();
-    for (ordinal, PartitionView { partition, holder }) in view.partitions.iter().enumerate() {
-        if *holder != Holder::Me {
-            continue;
-        }
-        if policy.strategy.admits(ordinal, partition) {
-            kept.push(partition);
-        } else {
-            release.push(planned(partition, ReleaseReason::NotAssigned));
+    for (ordinal, entry) in view.partitions.iter().enumerate().filter(|(_, entry)| entry.holder == Holder::Me) {
+        if !policy.strategy.admits(ordinal, &entry.partition) {
+            release.push(planned(&entry.partition, ReleaseReason::NotAssigned));
+        } else if entry.counts_for(&view.me) == Some(&view.me) {
+            kept.push(&entry.partition);
         }
     }
     let above = kept.iter().skip(policy.max_partitions.unwrap_or(usize::MAX));
@@ -144,21 +163,21 @@ fn given_back(view: &View, policy: &Policy) -> Vec<PlannedRelease> {
     release
 }
 
-/// How many more I may hold. What I have not given back yet counts, and so does what is recorded as mine but not to be
-/// claimed now: a claim of mine may be under way.
+/// How many more I may hold. What I have not given back yet counts, and so does what I have asked for, and what is
+/// recorded as mine or reserved for me but not to be claimed now: a claim of mine may be under way.
 fn room(view: &View, policy: &Policy) -> usize {
     let Some(max) = policy.max_partitions else { return usize::MAX };
     let counts = |entry: &&PartitionView| match entry.holder {
         Holder::Me => true,
-        Holder::Orphan => policy.avoid.contains(&entry.partition),
-        _ => false,
+        _ if is_mine_to_claim(entry, &view.me) => policy.avoid.contains(&entry.partition),
+        _ => entry.counts_for(&view.me) == Some(&view.me),
     };
     max.saturating_sub(view.gone.len() + view.partitions.iter().filter(counts).count())
 }
 
 /// Everything that is assigned to me and that nobody owns.
 fn assigned(view: &View, policy: &Policy) -> Wanted {
-    let unowned = claimable(view, policy, |holder| is_free(holder) || is_expired(holder));
+    let unowned = claimable(view, policy, |entry| is_free(entry) || is_expired(entry));
     Wanted { unowned, stolen: Vec::new(), at_once: usize::MAX }
 }
 
@@ -173,26 +192,35 @@ pub(super) fn unowned(view: &View, policy: &Policy, rng: &mut impl Rng) -> Vec<u
     free
 }
 
-/// The partitions of other live owners, in random order.
+/// The partitions that can be had from other live owners, in random order.
 pub(super) fn in_other_hands(view: &View, policy: &Policy, rng: &mut impl Rng) -> Vec<usize> {
-    let mut found = claimable(view, policy, |holder| matches!(holder, Holder::Live(owner) if *owner != view.me));
+    let mut found = claimable(view, policy, |entry| {
+        let theirs = matches!(&entry.holder, Holder::Live(owner) if *owner != view.me);
+        let unmarkable = policy.handoff && view.unmarkable.contains(&entry.partition);
+        theirs && entry.handoff_to.is_none() && !unmarkable
+    });
     found.shuffle(rng);
     found
 }
 
-fn is_free(holder: &Holder) -> bool {
-    matches!(holder, Holder::Nobody | Holder::Released)
+fn is_free(entry: &PartitionView) -> bool {
+    matches!(entry.holder, Holder::Nobody | Holder::Released) && entry.handoff_to.is_none()
 }
 
-fn is_expired(holder: &Holder) -> bool {
-    matches!(holder, Holder::Expired(_))
+fn is_expired(entry: &PartitionView) -> bool {
+    matches!(entry.holder, Holder::Expired(_))
 }
 
-/// The partitions with such a holder that may be mine and are not to be avoided, by their places.
-fn claimable(view: &View, policy: &Policy, held_so: impl Fn(&Holder) -> bool) -> Vec<usize> {
+/// Whether it is recorded as mine and not run, or reserved for me.
+fn is_mine_to_claim(entry: &PartitionView, me: &OwnerId) -> bool {
+    matches!(entry.holder, Holder::Orphan | Holder::Released) && entry.counts_for(me) == Some(me)
+}
+
+/// The partitions like this that may be mine and are not to be avoided, by their places.
+fn claimable(view: &View, policy: &Policy, like_this: impl Fn(&PartitionView) -> bool) -> Vec<usize> {
     let entries = view.partitions.iter().enumerate();
     let found = entries.filter(|(ordinal, entry)| {
-        held_so(&entry.holder)
+        like_this(entry)
             && !policy.avoid.contains(&entry.partition)
             && policy.strategy.admits(*ordinal, &entry.partition)
     });
@@ -203,12 +231,18 @@ fn planned_claim(entry: &PartitionView) -> Option<PlannedClaim> {
     let reason = match &entry.holder {
         Holder::Orphan => ClaimReason::Reclaimed,
         Holder::Nobody => ClaimReason::Unowned,
+        Holder::Released if entry.handoff_to.is_some() => ClaimReason::HandedOver,
         Holder::Released => ClaimReason::Released,
         Holder::Expired(owner) => ClaimReason::Expired(owner.clone()),
         Holder::Live(owner) => ClaimReason::Stolen(owner.clone()),
         Holder::Me | Holder::Elsewhere(_) => return None,
     };
     Some(PlannedClaim { partition: entry.partition.clone(), reason })
+}
+
+fn planned_handoff(entry: &PartitionView) -> Option<PlannedHandoff> {
+    let Holder::Live(from) = &entry.holder else { return None };
+    Some(PlannedHandoff { partition: entry.partition.clone(), from: from.clone() })
 }
 
 #[cfg(test)]
@@ -218,6 +252,7 @@ mod tests {
     use crate::balance::Assignment;
     use rand::SeedableRng;
     use rand::rngs::StdRng;
+    use std::collections::BTreeSet;
 
     /// One letter per partition. `.` nobody, `_` released, `m` me, `o` an orphan of mine, `X` an expired owner, `E` one in
     /// the other tree; any other letter is a live owner.
@@ -233,10 +268,12 @@ mod tests {
             live => Holder::Live(owner(live)),
         };
         let entries = (0u32..).zip(layout.chars());
-        let partitions = entries.map(|(id, letter)| PartitionView { partition: id.into(), holder: holder(letter) });
+        let partitions = entries.map(|(id, letter)| PartitionView::new(id.into(), holder(letter)));
         View {
             partitions: partitions.collect(),
             gone: Vec::new(),
+            present: BTreeSet::new(),
+            unmarkable: BTreeSet::new(),
             me: owner('m'),
             replaced_by: None,
             foreign_owner: false,
@@ -251,6 +288,30 @@ mod tests {
 
     fn greedy() -> Policy {
         Policy { strategy: Strategy::Greedy, ..Policy::default() }
+    }
+
+    /// All other live owners are cooperative, and these partitions are being handed over.
+    fn cooperative(layout: &str, handed: &[(usize, char)]) -> View {
+        let mut view = view_of(layout);
+        for entry in &mut view.partitions {
+            entry.cooperative = matches!(entry.holder, Holder::Live(_));
+        }
+        for (place, to) in handed {
+            view.partitions[*place].handoff_to = OwnerId::new(to.to_string()).ok();
+        }
+        view
+    }
+
+    fn with_present(view: View, present: &[&str]) -> View {
+        View { present: present.iter().map(|owner| OwnerId::new(owner).unwrap()).collect(), ..view }
+    }
+
+    fn asking() -> Policy {
+        Policy { handoff: true, ..greedy() }
+    }
+
+    fn asked(plan: &Plan) -> Vec<(&str, &str)> {
+        plan.handoff.iter().map(|handoff| (handoff.partition.as_str(), handoff.from.as_str())).collect()
     }
 
     fn ids(ids: &[u32]) -> impl Iterator<Item = PartitionId> {
@@ -395,5 +456,135 @@ mod tests {
         // Fair are three: whoever stays within them need not wait for d.
         assert_eq!(plan("bbbbbbbmmccd").claim.len(), 1);
         assert_eq!(plan("bbbbbmmccdd").claim.len(), 1);
+    }
+
+    #[test]
+    fn who_is_present_is_left_its_share_before_it_holds_anything() {
+        assert_eq!(checked(&view_of("...."), &greedy()).claim.len(), 4);
+        assert_eq!(checked(&with_present(view_of("...."), &["b", "c", "d"]), &greedy()).claim.len(), 1);
+        let by_load = Policy { strategy: Strategy::weighted(), ..Policy::default() };
+        let view = with_present(view_of("mbbbbbb"), &["b"]);
+        assert_eq!(checked(&view, &by_load).claim.len(), 1);
+        // Fair are 1.75: with one more I would be above, and d holds less than I do.
+        assert!(checked(&with_present(view_of("mbbbbbb"), &["c", "d"]), &by_load).is_empty());
+    }
+
+    #[test]
+    fn what_a_cooperative_owner_has_too_much_is_asked_for_and_what_another_has_is_stolen() {
+        let mut view = cooperative("bbbbccccm", &[]);
+        view.partitions[4..8].iter_mut().for_each(|entry| entry.cooperative = false);
+        let plan = checked(&view, &asking());
+        assert_eq!(plan.handoff.iter().map(|handoff| handoff.from.as_str()).collect::<Vec<_>>(), ["b"]);
+        assert_eq!(plan.claim.len(), 1);
+        assert_eq!(plan.claim[0].reason, ClaimReason::Stolen(OwnerId::new("c").unwrap()));
+        assert!(!plan.is_empty() && checked(&view, &greedy()).handoff.is_empty());
+        assert_eq!(checked(&view, &greedy()).claim.len(), 2);
+    }
+
+    #[test]
+    fn whoever_asks_is_not_idle() {
+        let plan = checked(&cooperative("bb", &[]), &Policy { handoff: true, ..Policy::default() });
+        assert!(plan.claim.is_empty() && !plan.is_empty());
+    }
+
+    #[test]
+    fn what_is_expired_or_unowned_is_claimed_as_ever() {
+        let plan = checked(&cooperative("X._b", &[]), &Policy { max_partitions: Some(3), ..asking() });
+        assert_eq!((plan.claim.len(), plan.handoff.len()), (2, 0));
+    }
+
+    #[test]
+    fn what_i_have_asked_for_counts_as_mine_and_as_gone_for_its_victim() {
+        for policy in [asking(), Policy { handoff: true, ..Policy::default() }, greedy()] {
+            assert!(checked(&cooperative("bbbb", &[(0, 'm'), (1, 'm')]), &policy).is_empty());
+        }
+        // Two are fair. The victim has three left, so that one more is too many, two are not.
+        let plan = checked(&cooperative("bbbb", &[(0, 'm')]), &asking());
+        assert_eq!(plan.handoff.len(), 1);
+        assert_ne!(asked(&plan)[0], ("0", "b"));
+    }
+
+    #[test]
+    fn what_another_has_asked_for_counts_for_that_one_and_is_left_alone() {
+        // Two each are fair, and one more for one of the three.
+        let handed = [(0, 'c'), (1, 'c'), (2, 'c')];
+        let view = cooperative("bbbbbbm", &handed[..2]);
+        for policy in [asking(), greedy()] {
+            let plan = checked(&view, &policy);
+            let taken: Vec<_> = claimed(&plan).into_iter().chain(asked(&plan).into_iter().map(|(id, _)| id)).collect();
+            assert_eq!(taken.len(), 1, "of the four that b has left");
+            assert!(!taken.contains(&"0") && !taken.contains(&"1"));
+        }
+        assert!(checked(&cooperative("bbbbbbmm", &handed), &asking()).is_empty());
+    }
+
+    #[test]
+    fn what_i_am_asked_for_makes_no_room_for_more() {
+        // Four of mine are asked for: two of eight are left, my share of four owners.
+        let handed = [(0, 'b'), (1, 'b'), (2, 'c'), (3, 'd')];
+        assert!(checked(&cooperative("mmmmmmcd", &handed), &asking()).is_empty());
+        // But one more than my share was asked for.
+        assert_eq!(checked(&cooperative("mm.b", &[(0, 'b')]), &asking()).claim.len(), 1);
+    }
+
+    #[test]
+    fn what_is_reserved_for_me_is_claimed_beside_what_is_new_and_what_is_for_another_is_not() {
+        let view = cooperative("_____bb", &[(0, 'm'), (1, 'm'), (2, 'c')]);
+        let plan = checked(&view, &Policy { handoff: true, ..Policy::default() });
+        let reasons: Vec<_> = plan.claim.iter().map(|claim| &claim.reason).collect();
+        assert_eq!(reasons, [&ClaimReason::HandedOver, &ClaimReason::HandedOver, &ClaimReason::Released]);
+        assert_eq!(claimed(&plan)[..2], ["0", "1"]);
+        assert!(["3", "4"].contains(&claimed(&plan)[2]));
+        let strategy = Strategy::Static(Assignment::partitions(ids(&[0, 2, 3])));
+        assert_eq!(claimed(&checked(&view, &Policy { strategy, ..asking() })), ["0", "3"]);
+    }
+
+    #[test]
+    fn what_is_too_old_to_be_marked_is_neither_asked_for_nor_stolen() {
+        let view = |unmarkable: &[u32]| View { unmarkable: ids(unmarkable).collect(), ..cooperative("bbb", &[]) };
+        assert_eq!(asked(&checked(&view(&[0, 2]), &asking())), [("1", "b")]);
+        assert!(checked(&view(&[0, 1, 2]), &asking()).is_empty());
+        assert_eq!(checked(&view(&[0, 1, 2]), &greedy()).claim.len(), 1);
+    }
+
+    #[test]
+    fn what_is_to_be_avoided_is_not_asked_for() {
+        let policy = Policy { avoid: ids(&[0, 2]).collect(), ..asking() };
+        assert_eq!(asked(&checked(&cooperative("bbb", &[]), &policy)), [("1", "b")]);
+        assert_eq!(checked(&cooperative("_bb", &[(0, 'm')]), &policy), Plan::default());
+    }
+
+    #[test]
+    fn under_a_cap_what_i_have_asked_for_counts_as_held() {
+        let capped = |max| Policy { max_partitions: Some(max), ..asking() };
+        let view = cooperative("mbbbbb", &[(1, 'm')]);
+        assert_eq!(checked(&view, &capped(2)), Plan::default());
+        assert_eq!(checked(&view, &capped(3)).handoff.len(), 1);
+        // It has come, but a claim of it is under way.
+        let avoiding = |max| Policy { avoid: ids(&[1]).collect(), ..capped(max) };
+        let view = cooperative("m_bbbb", &[(1, 'm')]);
+        assert_eq!(checked(&view, &avoiding(2)), Plan::default());
+        assert_eq!(checked(&view, &avoiding(3)).handoff.len(), 1);
+        assert_eq!(claimed(&checked(&view, &capped(2))), ["1"]);
+        assert_eq!(checked(&view, &capped(1)), Plan::default());
+    }
+
+    #[test]
+    fn what_is_being_handed_over_is_not_given_back_for_the_cap_nor_makes_others_go() {
+        let policy = Policy { max_partitions: Some(2), ..asking() };
+        assert_eq!(given_back(&checked(&cooperative("mmm", &[(1, 'b')]), &policy)), []);
+        let plan = checked(&cooperative("mmmm", &[(1, 'b')]), &policy);
+        assert_eq!(given_back(&plan), [("3", ReleaseReason::AboveMax)]);
+        let strategy = Strategy::Static(Assignment::partitions([]));
+        let plan = checked(&cooperative("m", &[(0, 'b')]), &Policy { strategy, ..asking() });
+        assert_eq!(given_back(&plan), [("0", ReleaseReason::NotAssigned)]);
+    }
+
+    #[test]
+    fn by_load_what_is_being_handed_over_weighs_for_the_one_who_gets_it() {
+        let policy = Policy { strategy: Strategy::weighted(), handoff: true, ..Policy::default() };
+        assert_eq!(checked(&cooperative("bbbb", &[]), &policy).handoff.len(), 1);
+        assert_eq!(checked(&cooperative("bbbb", &[(0, 'm')]), &policy).handoff.len(), 1);
+        assert!(checked(&cooperative("bbbb", &[(0, 'm'), (1, 'm')]), &policy).is_empty());
     }
 }

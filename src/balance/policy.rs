@@ -141,6 +141,10 @@ pub struct Policy {
     /// a cool-down. The record of a released partition does not name its last owner, so that only the one who gave it back
     /// can remember that it did; others may claim it at once.
     pub avoid: BTreeSet<PartitionId>,
+    /// Whether a partition is asked for rather than stolen, if its owner is
+    /// [cooperative](super::PartitionView::cooperative): that owner finishes what it has begun and hands the partition over.
+    /// Off by default: whoever asks must be able to wait for the answer, and to steal if none comes.
+    pub handoff: bool,
     /// For [`Strategy::Weighted`]: the load of each partition, in any unit, for instance bytes per second. A partition that
     /// is missing counts as the mean of those that are there, one with next to no load as a tenth of that mean, because a
     /// link and a lease cost something too.

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::attendance::{Attendance, Attendances};
 use super::census::Census;
-use crate::model::{Identity, Incarnation, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, Relation};
+use crate::model::{
+    Identity, Incarnation, LeaseScope, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, PresenceRecord, Relation,
+};
 
 /// A point on an instance's own monotonic clock: the time since some fixed moment. Only differences mean anything.
 pub type Moment = Duration;
@@ -27,11 +30,14 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Whether it still counts at `now`. Its age begins anew with the end of an outage of mine.
-    fn is_live(&self, observer: &Observer<'_>, now: Moment) -> bool {
+    /// The last sign of life of its owner is the record itself, or, if that says so, a younger presence.
+    fn at(&self, now: Moment, observer: &Observer<'_>, attendances: &Attendances<'_>) -> Seen<'_> {
+        let record = &self.record;
+        let owner = record.owner.as_ref().filter(|_| record.scope == LeaseScope::Instance);
+        let presence = owner.and_then(|owner| attendances.age_of(owner, record.incarnation.as_ref(), now));
         let age = self.age + now.saturating_sub(self.received);
-        let age = observer.outage_ended.map_or(age, |ended| age.min(now.saturating_sub(ended)));
-        observer.terms.counts_as_live(&self.record, age)
+        let age = presence.map_or(age, |presence| age.min(presence));
+        Seen { record, age, live: observer.terms.counts_as_live(record, observer.forgiven(age, now)) }
     }
 }
 
@@ -44,10 +50,22 @@ pub struct Observer<'a> {
     pub terms: LeaseTerms,
     /// The partitions that I run.
     pub running: &'a BTreeSet<PartitionId>,
+    /// Who says that it is there. May be left empty: then whoever owns nothing is not known.
+    pub presences: &'a [Attendance],
+    /// The time between the cycles of the one to whom a partition is handed over. A released partition is reserved for it
+    /// for so long and the [grace](LeaseTerms::GRACE).
+    pub interval: Duration,
     /// When an outage of mine ended, if there was one: for a while no request of mine had succeeded. What stopped me may
     /// have stopped the others, so a record last written before that end counts as live for one expiry from there on.
     /// One written later counts by its own age. The last outage is enough, and it may be kept for ever.
     pub outage_ended: Option<Moment>,
+}
+
+impl Observer<'_> {
+    /// An age that begins anew with the end of an outage of mine.
+    pub(super) fn forgiven(&self, age: Duration, now: Moment) -> Duration {
+        self.outage_ended.map_or(age, |ended| age.min(now.saturating_sub(ended)))
+    }
 }
 
 /// Who holds a partition.
@@ -71,7 +89,7 @@ pub enum Holder {
     Expired(OwnerId),
 }
 
-/// One partition and its holder.
+/// One partition, its holder, and to whom it goes from there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PartitionView {
     /// The partition.
@@ -79,6 +97,32 @@ pub struct PartitionView {
     /// Its holder.
     #[serde(flatten)]
     pub holder: Holder,
+    /// Its holder is another that hands partitions over on request, and need not be stolen from.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cooperative: bool,
+    /// To whom it is being handed over. While it is held, its holder was asked for it by this one, which is alive; once
+    /// [released](Holder::Released), it is reserved for this one. It counts for this one already. Nothing if the one that
+    /// asked has died, or the reservation has lapsed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handoff_to: Option<OwnerId>,
+}
+
+impl PartitionView {
+    /// A partition that is not being handed over.
+    #[must_use]
+    pub fn new(partition: PartitionId, holder: Holder) -> Self {
+        Self { partition, holder, cooperative: false, handoff_to: None }
+    }
+
+    /// Whose share it is part of.
+    pub(super) fn counts_for<'a>(&'a self, me: &'a OwnerId) -> Option<&'a OwnerId> {
+        let holder = match &self.holder {
+            Holder::Me | Holder::Orphan => Some(me),
+            Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner),
+            Holder::Nobody | Holder::Released | Holder::Expired(_) => None,
+        };
+        self.handoff_to.as_ref().or(holder)
+    }
 }
 
 /// The group, as one instance sees it at one moment.
@@ -88,6 +132,11 @@ pub struct View {
     pub partitions: Vec<PartitionView>,
     /// Partitions that I run, but that the hub no longer has.
     pub gone: Vec<PartitionId>,
+    /// The other owners that are there by their presence, whether they hold anything or not.
+    pub present: BTreeSet<OwnerId>,
+    /// [Cooperative](PartitionView::cooperative) holders' partitions whose records are too old to be marked now: a mark
+    /// must not keep alive who has died. Each is renewed soon, or else expires.
+    pub unmarkable: BTreeSet<PartitionId>,
     /// Who is looking.
     pub me: OwnerId,
     /// A later life of mine that is at work: I must stop.
@@ -98,7 +147,7 @@ pub struct View {
 }
 
 impl View {
-    /// How many partitions each live owner holds. I am always in it.
+    /// How many partitions each live owner holds or is being handed. I am always in it, and so is whoever is present.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<OwnerId, usize> {
         let census = Census::of(self);
@@ -119,7 +168,7 @@ impl View {
 /// instance one whose write landed late.
 #[must_use]
 pub fn observe(listing: &[Observation], partitions: &[PartitionId], observer: &Observer<'_>, now: Moment) -> View {
-    let listing = Sorted::of(listing, observer, now);
+    let listing = Listing::of(listing, observer, now);
     let mut partitions: Vec<_> = partitions.to_vec();
     partitions.sort();
     partitions.dedup();
@@ -127,46 +176,108 @@ pub fn observe(listing: &[Observation], partitions: &[PartitionId], observer: &O
     let mut view = View {
         gone: gone.cloned().collect(),
         partitions: Vec::with_capacity(partitions.len()),
+        present: BTreeSet::new(),
+        unmarkable: BTreeSet::new(),
         me: observer.me.owner.clone(),
         replaced_by: None,
         foreign_owner: false,
     };
+    listing.present.iter().for_each(|present| notice_presence(&mut view, present, observer.me));
     let running: HashSet<_> = observer.running.iter().collect();
     for partition in partitions {
-        let seen = listing.here.get(&partition).copied();
-        let live = seen.is_some_and(|seen| seen.is_live(observer, now));
-        if let Some(seen) = seen.filter(|_| live) {
-            notice_strangers(&mut view, &seen.record, observer.me);
+        let seen = listing.here.get(&partition);
+        if let Some(seen) = seen.filter(|seen| seen.live) {
+            notice_strangers(&mut view, seen.record, observer.me);
         }
-        let holder = holder(seen, live, observer.me, running.contains(&partition));
+        let holder = holder(seen, observer.me, running.contains(&partition));
         let holder = match listing.elsewhere.get(&partition) {
             Some(owner) if holder != Holder::Me => Holder::Elsewhere((*owner).clone()),
             _ => holder,
         };
-        view.partitions.push(PartitionView { partition, holder });
+        let entry = PartitionView::new(partition, holder);
+        view.partitions.push(match seen {
+            Some(seen) => listing.with_handoff(entry, seen, observer),
+            None => entry,
+        });
     }
+    view.unmarkable = listing.unmarkable(&view, observer);
     view
 }
 
-/// A listing, by partition.
-struct Sorted<'a> {
-    here: HashMap<&'a PartitionId, &'a Observation>,
-    /// Who is live in the other tree. An earlier life of mine is not: I may take its partitions at any time.
-    elsewhere: HashMap<&'a PartitionId, &'a OwnerId>,
+/// A record at the moment of looking.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    record: &'a OwnershipRecord,
+    /// Time since the last sign of life of its owner.
+    age: Duration,
+    live: bool,
 }
 
-impl<'a> Sorted<'a> {
-    fn of(listing: &'a [Observation], observer: &Observer<'_>, now: Moment) -> Self {
-        let here = listing.iter().filter(|seen| !seen.other_tree);
-        let elsewhere = listing.iter().filter(|seen| {
-            seen.other_tree
-                && seen.is_live(observer, now)
-                && matches!(seen.record.relation_to(observer.me), Relation::Other | Relation::LaterMe)
-        });
-        Self {
-            here: here.map(|seen| (&seen.partition, seen)).collect(),
-            elsewhere: elsewhere.filter_map(|seen| Some((&seen.partition, seen.record.owner.as_ref()?))).collect(),
+/// A listing at the moment of looking.
+struct Listing<'a> {
+    here: HashMap<&'a PartitionId, Seen<'a>>,
+    /// Who is live in the other tree. An earlier life of mine is not: I may take its partitions at any time.
+    elsewhere: HashMap<&'a PartitionId, &'a OwnerId>,
+    present: Vec<&'a PresenceRecord>,
+    /// Who shows any sign of life. Not worked out where nobody has asked for a partition.
+    alive: HashSet<&'a OwnerId>,
+}
+
+impl<'a> Listing<'a> {
+    fn of(listing: &'a [Observation], observer: &Observer<'a>, now: Moment) -> Self {
+        let attendances = Attendances::of(observer.presences);
+        let (mut here, mut elsewhere) = (HashMap::with_capacity(listing.len()), HashMap::new());
+        for observation in listing {
+            let seen = observation.at(now, observer, &attendances);
+            let Observation { partition, record, other_tree, .. } = observation;
+            let theirs = || matches!(record.relation_to(observer.me), Relation::Other | Relation::LaterMe);
+            if !other_tree {
+                here.insert(partition, seen);
+            } else if let Some(owner) = record.owner.as_ref().filter(|_| seen.live && theirs()) {
+                elsewhere.insert(partition, owner);
+            }
         }
+        let mut listing = Self { here, elsewhere, present: attendances.live(observer, now), alive: HashSet::new() };
+        if listing.here.values().any(|seen| seen.record.handoff_to.is_some()) {
+            listing.alive = listing.signs_of_life().chain([&observer.me.owner]).collect();
+        }
+        listing
+    }
+
+    fn signs_of_life(&self) -> impl Iterator<Item = &'a OwnerId> {
+        let here = self.here.values().filter(|seen| seen.live).filter_map(|seen| seen.record.owner.as_ref());
+        let present = self.present.iter().map(|present| &present.owner);
+        here.chain(self.elsewhere.values().copied()).chain(present)
+    }
+
+    /// With what the record says of a handoff, as far as that counts.
+    fn with_handoff(&self, entry: PartitionView, seen: &Seen<'_>, observer: &Observer<'_>) -> PartitionView {
+        let Seen { record, age, .. } = seen;
+        let counts = |to: &&OwnerId| match &entry.holder {
+            // A record that its owner asked for itself is left over from an earlier life.
+            Holder::Me | Holder::Live(_) => record.owner.as_ref() != Some(*to) && self.alive.contains(*to),
+            Holder::Released => *age < observer.interval + LeaseTerms::GRACE,
+            _ => false,
+        };
+        let handoff_to = record.handoff_to.as_ref().filter(counts).cloned();
+        let cooperative = record.cooperative && matches!(entry.holder, Holder::Live(_));
+        PartitionView { cooperative, handoff_to, ..entry }
+    }
+
+    /// Past half the expiry a cooperative owner may be dead.
+    fn unmarkable(&self, view: &View, observer: &Observer<'_>) -> BTreeSet<PartitionId> {
+        let old = |partition| self.here.get(partition).is_some_and(|seen| seen.age >= observer.terms.expiry / 2);
+        let cooperative = view.partitions.iter().filter(|entry| entry.cooperative).map(|entry| &entry.partition);
+        cooperative.filter(|partition| old(*partition)).cloned().collect()
+    }
+}
+
+/// What a live presence says.
+fn notice_presence(view: &mut View, presence: &PresenceRecord, me: &Identity) {
+    if presence.owner != me.owner {
+        view.present.insert(presence.owner.clone());
+    } else if presence.incarnation.as_ref() > Some(&me.incarnation) {
+        view.replaced_by.clone_from(&presence.incarnation);
     }
 }
 
@@ -179,14 +290,14 @@ fn notice_strangers(view: &mut View, record: &OwnershipRecord, me: &Identity) {
     }
 }
 
-fn holder(seen: Option<&Observation>, live: bool, me: &Identity, running: bool) -> Holder {
-    let Some(Observation { record, .. }) = seen else { return Holder::Nobody };
+fn holder(seen: Option<&Seen<'_>>, me: &Identity, running: bool) -> Holder {
+    let Some(Seen { record, live, .. }) = seen else { return Holder::Nobody };
     match record.relation_to(me) {
         Relation::Nobody => Holder::Released,
         Relation::Mine if running => Holder::Me,
-        Relation::Mine | Relation::EarlierMe if live => Holder::Orphan,
+        Relation::Mine | Relation::EarlierMe if *live => Holder::Orphan,
         Relation::Mine | Relation::EarlierMe => other(record, false),
-        Relation::LaterMe | Relation::Other => other(record, live),
+        Relation::LaterMe | Relation::Other => other(record, *live),
     }
 }
 
@@ -213,6 +324,10 @@ mod tests {
         Identity { owner: OwnerId::new("me").unwrap(), incarnation: life(5) }
     }
 
+    fn observer<'a>(me: &'a Identity, running: &'a BTreeSet<PartitionId>) -> Observer<'a> {
+        Observer { me, terms: TERMS, running, presences: &[], interval: Duration::from_secs(10), outage_ended: None }
+    }
+
     fn seen(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Observation {
         let owner = (!owner.is_empty()).then(|| OwnerId::new(owner).unwrap());
         Observation {
@@ -232,8 +347,8 @@ mod tests {
     /// At partition 0 alone.
     fn look(listing: &[Observation], running: bool, outage_ended: Option<u64>, now: u64) -> View {
         let running = if running { [0.into()].into() } else { BTreeSet::new() };
-        let outage_ended = outage_ended.map(Duration::from_secs);
-        let observer = Observer { me: &me(), terms: TERMS, running: &running, outage_ended };
+        let (me, outage_ended) = (me(), outage_ended.map(Duration::from_secs));
+        let observer = Observer { outage_ended, ..observer(&me, &running) };
         observe(listing, &[0.into()], &observer, Duration::from_secs(now))
     }
 
@@ -317,16 +432,16 @@ mod tests {
     #[test]
     fn records_of_partitions_that_the_hub_does_not_have_are_left_out_and_what_i_run_of_them_is_gone() {
         let running = [0.into(), 1.into()].into();
-        let observer = Observer { me: &me(), terms: TERMS, running: &running, outage_ended: None };
-        let view = observe(&[seen("me", Some(life(5)), 0)], &[1.into()], &observer, Duration::ZERO);
-        assert_eq!(view.partitions, [PartitionView { partition: 1.into(), holder: Holder::Nobody }]);
+        let listing = [seen("me", Some(life(5)), 0)];
+        let view = observe(&listing, &[1.into()], &observer(&me(), &running), Duration::ZERO);
+        assert_eq!(view.partitions, [PartitionView::new(1.into(), Holder::Nobody)]);
         assert_eq!(view.gone, [0.into()]);
     }
 
     #[test]
     fn partitions_come_in_order_and_each_once_however_the_hub_names_them() {
-        let observer = Observer { me: &me(), terms: TERMS, running: &BTreeSet::new(), outage_ended: None };
-        let view = observe(&[], &[10.into(), 2.into(), 1.into(), 2.into()], &observer, Duration::ZERO);
+        let hub = [10.into(), 2.into(), 1.into(), 2.into()];
+        let view = observe(&[], &hub, &observer(&me(), &BTreeSet::new()), Duration::ZERO);
         let order: Vec<_> = view.partitions.iter().map(|entry| entry.partition.as_str()).collect();
         assert_eq!(order, ["1", "2", "10"]);
     }
@@ -354,5 +469,167 @@ mod tests {
         let peer = OwnerId::new("peer").unwrap();
         assert_eq!(holder(seen("peer", None, 500), 271), Holder::Live(peer.clone()));
         assert_eq!(holder(seen("peer", None, 500), 272), Holder::Expired(peer));
+    }
+
+    fn asked_for(seen: Observation, to: &str) -> Observation {
+        let handoff_to = OwnerId::new(to).ok();
+        Observation { record: OwnershipRecord { handoff_to, cooperative: true, ..seen.record }, ..seen }
+    }
+
+    /// At partitions 0 and 1, of which I run 0; at 1 the second record is found.
+    fn handed(first: Observation, second: Option<Observation>, presences: &[Attendance]) -> PartitionView {
+        let second = second.map(|seen| Observation { partition: 1.into(), ..seen });
+        let listing: Vec<_> = [first].into_iter().chain(second).collect();
+        let (me, running) = (me(), [0.into()].into());
+        let observer = Observer { presences, ..observer(&me, &running) };
+        observe(&listing, &[0.into(), 1.into()], &observer, Duration::from_secs(100)).partitions.remove(0)
+    }
+
+    #[test]
+    fn a_partition_goes_to_the_live_owner_that_asked_for_it() {
+        let [b, c] = ["b", "c"].map(|name| OwnerId::new(name).unwrap());
+        for holder in ["me", "b"] {
+            let held = || asked_for(seen(holder, Some(life(5)), 0), "c");
+            let by_presence = [present("c", Some(life(0)), 0)];
+            for entry in [handed(held(), Some(seen("c", Some(life(0)), 0)), &[]), handed(held(), None, &by_presence)] {
+                assert_eq!(entry.handoff_to, Some(c.clone()));
+                assert_eq!(entry.counts_for(&me().owner), Some(&c));
+                assert_eq!(entry.holder, if holder == "b" { Holder::Live(b.clone()) } else { Holder::Me });
+            }
+        }
+        let to_me = handed(asked_for(seen("b", Some(life(5)), 0), "me"), None, &[]);
+        assert_eq!((to_me.handoff_to, to_me.cooperative), (Some(me().owner), true));
+    }
+
+    #[test]
+    fn what_one_asked_for_that_is_dead_or_holds_it_already_is_not_being_handed_over() {
+        let held = || asked_for(seen("b", Some(life(0)), 0), "c");
+        let dead = [present("c", Some(life(0)), 62)];
+        assert_eq!(handed(held(), Some(seen("c", Some(life(0)), 62)), &dead).handoff_to, None);
+        let own = asked_for(seen("me", Some(life(5)), 0), "me");
+        assert_eq!(handed(own, None, &[]).handoff_to, None);
+        let expired = asked_for(seen("b", Some(life(0)), 62), "c");
+        assert_eq!(handed(expired, None, &[present("c", Some(life(0)), 0)]).handoff_to, None);
+    }
+
+    #[test]
+    fn what_i_do_not_run_of_mine_is_mine_whoever_asked_for_it() {
+        let orphan = asked_for(seen("me", Some(life(4)), 0), "c");
+        let entry = handed(orphan, None, &[present("c", Some(life(0)), 0)]);
+        assert_eq!(entry, PartitionView::new(0.into(), Holder::Orphan));
+    }
+
+    #[test]
+    fn a_released_partition_is_reserved_for_an_interval_and_the_grace_also_if_nothing_else_is_known_of_that_one() {
+        let released = |age| handed(asked_for(seen("", None, age), "c"), None, &[]);
+        assert_eq!(released(11).handoff_to, OwnerId::new("c").ok());
+        assert_eq!(released(12), PartitionView::new(0.into(), Holder::Released));
+    }
+
+    #[test]
+    fn only_other_live_owners_are_cooperative_and_an_old_record_of_theirs_is_not_to_be_marked() {
+        let look = |seen: Observation| look(&[asked_for(seen, "c")], true, None, 100);
+        let young = look(seen("b", Some(life(0)), 29));
+        assert!(young.partitions[0].cooperative && young.unmarkable.is_empty());
+        let old = look(seen("b", Some(life(0)), 30));
+        assert!(old.partitions[0].cooperative);
+        assert_eq!(old.unmarkable, [0.into()].into());
+        for (owner, age) in [("b", 62), ("me", 40), ("", 0)] {
+            let view = look(seen(owner, Some(life(5)), age));
+            assert!(!view.partitions[0].cooperative && view.unmarkable.is_empty(), "{owner}");
+        }
+        assert!(!super::tests::look(&[seen("b", Some(life(0)), 0)], true, None, 100).partitions[0].cooperative);
+    }
+
+    #[test]
+    fn an_outage_of_mine_makes_no_record_younger_for_a_mark() {
+        let view = look(&[asked_for(seen("b", Some(life(0)), 40), "c")], true, Some(95), 100);
+        assert_eq!(view.unmarkable, [0.into()].into());
+    }
+
+    fn present(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Attendance {
+        let (owner, other) = (OwnerId::new(owner).unwrap(), BTreeMap::new());
+        Attendance {
+            record: PresenceRecord { owner, incarnation, load: None, broken_by: None, other },
+            age: Duration::from_secs(age),
+            received: Duration::from_secs(100),
+        }
+    }
+
+    /// At partition 0, with these presences.
+    fn attended(listing: &[Observation], presences: &[Attendance], outage_ended: Option<u64>, now: u64) -> View {
+        let (me, running, outage_ended) = (me(), BTreeSet::new(), outage_ended.map(Duration::from_secs));
+        let observer = Observer { presences, outage_ended, ..observer(&me, &running) };
+        observe(listing, &[0.into()], &observer, Duration::from_secs(now))
+    }
+
+    #[test]
+    fn who_is_present_counts_though_it_holds_nothing_and_everybody_counts_once() {
+        let presences = ["me", "b", "c"].map(|owner| present(owner, Some(life(5)), 0));
+        let view = attended(&[seen("b", Some(life(0)), 0)], &presences, None, 100);
+        let counts: Vec<_> = view.counts().into_iter().map(|(owner, held)| (owner.to_string(), held)).collect();
+        assert_eq!(counts, [("b".to_owned(), 1), ("c".to_owned(), 0), ("me".to_owned(), 0)]);
+    }
+
+    #[test]
+    fn a_presence_lives_as_long_as_an_ownership_and_an_outage_of_mine_lengthens_it_likewise() {
+        let is_present = |age, outage_ended, now| {
+            let view = attended(&[], &[present("b", Some(life(0)), age)], outage_ended, now);
+            view.present.contains(&OwnerId::new("b").unwrap())
+        };
+        assert!(is_present(30, None, 131) && !is_present(30, None, 132));
+        assert!(is_present(70, Some(90), 151) && !is_present(70, Some(90), 152));
+    }
+
+    #[test]
+    fn of_several_presences_of_one_owner_the_latest_life_counts() {
+        let is_present = |lives: [(u32, u64); 2]| {
+            let presences = lives.map(|(random, age)| present("b", Some(life(random)), age));
+            attended(&[], &presences, None, 100).present.len()
+        };
+        assert_eq!(is_present([(1, 0), (2, 0)]), 1);
+        for lives in [[(1, 0), (2, 70)], [(2, 70), (1, 0)]] {
+            assert_eq!(is_present(lives), 0, "the later one is dead, and the earlier one is replaced");
+        }
+    }
+
+    #[test]
+    fn who_was_declared_dead_is_not_present() {
+        let mut broken = present("b", Some(life(0)), 0);
+        broken.record.broken_by = Some(me().owner);
+        assert_eq!(attended(&[], &[broken], None, 100).present, BTreeSet::new());
+    }
+
+    #[test]
+    fn a_later_life_of_mine_that_is_present_replaces_me() {
+        let replaced_by = |random, age| {
+            let view = attended(&[], &[present("me", Some(life(random)), age)], None, 100);
+            assert_eq!(view.present, BTreeSet::new());
+            view.replaced_by
+        };
+        assert_eq!(replaced_by(6, 0), Some(life(6)));
+        assert_eq!(replaced_by(6, 62), None);
+        assert_eq!(replaced_by(5, 0), None);
+        assert_eq!(replaced_by(4, 0), None);
+    }
+
+    #[test]
+    fn an_ownership_lives_by_the_presence_of_its_owner_only_if_it_says_so() {
+        let is_live = |scope, old: u64, presence: Option<(u32, u64)>| {
+            let seen = seen("b", Some(life(0)), old);
+            let record = OwnershipRecord { scope, ..seen.record };
+            let presences: Vec<_> =
+                presence.map(|(random, age)| present("b", Some(life(random)), age)).into_iter().collect();
+            let view = attended(&[Observation { record, ..seen }], &presences, None, 100);
+            matches!(view.partitions[0].holder, Holder::Live(_))
+        };
+        let (by_instance, by_partition) = (LeaseScope::Instance, LeaseScope::Partition);
+        assert!(is_live(by_instance, 500, Some((0, 61))));
+        assert!(!is_live(by_instance, 500, Some((0, 62))));
+        assert!(!is_live(by_instance, 500, Some((1, 0))), "another life");
+        assert!(!is_live(by_instance, 500, None));
+        assert!(is_live(by_instance, 61, None) && is_live(by_instance, 61, Some((0, 500))), "the younger of the two");
+        assert!(!is_live(by_partition, 62, Some((0, 0))));
+        assert!(is_live(by_partition, 61, None), "nobody loses anything by not being present");
     }
 }

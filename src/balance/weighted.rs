@@ -120,8 +120,7 @@ mod tests {
 
     fn weights_of(loads: &[Option<u64>]) -> Vec<u128> {
         let entries = (0u32..).zip(loads);
-        let partitions: Vec<_> =
-            entries.clone().map(|(id, _)| PartitionView { partition: id.into(), holder: Holder::Nobody }).collect();
+        let partitions: Vec<_> = entries.clone().map(|(id, _)| PartitionView::new(id.into(), Holder::Nobody)).collect();
         let known = entries.filter_map(|(id, load)| Some((id.into(), (*load)?))).collect();
         weights(&partitions, &known)
     }

@@ -117,11 +117,13 @@ impl Balancer {
         let partitions = Arc::clone(&self.partitions.borrow_and_update());
         let now = self.store.lease_time();
         let (me, terms, running) = (self.store.identity(), self.store.terms(), &self.leases.partitions());
-        let observer = Observer { me, terms, running, outage_ended: self.outage.ended() };
+        let (interval, outage_ended) = (self.config.interval, self.outage.ended());
+        let observer = Observer { me, terms, running, presences: &[], interval, outage_ended };
         let mut view = observe(&observations, &partitions, &observer, now);
         let newer = self.leases.newer_than(cycle.asked);
-        for entry in view.partitions.iter_mut().filter(|entry| newer.contains(&entry.partition)) {
-            entry.holder = Holder::Me;
+        let outdated = |entry: &&mut PartitionView| entry.holder != Holder::Me && newer.contains(&entry.partition);
+        for entry in view.partitions.iter_mut().filter(outdated) {
+            *entry = PartitionView::new(entry.partition.clone(), Holder::Me);
         }
         view
     }
@@ -177,7 +179,7 @@ impl Balancer {
         }
         let mut view = view.clone();
         for entry in view.partitions.iter_mut().filter(|entry| self.claiming.contains(&entry.partition)) {
-            entry.holder = Holder::Orphan;
+            *entry = PartitionView::new(entry.partition.clone(), Holder::Orphan);
         }
         let now = Instant::now();
         let set_back = self.setbacks.iter().filter(|(_, setback)| setback.until > now).map(|(partition, _)| partition);
@@ -185,7 +187,7 @@ impl Balancer {
         let loads = listed.iter().filter_map(|seen| Some((seen.partition.clone(), seen.record.load?))).collect();
         let strategy = self.config.strategy.clone();
         let max_partitions = self.config.max_partitions;
-        let policy = Policy { strategy, max_partitions, avoid, loads };
+        let policy = Policy { strategy, max_partitions, avoid, loads, handoff: false };
         plan(&view, &policy, &mut self.rng)
     }
 

@@ -121,6 +121,7 @@ fn claimed(reason: &ClaimReason) -> &'static str {
         ClaimReason::Reclaimed => "reclaimed",
         ClaimReason::Unowned => "unowned",
         ClaimReason::Released => "released",
+        ClaimReason::HandedOver => "handed_over",
         ClaimReason::Expired(_) => "expired",
         ClaimReason::Stolen(_) => "stolen",
     }

@@ -41,7 +41,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::balance::{ClaimReason, Holder, Moment, Strategy};
+use crate::balance::{ClaimReason, Holder, Moment, PartitionView, Strategy};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, OwnerId, PartitionId};
@@ -391,7 +391,7 @@ impl Balancer {
         self.look_soon();
         self.publish(|snapshot| {
             if let Some(view) = snapshot.partitions.iter_mut().find(|view| view.partition == *partition) {
-                view.holder = holder;
+                *view = PartitionView::new(partition.clone(), holder);
             }
         });
     }

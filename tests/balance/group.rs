@@ -4,17 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eventhubs_checkpoint::balance::{
-    ClaimReason, Moment, Observation, Observer, Plan, Policy, Strategy, View, invariants, observe, plan,
+    Attendance, ClaimReason, Moment, Observation, Observer, Plan, Policy, Strategy, View, invariants, observe, plan,
 };
-use eventhubs_checkpoint::{Identity, OwnerId, OwnershipRecord, PartitionId};
+use eventhubs_checkpoint::{Identity, OwnerId, OwnershipRecord, PartitionId, PresenceRecord};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use std::time::Duration;
 
-use super::table::{TERMS, id, life};
-
-pub const INTERVAL: Duration = Duration::from_secs(10);
+use super::table::{INTERVAL, TERMS, id, life};
 
 struct Written {
     record: OwnershipRecord,
@@ -25,6 +23,10 @@ pub struct Member {
     pub identity: Identity,
     pub policy: Policy,
     pub running: BTreeSet<PartitionId>,
+    /// Whether it writes its presence.
+    pub present: bool,
+    /// When it last planned and renewed.
+    lived: Moment,
     /// It neither plans nor renews any more.
     pub dead: bool,
 }
@@ -35,12 +37,19 @@ pub struct Round {
     /// Partitions claimed, by the member that did.
     pub claims: Vec<(usize, PartitionId, ClaimReason)>,
     pub releases: usize,
+    /// Partitions asked for.
+    pub asked: usize,
 }
 
 impl Round {
-    /// Partitions taken from live owners.
+    /// Partitions taken from live owners, or handed over by them.
+    pub fn moved(&self) -> impl Iterator<Item = &PartitionId> {
+        let moved = |reason: &ClaimReason| matches!(reason, ClaimReason::Stolen(_) | ClaimReason::HandedOver);
+        self.claims.iter().filter(move |(.., reason)| moved(reason)).map(|(_, partition, _)| partition)
+    }
+
     pub fn moves(&self) -> usize {
-        self.claims.iter().filter(|(.., reason)| matches!(reason, ClaimReason::Stolen(_))).count()
+        self.moved().count()
     }
 
     pub fn claims_of(&self, member: usize) -> usize {
@@ -48,7 +57,7 @@ impl Round {
     }
 
     pub fn is_quiet(&self) -> bool {
-        self.claims.is_empty() && self.releases == 0
+        self.claims.is_empty() && self.releases == 0 && self.asked == 0
     }
 }
 
@@ -86,7 +95,8 @@ impl Group {
     pub fn join(&mut self, policy: Policy) -> usize {
         let owner = OwnerId::new(format!("owner-{}", self.members.len())).unwrap();
         let identity = Identity { owner, incarnation: life() };
-        self.members.push(Member { identity, policy, running: BTreeSet::new(), dead: false });
+        let (running, lived) = (BTreeSet::new(), self.now);
+        self.members.push(Member { identity, policy, running, present: false, lived, dead: false });
         self.members.len() - 1
     }
 
@@ -115,6 +125,7 @@ impl Group {
         self.pass_interval();
         for member in self.alive() {
             let plan = self.plan(member);
+            self.hand_over(member, &mut round);
             self.apply(member, plan, &mut round);
         }
         round
@@ -127,6 +138,7 @@ impl Group {
         self.pass_interval();
         let mut plans: Vec<_> = self.alive().into_iter().map(|member| (member, self.plan(member))).collect();
         plans.shuffle(&mut self.rng);
+        self.alive().into_iter().for_each(|member| self.hand_over(member, &mut round));
         for (member, mut plan) in plans {
             plan.claim.retain(|claim| round.claims.iter().all(|(_, taken, _)| *taken != claim.partition));
             self.apply(member, plan, &mut round);
@@ -143,7 +155,8 @@ impl Group {
 
     fn pass_interval(&mut self) {
         self.now += INTERVAL;
-        for member in self.members.iter().filter(|member| !member.dead) {
+        for member in self.members.iter_mut().filter(|member| !member.dead) {
+            member.lived = self.now;
             for partition in &member.running {
                 if let Some(written) = self.records.get_mut(partition) {
                     written.at = self.now;
@@ -156,7 +169,9 @@ impl Group {
         let listing: Vec<_> =
             self.records.iter().map(|(partition, written)| self.observation(partition, written)).collect();
         let Member { identity, running, .. } = &self.members[member];
-        let observer = Observer { me: identity, terms: TERMS, running, outage_ended: None };
+        let presences: Vec<_> = self.members.iter().filter_map(|member| self.attendance(member)).collect();
+        let (presences, interval) = (&presences[..], INTERVAL);
+        let observer = Observer { me: identity, terms: TERMS, running, presences, interval, outage_ended: None };
         observe(&listing, &self.partitions, &observer, self.now)
     }
 
@@ -170,6 +185,19 @@ impl Group {
         }
     }
 
+    fn attendance(&self, member: &Member) -> Option<Attendance> {
+        let Identity { owner, incarnation } = member.identity.clone();
+        let record = PresenceRecord {
+            owner,
+            incarnation: Some(incarnation),
+            load: None,
+            broken_by: None,
+            other: BTreeMap::new(),
+        };
+        let age = self.now.saturating_sub(member.lived);
+        member.present.then_some(Attendance { record, age, received: self.now })
+    }
+
     fn plan(&mut self, member: usize) -> Plan {
         let view = self.view(member);
         let policy = &self.members[member].policy;
@@ -178,15 +206,43 @@ impl Group {
         plan
     }
 
+    /// Whoever is asked for a partition hands it over at once, by what it saw before.
+    fn hand_over(&mut self, member: usize, round: &mut Round) {
+        let Member { identity, running, .. } = &self.members[member];
+        let asked: Vec<_> =
+            running.iter().filter(|partition| self.is_asked_for(partition, identity)).cloned().collect();
+        for partition in asked {
+            self.members[member].running.remove(&partition);
+            let written = self.records.get_mut(&partition).unwrap();
+            *written = Written { record: written.record.released(), at: self.now };
+            round.releases += 1;
+        }
+    }
+
+    fn is_asked_for(&self, partition: &PartitionId, owner: &Identity) -> bool {
+        let record = self.records.get(partition).map(|written| &written.record);
+        record.is_some_and(|record| record.owner.as_ref() == Some(&owner.owner) && record.handoff_to.is_some())
+    }
+
     fn apply(&mut self, member: usize, plan: Plan, round: &mut Round) {
+        for handoff in plan.handoff {
+            // Of several marks the first one stands, and one that comes after the release finds another record.
+            let written = self.records.get_mut(&handoff.partition).unwrap();
+            if written.record.owner == Some(handoff.from) && written.record.handoff_to.is_none() {
+                written.record.handoff_to = Some(self.members[member].identity.owner.clone());
+                written.at = self.now;
+                round.asked += 1;
+            }
+        }
         for claim in plan.claim {
             let Identity { owner, incarnation } = self.members[member].identity.clone();
             for other in &mut self.members {
                 other.running.remove(&claim.partition);
             }
             self.members[member].running.insert(claim.partition.clone());
-            let record =
-                OwnershipRecord { owner: Some(owner), incarnation: Some(incarnation), ..OwnershipRecord::default() };
+            let cooperative = self.members[member].policy.handoff;
+            let (owner, incarnation) = (Some(owner), Some(incarnation));
+            let record = OwnershipRecord { owner, incarnation, cooperative, ..OwnershipRecord::default() };
             self.records.insert(claim.partition.clone(), Written { record, at: self.now });
             round.claims.push((member, claim.partition, claim.reason));
         }

@@ -22,6 +22,11 @@ enum Slot {
     /// Recorded as this owner's, but not run by it.
     Orphan(usize),
     Elsewhere,
+    Handing {
+        from: usize,
+        to: usize,
+    },
+    Reserved(usize),
 }
 
 /// A group without records and ages.
@@ -29,6 +34,10 @@ struct World {
     owners: Vec<OwnerId>,
     partitions: Vec<PartitionId>,
     slots: Vec<Slot>,
+    /// Whether each owner hands over on request.
+    cooperative: Vec<bool>,
+    /// Whether each owner writes its presence.
+    present: Vec<bool>,
     rng: StdRng,
 }
 
@@ -36,14 +45,17 @@ struct World {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Changes {
     claims: usize,
+    /// Stolen or asked for.
     moves: usize,
     releases: usize,
+    handed_over: usize,
 }
 
 impl World {
     fn new(owners: usize, slots: Vec<Slot>, rng: StdRng) -> Self {
+        let (cooperative, present) = (vec![false; owners], vec![false; owners]);
         let owners = (0..owners).map(|number| OwnerId::new(format!("owner-{number:03}")).unwrap()).collect();
-        Self { owners, partitions: (0..slots.len()).map(id).collect(), slots, rng }
+        Self { owners, partitions: (0..slots.len()).map(id).collect(), slots, cooperative, present, rng }
     }
 
     /// Any state whatsoever.
@@ -53,13 +65,32 @@ impl World {
         let crowd = rng.random_range(1..=owners);
         let slots = (0..partitions).map(|_| match rng.random_range(0..100) {
             roll if roll < held_percent => Slot::Held(rng.random_range(0..crowd)),
-            _ => {
-                [Slot::Free, Slot::Released, Slot::Expired, Slot::Orphan(rng.random_range(0..owners)), Slot::Elsewhere]
-                    [rng.random_range(0..5)]
-            }
+            _ => Self::any_slot_but_held(owners, &mut rng),
         });
         let slots = slots.collect();
-        Self::new(owners, slots, rng)
+        let mut world = Self::new(owners, slots, StdRng::seed_from_u64(rng.random()));
+        for owner in 0..owners {
+            (world.cooperative[owner], world.present[owner]) = (rng.random(), rng.random());
+        }
+        world
+    }
+
+    fn any_slot_but_held(owners: usize, rng: &mut StdRng) -> Slot {
+        let (from, to) = (rng.random_range(0..owners), rng.random_range(0..owners));
+        match rng.random_range(0..7) {
+            0 => Slot::Released,
+            1 => Slot::Expired,
+            2 => Slot::Orphan(from),
+            3 => Slot::Elsewhere,
+            4 if from != to => Slot::Handing { from, to },
+            5 => Slot::Reserved(to),
+            _ => Slot::Free,
+        }
+    }
+
+    /// As if the hub had no other tree.
+    fn free_elsewhere(&mut self) {
+        self.slots.iter_mut().filter(|slot| **slot == Slot::Elsewhere).for_each(|slot| *slot = Slot::Free);
     }
 
     /// Everybody holds something, and some of the rest is unowned.
@@ -75,22 +106,34 @@ impl World {
         Self::new(owners, slots, rng)
     }
 
-    fn view(&self, me: usize) -> View {
-        let holder = |slot: &Slot| match *slot {
+    fn entry(&self, partition: &PartitionId, slot: Slot, me: usize) -> PartitionView {
+        let held = |owner: usize| if owner == me { Holder::Me } else { Holder::Live(self.owners[owner].clone()) };
+        let holder = match slot {
             Slot::Free => Holder::Nobody,
-            Slot::Released => Holder::Released,
+            Slot::Released | Slot::Reserved(_) => Holder::Released,
             Slot::Expired => Holder::Expired(OwnerId::new("late").unwrap()),
-            Slot::Held(owner) if owner == me => Holder::Me,
             Slot::Orphan(owner) if owner == me => Holder::Orphan,
-            Slot::Held(owner) | Slot::Orphan(owner) => Holder::Live(self.owners[owner].clone()),
+            Slot::Held(owner) | Slot::Orphan(owner) | Slot::Handing { from: owner, .. } => held(owner),
             Slot::Elsewhere => Holder::Elsewhere(OwnerId::new("twin").unwrap()),
         };
+        let mut entry = PartitionView::new(partition.clone(), holder);
+        if let Slot::Held(owner) | Slot::Orphan(owner) | Slot::Handing { from: owner, .. } = slot {
+            entry.cooperative = owner != me && self.cooperative[owner];
+        }
+        if let Slot::Handing { to, .. } | Slot::Reserved(to) = slot {
+            entry.handoff_to = Some(self.owners[to].clone());
+        }
+        entry
+    }
+
+    fn view(&self, me: usize) -> View {
         let entries = self.partitions.iter().zip(&self.slots);
+        let others = (0..self.owners.len()).filter(|owner| *owner != me && self.present[*owner]);
         View {
-            partitions: entries
-                .map(|(partition, slot)| PartitionView { partition: partition.clone(), holder: holder(slot) })
-                .collect(),
+            partitions: entries.map(|(partition, slot)| self.entry(partition, *slot, me)).collect(),
             gone: Vec::new(),
+            present: others.map(|owner| self.owners[owner].clone()).collect(),
+            unmarkable: BTreeSet::new(),
             me: self.owners[me].clone(),
             replaced_by: None,
             foreign_owner: false,
@@ -100,7 +143,7 @@ impl World {
     fn counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.owners.len()];
         for slot in &self.slots {
-            if let Slot::Held(owner) = slot {
+            if let Slot::Held(owner) | Slot::Handing { to: owner, .. } | Slot::Reserved(owner) = slot {
                 counts[*owner] += 1;
             }
         }
@@ -111,12 +154,26 @@ impl World {
         self.slots.iter().filter(|slot| matches!(slot, Slot::Free | Slot::Released | Slot::Expired)).count()
     }
 
-    /// Plans for one, checks the plan, and carries it out.
+    /// Hands over what one is asked for, plans for it, checks the plan, and carries it out.
     fn act(&mut self, me: usize, policy: &Policy) -> Result<Changes, Violation> {
+        let handed_over = self.hand_over(me);
         let view = self.view(me);
         let plan = plan(&view, policy, &mut self.rng);
         invariants::check(&view, policy, &plan)?;
-        Ok(self.apply(me, &plan))
+        Ok(Changes { handed_over, ..self.apply(me, &plan) })
+    }
+
+    fn hand_over(&mut self, me: usize) -> usize {
+        let mut handed_over = 0;
+        for slot in &mut self.slots {
+            if let Slot::Handing { from, to } = *slot
+                && from == me
+            {
+                *slot = Slot::Reserved(to);
+                handed_over += 1;
+            }
+        }
+        handed_over
     }
 
     fn apply(&mut self, me: usize, plan: &Plan) -> Changes {
@@ -127,8 +184,15 @@ impl World {
         for claim in &plan.claim {
             self.slots[place(&claim.partition)] = Slot::Held(me);
         }
-        let moves = plan.claim.iter().filter(|claim| matches!(claim.reason, ClaimReason::Stolen(_))).count();
-        Changes { claims: plan.claim.len(), moves, releases: plan.release.len() }
+        for handoff in &plan.handoff {
+            let slot = &mut self.slots[place(&handoff.partition)];
+            if let Slot::Held(from) | Slot::Orphan(from) = *slot {
+                *slot = Slot::Handing { from, to: me };
+            }
+        }
+        let stolen = plan.claim.iter().filter(|claim| matches!(claim.reason, ClaimReason::Stolen(_))).count();
+        let moves = stolen + plan.handoff.len();
+        Changes { claims: plan.claim.len(), moves, releases: plan.release.len(), handed_over: 0 }
     }
 
     /// Every owner in turn, each by its own policy.
@@ -139,6 +203,7 @@ impl World {
             sum.claims += changes.claims;
             sum.moves += changes.moves;
             sum.releases += changes.releases;
+            sum.handed_over += changes.handed_over;
         }
         Ok(sum)
     }
@@ -148,12 +213,14 @@ impl World {
         let owners = 0..self.owners.len();
         let mut plans: Vec<_> = owners.map(|me| (me, plan(&self.view(me), policy, &mut self.rng))).collect();
         plans.shuffle(&mut self.rng);
+        let handed_over: usize = (0..self.owners.len()).map(|me| self.hand_over(me)).sum();
         let mut taken = BTreeSet::new();
         for (me, mut plan) in plans {
             plan.claim.retain(|claim| taken.insert(claim.partition.clone()));
+            plan.handoff.retain(|handoff| taken.insert(handoff.partition.clone()));
             self.apply(me, &plan);
         }
-        taken.len()
+        taken.len() + handed_over
     }
 
     /// Rounds until nothing changes, at most so many; answers how many changed something, and the moves.
@@ -172,6 +239,12 @@ impl World {
 
 fn by(strategy: &Strategy) -> Policy {
     Policy { strategy: strategy.clone(), ..Policy::default() }
+}
+
+/// The same with and without handoff, and how many rounds more a handoff takes: one until it is released, one until it is
+/// claimed.
+fn with_and_without_handoff(strategy: &Strategy) -> [(Policy, usize); 2] {
+    [(by(strategy), 0), (Policy { handoff: true, ..by(strategy) }, 2)]
 }
 
 /// Mostly small, now and then as large as it gets.
@@ -225,9 +298,13 @@ fn any_plan_for_any_view_is_safe_and_stable() {
             max_partitions: rng.random_bool(0.5).then(|| rng.random_range(0..=2 * partitions / owners + 1)),
             avoid: (0..partitions).filter(|_| rng.random_bool(avoided)).map(id).collect(),
             loads: random_loads(partitions, &mut rng),
+            handoff: rng.random(),
         };
+        let unmarkable = [0.0, 0.3, 1.0][rng.random_range(0..3)];
+        let unmarkable: BTreeSet<_> = (0..partitions).filter(|_| rng.random_bool(unmarkable)).map(id).collect();
         let world = World::any(partitions, owners, rng);
         let mut view = world.view(0);
+        view.unmarkable = unmarkable;
         view.gone = (partitions..partitions + view.partitions.len() % 3).map(id).collect();
         let planned = || plan(&view, &policy, &mut StdRng::seed_from_u64(7));
         assert_eq!(planned(), planned(), "the same input gives the same plan");
@@ -240,16 +317,18 @@ fn by_number_every_group_settles_fairly_with_the_fewest_moves_within_the_bound()
     for_each_seed(150, |mut rng| {
         let owners = rng.random_range(1..=12);
         let partitions = owners + rng.random_range(0..=60);
-        for strategy in [Strategy::Balanced, Strategy::Greedy] {
+        for (policy, more) in [Strategy::Balanced, Strategy::Greedy].iter().flat_map(with_and_without_handoff) {
             let mut world = World::seen_by_all(partitions, owners, StdRng::seed_from_u64(rng.random()));
+            world.cooperative = (0..owners).map(|_| rng.random()).collect();
             let fewest = invariants::fewest_moves(partitions, &world.counts());
-            let bound = invariants::rounds_to_settle(&strategy, partitions, owners).unwrap();
-            let (_, moves) = world.settle(bound, |_| by(&strategy))?;
+            let bound = invariants::rounds_to_settle(&policy.strategy, partitions, owners).unwrap() + more;
+            let (_, moves) = world.settle(bound, |_| policy.clone())?;
             invariants::fair(partitions, &world.counts())?;
-            assert_eq!(moves, fewest, "{strategy:?}");
+            assert_eq!(moves, fewest, "{policy:?}");
+            assert!(world.slots.iter().all(|slot| matches!(slot, Slot::Held(_))));
             // For ever: whatever the random numbers.
             for _ in 0..5 {
-                assert_eq!(world.round(&|_| by(&strategy))?, Changes::default());
+                assert_eq!(world.round(&|_| policy.clone())?, Changes::default());
             }
         }
         Ok(())
@@ -260,11 +339,12 @@ fn by_number_every_group_settles_fairly_with_the_fewest_moves_within_the_bound()
 fn by_number_any_group_settles_fairly_within_the_bound_also_if_some_are_not_seen_at_first() {
     for_each_seed(150, |mut rng| {
         let (owners, partitions) = (rng.random_range(1..=12), rng.random_range(0..=60));
-        for strategy in [Strategy::Balanced, Strategy::Greedy] {
+        for (policy, more) in [Strategy::Balanced, Strategy::Greedy].iter().flat_map(with_and_without_handoff) {
             let mut world = World::any(partitions, owners, StdRng::seed_from_u64(rng.random()));
-            world.slots.iter_mut().filter(|slot| **slot == Slot::Elsewhere).for_each(|slot| *slot = Slot::Free);
-            let bound = invariants::rounds_to_settle(&strategy, partitions, owners).unwrap();
-            world.settle(bound, |_| by(&strategy))?;
+            world.free_elsewhere();
+            // What is under way at the start comes first.
+            let bound = 2 + invariants::rounds_to_settle(&policy.strategy, partitions, owners).unwrap() + more;
+            world.settle(bound, |_| policy.clone())?;
             invariants::fair(partitions, &world.counts())?;
         }
         Ok(())
@@ -287,6 +367,27 @@ fn instances_that_join_a_balanced_group_cause_the_fewest_moves() {
     });
 }
 
+#[test]
+fn whatever_everybody_holds_those_that_are_present_cause_the_fewest_moves_and_none_twice() {
+    for_each_seed(150, |mut rng| {
+        let (crowd, joining) = (rng.random_range(1..=6), rng.random_range(0..=10));
+        let partitions = rng.random_range(0..=60);
+        for (policy, more) in [Strategy::Balanced, Strategy::Greedy].iter().flat_map(with_and_without_handoff) {
+            let slots: Vec<_> = (0..partitions).map(|_| Slot::Held(rng.random_range(0..crowd))).collect();
+            let mut world = World::new(crowd + joining, slots.clone(), StdRng::seed_from_u64(rng.random()));
+            world.cooperative = (0..crowd + joining).map(|_| rng.random()).collect();
+            world.present = vec![true; crowd + joining];
+            let fewest = invariants::fewest_moves(partitions, &world.counts());
+            let bound = invariants::rounds_to_settle(&policy.strategy, partitions, crowd + joining).unwrap() + more;
+            let (_, moves) = world.settle(bound, |_| policy.clone())?;
+            invariants::fair(partitions, &world.counts())?;
+            let changed = world.slots.iter().zip(&slots).filter(|(after, before)| after != before).count();
+            assert_eq!((moves, changed), (fewest, fewest), "{policy:?}");
+        }
+        Ok(())
+    });
+}
+
 /// No bound holds for sure where all act at the same moment for ever: two thieves may rob one victim of one partition too
 /// many. Chance ends it; jitter makes it rare.
 #[test]
@@ -294,9 +395,10 @@ fn groups_that_all_act_at_the_same_moment_settle_too() {
     for_each_seed(100, |mut rng| {
         let (owners, partitions) = (rng.random_range(1..=12), rng.random_range(0..=60));
         let strategy = [Strategy::Balanced, Strategy::Greedy, Strategy::weighted()][rng.random_range(0..3)].clone();
+        let policy = Policy { handoff: rng.random(), ..by(&strategy) };
         let mut world = World::any(partitions, owners, rng);
-        world.slots.iter_mut().filter(|slot| **slot == Slot::Elsewhere).for_each(|slot| *slot = Slot::Free);
-        let rounds = (0..100).take_while(|_| world.round_at_once(&by(&strategy)) > 0).count();
+        world.free_elsewhere();
+        let rounds = (0..100).take_while(|_| world.round_at_once(&policy) > 0).count();
         assert!(rounds < 100, "{strategy:?}: {:?}", world.counts());
         if matches!(strategy, Strategy::Balanced | Strategy::Greedy) {
             invariants::fair(partitions, &world.counts())?;
@@ -309,8 +411,8 @@ fn groups_that_all_act_at_the_same_moment_settle_too() {
 fn the_largest_group_settles() {
     for_each_seed(1, |rng| {
         let mut world = World::any(2048, 300, rng);
-        world.slots.iter_mut().filter(|slot| **slot == Slot::Elsewhere).for_each(|slot| *slot = Slot::Free);
-        let bound = invariants::rounds_to_settle(&Strategy::Greedy, 2048, 300).unwrap();
+        world.free_elsewhere();
+        let bound = 2 + invariants::rounds_to_settle(&Strategy::Greedy, 2048, 300).unwrap();
         world.settle(bound, |_| by(&Strategy::Greedy))?;
         invariants::fair(2048, &world.counts())
     });
@@ -339,9 +441,10 @@ fn by_assignment_every_group_settles_within_two_rounds_and_nobody_is_robbed() {
     for_each_seed(100, |mut rng| {
         let (owners, partitions) = (rng.random_range(1..=12), rng.random_range(0..=60));
         let mut world = World::any(partitions, owners, rng);
-        // An orphan that is not assigned to its owner waits for its expiry, one elsewhere for its release.
+        // An orphan that is not assigned to its owner waits for its expiry, one elsewhere for its release; and by
+        // assignment nobody asks for anything.
         for slot in &mut world.slots {
-            if matches!(slot, Slot::Orphan(_) | Slot::Elsewhere) {
+            if matches!(slot, Slot::Orphan(_) | Slot::Elsewhere | Slot::Handing { .. } | Slot::Reserved(_)) {
                 *slot = Slot::Expired;
             }
         }

@@ -85,6 +85,21 @@ fn a4_5_partitions_6_instances_the_surplus_stays_idle_and_takes_over() {
 }
 
 #[test]
+fn a4_the_surplus_that_is_present_is_left_what_an_owner_leaves_behind() {
+    for seed in SEEDS {
+        let mut group = Group::balanced(5, 6, &Strategy::Balanced, seed);
+        group.members.iter_mut().for_each(|member| member.present = true);
+        assert!(group.round().is_quiet());
+        let idle = group.counts().iter().position(|held| *held == 0).unwrap();
+        group.members[(idle + 1) % 6].dead = true;
+        let rounds: Vec<_> = (0..=ROUNDS_TO_EXPIRE).map(|_| group.round()).collect();
+        let claims: Vec<_> = rounds.iter().flat_map(|round| &round.claims).map(|(by, ..)| *by).collect();
+        assert_eq!((claims, moves(&rounds)), (vec![idle], 0), "seed {seed}");
+        assert_eq!(group.counts(), [1; 5], "seed {seed}");
+    }
+}
+
+#[test]
 fn a5_one_instance_joins_a_balanced_group_18_partitions_3_to_4() {
     for seed in SEEDS {
         let mut group = Group::balanced(18, 3, &Strategy::Balanced, seed);

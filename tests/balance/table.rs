@@ -11,6 +11,7 @@ use time::macros::datetime;
 use eventhubs_checkpoint::balance::{Observation, PlannedClaim};
 
 pub const TERMS: LeaseTerms = LeaseTerms { expiry: Duration::from_secs(60), peer_expiry: Duration::from_secs(180) };
+pub const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Makes a test of every named case of one table, and one that says whether the names and the table agree.
 macro_rules! cases {
@@ -87,6 +88,13 @@ pub fn view(layout: &str, me: char) -> View {
         layout.chars().enumerate().filter_map(|(index, character)| record(index, character)).collect();
     let running = layout.chars().enumerate().filter(|(_, character)| *character == me).map(|(index, _)| id(index));
     let identity = Identity { owner: owner(me), incarnation: life() };
-    let observer = Observer { me: &identity, terms: TERMS, running: &running.collect(), outage_ended: None };
+    let observer = Observer {
+        me: &identity,
+        terms: TERMS,
+        running: &running.collect(),
+        presences: &[],
+        interval: INTERVAL,
+        outage_ended: None,
+    };
     observe(&records, &partitions, &observer, Duration::ZERO)
 }

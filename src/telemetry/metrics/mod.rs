@@ -21,7 +21,7 @@
 //! | `eventhubs_checkpoint_partitions` | gauge | count | `state` | Partitions at work, by what they are doing. |
 //! | `eventhubs_checkpoint_partitions_held` | gauge | count | | Partitions that this instance holds. |
 //! | `eventhubs_checkpoint_renewal_age_seconds` | gauge | seconds | | Age of the own lease that was renewed longest ago. Beyond the expiry others take it. |
-//! | `eventhubs_checkpoint_claims_total` | counter | count | `reason` | Partitions won: `reclaimed`, `unowned`, `released`, `expired`, or `stolen` from a live owner. |
+//! | `eventhubs_checkpoint_claims_total` | counter | count | `reason` | Partitions won: `reclaimed`, `unowned`, `released`, `handed_over`, `expired`, or `stolen` from a live owner. |
 //! | `eventhubs_checkpoint_losses_total` | counter | count | `reason` | Partitions lost: `taken` by another owner, or `outlived` their lease. |
 //! | `eventhubs_checkpoint_releases_total` | counter | count | `reason` | Partitions given back: `asked`, `shutdown`, `stalled`, `gone`, `not_assigned`, `above_max`. |
 //! | `eventhubs_checkpoint_cycle_duration_seconds` | histogram | seconds | | How long a balancing cycle took, from its listing to its decision. |
@@ -142,7 +142,7 @@ metrics! {
     RENEWAL_AGE = "renewal_age_seconds", Gauge, Seconds, [],
         "Age of the own lease that was renewed longest ago. Beyond the expiry others take it.";
     CLAIMS = "claims_total", Counter, Count, ["reason"],
-        "Partitions won: `reclaimed`, `unowned`, `released`, `expired`, or `stolen` from a live owner.";
+        "Partitions won: `reclaimed`, `unowned`, `released`, `handed_over`, `expired`, or `stolen` from a live owner.";
     LOSSES = "losses_total", Counter, Count, ["reason"],
         "Partitions lost: `taken` by another owner, or `outlived` their lease.";
     RELEASES = "releases_total", Counter, Count, ["reason"],

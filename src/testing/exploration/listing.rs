@@ -99,7 +99,8 @@ fn reading(record: Option<&OwnershipRecord>, age: Duration, runs: bool, me: &Ide
         other_tree: false,
     });
     let running = if runs { BTreeSet::from([partition.clone()]) } else { BTreeSet::new() };
-    let observer = Observer { me, terms: TERMS, running: &running, outage_ended: None };
+    let (presences, interval) = (&[][..], Duration::from_secs(10));
+    let observer = Observer { me, terms: TERMS, running: &running, presences, interval, outage_ended: None };
     let view = observe(seen.as_slice(), std::slice::from_ref(&partition), &observer, Duration::ZERO);
     if view.replaced_by.is_some() {
         return Reading::Replaced;
