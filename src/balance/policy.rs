@@ -137,9 +137,8 @@ pub struct Policy {
     /// The most that I may hold. What is above it is given back. The others know nothing of it and take no more than their
     /// own share: what that leaves unowned, [`Plan::unclaimed_for_cap`](super::Plan::unclaimed_for_cap) tells.
     pub max_partitions: Option<usize>,
-    /// Partitions not to be claimed now: an attempt has just failed, an operation is under way, or I gave them back with
-    /// a cool-down. The record of a released partition does not name its last owner, so that only the one who gave it back
-    /// can remember that it did; others may claim it at once.
+    /// Partitions to be neither claimed nor asked for now: an attempt has just failed, an operation is under way, or I gave
+    /// them back with a cool-down. That binds only the life that did so, which remembers it; others may claim them at once.
     pub avoid: BTreeSet<PartitionId>,
     /// Whether a partition is asked for rather than stolen, if its owner is
     /// [cooperative](super::PartitionView::cooperative): that owner finishes what it has begun and hands the partition over.

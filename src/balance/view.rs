@@ -497,6 +497,8 @@ mod tests {
                 assert_eq!(entry.holder, if holder == "b" { Holder::Live(b.clone()) } else { Holder::Me });
             }
         }
+        let elsewhere = Observation { other_tree: true, ..seen("c", Some(life(0)), 0) };
+        assert_eq!(handed(asked_for(seen("b", Some(life(5)), 0), "c"), Some(elsewhere), &[]).handoff_to, Some(c));
         let to_me = handed(asked_for(seen("b", Some(life(5)), 0), "me"), None, &[]);
         assert_eq!((to_me.handoff_to, to_me.cooperative), (Some(me().owner), true));
     }
@@ -597,7 +599,11 @@ mod tests {
     fn who_was_declared_dead_is_not_present() {
         let mut broken = present("b", Some(life(0)), 0);
         broken.record.broken_by = Some(me().owner);
-        assert_eq!(attended(&[], &[broken], None, 100).present, BTreeSet::new());
+        let seen = seen("b", Some(life(0)), 500);
+        let record = OwnershipRecord { scope: LeaseScope::Instance, ..seen.record.clone() };
+        let view = attended(&[Observation { record, ..seen }], &[broken], None, 100);
+        assert_eq!(view.present, BTreeSet::new());
+        assert_eq!(view.partitions[0].holder, Holder::Expired(OwnerId::new("b").unwrap()));
     }
 
     #[test]
