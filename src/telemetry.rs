@@ -102,6 +102,34 @@ pub(crate) fn ownership_undecided(operation: Operation, partition: &PartitionId,
     warn!(%partition, operation = operation.name(), error = %Causes(error), "the outcome is not known, trying again");
 }
 
+pub(crate) fn asked(partition: &PartitionId, owner: &OwnerId) {
+    info!(%partition, owner = owner.as_str(), "partition asked for");
+}
+
+pub(crate) fn not_asked(partition: &PartitionId, reason: &dyn fmt::Debug) {
+    debug!(%partition, ?reason, "the partition was not asked for");
+}
+
+pub(crate) fn asked_for(partition: &PartitionId, by: &OwnerId) {
+    info!(%partition, by = by.as_str(), "another instance asked for the partition, which is handed over");
+}
+
+pub(crate) fn duplicates_possible(partition: &PartitionId, cause: &dyn fmt::Debug) {
+    warn!(%partition, ?cause, "the partition moves without its last checkpoint; some events may be processed twice");
+}
+
+pub(crate) fn declared_dead(by: Option<&OwnerId>) {
+    warn!(by = by.map(OwnerId::as_str), "another instance took this one for dead; announcing it again");
+}
+
+pub(crate) fn presence_failed(operation: Operation, error: &Error) {
+    warn!(operation = operation.name(), error = %Causes(error), "presence was not told; others may not count this instance");
+}
+
+pub(crate) fn presence_cleared(owner: &OwnerId) {
+    debug!(owner = owner.as_str(), "deleted the presence of an instance that is long gone");
+}
+
 pub(crate) fn in_the_other_tree(partition: &PartitionId, owner: &OwnerId) {
     warn!(
         %partition,

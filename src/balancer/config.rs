@@ -55,6 +55,15 @@ pub struct BalancerConfig {
     pub stall_after: Duration,
     /// What to do then. Default [`OnStall::Keep`].
     pub on_stall: OnStall,
+    /// Whether a partition that is to move from one live owner to another is asked for first: its handler is given its drain
+    /// time and its last checkpoint, so that no event is processed twice. Default true; an owner with `false` is stolen
+    /// from, as with the other SDKs, and steals. It counts in a [`Processor`](crate::processor::Processor) only: a loop alone
+    /// knows of no handler to wait for.
+    pub handoff: bool,
+    /// How long a live owner that has answered may take to release a partition that was asked for, until it is stolen all the
+    /// same. Default three quarters of the expiry. At least the drain time and two request deadlines, and less than the
+    /// expiry.
+    pub handoff_timeout: Option<Duration>,
     /// Whether the processor runs the loop on a thread and a runtime of its own. Default true: a handler that blocks its
     /// runtime then costs no partition. Set it to false for tests in paused time.
     pub own_thread: bool,
@@ -71,6 +80,8 @@ impl Default for BalancerConfig {
             lease_policy: LeasePolicy::default(),
             stall_after: Duration::from_secs(300),
             on_stall: OnStall::default(),
+            handoff: true,
+            handoff_timeout: None,
             own_thread: true,
             seed: None,
         }
@@ -117,6 +128,20 @@ impl BalancerConfig {
     #[must_use]
     pub fn with_on_stall(mut self, on_stall: OnStall) -> Self {
         self.on_stall = on_stall;
+        self
+    }
+
+    /// Sets [`handoff`](Self::handoff).
+    #[must_use]
+    pub fn with_handoff(mut self, handoff: bool) -> Self {
+        self.handoff = handoff;
+        self
+    }
+
+    /// Sets [`handoff_timeout`](Self::handoff_timeout).
+    #[must_use]
+    pub fn with_handoff_timeout(mut self, timeout: Duration) -> Self {
+        self.handoff_timeout = Some(timeout);
         self
     }
 
@@ -167,6 +192,23 @@ impl BalancerConfig {
                  expiry, but {:?} + {deadline:?} + {drain:?} + {grace:?} is more than {expiry:?}: lengthen the expiry, or \
                  shorten the others",
                 expiry / 2
+            )));
+        }
+        Ok(())
+    }
+
+    pub(super) fn handoff_timeout(&self, store: &GroupStore) -> Duration {
+        self.handoff_timeout.unwrap_or_else(|| store.patience().release)
+    }
+
+    /// The drain time of a handler, a last checkpoint that meets a conflict and the release must fit into a handoff.
+    pub(crate) fn check_handoff(&self, store: &GroupStore, drain: Duration) -> Result<()> {
+        let (timeout, deadline, expiry) = (self.handoff_timeout(store), store.request_deadline(), store.terms().expiry);
+        if self.handoff && (drain + 2 * deadline > timeout || timeout >= expiry) {
+            return Err(Error::config(format!(
+                "a handoff may take {timeout:?}, but must be at least the drain time and two request deadlines, {drain:?} + \
+                 2 x {deadline:?}, and less than the expiry, {expiry:?}: change `with_handoff_timeout`, lengthen the expiry, \
+                 shorten the drain time, or switch handoffs off with `with_handoff(false)`"
             )));
         }
         Ok(())

@@ -9,17 +9,32 @@ use super::events::{Event, Releasing};
 use super::handle::RecordAge;
 use super::{Balancer, Ended, replaced};
 use crate::balance::{
-    Holder, Moment, Observation, Observer, PartitionView, Plan, PlannedClaim, PlannedRelease, Policy, View, observe,
-    plan,
+    ClaimReason, Holder, Moment, Observation, Observer, PartitionView, Plan, PlannedClaim, PlannedRelease, Policy,
+    View, observe, plan,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Claim, Listing, Ownership};
+use crate::model::PartitionId;
+use crate::store::{Claim, GroupStore, Listing, Ownership, Presence};
 use crate::telemetry;
 
 /// What was listed, and when it was asked for.
 pub(super) struct Cycle {
     asked: Moment,
     records: Vec<Ownership>,
+}
+
+/// Who else is there, beside the owners here.
+pub(super) struct Others {
+    presences: Option<Vec<Presence>>,
+    other_tree: Vec<Ownership>,
+}
+
+impl Others {
+    async fn list(store: &GroupStore, presences: bool, other_tree: bool) -> Result<Self> {
+        let presences = if presences { Some(store.list_presences().await?.records) } else { None };
+        let other_tree = if other_tree { store.list_other_tree().await?.records } else { Vec::new() };
+        Ok(Self { presences, other_tree })
+    }
 }
 
 impl Balancer {
@@ -49,27 +64,42 @@ impl Balancer {
         self.drop_lost(&view);
         self.foreign_owner = view.foreign_owner;
         let plan = self.plan(&view, &cycle.records);
-        if plan.claim.is_empty() || !self.store.has_other_tree() {
-            self.end_cycle(&cycle, view, plan);
+        let (takes, other_tree) = (!(plan.claim.is_empty() && plan.handoff.is_empty()), self.store.has_other_tree());
+        let presences = self.hands_over() && (takes || self.is_asked(&cycle.records));
+        if presences || (takes && other_tree) {
+            self.list_others(cycle, presences, takes && other_tree);
         } else {
-            self.ask_other_tree(cycle);
+            self.end_cycle(&cycle, view, plan);
         }
         Ok(())
     }
 
-    /// Only before a claim: whoever claims nothing needs not know who else is there.
-    fn ask_other_tree(&mut self, cycle: Cycle) {
-        let store = self.store.clone();
-        self.operations.spawn(async move { Ended::OtherTreeListed { cycle, listing: store.list_other_tree().await } });
+    /// Whether the records say that somebody wants what this instance has.
+    fn is_asked(&self, records: &[Ownership]) -> bool {
+        let held = self.leases.tenures();
+        records.iter().any(|seen| seen.record.handoff_to.is_some() && held.contains_key(&seen.partition))
     }
 
-    pub(super) fn other_tree_listed(&mut self, cycle: &Cycle, listing: Result<Listing<Ownership>>) {
-        let other = match listing {
-            Ok(listing) => listing.records,
+    /// Only before a claim, or for an answer: whoever needs neither need not know who else is there.
+    fn list_others(&mut self, cycle: Cycle, presences: bool, other_tree: bool) {
+        let store = self.store.clone();
+        self.operations.spawn(async move {
+            let listing = Others::list(&store, presences, other_tree).await;
+            Ended::OthersListed { cycle, listing }
+        });
+    }
+
+    pub(super) fn others_listed(&mut self, cycle: &Cycle, listing: Result<Others>) {
+        let others = match listing {
+            Ok(others) => others,
             Err(error) => return self.cycle_failed(&error),
         };
-        let view = self.observe(cycle, &other);
+        if let Some(presences) = others.presences {
+            self.presences_listed(presences);
+        }
+        let view = self.observe(cycle, &others.other_tree);
         self.tell_elsewhere(&view);
+        self.answer(&view, &cycle.records);
         let plan = self.plan(&view, &cycle.records);
         self.end_cycle(cycle, view, plan);
     }
@@ -109,6 +139,7 @@ impl Balancer {
             }
         }
         self.start_claims(plan.claim, &cycle.records);
+        self.start_marks(plan.handoff, &cycle.records);
     }
 
     fn observe(&mut self, cycle: &Cycle, other_tree: &[Ownership]) -> View {
@@ -117,8 +148,8 @@ impl Balancer {
         let partitions = Arc::clone(&self.partitions.borrow_and_update());
         let now = self.store.lease_time();
         let (me, terms, running) = (self.store.identity(), self.store.terms(), &self.leases.partitions());
-        let (interval, outage_ended) = (self.config.interval, self.outage.ended());
-        let observer = Observer { me, terms, running, presences: &[], interval, outage_ended };
+        let (interval, outage_ended, presences) = (self.config.interval, self.outage.ended(), &self.attendances());
+        let observer = Observer { me, terms, running, presences, interval, outage_ended };
         let mut view = observe(&observations, &partitions, &observer, now);
         let newer = self.leases.newer_than(cycle.asked);
         let outdated = |entry: &&mut PartitionView| entry.holder != Holder::Me && newer.contains(&entry.partition);
@@ -181,18 +212,26 @@ impl Balancer {
         for entry in view.partitions.iter_mut().filter(|entry| self.claiming.contains(&entry.partition)) {
             *entry = PartitionView::new(entry.partition.clone(), Holder::Orphan);
         }
+        let (me, asked) = (view.me.clone(), &self.asked);
+        let goes_to_me =
+            |entry: &&mut PartitionView| matches!(entry.holder, Holder::Live(_)) && asked.contains(&entry.partition);
+        for entry in view.partitions.iter_mut().filter(goes_to_me) {
+            entry.handoff_to = Some(me.clone());
+        }
         let now = Instant::now();
         let set_back = self.setbacks.iter().filter(|(_, setback)| setback.until > now).map(|(partition, _)| partition);
-        let avoid = set_back.chain(&self.claiming).chain(&self.releasing).cloned().collect();
+        let busy = self.claiming.iter().chain(&self.releasing).chain(self.asked.marking());
+        let avoid = set_back.chain(busy).cloned().collect();
         let loads = listed.iter().filter_map(|seen| Some((seen.partition.clone(), seen.record.load?))).collect();
         let strategy = self.config.strategy.clone();
         let max_partitions = self.config.max_partitions;
-        let policy = Policy { strategy, max_partitions, avoid, loads, handoff: false };
-        plan(&view, &policy, &mut self.rng)
+        let policy = Policy { strategy, max_partitions, avoid, loads, handoff: self.hands_over() };
+        let plan = plan(&view, &policy, &mut self.rng);
+        if self.hands_over() && self.snapshot.borrow().cycles == 0 { without_takeovers(plan) } else { plan }
     }
 
     /// Who is stalled takes nothing, and nothing back, for it would get no better there.
-    fn claims_nothing(&self) -> bool {
+    pub(super) fn claims_nothing(&self) -> bool {
         self.draining || self.snapshot.borrow().stalled.any()
     }
 
@@ -204,17 +243,30 @@ impl Balancer {
                 None => Claim::unowned(partition.clone()),
             };
             self.claiming.insert(partition.clone());
-            let store = self.store.clone();
-            self.operations.spawn(async move {
-                let outcome = store.claim_one(&claim).await;
-                Ended::Claimed { partition, reason, outcome }
-            });
+            self.start_claim(partition, claim, reason);
         }
     }
+
+    pub(super) fn start_claim(&mut self, partition: PartitionId, claim: Claim, reason: ClaimReason) {
+        let store = self.store.clone();
+        self.operations.spawn(async move {
+            let outcome = store.claim_one(&claim).await;
+            Ended::Claimed { partition, reason, outcome }
+        });
+    }
+}
+
+/// In its first cycle an instance takes nothing from the living: others that come up together with it will have said that
+/// they are there by the second, and nothing moves twice.
+fn without_takeovers(mut plan: Plan) -> Plan {
+    plan.handoff.clear();
+    plan.claim.retain(|planned| !matches!(planned.reason, ClaimReason::Stolen(_)));
+    plan
 }
 
 /// Whether every partition has a live owner of this crate, as far as that can be seen.
 fn is_settled(view: &View) -> bool {
-    let owned = |entry: &PartitionView| matches!(entry.holder, Holder::Me | Holder::Live(_));
+    let owned =
+        |entry: &PartitionView| matches!(entry.holder, Holder::Me | Holder::Live(_)) && entry.handoff_to.is_none();
     !view.foreign_owner && view.partitions.iter().all(owned)
 }

@@ -49,6 +49,28 @@ pub enum Event {
         /// The partition.
         partition: PartitionId,
     },
+    /// A live owner was asked to hand a partition over.
+    Asked {
+        /// The partition.
+        partition: PartitionId,
+        /// Its owner.
+        from: OwnerId,
+    },
+    /// This instance was asked to hand a partition over, and does.
+    AskedFor {
+        /// The partition.
+        partition: PartitionId,
+        /// Who asked.
+        by: OwnerId,
+    },
+    /// A partition that was asked for moves without the last checkpoint of its old owner: what is behind the one before may
+    /// be processed twice.
+    DuplicatesPossible {
+        /// The partition.
+        partition: PartitionId,
+        /// Why.
+        cause: DuplicateCause,
+    },
     /// The application stalls, or something else of it does than before; or, with nothing in it, it is well again.
     Stalled(Stalled),
     /// Partitions stay unowned because of `max_partitions`; with zero, none does any more.
@@ -56,6 +78,20 @@ pub enum Event {
         /// How many.
         unclaimed: usize,
     },
+}
+
+/// Why events may be processed twice although a partition was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub enum DuplicateCause {
+    /// Its owner did not answer in time, and it was stolen.
+    NotAnswered,
+    /// Its owner answered, but did not release it in time, and it was stolen.
+    NotReleased,
+    /// It was released here before its handler had stopped: the time for that was over.
+    StillRunning,
+    /// It was released here, but its handler was cut short, or its last checkpoint could not be written.
+    NotSettled,
 }
 
 /// Why a partition is given back.
@@ -68,6 +104,8 @@ pub enum Releasing {
     Shutdown,
     /// The application stalls.
     Stalled,
+    /// Another instance asked for it, as its share.
+    HandedOver,
     /// By the rules of balancing.
     Planned(ReleaseReason),
 }
@@ -95,6 +133,9 @@ impl Events {
             Event::Outlived { partition } => telemetry::lease_outlived(partition),
             Event::Releasing { partition, reason } => telemetry::releasing(partition, reason),
             Event::Released { partition } => telemetry::released(partition),
+            Event::Asked { partition, from } => telemetry::asked(partition, from),
+            Event::AskedFor { partition, by } => telemetry::asked_for(partition, by),
+            Event::DuplicatesPossible { partition, cause } => telemetry::duplicates_possible(partition, cause),
             Event::Stalled(stalled) if stalled.any() => telemetry::stalled(stalled.runtime, &stalled.partitions),
             Event::Stalled(_) => telemetry::well_again(),
             Event::Capped { unclaimed } => telemetry::capped(*unclaimed),
@@ -110,7 +151,21 @@ impl Events {
             Event::Lost { .. } => self.metrics.lost("taken"),
             Event::Outlived { .. } => self.metrics.lost("outlived"),
             Event::Releasing { reason, .. } => self.metrics.releasing(releasing(*reason)),
-            Event::Released { .. } | Event::Stalled(_) | Event::Capped { .. } => {}
+            Event::Asked { .. } => self.metrics.asked(),
+            Event::DuplicatesPossible { cause, .. } => self.metrics.duplicates_possible(cause.name()),
+            Event::AskedFor { .. } | Event::Released { .. } | Event::Stalled(_) | Event::Capped { .. } => {}
+        }
+    }
+}
+
+impl DuplicateCause {
+    /// In metrics.
+    fn name(self) -> &'static str {
+        match self {
+            Self::NotAnswered => "not_answered",
+            Self::NotReleased => "not_released",
+            Self::StillRunning => "still_running",
+            Self::NotSettled => "not_settled",
         }
     }
 }
@@ -133,6 +188,7 @@ fn releasing(reason: Releasing) -> &'static str {
         Releasing::Asked => "asked",
         Releasing::Shutdown => "shutdown",
         Releasing::Stalled => "stalled",
+        Releasing::HandedOver => "handed_over",
         Releasing::Planned(ReleaseReason::Gone) => "gone",
         Releasing::Planned(ReleaseReason::NotAssigned) => "not_assigned",
         Releasing::Planned(ReleaseReason::AboveMax) => "above_max",

@@ -28,6 +28,8 @@ pub struct Snapshot {
     pub held: BTreeMap<PartitionId, u64>,
     /// Partitions that are given back: their processing has to stop, and their last checkpoints may still be written.
     pub releasing: BTreeSet<PartitionId>,
+    /// Partitions that this instance has asked for, and their owners, who are to hand them over.
+    pub asked: BTreeMap<PartitionId, OwnerId>,
     /// Since when each ownership has been held, and how old its record was, by the last listing.
     pub records: BTreeMap<PartitionId, RecordAge>,
     /// How many partitions stay unowned because of `max_partitions`.
@@ -55,6 +57,7 @@ impl Snapshot {
             partitions: Vec::new(),
             held: BTreeMap::new(),
             releasing: BTreeSet::new(),
+            asked: BTreeMap::new(),
             records: BTreeMap::new(),
             unclaimed_for_cap: 0,
             stalled: Stalled::default(),
@@ -96,7 +99,7 @@ impl Snapshot {
 pub(super) enum Command {
     StopClaiming,
     Forget { partition: PartitionId, tenure: u64 },
-    Release { partition: PartitionId, tenure: u64, cool_down: Duration },
+    Release { partition: PartitionId, tenure: u64, cool_down: Duration, settled: bool },
     Shutdown { done: oneshot::Sender<usize> },
 }
 
@@ -144,7 +147,12 @@ impl BalancerHandle {
     /// Gives one partition back, and does not take it again before the cool-down is over, nor within the next interval.
     /// Others may claim it at once.
     pub fn release(&self, partition: PartitionId, tenure: u64, cool_down: Duration) {
-        self.send(Command::Release { partition, tenure, cool_down });
+        self.send(Command::Release { partition, tenure, cool_down, settled: true });
+    }
+
+    /// The same, though what was processed last may not be checkpointed.
+    pub(crate) fn release_unsettled(&self, partition: PartitionId, tenure: u64, cool_down: Duration) {
+        self.send(Command::Release { partition, tenure, cool_down, settled: false });
     }
 
     /// Everything that happens from now on, with its reason. Who listens too slowly misses the oldest of the last thousand.

@@ -5,10 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use crate::balance::Moment;
-use crate::model::PartitionId;
+use crate::model::{OwnerId, PartitionId};
 use crate::store::Lease;
 
 #[derive(Debug)]
@@ -26,6 +27,10 @@ struct Held {
     release_next: bool,
     /// To be released when its handler has stopped, or at this moment.
     surrendered: Option<Instant>,
+    /// Somebody asked for it, and its record has to say that it drains.
+    draining: bool,
+    /// It says so.
+    answered: bool,
 }
 
 impl Held {
@@ -34,8 +39,13 @@ impl Held {
         self.release_next || self.surrendered.is_some()
     }
 
+    /// Whoever asked for it waits for the answer.
+    fn owes_answer(&self) -> bool {
+        self.draining && !self.answered
+    }
+
     fn due(&self, age: Duration) -> Option<Moment> {
-        let due = self.lease.valid_from() + age.mul_f64(self.spread);
+        let due = if self.owes_answer() { Moment::ZERO } else { self.lease.valid_from() + age.mul_f64(self.spread) };
         (!self.renewing).then(|| self.not_before.map_or(due, |not_before| due.max(not_before)))
     }
 }
@@ -59,14 +69,17 @@ impl Leases {
     /// again and again.
     pub(super) fn hold(&mut self, lease: Lease, spread: f64, now: Moment, pause: Duration) {
         let before = self.0.get(lease.partition()).filter(|held| held.lease.tenure() == lease.tenure());
+        let (draining, answered) = (before.is_some_and(|held| held.draining), lease.record().draining);
         let held = Held {
             surrendered: before.and_then(|held| held.surrendered),
             known_since: now,
             spread,
-            not_before: Some(now + pause),
+            not_before: Some(now + if draining && !answered { Duration::ZERO } else { pause }),
             renewing: false,
             release_next: false,
-            lease,
+            draining,
+            answered,
+            lease: if draining { lease.with_draining() } else { lease },
         };
         self.0.insert(held.lease.partition().clone(), held);
     }
@@ -101,6 +114,39 @@ impl Leases {
             }
             _ => AfterRenewal::Gone,
         }
+    }
+
+    /// Somebody asked for it: its record is to say at once that it drains. Answers whether that is news.
+    pub(super) fn drain(&mut self, partition: &PartitionId, tenure: u64) -> bool {
+        let held = self.0.get_mut(partition).filter(|held| held.lease.tenure() == tenure && !held.draining);
+        let Some(held) = held else { return false };
+        (held.draining, held.answered, held.not_before) = (true, false, None);
+        held.lease = held.lease.clone().with_draining();
+        true
+    }
+
+    /// Who asked for it has died; its next renewal says so.
+    pub(super) fn drop_mark(&mut self, partition: &PartitionId) {
+        if let Some(held) = self.0.get_mut(partition).filter(|held| !held.draining) {
+            held.lease = held.lease.clone().without_mark();
+        }
+    }
+
+    /// Its release is to say that it is not wanted back before this moment of the server's clock.
+    pub(super) fn cool_down(&mut self, partition: &PartitionId, until: OffsetDateTime) {
+        if let Some(held) = self.0.get_mut(partition) {
+            held.lease = held.lease.clone().with_cool_down(until);
+        }
+    }
+
+    /// Who asked for it, as far as its last renewal knows.
+    pub(super) fn asked_for_by(&self, partition: &PartitionId, tenure: u64) -> Option<&OwnerId> {
+        self.0.get(partition).filter(|held| held.lease.tenure() == tenure)?.lease.asked_for_by()
+    }
+
+    /// Those whose handlers stop because somebody asked for them.
+    pub(super) fn is_draining(&self, partition: &PartitionId) -> bool {
+        self.0.get(partition).is_some_and(|held| held.draining)
     }
 
     pub(super) fn postpone(&mut self, partition: &PartitionId, not_before: Moment) {

@@ -22,10 +22,12 @@ mod config;
 mod cycle;
 mod events;
 mod handle;
+mod handoff;
 mod leases;
 mod loads;
 mod outage;
 mod pacing;
+mod presence;
 mod release;
 mod thread;
 mod vitals;
@@ -46,19 +48,23 @@ use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, OwnerId, PartitionId};
 use crate::random::seeded;
-use crate::store::{ClaimOutcome, GroupStore, Lease, Listing, Ownership, ReleaseOutcome};
+use crate::store::{
+    Announced, ClaimOutcome, GroupStore, Handoff, Lease, Listing, MarkOutcome, Ownership, Pursuit, ReleaseOutcome,
+};
 use crate::telemetry::{self, HeldMetrics, Operation};
 
 pub use config::{BalancerConfig, LeasePolicy, OnStall};
-use cycle::Cycle;
+use cycle::{Cycle, Others};
 use events::Events;
-pub use events::{Event, Releasing};
+pub use events::{DuplicateCause, Event, Releasing};
 use handle::Command;
 pub use handle::{BalancerHandle, RecordAge, Snapshot};
+use handoff::Asked;
 use leases::{AfterRenewal, Leases};
 pub use loads::Loads;
 use outage::Reach;
 use pacing::Pacing;
+use presence::Presences;
 pub use vitals::{Stalled, Vitals, Working};
 
 /// Longer ones make no difference, and sums of them must not overflow.
@@ -67,10 +73,15 @@ const LONGEST_COOL_DOWN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// An operation on the storage that has ended.
 enum Ended {
     Listed { asked: Moment, listing: Result<Listing<Ownership>> },
-    OtherTreeListed { cycle: Cycle, listing: Result<Listing<Ownership>> },
+    OthersListed { cycle: Cycle, listing: Result<Others> },
     Claimed { partition: PartitionId, reason: ClaimReason, outcome: ClaimOutcome },
     Renewed { partition: PartitionId, tenure: u64, outcome: ClaimOutcome },
     Released { partition: PartitionId, outcome: ReleaseOutcome },
+    Marked { partition: PartitionId, outcome: MarkOutcome },
+    Pursued { handoff: Handoff, outcome: Result<Pursuit> },
+    Announced { asked: Instant, outcome: Result<Announced> },
+    Withdrawn(Result<()>),
+    Cleared(Result<Vec<OwnerId>>),
 }
 
 /// A partition whose claim could not be decided, and when to try again. Without this wait, one blob that cannot be
@@ -96,6 +107,8 @@ pub struct Balancer {
     operations: JoinSet<Ended>,
     claiming: BTreeSet<PartitionId>,
     releasing: BTreeSet<PartitionId>,
+    asked: Asked,
+    presences: Presences,
     setbacks: BTreeMap<PartitionId, Setback>,
     foreign_owner: bool,
     /// Partitions whose owner in the other tree of names has been told of.
@@ -147,6 +160,8 @@ impl Balancer {
             operations: JoinSet::new(),
             claiming: BTreeSet::new(),
             releasing: BTreeSet::new(),
+            asked: Asked::default(),
+            presences: Presences::default(),
             setbacks: BTreeMap::new(),
             foreign_owner: false,
             elsewhere: BTreeSet::new(),
@@ -176,6 +191,7 @@ impl Balancer {
     pub(crate) fn with_drain(mut self, drain: Duration) -> Result<Self> {
         self.config.check_drain(&self.store, drain)?;
         self.drain = drain;
+        self.store = self.store.clone().cooperative(self.hands_over());
         Ok(self)
     }
 
@@ -186,7 +202,11 @@ impl Balancer {
     ///
     /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. Stop processing.
     pub async fn run(mut self) -> Result<()> {
-        self.next_cycle = Some(Instant::now());
+        if self.next_announcement().is_some() {
+            self.announce();
+        } else {
+            self.next_cycle = Some(Instant::now());
+        }
         // The first cycle reads them in any case.
         self.partitions.mark_unchanged();
         loop {
@@ -210,6 +230,8 @@ impl Balancer {
                     self.release_overdue();
                     self.drop_outlived();
                     self.start_renewals();
+                    self.start_pursuits();
+                    self.keep_presence();
                 }
                 () = at(self.next_cycle), if !self.draining => self.start_listing(),
                 // Not at once: a hub that changes often would let it take more than one partition per interval.
@@ -225,7 +247,8 @@ impl Balancer {
         let outlived = lifetime.and_then(|lifetime| self.leases.next_outlived(lifetime));
         let next = self.leases.next_due(self.renewal_age()).into_iter().chain(outlived).min();
         let wait = next.map(|next| next.saturating_sub(self.store.lease_time()).min(self.store.terms().expiry / 16));
-        wait.map(|wait| Instant::now() + wait).into_iter().chain(self.leases.next_overdue()).min()
+        let next = wait.map(|wait| Instant::now() + wait).into_iter().chain(self.leases.next_overdue());
+        next.chain(self.asked.next_look()).chain(self.next_announcement()).min()
     }
 
     fn obey(&mut self, command: Command) {
@@ -239,18 +262,8 @@ impl Balancer {
                 }
             }
             // It was asked to stop, and has.
-            Command::Release { partition, tenure, cool_down } if self.leases.is_surrendered(&partition, tenure) => {
-                if !cool_down.is_zero() {
-                    self.set_back(&partition, cool_down);
-                }
-                self.release_now(&partition, tenure);
-            }
-            Command::Release { partition, tenure, cool_down } => {
-                if self.leases.tenures().get(&partition) == Some(&tenure) {
-                    // Whoever gives it back now does not want it again at once.
-                    self.set_back(&partition, cool_down);
-                    self.release(&partition, tenure, Releasing::Asked);
-                }
+            Command::Release { partition, tenure, cool_down, settled } => {
+                self.given_back(&partition, tenure, cool_down, settled);
             }
             Command::Shutdown { .. } => {}
         }
@@ -262,14 +275,31 @@ impl Balancer {
         })?;
         match ended {
             Ended::Listed { asked, listing } => self.listed(asked, listing),
-            Ended::OtherTreeListed { cycle, listing } => {
-                self.other_tree_listed(&cycle, listing);
+            Ended::OthersListed { cycle, listing } => {
+                self.others_listed(&cycle, listing);
                 Ok(())
             }
             Ended::Claimed { partition, reason, outcome } => self.claimed(&partition, &reason, outcome),
             Ended::Renewed { partition, tenure, outcome } => self.renewed(&partition, tenure, outcome),
             Ended::Released { partition, outcome } => {
                 self.released(&partition, outcome);
+                Ok(())
+            }
+            Ended::Marked { partition, outcome } => {
+                self.marked(&partition, outcome);
+                Ok(())
+            }
+            Ended::Pursued { handoff, outcome } => {
+                self.pursued(handoff, outcome);
+                Ok(())
+            }
+            Ended::Announced { asked, outcome } => self.announced(asked, outcome),
+            Ended::Withdrawn(outcome) => {
+                self.withdrawn(outcome);
+                Ok(())
+            }
+            Ended::Cleared(outcome) => {
+                self.cleared(outcome);
                 Ok(())
             }
         }
@@ -281,6 +311,7 @@ impl Balancer {
             ClaimOutcome::Won(lease) => {
                 self.outage_over();
                 self.setbacks.remove(partition);
+                self.got(partition, reason);
                 self.loads.begin(partition);
                 let tenure = lease.tenure();
                 self.hold(lease);
@@ -344,7 +375,9 @@ impl Balancer {
         match outcome {
             ClaimOutcome::Won(lease) => {
                 self.outage_over();
-                self.hold(lease);
+                let known = self.leases.asked_for_by(partition, lease.tenure()).cloned();
+                self.hold(lease.clone());
+                self.answer_renewal(&lease, known.as_ref());
             }
             ClaimOutcome::Lost { by } => {
                 self.outage_over();
@@ -400,6 +433,7 @@ impl Balancer {
         self.snapshot.send_modify(|snapshot| {
             change(snapshot);
             snapshot.held = self.leases.kept();
+            snapshot.asked = self.asked.owners();
             snapshot.releasing = self.leases.given_back().chain(&self.releasing).cloned().collect();
             self.metrics.0.held(snapshot.held.len());
         });

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::events::{Event, Releasing};
-use super::{Balancer, Ended, Leases};
+use super::events::{DuplicateCause, Event, Releasing};
+use super::{Balancer, Ended, LONGEST_COOL_DOWN, Leases};
 use crate::balance::Holder;
 use crate::model::PartitionId;
 use crate::store::{Lease, ReleaseOutcome};
@@ -18,10 +18,44 @@ impl Balancer {
         if self.drain.is_zero() {
             return self.release(partition, tenure, reason);
         }
-        if self.leases.surrender(partition, tenure, Instant::now() + self.drain + self.last_checkpoint()) {
+        if self.leases.surrender(partition, tenure, Instant::now() + self.time_to_stop(reason)) {
             self.events.tell(Event::Releasing { partition: partition.clone(), reason });
             self.publish(|_| {});
         }
+    }
+
+    /// Who asked for it waits only for so long; the release itself takes a request.
+    fn time_to_stop(&self, reason: Releasing) -> Duration {
+        let usual = self.drain + self.last_checkpoint();
+        match reason {
+            Releasing::HandedOver => {
+                self.config.handoff_timeout(&self.store).saturating_sub(self.store.request_deadline())
+            }
+            _ => usual,
+        }
+    }
+
+    /// Its processing has stopped: it was asked to, or does not want to go on.
+    pub(super) fn given_back(&mut self, partition: &PartitionId, tenure: u64, cool_down: Duration, settled: bool) {
+        if self.leases.tenures().get(partition) != Some(&tenure) {
+            return;
+        }
+        if !settled {
+            self.tell_duplicates(partition, DuplicateCause::NotSettled);
+        }
+        if !cool_down.is_zero() {
+            let cool_down = cool_down.min(LONGEST_COOL_DOWN);
+            self.leases.cool_down(partition, self.store.server_time() + cool_down);
+        }
+        if self.leases.is_surrendered(partition, tenure) {
+            if !cool_down.is_zero() {
+                self.set_back(partition, cool_down);
+            }
+            return self.release_now(partition, tenure);
+        }
+        // Whoever gives it back now does not want it again at once.
+        self.set_back(partition, cool_down);
+        self.release(partition, tenure, Releasing::Asked);
     }
 
     /// How long a handler's last checkpoint may take: one under way, and one that meets a conflict.
@@ -32,7 +66,15 @@ impl Balancer {
     /// Those whose handlers have had their time.
     pub(super) fn release_overdue(&mut self) {
         for (partition, tenure) in self.leases.overdue(Instant::now()) {
+            self.tell_duplicates(&partition, DuplicateCause::StillRunning);
             self.release_now(&partition, tenure);
+        }
+    }
+
+    /// Of what somebody asked for: that one counts on it that nothing is processed twice.
+    pub(super) fn tell_duplicates(&self, partition: &PartitionId, cause: DuplicateCause) {
+        if self.leases.is_draining(partition) {
+            self.events.tell(Event::DuplicatesPossible { partition: partition.clone(), cause });
         }
     }
 
@@ -86,6 +128,8 @@ impl Balancer {
         for (partition, tenure) in self.leases.tenures() {
             self.release(&partition, tenure, Releasing::Shutdown);
         }
+        self.asked.clear();
+        self.withdraw();
         let limit = 4 * self.store.request_deadline();
         // What is not released then expires.
         let _ = timeout(limit, self.releases()).await;
@@ -99,7 +143,8 @@ impl Balancer {
     }
 
     async fn releases(&mut self) {
-        while !(self.releasing.is_empty() && self.claiming.is_empty() && self.leases.is_empty()) {
+        while self.presences.busy || !(self.releasing.is_empty() && self.claiming.is_empty() && self.leases.is_empty())
+        {
             let Some(ended) = self.operations.join_next().await else { return };
             // Being replaced or a panic changes nothing now: the loop ends anyway.
             let _ = self.ended(ended);

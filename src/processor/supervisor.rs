@@ -127,7 +127,14 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
                     self.paused.insert(partition);
                 }
             }
-            Ok(Ended::Stopped(StopReason::Released)) => self.balancer.release(partition, tenure, control.cool_down()),
+            Ok(Ended::Stopped(StopReason::Released)) => {
+                let end = control.progress.end();
+                if end.cut_short || end.unwritten {
+                    self.balancer.release_unsettled(partition, tenure, control.cool_down());
+                } else {
+                    self.balancer.release(partition, tenure, control.cool_down());
+                }
+            }
             Ok(Ended::Stopped(_)) => {}
             Ok(Ended::GiveBack { cool_down }) => self.balancer.release(partition, tenure, cool_down),
             Ok(Ended::Failed(error)) if error.kind() == ErrorKind::Contended => {

@@ -35,7 +35,6 @@ pub struct GroupStoreBuilder {
     peer_expiry: Duration,
     request_deadline: Option<Duration>,
     concurrency: NonZeroUsize,
-    cooperative: bool,
     create_container: bool,
     probe: bool,
     wall_clock: Arc<dyn WallClock>,
@@ -55,7 +54,6 @@ impl GroupStoreBuilder {
             peer_expiry: Duration::from_secs(180),
             request_deadline: None,
             concurrency: const { NonZeroUsize::new(32).unwrap() },
-            cooperative: false,
             create_container: false,
             probe: false,
             wall_clock: Arc::new(SystemWallClock),
@@ -101,14 +99,6 @@ impl GroupStoreBuilder {
     /// How many operations may be under way at once, on ownerships and on checkpoints each. Default 32.
     pub fn concurrency(mut self, concurrency: NonZeroUsize) -> Self {
         self.concurrency = concurrency;
-        self
-    }
-
-    /// Says in every record that this owner hands a partition over when it is [asked for](GroupStore::mark). Whoever says so
-    /// must look at [`Lease::asked_for_by`](super::Lease::asked_for_by) and answer: it is asked before it is stolen from, and
-    /// every request that it ignores costs its peers the time to [wait for it](super::Patience). Off by default.
-    pub fn cooperative(mut self, cooperative: bool) -> Self {
-        self.cooperative = cooperative;
         self
     }
 
@@ -172,7 +162,6 @@ impl GroupStoreBuilder {
             me: Identity { owner: self.owner, incarnation },
             terms: LeaseTerms { expiry: self.expiry, peer_expiry: self.peer_expiry },
             request_deadline,
-            cooperative: self.cooperative,
             presence: AsyncMutex::default(),
             permits: std::array::from_fn(|_| Semaphore::new(self.concurrency.get())),
             told: Default::default(),
@@ -184,7 +173,7 @@ impl GroupStoreBuilder {
             requests: RequestCounters::new(metrics),
             findings,
         };
-        let store = GroupStore { container: self.container, inner: Arc::new(inner) };
+        let store = GroupStore { container: self.container, inner: Arc::new(inner), cooperative: false };
         if self.split == Split::Refuse {
             store.refuse_other_tree().await?;
         }

@@ -132,6 +132,8 @@ pub struct Checkpoint {
 pub struct GroupStore {
     container: Arc<dyn BlobContainer>,
     inner: Arc<Inner>,
+    /// What it claims, it hands over when asked.
+    cooperative: bool,
 }
 
 #[derive(Debug)]
@@ -143,7 +145,6 @@ struct Inner {
     me: Identity,
     terms: LeaseTerms,
     request_deadline: Duration,
-    cooperative: bool,
     /// The version of this owner's presence, if it has one. Operations on it come one after another.
     presence: AsyncMutex<Option<ETag>>,
     /// Operations on one kind of record that hang must not hold up those on the other.
@@ -172,7 +173,16 @@ impl GroupStore {
     ///
     /// If the backend cannot make another client of the same container.
     pub fn isolated(&self) -> Result<Self> {
-        Ok(Self { container: self.container.isolated()?, inner: Arc::clone(&self.inner) })
+        Ok(Self { container: self.container.isolated()?, ..self.clone() })
+    }
+
+    /// The same store, and the same owner, which says in every record that it claims that it hands the partition over when it
+    /// is [asked for](Self::mark). Whoever says so must look at [`Lease::asked_for_by`] and answer: it is asked before it is
+    /// stolen from, and every request that it ignores costs its peers the time to [wait for it](Patience). A store says
+    /// nothing of the kind by itself.
+    #[must_use]
+    pub fn cooperative(self, cooperative: bool) -> Self {
+        Self { cooperative, ..self }
     }
 
     /// The consumer group.

@@ -98,6 +98,13 @@ impl Lease {
         self
     }
 
+    /// The same lease, whose next renewal takes the mark of whoever asked for the partition away: that one has died.
+    #[must_use]
+    pub fn without_mark(mut self) -> Self {
+        self.record.handoff_to = None;
+        self
+    }
+
     /// The same lease, whose release will say that this life does not want the partition back before this moment, by the
     /// [server's time](GroupStore::server_time). It binds nobody else. See [`OwnershipRecord::cools_down_for`].
     #[must_use]
@@ -255,7 +262,7 @@ impl GroupStore {
             incarnation: Some(me.incarnation.clone()),
             since: self.server_time().replace_nanosecond(0).ok(),
             load: claim.load,
-            cooperative: self.inner.cooperative,
+            cooperative: self.cooperative,
             ..OwnershipRecord::default()
         };
         let (partition, under) = (&claim.partition, claim.over.clone());

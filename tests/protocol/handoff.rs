@@ -14,7 +14,8 @@ const NONE: Patience = Patience { acknowledgement: Duration::ZERO, release: Dura
 
 /// An owner that hands over on request.
 async fn cooperative(bench: &Bench, name: &str) -> Owner {
-    bench.owner_with(name, |builder| builder.cooperative(true)).await
+    let owner = bench.owner(name).await;
+    Owner { store: owner.store.clone().cooperative(true), ..owner }
 }
 
 /// A partition is asked for by what a listing shows. What was sent before is forgotten.

@@ -23,7 +23,9 @@
 //! | `eventhubs_checkpoint_renewal_age_seconds` | gauge | seconds | | Age of the own lease that was renewed longest ago. Beyond the expiry others take it. |
 //! | `eventhubs_checkpoint_claims_total` | counter | count | `reason` | Partitions won: `reclaimed`, `unowned`, `released`, `handed_over`, `expired`, or `stolen` from a live owner. |
 //! | `eventhubs_checkpoint_losses_total` | counter | count | `reason` | Partitions lost: `taken` by another owner, or `outlived` their lease. |
-//! | `eventhubs_checkpoint_releases_total` | counter | count | `reason` | Partitions given back: `asked`, `shutdown`, `stalled`, `gone`, `not_assigned`, `above_max`. |
+//! | `eventhubs_checkpoint_releases_total` | counter | count | `reason` | Partitions given back: `asked`, `shutdown`, `stalled`, `handed_over`, `gone`, `not_assigned`, `above_max`. |
+//! | `eventhubs_checkpoint_asked_total` | counter | count | | Partitions that other owners were asked to hand over. |
+//! | `eventhubs_checkpoint_duplicates_possible_total` | counter | count | `cause` | Partitions that moved without their last checkpoint although they were asked for: `not_answered`, `not_released`, `still_running`, `not_settled`. |
 //! | `eventhubs_checkpoint_cycle_duration_seconds` | histogram | seconds | | How long a balancing cycle took, from its listing to its decision. |
 //! | `eventhubs_checkpoint_cycle_failures_total` | counter | count | | Balancing cycles that failed. |
 //! | `eventhubs_checkpoint_storage_requests_total` | counter | count | `operation`, `outcome` | Requests to the storage: see [`Operation`](crate::Operation) and [`Outcome`](crate::Outcome). |
@@ -146,7 +148,11 @@ metrics! {
     LOSSES = "losses_total", Counter, Count, ["reason"],
         "Partitions lost: `taken` by another owner, or `outlived` their lease.";
     RELEASES = "releases_total", Counter, Count, ["reason"],
-        "Partitions given back: `asked`, `shutdown`, `stalled`, `gone`, `not_assigned`, `above_max`.";
+        "Partitions given back: `asked`, `shutdown`, `stalled`, `handed_over`, `gone`, `not_assigned`, `above_max`.";
+    ASKED = "asked_total", Counter, Count, [],
+        "Partitions that other owners were asked to hand over.";
+    DUPLICATES_POSSIBLE = "duplicates_possible_total", Counter, Count, ["cause"],
+        "Partitions that moved without their last checkpoint although they were asked for: `not_answered`, `not_released`, `still_running`, `not_settled`.";
     CYCLE_DURATION = "cycle_duration_seconds", Histogram, Seconds, [],
         "How long a balancing cycle took, from its listing to its decision.";
     CYCLE_FAILURES = "cycle_failures_total", Counter, Count, [],
@@ -185,6 +191,14 @@ impl GroupMetrics {
 
     pub(crate) fn releasing(&self, reason: &'static str) {
         self.0.counter(&RELEASES, &[("reason", reason)]).increment(1);
+    }
+
+    pub(crate) fn asked(&self) {
+        self.0.counter(&ASKED, &[]).increment(1);
+    }
+
+    pub(crate) fn duplicates_possible(&self, cause: &'static str) {
+        self.0.counter(&DUPLICATES_POSSIBLE, &[("cause", cause)]).increment(1);
     }
 
     pub(crate) fn cycle_took(&self, time: Duration) {

@@ -1,0 +1,220 @@
+//! Planned moves: asking live owners for partitions, and answering those who ask.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio::time::Instant;
+
+use super::events::{DuplicateCause, Event, Releasing};
+use super::{Balancer, Ended};
+use crate::balance::{ClaimReason, Holder, PlannedHandoff, View};
+use crate::error::Result;
+use crate::model::{OwnerId, PartitionId};
+use crate::store::{Claim, Handoff, Lease, MarkOutcome, Ownership, Patience, Pursuit};
+use crate::telemetry::{self, Operation};
+
+/// What this instance has asked for and not got yet.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// The mark is being written.
+    marking: BTreeSet<PartitionId>,
+    standing: BTreeMap<PartitionId, Standing>,
+}
+
+#[derive(Debug)]
+struct Standing {
+    handoff: Handoff,
+    /// When to look at it again; nothing while that is being done.
+    next: Option<Instant>,
+}
+
+impl Asked {
+    fn stands(&mut self, handoff: Handoff, next: Instant) {
+        self.standing.insert(handoff.partition().clone(), Standing { handoff, next: Some(next) });
+    }
+
+    /// Those to look at now; they count as being looked at from here on.
+    fn due(&mut self, now: Instant) -> Vec<Handoff> {
+        let due = self.standing.values_mut().filter(|standing| standing.next.is_some_and(|next| next <= now));
+        due.map(|standing| {
+            standing.next = None;
+            standing.handoff.clone()
+        })
+        .collect()
+    }
+
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.standing.values().filter_map(|standing| standing.next).min()
+    }
+
+    /// The partitions asked for, and from whom, where the mark stands.
+    pub(super) fn owners(&self) -> BTreeMap<PartitionId, OwnerId> {
+        let standing = self.standing.iter();
+        standing.map(|(partition, standing)| (partition.clone(), standing.handoff.owner().clone())).collect()
+    }
+
+    /// Whether it is asked for, or about to be.
+    pub(super) fn contains(&self, partition: &PartitionId) -> bool {
+        self.marking.contains(partition) || self.standing.contains_key(partition)
+    }
+
+    pub(super) fn marking(&self) -> &BTreeSet<PartitionId> {
+        &self.marking
+    }
+
+    pub(super) fn remove(&mut self, partition: &PartitionId) -> Option<Handoff> {
+        self.standing.remove(partition).map(|standing| standing.handoff)
+    }
+
+    /// A mark cannot be taken back. What is released for this instance goes to others when the reservation has lapsed.
+    pub(super) fn clear(&mut self) {
+        self.standing.clear();
+    }
+}
+
+/// The side of the one that asks.
+impl Balancer {
+    /// Only where handlers are given their time to stop: without, nothing would be gained by asking first.
+    pub(super) fn hands_over(&self) -> bool {
+        self.config.handoff && !self.drain.is_zero()
+    }
+
+    fn patience(&self) -> Patience {
+        Patience { release: self.config.handoff_timeout(&self.store), ..self.store.patience() }
+    }
+
+    fn look_after(&self) -> Instant {
+        Instant::now() + self.config.interval / 2
+    }
+
+    pub(super) fn start_marks(&mut self, planned: Vec<PlannedHandoff>, listed: &[Ownership]) {
+        let wanted: BTreeSet<_> = planned.into_iter().map(|planned| planned.partition).collect();
+        for seen in listed.iter().filter(|seen| wanted.contains(&seen.partition)) {
+            let (store, seen) = (self.store.clone(), seen.clone());
+            self.asked.marking.insert(seen.partition.clone());
+            self.operations.spawn(async move {
+                let outcome = store.mark(&seen).await;
+                Ended::Marked { partition: seen.partition, outcome }
+            });
+        }
+    }
+
+    pub(super) fn marked(&mut self, partition: &PartitionId, outcome: MarkOutcome) {
+        self.asked.marking.remove(partition);
+        match outcome {
+            MarkOutcome::Standing(handoff) => {
+                self.outage_over();
+                self.events.tell(Event::Asked { partition: partition.clone(), from: handoff.owner().clone() });
+                let next = self.look_after();
+                self.asked.stands(handoff, next);
+                self.publish(|_| {});
+            }
+            MarkOutcome::Lost => {
+                self.outage_over();
+                self.look_soon();
+            }
+            // The next cycle plans anew.
+            MarkOutcome::NotEligible(reason) => {
+                self.outage_over();
+                telemetry::not_asked(partition, &reason);
+            }
+            MarkOutcome::Undecided(error) => {
+                self.outage.failed();
+                telemetry::ownership_undecided(Operation::Mark, partition, &error);
+                self.set_back(partition, self.asked_to_wait(&error));
+            }
+        }
+    }
+
+    /// Looks at what is due. Who claims nothing pursues nothing.
+    pub(super) fn start_pursuits(&mut self) {
+        if self.claims_nothing() {
+            self.asked.clear();
+        }
+        let patience = self.patience();
+        for mut handoff in self.asked.due(Instant::now()) {
+            let store = self.store.clone();
+            self.operations.spawn(async move {
+                let outcome = store.pursue(&mut handoff, &patience).await;
+                Ended::Pursued { handoff, outcome }
+            });
+        }
+    }
+
+    pub(super) fn pursued(&mut self, handoff: Handoff, outcome: Result<Pursuit>) {
+        let partition = handoff.partition().clone();
+        if !self.asked.standing.contains_key(&partition) {
+            return;
+        }
+        let (owner, next) = (handoff.owner().clone(), self.look_after());
+        // Until it is won, it is looked at again.
+        self.asked.stands(handoff, next);
+        match outcome {
+            Ok(Pursuit::Wait) => self.outage_over(),
+            Ok(Pursuit::Take(claim)) => self.take(partition, claim, ClaimReason::HandedOver),
+            Ok(Pursuit::Steal(claim)) => self.take(partition, claim, ClaimReason::Stolen(owner)),
+            Ok(Pursuit::Over) => {
+                self.outage_over();
+                self.asked.remove(&partition);
+                self.look_soon();
+                self.publish(|_| {});
+            }
+            Err(error) => {
+                self.outage.failed();
+                telemetry::ownership_undecided(Operation::Read, &partition, &error);
+            }
+        }
+    }
+
+    fn take(&mut self, partition: PartitionId, claim: Claim, reason: ClaimReason) {
+        self.outage_over();
+        if !self.claims_nothing() && self.claiming.insert(partition.clone()) {
+            self.start_claim(partition, claim, reason);
+        }
+    }
+
+    /// A partition that was asked for is won. Whoever did not answer may still be at it.
+    pub(super) fn got(&mut self, partition: &PartitionId, reason: &ClaimReason) {
+        let Some(handoff) = self.asked.remove(partition) else { return };
+        if matches!(reason, ClaimReason::Stolen(_)) {
+            let cause = match handoff.is_acknowledged() {
+                true => DuplicateCause::NotReleased,
+                false => DuplicateCause::NotAnswered,
+            };
+            self.events.tell(Event::DuplicatesPossible { partition: partition.clone(), cause });
+        }
+    }
+}
+
+/// The side of the one that is asked.
+impl Balancer {
+    /// By a listing. Who asked and died since is not waited for: its mark is taken away, so that others may ask.
+    pub(super) fn answer(&mut self, view: &View, listed: &[Ownership]) {
+        let me = &self.store.identity().owner;
+        let marked = listed.iter().filter(|seen| seen.record.handoff_to.as_ref().is_some_and(|asking| asking != me));
+        let marked: BTreeSet<_> = marked.map(|seen| &seen.partition).collect();
+        for entry in &view.partitions {
+            if entry.holder != Holder::Me || !marked.contains(&entry.partition) {
+                continue;
+            }
+            let Some(tenure) = self.leases.tenures().get(&entry.partition).copied() else { continue };
+            match &entry.handoff_to {
+                Some(by) => self.asked_for(&entry.partition, tenure, by.clone()),
+                None => self.leases.drop_mark(&entry.partition),
+            }
+        }
+    }
+
+    /// By a renewal that found the mark.
+    pub(super) fn answer_renewal(&mut self, lease: &Lease, known: Option<&OwnerId>) {
+        if let Some(by) = lease.asked_for_by().filter(|by| known != Some(by)) {
+            self.asked_for(lease.partition(), lease.tenure(), by.clone());
+        }
+    }
+
+    fn asked_for(&mut self, partition: &PartitionId, tenure: u64, by: OwnerId) {
+        if self.hands_over() && !self.ending && self.leases.drain(partition, tenure) {
+            self.events.tell(Event::AskedFor { partition: partition.clone(), by });
+            self.give_back(partition, tenure, Releasing::HandedOver);
+        }
+    }
+}
