@@ -29,6 +29,7 @@ pub fn defaults() -> Settings {
         strict: false,
         latest: false,
         checkpoint_every: seconds(5),
+        handoff: true,
         stable_names: true,
         latency: Duration::from_millis(50),
     }

@@ -61,6 +61,13 @@ impl Bounds {
         self.cycle + self.rounds(released, survivors) + self.interval
     }
 
+    /// How long a live owner of ours may take to hand a partition over, from the moment it is asked: until it looks, until
+    /// its handler has stopped, and until the one that asked looks. After that it is stolen.
+    #[must_use]
+    pub fn handoff(&self) -> Duration {
+        self.expiry / 2 + self.expiry / 4 + self.interval
+    }
+
     /// How long a group needs from the end of all trouble until it is balanced: what was recorded in an outage lives for
     /// an expiry from its end, then it is as if the owner had just died; a handler may be waiting to be tried again.
     #[must_use]

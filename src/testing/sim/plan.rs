@@ -82,6 +82,8 @@ pub struct Settings {
     pub latest: bool,
     /// The longest time until a checkpoint is written.
     pub checkpoint_every: Duration,
+    /// Whether partitions are asked for before they are stolen.
+    pub handoff: bool,
     /// Whether an instance that comes back has the name that it had.
     pub stable_names: bool,
     /// The longest time that a request takes when all is well.

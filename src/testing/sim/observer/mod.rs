@@ -95,6 +95,8 @@ struct Partition {
     holder: Option<usize>,
     holder_since: u64,
     written: Instant,
+    /// What was written.
+    record: Metadata,
     tenures: u64,
     last_owner: Option<usize>,
     /// The greatest tenure that has adopted.
@@ -120,6 +122,7 @@ impl Partition {
             holder: None,
             holder_since: 0,
             written: Instant::now(),
+            record: Metadata::new(),
             tenures: 0,
             last_owner: None,
             adopted: 0,

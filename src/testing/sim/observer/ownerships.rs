@@ -9,12 +9,16 @@ use crate::codec::decode_ownership;
 use crate::model::{Incarnation, OwnershipRecord};
 use crate::testing::sim::invariant::Invariant;
 
+/// The key that says who asks for a partition.
+const MARK: &str = "handoffto";
+
 impl State {
     pub(super) fn ownership_written(&mut self, life: usize, partition: usize, name: &str, metadata: &Metadata) {
         let (record, _) = decode_ownership(name, metadata);
         let holder = self.named_by(&record);
         self.saw(life, "owns", partition, holder.map_or(-1, |holder| i64::try_from(holder).unwrap_or(-1)));
         self.check_record(life, partition, metadata, holder);
+        self.partitions[partition].record = metadata.clone();
         let before = self.partitions[partition].holder;
         if holder != before {
             self.changes_hands(partition, before, holder);
@@ -41,7 +45,7 @@ impl State {
         }
         let before = self.partitions[partition].holder;
         let operator = book.member.is_none();
-        let own = holder == Some(life) || (operator && holder == before);
+        let own = holder == Some(life) || (operator && holder == before) || self.is_mark(life, partition, metadata);
         let nobody = holder.is_none() && metadata.get("ownerid").is_some_and(String::is_empty);
         let name = self.name_of(life);
         self.check(Invariant::OwnRecord, own || nobody, || {
@@ -50,6 +54,13 @@ impl State {
         let expired = self.partitions[partition].written.elapsed() >= self.expiry;
         let its_own = before.is_none() || before == Some(life) || expired || operator;
         self.check(Invariant::OwnRecord, !nobody || its_own, || format!("{name} released partition {partition}"));
+    }
+
+    /// Nothing but that this one asks for it.
+    fn is_mark(&self, life: usize, partition: usize, metadata: &Metadata) -> bool {
+        let mut marked = self.partitions[partition].record.clone();
+        marked.insert(MARK.to_owned(), self.lives[life].owner.as_str().to_owned());
+        *metadata == marked
     }
 
     fn changes_hands(&mut self, partition: usize, before: Option<usize>, holder: Option<usize>) {

@@ -201,6 +201,22 @@ fn what_ours_writes_to_an_ownership_names_itself_or_nobody() {
 }
 
 #[test]
+fn a_mark_adds_nothing_but_who_asks() {
+    for (key, broken) in [("handoffto", vec![]), ("load", vec![Invariant::OwnRecord])] {
+        let mut scene = Scene::new(|_| {});
+        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        scene.owns(one);
+        let Identity { owner, incarnation } = scene.lives[one].clone();
+        let record =
+            OwnershipRecord { owner: Some(owner), incarnation: Some(incarnation), ..OwnershipRecord::default() };
+        let mut metadata = encode_ownership(&record);
+        metadata.insert(key.to_owned(), "other".to_owned());
+        scene.written(other, "ownership", &metadata);
+        assert_eq!(scene.broken(), broken, "{key}");
+    }
+}
+
+#[test]
 fn nothing_of_ours_is_written_without_a_condition() {
     let mut scene = Scene::new(|_| {});
     let one = scene.enters("one", Some(0));

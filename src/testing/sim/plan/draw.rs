@@ -53,6 +53,7 @@ fn settings(rng: &mut StdRng) -> Settings {
         strict: rng.random_bool(0.3),
         latest: rng.random_bool(0.3),
         checkpoint_every: Duration::from_secs([5, 15, 60][rng.random_range(0..3)]),
+        handoff: rng.random_bool(0.7),
         stable_names: rng.random_bool(0.5),
         latency: Duration::from_millis([5, 50, 400][rng.random_range(0..3)]),
     }
