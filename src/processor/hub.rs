@@ -94,12 +94,25 @@ async fn begin_group<S: EventSource, H: Handler<S::Event>>(
     if begun.is_empty()
         && let Some(last) = last
     {
-        pinned(Arc::clone(shared), last).await?;
+        pinned(Arc::clone(shared), last, StartPosition::Latest).await?;
     }
     let missing = founders.iter().filter(|partition| !begun.contains(partition)).cloned();
-    let pinning = |partition| pinned(Arc::clone(shared), partition);
+    let pinning = |partition| pinned(Arc::clone(shared), partition, StartPosition::Latest);
     stream::iter(missing.map(Ok)).try_for_each_concurrent(PINNED_AT_ONCE, pinning).await?;
     shared.added.begins_with(founders);
+    pin_all_added(shared, added).await
+}
+
+/// In order, as whoever claims one of them does. At once, for owners of other SDKs pin nothing: a checkpoint of theirs in the
+/// last partition would make those before it look like founders to whoever comes up next.
+async fn pin_all_added<S: EventSource, H: Handler<S::Event>>(
+    shared: &Arc<Shared<S, H>>,
+    mut added: Vec<PartitionId>,
+) -> Result<()> {
+    added.sort();
+    for partition in added {
+        pinned(Arc::clone(shared), partition, shared.config.start_of_added.clone()).await?;
+    }
     Ok(())
 }
 
@@ -114,9 +127,13 @@ async fn begun(store: &GroupStore) -> Result<BTreeSet<PartitionId>> {
     }
 }
 
-async fn pinned<S: EventSource, H>(shared: Arc<Shared<S, H>>, partition: PartitionId) -> Result<()> {
+async fn pinned<S: EventSource, H>(
+    shared: Arc<Shared<S, H>>,
+    partition: PartitionId,
+    start: StartPosition,
+) -> Result<()> {
     let mut pauses = Pauses::default();
-    while let Err(error) = pin(&shared, &partition).await {
+    while let Err(error) = pin(&shared, &partition, &start).await {
         wait_after(error, &mut pauses).await?;
     }
     Ok(())
@@ -133,18 +150,16 @@ pub(super) async fn pin_added_before<S: EventSource, H>(shared: &Shared<S, H>, p
     let is_added = |other: &&PartitionId| *other < partition && shared.added.contains(other, &shared.config);
     let before: BTreeSet<_> = partitions.iter().filter(is_added).collect();
     for added in before {
-        let properties = answered(shared.source.partition(added)).await?;
-        if let Some(start) = properties.pin(&shared.config.start_of_added) {
-            shared.store.pin(added, &start).await?;
-        }
+        pin(shared, added, &shared.config.start_of_added).await?;
     }
     Ok(())
 }
 
-async fn pin<S: EventSource, H>(shared: &Shared<S, H>, partition: &PartitionId) -> Result<()> {
+/// Where that can be told in numbers.
+async fn pin<S: EventSource, H>(shared: &Shared<S, H>, partition: &PartitionId, start: &StartPosition) -> Result<()> {
     let properties = answered(shared.source.partition(partition)).await?;
-    if let Some(latest) = properties.pin(&StartPosition::Latest) {
-        shared.store.pin(partition, &latest).await?;
+    if let Some(position) = properties.pin(start) {
+        shared.store.pin(partition, &position).await?;
     }
     Ok(())
 }

@@ -264,6 +264,13 @@ impl World {
         self.container.write(name, &record, &Condition::Any).await.unwrap();
     }
 
+    /// Writes a partition's first checkpoint as another SDK does: at will.
+    pub async fn checkpoint_as_another_sdk(&self, partition: u32) {
+        let name = format!("ns.servicebus.windows.net/hub/$default/checkpoint/{partition}");
+        let record = Metadata::from([("sequencenumber".into(), "-1".into()), ("offset".into(), "-1".into())]);
+        self.container.write(&name, &record, &Condition::Any).await.unwrap();
+    }
+
     pub async fn first_stop(&self) -> StopReason {
         self.log.wait_for("a stop", |log| !log.stops.lock().unwrap().is_empty()).await;
         self.log.stops.lock().unwrap()[0].2.clone()

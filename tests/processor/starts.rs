@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::balance::{Assignment, Strategy};
 use eventhubs_checkpoint::processor::StartPosition;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{ErrorKind, Position};
@@ -70,6 +71,26 @@ async fn whoever_comes_up_while_added_partitions_are_being_claimed_skips_nothing
     a.wait_until_all_idle(2).await;
     let b = world.start("b").await;
     world.log.wait_for("those of all five", |log| log.times("early") >= 5).await;
+    a.shut_down().await.unwrap();
+    b.shut_down().await.unwrap();
+}
+
+/// Seen in simulation (seed 4130): owners of another SDK pin nothing. A checkpoint of theirs in the last partition made those
+/// before it look like founders to whoever came up then, and they started at the latest event.
+#[tokio::test(start_paused = true)]
+async fn whoever_comes_up_after_a_checkpoint_of_another_sdk_skips_nothing_that_came_since_the_group_began() {
+    let mut world = at_the_latest(4);
+    world.checkpoint_as_another_sdk(1).await;
+    let only = |partition: u32| Strategy::Static(Assignment::partitions([partition.into()]));
+    world.config.balancer.strategy = only(0);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    a.wait_until_all_idle(1).await;
+    world.hub.publish(2, "new");
+    world.checkpoint_as_another_sdk(3).await;
+    world.config.balancer.strategy = only(2);
+    let b = world.start("b").await;
+    world.log.wait_for("it", |log| log.times("new") == 1).await;
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
 }

@@ -20,7 +20,7 @@ impl State {
         if survivors == 0 {
             return;
         }
-        let foreign = self.foreigners_alive() || !self.lives[life].ours;
+        let foreign = self.foreigners_count() || !self.lives[life].ours;
         let bound = self.bounds.dark(self.partitions.len(), survivors, foreign);
         let left = self.partitions.iter().enumerate().filter(|(_, book)| book.holder == Some(life));
         for partition in left.map(|(partition, _)| partition).collect::<Vec<_>>() {
@@ -36,7 +36,7 @@ impl State {
     /// It is told to end. If all is well now, what it releases has to be claimed in time.
     pub(in super::super) fn leaves(&mut self, life: usize) {
         let quiet = self.disturbed_at.elapsed() >= 2 * self.expiry;
-        let all_is_well = quiet && !self.foreigners_alive() && self.amiss().is_none();
+        let all_is_well = quiet && !self.foreigners_count() && self.amiss().is_none();
         let held = self.partitions.iter().filter(|book| book.holder == Some(life)).count();
         self.disturbed();
         self.lives[life].leaves = all_is_well.then_some(held);

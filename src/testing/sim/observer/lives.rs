@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::State;
 use super::timeline::Mark;
+use super::{Partition, State};
 use crate::model::{Identity, OwnerId};
 use crate::testing::sim::host::Ended;
 use crate::testing::sim::invariant::Invariant;
@@ -148,8 +148,12 @@ impl State {
         (0..self.lives.len()).filter(members).filter(newest).collect()
     }
 
-    pub(in super::super) fn foreigners_alive(&self) -> bool {
-        self.lives.iter().any(|life| life.alive && !life.ours && life.member.is_some())
+    /// Whether there is an owner of another SDK, or the records of one that has died: as long as those live, its share is
+    /// left to it.
+    pub(super) fn foreigners_count(&self) -> bool {
+        let foreign = |life: &Life| !life.ours && life.member.is_some();
+        let holds = |book: &Partition| book.holder.is_some_and(|holder| foreign(&self.lives[holder]));
+        self.lives.iter().any(|life| life.alive && foreign(life)) || self.partitions.iter().any(holds)
     }
 
     /// Storage requests of each member.
