@@ -8,7 +8,7 @@ use eventhubs_checkpoint::testing::event_hub::EventHub;
 use tokio::time::timeout;
 
 /// The client can hang; no call to it goes without a limit.
-pub const LIMIT: Duration = Duration::from_secs(10);
+pub const LIMIT: Duration = Duration::from_secs(30);
 
 pub async fn within<T>(what: &str, call: impl Future<Output = T>) -> T {
     timeout(LIMIT, call).await.unwrap_or_else(|_| panic!("{what} took more than {LIMIT:?}"))
