@@ -89,7 +89,7 @@ impl Books {
             }
             (Mark::HandlerStarted { partition }, _) => {
                 if let Some((by, since)) = self.released.remove(partition) {
-                    self.dark.push(Dark { by, since, lasted: marked.at - since });
+                    self.dark.push(Dark { by, since, lasted: marked.at.saturating_sub(since) });
                 }
             }
             (Mark::Started, _) if counts => self.started += 1,

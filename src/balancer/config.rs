@@ -138,7 +138,7 @@ impl BalancerConfig {
         self
     }
 
-    /// Sets [`handoff_timeout`](Self::handoff_timeout).
+    /// Sets [`handoff_timeout`](field@Self::handoff_timeout).
     #[must_use]
     pub fn with_handoff_timeout(mut self, timeout: Duration) -> Self {
         self.handoff_timeout = Some(timeout);

@@ -176,10 +176,8 @@ impl Balancer {
     pub(super) fn got(&mut self, partition: &PartitionId, reason: &ClaimReason) {
         let Some(handoff) = self.asked.remove(partition) else { return };
         if matches!(reason, ClaimReason::Stolen(_)) {
-            let cause = match handoff.is_acknowledged() {
-                true => DuplicateCause::NotReleased,
-                false => DuplicateCause::NotAnswered,
-            };
+            let answered = handoff.is_acknowledged();
+            let cause = if answered { DuplicateCause::NotReleased } else { DuplicateCause::NotAnswered };
             self.events.tell(Event::DuplicatesPossible { partition: partition.clone(), cause });
         }
     }

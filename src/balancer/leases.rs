@@ -27,10 +27,18 @@ struct Held {
     release_next: bool,
     /// To be released when its handler has stopped, or at this moment.
     surrendered: Option<Instant>,
-    /// Somebody asked for it, and its record has to say that it drains.
-    draining: bool,
+    draining: Draining,
+}
+
+/// Whether somebody asked for a lease, and what its record says to that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Draining {
+    /// Nobody did.
+    No,
+    /// It is to say that it drains.
+    Owed,
     /// It says so.
-    answered: bool,
+    Said,
 }
 
 impl Held {
@@ -41,7 +49,7 @@ impl Held {
 
     /// Whoever asked for it waits for the answer.
     fn owes_answer(&self) -> bool {
-        self.draining && !self.answered
+        self.draining == Draining::Owed
     }
 
     fn due(&self, age: Duration) -> Option<Moment> {
@@ -69,17 +77,20 @@ impl Leases {
     /// again and again.
     pub(super) fn hold(&mut self, lease: Lease, spread: f64, now: Moment, pause: Duration) {
         let before = self.0.get(lease.partition()).filter(|held| held.lease.tenure() == lease.tenure());
-        let (draining, answered) = (before.is_some_and(|held| held.draining), lease.record().draining);
+        let draining = match before.map(|held| held.draining) {
+            None | Some(Draining::No) => Draining::No,
+            Some(_) if lease.record().draining => Draining::Said,
+            Some(_) => Draining::Owed,
+        };
         let held = Held {
             surrendered: before.and_then(|held| held.surrendered),
             known_since: now,
             spread,
-            not_before: Some(now + if draining && !answered { Duration::ZERO } else { pause }),
+            not_before: Some(now + if draining == Draining::Owed { Duration::ZERO } else { pause }),
             renewing: false,
             release_next: false,
             draining,
-            answered,
-            lease: if draining { lease.with_draining() } else { lease },
+            lease: if draining == Draining::No { lease } else { lease.with_draining() },
         };
         self.0.insert(held.lease.partition().clone(), held);
     }
@@ -118,16 +129,17 @@ impl Leases {
 
     /// Somebody asked for it: its record is to say at once that it drains. Answers whether that is news.
     pub(super) fn drain(&mut self, partition: &PartitionId, tenure: u64) -> bool {
-        let held = self.0.get_mut(partition).filter(|held| held.lease.tenure() == tenure && !held.draining);
+        let held =
+            self.0.get_mut(partition).filter(|held| held.lease.tenure() == tenure && held.draining == Draining::No);
         let Some(held) = held else { return false };
-        (held.draining, held.answered, held.not_before) = (true, false, None);
+        (held.draining, held.not_before) = (Draining::Owed, None);
         held.lease = held.lease.clone().with_draining();
         true
     }
 
     /// Who asked for it has died; its next renewal says so.
     pub(super) fn drop_mark(&mut self, partition: &PartitionId) {
-        if let Some(held) = self.0.get_mut(partition).filter(|held| !held.draining) {
+        if let Some(held) = self.0.get_mut(partition).filter(|held| held.draining == Draining::No) {
             held.lease = held.lease.clone().without_mark();
         }
     }
@@ -146,7 +158,7 @@ impl Leases {
 
     /// Those whose handlers stop because somebody asked for them.
     pub(super) fn is_draining(&self, partition: &PartitionId) -> bool {
-        self.0.get(partition).is_some_and(|held| held.draining)
+        self.0.get(partition).is_some_and(|held| held.draining != Draining::No)
     }
 
     pub(super) fn postpone(&mut self, partition: &PartitionId, not_before: Moment) {
@@ -295,6 +307,25 @@ mod tests {
         hold(&mut leases, &second);
         assert_eq!(leases.kept(), [(partition.clone(), second.tenure())].into());
         assert!(!leases.is_surrendered(&partition, second.tenure()) && leases.next_overdue().is_none());
+    }
+
+    #[tokio::test]
+    async fn who_is_asked_for_a_lease_owes_an_answer_until_the_record_gives_it() {
+        let (store, partition, mut leases) = (store().await, PartitionId::from(0), Leases::default());
+        let lease = won(store.claim_one(&Claim::unowned(partition.clone())).await);
+        hold(&mut leases, &lease);
+        let far = Duration::from_secs(60);
+        assert!(leases.start_renewals(far, lease.valid_from()).is_empty());
+        assert!(leases.drain(&partition, lease.tenure()));
+        assert!(!leases.drain(&partition, lease.tenure()), "it is no news");
+        assert!(leases.is_draining(&partition));
+        // An answer of before counts for nothing.
+        hold(&mut leases, &won(store.renew_one(&lease).await));
+        let due = leases.start_renewals(far, lease.valid_from());
+        assert!(matches!(&due[..], [lease] if lease.record().draining));
+        hold(&mut leases, &won(store.renew_one(&due[0]).await));
+        assert!(leases.start_renewals(far, lease.valid_from()).is_empty());
+        assert!(leases.is_draining(&partition));
     }
 
     #[tokio::test]

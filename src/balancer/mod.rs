@@ -12,9 +12,13 @@
 //!
 //! 1. List the ownerships.
 //! 2. Notice what was lost.
-//! 3. Decide what to claim; if anything, look first at the [other tree of names](crate::store::Split), and decide again.
+//! 3. Decide what to claim, and what to ask for; if anything, look first at who else [is there](GroupStore::announce) and at
+//!    the [other tree of names](crate::store::Split), and decide again.
 //! 4. Publish a [`Snapshot`].
-//! 5. Give back what is not to be kept, and claim.
+//! 5. Give back what is not to be kept, claim, and [ask](GroupStore::mark).
+//!
+//! What was asked for is looked at every half interval, until it is released or has to be stolen. Who is asked, by the
+//! listing or by a renewal that finds the mark, has the handler stop and the last checkpoint written, and releases.
 //!
 //! Renewals are apart from the cycles: each lease when it is due, from its cached ETag, without a listing.
 
@@ -299,7 +303,7 @@ impl Balancer {
                 Ok(())
             }
             Ended::Cleared(outcome) => {
-                self.cleared(outcome);
+                presence::cleared(outcome);
                 Ok(())
             }
         }

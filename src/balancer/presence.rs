@@ -102,13 +102,6 @@ impl Balancer {
         }
     }
 
-    pub(super) fn cleared(&mut self, outcome: Result<Vec<OwnerId>>) {
-        match outcome {
-            Ok(owners) => owners.iter().for_each(telemetry::presence_cleared),
-            Err(error) => telemetry::presence_failed(Operation::Presence, &error),
-        }
-    }
-
     pub(super) fn presences_listed(&mut self, presences: Vec<Presence>) {
         let long_gone = 10 * self.store.terms().expiry;
         if presences.iter().any(|seen| seen.age_now() > long_gone) {
@@ -127,5 +120,13 @@ impl Balancer {
             received: received(seen.received.elapsed()),
         };
         self.presences.known.iter().map(attendance).collect()
+    }
+}
+
+/// What became of the presences of those that are long gone. They do no harm; who looks next tries again.
+pub(super) fn cleared(outcome: Result<Vec<OwnerId>>) {
+    match outcome {
+        Ok(owners) => owners.iter().for_each(telemetry::presence_cleared),
+        Err(error) => telemetry::presence_failed(Operation::Presence, &error),
     }
 }

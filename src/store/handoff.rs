@@ -78,7 +78,7 @@ pub enum MarkOutcome {
 #[non_exhaustive]
 pub enum Unmarked {
     /// Its owner does not hand over on request: an owner of another SDK, or one that is not
-    /// [cooperative](super::GroupStoreBuilder::cooperative). Steal it.
+    /// [cooperative](super::GroupStore::cooperative). Steal it.
     NotCooperative,
     /// Another owner has asked for it.
     Taken,
@@ -130,7 +130,7 @@ impl GroupStore {
 
     /// Asks the owner of a partition, as a listing showed it, to hand it over. Every other key of its record stays as it is.
     ///
-    /// Only the young record of a [cooperative](super::GroupStoreBuilder::cooperative) owner is marked: a mark renews it, and
+    /// Only the young record of a [cooperative](super::GroupStore::cooperative) owner is marked: a mark renews it, and
     /// must not keep a dead owner alive. Ask for one partition at a time. A mark cannot be taken back; one that is not
     /// pursued ends when the partition is released and the reservation lapses.
     pub async fn mark(&self, seen: &Ownership) -> MarkOutcome {

@@ -14,8 +14,9 @@ const NONE: Patience = Patience { acknowledgement: Duration::ZERO, release: Dura
 
 /// An owner that hands over on request.
 async fn cooperative(bench: &Bench, name: &str) -> Owner {
-    let owner = bench.owner(name).await;
-    Owner { store: owner.store.clone().cooperative(true), ..owner }
+    let mut owner = bench.owner(name).await;
+    owner.store = owner.store.cooperative(true);
+    owner
 }
 
 /// A partition is asked for by what a listing shows. What was sent before is forgotten.
