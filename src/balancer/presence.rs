@@ -16,14 +16,20 @@ use crate::telemetry::{self, Operation};
 pub(super) struct Presences {
     /// Something of this instance may be there.
     announced: bool,
-    /// An announcement or a withdrawal is under way.
-    pub(super) busy: bool,
+    /// How many announcements and withdrawals are under way.
+    under_way: u32,
     /// The first announcement has been made, or could not be.
     begun: bool,
     /// When to say it again; nothing: at once.
     next: Option<Instant>,
     /// As last listed.
     known: Vec<Presence>,
+}
+
+impl Presences {
+    pub(super) fn is_busy(&self) -> bool {
+        self.under_way > 0
+    }
 }
 
 impl Balancer {
@@ -34,12 +40,12 @@ impl Balancer {
     }
 
     pub(super) fn next_announcement(&self) -> Option<Instant> {
-        let due = self.is_to_be_present() && !self.presences.busy;
+        let due = self.is_to_be_present() && !self.presences.is_busy();
         due.then(|| self.presences.next.unwrap_or_else(Instant::now))
     }
 
     pub(super) fn keep_presence(&mut self) {
-        if self.presences.busy {
+        if self.presences.is_busy() {
             return;
         }
         if !self.is_to_be_present() {
@@ -54,21 +60,22 @@ impl Balancer {
     }
 
     pub(super) fn announce(&mut self) {
-        (self.presences.busy, self.presences.announced) = (true, true);
+        self.presences.under_way += 1;
+        self.presences.announced = true;
         let (store, asked) = (self.store.clone(), Instant::now());
         self.operations.spawn(async move { Ended::Announced { asked, outcome: store.announce(None).await } });
     }
 
     pub(super) fn withdraw(&mut self) {
         if std::mem::take(&mut self.presences.announced) {
-            self.presences.busy = true;
+            self.presences.under_way += 1;
             let store = self.store.clone();
             self.operations.spawn(async move { Ended::Withdrawn(store.withdraw().await) });
         }
     }
 
     pub(super) fn announced(&mut self, asked: Instant, outcome: Result<Announced>) -> Result<()> {
-        self.presences.busy = false;
+        self.presences.under_way -= 1;
         match outcome {
             Ok(Announced::Present) => {
                 self.outage_over();
@@ -95,7 +102,7 @@ impl Balancer {
     }
 
     pub(super) fn withdrawn(&mut self, outcome: Result<()>) {
-        self.presences.busy = false;
+        self.presences.under_way -= 1;
         if let Err(error) = outcome {
             self.outage.failed();
             telemetry::presence_failed(Operation::Presence, &error);

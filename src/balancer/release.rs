@@ -143,7 +143,8 @@ impl Balancer {
     }
 
     async fn releases(&mut self) {
-        while self.presences.busy || !(self.releasing.is_empty() && self.claiming.is_empty() && self.leases.is_empty())
+        while self.presences.is_busy()
+            || !(self.releasing.is_empty() && self.claiming.is_empty() && self.leases.is_empty())
         {
             let Some(ended) = self.operations.join_next().await else { return };
             // Being replaced or a panic changes nothing now: the loop ends anyway.
