@@ -18,27 +18,11 @@ const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// What users get if they set nothing.
-fn defaults() -> Settings {
-    Settings {
-        expiry: seconds(60),
-        peer_expiry: seconds(180),
-        interval: seconds(10),
-        greedy: false,
-        strict: false,
-        latest: false,
-        checkpoint_every: seconds(5),
-        handoff: true,
-        stable_names: true,
-        latency: Duration::from_millis(50),
-    }
-}
-
 /// So many instances of ours on 64 partitions, each with a burst of events every 20 s or so.
 fn under_load(instances: u32, storm: Duration) -> Plan {
     let scale = Scale { instances, partitions: 64, storm, ..Scale::default() };
     let mut plan = Plan::calm(1, &scale);
-    plan.settings = defaults();
+    plan.settings = Settings::default();
     for member in &mut plan.members {
         member.role = Role::Ours;
         (member.skew_seconds, member.failures_per_mille, member.tracks) = (0, 0, false);

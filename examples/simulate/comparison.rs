@@ -3,14 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use eventhubs_checkpoint::testing::sim::{Plan, Report, Role, Scale, Trouble, What};
+use eventhubs_checkpoint::testing::sim::{Plan, Report, Role, Scale, Settings, Trouble, What};
 
 use crate::Failure;
 use crate::args::Args;
 use crate::groups::{Group, Members};
 use crate::measure::{self, Window};
 use crate::progress::Progress;
-use crate::stories::defaults;
 use crate::{table, workers};
 
 /// When a group has had the time to settle, and the first trouble comes.
@@ -182,7 +181,7 @@ fn victim(args: &Args, seed: u64) -> u32 {
 fn calm(args: &Args, group: Group, seed: u64, storm: Duration) -> Plan {
     let scale = Scale { instances: args.instances, partitions: args.partitions, storm, ..Scale::default() };
     let mut plan = Plan::calm(seed, &scale);
-    plan.settings = defaults();
+    plan.settings = Settings::default();
     plan.settings.greedy = group == Group::Greedy;
     for member in &mut plan.members {
         member.role = Role::Guest(0);

@@ -18,23 +18,6 @@ pub fn headline(story: Story) -> &'static str {
     }
 }
 
-/// The settings that users get if they set nothing, and requests that take up to 50 ms.
-pub fn defaults() -> Settings {
-    let seconds = Duration::from_secs;
-    Settings {
-        expiry: seconds(60),
-        peer_expiry: seconds(180),
-        interval: seconds(10),
-        greedy: false,
-        strict: false,
-        latest: false,
-        checkpoint_every: seconds(5),
-        handoff: true,
-        stable_names: true,
-        latency: Duration::from_millis(50),
-    }
-}
-
 fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(60 * minutes)
 }
@@ -42,7 +25,7 @@ fn minutes(minutes: u64) -> Duration {
 fn rolling(seed: u64) -> Plan {
     let scale = Scale { instances: 4, partitions: 16, storm: minutes(20), ..Scale::default() };
     let mut plan = Plan::calm(seed, &scale);
-    plan.settings = defaults();
+    plan.settings = Settings::default();
     for (index, member) in (0u32..).zip(&mut plan.members) {
         member.role = Role::Ours;
         member.starts_at = Duration::from_secs(5) * index;

@@ -90,6 +90,25 @@ pub struct Settings {
     pub latency: Duration,
 }
 
+/// What users get if they set nothing, and requests that take up to 50 ms.
+impl Default for Settings {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            expiry: seconds(60),
+            peer_expiry: seconds(180),
+            interval: seconds(10),
+            greedy: false,
+            strict: false,
+            latest: false,
+            checkpoint_every: seconds(5),
+            handoff: true,
+            stable_names: true,
+            latency: Duration::from_millis(50),
+        }
+    }
+}
+
 /// Someone who takes part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
