@@ -99,6 +99,10 @@ pub struct ProcessorConfig {
     /// Where a partition starts that was added to the hub after the group had begun, if `start` is
     /// [`StartPosition::Latest`]. Default [`StartPosition::Earliest`]: a group that has begun wants every event from then on,
     /// and those that came between the growth of the hub and the moment this instance noticed it are among them.
+    ///
+    /// What was added is told by the checkpoints, which this crate writes in order. Owners of other SDKs do not: where one has
+    /// claimed an added partition before an instance of this crate comes up, those before it look like some that the group
+    /// began with, and start at the latest event. Beside other SDKs start at the earliest.
     pub start_of_added: StartPosition,
     /// What to do with a checkpoint from which reading cannot go on. Default [`OnInvalidCheckpoint::Earliest`].
     pub on_invalid_checkpoint: OnInvalidCheckpoint,

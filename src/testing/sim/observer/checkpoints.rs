@@ -28,9 +28,11 @@ impl State {
 
     fn first_checkpoint(&mut self, life: usize, partition: usize, position: i64) {
         let is_founder = u32::try_from(partition).is_ok_and(|partition| partition < self.founders);
-        if self.latest && is_founder {
+        // Owners of other SDKs write checkpoints in no order, so that nobody can tell what was added.
+        if self.latest && (is_founder || self.mixed) {
             let book = &mut self.partitions[partition];
-            let start = book.begun_at.map_or(position, |begun_at| begun_at.min(position));
+            let begun_at = book.begun_at.filter(|_| is_founder);
+            let start = begun_at.map_or(position, |begun_at| begun_at.min(position));
             book.since_rewind.raise(start);
             book.ever.raise(start);
         }

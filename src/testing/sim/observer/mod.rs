@@ -27,7 +27,7 @@ pub use self::reporter::{Handling, Reporter};
 pub use self::timeline::{Mark, Marked};
 use super::bounds::Bounds;
 use super::invariant::{Invariant, Violation};
-use super::plan::Plan;
+use super::plan::{Plan, Role};
 use crate::blob::{Condition, Metadata};
 use crate::model::PartitionId;
 
@@ -57,6 +57,8 @@ pub(super) struct State {
     strict: bool,
     latest: bool,
     founders: u32,
+    /// Owners of other SDKs take part.
+    mixed: bool,
     /// A handler of ours has started.
     has_begun: bool,
     /// What events of the hub as it is now carry.
@@ -149,6 +151,7 @@ impl Observer {
             strict: plan.settings.strict,
             latest: plan.settings.latest,
             founders: plan.partitions,
+            mixed: plan.members.iter().any(|member| matches!(member.role, Role::Foreign(_))),
             has_begun: false,
             generation: FIRST_GENERATION.to_owned(),
             moment: 0,
