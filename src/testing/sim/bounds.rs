@@ -8,6 +8,9 @@ use crate::model::LeaseTerms;
 /// How long a handler that failed may wait at the longest before it is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// The longest time between two cycles of another SDK, jitter and requests included.
+const PEER_CYCLE: Duration = Duration::from_secs(41);
+
 /// What follows from a plan's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -51,7 +54,8 @@ impl Bounds {
     #[must_use]
     pub fn dark(&self, partitions: usize, survivors: usize, foreign: bool) -> Duration {
         let lifetime = if foreign { self.peer_lifetime } else { self.lifetime };
-        lifetime + self.cycle + self.rounds(partitions, survivors)
+        let cycle = if foreign { self.cycle.max(PEER_CYCLE) } else { self.cycle };
+        lifetime + cycle + self.rounds(partitions, survivors)
     }
 
     /// The same after its owner has released it and all others that it had, for nobody has to wait for an expiry then. One
