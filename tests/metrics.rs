@@ -147,20 +147,36 @@ async fn events_in_flight_are_those_that_are_tracked() {
     a.shut_down().await.unwrap();
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_partition_that_moves_is_stolen_by_one_and_lost_by_the_other() {
+/// Two instances share two partitions, of which the first had both.
+async fn moved(handoff: bool) -> Numbers {
     let numbers = Numbers::default();
-    let _recorder = set_default_local_recorder(&numbers);
-    let world = World::new(2);
+    let recorder = set_default_local_recorder(&numbers);
+    let mut world = World::new(2);
+    world.config.balancer.handoff = handoff;
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     let mut b = world.start("b").await;
     b.wait_until_it_holds(1).await;
     a.wait_until_it_holds(1).await;
-    assert_eq!(numbers.get("claims_total", "reason=stolen"), 1.0);
-    assert_eq!(numbers.get("losses_total", "reason=taken"), 1.0);
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
+    drop(recorder);
+    numbers
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_moves_is_asked_for_and_handed_over() {
+    let numbers = moved(true).await;
+    assert_eq!(numbers.get("asked_total", ""), 1.0);
+    assert_eq!(numbers.get("releases_total", "reason=handed_over"), 1.0);
+    assert_eq!(numbers.get("claims_total", "reason=handed_over"), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_handoffs_it_is_stolen_by_one_and_lost_by_the_other() {
+    let numbers = moved(false).await;
+    assert_eq!(numbers.get("claims_total", "reason=stolen"), 1.0);
+    assert_eq!(numbers.get("losses_total", "reason=taken"), 1.0);
 }
 
 #[tokio::test(start_paused = true)]
