@@ -5,6 +5,7 @@ mod captured;
 mod ends;
 mod failures;
 mod handlers;
+mod handoffs;
 mod odd;
 mod pains;
 mod pull;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-use super::rules::{Balancing, Rules};
+use super::rules::{Rules, Sdk};
 use crate::blob::ETag;
 use crate::model::PartitionId;
 
@@ -52,7 +52,7 @@ pub(super) fn choose(
         share: partitions.len() / owners,
         uneven: partitions.len() % owners,
     };
-    let (from, count) = group.wanted(rules.balancing, rng);
+    let (from, count) = group.wanted(rules.sdk, rng);
     Choice { mine, wanted: drawn(from, count, rng) }
 }
 
@@ -71,14 +71,14 @@ struct Group<'a> {
 type Wanted<'a> = (Vec<&'a PartitionId>, usize);
 
 impl<'a> Group<'a> {
-    fn wanted(self, balancing: Balancing, rng: &mut StdRng) -> Wanted<'a> {
-        match balancing {
-            Balancing::DotNet => self.like_dot_net(),
-            Balancing::Java => self.like_java(),
-            Balancing::JavaScript => self.like_java_script(),
-            Balancing::Python => self.like_python(),
-            Balancing::Go => self.like_go(1, rng),
-            Balancing::Rust => self.like_go(usize::MAX, rng),
+    fn wanted(self, sdk: Sdk, rng: &mut StdRng) -> Wanted<'a> {
+        match sdk {
+            Sdk::DotNet => self.like_dot_net(),
+            Sdk::Java => self.like_java(),
+            Sdk::JavaScript => self.like_java_script(),
+            Sdk::Python => self.like_python(),
+            Sdk::Go => self.like_go(1, rng),
+            Sdk::Rust => self.like_go(usize::MAX, rng),
         }
     }
 

@@ -2,16 +2,23 @@
 
 use std::time::Duration;
 
-/// One of the official SDKs.
+/// One of the official SDKs, and which partitions it goes for in one cycle. P partitions and N owners make a share of P/N,
+/// rounded down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "named after their languages")]
 pub enum Sdk {
+    /// One, if it has less than the share, or just the share and nobody less: free, or else of an owner of more than one
+    /// above the share, or else, below the share, of an owner of one above.
     DotNet,
+    /// One, if the group is not balanced and it has less than the share or the least of all: free, or of the fullest owner.
     Java,
+    /// One, if it has less than what it is due: free, or what the fullest owners have beyond their due.
     JavaScript,
+    /// All that are free up to the share rounded up; or if none is, and it has less than the share, one of the fullest owner.
     Python,
+    /// One, up to the share, then up to one more if shares are uneven: free, or of any owner that has more than that.
     Go,
+    /// The same, but all that are lacking at once.
     Rust,
 }
 
@@ -31,24 +38,6 @@ pub(super) enum OnError {
     Keeps,
 }
 
-/// Which partitions it goes for in one cycle. P partitions and N owners make a share of P/N, rounded down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Balancing {
-    /// One, if it has less than the share, or just the share and nobody less: free, or else of an owner of more than one
-    /// above the share, or else, below the share, of an owner of one above.
-    DotNet,
-    /// One, if the group is not balanced and it has less than the share or the least of all: free, or of the fullest owner.
-    Java,
-    /// One, if it has less than what it is due: free, or what the fullest owners have beyond their due.
-    JavaScript,
-    /// All that are free up to the share rounded up; or if none is, and it has less than the share, one of the fullest owner.
-    Python,
-    /// One, up to the share, then up to one more if shares are uneven: free, or of any owner that has more than that.
-    Go,
-    /// The same, but all that are lacking at once.
-    Rust,
-}
-
 /// In what an SDK differs from the others, with its defaults.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a rule of its own")]
@@ -57,7 +46,7 @@ pub(super) struct Rules {
     /// By how much of itself the interval is lengthened at the most.
     pub(super) jitter: f64,
     pub(super) expiry: Duration,
-    pub(super) balancing: Balancing,
+    pub(super) sdk: Sdk,
     /// The pause after a cycle that went for something, if it is not the interval.
     pub(super) again_after: Option<Duration>,
     /// Whether it renews only what is older than the interval.
@@ -82,7 +71,7 @@ impl Rules {
             interval: seconds(30),
             jitter: 0.01,
             expiry: seconds(120),
-            balancing: Balancing::DotNet,
+            sdk,
             again_after: None,
             renews_the_old: false,
             concurrent: false,
@@ -95,34 +84,18 @@ impl Rules {
         let quick = Self { interval: seconds(10), expiry: seconds(60), ..usual };
         match sdk {
             Sdk::DotNet => Self { again_after: Some(Duration::from_millis(15)), renews_the_old: true, ..usual },
-            Sdk::Java => Self {
-                balancing: Balancing::Java,
-                again_after: Some(Duration::ZERO),
-                concurrent: true,
-                on_error: OnError::GoesOn,
-                ..usual
-            },
-            Sdk::JavaScript => {
-                Self { balancing: Balancing::JavaScript, creates_at_will: true, on_error: OnError::GoesOn, ..quick }
+            Sdk::Java => {
+                Self { again_after: Some(Duration::ZERO), concurrent: true, on_error: OnError::GoesOn, ..usual }
             }
-            Sdk::Python => Self {
-                balancing: Balancing::Python,
-                jitter: 0.2,
-                expiry: seconds(180),
-                concurrent: true,
-                on_error: OnError::Keeps,
-                ..usual
-            },
+            Sdk::JavaScript => Self { creates_at_will: true, on_error: OnError::GoesOn, ..quick },
+            Sdk::Python => {
+                Self { jitter: 0.2, expiry: seconds(180), concurrent: true, on_error: OnError::Keeps, ..usual }
+            }
             // From 0.8 to 1.3 times 10 s.
-            Sdk::Go => Self { balancing: Balancing::Go, interval: seconds(8), jitter: 0.625, ..quick },
-            Sdk::Rust => Self {
-                balancing: Balancing::Rust,
-                expiry: seconds(60),
-                lists_checkpoints: true,
-                releases: false,
-                counts_released: true,
-                ..usual
-            },
+            Sdk::Go => Self { interval: seconds(8), jitter: 0.625, ..quick },
+            Sdk::Rust => {
+                Self { expiry: seconds(60), lists_checkpoints: true, releases: false, counts_released: true, ..usual }
+            }
         }
     }
 }
