@@ -122,6 +122,14 @@ pub(crate) fn declared_dead(by: Option<&OwnerId>) {
     warn!(by = by.map(OwnerId::as_str), "another instance took this one for dead; announcing it again");
 }
 
+pub(crate) fn lease_scope_given_up(owner: Option<&OwnerId>) {
+    warn!(
+        owner = owner.map(OwnerId::as_str),
+        "another SDK is at work in the consumer group, to which leases of scope `Instance` look abandoned: every partition is \
+         renewed by itself from here on; set the lease scope to `Partition` as long as both are in use"
+    );
+}
+
 pub(crate) fn presence_failed(operation: Operation, error: &Error) {
     warn!(operation = operation.name(), error = %Causes(error), "presence was not told; others may not count this instance");
 }

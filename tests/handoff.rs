@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use eventhubs_checkpoint::LeaseScope;
 use eventhubs_checkpoint::testing::sim::{
     Bounds, Load, Mark, Marked, Plan, Report, Role, Scale, Settings, Usual, What, run,
 };
@@ -102,16 +103,16 @@ impl Books {
 }
 
 /// All six are restarted one after another, on 64 partitions.
-fn deployment(greedy: bool, handoff: bool) -> (Plan, Report, Books) {
+fn deployment(greedy: bool, handoff: bool, scope: LeaseScope) -> (Plan, Report, Books) {
     let begins = seconds(420);
     let what = What::Deployment { gap: seconds(180), down: seconds(5) };
     let mut plan = under_load(6, seconds(1620)).with(begins, what);
-    (plan.settings.greedy, plan.settings.handoff) = (greedy, handoff);
+    (plan.settings.greedy, plan.settings.handoff, plan.settings.lease_scope) = (greedy, handoff, scope);
     let report = play(&plan);
     let books = Books::of(&report, begins);
     let (handed_over, released) = (books.darkness(false), books.darkness(true));
     println!(
-        "greedy {greedy}, handoff {handoff}: of {} events {} again, {} moves, the fewest are {}; released at an end {} and dark \
+        "{scope:?}, greedy {greedy}, handoff {handoff}: of {} events {} again, {} moves, the fewest are {}; released at an end {} and dark \
          for up to {:?}, handed over {} and dark for up to {:?}",
         report.totals.handled,
         report.totals.repeated,
@@ -125,39 +126,49 @@ fn deployment(greedy: bool, handoff: bool) -> (Plan, Report, Books) {
     (plan, report, books)
 }
 
+fn repeats_nothing(greedy: bool, scope: LeaseScope) {
+    let (plan, report, books) = deployment(greedy, true, scope);
+    assert_eq!(report.totals.repeated, 0, "events were processed twice");
+    assert_eq!(books.moves, books.fewest_moves(64 / 6));
+    let (handed_over, longest) = books.darkness(false);
+    assert!(handed_over >= 60, "{handed_over}");
+    assert!(longest <= plan.settings.interval, "a partition that was handed over was dark for {longest:?}");
+    let bound = Bounds::of(&plan.settings).free(64usize.div_ceil(6), 5);
+    let (_, longest) = books.darkness(true);
+    assert!(longest <= bound, "a partition that was released was dark for {longest:?}, but the bound is {bound:?}");
+}
+
 #[test]
 fn a_rolling_deployment_under_load_repeats_nothing_and_moves_no_more_than_it_must() {
-    for greedy in [false, true] {
-        let (plan, report, books) = deployment(greedy, true);
-        assert_eq!(report.totals.repeated, 0, "events were processed twice");
-        assert_eq!(books.moves, books.fewest_moves(64 / 6));
-        let (handed_over, longest) = books.darkness(false);
-        assert!(handed_over >= 60, "{handed_over}");
-        assert!(longest <= plan.settings.interval, "a partition that was handed over was dark for {longest:?}");
-        let bound = Bounds::of(&plan.settings).free(64usize.div_ceil(6), 5);
-        let (_, longest) = books.darkness(true);
-        assert!(longest <= bound, "a partition that was released was dark for {longest:?}, but the bound is {bound:?}");
-    }
+    repeats_nothing(false, LeaseScope::Partition);
+    repeats_nothing(true, LeaseScope::Partition);
+}
+
+#[test]
+fn nor_does_one_whose_leases_live_by_the_presence_of_its_instances() {
+    repeats_nothing(false, LeaseScope::Instance);
+    repeats_nothing(true, LeaseScope::Instance);
 }
 
 #[test]
 fn the_same_deployment_without_handoffs_processes_events_twice() {
-    let (_, report, _) = deployment(true, false);
+    let (_, report, _) = deployment(true, false, LeaseScope::Partition);
     assert!(report.totals.repeated > 0, "then nothing is gained by handoffs");
 }
 
 #[test]
 fn seven_that_come_up_within_a_second_get_their_shares_in_56_moves() {
     let joins = seconds(300);
-    for greedy in [false, true] {
+    let scopes = [LeaseScope::Partition, LeaseScope::Instance];
+    for (greedy, scope) in [false, true].into_iter().flat_map(|greedy| scopes.map(|scope| (greedy, scope))) {
         let mut plan = under_load(8, joins + seconds(10));
-        plan.settings.greedy = greedy;
+        (plan.settings.greedy, plan.settings.lease_scope) = (greedy, scope);
         for (member, index) in plan.members.iter_mut().zip(0u32..) {
             member.starts_at = if index == 0 { Duration::ZERO } else { joins + Duration::from_millis(140) * index };
         }
         let report = play(&plan);
         let books = Books::of(&report, joins);
-        println!("greedy {greedy}: {} moves, balanced after {:?}", books.moves, report.convergence);
+        println!("{scope:?}, greedy {greedy}: {} moves, balanced after {:?}", books.moves, report.convergence);
         assert_eq!((books.moves, report.totals.repeated), (56, 0));
         // From the living, which is why nothing has to expire; the first of the shares is asked for in the second cycle.
         let bounds = Bounds::of(&plan.settings);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::balance::Strategy;
 use crate::error::{Error, Result};
-use crate::model::LeaseTerms;
+use crate::model::{LeaseScope, LeaseTerms};
 use crate::store::GroupStore;
 
 /// What an owner does that cannot renew.
@@ -64,6 +64,15 @@ pub struct BalancerConfig {
     /// same. Default three quarters of the expiry. At least the drain time and two request deadlines, and less than the
     /// expiry.
     pub handoff_timeout: Option<Duration>,
+    /// What keeps the ownerships of this instance alive. Default [`LeaseScope::Partition`]: a renewal of each, as with all other
+    /// SDKs. Under [`LeaseScope::Instance`] a presence record does for all together, so that a settled group costs 360 requests
+    /// an hour and instance whatever the number of its partitions, at the default interval and expiry.
+    ///
+    /// Only instances of this crate honour such ownerships, whatever their own scope: to the other SDKs they look abandoned. A
+    /// group in which one of those is found is told so, and goes on with [`LeaseScope::Partition`]; until then, within one
+    /// stretched cycle, it may have taken partitions that it should not. To change the scope of a running group, restart its
+    /// instances one by one.
+    pub lease_scope: LeaseScope,
     /// Whether the processor runs the loop on a thread and a runtime of its own. Default true: a handler that blocks its
     /// runtime then costs no partition. Set it to false for tests in paused time.
     pub own_thread: bool,
@@ -82,6 +91,7 @@ impl Default for BalancerConfig {
             on_stall: OnStall::default(),
             handoff: true,
             handoff_timeout: None,
+            lease_scope: LeaseScope::default(),
             own_thread: true,
             seed: None,
         }
@@ -142,6 +152,13 @@ impl BalancerConfig {
     #[must_use]
     pub fn with_handoff_timeout(mut self, timeout: Duration) -> Self {
         self.handoff_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets the [`lease_scope`](Self::lease_scope).
+    #[must_use]
+    pub fn with_lease_scope(mut self, scope: LeaseScope) -> Self {
+        self.lease_scope = scope;
         self
     }
 

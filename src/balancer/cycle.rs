@@ -1,6 +1,6 @@
 //! One cycle: from the listing of the ownerships to the claims.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -9,12 +9,12 @@ use super::events::{Event, Releasing};
 use super::handle::RecordAge;
 use super::{Balancer, Ended, replaced};
 use crate::balance::{
-    ClaimReason, Holder, Moment, Observation, Observer, PartitionView, Plan, PlannedClaim, PlannedRelease, Policy,
-    View, observe, plan,
+    ClaimReason, Holder, Moment, Observation, Observer, PartitionView, Plan, PlannedRelease, Policy, View, observe,
+    plan,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::PartitionId;
-use crate::store::{Claim, GroupStore, Listing, Ownership, Presence};
+use crate::model::OwnerId;
+use crate::store::{GroupStore, Listing, Ownership, Presence};
 use crate::telemetry;
 
 /// What was listed, and when it was asked for.
@@ -63,9 +63,13 @@ impl Balancer {
         }
         self.drop_lost(&view);
         self.foreign_owner = view.foreign_owner;
+        if view.foreign_owner {
+            self.fall_back(foreign_owner(&view, &cycle.records));
+        }
         let plan = self.plan(&view, &cycle.records);
         let (takes, other_tree) = (!(plan.claim.is_empty() && plan.handoff.is_empty()), self.store.has_other_tree());
-        let presences = self.hands_over() && (takes || self.is_asked(&cycle.records));
+        let answers = self.hands_over() && (takes || self.is_asked(&cycle.records));
+        let presences = answers || cycle.records.iter().any(|seen| seen.lives_by_presence(&self.store));
         if presences || (takes && other_tree) {
             self.list_others(cycle, presences, takes && other_tree);
         } else {
@@ -80,7 +84,7 @@ impl Balancer {
         records.iter().any(|seen| seen.record.handoff_to.is_some() && held.contains_key(&seen.partition))
     }
 
-    /// Only before a claim, or for an answer: whoever needs neither need not know who else is there.
+    /// Only before a claim, for an answer, or where others live by their presence: else it need not be known who is there.
     fn list_others(&mut self, cycle: Cycle, presences: bool, other_tree: bool) {
         let store = self.store.clone();
         self.operations.spawn(async move {
@@ -205,7 +209,7 @@ impl Balancer {
     /// under way nothing else is begun.
     fn plan(&mut self, view: &View, listed: &[Ownership]) -> Plan {
         self.check_vitals();
-        if self.claims_nothing() {
+        if self.claims_nothing() || !self.may_claim() {
             return Plan::default();
         }
         let mut view = view.clone();
@@ -234,26 +238,6 @@ impl Balancer {
     pub(super) fn claims_nothing(&self) -> bool {
         self.draining || self.snapshot.borrow().stalled.any()
     }
-
-    fn start_claims(&mut self, planned: Vec<PlannedClaim>, listed: &[Ownership]) {
-        let listed: BTreeMap<_, _> = listed.iter().map(|seen| (&seen.partition, seen)).collect();
-        for PlannedClaim { partition, reason } in planned {
-            let claim = match listed.get(&partition) {
-                Some(seen) => Claim::over(partition.clone(), seen.etag.clone()).with_load(seen.record.load),
-                None => Claim::unowned(partition.clone()),
-            };
-            self.claiming.insert(partition.clone());
-            self.start_claim(partition, claim, reason);
-        }
-    }
-
-    pub(super) fn start_claim(&mut self, partition: PartitionId, claim: Claim, reason: ClaimReason) {
-        let store = self.store.clone();
-        self.operations.spawn(async move {
-            let outcome = store.claim_one(&claim).await;
-            Ended::Claimed { partition, reason, outcome }
-        });
-    }
 }
 
 /// In its first cycle an instance takes nothing from the living: others that come up together with it will have said that
@@ -262,6 +246,13 @@ fn without_takeovers(mut plan: Plan) -> Plan {
     plan.handoff.clear();
     plan.claim.retain(|planned| !matches!(planned.reason, ClaimReason::Stolen(_)));
     plan
+}
+
+/// A live owner of another SDK.
+fn foreign_owner<'a>(view: &View, listed: &'a [Ownership]) -> Option<&'a OwnerId> {
+    let is_live = |seen: &&Ownership| matches!(view.holder(&seen.partition), Some(Holder::Live(_)));
+    let foreign = listed.iter().filter(|seen| seen.record.incarnation.is_none()).find(is_live)?;
+    foreign.record.owner.as_ref()
 }
 
 /// Whether every partition has a live owner of this crate, as far as that can be seen.

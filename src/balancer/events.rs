@@ -71,6 +71,12 @@ pub enum Event {
         /// Why.
         cause: DuplicateCause,
     },
+    /// Another instance took this one for dead, or its presence was deleted. It says at once that it is there again. What
+    /// [lives by its presence](crate::model::LeaseScope::Instance) is written anew; what was taken over meanwhile is lost.
+    DeclaredDead {
+        /// Who did, if the record still tells.
+        by: Option<OwnerId>,
+    },
     /// The application stalls, or something else of it does than before; or, with nothing in it, it is well again.
     Stalled(Stalled),
     /// Partitions stay unowned because of `max_partitions`; with zero, none does any more.
@@ -136,6 +142,7 @@ impl Events {
             Event::Asked { partition, from } => telemetry::asked(partition, from),
             Event::AskedFor { partition, by } => telemetry::asked_for(partition, by),
             Event::DuplicatesPossible { partition, cause } => telemetry::duplicates_possible(partition, cause),
+            Event::DeclaredDead { by } => telemetry::declared_dead(by.as_ref()),
             Event::Stalled(stalled) if stalled.any() => telemetry::stalled(stalled.runtime, &stalled.partitions),
             Event::Stalled(_) => telemetry::well_again(),
             Event::Capped { unclaimed } => telemetry::capped(*unclaimed),
@@ -153,6 +160,7 @@ impl Events {
             Event::Releasing { reason, .. } => self.metrics.releasing(releasing(*reason)),
             Event::Asked { .. } => self.metrics.asked(),
             Event::DuplicatesPossible { cause, .. } => self.metrics.duplicates_possible(cause.name()),
+            Event::DeclaredDead { .. } => self.metrics.declared_dead(),
             Event::AskedFor { .. } | Event::Released { .. } | Event::Stalled(_) | Event::Capped { .. } => {}
         }
     }

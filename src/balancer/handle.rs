@@ -12,7 +12,7 @@ use super::loads::Loads;
 use super::outage::Reach;
 use super::vitals::{Stalled, Vitals};
 use crate::balance::{Holder, PartitionView};
-use crate::model::{OwnerId, PartitionId};
+use crate::model::{LeaseScope, OwnerId, PartitionId};
 
 /// What one instance knows of the group after a cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -34,6 +34,9 @@ pub struct Snapshot {
     pub records: BTreeMap<PartitionId, RecordAge>,
     /// How many partitions stay unowned because of `max_partitions`.
     pub unclaimed_for_cap: usize,
+    /// What keeps the ownerships of this instance alive: as it was set, or [`LeaseScope::Partition`] because an owner of another
+    /// SDK has been seen.
+    pub lease_scope: LeaseScope,
     /// What is not well in the application.
     pub stalled: Stalled,
 }
@@ -50,7 +53,7 @@ pub struct RecordAge {
 }
 
 impl Snapshot {
-    pub(super) fn unknown(owner: OwnerId) -> Self {
+    pub(super) fn unknown(owner: OwnerId, lease_scope: LeaseScope) -> Self {
         Self {
             owner,
             cycles: 0,
@@ -60,6 +63,7 @@ impl Snapshot {
             asked: BTreeMap::new(),
             records: BTreeMap::new(),
             unclaimed_for_cap: 0,
+            lease_scope,
             stalled: Stalled::default(),
         }
     }

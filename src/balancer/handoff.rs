@@ -150,8 +150,8 @@ impl Balancer {
         self.asked.stands(handoff, next);
         match outcome {
             Ok(Pursuit::Wait) => self.outage_over(),
-            Ok(Pursuit::Take(claim)) => self.take(partition, claim, ClaimReason::HandedOver),
-            Ok(Pursuit::Steal(claim)) => self.take(partition, claim, ClaimReason::Stolen(owner)),
+            Ok(Pursuit::Take(claim)) => self.take(claim, ClaimReason::HandedOver),
+            Ok(Pursuit::Steal(claim)) => self.take(claim, ClaimReason::Stolen(owner)),
             Ok(Pursuit::Over) => {
                 self.outage_over();
                 self.asked.remove(&partition);
@@ -165,10 +165,12 @@ impl Balancer {
         }
     }
 
-    fn take(&mut self, partition: PartitionId, claim: Claim, reason: ClaimReason) {
+    /// Its owner is not declared dead even if it did not answer: that would give up all its partitions. It learns what it
+    /// lost from its next listing.
+    fn take(&mut self, claim: Claim, reason: ClaimReason) {
         self.outage_over();
-        if !self.claims_nothing() && self.claiming.insert(partition.clone()) {
-            self.start_claim(partition, claim, reason);
+        if !self.claims_nothing() && self.may_claim() && self.claiming.insert(claim.partition().clone()) {
+            self.start_claim(claim, reason);
         }
     }
 

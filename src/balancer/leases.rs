@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use crate::balance::Moment;
-use crate::model::{OwnerId, PartitionId};
+use crate::model::{LeaseScope, OwnerId, PartitionId};
 use crate::store::Lease;
 
 #[derive(Debug)]
@@ -28,6 +28,11 @@ struct Held {
     /// To be released when its handler has stopped, or at this moment.
     surrendered: Option<Instant>,
     draining: Draining,
+    /// Its record says that it lives by the presence of this instance.
+    by_presence: bool,
+    rewrite: Rewrite,
+    /// This instance was declared dead since its record was written.
+    doubted: bool,
 }
 
 /// Whether somebody asked for a lease, and what its record says to that.
@@ -41,20 +46,43 @@ enum Draining {
     Said,
 }
 
+/// Whether the record of a lease has to be written, whatever it says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Rewrite {
+    #[default]
+    No,
+    Owed,
+    UnderWay,
+}
+
 impl Held {
+    /// The moment from which the expiry counts.
+    fn valid_from(&self, presence: Option<Moment>) -> Moment {
+        let presence = presence.filter(|_| self.by_presence && !self.doubted);
+        presence.map_or(self.lease.valid_from(), |presence| presence.max(self.lease.valid_from()))
+    }
+
+    fn owe_rewriting(&mut self, scope: LeaseScope) {
+        self.lease = self.lease.clone().rewritten(scope);
+        (self.rewrite, self.not_before) = (Rewrite::Owed, None);
+    }
+
     /// Whether it is about to be given back.
     fn is_given_back(&self) -> bool {
         self.release_next || self.surrendered.is_some()
     }
 
-    /// Whoever asked for it waits for the answer.
-    fn owes_answer(&self) -> bool {
-        self.draining == Draining::Owed
+    /// Whoever asked for it waits for the answer; and what others may be about to take over is to be written at once.
+    fn is_urgent(&self) -> bool {
+        self.draining == Draining::Owed || self.rewrite == Rewrite::Owed
     }
 
+    /// What lives by the presence of this instance is not renewed by itself.
     fn due(&self, age: Duration) -> Option<Moment> {
-        let due = if self.owes_answer() { Moment::ZERO } else { self.lease.valid_from() + age.mul_f64(self.spread) };
-        (!self.renewing).then(|| self.not_before.map_or(due, |not_before| due.max(not_before)))
+        let by_age = || (!self.by_presence).then(|| self.lease.valid_from() + age.mul_f64(self.spread));
+        let due = if self.is_urgent() { Some(Moment::ZERO) } else { by_age() };
+        let due = due.filter(|_| !self.renewing)?;
+        Some(self.not_before.map_or(due, |not_before| due.max(not_before)))
     }
 }
 
@@ -69,20 +97,69 @@ pub(super) enum AfterRenewal {
     ToRelease,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Leases(BTreeMap<PartitionId, Held>);
+#[derive(Debug)]
+pub(super) struct Leases {
+    held: BTreeMap<PartitionId, Held>,
+    /// What the records are to say keeps them alive.
+    scope: LeaseScope,
+    /// Since when this instance has been present.
+    presence: Option<Moment>,
+}
 
 impl Leases {
+    pub(super) fn new(scope: LeaseScope) -> Self {
+        Self { held: BTreeMap::new(), scope, presence: None }
+    }
+
+    pub(super) fn scope(&self) -> LeaseScope {
+        self.scope
+    }
+
+    /// From here on the records are to say so: those that do not are due.
+    pub(super) fn set_scope(&mut self, scope: LeaseScope) {
+        self.scope = scope;
+        let others = self.held.values_mut().filter(|held| held.lease.record().scope != scope);
+        others.for_each(|held| held.owe_rewriting(scope));
+    }
+
+    /// Whether the record of any says that it lives by the presence of this instance.
+    pub(super) fn any_by_presence(&self) -> bool {
+        self.held.values().any(|held| held.by_presence)
+    }
+
+    /// The presence was written, by a request that was sent at this moment.
+    pub(super) fn present_since(&mut self, sent: Moment) {
+        self.presence = Some(sent);
+    }
+
+    /// The presence counts for nothing any more. Those that live by it may have been taken over, or be about to be, so that
+    /// their records are due. What is being written now may have been sent too early to prevent it.
+    pub(super) fn declared_dead(&mut self) {
+        self.presence = None;
+        for held in self.held.values_mut().filter(|held| held.by_presence) {
+            held.doubted = true;
+            held.owe_rewriting(self.scope);
+        }
+    }
+
+    /// Whether this instance is present, and has been for less than this.
+    pub(super) fn is_present(&self, lifetime: Duration, now: Moment) -> bool {
+        self.presence.is_some_and(|presence| now < presence + lifetime)
+    }
+
     /// Takes a lease that was won or renewed. `pause` keeps a lease whose renewal stands as it was from being renewed
     /// again and again.
     pub(super) fn hold(&mut self, lease: Lease, spread: f64, now: Moment, pause: Duration) {
-        let before = self.0.get(lease.partition()).filter(|held| held.lease.tenure() == lease.tenure());
+        let before = self.held.get(lease.partition()).filter(|held| held.lease.tenure() == lease.tenure());
+        let (by_presence, to_scope) = (lease.record().scope == LeaseScope::Instance, self.scope);
+        let rewrite = before.map(|held| held.rewrite).filter(|rewrite| *rewrite == Rewrite::Owed).unwrap_or_default();
+        let doubted = before.is_some_and(|held| held.doubted && rewrite == Rewrite::Owed);
         let draining = match before.map(|held| held.draining) {
             None | Some(Draining::No) => Draining::No,
             Some(_) if lease.record().draining => Draining::Said,
             Some(_) => Draining::Owed,
         };
-        let held = Held {
+        let mut held = Held {
             surrendered: before.and_then(|held| held.surrendered),
             known_since: now,
             spread,
@@ -90,27 +167,36 @@ impl Leases {
             renewing: false,
             release_next: false,
             draining,
+            by_presence,
+            rewrite,
+            doubted,
             lease: if draining == Draining::No { lease } else { lease.with_draining() },
         };
-        self.0.insert(held.lease.partition().clone(), held);
+        if rewrite == Rewrite::Owed || held.lease.record().scope != to_scope {
+            held.owe_rewriting(to_scope);
+        }
+        self.held.insert(held.lease.partition().clone(), held);
     }
 
     /// When the next renewal is due, if each is due at this age.
     pub(super) fn next_due(&self, age: Duration) -> Option<Moment> {
-        self.0.values().filter_map(|held| held.due(age)).min()
+        self.held.values().filter_map(|held| held.due(age)).min()
     }
 
     /// How long ago the one that was renewed longest ago was. Nothing is as old as none.
     pub(super) fn greatest_age(&self, now: Moment) -> Duration {
-        let ages = self.0.values().map(|held| now.saturating_sub(held.lease.valid_from()));
+        let ages = self.held.values().map(|held| now.saturating_sub(held.valid_from(self.presence)));
         ages.max().unwrap_or_default()
     }
 
     /// The leases that are due now; they count as being renewed from here on.
     pub(super) fn start_renewals(&mut self, age: Duration, now: Moment) -> Vec<Lease> {
-        let due = self.0.values_mut().filter(|held| held.due(age).is_some_and(|due| due <= now));
+        let due = self.held.values_mut().filter(|held| held.due(age).is_some_and(|due| due <= now));
         due.map(|held| {
             held.renewing = true;
+            if held.rewrite == Rewrite::Owed {
+                held.rewrite = Rewrite::UnderWay;
+            }
             held.lease.clone()
         })
         .collect()
@@ -118,7 +204,7 @@ impl Leases {
 
     /// A renewal has ended, whatever its outcome.
     pub(super) fn end_renewal(&mut self, partition: &PartitionId, tenure: u64) -> AfterRenewal {
-        match self.0.get_mut(partition) {
+        match self.held.get_mut(partition) {
             Some(held) if held.lease.tenure() == tenure => {
                 held.renewing = false;
                 if held.release_next { AfterRenewal::ToRelease } else { AfterRenewal::Held }
@@ -130,7 +216,7 @@ impl Leases {
     /// Somebody asked for it: its record is to say at once that it drains. Answers whether that is news.
     pub(super) fn drain(&mut self, partition: &PartitionId, tenure: u64) -> bool {
         let held =
-            self.0.get_mut(partition).filter(|held| held.lease.tenure() == tenure && held.draining == Draining::No);
+            self.held.get_mut(partition).filter(|held| held.lease.tenure() == tenure && held.draining == Draining::No);
         let Some(held) = held else { return false };
         (held.draining, held.not_before) = (Draining::Owed, None);
         held.lease = held.lease.clone().with_draining();
@@ -139,47 +225,51 @@ impl Leases {
 
     /// Who asked for it has died; its next renewal says so.
     pub(super) fn drop_mark(&mut self, partition: &PartitionId) {
-        if let Some(held) = self.0.get_mut(partition).filter(|held| held.draining == Draining::No) {
+        if let Some(held) = self.held.get_mut(partition).filter(|held| held.draining == Draining::No) {
             held.lease = held.lease.clone().without_mark();
         }
     }
 
     /// Its release is to say that it is not wanted back before this moment of the server's clock.
     pub(super) fn cool_down(&mut self, partition: &PartitionId, until: OffsetDateTime) {
-        if let Some(held) = self.0.get_mut(partition) {
+        if let Some(held) = self.held.get_mut(partition) {
             held.lease = held.lease.clone().with_cool_down(until);
         }
     }
 
     /// Who asked for it, as far as its last renewal knows.
     pub(super) fn asked_for_by(&self, partition: &PartitionId, tenure: u64) -> Option<&OwnerId> {
-        self.0.get(partition).filter(|held| held.lease.tenure() == tenure)?.lease.asked_for_by()
+        self.held.get(partition).filter(|held| held.lease.tenure() == tenure)?.lease.asked_for_by()
     }
 
     /// Those whose handlers stop because somebody asked for them.
     pub(super) fn is_draining(&self, partition: &PartitionId) -> bool {
-        self.0.get(partition).is_some_and(|held| held.draining != Draining::No)
+        self.held.get(partition).is_some_and(|held| held.draining != Draining::No)
     }
 
+    /// Its renewal has failed.
     pub(super) fn postpone(&mut self, partition: &PartitionId, not_before: Moment) {
-        if let Some(held) = self.0.get_mut(partition) {
+        if let Some(held) = self.held.get_mut(partition) {
             held.not_before = Some(not_before);
+            if held.rewrite == Rewrite::UnderWay {
+                held.rewrite = Rewrite::Owed;
+            }
         }
     }
 
     /// Whether there is nothing more to be done for its release: it is due already, or no longer held in this tenure.
     pub(super) fn is_to_be_released(&self, partition: &PartitionId, tenure: u64) -> bool {
-        self.0.get(partition).is_none_or(|held| held.lease.tenure() != tenure || held.release_next)
+        self.held.get(partition).is_none_or(|held| held.lease.tenure() != tenure || held.release_next)
     }
 
     /// Marks a lease as to be released when its handler has stopped, or at this moment. Answers whether that is news.
     pub(super) fn surrender(&mut self, partition: &PartitionId, tenure: u64, until: Instant) -> bool {
-        let held = self.0.get_mut(partition).filter(|held| held.lease.tenure() == tenure && !held.is_given_back());
+        let held = self.held.get_mut(partition).filter(|held| held.lease.tenure() == tenure && !held.is_given_back());
         held.map(|held| held.surrendered = Some(until)).is_some()
     }
 
     pub(super) fn is_surrendered(&self, partition: &PartitionId, tenure: u64) -> bool {
-        let held = self.0.get(partition).filter(|held| held.lease.tenure() == tenure);
+        let held = self.held.get(partition).filter(|held| held.lease.tenure() == tenure);
         held.is_some_and(|held| held.surrendered.is_some())
     }
 
@@ -195,14 +285,14 @@ impl Leases {
     }
 
     fn surrendered(&self) -> impl Iterator<Item = (&PartitionId, u64, Instant)> {
-        let waiting = self.0.iter().filter(|(_, held)| !held.release_next);
+        let waiting = self.held.iter().filter(|(_, held)| !held.release_next);
         waiting.filter_map(|(partition, held)| Some((partition, held.lease.tenure(), held.surrendered?)))
     }
 
     /// Takes a lease out in order to release it; nothing while its renewal is under way, after which it is due for
     /// release.
     pub(super) fn take_for_release(&mut self, partition: &PartitionId, tenure: u64) -> Option<Lease> {
-        let held = self.0.get_mut(partition).filter(|held| held.lease.tenure() == tenure)?;
+        let held = self.held.get_mut(partition).filter(|held| held.lease.tenure() == tenure)?;
         if held.renewing {
             held.release_next = true;
             return None;
@@ -212,53 +302,54 @@ impl Leases {
 
     /// Takes a lease out, if it is still of this tenure.
     pub(super) fn forget(&mut self, partition: &PartitionId, tenure: u64) -> Option<Lease> {
-        self.0.get(partition).filter(|held| held.lease.tenure() == tenure)?;
+        self.held.get(partition).filter(|held| held.lease.tenure() == tenure)?;
         self.remove(partition)
     }
 
     /// Those that others may have taken for abandoned at `now`, if this is the time for which they count.
     pub(super) fn outlived(&self, lifetime: Duration, now: Moment) -> Vec<PartitionId> {
-        let outlived = self.0.iter().filter(|(_, held)| held.lease.valid_from() + lifetime <= now);
+        let valid_from = |held: &Held| held.valid_from(self.presence);
+        let outlived = self.held.iter().filter(|(_, held)| valid_from(held) + lifetime <= now);
         outlived.map(|(partition, _)| partition.clone()).collect()
     }
 
     /// When the first one is outlived.
     pub(super) fn next_outlived(&self, lifetime: Duration) -> Option<Moment> {
-        self.0.values().map(|held| held.lease.valid_from() + lifetime).min()
+        self.held.values().map(|held| held.valid_from(self.presence) + lifetime).min()
     }
 
     pub(super) fn remove(&mut self, partition: &PartitionId) -> Option<Lease> {
-        self.0.remove(partition).map(|held| held.lease)
+        self.held.remove(partition).map(|held| held.lease)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.held.is_empty()
     }
 
     pub(super) fn partitions(&self) -> BTreeSet<PartitionId> {
-        self.0.keys().cloned().collect()
+        self.held.keys().cloned().collect()
     }
 
     /// Those of which a listing that was asked for at `asked` may know less: they are being renewed, or their last answer
     /// came since. The write behind it was applied before it came, but perhaps after the listing was made.
     pub(super) fn newer_than(&self, asked: Moment) -> BTreeSet<PartitionId> {
-        let newer = self.0.iter().filter(|(_, held)| held.renewing || held.known_since >= asked);
+        let newer = self.held.iter().filter(|(_, held)| held.renewing || held.known_since >= asked);
         newer.map(|(partition, _)| partition.clone()).collect()
     }
 
     /// Those that are to be processed: all but the ones about to be given back.
     pub(super) fn kept(&self) -> BTreeMap<PartitionId, u64> {
-        let kept = self.0.iter().filter(|(_, held)| !held.is_given_back());
+        let kept = self.held.iter().filter(|(_, held)| !held.is_given_back());
         kept.map(|(partition, held)| (partition.clone(), held.lease.tenure())).collect()
     }
 
     /// Those that are about to be given back.
     pub(super) fn given_back(&self) -> impl Iterator<Item = &PartitionId> {
-        self.0.iter().filter(|(_, held)| held.is_given_back()).map(|(partition, _)| partition)
+        self.held.iter().filter(|(_, held)| held.is_given_back()).map(|(partition, _)| partition)
     }
 
     pub(super) fn tenures(&self) -> BTreeMap<PartitionId, u64> {
-        self.0.iter().map(|(partition, held)| (partition.clone(), held.lease.tenure())).collect()
+        self.held.iter().map(|(partition, held)| (partition.clone(), held.lease.tenure())).collect()
     }
 }
 
@@ -289,7 +380,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_given_back_is_renewed_but_not_kept_and_a_new_tenure_knows_nothing_of_it() {
-        let (store, partition, mut leases) = (store().await, PartitionId::from(0), Leases::default());
+        let (store, partition, mut leases) = (store().await, PartitionId::from(0), Leases::new(LeaseScope::Partition));
         let first = won(store.claim_one(&Claim::unowned(partition.clone())).await);
         hold(&mut leases, &first);
         let until = Instant::now();
@@ -311,7 +402,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_asked_for_a_lease_owes_an_answer_until_the_record_gives_it() {
-        let (store, partition, mut leases) = (store().await, PartitionId::from(0), Leases::default());
+        let (store, partition, mut leases) = (store().await, PartitionId::from(0), Leases::new(LeaseScope::Partition));
         let lease = won(store.claim_one(&Claim::unowned(partition.clone())).await);
         hold(&mut leases, &lease);
         let far = Duration::from_secs(60);
@@ -330,7 +421,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_waits_for_its_renewal_to_end_before_it_is_released_is_not_kept_either() {
-        let (store, partition, mut leases) = (store().await, PartitionId::from(0), Leases::default());
+        let (store, partition, mut leases) = (store().await, PartitionId::from(0), Leases::new(LeaseScope::Partition));
         let lease = won(store.claim_one(&Claim::unowned(partition.clone())).await);
         hold(&mut leases, &lease);
         assert_eq!(leases.start_renewals(Duration::ZERO, Moment::MAX).len(), 1);

@@ -20,8 +20,10 @@
 //! What was asked for is looked at every half interval, until it is released or has to be stolen. Who is asked, by the
 //! listing or by a renewal that finds the mark, has the handler stop and the last checkpoint written, and releases.
 //!
-//! Renewals are apart from the cycles: each lease when it is due, from its cached ETag, without a listing.
+//! Renewals are apart from the cycles: each lease when it is due, from its cached ETag, without a listing; or all together,
+//! by the presence of the instance, if that is its [lease scope](BalancerConfig::lease_scope).
 
+mod claims;
 mod config;
 mod cycle;
 mod events;
@@ -33,6 +35,7 @@ mod outage;
 mod pacing;
 mod presence;
 mod release;
+mod renewals;
 mod thread;
 mod vitals;
 mod watchdog;
@@ -47,15 +50,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::balance::{ClaimReason, Holder, Moment, PartitionView, Strategy};
+use crate::balance::{ClaimReason, Holder, Moment, PartitionView};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, OwnerId, PartitionId};
 use crate::random::seeded;
 use crate::store::{
-    Announced, ClaimOutcome, GroupStore, Handoff, Lease, Listing, MarkOutcome, Ownership, Pursuit, ReleaseOutcome,
+    Announced, Claim, ClaimOutcome, GroupStore, Handoff, Listing, MarkOutcome, Ownership, Pursuit, ReleaseOutcome,
+    Verdict,
 };
-use crate::telemetry::{self, HeldMetrics, Operation};
+use crate::telemetry::HeldMetrics;
 
 pub use config::{BalancerConfig, LeasePolicy, OnStall};
 use cycle::{Cycle, Others};
@@ -64,7 +68,7 @@ pub use events::{DuplicateCause, Event, Releasing};
 use handle::Command;
 pub use handle::{BalancerHandle, RecordAge, Snapshot};
 use handoff::Asked;
-use leases::{AfterRenewal, Leases};
+use leases::Leases;
 pub use loads::Loads;
 use outage::Reach;
 use pacing::Pacing;
@@ -78,12 +82,13 @@ const LONGEST_COOL_DOWN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 enum Ended {
     Listed { asked: Moment, listing: Result<Listing<Ownership>> },
     OthersListed { cycle: Cycle, listing: Result<Others> },
+    Judged { claims: Vec<(Claim, ClaimReason)>, outcome: Result<Verdict> },
     Claimed { partition: PartitionId, reason: ClaimReason, outcome: ClaimOutcome },
     Renewed { partition: PartitionId, tenure: u64, outcome: ClaimOutcome },
     Released { partition: PartitionId, outcome: ReleaseOutcome },
     Marked { partition: PartitionId, outcome: MarkOutcome },
     Pursued { handoff: Handoff, outcome: Result<Pursuit> },
-    Announced { asked: Instant, outcome: Result<Announced> },
+    Announced { sent: Moment, outcome: Result<Announced> },
     Withdrawn(Result<()>),
     Cleared(Result<Vec<OwnerId>>),
 }
@@ -146,21 +151,21 @@ impl Balancer {
         config.check(&store)?;
         let rng = seeded(config.seed)?;
         let (commands, receiver) = mpsc::unbounded_channel();
-        let (snapshot, watched) = watch::channel(Snapshot::unknown(store.identity().owner.clone()));
+        let (snapshot, watched) = watch::channel(Snapshot::unknown(store.identity().owner.clone(), config.lease_scope));
         let expiry = store.terms().expiry;
         let balancer = Self {
             pacing: Pacing::new(config.interval, expiry),
             outage: Reach::new(expiry / 2 + store.request_deadline(), store.clone()),
             events: Events::new(store.metrics().clone()),
             metrics: HeldMetrics(store.metrics().clone()),
-            store,
+            store: store.lease_scope(config.lease_scope),
+            leases: Leases::new(config.lease_scope),
             config,
             partitions,
             commands: receiver,
             snapshot,
             rng,
             drain: Duration::ZERO,
-            leases: Leases::default(),
             operations: JoinSet::new(),
             claiming: BTreeSet::new(),
             releasing: BTreeSet::new(),
@@ -249,10 +254,11 @@ impl Balancer {
     fn next_wake(&self) -> Option<Instant> {
         let lifetime = self.lifetime();
         let outlived = lifetime.and_then(|lifetime| self.leases.next_outlived(lifetime));
-        let next = self.leases.next_due(self.renewal_age()).into_iter().chain(outlived).min();
+        let due = self.leases.next_due(self.renewal_age()).into_iter().chain(self.next_announcement());
+        let next = due.chain(outlived).min();
         let wait = next.map(|next| next.saturating_sub(self.store.lease_time()).min(self.store.terms().expiry / 16));
         let next = wait.map(|wait| Instant::now() + wait).into_iter().chain(self.leases.next_overdue());
-        next.chain(self.asked.next_look()).chain(self.next_announcement()).min()
+        next.chain(self.asked.next_look()).min()
     }
 
     fn obey(&mut self, command: Command) {
@@ -283,6 +289,10 @@ impl Balancer {
                 self.others_listed(&cycle, listing);
                 Ok(())
             }
+            Ended::Judged { claims, outcome } => {
+                self.judged(claims, outcome);
+                Ok(())
+            }
             Ended::Claimed { partition, reason, outcome } => self.claimed(&partition, &reason, outcome),
             Ended::Renewed { partition, tenure, outcome } => self.renewed(&partition, tenure, outcome),
             Ended::Released { partition, outcome } => {
@@ -297,7 +307,7 @@ impl Balancer {
                 self.pursued(handoff, outcome);
                 Ok(())
             }
-            Ended::Announced { asked, outcome } => self.announced(asked, outcome),
+            Ended::Announced { sent, outcome } => self.announced(sent, outcome),
             Ended::Withdrawn(outcome) => {
                 self.withdrawn(outcome);
                 Ok(())
@@ -306,113 +316,6 @@ impl Balancer {
                 presence::cleared(outcome);
                 Ok(())
             }
-        }
-    }
-
-    fn claimed(&mut self, partition: &PartitionId, reason: &ClaimReason, outcome: ClaimOutcome) -> Result<()> {
-        self.claiming.remove(partition);
-        match outcome {
-            ClaimOutcome::Won(lease) => {
-                self.outage_over();
-                self.setbacks.remove(partition);
-                self.got(partition, reason);
-                self.loads.begin(partition);
-                let tenure = lease.tenure();
-                self.hold(lease);
-                self.events.tell(Event::Claimed { partition: partition.clone(), tenure, reason: reason.clone() });
-                let stalled =
-                    self.config.on_stall == OnStall::Release && self.snapshot.borrow().stalled.affects(partition);
-                if self.ending {
-                    self.release(partition, tenure, Releasing::Shutdown);
-                } else if stalled {
-                    self.release(partition, tenure, Releasing::Stalled);
-                }
-            }
-            ClaimOutcome::Lost { by } => {
-                self.outage_over();
-                telemetry::claim_lost(partition, by.as_ref());
-                self.setbacks.remove(partition);
-                self.publish_holder(partition, by.map_or(Holder::Released, Holder::Live));
-            }
-            ClaimOutcome::Replaced { by } => return Err(replaced(&self.store.identity().owner, &by)),
-            ClaimOutcome::Undecided(error) => {
-                self.outage.failed();
-                telemetry::ownership_undecided(Operation::Claim, partition, &error);
-                self.set_back(partition, self.asked_to_wait(&error));
-            }
-        }
-        Ok(())
-    }
-
-    /// One interval at first, doubled with each further failure, at most the expiry.
-    fn set_back(&mut self, partition: &PartitionId, at_least: Duration) {
-        let failures = self.setbacks.get(partition).map_or(0, |setback| setback.failures);
-        let wait = self.config.interval.saturating_mul(2u32.saturating_pow(failures)).min(self.store.terms().expiry);
-        // A little more than whole intervals, so that the cycle that comes just then goes to another partition.
-        let until = Instant::now() + wait.max(at_least.min(LONGEST_COOL_DOWN)) + self.config.interval / 2;
-        self.setbacks.insert(partition.clone(), Setback { failures: failures.saturating_add(1), until });
-    }
-
-    fn start_renewals(&mut self) {
-        for lease in self.leases.start_renewals(self.renewal_age(), self.store.lease_time()) {
-            let store = self.store.clone();
-            let lease = self.with_load(lease);
-            self.operations.spawn(async move {
-                let (partition, tenure) = (lease.partition().clone(), lease.tenure());
-                Ended::Renewed { partition, tenure, outcome: store.renew_one(&lease).await }
-            });
-        }
-    }
-
-    /// Only where it is asked for: other strategies need not know.
-    fn with_load(&self, lease: Lease) -> Lease {
-        let weighted = matches!(self.config.strategy, Strategy::Weighted { .. });
-        let load = weighted.then(|| self.loads.of(lease.partition())).flatten();
-        lease.with_load(load)
-    }
-
-    fn renewed(&mut self, partition: &PartitionId, tenure: u64, outcome: ClaimOutcome) -> Result<()> {
-        let after = self.leases.end_renewal(partition, tenure);
-        if after == AfterRenewal::Gone {
-            return Ok(());
-        }
-        match outcome {
-            ClaimOutcome::Won(lease) => {
-                self.outage_over();
-                let known = self.leases.asked_for_by(partition, lease.tenure()).cloned();
-                self.hold(lease.clone());
-                self.answer_renewal(&lease, known.as_ref());
-            }
-            ClaimOutcome::Lost { by } => {
-                self.outage_over();
-                self.leases.remove(partition);
-                self.publish_holder(partition, by.clone().map_or(Holder::Released, Holder::Live));
-                self.events.tell(Event::Lost { partition: partition.clone(), by });
-            }
-            ClaimOutcome::Replaced { by } => return Err(replaced(&self.store.identity().owner, &by)),
-            ClaimOutcome::Undecided(error) => {
-                self.outage.failed();
-                telemetry::ownership_undecided(Operation::Renew, partition, &error);
-                // The lease must not run out while the server's wish is granted.
-                let wait = self.asked_to_wait(&error).min(self.store.terms().expiry / 8).max(self.retry_pause());
-                self.leases.postpone(partition, self.store.lease_time() + wait);
-            }
-        }
-        if after == AfterRenewal::ToRelease
-            && let Some(lease) = self.leases.remove(partition)
-        {
-            self.start_release(lease);
-        }
-        Ok(())
-    }
-
-    fn hold(&mut self, lease: Lease) {
-        let partition = lease.partition().clone();
-        let tenure = lease.tenure();
-        let spread = self.rng.random_range(0.9..1.0);
-        self.leases.hold(lease, spread, self.store.lease_time(), self.retry_pause());
-        if self.snapshot.borrow().held.get(&partition) != Some(&tenure) {
-            self.publish_holder(&partition, Holder::Me);
         }
     }
 
@@ -438,6 +341,7 @@ impl Balancer {
             change(snapshot);
             snapshot.held = self.leases.kept();
             snapshot.asked = self.asked.owners();
+            snapshot.lease_scope = self.leases.scope();
             snapshot.releasing = self.leases.given_back().chain(&self.releasing).cloned().collect();
             self.metrics.0.held(snapshot.held.len());
         });
@@ -446,13 +350,6 @@ impl Balancer {
 
     fn tell_renewal_age(&self) {
         self.metrics.0.renewal_age(|| self.leases.greatest_age(self.store.lease_time()));
-    }
-
-    /// Owners of other SDKs compare ages with their own wall clocks and their own expiry: while one is seen, every
-    /// interval.
-    fn renewal_age(&self) -> Duration {
-        let expiry = self.store.terms().expiry;
-        if self.foreign_owner { self.config.interval.max(expiry / 6) } else { expiry / 2 }
     }
 
     /// As long as the server asks for, within reason: somebody must look for the dead.

@@ -1,13 +1,15 @@
-//! Being there: an instance that owns nothing says so, that others may count it.
+//! Being there: an instance says so, that others may count it while it owns nothing, and that its ownerships live by that if
+//! its lease scope is [`Instance`](LeaseScope::Instance).
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::events::Event;
 use super::{Balancer, Ended, replaced};
-use crate::balance::Attendance;
+use crate::balance::{Attendance, Moment};
 use crate::error::Result;
-use crate::model::OwnerId;
+use crate::model::{LeaseScope, OwnerId};
 use crate::store::{Announced, Presence};
 use crate::telemetry::{self, Operation};
 
@@ -20,8 +22,8 @@ pub(super) struct Presences {
     under_way: u32,
     /// The first announcement has been made, or could not be.
     begun: bool,
-    /// When to say it again; nothing: at once.
-    next: Option<Instant>,
+    /// When to say it again, on the lease clock; nothing: at once.
+    next: Option<Moment>,
     /// As last listed.
     known: Vec<Presence>,
 }
@@ -30,18 +32,37 @@ impl Presences {
     pub(super) fn is_busy(&self) -> bool {
         self.under_way > 0
     }
+
+    /// The presence of an owner, as last listed.
+    pub(super) fn of(&self, owner: &OwnerId) -> Option<&Presence> {
+        self.known.iter().find(|seen| seen.record.owner == *owner)
+    }
 }
 
 impl Balancer {
-    /// Who would not claim a share must not be given one.
+    /// Who would not claim a share must not be given one. What lives by the presence needs it in any case.
     fn is_to_be_present(&self) -> bool {
-        let takes_part = self.hands_over() && !self.ending && !self.claims_nothing();
-        takes_part && self.leases.is_empty() && self.config.max_partitions != Some(0)
+        if self.ending || self.leases.any_by_presence() {
+            return !self.ending;
+        }
+        let takes_part = !self.claims_nothing() && self.config.max_partitions != Some(0);
+        takes_part && (self.lives_by_presence() || (self.hands_over() && self.leases.is_empty()))
     }
 
-    pub(super) fn next_announcement(&self) -> Option<Instant> {
+    pub(super) fn lives_by_presence(&self) -> bool {
+        self.leases.scope() == LeaseScope::Instance
+    }
+
+    /// Whether what is claimed now would live.
+    pub(super) fn may_claim(&self) -> bool {
+        let expiry = self.store.terms().expiry;
+        !self.lives_by_presence() || self.leases.is_present(expiry, self.store.lease_time())
+    }
+
+    /// On the lease clock, for leases may live by it.
+    pub(super) fn next_announcement(&self) -> Option<Moment> {
         let due = self.is_to_be_present() && !self.presences.is_busy();
-        due.then(|| self.presences.next.unwrap_or_else(Instant::now))
+        due.then(|| self.presences.next.unwrap_or(Moment::ZERO))
     }
 
     pub(super) fn keep_presence(&mut self) {
@@ -54,7 +75,7 @@ impl Balancer {
             if self.claims_nothing() {
                 self.withdraw();
             }
-        } else if self.next_announcement().is_some_and(|due| due <= Instant::now()) {
+        } else if self.next_announcement().is_some_and(|due| due <= self.store.lease_time()) {
             self.announce();
         }
     }
@@ -62,8 +83,8 @@ impl Balancer {
     pub(super) fn announce(&mut self) {
         self.presences.under_way += 1;
         self.presences.announced = true;
-        let (store, asked) = (self.store.clone(), Instant::now());
-        self.operations.spawn(async move { Ended::Announced { asked, outcome: store.announce(None).await } });
+        let (store, sent) = (self.store.clone(), self.store.lease_time());
+        self.operations.spawn(async move { Ended::Announced { sent, outcome: store.announce(None).await } });
     }
 
     pub(super) fn withdraw(&mut self) {
@@ -74,24 +95,25 @@ impl Balancer {
         }
     }
 
-    pub(super) fn announced(&mut self, asked: Instant, outcome: Result<Announced>) -> Result<()> {
+    pub(super) fn announced(&mut self, sent: Moment, outcome: Result<Announced>) -> Result<()> {
         self.presences.under_way -= 1;
         match outcome {
             Ok(Announced::Present) => {
                 self.outage_over();
-                self.presences.next = Some(asked + self.store.terms().expiry / 2);
+                self.leases.present_since(sent);
+                self.presences.next = Some(sent + self.store.terms().expiry / 2);
             }
-            // Leases that live by themselves are not touched by that.
             Ok(Announced::DeclaredDead { by }) => {
-                telemetry::declared_dead(by.as_ref());
+                self.outage_over();
+                self.leases.declared_dead();
                 self.presences.next = None;
+                self.events.tell(Event::DeclaredDead { by });
             }
             Ok(Announced::Replaced { by }) => return Err(replaced(&self.store.identity().owner, &by)),
             Err(error) => {
                 self.outage.failed();
                 telemetry::presence_failed(Operation::Presence, &error);
-                let wait = self.asked_to_wait(&error).max(self.retry_pause());
-                self.presences.next = Some(Instant::now() + wait);
+                self.presences.next = Some(self.store.lease_time() + self.renewal_pause(&error));
             }
         }
         // The first cycle waits for the first announcement: who lists next is to count this instance.
@@ -116,6 +138,16 @@ impl Balancer {
             self.operations.spawn(async move { Ended::Cleared(store.clear_presences(&seen).await) });
         }
         self.presences.known = presences;
+    }
+
+    /// Another SDK is at work in the group, to which ownerships that live by a presence look abandoned.
+    pub(super) fn fall_back(&mut self, owner: Option<&OwnerId>) {
+        if self.lives_by_presence() {
+            self.leases.set_scope(LeaseScope::Partition);
+            self.store = self.store.clone().lease_scope(LeaseScope::Partition);
+            telemetry::lease_scope_given_up(owner);
+            self.publish(|_| {});
+        }
     }
 
     /// As the pure part wants them.

@@ -137,7 +137,7 @@ impl Balancer {
         if unreleased > 0 {
             telemetry::not_released(unreleased);
         }
-        self.leases = Leases::default();
+        self.leases = Leases::new(self.leases.scope());
         self.publish(|_| {});
         unreleased
     }

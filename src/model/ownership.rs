@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::checkpoint::RewindId;
@@ -88,7 +89,8 @@ pub(super) fn relation(owner: &OwnerId, incarnation: Option<&Incarnation>, me: &
 }
 
 /// What keeps an ownership alive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum LeaseScope {
     /// Each is renewed by itself. The default, and what all other SDKs do.

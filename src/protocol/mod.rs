@@ -17,4 +17,4 @@ pub(crate) use adopt::{Adopt, AdoptionWrite, Place, PositionFrom, Stored};
 pub(crate) use checkpoint::Checkpointing;
 pub(crate) use handoff::{Looked, MarkedFor, Marking, Pursuing, Step, Waits, Whose, marking};
 pub(crate) use ownership::{Found, Goal, Next, after_doubt, begins_tenure};
-pub(crate) use presence::{Announcing, Present, announcing};
+pub(crate) use presence::{Announcing, Breaking, Present, Remains, announcing, breaking};

@@ -13,6 +13,8 @@ pub(crate) enum Goal {
     Renew,
     /// The same, and to tell whoever asked for it that I drain.
     Acknowledge,
+    /// The same, by a record of now: whoever takes it over by the one before is to fail.
+    Rewrite,
     /// To own it no longer.
     Release,
 }
@@ -44,7 +46,8 @@ pub(crate) enum Next<E> {
 ///
 /// A claim whose record turns out to be mine is written again before it counts: an earlier attempt of mine may have been
 /// applied long ago, and its age would be mistaken for that of a lease just taken. A renewal may stand as it is while it
-/// is young. One that acknowledges may not unless it says so: the conflict may come from the very mark that it answers.
+/// is young. One that acknowledges may not unless it says so: the conflict may come from the very mark that it answers. One
+/// that was to write the record anew may never.
 pub(crate) fn after_doubt<E: PartialEq>(
     goal: Goal,
     attempted: Option<&E>,
@@ -58,7 +61,9 @@ pub(crate) fn after_doubt<E: PartialEq>(
         return match goal {
             Goal::Renew if found.age <= expiry / 2 => Next::Stands,
             Goal::Acknowledge if found.draining && found.age <= expiry / 2 => Next::Stands,
-            Goal::Claim | Goal::Renew | Goal::Acknowledge | Goal::Release => Next::Write(Some(found.etag)),
+            Goal::Claim | Goal::Renew | Goal::Acknowledge | Goal::Rewrite | Goal::Release => {
+                Next::Write(Some(found.etag))
+            }
         };
     }
     if goal == Goal::Release {
@@ -112,6 +117,14 @@ mod tests {
         assert_eq!(next(true, 31), Next::Write(Some(2)));
         assert_eq!(next(false, 0), Next::Write(Some(2)));
         let stolen = after_doubt(Goal::Acknowledge, Some(&1), Some(found(Relation::Other, 2, 0)), EXPIRY);
+        assert_eq!(stolen, Next::Lost);
+    }
+
+    #[test]
+    fn a_record_that_was_to_be_written_anew_never_stands_by_being_read() {
+        let next = after_doubt(Goal::Rewrite, Some(&1), Some(found(Relation::Mine, 2, 0)), EXPIRY);
+        assert_eq!(next, Next::Write(Some(2)));
+        let stolen = after_doubt(Goal::Rewrite, Some(&1), Some(found(Relation::Other, 2, 0)), EXPIRY);
         assert_eq!(stolen, Next::Lost);
     }
 

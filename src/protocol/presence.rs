@@ -1,5 +1,7 @@
-//! Presence: an owner's blob about itself, written under its own version alone.
+//! Presence: an owner's blob about itself. The owner writes it under its own version alone; whoever takes it for dead
+//! breaks it before it takes over anything that lives by it.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use crate::model::{LeaseTerms, Relation};
@@ -25,16 +27,54 @@ pub(crate) enum Announcing<E> {
     Replaced,
 }
 
-/// After a conflict, a missing blob or a missing answer to a presence that was `attempted` under a version. A presence of
-/// mine that is gone was declared dead and cleared away; one that I never saw was not created yet.
+/// After a conflict, a missing blob or a missing answer to a presence that was `attempted` under a version. One of mine that
+/// is gone was declared dead and cleared away, and one that is no longer mine was written over by another life of mine; one
+/// that I never wrote may be anybody's.
 pub(crate) fn announcing<E>(attempted: Option<&E>, found: Option<Present<E>>, expiry: Duration) -> Announcing<E> {
+    let stood = attempted.is_some();
     let Some(found) = found else {
-        return if attempted.is_some() { Announcing::DeclaredDead(None) } else { Announcing::Write(None) };
+        return if stood { Announcing::DeclaredDead(None) } else { Announcing::Write(None) };
     };
     match found.relation {
         Relation::LaterMe if found.age < expiry + LeaseTerms::GRACE => Announcing::Replaced,
         Relation::Mine if found.broken => Announcing::DeclaredDead(Some(found.etag)),
+        Relation::Mine => Announcing::Write(Some(found.etag)),
+        _ if stood => Announcing::DeclaredDead(Some(found.etag)),
         _ => Announcing::Write(Some(found.etag)),
+    }
+}
+
+/// The presence of an owner that is taken for dead, as it was listed or read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Remains<E> {
+    /// Its life, compared with the one that is taken for dead.
+    pub(crate) life: Ordering,
+    pub(crate) etag: E,
+    pub(crate) age: Duration,
+    pub(crate) broken: bool,
+}
+
+/// What to do in order to break it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Breaking<E> {
+    /// Nothing lives by it any more.
+    Broken,
+    /// Say so, under this version.
+    Write(Option<E>),
+    /// Its owner has shown a sign of life since.
+    Alive,
+}
+
+/// Whether, and under which version, to break a presence that was `stale` under a version, or absent; asked anew after a
+/// doubtful write. A later life has taken the blob over, so that the one that is taken for dead cannot renew it.
+pub(crate) fn breaking<E: PartialEq>(stale: Option<&E>, found: Option<Remains<E>>, expiry: Duration) -> Breaking<E> {
+    let Some(found) = found else { return Breaking::Write(None) };
+    let unchanged = stale == Some(&found.etag) || found.age >= expiry + LeaseTerms::GRACE;
+    match found.life {
+        Ordering::Greater => Breaking::Broken,
+        Ordering::Equal if found.broken => Breaking::Broken,
+        Ordering::Equal if !unchanged => Breaking::Alive,
+        Ordering::Equal | Ordering::Less => Breaking::Write(Some(found.etag)),
     }
 }
 
@@ -68,9 +108,40 @@ mod tests {
 
     #[test]
     fn a_fresh_later_life_replaces_me_and_any_other_is_written_over() {
-        let next = |relation, age| announcing(Some(&6), Some(found(relation, age, false)), EXPIRY);
+        let next = |relation, age| announcing(None, Some(found(relation, age, false)), EXPIRY);
         assert_eq!(next(Relation::LaterMe, 61), Announcing::Replaced);
         assert_eq!(next(Relation::LaterMe, 62), Announcing::Write(Some(7)));
         assert_eq!(next(Relation::EarlierMe, 0), Announcing::Write(Some(7)));
+    }
+
+    #[test]
+    fn one_that_another_life_of_mine_wrote_over_did_not_stand_meanwhile() {
+        for relation in [Relation::LaterMe, Relation::EarlierMe] {
+            let next = announcing(Some(&6), Some(found(relation, 62, false)), EXPIRY);
+            assert_eq!(next, Announcing::DeclaredDead(Some(7)));
+        }
+    }
+
+    fn remains(life: Ordering, age: u64, broken: bool) -> Remains<u8> {
+        Remains { life, etag: 7, age: Duration::from_secs(age), broken }
+    }
+
+    #[test]
+    fn a_presence_is_broken_as_it_was_seen_or_as_long_as_it_is_stale() {
+        assert_eq!(breaking::<u8>(None, None, EXPIRY), Breaking::Write(None));
+        assert_eq!(breaking(Some(&7), None, EXPIRY), Breaking::Write(None));
+        let next = |stale, age| breaking(stale, Some(remains(Ordering::Equal, age, false)), EXPIRY);
+        assert_eq!(next(Some(&7), 0), Breaking::Write(Some(7)));
+        assert_eq!(next(Some(&6), 62), Breaking::Write(Some(7)));
+        assert_eq!(next(Some(&6), 61), Breaking::Alive);
+        assert_eq!(next(None, 61), Breaking::Alive);
+    }
+
+    #[test]
+    fn nothing_is_left_to_break_where_somebody_did_or_a_later_life_has_it() {
+        assert_eq!(breaking(Some(&6), Some(remains(Ordering::Equal, 0, true)), EXPIRY), Breaking::Broken);
+        assert_eq!(breaking(Some(&6), Some(remains(Ordering::Greater, 0, false)), EXPIRY), Breaking::Broken);
+        let earlier = breaking(Some(&6), Some(remains(Ordering::Less, 0, true)), EXPIRY);
+        assert_eq!(earlier, Breaking::Write(Some(7)));
     }
 }

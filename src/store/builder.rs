@@ -15,7 +15,7 @@ use crate::blob::BlobContainer;
 use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock};
 use crate::codec::{BlobNames, KeyCase, RecordKind};
 use crate::error::{Error, Result};
-use crate::model::{ConsumerGroup, Identity, Incarnation, LeaseTerms, OwnerId};
+use crate::model::{ConsumerGroup, Identity, Incarnation, LeaseScope, LeaseTerms, OwnerId};
 use crate::random::seeded;
 use crate::telemetry::{self, GroupMetrics, Operation, RequestCounters};
 
@@ -173,7 +173,8 @@ impl GroupStoreBuilder {
             requests: RequestCounters::new(metrics),
             findings,
         };
-        let store = GroupStore { container: self.container, inner: Arc::new(inner), cooperative: false };
+        let (container, inner) = (self.container, Arc::new(inner));
+        let store = GroupStore { container, inner, cooperative: false, scope: LeaseScope::default() };
         if self.split == Split::Refuse {
             store.refuse_other_tree().await?;
         }

@@ -13,7 +13,7 @@ use super::{Claim, GroupStore, MAX_ATTEMPTS, Ownership, back_off, is_doubtful};
 use crate::blob::{Blob, Condition, ETag, Metadata};
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Incarnation, OwnerId, OwnershipRecord, PartitionId};
+use crate::model::{Incarnation, LeaseScope, OwnerId, OwnershipRecord, PartitionId};
 use crate::protocol::{Looked, MarkedFor, Marking, Pursuing, Step, Waits, Whose, marking};
 use crate::telemetry::Operation;
 
@@ -220,8 +220,19 @@ impl GroupStore {
         partition: &PartitionId,
         victim: &Victim,
     ) -> Result<Option<(Looked<ETag>, (OwnershipRecord, Metadata))>> {
-        let blob = self.read(&self.inner.names.of(RecordKind::Ownership, partition)).await?;
-        Ok(blob.map(|blob| self.looked(blob, victim)))
+        let Some(blob) = self.read(&self.inner.names.of(RecordKind::Ownership, partition)).await? else {
+            return Ok(None);
+        };
+        let (mut looked, (record, metadata)) = self.looked(blob, victim);
+        // An old record of an owner that lives by its presence says nothing of its life.
+        if looked.whose == Whose::Victims
+            && record.scope == LeaseScope::Instance
+            && looked.age >= self.terms().expiry / 2
+        {
+            let presence = self.sign_of_life(&victim.owner, victim.incarnation.as_ref()).await?;
+            looked.age = presence.map_or(looked.age, |presence| presence.min(looked.age));
+        }
+        Ok(Some((looked, (record, metadata))))
     }
 
     fn looked(&self, blob: Blob, victim: &Victim) -> (Looked<ETag>, (OwnershipRecord, Metadata)) {

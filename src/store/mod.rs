@@ -13,6 +13,7 @@
 //! Operations on one record of one partition come one after another, those on several run concurrently.
 
 mod adopt;
+mod breaking;
 mod builder;
 mod checkpoint;
 mod handoff;
@@ -40,10 +41,13 @@ use crate::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata, Writte
 use crate::clock::LeaseClock;
 use crate::codec::{self, BlobNames, Malformed, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{CheckpointRecord, ConsumerGroup, Identity, LeaseTerms, OwnerId, OwnershipRecord, PartitionId};
+use crate::model::{
+    CheckpointRecord, ConsumerGroup, Identity, LeaseScope, LeaseTerms, OwnerId, OwnershipRecord, PartitionId,
+};
 use crate::telemetry::{self, GroupMetrics, Operation, RequestCounters, RequestCounts};
 
 pub use adopt::{AdoptOutcome, Adoption};
+pub use breaking::Verdict;
 pub use builder::GroupStoreBuilder;
 pub use checkpoint::CheckpointOutcome;
 pub use handoff::{Handoff, MarkOutcome, Patience, Pursuit, Unmarked};
@@ -134,6 +138,8 @@ pub struct GroupStore {
     inner: Arc<Inner>,
     /// What it claims, it hands over when asked.
     cooperative: bool,
+    /// What keeps alive what it claims.
+    scope: LeaseScope,
 }
 
 #[derive(Debug)]
@@ -183,6 +189,15 @@ impl GroupStore {
     #[must_use]
     pub fn cooperative(self, cooperative: bool) -> Self {
         Self { cooperative, ..self }
+    }
+
+    /// The same store, and the same owner, which says in every record that it claims what keeps it alive. Under
+    /// [`LeaseScope::Instance`] whoever says so must [announce](Self::announce) itself before its first claim and every half
+    /// expiry, and [rewrite](Lease::rewritten) all its leases when it was [declared dead](Announced::DeclaredDead). A store says
+    /// [`LeaseScope::Partition`] by itself.
+    #[must_use]
+    pub fn lease_scope(self, scope: LeaseScope) -> Self {
+        Self { scope, ..self }
     }
 
     /// The consumer group.

@@ -12,7 +12,7 @@ use super::{GroupStore, MAX_ATTEMPTS, back_off, condition, is_doubtful};
 use crate::blob::{Blob, ETag};
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Incarnation, OwnerId, OwnershipRecord, PartitionId, Relation};
+use crate::model::{Incarnation, LeaseScope, OwnerId, OwnershipRecord, PartitionId, Relation};
 use crate::protocol::{Found, Goal, Next, after_doubt, begins_tenure};
 use crate::telemetry::Operation;
 
@@ -61,6 +61,8 @@ pub struct Lease {
     valid_from: Duration,
     tenure: u64,
     cool_down: Option<OffsetDateTime>,
+    /// Its next renewal counts only once it is written.
+    rewrite: bool,
 }
 
 impl Lease {
@@ -102,6 +104,15 @@ impl Lease {
     #[must_use]
     pub fn without_mark(mut self) -> Self {
         self.record.handoff_to = None;
+        self
+    }
+
+    /// The same lease, whose next renewal counts only once the record is written, with this scope. To be asked for each
+    /// [`Instance`](LeaseScope::Instance) lease after [`Announced::DeclaredDead`](super::Announced::DeclaredDead), for somebody may
+    /// be about to take it over by the record as it is; and in order to change the scope.
+    #[must_use]
+    pub fn rewritten(mut self, scope: LeaseScope) -> Self {
+        (self.record.scope, self.rewrite) = (scope, true);
         self
     }
 
@@ -263,6 +274,7 @@ impl GroupStore {
             since: self.server_time().replace_nanosecond(0).ok(),
             load: claim.load,
             cooperative: self.cooperative,
+            scope: self.scope,
             ..OwnershipRecord::default()
         };
         let (partition, under) = (&claim.partition, claim.over.clone());
@@ -271,7 +283,11 @@ impl GroupStore {
     }
 
     pub(crate) async fn renew_one(&self, lease: &Lease) -> ClaimOutcome {
-        let goal = if lease.record.draining { Goal::Acknowledge } else { Goal::Renew };
+        let goal = match lease {
+            Lease { rewrite: true, .. } => Goal::Rewrite,
+            lease if lease.record.draining => Goal::Acknowledge,
+            _ => Goal::Renew,
+        };
         claim_outcome(self.settle(Wish::about(lease, goal, lease.record.clone())).await)
     }
 
@@ -362,7 +378,7 @@ impl GroupStore {
             state.begin_tenure(tenure, goal != Goal::Claim && rewound, record.rewound.clone());
         }
         let cool_down = lease.and_then(|lease| lease.cool_down);
-        let lease = Lease { partition: partition.clone(), record, etag, valid_from, tenure, cool_down };
+        let lease = Lease { partition: partition.clone(), record, etag, valid_from, tenure, cool_down, rewrite: false };
         Settled::Holds(Box::new(lease))
     }
 
@@ -390,7 +406,7 @@ impl Goal {
     fn operation(self) -> Operation {
         match self {
             Self::Claim => Operation::Claim,
-            Self::Renew | Self::Acknowledge => Operation::Renew,
+            Self::Renew | Self::Acknowledge | Self::Rewrite => Operation::Renew,
             Self::Release => Operation::Release,
         }
     }

@@ -60,8 +60,9 @@ pub enum Announced {
 }
 
 impl GroupStore {
-    /// Says that this owner is there, and how much work all its partitions are. Needed while it owns nothing; repeat it every
-    /// half expiry, and at once when the last partition goes.
+    /// Says that this owner is there, and how much work all its partitions are. Needed while it owns nothing, and always by
+    /// whoever claims under [`LeaseScope::Instance`](crate::model::LeaseScope::Instance); repeat it every half expiry, and at
+    /// once when the last partition goes.
     ///
     /// It is written under the version of the last announcement alone, so that nobody's verdict is overwritten unseen.
     ///
@@ -87,7 +88,7 @@ impl GroupStore {
             }
             let found = self.read(&name).await?.map(|blob| self.present(&blob));
             let present = found.as_ref().map(|(_, present)| present.clone());
-            match announcing(under.as_ref(), present, self.terms().expiry) {
+            match announcing(known.as_ref(), present, self.terms().expiry) {
                 Announcing::Write(next) => under = next,
                 Announcing::DeclaredDead(etag) => {
                     *known = etag;
@@ -161,6 +162,14 @@ impl GroupStore {
             }
         }
         Ok(cleared)
+    }
+
+    /// How long ago this life of an owner last said that it is there, if nobody has declared it dead since.
+    pub(super) async fn sign_of_life(&self, owner: &OwnerId, life: Option<&Incarnation>) -> Result<Option<Duration>> {
+        let Some(blob) = self.read(&self.inner.names.presence(owner)).await? else { return Ok(None) };
+        let (record, _) = codec::decode_presence(&blob.name, owner.clone(), &blob.metadata);
+        let counts = record.incarnation.as_ref() == life && record.broken_by.is_none();
+        Ok(counts.then(|| blob.age()))
     }
 
     /// Whether it was deleted; not if only a read can tell.

@@ -94,6 +94,7 @@ pub async fn presence_of_a_greater_incarnation_that_is_fresh_replaces_me(bench: 
     assert!(matches!(&announced, Announced::Replaced { by } if by.as_str() == LATER), "{announced:?}");
     assert_eq!(bench.read(&presence("a")).await, later);
     a.wire().age("presence/a", EXPIRY + 2);
+    assert_eq!(announce(&a).await, "declared dead", "its own did not stand meanwhile");
     assert_eq!(announce(&a).await, "present");
 }
 

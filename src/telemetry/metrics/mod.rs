@@ -25,6 +25,7 @@
 //! | `eventhubs_checkpoint_losses_total` | counter | count | `reason` | Partitions lost: `taken` by another owner, or `outlived` their lease. |
 //! | `eventhubs_checkpoint_releases_total` | counter | count | `reason` | Partitions given back: `asked`, `shutdown`, `stalled`, `handed_over`, `gone`, `not_assigned`, `above_max`. |
 //! | `eventhubs_checkpoint_asked_total` | counter | count | | Partitions that other owners were asked to hand over. |
+//! | `eventhubs_checkpoint_declared_dead_total` | counter | count | | Times that another instance took this one for dead. |
 //! | `eventhubs_checkpoint_duplicates_possible_total` | counter | count | `cause` | Partitions that moved without their last checkpoint although they were asked for: `not_answered`, `not_released`, `still_running`, `not_settled`. |
 //! | `eventhubs_checkpoint_cycle_duration_seconds` | histogram | seconds | | How long a balancing cycle took, from its listing to its decision. |
 //! | `eventhubs_checkpoint_cycle_failures_total` | counter | count | | Balancing cycles that failed. |
@@ -151,6 +152,8 @@ metrics! {
         "Partitions given back: `asked`, `shutdown`, `stalled`, `handed_over`, `gone`, `not_assigned`, `above_max`.";
     ASKED = "asked_total", Counter, Count, [],
         "Partitions that other owners were asked to hand over.";
+    DECLARED_DEAD = "declared_dead_total", Counter, Count, [],
+        "Times that another instance took this one for dead.";
     DUPLICATES_POSSIBLE = "duplicates_possible_total", Counter, Count, ["cause"],
         "Partitions that moved without their last checkpoint although they were asked for: `not_answered`, `not_released`, `still_running`, `not_settled`.";
     CYCLE_DURATION = "cycle_duration_seconds", Histogram, Seconds, [],
@@ -195,6 +198,10 @@ impl GroupMetrics {
 
     pub(crate) fn asked(&self) {
         self.0.counter(&ASKED, &[]).increment(1);
+    }
+
+    pub(crate) fn declared_dead(&self) {
+        self.0.counter(&DECLARED_DEAD, &[]).increment(1);
     }
 
     pub(crate) fn duplicates_possible(&self, cause: &'static str) {

@@ -98,6 +98,7 @@ fn config(settings: &Settings, seed: u64) -> ProcessorConfig {
         .with_strategy(if settings.greedy { Strategy::Greedy } else { Strategy::Balanced })
         .with_lease_policy(if settings.strict { LeasePolicy::Strict } else { LeasePolicy::BrokerFenced })
         .with_handoff(settings.handoff)
+        .with_lease_scope(settings.lease_scope)
         .with_own_thread(false)
         .with_seed(seed);
     ProcessorConfig::default()

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 pub use self::trouble::Trouble;
 use super::foreign::Sdk;
+use crate::model::LeaseScope;
 
 /// How large the plans are that are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,6 +85,8 @@ pub struct Settings {
     pub checkpoint_every: Duration,
     /// Whether partitions are asked for before they are stolen.
     pub handoff: bool,
+    /// What keeps ownerships alive.
+    pub lease_scope: LeaseScope,
     /// Whether an instance that comes back has the name that it had.
     pub stable_names: bool,
     /// The longest time that a request takes when all is well.
@@ -103,6 +106,7 @@ impl Default for Settings {
             latest: false,
             checkpoint_every: seconds(5),
             handoff: true,
+            lease_scope: LeaseScope::default(),
             stable_names: true,
             latency: Duration::from_millis(50),
         }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::timeline::Mark;
 use super::{Partition, State};
 use crate::model::{Identity, OwnerId};
@@ -22,6 +24,8 @@ pub(super) struct Life {
     pub(super) misled: bool,
     /// It was told to end while all was well, and held so many partitions then.
     pub(super) leaves: Option<usize>,
+    /// When it last said that it is there, if nobody has declared it dead since.
+    pub(super) present_at: Option<Instant>,
     pub(super) requests: u64,
     /// The tenure of each partition in which it is or was the owner.
     pub(super) tenures: BTreeMap<usize, u64>,
@@ -55,6 +59,7 @@ impl State {
             frozen: false,
             misled: false,
             leaves: None,
+            present_at: None,
             requests: 0,
             tenures: BTreeMap::new(),
             adoptions: BTreeMap::new(),
@@ -169,7 +174,7 @@ impl State {
 
     /// Counts the time that partitions of the dead have been without a living owner.
     fn darkens(&mut self, life: usize) {
-        let now = tokio::time::Instant::now();
+        let now = Instant::now();
         for partition in &mut self.partitions {
             if partition.holder == Some(life) {
                 partition.unowned_since.get_or_insert(now);

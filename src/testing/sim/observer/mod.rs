@@ -242,6 +242,7 @@ impl State {
 
     /// The container accepted this.
     pub(super) fn written(&mut self, life: usize, name: &str, metadata: &Metadata, condition: &Condition) {
+        self.presence_written(name, metadata);
         let Some((kind, partition)) = record_of(name) else { return };
         if partition >= self.partitions.len() {
             return;

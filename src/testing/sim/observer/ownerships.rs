@@ -5,30 +5,54 @@ use tokio::time::Instant;
 use super::State;
 use super::timeline::Mark;
 use crate::blob::Metadata;
-use crate::codec::decode_ownership;
-use crate::model::{Incarnation, OwnershipRecord};
+use crate::codec::{decode_ownership, decode_presence};
+use crate::model::{Incarnation, OwnerId, OwnershipRecord};
 use crate::testing::sim::invariant::Invariant;
 
 /// The key that says who asks for a partition.
 const MARK: &str = "handoffto";
+
+/// The key that says what keeps an ownership alive.
+const SCOPE: &str = "scope";
 
 impl State {
     pub(super) fn ownership_written(&mut self, life: usize, partition: usize, name: &str, metadata: &Metadata) {
         let (record, _) = decode_ownership(name, metadata);
         let holder = self.named_by(&record);
         self.saw(life, "owns", partition, holder.map_or(-1, |holder| i64::try_from(holder).unwrap_or(-1)));
-        self.check_record(life, partition, metadata, holder);
+        let expired = self.is_expired(partition);
+        self.check_record(life, partition, metadata, holder, expired);
         self.partitions[partition].record = metadata.clone();
         let before = self.partitions[partition].holder;
         if holder != before {
-            self.changes_hands(partition, before, holder);
+            self.changes_hands(partition, before, holder, expired);
         }
         self.partitions[partition].written = Instant::now();
     }
 
+    /// Somebody says that it is there, or that another is not.
+    pub(super) fn presence_written(&mut self, name: &str, metadata: &Metadata) {
+        let Some(owner) = metadata.get("ownerid").filter(|_| name.contains("/presence/")) else { return };
+        let (record, _) = decode_presence(name, OwnerId::recorded(owner), metadata);
+        if let Some(life) = self.life_of(&record.owner, record.incarnation.as_ref()) {
+            self.lives[life].present_at = record.broken_by.is_none().then(Instant::now);
+        }
+    }
+
+    /// Whether its owner has given no sign of life for so long that anybody may take it.
+    fn is_expired(&self, partition: usize) -> bool {
+        let book = &self.partitions[partition];
+        let by_presence = book.record.get(SCOPE).is_some_and(|scope| scope == "instance");
+        let presence = book.holder.filter(|_| by_presence).and_then(|holder| self.lives[holder].present_at);
+        presence.map_or(book.written, |presence| presence.max(book.written)).elapsed() >= self.expiry
+    }
+
     fn named_by(&self, record: &OwnershipRecord) -> Option<usize> {
-        let owner = record.owner.as_ref()?;
-        let incarnation = record.incarnation.as_ref().map(Incarnation::as_str);
+        self.life_of(record.owner.as_ref()?, record.incarnation.as_ref())
+    }
+
+    fn life_of(&self, owner: &OwnerId, incarnation: Option<&Incarnation>) -> Option<usize> {
+        let incarnation = incarnation.map(Incarnation::as_str);
         self.lives.iter().rposition(|life| {
             life.owner == *owner
                 && match incarnation {
@@ -38,7 +62,14 @@ impl State {
         })
     }
 
-    fn check_record(&mut self, life: usize, partition: usize, metadata: &Metadata, holder: Option<usize>) {
+    fn check_record(
+        &mut self,
+        life: usize,
+        partition: usize,
+        metadata: &Metadata,
+        holder: Option<usize>,
+        expired: bool,
+    ) {
         let book = &self.lives[life];
         if !book.ours {
             return;
@@ -51,7 +82,6 @@ impl State {
         self.check(Invariant::OwnRecord, own || nobody, || {
             format!("{name} wrote {metadata:?} to partition {partition}")
         });
-        let expired = self.partitions[partition].written.elapsed() >= self.expiry;
         let its_own = before.is_none() || before == Some(life) || expired || operator;
         self.check(Invariant::OwnRecord, !nobody || its_own, || format!("{name} released partition {partition}"));
     }
@@ -63,8 +93,7 @@ impl State {
         *metadata == marked
     }
 
-    fn changes_hands(&mut self, partition: usize, before: Option<usize>, holder: Option<usize>) {
-        let expired = self.partitions[partition].written.elapsed() >= self.expiry;
+    fn changes_hands(&mut self, partition: usize, before: Option<usize>, holder: Option<usize>, expired: bool) {
         if let (Some(from), Some(to)) = (before, holder) {
             self.taken_over(partition, from, to, expired);
         }

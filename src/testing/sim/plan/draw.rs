@@ -6,6 +6,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Incident, Load, Member, Plan, Role, Scale, Settings, Trouble, What};
+use crate::model::LeaseScope;
 use crate::testing::sim::foreign::Sdk;
 
 /// Instances come up within this time.
@@ -54,6 +55,7 @@ fn settings(rng: &mut StdRng) -> Settings {
         latest: rng.random_bool(0.3),
         checkpoint_every: Duration::from_secs([5, 15, 60][rng.random_range(0..3)]),
         handoff: rng.random_bool(0.7),
+        lease_scope: if rng.random_bool(0.4) { LeaseScope::Instance } else { LeaseScope::Partition },
         stable_names: rng.random_bool(0.5),
         latency: Duration::from_millis([5, 50, 400][rng.random_range(0..3)]),
     }

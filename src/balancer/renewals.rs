@@ -1,0 +1,88 @@
+//! Renewals: each lease when it is due, or all together by the presence of this instance.
+
+use std::time::Duration;
+
+use rand::RngExt;
+
+use super::leases::AfterRenewal;
+use super::{Balancer, Ended, Event, replaced};
+use crate::balance::{Holder, Strategy};
+use crate::error::{Error, Result};
+use crate::model::PartitionId;
+use crate::store::{ClaimOutcome, Lease};
+use crate::telemetry::{self, Operation};
+
+impl Balancer {
+    pub(super) fn start_renewals(&mut self) {
+        for lease in self.leases.start_renewals(self.renewal_age(), self.store.lease_time()) {
+            let store = self.store.clone();
+            let lease = self.with_load(lease);
+            self.operations.spawn(async move {
+                let (partition, tenure) = (lease.partition().clone(), lease.tenure());
+                Ended::Renewed { partition, tenure, outcome: store.renew_one(&lease).await }
+            });
+        }
+    }
+
+    /// Only where it is asked for: other strategies need not know.
+    pub(super) fn with_load(&self, lease: Lease) -> Lease {
+        let weighted = matches!(self.config.strategy, Strategy::Weighted { .. });
+        let load = weighted.then(|| self.loads.of(lease.partition())).flatten();
+        lease.with_load(load)
+    }
+
+    pub(super) fn renewed(&mut self, partition: &PartitionId, tenure: u64, outcome: ClaimOutcome) -> Result<()> {
+        let after = self.leases.end_renewal(partition, tenure);
+        if after == AfterRenewal::Gone {
+            return Ok(());
+        }
+        match outcome {
+            ClaimOutcome::Won(lease) => {
+                self.outage_over();
+                let known = self.leases.asked_for_by(partition, lease.tenure()).cloned();
+                self.hold(lease.clone());
+                self.answer_renewal(&lease, known.as_ref());
+            }
+            ClaimOutcome::Lost { by } => {
+                self.outage_over();
+                self.leases.remove(partition);
+                self.publish_holder(partition, by.clone().map_or(Holder::Released, Holder::Live));
+                self.events.tell(Event::Lost { partition: partition.clone(), by });
+            }
+            ClaimOutcome::Replaced { by } => return Err(replaced(&self.store.identity().owner, &by)),
+            ClaimOutcome::Undecided(error) => {
+                self.outage.failed();
+                telemetry::ownership_undecided(Operation::Renew, partition, &error);
+                self.leases.postpone(partition, self.store.lease_time() + self.renewal_pause(&error));
+            }
+        }
+        if after == AfterRenewal::ToRelease
+            && let Some(lease) = self.leases.remove(partition)
+        {
+            self.start_release(lease);
+        }
+        Ok(())
+    }
+
+    pub(super) fn hold(&mut self, lease: Lease) {
+        let partition = lease.partition().clone();
+        let tenure = lease.tenure();
+        let spread = self.rng.random_range(0.9..1.0);
+        self.leases.hold(lease, spread, self.store.lease_time(), self.retry_pause());
+        if self.snapshot.borrow().held.get(&partition) != Some(&tenure) {
+            self.publish_holder(&partition, Holder::Me);
+        }
+    }
+
+    /// Owners of other SDKs compare ages with their own wall clocks and their own expiry: while one is seen, every
+    /// interval.
+    pub(super) fn renewal_age(&self) -> Duration {
+        let expiry = self.store.terms().expiry;
+        if self.foreign_owner { self.config.interval.max(expiry / 6) } else { expiry / 2 }
+    }
+
+    /// The wait before a renewal that failed is tried again. The lease must not run out while the server's wish is granted.
+    pub(super) fn renewal_pause(&self, error: &Error) -> Duration {
+        self.asked_to_wait(error).min(self.store.terms().expiry / 8).max(self.retry_pause())
+    }
+}
