@@ -23,6 +23,7 @@ mod group;
 mod handoff;
 mod identity;
 mod imported;
+mod lease_scope;
 mod pin;
 mod presence;
 mod release;
@@ -220,6 +221,21 @@ macro_rules! tests {
                 presence_is_withdrawn_by_its_own_life_alone,
                 presence_older_than_ten_expiries_is_deleted_by_anyone_under_its_etag,
                 presence_blobs_that_cannot_be_read_are_reported_and_hide_no_other,
+            }
+            lease_scope {
+                lease_scope_is_in_every_record_that_is_claimed_and_in_none_that_is_released,
+                lease_scope_the_thief_breaks_the_presence_under_its_etag,
+                lease_scope_what_is_not_there_is_created_broken,
+                lease_scope_who_is_declared_dead_already_is_not_declared_dead_again,
+                lease_scope_of_two_that_break_at_once_both_may_go_on,
+                lease_scope_an_owner_that_was_faster_is_alive,
+                lease_scope_an_earlier_life_whose_name_a_later_one_has_cannot_renew,
+                lease_scope_breaking_outlives_lost_answers,
+                lease_scope_to_read_a_record_is_not_to_rewrite_it,
+                lease_scope_what_was_taken_over_is_lost_to_the_one_that_rewrites,
+                lease_scope_changes_with_a_rewriting,
+                lease_scope_an_owner_is_asked_as_long_as_its_presence_is_young,
+                lease_scope_nobody_is_asked_by_the_presence_of_another_life_or_a_broken_one,
             }
             two_trees {
                 two_trees_always_differ_for_the_default_group,
