@@ -31,7 +31,8 @@ struct Held {
     /// Its record says that it lives by the presence of this instance.
     by_presence: bool,
     rewrite: Rewrite,
-    /// This instance was declared dead since its record was written.
+    /// Its record may have been taken over while this instance was not present, so that it lives by its own age until it is
+    /// written anew.
     doubted: bool,
 }
 
@@ -57,9 +58,9 @@ enum Rewrite {
 
 impl Held {
     /// The moment from which the expiry counts.
-    fn valid_from(&self, presence: Option<Moment>) -> Moment {
+    fn valid_from(&self, presence: Option<Presence>) -> Moment {
         let presence = presence.filter(|_| self.by_presence && !self.doubted);
-        presence.map_or(self.lease.valid_from(), |presence| presence.max(self.lease.valid_from()))
+        presence.map_or(self.lease.valid_from(), |presence| presence.last.max(self.lease.valid_from()))
     }
 
     fn owe_rewriting(&mut self, scope: LeaseScope) {
@@ -102,8 +103,15 @@ pub(super) struct Leases {
     held: BTreeMap<PartitionId, Held>,
     /// What the records are to say keeps them alive.
     scope: LeaseScope,
-    /// Since when this instance has been present.
-    presence: Option<Moment>,
+    /// The last and the first announcement since this instance began, or was declared dead.
+    presence: Option<Presence>,
+}
+
+/// The moments at which announcements were sent that succeeded.
+#[derive(Clone, Copy, Debug)]
+struct Presence {
+    first: Moment,
+    last: Moment,
 }
 
 impl Leases {
@@ -127,33 +135,39 @@ impl Leases {
         self.held.values().any(|held| held.by_presence)
     }
 
-    /// The presence was written, by a request that was sent at this moment.
+    /// The presence was written, by a request that was sent at this moment. Only now it is worth while to write the records
+    /// of those in doubt: before, they could have been taken over again.
     pub(super) fn present_since(&mut self, sent: Moment) {
-        self.presence = Some(sent);
-    }
-
-    /// The presence counts for nothing any more. Those that live by it may have been taken over, or be about to be, so that
-    /// their records are due. What is being written now may have been sent too early to prevent it.
-    pub(super) fn declared_dead(&mut self) {
-        self.presence = None;
-        for held in self.held.values_mut().filter(|held| held.by_presence) {
-            held.doubted = true;
+        let first = self.presence.map_or(sent, |presence| presence.first);
+        self.presence = Some(Presence { first, last: sent });
+        for held in self.held.values_mut().filter(|held| held.doubted) {
             held.owe_rewriting(self.scope);
         }
     }
 
-    /// Whether this instance is present, and has been for less than this.
+    /// The presence counts for nothing any more: those that live by it may have been taken over, or be about to be.
+    pub(super) fn declared_dead(&mut self) {
+        self.presence = None;
+        self.held.values_mut().for_each(|held| held.doubted |= held.by_presence);
+    }
+
+    /// Whether this instance said so less than this time ago.
     pub(super) fn is_present(&self, lifetime: Duration, now: Moment) -> bool {
-        self.presence.is_some_and(|presence| now < presence + lifetime)
+        self.presence.is_some_and(|presence| now < presence.last + lifetime)
     }
 
     /// Takes a lease that was won or renewed. `pause` keeps a lease whose renewal stands as it was from being renewed
     /// again and again.
     pub(super) fn hold(&mut self, lease: Lease, spread: f64, now: Moment, pause: Duration) {
         let before = self.held.get(lease.partition()).filter(|held| held.lease.tenure() == lease.tenure());
-        let (by_presence, to_scope) = (lease.record().scope == LeaseScope::Instance, self.scope);
-        let rewrite = before.map(|held| held.rewrite).filter(|rewrite| *rewrite == Rewrite::Owed).unwrap_or_default();
-        let doubted = before.is_some_and(|held| held.doubted && rewrite == Rewrite::Owed);
+        let by_presence = lease.record().scope == LeaseScope::Instance;
+        let is_covered = self.presence.is_some_and(|presence| presence.first <= lease.valid_from());
+        let rewrite = before.map(|held| held.rewrite).unwrap_or_default();
+        // What was written before, and found to stand, is no better than it was.
+        let doubted = match before {
+            Some(held) if rewrite != Rewrite::UnderWay => held.doubted,
+            _ => !is_covered,
+        };
         let draining = match before.map(|held| held.draining) {
             None | Some(Draining::No) => Draining::No,
             Some(_) if lease.record().draining => Draining::Said,
@@ -168,12 +182,13 @@ impl Leases {
             release_next: false,
             draining,
             by_presence,
-            rewrite,
-            doubted,
+            rewrite: Rewrite::No,
+            doubted: by_presence && doubted,
             lease: if draining == Draining::No { lease } else { lease.with_draining() },
         };
-        if rewrite == Rewrite::Owed || held.lease.record().scope != to_scope {
-            held.owe_rewriting(to_scope);
+        let in_vain = held.doubted && self.presence.is_some();
+        if rewrite == Rewrite::Owed || in_vain || held.lease.record().scope != self.scope {
+            held.owe_rewriting(self.scope);
         }
         self.held.insert(held.lease.partition().clone(), held);
     }

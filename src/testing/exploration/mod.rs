@@ -11,7 +11,8 @@
 //! What the instances decide is not written down here a second time. Every answer goes to the very machines that the store
 //! drives (`after_doubt`, `begins_tenure`, `Adopt`, `Checkpointing`, `marking`, `Pursuing`), and every listing to the real
 //! [`balance`](crate::balance). Written down here is only what surrounds them: in [`ownership`] and [`work`] what the store,
-//! the balancer and the processor do with an outcome, in [`handoff`] who asks whom for a partition, in [`rewinder`] the steps of `store::rewind`.
+//! the balancer and the processor do with an outcome, in [`handoff`] who asks whom for a partition, in [`rewinder`] the
+//! steps of `store::rewind`. Leases that live by a presence have a system of their own: [`presence`].
 //!
 //! Every state is visited once, the nearest first, so that the trace to a violation is a shortest one. Where a scenario
 //! asks for it, it is also shown that from every state some way without further faults leads to an owner that gets on
@@ -27,7 +28,6 @@
 //!   time.
 //! - A write that would create a blob, and that is still under way when the blob was created otherwise and then deleted.
 //!   Nothing in the records would tell it from the write of today.
-//! - Presence.
 //! - A checkpoint that is read before the claim, which would save a request. The store does not do that.
 //! - That the place to start moves, which is why a start is pinned at all. And how long a lease found by reading is valid,
 //!   which is why an old one is written anew.
@@ -53,6 +53,7 @@ mod listing;
 mod needed;
 mod notes;
 mod ownership;
+mod presence;
 mod rewinder;
 mod scenario;
 mod search;

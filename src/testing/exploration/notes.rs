@@ -23,6 +23,9 @@ pub(super) enum Invariant {
     Rewound,
     /// I10: a position that is reported as durable was stored, or a later one, when the checkpoint was read.
     Durable,
+    /// I11: of an owner that was told that it is there nothing is taken over that lives by its presence, and what it does not
+    /// doubt is its own.
+    Present,
     /// I5: when faults stop, somebody owns the partition and gets on.
     Live,
 }
@@ -74,9 +77,15 @@ pub(super) enum Event {
     HandoffOver,
     ReservationLapsed,
     ReleasedUnsettled,
+    DeclaredDead,
+    Rewritten,
+    RewriteLost,
+    PresenceBroken,
+    BrokenTooLate,
 }
 
 impl Event {
+    /// Those of partitions; see [`presence`](super::presence) for the others.
     pub(super) const ALL: &[Self] = &[
         Self::ClaimLost,
         Self::ClaimFoundMine,

@@ -87,8 +87,8 @@ impl Model {
         let under = operation.under;
         let what = match (operation.goal, under) {
             (Goal::Claim, _) => "claims",
-            (Goal::Renew, Some(_)) => "renews",
-            (Goal::Renew, None) => "renews what is not there any more",
+            (Goal::Renew | Goal::Rewrite, Some(_)) => "renews",
+            (Goal::Renew | Goal::Rewrite, None) => "renews what is not there any more",
             (Goal::Acknowledge, _) => "acknowledges",
             (Goal::Release, _) => "releases",
         };
@@ -237,7 +237,7 @@ impl Model {
             Next::Stands => {
                 let event = match operation.goal {
                     Goal::Acknowledge => Event::AcknowledgementStands,
-                    Goal::Renew | Goal::Claim => Event::RenewalStands,
+                    Goal::Renew | Goal::Rewrite | Goal::Claim => Event::RenewalStands,
                     Goal::Release => Event::ReleaseStands,
                 };
                 let mut notes = notes.with(event);
