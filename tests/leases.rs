@@ -14,7 +14,7 @@ use eventhubs_checkpoint::processor::{PartitionContext, Processor, ProcessorConf
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
-use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Result};
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Result};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use world::World;
@@ -130,4 +130,29 @@ async fn after_a_suspension_leases_are_renewed_at_once() {
     sleep(Duration::from_secs(5)).await;
     assert!(age().await <= 5 * SECOND, "not renewed after waking up: {:?}", age().await);
     running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_that_live_by_a_presence_are_given_up_where_another_sdk_is_at_work() {
+    let world = World::new(3);
+    let balancer = world.config.balancer.clone().with_lease_scope(LeaseScope::Instance);
+    let world = World { config: world.config.clone().with_balancer(balancer), ..world };
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(3).await;
+    sleep(10 * world.expiry).await;
+    assert!(world.oldest().await > 9 * world.expiry, "none is renewed by itself");
+    assert_eq!(a.snapshots.borrow().lease_scope, LeaseScope::Instance);
+
+    world.give_to("python").await;
+    a.wait_until("the fall-back", |snapshot| snapshot.lease_scope == LeaseScope::Partition).await;
+    sleep(SECOND).await;
+    let listing = world.store("observer").await.list_ownerships().await.unwrap();
+    let ours = listing.records.iter().filter(|seen| seen.record.incarnation.is_some());
+    assert!(ours.clone().all(|seen| seen.record.scope == LeaseScope::Partition && seen.age < 5 * SECOND));
+    assert_eq!(ours.count(), 2);
+    sleep(10 * world.expiry).await;
+    assert!(world.oldest().await <= world.expiry / 2 + SECOND);
+    assert_eq!(a.held(), 3, "it has died since, and the scope stays as it is");
+    assert_eq!(a.snapshots.borrow().lease_scope, LeaseScope::Partition);
+    a.crash().await;
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use eventhubs_checkpoint::OwnerId;
 use eventhubs_checkpoint::balancer::{BalancerConfig, Event};
 use eventhubs_checkpoint::testing::sim::{Happening, Simulation};
+use eventhubs_checkpoint::{LeaseScope, OwnerId};
 
 pub const INTERVAL: Duration = Duration::from_secs(10);
 pub const EXPIRY: Duration = Duration::from_secs(60);
@@ -21,11 +21,20 @@ pub fn config() -> BalancerConfig {
     BalancerConfig::default().with_interval(INTERVAL)
 }
 
+/// Whose leases live by a presence.
+pub fn by_presence() -> BalancerConfig {
+    config().with_lease_scope(LeaseScope::Instance)
+}
+
 /// Balanced since a while, so that the cycles are as long as they get.
 pub async fn group(seed: u64, partitions: u32, owners: &[&str]) -> Simulation {
+    group_with(seed, partitions, owners, &config()).await
+}
+
+pub async fn group_with(seed: u64, partitions: u32, owners: &[&str], config: &BalancerConfig) -> Simulation {
     let mut group = Simulation::new(seed, partitions);
     for owner in owners {
-        group.start(owner, config()).await.unwrap();
+        group.start(owner, config.clone()).await.unwrap();
     }
     balanced(&group, ROUND * (partitions + 2)).await;
     group.run_for(5 * MINUTE).await;
