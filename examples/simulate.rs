@@ -21,6 +21,8 @@ mod measure;
 mod picture;
 #[path = "simulate/progress.rs"]
 mod progress;
+#[path = "simulate/requests.rs"]
+mod requests;
 #[path = "simulate/stories.rs"]
 mod stories;
 #[path = "simulate/summary.rs"]
@@ -58,6 +60,10 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<bool, Failure> {
     if args.compare {
         println!("{}", comparison::compare(args)?);
+        return Ok(true);
+    }
+    if args.requests {
+        println!("{}", requests::requests()?);
         return Ok(true);
     }
     if let Some(plan) = args.plan_of_picture() {

@@ -17,7 +17,8 @@ Examples:
   simulate --seeds 1000 --instances 8 --partitions 32 --hours 2   hours of trouble, a thousand times
   simulate --first-seed 42 --verbose                              what seed 42 does, and why it fails
   simulate --first-seed 42 --timeline seed-42.svg                 the same as a picture
-  simulate --compare --seeds 20                                   how other ways to share partitions do";
+  simulate --compare --seeds 20                                   how other ways to share partitions do
+  simulate --requests                                             what groups at rest cost";
 
 /// Lets whole groups of processors run for hours of virtual time while everything goes wrong, and checks that nothing that
 /// is promised is broken.
@@ -75,6 +76,11 @@ pub struct Args {
     /// a table in Markdown. With `--seeds`, `--first-seed`, `--instances`, `--partitions`, `--workers`.
     #[arg(long, conflicts_with_all = ["timeline", "verbose", "story", "json", "hours", "no_foreign"])]
     pub compare: bool,
+
+    /// Counts what groups at rest ask of the storage in an hour, beside what the defaults of the official SDKs come to.
+    /// Prints a table in Markdown.
+    #[arg(long, exclusive = true)]
+    pub requests: bool,
 
     /// Prints the result as one JSON object.
     #[arg(long)]

@@ -13,12 +13,13 @@ use azure_messaging_eventhubs::models::{Checkpoint as ClientCheckpoint, Ownershi
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
+use super::abandoned::Abandoned;
 use super::held::Holder;
 use crate::blob::{BlobContainer, ETag};
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, OwnerId, PartitionId, Position, Relation};
-use crate::store::{Claim, GroupStore, GroupStoreBuilder, Lease, Listing, Ownership, ReleaseOutcome};
+use crate::store::{Claim, GroupStore, GroupStoreBuilder, Lease, Listing, Ownership, Presence, ReleaseOutcome};
 
 type AzureResult<T> = std::result::Result<T, AzureError>;
 type Settings = dyn Fn(GroupStoreBuilder) -> GroupStoreBuilder + Send + Sync;
@@ -183,7 +184,10 @@ impl BlobCheckpointStore {
         }
         let store = self.connect(group, OwnerId::new(owner)?).await?;
         let elsewhere = owners_elsewhere(&store, &store.list_other_tree().await?);
+        let here = store.list_ownerships().await?.records;
+        let abandoned = Abandoned::of(&store, &here, &presences_behind(&store, &here).await?);
         let holder = Arc::new(Holder::new(store, elsewhere));
+        holder.set_abandoned(abandoned);
         groups.insert(group.clone(), Group::Served(Arc::clone(&holder)));
         Ok(holder)
     }
@@ -193,13 +197,15 @@ impl BlobCheckpointStore {
         let store = known.store();
         let asked = Instant::now();
         let (here, other) = futures::try_join!(store.list_ownerships(), store.list_other_tree())?;
+        let presences = presences_behind(store, &here.records).await?;
         let elsewhere = owners_elsewhere(store, &other);
         if let Group::Served(holder) = &known {
             holder.notice(&here.records, asked);
             holder.set_elsewhere(elsewhere.clone());
+            holder.set_abandoned(Abandoned::of(store, &here.records, &presences));
         }
-        let mut shown: HashMap<_, _> =
-            here.records.iter().map(|seen| (seen.partition.clone(), self.shown(group, &known, seen))).collect();
+        let shown = |seen: &Ownership| (seen.partition.clone(), self.shown(group, &known, seen, &presences));
+        let mut shown: HashMap<_, _> = here.records.iter().map(shown).collect();
         for (partition, owner) in elsewhere {
             let entry = shown.entry(partition.clone()).or_insert_with(|| unowned(group, &partition));
             if !known.owns(entry) {
@@ -212,13 +218,13 @@ impl BlobCheckpointStore {
 
     /// A record, as the processor should understand it. It knows one expiry, and no grace: what lives longer is shown to
     /// age more slowly.
-    fn shown(&self, group: &ConsumerGroup, known: &Group, seen: &Ownership) -> ClientOwnership {
+    fn shown(&self, group: &ConsumerGroup, known: &Group, seen: &Ownership, presences: &[Presence]) -> ClientOwnership {
         let terms = known.store().terms();
         let slower = terms.expiry.div_duration_f64(terms.lifetime(&seen.record));
         ClientOwnership {
             owner_id: known.name_of_owner(seen),
             etag: Some(to_client(&seen.etag)),
-            last_modified_time: Some(self.wall_clock.now() - seen.age_now().mul_f64(slower)),
+            last_modified_time: Some(self.wall_clock.now() - seen.silent_for(presences).mul_f64(slower)),
             ..unowned(group, &seen.partition)
         }
     }
@@ -315,6 +321,14 @@ impl Group {
 fn owners_elsewhere(store: &GroupStore, other: &Listing<Ownership>) -> HashMap<PartitionId, OwnerId> {
     let live = other.records.iter().filter(|seen| store.terms().counts_as_live(&seen.record, seen.age_now()));
     live.filter_map(|seen| Some((seen.partition.clone(), seen.record.owner.clone()?))).collect()
+}
+
+/// Only where ownerships of others live by them.
+async fn presences_behind(store: &GroupStore, listed: &[Ownership]) -> Result<Vec<Presence>> {
+    if listed.iter().any(|seen| seen.lives_by_presence(store)) {
+        return Ok(store.list_presences().await?.records);
+    }
+    Ok(Vec::new())
 }
 
 fn group_of(ownership: &ClientOwnership) -> Result<ConsumerGroup> {

@@ -8,10 +8,12 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, timeout};
 
+use super::abandoned::Abandoned;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{OwnerId, PartitionId, Position, Relation};
 use crate::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, Ownership, ReleaseOutcome,
+    Verdict,
 };
 use crate::telemetry::{self, Operation};
 
@@ -77,6 +79,7 @@ struct Memory {
     untold: HashSet<PartitionId>,
     /// Partitions that are owned in the other tree of names, by the last listing.
     elsewhere: HashMap<PartitionId, OwnerId>,
+    abandoned: Abandoned,
 }
 
 /// One owner in one consumer group.
@@ -149,6 +152,10 @@ impl Holder {
         memory.elsewhere = elsewhere;
     }
 
+    pub(super) fn set_abandoned(&self, abandoned: Abandoned) {
+        self.memory().abandoned = abandoned;
+    }
+
     /// Claims, or renews what is held, all at once. Answers the leases of those that may be processed now.
     ///
     /// What was lost since the last answer is left out of this one even if it could be won back: the processor would go on
@@ -168,6 +175,9 @@ impl Holder {
         if self.memory().elsewhere.contains_key(partition) {
             return None;
         }
+        if !self.is_free(&claim).await {
+            return None;
+        }
         match self.store.claim_one(&claim).await {
             ClaimOutcome::Won(lease) => {
                 telemetry::claim_won(partition, &"asked for");
@@ -181,6 +191,19 @@ impl Holder {
             ClaimOutcome::Undecided(error) => telemetry::ownership_undecided(Operation::Claim, partition, &error),
         }
         None
+    }
+
+    /// Not if the owner has shown a sign of life since it was taken for dead.
+    async fn is_free(&self, claim: &Claim) -> bool {
+        let abandoned = self.memory().abandoned.behind(claim).cloned();
+        let Some((of, presence)) = abandoned else { return true };
+        match self.store.declare_dead(&of, presence.as_ref()).await {
+            Ok(verdict) => verdict == Verdict::Dead,
+            Err(error) => {
+                telemetry::ownership_undecided(Operation::Presence, claim.partition(), &error);
+                false
+            }
+        }
     }
 
     async fn renew(&self, partition: &PartitionId, held: &Arc<Held>) -> Option<Lease> {

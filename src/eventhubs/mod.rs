@@ -1,5 +1,6 @@
 //! Azure Event Hubs through its official client. The only folder that knows `azure_messaging_eventhubs`.
 
+mod abandoned;
 mod checkpoint_store;
 mod clients;
 mod errors;

@@ -32,6 +32,19 @@ impl Ownership {
         let lives = self.record.owner.is_some() && self.record.scope == LeaseScope::Instance;
         lives && self.record.relation_to(store.identity()) != Relation::Mine
     }
+
+    /// Time since the last sign of life of its owner by now: its age, or that of the owner's presence if the record says that
+    /// it lives by it and it is younger.
+    #[must_use]
+    pub fn silent_for(&self, presences: &[Presence]) -> Duration {
+        let (owner, life) = (self.record.owner.as_ref(), &self.record.incarnation);
+        let counts = |seen: &&Presence| {
+            let same = Some(&seen.record.owner) == owner && seen.record.incarnation == *life;
+            same && seen.record.broken_by.is_none() && self.record.scope == LeaseScope::Instance
+        };
+        let presence = presences.iter().filter(counts).map(Presence::age_now).min();
+        presence.map_or(self.age_now(), |presence| presence.min(self.age_now()))
+    }
 }
 
 impl GroupStore {

@@ -44,6 +44,11 @@ impl Claim {
         &self.partition
     }
 
+    /// The version that it is over.
+    pub(crate) fn over_version(&self) -> Option<&ETag> {
+        self.over.as_ref()
+    }
+
     /// Claims a partition whose record was seen with this ETag: released, expired, or to be stolen.
     #[must_use]
     pub fn over(partition: PartitionId, etag: ETag) -> Self {

@@ -10,9 +10,9 @@ use azure_messaging_eventhubs::models::{Checkpoint, Ownership};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, BlobList, Condition};
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
-use eventhubs_checkpoint::store::ReleaseOutcome;
+use eventhubs_checkpoint::store::{Claim, ReleaseOutcome};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
-use eventhubs_checkpoint::{ErrorKind, PartitionId, Result};
+use eventhubs_checkpoint::{ErrorKind, LeaseScope, PartitionId, Result};
 use tokio::time::{Instant, advance, sleep};
 
 use crate::meddled::{Meddle, Meddled};
@@ -57,6 +57,33 @@ async fn a_checkpoint_of_a_partition_never_claimed_is_refused() {
     for partition in [0, 1] {
         assert!(!exists(&container, &name_of("checkpoint", partition)).await);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lives_by_a_presence_is_as_young_as_that_and_its_owner_declared_dead_before_it_is_claimed() {
+    let container = MemoryContainer::new();
+    let (clock, presence) = (LocalClock::ahead(0), format!("{NAMESPACE}/{HUB}/$default/presence/b"));
+    let b = group_store(container.clone(), "b").await.lease_scope(LeaseScope::Instance);
+    b.announce(None).await.unwrap();
+    b.claim(vec![Claim::unowned(zero())]).await;
+    let a = ours(container.clone());
+    for _ in 0..3 {
+        sleep(Duration::from_secs(40)).await;
+        b.announce(None).await.unwrap();
+        assert!(!looks_expired(&listed(&*a).await["0"], &*clock));
+    }
+    sleep(Duration::from_secs(70)).await;
+    assert!(looks_expired(&listed(&*a).await["0"], &*clock));
+    assert_eq!(cycle(&*a, "a", [0]).await, [0]);
+    assert_eq!(container.get(&presence).await.unwrap().metadata["brokenby"], "a");
+
+    // What is claimed from the living is not claimed from the dead.
+    let c = group_store(container.clone(), "c").await.lease_scope(LeaseScope::Instance);
+    c.announce(None).await.unwrap();
+    c.claim(vec![Claim::unowned(1.into())]).await;
+    assert_eq!(cycle(&*a, "a", [1]).await, [1]);
+    let presence = container.get(&presence.replace("presence/b", "presence/c")).await.unwrap();
+    assert!(!presence.metadata.contains_key("brokenby"));
 }
 
 #[tokio::test(start_paused = true)]
