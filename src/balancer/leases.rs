@@ -444,4 +444,87 @@ mod tests {
         assert!(leases.kept().is_empty() && leases.is_to_be_released(&partition, lease.tenure()));
         assert_eq!(leases.end_renewal(&partition, lease.tenure()), AfterRenewal::ToRelease);
     }
+
+    /// One that lives by the presence of its owner, which has been there since the beginning.
+    async fn by_presence() -> (GroupStore, Lease, Leases) {
+        let store = store().await.lease_scope(LeaseScope::Instance);
+        let lease = won(store.claim_one(&Claim::unowned(PartitionId::from(0))).await);
+        let mut leases = Leases::new(LeaseScope::Instance);
+        leases.present_since(Moment::ZERO);
+        hold(&mut leases, &lease);
+        (store, lease, leases)
+    }
+
+    fn due(leases: &mut Leases) -> Vec<Lease> {
+        leases.start_renewals(Duration::ZERO, Moment::MAX)
+    }
+
+    #[tokio::test]
+    async fn what_lives_by_a_presence_is_as_young_as_that_and_never_due_by_itself() {
+        let (_, lease, mut leases) = by_presence().await;
+        let written = lease.valid_from() + Duration::from_secs(500);
+        leases.present_since(written);
+        assert_eq!(leases.next_due(Duration::ZERO), None);
+        assert_eq!(leases.greatest_age(written + Duration::from_secs(5)), Duration::from_secs(5));
+        let lifetime = Duration::from_secs(60);
+        assert_eq!(leases.next_outlived(lifetime), Some(written + lifetime));
+        assert!(leases.is_present(lifetime, written + lifetime - Duration::from_secs(1)));
+        assert!(!leases.is_present(lifetime, written + lifetime));
+    }
+
+    #[tokio::test]
+    async fn who_was_declared_dead_rewrites_once_it_is_present_again_and_counts_on_its_own_age_until_then() {
+        let (store, lease, mut leases) = by_presence().await;
+        leases.present_since(Moment::MAX / 2);
+        leases.declared_dead();
+        let lifetime = Duration::from_secs(60);
+        assert_eq!(leases.next_outlived(lifetime), Some(lease.valid_from() + lifetime));
+        assert_eq!(due(&mut leases), [], "it could be taken over again as long as it is not present");
+        leases.present_since(store.lease_time());
+        let rewriting = due(&mut leases);
+        assert_eq!(rewriting.len(), 1);
+        assert_eq!(due(&mut leases), [], "it is under way");
+        hold(&mut leases, &won(store.renew_one(&rewriting[0]).await));
+        assert_eq!(due(&mut leases), []);
+        assert!(leases.any_by_presence());
+    }
+
+    #[tokio::test]
+    async fn what_was_sent_before_it_was_present_again_is_written_once_more() {
+        let (store, lease, mut leases) = by_presence().await;
+        leases.drain(lease.partition(), lease.tenure());
+        let acknowledging = due(&mut leases);
+        leases.declared_dead();
+        leases.present_since(store.lease_time() + Duration::from_secs(1));
+        hold(&mut leases, &won(store.renew_one(&acknowledging[0]).await));
+        assert_eq!(due(&mut leases).len(), 1);
+        // A claim whose answer comes late is no better.
+        let other = won(store.claim_one(&Claim::unowned(PartitionId::from(1))).await);
+        hold(&mut leases, &other);
+        assert_eq!(due(&mut leases).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_rewriting_that_failed_is_still_owed() {
+        let (store, lease, mut leases) = by_presence().await;
+        leases.declared_dead();
+        leases.present_since(store.lease_time());
+        assert_eq!(due(&mut leases).len(), 1);
+        leases.end_renewal(lease.partition(), lease.tenure());
+        leases.postpone(lease.partition(), Moment::ZERO);
+        assert_eq!(due(&mut leases).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn another_scope_is_written_at_once_and_from_then_on_each_is_renewed_by_itself() {
+        let (store, lease, mut leases) = by_presence().await;
+        leases.set_scope(LeaseScope::Partition);
+        assert!(leases.any_by_presence(), "as long as the record says so");
+        let rewriting = due(&mut leases);
+        assert!(matches!(&rewriting[..], [lease] if lease.record().scope == LeaseScope::Partition));
+        hold(&mut leases, &won(store.renew_one(&rewriting[0]).await));
+        assert!(!leases.any_by_presence());
+        let age = Duration::from_secs(30);
+        assert!(leases.next_due(age).is_some_and(|due| due >= lease.valid_from() + age));
+    }
 }
