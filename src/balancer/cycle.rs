@@ -68,8 +68,9 @@ impl Balancer {
         }
         let plan = self.plan(&view, &cycle.records);
         let (takes, other_tree) = (!(plan.claim.is_empty() && plan.handoff.is_empty()), self.store.has_other_tree());
-        let answers = self.hands_over() && (takes || self.is_asked(&cycle.records));
-        let presences = answers || cycle.records.iter().any(|seen| seen.lives_by_presence(&self.store));
+        let answers = takes || self.is_asked(&cycle.records) || self.leaves_to_others(&view);
+        let by_presence = cycle.records.iter().any(|seen| seen.lives_by_presence(&self.store));
+        let presences = by_presence || (self.hands_over() && answers);
         if presences || (takes && other_tree) {
             self.list_others(cycle, presences, takes && other_tree);
         } else {
@@ -84,7 +85,19 @@ impl Balancer {
         records.iter().any(|seen| seen.record.handoff_to.is_some() && held.contains_key(&seen.partition))
     }
 
-    /// Only before a claim, for an answer, or where others live by their presence: else it need not be known who is there.
+    /// Whether nobody owns something that may be left to one who was present when that was last looked at. It may have
+    /// gone since.
+    fn leaves_to_others(&self, view: &View) -> bool {
+        let is_unowned = |entry: &PartitionView| match entry.holder {
+            Holder::Nobody | Holder::Released => entry.handoff_to.is_none(),
+            Holder::Expired(_) => true,
+            _ => false,
+        };
+        !self.claims_nothing() && !view.present.is_empty() && view.partitions.iter().any(is_unowned)
+    }
+
+    /// Only before a claim, for an answer, where something is left to others, or where others live by their presence: else
+    /// nobody need know who else is there.
     fn list_others(&mut self, cycle: Cycle, presences: bool, other_tree: bool) {
         let store = self.store.clone();
         self.operations.spawn(async move {

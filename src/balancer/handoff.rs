@@ -9,7 +9,7 @@ use super::{Balancer, Ended};
 use crate::balance::{ClaimReason, Holder, PlannedHandoff, View};
 use crate::error::Result;
 use crate::model::{OwnerId, PartitionId};
-use crate::store::{Claim, Handoff, Lease, MarkOutcome, Ownership, Patience, Pursuit};
+use crate::store::{Claim, Handoff, MarkOutcome, Ownership, Patience, Pursuit};
 use crate::telemetry::{self, Operation};
 
 /// What this instance has asked for and not got yet.
@@ -190,24 +190,23 @@ impl Balancer {
     /// By a listing. Who asked and died since is not waited for: its mark is taken away, so that others may ask.
     pub(super) fn answer(&mut self, view: &View, listed: &[Ownership]) {
         let me = &self.store.identity().owner;
-        let marked = listed.iter().filter(|seen| seen.record.handoff_to.as_ref().is_some_and(|asking| asking != me));
-        let marked: BTreeSet<_> = marked.map(|seen| &seen.partition).collect();
-        for entry in &view.partitions {
-            if entry.holder != Holder::Me || !marked.contains(&entry.partition) {
-                continue;
-            }
+        let marks = listed.iter().filter_map(|seen| Some((&seen.partition, seen.record.handoff_to.as_ref()?)));
+        let marks: BTreeMap<_, _> = marks.filter(|(_, asking)| *asking != me).collect();
+        for entry in view.partitions.iter().filter(|entry| entry.holder == Holder::Me) {
+            let Some(asking) = marks.get(&entry.partition) else { continue };
             let Some(tenure) = self.leases.tenures().get(&entry.partition).copied() else { continue };
             match &entry.handoff_to {
                 Some(by) => self.asked_for(&entry.partition, tenure, by.clone()),
-                None => self.leases.drop_mark(&entry.partition),
+                None => self.leases.drop_mark(&entry.partition, asking),
             }
         }
     }
 
-    /// By a renewal that found the mark.
-    pub(super) fn answer_renewal(&mut self, lease: &Lease, known: Option<&OwnerId>) {
-        if let Some(by) = lease.asked_for_by().filter(|by| known != Some(by)) {
-            self.asked_for(lease.partition(), lease.tenure(), by.clone());
+    /// By a renewal that found the mark, unless whoever made it is known to have died.
+    pub(super) fn answer_renewal(&mut self, partition: &PartitionId, tenure: u64, known: Option<&OwnerId>) {
+        let asking = self.leases.asked_for_by(partition, tenure).filter(|by| known != Some(*by)).cloned();
+        if let Some(by) = asking {
+            self.asked_for(partition, tenure, by);
         }
     }
 

@@ -34,6 +34,8 @@ struct Held {
     /// Its record may have been taken over while this instance was not present, so that it lives by its own age until it is
     /// written anew.
     doubted: bool,
+    /// Asked for it and has died: the mark is to be taken away, at once.
+    unheeded: Option<OwnerId>,
 }
 
 /// Whether somebody asked for a lease, and what its record says to that.
@@ -75,7 +77,7 @@ impl Held {
 
     /// Whoever asked for it waits for the answer; and what others may be about to take over is to be written at once.
     fn is_urgent(&self) -> bool {
-        self.draining == Draining::Owed || self.rewrite == Rewrite::Owed
+        self.draining == Draining::Owed || self.rewrite == Rewrite::Owed || self.unheeded.is_some()
     }
 
     /// What lives by the presence of this instance is not renewed by itself.
@@ -173,17 +175,22 @@ impl Leases {
             Some(_) if lease.record().draining => Draining::Said,
             Some(_) => Draining::Owed,
         };
+        let unheeded = before.and_then(|held| held.unheeded.clone()).filter(|dead| lease.asked_for_by() == Some(dead));
+        let lease = if unheeded.is_some() { lease.without_mark() } else { lease };
         let mut held = Held {
             surrendered: before.and_then(|held| held.surrendered),
             known_since: now,
             spread,
-            not_before: Some(now + if draining == Draining::Owed { Duration::ZERO } else { pause }),
+            not_before: Some(
+                now + if draining == Draining::Owed || unheeded.is_some() { Duration::ZERO } else { pause },
+            ),
             renewing: false,
             release_next: false,
             draining,
             by_presence,
             rewrite: Rewrite::No,
             doubted: by_presence && doubted,
+            unheeded,
             lease: if draining == Draining::No { lease } else { lease.with_draining() },
         };
         let in_vain = held.doubted && self.presence.is_some();
@@ -238,10 +245,12 @@ impl Leases {
         true
     }
 
-    /// Who asked for it has died; its next renewal says so.
-    pub(super) fn drop_mark(&mut self, partition: &PartitionId) {
+    /// Who asked for it has died: renewals take that mark away, the first of them at once. One that does not know the
+    /// mark yet meets it, and the next one writes without it.
+    pub(super) fn drop_mark(&mut self, partition: &PartitionId, dead: &OwnerId) {
         if let Some(held) = self.held.get_mut(partition).filter(|held| held.draining == Draining::No) {
             held.lease = held.lease.clone().without_mark();
+            (held.unheeded, held.not_before) = (Some(dead.clone()), None);
         }
     }
 
@@ -373,13 +382,17 @@ mod tests {
     use super::*;
     use crate::blob::memory::MemoryContainer;
     use crate::model::{ConsumerGroup, OwnerId};
-    use crate::store::{Claim, ClaimOutcome, GroupStore};
+    use crate::store::{Claim, ClaimOutcome, GroupStore, MarkOutcome};
     use std::sync::Arc;
 
     async fn store() -> GroupStore {
+        store_of("a", &Arc::new(MemoryContainer::new())).await
+    }
+
+    async fn store_of(owner: &str, container: &Arc<MemoryContainer>) -> GroupStore {
         let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
-        let owner = OwnerId::new("a").unwrap();
-        GroupStore::builder(Arc::new(MemoryContainer::new()), group, owner).connect().await.unwrap()
+        let owner = OwnerId::new(owner).unwrap();
+        GroupStore::builder(container.clone(), group, owner).connect().await.unwrap()
     }
 
     fn won(outcome: ClaimOutcome) -> Lease {
@@ -432,6 +445,29 @@ mod tests {
         hold(&mut leases, &won(store.renew_one(&due[0]).await));
         assert!(leases.start_renewals(far, lease.valid_from()).is_empty());
         assert!(leases.is_draining(&partition));
+    }
+
+    #[tokio::test]
+    async fn the_mark_of_a_dead_one_is_met_without_an_answer_and_then_taken_away() {
+        let (container, partition, mut leases) = (Arc::default(), PartitionId::from(0), Leases::new(LeaseScope::Partition));
+        let store = store_of("a", &container).await.cooperative(true);
+        let lease = won(store.claim_one(&Claim::unowned(partition.clone())).await);
+        hold(&mut leases, &lease);
+        let listed = store.list_ownerships().await.unwrap().records.remove(0);
+        let dead = store_of("dead", &container).await;
+        assert!(matches!(dead.mark(&listed).await, MarkOutcome::Standing(_)));
+
+        leases.drop_mark(&partition, &dead.identity().owner);
+        for writes in 0..3 {
+            let due = leases.start_renewals(Duration::from_secs(60), lease.valid_from());
+            assert_eq!(due.len(), usize::from(writes < 2), "the first one meets it, the second takes it away");
+            for lease in due {
+                hold(&mut leases, &won(store.renew_one(&lease).await));
+                assert_eq!(leases.asked_for_by(&partition, lease.tenure()), None);
+            }
+        }
+        let listed = store.list_ownerships().await.unwrap().records.remove(0);
+        assert_eq!((listed.record.handoff_to, leases.is_draining(&partition)), (None, false));
     }
 
     #[tokio::test]

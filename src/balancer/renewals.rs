@@ -39,9 +39,10 @@ impl Balancer {
         match outcome {
             ClaimOutcome::Won(lease) => {
                 self.outage_over();
-                let known = self.leases.asked_for_by(partition, lease.tenure()).cloned();
-                self.hold(lease.clone());
-                self.answer_renewal(&lease, known.as_ref());
+                let tenure = lease.tenure();
+                let known = self.leases.asked_for_by(partition, tenure).cloned();
+                self.hold(lease);
+                self.answer_renewal(partition, tenure, known.as_ref());
             }
             ClaimOutcome::Lost { by } => {
                 self.outage_over();

@@ -4,12 +4,17 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::balancer::{DuplicateCause, Event};
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::Processor;
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation, Target};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{sleep, timeout};
 
+use crate::told::{Told, asking, owner_of_all, publish, record, repeated};
 use crate::world::{PATIENCE, Recorder, World};
+
+const OWNERSHIP: &str = "/ownership/";
 
 /// Why the next move is not without duplicates.
 async fn told(mut events: Receiver<Event>) -> DuplicateCause {
@@ -70,6 +75,133 @@ async fn an_owner_that_does_not_answer_is_stolen_from_in_the_end_and_that_is_tol
     b.wait_until_it_holds(1).await;
     renewing.abort();
     b.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_its_handler_does_not_let_go_in_time_is_released_all_the_same_and_that_is_told() {
+    let mut world = World::new(2);
+    // The least there may be: the drain time and two requests. This handler takes its drain time twice.
+    world.config.balancer = world.config.balancer.with_handoff_timeout(Duration::from_secs(25));
+    let a = owner_of_all(&world, 2, Duration::from_secs(60)).await;
+    let mut by_a = Told::by(&a);
+    for partition in 0..2 {
+        world.hub.publish(partition, "hang");
+    }
+    world.log.wait_for("both", |log| log.times("hang") == 2).await;
+    let (b, _) = asking(&world).await;
+    let mut by_b = Told::by(&b);
+    by_b.wait_for("claimed: HandedOver").await;
+    let expected = ["asked by b", "releasing: HandedOver", "duplicates: StillRunning", "released"];
+    assert_eq!(by_a.so_far(), expected);
+    assert_eq!(by_b.so_far(), ["claimed: HandedOver"]);
+    world.log.wait_for("it again", |log| log.times("hang") == 3).await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(by_a.so_far(), [""; 0], "it ends later, and owns nothing then");
+    b.crash().await;
+    a.crash().await;
+}
+
+/// Such a record says neither which life its owner is nor that it hands over.
+#[tokio::test(start_paused = true)]
+async fn an_owner_of_another_sdk_is_stolen_from_without_being_asked() {
+    let world = World::new(2);
+    let python = Metadata::from([("ownerid".into(), "python".into())]);
+    for partition in 0..2 {
+        let name = format!("ns.servicebus.windows.net/hub/$default/ownership/{partition}");
+        world.container.write(&name, &python, &Condition::Any).await.unwrap();
+    }
+    let mut b = world.start("b").await;
+    let mut by_b = Told::by(&b);
+    b.wait_until_it_holds(1).await;
+    assert_eq!(by_b.so_far(), ["claimed: Stolen(python)"]);
+    b.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_that_ask_for_the_same_at_once_one_gets_it_and_the_other_asks_for_another() {
+    let world = World::new(4);
+    let apart = World { faulty: Faulty::new(world.container.clone(), 3), ..world.clone() };
+    let a = owner_of_all(&apart, 4, Duration::from_secs(3)).await;
+    let mut by_a = Told::by(&a);
+    publish(&world, 4, "before");
+    // Both have listed before the first mark arrives; and both make the same choice, for they have the same seed.
+    let slowly = Fault::Latency(Duration::from_secs(1));
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, Target::from(Operation::Write).named(OWNERSHIP), slowly));
+    let (mut b, mut c) = (world.start("b").await, world.start("c").await);
+    let (mut by_b, mut by_c) = (Told::by(&b), Told::by(&c));
+    b.wait_until_it_holds(1).await;
+    c.wait_until_it_holds(1).await;
+    let marks: Vec<_> = world.faulty.trace().into_iter().map(|injected| injected.name).collect();
+    assert_eq!(marks[0], marks[1], "choose another seed: they did not meet");
+    sleep(Duration::from_secs(60)).await;
+    publish(&world, 4, "after");
+    assert_eq!((a.held(), b.held(), c.held()), (2, 1, 1));
+    for told in [&mut by_b, &mut by_c] {
+        assert_eq!(told.so_far(), ["asked a", "claimed: HandedOver"]);
+    }
+    let handed_over = |by: &str| [&format!("asked by {by}"), "releasing: HandedOver", "released"].map(str::to_owned);
+    let told = by_a.so_far();
+    assert!(
+        told == [handed_over("b"), handed_over("c")].concat() || told == [handed_over("c"), handed_over("b")].concat(),
+        "{told:?}"
+    );
+    assert_eq!(repeated(&world, 4, &["before", "after"]).await, [""; 0]);
+    for instance in [a, b, c] {
+        instance.shut_down().await.unwrap();
+    }
+}
+
+/// As another SDK or a tool would, that knows nothing of such keys.
+#[tokio::test(start_paused = true)]
+async fn a_mark_that_somebody_erases_is_made_again() {
+    let world = World::new(2);
+    let a = owner_of_all(&world, 2, Duration::ZERO).await;
+    let mut by_a = Told::by(&a);
+    publish(&world, 2, "before");
+    let (b, asked) = asking(&world).await;
+    let mut by_b = Told::by(&b);
+    let name = format!("ownership/{asked}");
+    let mut unmarked = record(&world, &name).await.unwrap();
+    assert_eq!(unmarked.remove("handoffto").as_deref(), Some("b"));
+    let full_name = format!("ns.servicebus.windows.net/hub/$default/{name}");
+    world.container.write(&full_name, &unmarked, &Condition::Any).await.unwrap();
+    by_b.wait_for("claimed: HandedOver").await;
+    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "released"]);
+    assert_eq!(by_b.so_far(), ["claimed: HandedOver"]);
+    publish(&world, 2, "after");
+    assert_eq!(repeated(&world, 2, &["before", "after"]).await, [""; 0]);
+    a.shut_down().await.unwrap();
+    b.shut_down().await.unwrap();
+}
+
+/// The mark, the answer, renewals, the release, the claim: each in its turn.
+#[tokio::test(start_paused = true)]
+async fn a_handoff_of_which_any_one_write_goes_wrong_repeats_nothing() {
+    let written = Target::from(Operation::Write).named(OWNERSHIP);
+    for (turn, fault) in (0..8).flat_map(|turn| {
+        [Fault::RequestLost, Fault::AnswerLost, Fault::Conflict, Fault::Hang].map(|fault| (turn, fault))
+    }) {
+        let world = World::new(2);
+        let mut a = owner_of_all(&world, 2, Duration::from_secs(1)).await;
+        let (mut by_a, case) = (Told::by(&a), format!("{turn} {fault:?}"));
+        publish(&world, 2, "before");
+        for _ in 0..turn {
+            world.faulty.next_on(written.clone(), Fault::Latency(Duration::ZERO));
+        }
+        world.faulty.next_on(written.clone(), fault);
+        let mut b = world.start("b").await;
+        let mut by_b = Told::by(&b);
+        b.wait_until_it_holds(1).await;
+        a.wait_until_it_holds(1).await;
+        publish(&world, 2, "after");
+        assert_eq!(repeated(&world, 2, &["before", "after"]).await, [""; 0], "{case}");
+        assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "released"], "{case}");
+        assert_eq!(by_b.so_far(), ["asked a", "claimed: HandedOver"], "{case}");
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!((a.held(), b.held(), world.faulty.waiting()), (1, 1, 0), "{case}");
+        a.shut_down().await.unwrap();
+        b.shut_down().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,12 +5,15 @@ mod captured;
 mod ends;
 mod failures;
 mod handlers;
+mod handoff_ends;
 mod handoffs;
 mod odd;
 mod pains;
+mod presences;
 mod pull;
 mod sources;
 mod starts;
+mod told;
 mod tracking;
 #[path = "../common/world.rs"]
 mod world;

@@ -1,0 +1,109 @@
+//! What instances tell of handoffs.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::balancer::Event;
+use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
+use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionContext, StopReason};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use tokio::sync::broadcast::Receiver;
+use tokio::time::{sleep, timeout};
+
+use crate::world::{Instance, PATIENCE, Recorder, World};
+
+/// Everything that an instance tells from now on, without partitions and tenures.
+pub struct Told {
+    events: Receiver<Event>,
+    so_far: Vec<String>,
+}
+
+impl Told {
+    pub fn by(instance: &Instance) -> Self {
+        Self { events: instance.handle.events(), so_far: Vec::new() }
+    }
+
+    pub async fn wait_for(&mut self, what: &str) {
+        let waiting = async {
+            while self.so_far.last().is_none_or(|last| last != what) {
+                self.so_far.push(short(self.events.recv().await.unwrap()));
+            }
+        };
+        let came = timeout(PATIENCE, waiting).await;
+        came.unwrap_or_else(|_| panic!("{what} was never told, but {:?}", self.so_far));
+    }
+
+    /// What came since the last time that this was asked.
+    pub fn so_far(&mut self) -> Vec<String> {
+        while let Ok(event) = self.events.try_recv() {
+            self.so_far.push(short(event));
+        }
+        std::mem::take(&mut self.so_far)
+    }
+}
+
+fn short(event: Event) -> String {
+    match event {
+        Event::Claimed { reason, .. } => format!("claimed: {reason:?}"),
+        Event::Lost { by, .. } => format!("lost to {by:?}"),
+        Event::Releasing { reason, .. } => format!("releasing: {reason:?}"),
+        Event::Released { .. } => "released".to_owned(),
+        Event::Asked { from, .. } => format!("asked {from}"),
+        Event::AskedFor { by, .. } => format!("asked by {by}"),
+        Event::DuplicatesPossible { cause, .. } => format!("duplicates: {cause:?}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Takes so long to stop.
+pub struct Slow {
+    pub recorder: Recorder,
+    pub stops_in: Duration,
+}
+
+impl Handler<MemoryEvent> for Slow {
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        self.recorder.handle(events, context).await
+    }
+
+    async fn stopped(&self, context: PartitionContext, reason: StopReason) {
+        sleep(self.stops_in).await;
+        self.recorder.stopped(context, reason).await;
+    }
+}
+
+/// Starts an instance whose handler takes so long to stop, and waits until it has all of so many partitions.
+pub async fn owner_of_all(world: &World, partitions: usize, stops_in: Duration) -> Instance {
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let mut a = world.start_with("a", world.hub.source(), Slow { recorder, stops_in }).await;
+    a.wait_until_it_holds(partitions).await;
+    a
+}
+
+/// Starts an instance that needs a partition, and waits until it has asked for one.
+pub async fn asking(world: &World) -> (Instance, PartitionId) {
+    let mut b = world.start("b").await;
+    b.wait_until("a request", |snapshot| !snapshot.asked.is_empty()).await;
+    let asked = b.snapshots.borrow().asked.keys().next().unwrap().clone();
+    (b, asked)
+}
+
+/// The keys of a record.
+pub async fn record(world: &World, name: &str) -> Option<Metadata> {
+    let blob = world.container.get(&format!("ns.servicebus.windows.net/hub/$default/{name}")).await;
+    blob.ok().map(|blob| blob.metadata)
+}
+
+/// One event for each of so many partitions.
+pub fn publish(world: &World, partitions: u32, body: &str) {
+    for partition in 0..partitions {
+        world.hub.publish(partition, format!("{body} {partition}"));
+    }
+}
+
+/// Waits until these events of each partition were processed. Gives which of them were so more than once.
+pub async fn repeated(world: &World, partitions: u32, bodies: &[&str]) -> Vec<String> {
+    let all = || bodies.iter().flat_map(|body| (0..partitions).map(move |partition| format!("{body} {partition}")));
+    world.log.wait_for("all events", |log| all().all(|body| log.times(&body) > 0)).await;
+    all().filter(|body| world.log.times(body) > 1).collect()
+}
