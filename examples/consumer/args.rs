@@ -88,6 +88,11 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub expiry: Option<Duration>,
 
+    /// Takes partitions from live instances without asking for them first, as the other SDKs do. What these are at then is
+    /// processed twice.
+    #[arg(long)]
+    pub no_handoff: bool,
+
     /// Appends what was processed to this file: for judging several processes together.
     ///
     /// A line is a partition, the first and the last of successive sequence numbers, and the owner id. It is there before
@@ -111,6 +116,7 @@ pub struct Plan {
     pub kill_after: Option<Duration>,
     pub interval: Duration,
     pub expiry: Duration,
+    pub handoff: bool,
 }
 
 impl Args {
@@ -142,6 +148,7 @@ impl Args {
             kill_after,
             interval: self.interval.unwrap_or(if embedded { seconds(1) } else { seconds(10) }),
             expiry: self.expiry.unwrap_or(if embedded { seconds(4) } else { seconds(60) }),
+            handoff: !self.no_handoff,
         })
     }
 }

@@ -42,6 +42,7 @@ pub struct Driver {
     seen: Table,
     progress: (Instant, u64),
     published_at: Option<Instant>,
+    handed_over: u64,
     /// Whether owners of other processes were seen, whose work cannot be counted here, or the run was interrupted.
     uncountable: bool,
 }
@@ -88,6 +89,7 @@ impl Driver {
             seen: Table::default(),
             progress: (now, 0),
             published_at: None,
+            handed_over: 0,
             uncountable: false,
         })
     }
@@ -110,6 +112,7 @@ impl Driver {
                     if self.instances.iter().any(Instance::has_failed) {
                         break;
                     }
+                    self.count_handoffs();
                     self.show();
                     if self.is_done() {
                         break;
@@ -127,6 +130,10 @@ impl Driver {
         victim.kill().await;
         let line = format!("{} dies without any clean-up, holding {held} partitions", victim.owner);
         self.screen.say(&line);
+    }
+
+    fn count_handoffs(&mut self) {
+        self.handed_over += self.instances.iter_mut().map(Instance::handed_over).sum::<u64>();
     }
 
     /// The table when it has changed and stood still for a tick; the progress every now and then.
@@ -192,7 +199,8 @@ impl Driver {
             && most.unwrap_or_default() <= least.unwrap_or_default() + 1
     }
 
-    async fn finish(self) -> Result<Report, Failure> {
+    async fn finish(mut self) -> Result<Report, Failure> {
+        self.count_handoffs();
         let living = self.instances.iter().filter(|instance| !instance.is_dead());
         let owned = living.map(|instance| (instance.owner.clone(), instance.held())).collect();
         let mut requests = RequestCounts::default();
@@ -209,7 +217,8 @@ impl Driver {
             return Err(failure);
         }
         let sent = *self.sent.borrow();
-        Ok(Report::new(sent, self.plan.events.is_some() && !self.uncountable, &self.ledger, owned, &requests))
+        let countable = self.plan.events.is_some() && !self.uncountable;
+        Ok(Report::new(sent, countable, &self.ledger, self.handed_over, owned, &requests))
     }
 }
 

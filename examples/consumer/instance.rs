@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
-use eventhubs_checkpoint::balancer::{BalancerConfig, Snapshot};
+use eventhubs_checkpoint::balance::ClaimReason;
+use eventhubs_checkpoint::balancer::{BalancerConfig, Event, Snapshot};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{
@@ -11,7 +12,7 @@ use eventhubs_checkpoint::processor::{
 };
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::{OwnerId, RequestCounts};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::Failure;
@@ -49,6 +50,7 @@ impl Handler<ReceivedEventData> for Worker {
 pub struct Instance {
     pub owner: String,
     pub snapshots: watch::Receiver<Snapshot>,
+    events: broadcast::Receiver<Event>,
     store: GroupStore,
     shutdown: Option<oneshot::Sender<()>>,
     running: JoinHandle<eventhubs_checkpoint::Result<ShutdownReport>>,
@@ -72,7 +74,7 @@ impl Instance {
             .connect()
             .await?;
         let config = ProcessorConfig::default()
-            .with_balancer(BalancerConfig::default().with_interval(plan.interval))
+            .with_balancer(BalancerConfig::default().with_interval(plan.interval).with_handoff(plan.handoff))
             .with_checkpoints(CheckpointPolicy::default().with_every(plan.interval));
         let worker = Worker { owner: owner.clone(), ledger };
         let again = Arc::clone(hub);
@@ -82,18 +84,24 @@ impl Instance {
         };
         let source = EventHubSource::new(hub.consumer().await?).with_reconnect(connect);
         let processor = Processor::builder(source, store.clone(), worker).config(config).build()?;
-        let snapshots = processor.watch();
+        let (snapshots, events) = (processor.watch(), processor.handle().events());
         let (shutdown, asked) = oneshot::channel();
         let running = tokio::spawn(processor.run(async {
             // An error means that nobody will ever ask: the sample itself has ended.
             let _ = asked.await;
         }));
-        Ok(Self { owner, snapshots, store, shutdown: Some(shutdown), running, dead: false })
+        Ok(Self { owner, snapshots, events, store, shutdown: Some(shutdown), running, dead: false })
     }
 
     /// How many partitions it holds. The dead hold none.
     pub fn held(&self) -> usize {
         if self.dead { 0 } else { self.snapshots.borrow().held.len() }
+    }
+
+    /// How many partitions were handed over to it since this was last asked. It remembers the last thousand things.
+    pub fn handed_over(&mut self) -> u64 {
+        let told = std::iter::from_fn(|| self.events.try_recv().ok());
+        told.map(|event| u64::from(matches!(event, Event::Claimed { reason: ClaimReason::HandedOver, .. }))).sum()
     }
 
     pub fn is_dead(&self) -> bool {

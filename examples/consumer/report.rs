@@ -20,6 +20,8 @@ pub struct Report {
     pub duplicates: u64,
     /// How often a partition came to another owner of this process.
     pub moved: u64,
+    /// How many partitions came to instances of this process by a handoff: they were asked for, and released for them.
+    pub handed_over: u64,
     /// How many partitions each instance held at the end, before it released them.
     pub owned: BTreeMap<String, usize>,
     /// Requests to the storage, of all instances, before the release.
@@ -32,6 +34,7 @@ impl Report {
         sent: u32,
         countable: bool,
         ledger: &Ledger,
+        handed_over: u64,
         owned: BTreeMap<String, usize>,
         requests: &RequestCounts,
     ) -> Self {
@@ -42,6 +45,7 @@ impl Report {
             lost: if countable { u64::from(sent).saturating_sub(distinct) } else { 0 },
             duplicates: ledger.duplicates(),
             moved: ledger.moved(),
+            handed_over,
             owned,
             requests: requests.clone(),
         }
@@ -50,10 +54,11 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sent, processed, lost, duplicates, moved, owned, requests } = self;
+        let Self { sent, processed, lost, duplicates, moved, handed_over, owned, requests } = self;
         writeln!(f, "sent {sent}, processed {processed}, lost {lost}, processed again {duplicates}")?;
         let owned: Vec<_> = owned.iter().map(|(owner, held)| format!("{owner} {held}")).collect();
-        writeln!(f, "partitions held at the end: {}; moved {moved} times", owned.join(", "))?;
+        let owned = owned.join(", ");
+        writeln!(f, "partitions held at the end: {owned}; moved {moved} times, handed over {handed_over}")?;
         let requests = Operation::ALL.map(|purpose| format!("{} {}", requests.total(purpose), purpose.name()));
         write!(f, "storage requests: {}", requests.join(", "))
     }

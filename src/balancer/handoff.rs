@@ -212,7 +212,12 @@ impl Balancer {
 
     fn asked_for(&mut self, partition: &PartitionId, tenure: u64, by: OwnerId) {
         if self.hands_over() && !self.ending && self.leases.drain(partition, tenure) {
-            self.events.tell(Event::AskedFor { partition: partition.clone(), by });
+            self.events.tell(Event::AskedFor { partition: partition.clone(), by: by.clone() });
+            self.publish(|snapshot| {
+                if let Some(view) = snapshot.partitions.iter_mut().find(|view| view.partition == *partition) {
+                    view.handoff_to = Some(by);
+                }
+            });
             self.give_back(partition, tenure, Releasing::HandedOver);
         }
     }

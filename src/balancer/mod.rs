@@ -331,7 +331,10 @@ impl Balancer {
         self.look_soon();
         self.publish(|snapshot| {
             if let Some(view) = snapshot.partitions.iter_mut().find(|view| view.partition == *partition) {
-                *view = PartitionView::new(partition.clone(), holder);
+                // Whoever asked for it still does, and has it reserved once it is released.
+                let same = holder == view.holder || holder == Holder::Released;
+                let handoff_to = view.handoff_to.take().filter(|_| same);
+                *view = PartitionView { handoff_to, ..PartitionView::new(partition.clone(), holder) };
             }
         });
     }

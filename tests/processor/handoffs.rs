@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::ErrorKind;
-use eventhubs_checkpoint::balancer::{DuplicateCause, Event};
+use eventhubs_checkpoint::balance::Holder;
+use eventhubs_checkpoint::balancer::{DuplicateCause, Event, Snapshot};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::Processor;
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation, Target};
+use eventhubs_checkpoint::{ErrorKind, OwnerId};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{sleep, timeout};
 
@@ -99,6 +100,30 @@ async fn what_its_handler_does_not_let_go_in_time_is_released_all_the_same_and_t
     assert_eq!(by_a.so_far(), [""; 0], "it ends later, and owns nothing then");
     b.crash().await;
     a.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_snapshot_of_who_is_asked_says_to_whom_a_partition_goes_until_that_one_has_it() {
+    let world = World::new(2);
+    let mut a = owner_of_all(&world, 2, Duration::from_secs(3)).await;
+    let mut by_a = Told::by(&a);
+    let (b, asked) = asking(&world).await;
+    let shown = |snapshot: &Snapshot| {
+        let view = snapshot.partitions.iter().find(|view| view.partition == asked).unwrap();
+        (view.holder.clone(), view.handoff_to.as_ref().map(ToString::to_string))
+    };
+    by_a.wait_for("releasing: HandedOver").await;
+    // Whatever a renewal or a cycle publishes meanwhile.
+    for _ in 0..5 {
+        sleep(Duration::from_millis(500)).await;
+        assert_eq!(shown(&a.snapshots.borrow()), (Holder::Me, Some("b".to_owned())));
+    }
+    by_a.wait_for("released").await;
+    a.wait_until("that", |snapshot| shown(snapshot) == (Holder::Released, Some("b".to_owned()))).await;
+    a.wait_until("the next owner", |snapshot| shown(snapshot) == (Holder::Live(OwnerId::new("b").unwrap()), None))
+        .await;
+    a.shut_down().await.unwrap();
+    b.shut_down().await.unwrap();
 }
 
 /// Such a record says neither which life its owner is nor that it hands over.
