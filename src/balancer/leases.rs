@@ -449,7 +449,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_mark_of_a_dead_one_is_met_without_an_answer_and_then_taken_away() {
-        let (container, partition, mut leases) = (Arc::default(), PartitionId::from(0), Leases::new(LeaseScope::Partition));
+        let (container, partition, mut leases) =
+            (Arc::default(), PartitionId::from(0), Leases::new(LeaseScope::Partition));
         let store = store_of("a", &container).await.cooperative(true);
         let lease = won(store.claim_one(&Claim::unowned(partition.clone())).await);
         hold(&mut leases, &lease);
