@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use eventhubs_checkpoint::LeaseScope;
 
 use crate::Failure;
 
@@ -93,6 +94,10 @@ pub struct Args {
     #[arg(long)]
     pub no_handoff: bool,
 
+    /// Keeps all ownerships of an instance alive by one record. Only instances of this crate honour that.
+    #[arg(long)]
+    pub presence_leases: bool,
+
     /// Appends what was processed to this file: for judging several processes together.
     ///
     /// A line is a partition, the first and the last of successive sequence numbers, and the owner id. It is there before
@@ -117,6 +122,7 @@ pub struct Plan {
     pub interval: Duration,
     pub expiry: Duration,
     pub handoff: bool,
+    pub lease_scope: LeaseScope,
 }
 
 impl Args {
@@ -149,6 +155,7 @@ impl Args {
             interval: self.interval.unwrap_or(if embedded { seconds(1) } else { seconds(10) }),
             expiry: self.expiry.unwrap_or(if embedded { seconds(4) } else { seconds(60) }),
             handoff: !self.no_handoff,
+            lease_scope: if self.presence_leases { LeaseScope::Instance } else { LeaseScope::Partition },
         })
     }
 }

@@ -74,7 +74,12 @@ impl Instance {
             .connect()
             .await?;
         let config = ProcessorConfig::default()
-            .with_balancer(BalancerConfig::default().with_interval(plan.interval).with_handoff(plan.handoff))
+            .with_balancer(
+                BalancerConfig::default()
+                    .with_interval(plan.interval)
+                    .with_handoff(plan.handoff)
+                    .with_lease_scope(plan.lease_scope),
+            )
             .with_checkpoints(CheckpointPolicy::default().with_every(plan.interval));
         let worker = Worker { owner: owner.clone(), ledger };
         let again = Arc::clone(hub);
