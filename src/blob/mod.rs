@@ -16,6 +16,8 @@ use crate::error::Result;
 
 #[cfg(feature = "azure")]
 pub mod azure;
+#[cfg(feature = "legacy-sdk")]
+pub mod legacy;
 pub mod memory;
 mod validation;
 

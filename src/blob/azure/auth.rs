@@ -143,7 +143,7 @@ pub(super) enum Credentials {
 
 /// The kind of credentials, on which the advice after a refusal depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CredentialKind {
+pub(in crate::blob) enum CredentialKind {
     AccountKey,
     Sas,
     Token,

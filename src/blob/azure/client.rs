@@ -113,7 +113,7 @@ impl Client {
     fn refused(&self, operation: Operation<'_>, status: u16, headers: &Headers) -> Outcome {
         let code = header(headers, &ERROR_CODE);
         let refusal = Refusal { status, code, retry_after: retry_after(headers), server_time: server_time(headers) };
-        let error = refusal.into_error(operation, self.settings.credentials.kind());
+        let error = refusal.into_error(operation, Some(self.settings.credentials.kind()));
         Outcome::Refused { error, code: code.map(str::to_owned) }
     }
 }

@@ -14,15 +14,15 @@ use crate::error::{Error, ErrorKind};
 
 /// What was asked of the service. `Display` is how errors begin.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Operation<'a> {
-    pub(super) verb: Verb,
+pub(in crate::blob) struct Operation<'a> {
+    pub(in crate::blob) verb: Verb,
     /// The blob, or the prefix of a listing.
-    pub(super) name: &'a str,
-    pub(super) container: &'a str,
+    pub(in crate::blob) name: &'a str,
+    pub(in crate::blob) container: &'a str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
+pub(in crate::blob) enum Verb {
     List,
     Get,
     Write,
@@ -52,16 +52,17 @@ impl fmt::Display for Operation<'_> {
 
 /// An answer other than success. The body plays no part: a HEAD request has none.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Refusal<'a> {
-    pub(super) status: u16,
+pub(in crate::blob) struct Refusal<'a> {
+    pub(in crate::blob) status: u16,
     /// The header `x-ms-error-code`.
-    pub(super) code: Option<&'a str>,
-    pub(super) retry_after: Option<Duration>,
-    pub(super) server_time: Option<OffsetDateTime>,
+    pub(in crate::blob) code: Option<&'a str>,
+    pub(in crate::blob) retry_after: Option<Duration>,
+    pub(in crate::blob) server_time: Option<OffsetDateTime>,
 }
 
 impl Refusal<'_> {
-    pub(super) fn into_error(self, operation: Operation<'_>, credentials: CredentialKind) -> Error {
+    /// `credentials`: the kind that was used, if it is known.
+    pub(in crate::blob) fn into_error(self, operation: Operation<'_>, credentials: Option<CredentialKind>) -> Error {
         let (class, advice) = meaning(self.status, self.code.unwrap_or_default(), credentials);
         let code = self.code.unwrap_or("no error code");
         let message = format!("{operation}: the service answered {} ({code}){advice}", self.status);
@@ -82,30 +83,62 @@ impl Refusal<'_> {
     }
 }
 
+/// Why a request has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::blob) enum NoAnswer {
+    /// It never left.
+    NotConnected,
+    /// It never left, for the issuer of tokens does not answer.
+    IssuerSilent,
+    /// It never left, for the credential gives no token.
+    NoToken,
+    /// It may have arrived.
+    Lost,
+}
+
+impl NoAnswer {
+    pub(in crate::blob) fn into_error(
+        self,
+        operation: Operation<'_>,
+        host: &str,
+        cause: &(dyn StdError + 'static),
+    ) -> Error {
+        let (kind, what) = match self {
+            Self::NotConnected => (
+                ErrorKind::Unavailable,
+                format!("cannot connect to {host}; check its name in DNS, firewalls, proxies and certificates"),
+            ),
+            Self::IssuerSilent => {
+                (ErrorKind::Unavailable, "cannot get a token now, for its issuer does not answer".to_owned())
+            }
+            Self::NoToken => (ErrorKind::Unauthorized, "cannot get a token from the credential".to_owned()),
+            Self::Lost => {
+                (ErrorKind::Unknown, format!("the connection to {host} failed before the answer was complete"))
+            }
+        };
+        Error::new(kind, format!("{operation}: {what}")).with_source(RedactedCause::of(cause))
+    }
+}
+
 /// A request without an answer.
 pub(super) fn no_answer(error: &azure_core::Error, operation: Operation<'_>, host: &str) -> Error {
-    let (kind, what) = match error.kind() {
-        AzureErrorKind::Connection => (
-            ErrorKind::Unavailable,
-            format!("cannot connect to {host}; check its name in DNS, firewalls, proxies and certificates"),
-        ),
-        AzureErrorKind::Credential if is_temporary(error) => {
-            (ErrorKind::Unavailable, "cannot get a token now, for its issuer does not answer".to_owned())
-        }
-        AzureErrorKind::Credential => (ErrorKind::Unauthorized, "cannot get a token from the credential".to_owned()),
-        _ => (ErrorKind::Unknown, format!("the connection to {host} failed before the answer was complete")),
+    let why = match error.kind() {
+        AzureErrorKind::Connection => NoAnswer::NotConnected,
+        AzureErrorKind::Credential if is_temporary(error) => NoAnswer::IssuerSilent,
+        AzureErrorKind::Credential => NoAnswer::NoToken,
+        _ => NoAnswer::Lost,
     };
-    Error::new(kind, format!("{operation}: {what}")).with_source(RedactedCause::of(error))
+    why.into_error(operation, host, error)
 }
 
 /// An answer that did not come in time.
-pub(super) fn timed_out(operation: Operation<'_>, deadline: Duration, host: &str) -> Error {
+pub(in crate::blob) fn timed_out(operation: Operation<'_>, deadline: Duration, host: &str) -> Error {
     let message = format!("{operation}: no answer from {host} within the request deadline of {deadline:?}");
     Error::new(ErrorKind::Unknown, message)
 }
 
 /// A successful answer that lacks what has to be in it.
-pub(super) fn unusable_answer(operation: Operation<'_>, what: &str) -> Error {
+pub(in crate::blob) fn unusable_answer(operation: Operation<'_>, what: &str) -> Error {
     Error::new(ErrorKind::Unknown, format!("{operation}: the answer cannot be used: {what}"))
 }
 
@@ -134,7 +167,7 @@ mod tests {
         let code = Some(code).filter(|code| !code.is_empty());
         let retry_after = Some(Duration::from_secs(3));
         let server_time = Some(datetime!(2026-01-01 00:00:00 UTC));
-        Refusal { status, code, retry_after, server_time }.into_error(operation(verb), credentials)
+        Refusal { status, code, retry_after, server_time }.into_error(operation(verb), Some(credentials))
     }
 
     const THROTTLED: ErrorKind = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(3)) };

@@ -18,7 +18,7 @@ pub(super) fn header<'a>(headers: &'a Headers, name: &HeaderName) -> Option<&'a 
 }
 
 /// The server's `Date`.
-pub(super) fn server_time(headers: &Headers) -> Option<OffsetDateTime> {
+pub(in crate::blob) fn server_time(headers: &Headers) -> Option<OffsetDateTime> {
     parse_http_date(header(headers, &DATE)?)
 }
 
@@ -36,7 +36,7 @@ pub(super) fn metadata(headers: &Headers) -> Metadata {
 }
 
 /// How long the server asks to wait; at most a day, which is more than anybody means.
-pub(super) fn retry_after(headers: &Headers) -> Option<std::time::Duration> {
+pub(in crate::blob) fn retry_after(headers: &Headers) -> Option<std::time::Duration> {
     asked_to_wait(headers).map(|asked| asked.min(LONGEST_WAIT))
 }
 

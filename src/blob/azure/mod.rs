@@ -9,11 +9,11 @@ mod client;
 mod connection_string;
 mod date;
 mod endpoint;
-mod errors;
-mod headers;
+pub(super) mod errors;
+pub(super) mod headers;
 mod redacted;
 mod refusals;
-mod shared_key;
+pub(super) mod shared_key;
 #[cfg(test)]
 mod tests;
 mod xml;

@@ -34,10 +34,10 @@ struct Row {
     advice: &'static str,
 }
 
-/// What is known of a refusal.
-pub(super) fn meaning(status: u16, code: &str, credentials: CredentialKind) -> (Class, &'static str) {
+/// What is known of a refusal, and of the kind of credentials that were used, if it is known.
+pub(super) fn meaning(status: u16, code: &str, credentials: Option<CredentialKind>) -> (Class, &'static str) {
     let matches = |row: &&Row| {
-        row.status == status && row.code == code && row.credentials.is_none_or(|wanted| wanted == credentials)
+        row.status == status && row.code == code && (row.credentials.is_none() || row.credentials == credentials)
     };
     TABLE.iter().find(matches).map_or_else(|| by_status(status, code), |row| (row.class, row.advice))
 }

@@ -130,7 +130,7 @@ fn push_service_headers(text: &mut String, headers: &Headers) {
 }
 
 /// The service sorts by the rules of a language, not by bytes: signs, then digits, then letters.
-fn compare_header_names(left: &str, right: &str) -> Ordering {
+pub(in crate::blob) fn compare_header_names(left: &str, right: &str) -> Ordering {
     let weight = |byte: u8| match byte {
         b'_' => (0, byte),
         b'-' => (1, byte),

@@ -111,6 +111,7 @@ macro_rules! conformance_tests {
             unfit_metadata_is_rejected,
             names_may_have_any_characters,
             any_name_can_be_written_and_deleted,
+            slippery_names_arrive_or_are_rejected,
             names_differ_by_case,
             unfit_names_are_rejected,
             of_racing_creators_one_wins,

@@ -1,0 +1,287 @@
+//! A container of Azure Blob Storage, through a client of the abandoned crates `azure_storage` and `azure_storage_blobs`
+//! 0.21, for applications that still hold one.
+//!
+//! New code is better served by [`blob::azure`](super::azure): it has none of the limits below. Both write the same blobs,
+//! so instances with either can work in one group, and an application can change over one instance at a time.
+//!
+//! ```
+//! use azure_storage::StorageCredentials;
+//! use azure_storage_blobs::prelude::{ClientBuilder, ContainerClient};
+//! use eventhubs_checkpoint::blob::legacy::{self, LegacyContainer};
+//!
+//! fn connect() -> ContainerClient {
+//!     ClientBuilder::new("account", StorageCredentials::anonymous())
+//!         .client_options(legacy::client_options())
+//!         .container_client("leases")
+//! }
+//!
+//! // The client that the application has:
+//! let container = LegacyContainer::new(connect())?;
+//!
+//! // Better, with a way to make another:
+//! let container = LegacyContainer::builder(connect()).isolated_by(connect).build()?;
+//! # Ok::<(), eventhubs_checkpoint::Error>(())
+//! ```
+//!
+//! # The client it is given
+//!
+//! Credentials, HTTP client and TLS are the application's. Its client works as it is; it works better with
+//! [`client_options`], for these reasons:
+//!
+//! - **Connections.** The SDK's own HTTP client keeps no connection: each request makes a new one, over TLS in some ten
+//!   milliseconds. Those of [`client_options`] keep theirs.
+//! - **Isolation.** The balancer renews leases on a thread and a runtime of its own, through
+//!   [`isolated`](BlobContainer::isolated), and connections live on the runtime that opened them. Without
+//!   [`isolated_by`](LegacyContainerBuilder::isolated_by) both share one client, which cannot be taken apart or copied.
+//!   That is safe with the SDK's own HTTP client, for it keeps no connections, and **not with one that does**: a handler
+//!   that blocks its runtime would hold up renewals.
+//! - **Retries.** By default the SDK repeats a request up to eight times, also a write whose answer was lost, and waits
+//!   where the service says that it is busy. Here the request deadline cuts all that off. Nothing breaks: a
+//!   repeated conditional write ends in a conflict with itself, and a conflict is always looked into. But throttling shows as
+//!   [`Unknown`](crate::ErrorKind::Unknown) at the deadline instead of
+//!   [`Throttled`](crate::ErrorKind::Throttled), and the time that the service asks to wait is lost.
+//! - **TLS.** This feature chooses none. If it is `rustls` (feature `enable_reqwest_rustls` of the SDK), the program has
+//!   two of its cryptographic providers, `ring` and the `aws-lc-rs` of the official Event Hubs client, which then cannot
+//!   choose and fails to connect. Call `rustls::crypto::aws_lc_rs::default_provider().install_default()` first thing in
+//!   `main`, or take [`client_options`] and leave out the SDK's HTTP client (`default-features = false`, `hmac_rust`).
+//! - **Logs.** At level `debug` the SDK logs each request with the header `authorization` in clear (and hides the others),
+//!   and its HTTP client logs URLs with the signature of a SAS. Keep the target `azure_core` at `info`.
+//!
+//! # Limits of the SDK
+//!
+//! - The answer to a write under [`Condition::Match`] has no `Last-Modified`: the server's `Date` of the answer stands for
+//!   it, at most the request's duration later.
+//! - [`Written::versioned`] is never true, so [`GroupStore::check`](crate::store::GroupStore::check) does not find out that
+//!   the account keeps versions.
+//! - The answer to a deletion must have a header that Azurite does not send (unless the SDK's feature `azurite_workaround`
+//!   is on). The server's time then comes from a second request.
+//! - Names that begin or end with a slash or a space, or have a segment `.` or `..`, tabs or line breaks are
+//!   [`Rejected`](crate::ErrorKind::Rejected). Names made by this crate have none of it.
+//! - A blob in a listing that the SDK cannot read, of a kind unknown to it, fails the listing, where
+//!   [`blob::azure`](super::azure) leaves that blob out.
+//! - A deletion takes snapshots along.
+//! - With an account key, the local clock must be right to a quarter of an hour, for it dates signatures; and metadata in
+//!   which one key has a digit where another has `_` is [`Rejected`](crate::ErrorKind::Rejected), for the SDK signs it
+//!   wrongly. This crate's keys are letters.
+//! - The kind of credentials is not known: advice in errors is general.
+
+mod builder;
+mod errors;
+mod listing;
+mod names;
+#[cfg(test)]
+mod tests;
+mod transport;
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use azure_core_legacy::error::Result as SdkResult;
+use azure_core_legacy::prelude::{IfMatchCondition, Metadata as SdkMetadata};
+use azure_storage_blobs::prelude::{BlobClient, ContainerClient};
+use futures::StreamExt;
+use tokio::time::Instant;
+
+pub use self::builder::LegacyContainerBuilder;
+pub use self::transport::client_options;
+
+use self::builder::Settings;
+use super::azure::errors::{Operation, Verb, timed_out, unusable_answer};
+use super::validation::{checked_metadata, delete_cannot_create};
+use super::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, ETag, Metadata, Written};
+use crate::error::Result;
+
+/// A container of Azure Blob Storage, through a client of `azure_storage_blobs` 0.21. See the [module](self) for what the
+/// client should be like, and for the limits.
+///
+/// # Guarantees
+///
+/// - Each request, with whatever the client repeats, ends within the request deadline.
+/// - Neither errors nor `Debug` hold keys, signatures or tokens.
+#[derive(Clone)]
+pub struct LegacyContainer {
+    client: ContainerClient,
+    settings: Arc<Settings>,
+}
+
+impl LegacyContainer {
+    /// Takes a client with default settings.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the address of the client is malformed.
+    pub fn new(client: ContainerClient) -> Result<Self> {
+        Self::builder(client).build()
+    }
+
+    /// Takes a client with default settings for the rest, all of which can be changed.
+    #[must_use]
+    pub fn builder(client: ContainerClient) -> LegacyContainerBuilder {
+        LegacyContainerBuilder::new(client)
+    }
+
+    fn operation<'a>(&'a self, verb: Verb, name: &'a str) -> Operation<'a> {
+        Operation { verb, name, container: self.client.container_name() }
+    }
+
+    fn blob(&self, name: &str) -> Result<BlobClient> {
+        let blob = self.client.blob_client(name);
+        let url = blob.url().map_err(|error| self.failure(&error, self.operation(Verb::Get, name)))?;
+        names::check_address(&self.settings.url, &url, name)?;
+        Ok(blob)
+    }
+
+    /// Sends a request, and gives with the answer when it was here.
+    async fn send<T>(
+        &self,
+        operation: Operation<'_>,
+        request: impl IntoFuture<Output = SdkResult<T>> + Send,
+    ) -> Result<(T, Instant)>
+    where
+        T: Send,
+    {
+        self.outcome(operation, request).await?.map_err(|error| self.failure(&error, operation))
+    }
+
+    /// Sends a request, and leaves it to the caller what a failure means.
+    async fn outcome<T>(
+        &self,
+        operation: Operation<'_>,
+        request: impl IntoFuture<Output = SdkResult<T>> + Send,
+    ) -> Result<SdkResult<(T, Instant)>> {
+        let deadline = self.settings.request_deadline;
+        let outcome = tokio::time::timeout(deadline, request.into_future()).await;
+        let received = Instant::now();
+        let outcome = outcome.map_err(|_| timed_out(operation, deadline, &self.settings.host))?;
+        Ok(outcome.map(|answer| (answer, received)))
+    }
+
+    fn failure(&self, error: &azure_core_legacy::Error, operation: Operation<'_>) -> crate::Error {
+        errors::failure(error, operation, &self.settings.host)
+    }
+
+    async fn put(&self, name: &str, metadata: SdkMetadata, condition: Option<IfMatchCondition>) -> Result<Written> {
+        let mut request = self.blob(name)?.put_block_blob(Vec::new()).metadata(metadata);
+        if let Some(condition) = condition {
+            request = request.if_match(condition);
+        }
+        let (put, received) = self.send(self.operation(Verb::Write, name), request).await?;
+        let answer = Answer { server_time: put.date, received };
+        Ok(Written { etag: ETag::new(&put.etag), last_modified: put.last_modified, versioned: false, answer })
+    }
+
+    async fn replace(&self, name: &str, metadata: SdkMetadata, etag: &ETag) -> Result<Written> {
+        let request = self.blob(name)?.set_metadata().metadata(metadata).if_match(matching(etag));
+        let (set, received) = self.send(self.operation(Verb::Write, name), request).await?;
+        let answer = Answer { server_time: set.date, received };
+        Ok(Written { etag: ETag::new(&set.etag), last_modified: set.date, versioned: false, answer })
+    }
+
+    /// The server's time after a deletion whose answer was good but for the SDK, by whatever answer a read gets.
+    async fn time_after_deletion(&self, name: &str) -> Result<Answer> {
+        let error = match self.get(name).await {
+            Ok(blob) => return Ok(blob.answer),
+            Err(error) => error,
+        };
+        let server_time = error.server_time().ok_or_else(|| {
+            let operation = self.operation(Verb::Delete, name);
+            unusable_answer(operation, "it has no date, and neither has that of a read").with_source(error)
+        })?;
+        Ok(Answer { server_time, received: Instant::now() })
+    }
+}
+
+#[async_trait]
+impl BlobContainer for LegacyContainer {
+    async fn list(&self, prefix: &str) -> Result<BlobList> {
+        let operation = self.operation(Verb::List, prefix);
+        let mut request = self.client.list_blobs().include_metadata(true);
+        if let Some(prefix) = names::prefix_to_ask_for(prefix) {
+            request = request.prefix(prefix);
+        }
+        if let Some(size) = self.settings.page_size {
+            request = request.max_results(size);
+        }
+        let mut pages = request.into_stream();
+        let mut blobs = Vec::new();
+        let mut marker = None;
+        loop {
+            let next = async { pages.next().await.transpose() };
+            let (page, received) = self.send(operation, Box::pin(next)).await?;
+            let page = page.ok_or_else(|| unusable_answer(operation, "the next page is missing"))?;
+            let answer = Answer { server_time: page.date, received };
+            let shown = page.blobs.blobs().filter(|blob| blob.name.starts_with(prefix));
+            blobs.extend(shown.map(|blob| listing::blob_of(blob.clone(), answer)));
+            if page.next_marker.is_none() {
+                blobs.sort_by(|left, right| left.name.cmp(&right.name));
+                return Ok(BlobList { blobs, answer });
+            }
+            if page.next_marker == marker {
+                return Err(unusable_answer(operation, "the next page is the same again"));
+            }
+            marker = page.next_marker;
+        }
+    }
+
+    async fn get(&self, name: &str) -> Result<Blob> {
+        let request = self.blob(name)?.get_properties();
+        let (read, received) = self.send(self.operation(Verb::Get, name), request).await?;
+        Ok(listing::blob_of(read.blob, Answer { server_time: read.date, received }))
+    }
+
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        let metadata = checked_metadata(metadata)?;
+        let mut sdk_metadata = SdkMetadata::new();
+        for (key, value) in &metadata {
+            sdk_metadata.insert(key.clone(), value.clone());
+        }
+        let written = match condition {
+            Condition::Create => self.put(name, sdk_metadata, Some(IfMatchCondition::NotMatch("*".to_owned()))).await,
+            Condition::Any => self.put(name, sdk_metadata, None).await,
+            Condition::Match(etag) => self.replace(name, sdk_metadata, etag).await,
+        };
+        written.map_err(|error| errors::explained(error, &metadata))
+    }
+
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+        let mut request = self.blob(name)?.delete();
+        match condition {
+            Condition::Create => return Err(delete_cannot_create()),
+            Condition::Match(etag) => request = request.if_match(matching(etag)),
+            Condition::Any => {}
+        }
+        let operation = self.operation(Verb::Delete, name);
+        match self.outcome(operation, request).await? {
+            Ok((deleted, received)) => Ok(Answer { server_time: deleted.date, received }),
+            Err(error) if errors::is_deleted_all_the_same(&error) => self.time_after_deletion(name).await,
+            Err(error) => Err(self.failure(&error, operation)),
+        }
+    }
+
+    async fn create_container(&self) -> Result<ContainerCreation> {
+        let operation = self.operation(Verb::CreateContainer, "");
+        match self.outcome(operation, self.client.create()).await? {
+            Ok(_) => Ok(ContainerCreation::Created),
+            Err(error) if errors::code(&error) == Some("ContainerAlreadyExists") => Ok(ContainerCreation::Existed),
+            Err(error) => Err(self.failure(&error, operation)),
+        }
+    }
+
+    /// Without [`isolated_by`](LegacyContainerBuilder::isolated_by) it shares the client: see the [module](self).
+    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+        let client = self.settings.connect.as_ref().map_or_else(|| self.client.clone(), |connect| connect());
+        Ok(Arc::new(Self { client, settings: self.settings.clone() }))
+    }
+}
+
+fn matching(etag: &ETag) -> IfMatchCondition {
+    IfMatchCondition::Match(etag.quoted())
+}
+
+impl fmt::Debug for LegacyContainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LegacyContainer").field(&self.settings).finish()
+    }
+}
