@@ -15,6 +15,7 @@
 //! | only the records | [`store`] |
 //! | only the sharing, over partitions of your own | [`balancer`] |
 //! | another storage | [`blob::BlobContainer`] and the conformance suite in `testing` |
+//! | a client of `azure_storage_blobs` 0.21 kept | `blob::legacy` (feature `legacy-sdk`) |
 //! | numbers for a monitoring system | [`metrics`] |
 //! | tests without a cloud | `testing` (feature `testing`), [`blob::memory`] |
 //!
@@ -76,7 +77,8 @@ async fn connect() -> Result<ConsumerClient, Failure> {
 //!
 //! # Features
 //!
-//! `azure` and `eventhubs` are on by default; `metrics` counts for a monitoring system, see [`metrics`]; `testing` and `testing-hub` are for tests.
+//! `azure` and `eventhubs` are on by default; `legacy-sdk` is for applications that hold a client of `azure_storage_blobs` 0.21;
+//! `metrics` counts for a monitoring system, see [`metrics`]; `testing` and `testing-hub` are for tests.
 
 // The library's own rules, which tests and examples need not keep.
 #![warn(unreachable_pub, clippy::unwrap_used, clippy::expect_used)]

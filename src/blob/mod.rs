@@ -21,6 +21,8 @@ pub mod legacy;
 pub mod memory;
 mod validation;
 
+pub use validation::{check_blob_name, checked_metadata};
+
 /// The metadata of a blob. Keys are lower-case, for Azure treats them without regard to case.
 pub type Metadata = BTreeMap<String, String>;
 

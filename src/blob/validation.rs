@@ -6,10 +6,15 @@ use crate::error::{Error, ErrorKind, Result};
 const MAX_NAME_CHARS: usize = 1024;
 const MAX_METADATA_BYTES: usize = 8 * 1024;
 
-/// Refuses a blob name that the service would refuse, or that a URL could not carry as it stands.
+/// Refuses a blob name that the service would refuse, or that a URL could not carry as it stands. For backends
+/// of your own.
 ///
 /// Rules: <https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata>.
-pub(super) fn check_blob_name(name: &str) -> Result<()> {
+///
+/// # Errors
+///
+/// [`ErrorKind::Rejected`], with the name and the rule.
+pub fn check_blob_name(name: &str) -> Result<()> {
     if name.is_empty() || name.chars().count() > MAX_NAME_CHARS {
         return Err(rejected(format!("the blob name {name:?} must have 1 to {MAX_NAME_CHARS} characters")));
     }
@@ -19,8 +24,13 @@ pub(super) fn check_blob_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses metadata that the service would refuse or change; otherwise gives it with lower-case keys.
-pub(super) fn checked_metadata(metadata: &Metadata) -> Result<Metadata> {
+/// Refuses metadata that the service would refuse or change; otherwise gives it with lower-case keys. For backends
+/// of your own.
+///
+/// # Errors
+///
+/// [`ErrorKind::Rejected`], with the key or the size, and the rule.
+pub fn checked_metadata(metadata: &Metadata) -> Result<Metadata> {
     let mut checked = Metadata::new();
     for (key, value) in metadata {
         check_key(key)?;

@@ -1,5 +1,5 @@
-//! The same contract through a client of the old SDK, against the same Azurite. With a SAS: what an account key does not
-//! do has a test of its own.
+//! The same contract through a client of the old SDK, against the same Azurite. With a SAS: what an account key does
+//! not do has a test of its own.
 
 use std::sync::Arc;
 use std::time::Duration;

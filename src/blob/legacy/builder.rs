@@ -44,8 +44,8 @@ impl LegacyContainerBuilder {
         Self { client, request_deadline: DEFAULT_REQUEST_DEADLINE, page_size: None, connect: None }
     }
 
-    /// How long a request may take, with all that the client does to repeat it, and with the fetching of a token. Each page
-    /// of a listing is a request of its own. Default: 5 s, so that a hung request costs a fraction of a lease.
+    /// How long a request may take, with all that the client does to repeat it, and with the fetching of a token. Each
+    /// page of a listing is a request of its own. Default: 5 s, so that a hung request costs a fraction of a lease.
     #[must_use]
     pub fn request_deadline(mut self, deadline: Duration) -> Self {
         self.request_deadline = deadline;
@@ -73,8 +73,8 @@ impl LegacyContainerBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting or the address of the client is malformed. The message
-    /// names it and the remedy.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting or the address of the client is malformed. The
+    /// message names it and the remedy.
     pub fn build(self) -> Result<LegacyContainer> {
         if self.request_deadline.is_zero() {
             return Err(Error::config("the request deadline is zero; give it at least the time that an answer takes"));

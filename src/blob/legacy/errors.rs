@@ -56,8 +56,8 @@ pub(super) fn explained(error: Error, metadata: &Metadata) -> Error {
     }
     let keys: Vec<&str> = metadata.keys().map(String::as_str).collect();
     let message = format!(
-        "{error}; or azure_storage has signed the metadata keys {keys:?} in another order than the service sorts them, as it \
-         does where one key has a digit and another _ in the same place: use a SAS or a token, or blob::azure"
+        "{error}; or azure_storage has signed the metadata keys {keys:?} in another order than the service sorts them, \
+         as it does where one key has a digit and another _ in the same place: use a SAS or a token, or blob::azure"
     );
     Error::new(ErrorKind::Rejected, message).with_server_time(error.server_time())
 }
@@ -73,8 +73,8 @@ fn refusal(answer: &HttpError, operation: Operation<'_>) -> Error {
     refusal.into_error(operation, None)
 }
 
-/// The SDK keeps the headers of a refusal to itself but for the long form of its text, one a line. The body stands there
-/// on a line of its own, escaped.
+/// The SDK keeps the headers of a refusal to itself but for the long form of its text, one a line. The body stands
+/// there on a line of its own, escaped.
 fn headers_of(answer: &HttpError) -> Headers {
     let text = format!("{answer:#}");
     let lines = text.lines().skip_while(|line| *line != "\tHeaders: [").skip(1);

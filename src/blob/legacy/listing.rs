@@ -18,8 +18,8 @@ pub(super) fn blob_of(blob: SdkBlob, answer: Answer) -> Blob {
     }
 }
 
-/// Listings give keys as they were written, headers in lower case. `@` begins attributes of the XML, which the SDK takes
-/// for keys: those of a foreign blob that was encrypted with a key of its own.
+/// Listings give keys as they were written, headers in lower case. `@` begins attributes of the XML, which the SDK
+/// takes for keys: those of a foreign blob that was encrypted with a key of its own.
 fn metadata_of(metadata: HashMap<String, String>) -> Metadata {
     let own = metadata.into_iter().filter(|(key, _)| !key.starts_with('@'));
     own.map(|(key, value)| (key.to_ascii_lowercase(), value)).collect()

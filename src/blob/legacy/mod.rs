@@ -1,8 +1,8 @@
-//! A container of Azure Blob Storage, through a client of the abandoned crates `azure_storage` and `azure_storage_blobs`
-//! 0.21, for applications that still hold one.
+//! A container of Azure Blob Storage, through a client of the abandoned crates `azure_storage` and
+//! `azure_storage_blobs` 0.21, for applications that still hold one.
 //!
-//! New code is better served by [`blob::azure`](super::azure): it has none of the limits below. Both write the same blobs,
-//! so instances with either can work in one group, and an application can change over one instance at a time.
+//! New code is better served by [`blob::azure`](super::azure): it has none of the limits below. Both write the same
+//! blobs, so instances with either can work in one group, and an application can change over one instance at a time.
 //!
 //! ```
 //! use azure_storage::StorageCredentials;
@@ -28,41 +28,43 @@
 //! Credentials, HTTP client and TLS are the application's. Its client works as it is; it works better with
 //! [`client_options`], for these reasons:
 //!
-//! - **Connections.** The SDK's own HTTP client keeps no connection: each request makes a new one, over TLS in some ten
-//!   milliseconds. Those of [`client_options`] keep theirs.
+//! - **Connections.** The SDK's own HTTP client keeps no connection: each request makes a new one, with a TLS handshake
+//!   of its own. Those of [`client_options`] keep theirs.
 //! - **Isolation.** The balancer renews leases on a thread and a runtime of its own, through
 //!   [`isolated`](BlobContainer::isolated), and connections live on the runtime that opened them. Without
 //!   [`isolated_by`](LegacyContainerBuilder::isolated_by) both share one client, which cannot be taken apart or copied.
-//!   That is safe with the SDK's own HTTP client, for it keeps no connections, and **not with one that does**: a handler
-//!   that blocks its runtime would hold up renewals.
+//!   That is safe with the SDK's own HTTP client, for it keeps no connections, and **not with one that does**: a
+//!   handler that blocks its runtime would hold up renewals.
 //! - **Retries.** By default the SDK repeats a request up to eight times, also a write whose answer was lost, and waits
-//!   where the service says that it is busy. Here the request deadline cuts all that off. Nothing breaks: a
-//!   repeated conditional write ends in a conflict with itself, and a conflict is always looked into. But throttling shows as
-//!   [`Unknown`](crate::ErrorKind::Unknown) at the deadline instead of
-//!   [`Throttled`](crate::ErrorKind::Throttled), and the time that the service asks to wait is lost.
-//! - **TLS.** This feature chooses none. If it is `rustls` (feature `enable_reqwest_rustls` of the SDK), the program has
-//!   two of its cryptographic providers, `ring` and the `aws-lc-rs` of the official Event Hubs client, which then cannot
-//!   choose and fails to connect. Call `rustls::crypto::aws_lc_rs::default_provider().install_default()` first thing in
-//!   `main`, or take [`client_options`] and leave out the SDK's HTTP client (`default-features = false`, `hmac_rust`).
-//! - **Logs.** At level `debug` the SDK logs each request with the header `authorization` in clear (and hides the others),
-//!   and its HTTP client logs URLs with the signature of a SAS. Keep the target `azure_core` at `info`.
+//!   where the service says that it is busy. Here the request deadline cuts all that off. Nothing breaks: a repeated
+//!   conditional write ends in a conflict with itself, and a conflict is always looked into. But throttling shows as
+//!   [`Unknown`](crate::ErrorKind::Unknown) at the deadline instead of [`Throttled`](crate::ErrorKind::Throttled),
+//!   without the time that the service asks to wait; so does a storage that cannot be reached, instead of
+//!   [`Unavailable`](crate::ErrorKind::Unavailable).
+//! - **TLS.** This feature chooses none. If it is `rustls` (feature `enable_reqwest_rustls` of the SDK), the program
+//!   has two of its cryptographic providers, `ring` and the `aws-lc-rs` of the official Event Hubs client, which then
+//!   cannot choose and panics when it connects. Call `rustls::crypto::aws_lc_rs::default_provider().install_default()`
+//!   first thing in `main`, or take [`client_options`] and leave out the SDK's HTTP client (`default-features = false`,
+//!   `hmac_rust`).
+//! - **Logs.** At level `debug` the SDK logs each request with the header `authorization` in clear (and hides the
+//!   others), and its HTTP client logs URLs with the signature of a SAS. Keep the target `azure_core` at `info`.
 //!
 //! # Limits of the SDK
 //!
-//! - The answer to a write under [`Condition::Match`] has no `Last-Modified`: the server's `Date` of the answer stands for
-//!   it, at most the request's duration later.
-//! - [`Written::versioned`] is never true, so [`GroupStore::check`](crate::store::GroupStore::check) does not find out that
-//!   the account keeps versions.
-//! - The answer to a deletion must have a header that Azurite does not send (unless the SDK's feature `azurite_workaround`
-//!   is on). The server's time then comes from a second request.
+//! - The answer to a write under [`Condition::Match`] has no `Last-Modified`: the server's `Date` of the answer stands
+//!   for it, at most the request's duration later.
+//! - [`Written::versioned`] is never true, so [`Finding::Versioning`](crate::store::Finding::Versioning) is not found.
+//! - The answer to a deletion must have a header that Azurite does not send (unless the SDK's feature
+//!   `azurite_workaround` is on). The server's time then comes from a second request.
 //! - Names that begin or end with a slash or a space, or have a segment `.` or `..`, tabs or line breaks are
-//!   [`Rejected`](crate::ErrorKind::Rejected). Names made by this crate have none of it.
+//!   [`Rejected`](crate::ErrorKind::Rejected). Names made by this crate have none of it, unless an owner is called `.` or
+//!   `..`.
 //! - A blob in a listing that the SDK cannot read, of a kind unknown to it, fails the listing, where
 //!   [`blob::azure`](super::azure) leaves that blob out.
 //! - A deletion takes snapshots along.
-//! - With an account key, the local clock must be right to a quarter of an hour, for it dates signatures; and metadata in
-//!   which one key has a digit where another has `_` is [`Rejected`](crate::ErrorKind::Rejected), for the SDK signs it
-//!   wrongly. This crate's keys are letters.
+//! - With an account key, the local clock must be right to a quarter of an hour, for it dates signatures; and metadata
+//!   in which one key has a digit where another has `_` is [`Rejected`](crate::ErrorKind::Rejected), for the SDK signs
+//!   it wrongly. This crate's keys are letters.
 //! - The kind of credentials is not known: advice in errors is general.
 
 mod builder;
@@ -93,8 +95,8 @@ use super::validation::{checked_metadata, delete_cannot_create};
 use super::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, ETag, Metadata, Written};
 use crate::error::Result;
 
-/// A container of Azure Blob Storage, through a client of `azure_storage_blobs` 0.21. See the [module](self) for what the
-/// client should be like, and for the limits.
+/// A container of Azure Blob Storage, through a client of `azure_storage_blobs` 0.21. See the [module](self) for what
+/// the client should be like, and for the limits.
 ///
 /// # Guarantees
 ///

@@ -8,8 +8,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Refuses a name that would reach another blob, or that a listing would show as another one.
 ///
-/// The SDK cuts slashes off both ends of a name, leaves out segments `.` and `..`, tabs and line breaks, and trims what a
-/// listing shows. What it makes of the name is compared with what it should be, so no rule of it is copied here.
+/// The SDK cuts slashes off both ends of a name, leaves out segments `.` and `..`, tabs and line breaks, and trims what
+/// a listing shows. What it makes of the name is compared with what it should be, so no rule of it is copied here.
 pub(super) fn check_address(container: &Url, blob: &Url, name: &str) -> Result<()> {
     check_blob_name(name)?;
     let expected = format!("{}/{name}", decoded(container));
@@ -31,8 +31,8 @@ fn refused(name: &str, why: &str) -> Error {
     Error::new(ErrorKind::Rejected, message)
 }
 
-/// As much of a prefix as the SDK sends unchanged. It writes a space as `+`, which the service takes for a plus sign; the
-/// rest is left to whoever looks through the answer.
+/// As much of a prefix as the SDK sends unchanged. It writes a space as `+`, which the service takes for a plus sign;
+/// the rest is left to whoever looks through the answer.
 pub(super) fn prefix_to_ask_for(prefix: &str) -> Option<String> {
     prefix.split(' ').next().filter(|part| !part.is_empty()).map(str::to_owned)
 }

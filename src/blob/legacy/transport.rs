@@ -11,8 +11,8 @@ use azure_core_legacy::{
     Result as SdkResult, RetryOptions, StatusCode, TransportOptions,
 };
 
-/// Options for a client that serves this crate well: it keeps its connections, repeats nothing by itself, and uses the TLS
-/// of [`blob::azure`](crate::blob::azure). Each call makes a pool of connections of its own.
+/// Options for a client that serves this crate well: it keeps its connections, repeats nothing by itself, and uses the
+/// TLS of [`blob::azure`](crate::blob::azure). Each call makes a pool of connections of its own.
 ///
 /// Made for blobs without content: an answer is held in memory as a whole, and a body that is a stream is refused. For
 /// large blobs give the application a client of its own.

@@ -53,8 +53,8 @@ pub async fn any_name_can_be_written_and_deleted(container: Container) -> Result
     Ok(())
 }
 
-/// A name with a segment `.` or `..`, or with a slash at an end, arrives as it is. A backend whose client cannot carry it
-/// rejects it, in every call; it never means another blob.
+/// A name with a segment `.` or `..`, or with a slash at an end, arrives as it is. A backend whose client cannot carry
+/// it rejects it, in every call; it never means another blob.
 pub async fn slippery_names_arrive_or_are_rejected(container: Container) -> Result<()> {
     for (name, other) in SLIPPERY_NAMES {
         container.write(other, &marked("other"), &Condition::Any).await?;

@@ -1,0 +1,49 @@
+//! The records of this crate through a client of `azure_storage_blobs` 0.21 that the application has already.
+//!
+//! `cargo run --features legacy-sdk --example legacy_sdk`, against an Azurite that it starts.
+
+use std::sync::Arc;
+
+use azure_storage::{CloudLocation, ConnectionString};
+use azure_storage_blobs::prelude::{BlobServiceClient, ClientBuilder};
+use eventhubs_checkpoint::blob::legacy::{self, LegacyContainer};
+use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore};
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+
+mod support;
+
+use support::azurite;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let text = azurite::shared().await?.connection_string();
+    let settings = ConnectionString::new(&text)?;
+    let (credentials, uri) = (settings.storage_credentials()?, settings.blob_endpoint.ok_or("no endpoint")?.to_owned());
+    let location = CloudLocation::Custom { account: settings.account_name.ok_or("no account")?.to_owned(), uri };
+
+    // However the application makes its client. New are the options, with which it keeps its connections, and leaves
+    // repeating to those who know what a lost answer may mean.
+    let connect = move || -> BlobServiceClient {
+        let builder = ClientBuilder::with_location(location.clone(), credentials.clone());
+        builder.client_options(legacy::client_options()).blob_service_client()
+    };
+    let application = connect();
+
+    // A balancer renews leases on a runtime of its own, where it needs connections of its own.
+    let container = LegacyContainer::builder(application.container_client("leases"))
+        .isolated_by(move || connect().container_client("leases"))
+        .build()?;
+
+    // From here on nothing knows which backend it is: a `Processor` goes on as with any other store.
+    let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
+    let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new("worker-1")?);
+    let store = builder.create_container(true).connect().await?;
+    for (partition, outcome) in store.claim((0..4).map(|id| Claim::unowned(id.into())).collect()).await {
+        println!("partition {partition} is mine: {}", matches!(outcome, ClaimOutcome::Won(_)));
+    }
+
+    // The application goes on using its client beside it.
+    let properties = application.container_client("leases").get_properties().await?;
+    println!("container {} was last changed at {}", properties.container.name, properties.container.last_modified);
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! The processor over partitions of your own: two instances share the logs of a broker that is not Event Hubs.
+//!
+//! Whatever is divided into logs of numbered entries will do. The broker here lives in memory; what a real one replaces
+//! is `impl EventSource`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use eventhubs_checkpoint::balancer::BalancerConfig;
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::processor::{
+    EventReceiver, EventSource, HubProperties, PartitionContext, PartitionProperties, Positioned, Processor,
+    ProcessorConfig, StartPosition, handler_fn,
+};
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
+use tokio::sync::watch;
+
+#[derive(Clone)]
+struct Entry {
+    number: i64,
+    /// The number again: a checkpoint wants some text for its place, and Event Hubs has another one.
+    offset: String,
+}
+
+impl Positioned for Entry {
+    fn sequence_number(&self) -> Option<i64> {
+        Some(self.number)
+    }
+
+    fn offset(&self) -> Option<&str> {
+        Some(&self.offset)
+    }
+}
+
+/// A broker: logs by name, watched, so that a reader can wait for more. Each instance has its own client of it.
+#[derive(Clone)]
+struct Broker(Arc<BTreeMap<PartitionId, watch::Sender<Vec<Entry>>>>);
+
+impl Broker {
+    fn subscribe(&self, log: &PartitionId) -> Result<watch::Receiver<Vec<Entry>>> {
+        let missing = || Error::new(ErrorKind::Config, format!("there is no log {log}"));
+        self.0.get(log).map(watch::Sender::subscribe).ok_or_else(missing)
+    }
+}
+
+impl EventSource for Broker {
+    type Event = Entry;
+
+    async fn hub(&self) -> Result<HubProperties> {
+        Ok(HubProperties { event_hub: "cities".to_owned(), partitions: self.0.keys().cloned().collect() })
+    }
+
+    async fn partition(&self, id: &PartitionId) -> Result<PartitionProperties> {
+        let last = self.subscribe(id)?.borrow().last().and_then(Positioned::position);
+        Ok(PartitionProperties { first_sequence_number: 0, last })
+    }
+
+    async fn open(&self, id: &PartitionId, from: StartPosition, prefetch: usize) -> Result<EventReceiver<Entry>> {
+        let mut log = self.subscribe(id)?;
+        let mut after = match from {
+            StartPosition::AfterSequenceNumber(number) => number,
+            StartPosition::Latest => log.borrow().last().map_or(-1, |entry| entry.number),
+            // Too early loses nothing; this broker knows no times.
+            _ => -1,
+        };
+        // The task of this reader ends when nobody wants any more, or when the broker is gone.
+        Ok(EventReceiver::spawn(prefetch, async move |reader| {
+            loop {
+                let news =
+                    log.borrow_and_update().iter().filter(|entry| entry.number > after).cloned().collect::<Vec<_>>();
+                after = news.last().map_or(after, |entry| entry.number);
+                if !reader.send_all(news).await {
+                    break;
+                }
+                tokio::select! {
+                    () = reader.stopped() => break,
+                    changed = log.changed() => if changed.is_err() { break },
+                }
+            }
+        }))
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let logs = ["berlin", "lisbon", "oslo", "rome"].map(|name| Ok((PartitionId::new(name)?, watch::Sender::default())));
+    let broker = Broker(Arc::new(logs.into_iter().collect::<Result<_>>()?));
+    let (container, total) = (MemoryContainer::new(), watch::Sender::new(0));
+    let instances = ['a', 'b'].map(|owner| tokio::spawn(run(owner, broker.clone(), container.clone(), total.clone())));
+    for number in 0..10 {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        for log in broker.0.values() {
+            log.send_modify(|log| log.push(Entry { number, offset: number.to_string() }));
+        }
+    }
+    for instance in instances {
+        println!("ended in good order: {}", instance.await??);
+    }
+    Ok(())
+}
+
+/// An instance handles its share until all 40 entries were handled, and then gives it back.
+async fn run(owner: char, broker: Broker, container: MemoryContainer, total: watch::Sender<usize>) -> Result<bool> {
+    // Any three names will do, as long as all instances give the same.
+    let group = ConsumerGroup::new("broker.example", "cities", "readers")?;
+    let store = GroupStore::builder(Arc::new(container), group, OwnerId::new(owner.to_string())?).connect().await?;
+    let mut done = total.subscribe();
+    let handler = handler_fn(move |entries: Vec<Entry>, log: PartitionContext| {
+        for entry in &entries {
+            println!("{owner} reads entry {} of {}", entry.number, log.partition());
+            log.checkpoint(entry);
+        }
+        total.send_modify(|count| *count += entries.len());
+        async { Ok(()) }
+    });
+    // An interval so short is only for seeing them share at once.
+    let balancer = BalancerConfig::default().with_interval(Duration::from_millis(200));
+    let config = ProcessorConfig::default().with_balancer(balancer);
+    let all = async move { drop(done.wait_for(|count| *count == 40).await) };
+    Ok(Processor::builder(broker, store, handler).config(config).build()?.run(all).await?.is_clean())
+}
