@@ -12,7 +12,7 @@ use super::endpoint::ContainerUrl;
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, Result};
 
-const DEFAULT_REQUEST_DEADLINE: Duration = Duration::from_secs(5);
+pub(in crate::blob) const DEFAULT_REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 /// Old enough for every cloud, new enough for names that XML cannot carry (2021-02-12).
 const DEFAULT_API_VERSION: &str = "2023-11-03";
 /// The most that the service puts on a page.
@@ -106,12 +106,7 @@ impl AzureContainerBuilder {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting, an address, a container name or a credential is
     /// malformed. The message names it and the remedy.
     pub fn build(self) -> Result<AzureContainer> {
-        if self.request_deadline.is_zero() {
-            return Err(Error::config("the request deadline is zero; give it at least the time that an answer takes"));
-        }
-        if let Some(size) = self.page_size.filter(|size| !(1..=MAX_PAGE_SIZE).contains(size)) {
-            return Err(Error::config(format!("the page size {size} must be 1 to {MAX_PAGE_SIZE}")));
-        }
+        check_limits(self.request_deadline, self.page_size)?;
         if !is_date(&self.api_version) {
             let version = &self.api_version;
             return Err(Error::config(format!(
@@ -129,6 +124,17 @@ impl AzureContainerBuilder {
             client_options: self.client_options,
         })))
     }
+}
+
+/// Refuses limits within which no request can succeed.
+pub(in crate::blob) fn check_limits(request_deadline: Duration, page_size: Option<u32>) -> Result<()> {
+    if request_deadline.is_zero() {
+        return Err(Error::config("the request deadline is zero; give it at least the time that an answer takes"));
+    }
+    if let Some(size) = page_size.filter(|size| !(1..=MAX_PAGE_SIZE).contains(size)) {
+        return Err(Error::config(format!("the page size {size} must be 1 to {MAX_PAGE_SIZE}")));
+    }
+    Ok(())
 }
 
 fn is_date(version: &str) -> bool {

@@ -66,11 +66,15 @@ impl ContainerUrl {
         self.url.scheme() == "https"
     }
 
-    /// Host and, if it is not the usual one, port.
     pub(super) fn host(&self) -> String {
-        let host = self.url.host_str().unwrap_or_default();
-        self.url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+        host_of(&self.url)
     }
+}
+
+/// Host and, if it is not the usual one, port.
+pub(in crate::blob) fn host_of(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 /// Parses a URL. `what` says in the error which one it is; the text itself may hold secrets and is not shown.

@@ -4,11 +4,11 @@
 //! everything ends within the request deadline.
 
 mod auth;
-mod builder;
+pub(super) mod builder;
 mod client;
 mod connection_string;
 mod date;
-mod endpoint;
+pub(super) mod endpoint;
 pub(super) mod errors;
 pub(super) mod headers;
 mod redacted;

@@ -10,11 +10,9 @@ use azure_core_legacy::prelude::MaxResults;
 use azure_storage_blobs::prelude::ContainerClient;
 
 use super::LegacyContainer;
+use crate::blob::azure::builder::{DEFAULT_REQUEST_DEADLINE, check_limits};
+use crate::blob::azure::endpoint::host_of;
 use crate::error::{Error, Result};
-
-const DEFAULT_REQUEST_DEADLINE: Duration = Duration::from_secs(5);
-/// The most that the service puts on a page.
-const MAX_PAGE_SIZE: u32 = 5000;
 
 type Connect = Arc<dyn Fn() -> ContainerClient + Send + Sync>;
 
@@ -76,32 +74,17 @@ impl LegacyContainerBuilder {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting or the address of the client is malformed. The
     /// message names it and the remedy.
     pub fn build(self) -> Result<LegacyContainer> {
-        if self.request_deadline.is_zero() {
-            return Err(Error::config("the request deadline is zero; give it at least the time that an answer takes"));
-        }
-        let page_size = self.page_size.map(checked_page_size).transpose()?;
+        check_limits(self.request_deadline, self.page_size)?;
         let url = self.client.url().map_err(|error| Error::config(format!("the client has no URL: {error}")))?;
         let settings = Settings {
             host: host_of(&url),
             url,
             request_deadline: self.request_deadline,
-            page_size,
+            page_size: self.page_size.and_then(NonZeroU32::new).map(MaxResults::new),
             connect: self.connect,
         };
         Ok(LegacyContainer { client: self.client, settings: Arc::new(settings) })
     }
-}
-
-fn checked_page_size(size: u32) -> Result<MaxResults> {
-    let valid = NonZeroU32::new(size).filter(|size| size.get() <= MAX_PAGE_SIZE);
-    valid
-        .map(MaxResults::new)
-        .ok_or_else(|| Error::config(format!("the page size {size} must be 1 to {MAX_PAGE_SIZE}")))
-}
-
-fn host_of(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 impl fmt::Debug for LegacyContainerBuilder {
