@@ -17,6 +17,7 @@ use crate::Failure;
 /// The exit status is 0 if every event was processed, 1 if one was lost, 2 if it could not run, 130 or 143 if it was
 /// ended at once.
 #[derive(Debug, Parser)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub struct Args {
     /// Where the records are kept: `memory`, `azurite` (started here), a connection string, or a SAS URL.
     #[arg(long, env = "STORAGE_CONNECTION_STRING", hide_env_values = true, value_name = "STORAGE")]

@@ -47,10 +47,10 @@ impl Balancer {
         });
     }
 
-    pub(super) fn judged(&mut self, claims: Vec<(Claim, ClaimReason)>, outcome: Result<Verdict>) {
+    pub(super) fn judged(&mut self, claims: Vec<(Claim, ClaimReason)>, outcome: &Result<Verdict>) {
         let claims_nothing = self.ending || self.claims_nothing();
         for (claim, reason) in claims {
-            match &outcome {
+            match outcome {
                 Ok(Verdict::Dead) if !claims_nothing => {
                     self.start_claim(claim, reason);
                     continue;

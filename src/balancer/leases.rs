@@ -28,8 +28,8 @@ struct Held {
     /// To be released when its handler has stopped, or at this moment.
     surrendered: Option<Instant>,
     draining: Draining,
-    /// Its record says that it lives by the presence of this instance.
-    by_presence: bool,
+    /// What its record says keeps it alive.
+    recorded: LeaseScope,
     rewrite: Rewrite,
     /// Its record may have been taken over while this instance was not present, so that it lives by its own age until it is
     /// written anew.
@@ -61,8 +61,12 @@ enum Rewrite {
 impl Held {
     /// The moment from which the expiry counts.
     fn valid_from(&self, presence: Option<Presence>) -> Moment {
-        let presence = presence.filter(|_| self.by_presence && !self.doubted);
+        let presence = presence.filter(|_| self.is_by_presence() && !self.doubted);
         presence.map_or(self.lease.valid_from(), |presence| presence.last.max(self.lease.valid_from()))
+    }
+
+    fn is_by_presence(&self) -> bool {
+        self.recorded == LeaseScope::Instance
     }
 
     fn owe_rewriting(&mut self, scope: LeaseScope) {
@@ -82,7 +86,7 @@ impl Held {
 
     /// What lives by the presence of this instance is not renewed by itself.
     fn due(&self, age: Duration) -> Option<Moment> {
-        let by_age = || (!self.by_presence).then(|| self.lease.valid_from() + age.mul_f64(self.spread));
+        let by_age = || (!self.is_by_presence()).then(|| self.lease.valid_from() + age.mul_f64(self.spread));
         let due = if self.is_urgent() { Some(Moment::ZERO) } else { by_age() };
         let due = due.filter(|_| !self.renewing)?;
         Some(self.not_before.map_or(due, |not_before| due.max(not_before)))
@@ -134,7 +138,7 @@ impl Leases {
 
     /// Whether the record of any says that it lives by the presence of this instance.
     pub(super) fn any_by_presence(&self) -> bool {
-        self.held.values().any(|held| held.by_presence)
+        self.held.values().any(Held::is_by_presence)
     }
 
     /// The presence was written, by a request that was sent at this moment. Only now it is worth while to write the records
@@ -150,7 +154,7 @@ impl Leases {
     /// The presence counts for nothing any more: those that live by it may have been taken over, or be about to be.
     pub(super) fn declared_dead(&mut self) {
         self.presence = None;
-        self.held.values_mut().for_each(|held| held.doubted |= held.by_presence);
+        self.held.values_mut().for_each(|held| held.doubted |= held.is_by_presence());
     }
 
     /// Whether this instance said so less than this time ago.
@@ -162,7 +166,7 @@ impl Leases {
     /// again and again.
     pub(super) fn hold(&mut self, lease: Lease, spread: f64, now: Moment, pause: Duration) {
         let before = self.held.get(lease.partition()).filter(|held| held.lease.tenure() == lease.tenure());
-        let by_presence = lease.record().scope == LeaseScope::Instance;
+        let recorded = lease.record().scope;
         let is_covered = self.presence.is_some_and(|presence| presence.first <= lease.valid_from());
         let rewrite = before.map(|held| held.rewrite).unwrap_or_default();
         // What was written before, and found to stand, is no better than it was.
@@ -187,9 +191,9 @@ impl Leases {
             renewing: false,
             release_next: false,
             draining,
-            by_presence,
+            recorded,
             rewrite: Rewrite::No,
-            doubted: by_presence && doubted,
+            doubted: doubted && recorded == LeaseScope::Instance,
             unheeded,
             lease: if draining == Draining::No { lease } else { lease.with_draining() },
         };

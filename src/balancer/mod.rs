@@ -290,7 +290,7 @@ impl Balancer {
                 Ok(())
             }
             Ended::Judged { claims, outcome } => {
-                self.judged(claims, outcome);
+                self.judged(claims, &outcome);
                 Ok(())
             }
             Ended::Claimed { partition, reason, outcome } => self.claimed(&partition, &reason, outcome),
