@@ -509,7 +509,7 @@ mod tests {
         assert_eq!(leases.greatest_age(written + Duration::from_secs(5)), Duration::from_secs(5));
         let lifetime = Duration::from_secs(60);
         assert_eq!(leases.next_outlived(lifetime), Some(written + lifetime));
-        assert!(leases.is_present(lifetime, written + lifetime - Duration::from_secs(1)));
+        assert!(leases.is_present(lifetime, written + lifetime.mul_f64(0.99)));
         assert!(!leases.is_present(lifetime, written + lifetime));
     }
 

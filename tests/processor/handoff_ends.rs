@@ -111,7 +111,7 @@ async fn the_mark_of_one_that_is_gone_is_taken_away_and_processing_goes_on() {
     let cycles = a.snapshots.borrow().cycles;
     a.wait_until("a cycle", |snapshot| snapshot.cycles > cycles).await;
     // Just before the next one, for a renewal that meets the mark would not know that it is a dead one's.
-    sleep(30 * SECOND - SECOND / 10).await;
+    sleep(SECOND.mul_f64(29.9)).await;
     let ghost = world.store("ghost").await;
     let seen = ghost.list_ownerships().await.unwrap().records.remove(0);
     assert!(matches!(ghost.mark(&seen).await, MarkOutcome::Standing(_)));

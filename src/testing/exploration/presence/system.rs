@@ -66,7 +66,6 @@ impl Model {
 
     /// All that may become of a write that is sent now. Without an answer the writer reads next, which `to` says.
     fn send(
-        &self,
         edges: &mut Edges,
         (who, what): (&'static str, &'static str),
         (from, write): (&State, Write),
@@ -109,7 +108,7 @@ impl Model {
                 let unconditional = self.leaves_out(Rule::UnderItsVersion) && from.presence.is_some();
                 let under = if unconditional { Some(Version::Current) } else { under };
                 let write = Write { under, content: Content::Present };
-                self.send(edges, ("A", "announces itself"), (from, write), |to, done| {
+                Self::send(edges, ("A", "announces itself"), (from, write), |to, done| {
                     if done { self.is_present(to) } else { Self::reads_presence(to) }
                 });
             }
@@ -182,10 +181,10 @@ impl Model {
             }
             Rewriting::Write { under, counts } => {
                 if self.leaves_out(Rule::Rewrite) {
-                    return self.read_instead(from, (under, counts), edges);
+                    return Self::read_instead(from, counts, edges);
                 }
                 let write = Write { under: Some(under), content: Content::OwnedBy(A) };
-                self.send(edges, ("A", "rewrites its record"), (from, write), |to, done| {
+                Self::send(edges, ("A", "rewrites its record"), (from, write), |to, done| {
                     if done {
                         return Self::rewritten(to, counts);
                     }
@@ -215,7 +214,7 @@ impl Model {
         }
     }
 
-    fn read_instead(&self, from: &State, (_, counts): (Version, bool), edges: &mut Edges) {
+    fn read_instead(from: &State, counts: bool, edges: &mut Edges) {
         let mut to = *from;
         if from.record.owner == A {
             Self::rewritten(&mut to, counts);
@@ -256,7 +255,7 @@ impl Model {
             }
             Thief::Breaking { record, stale, under } => {
                 let write = Write { under, content: Content::Broken };
-                self.send(edges, (who, "breaks the presence"), (from, write), |to, done| {
+                Self::send(edges, (who, "breaks the presence"), (from, write), |to, done| {
                     let next =
                         if done { Thief::Stealing { under: record } } else { Thief::ReadingPresence { record, stale } };
                     to.thieves[number] = next;
@@ -276,7 +275,7 @@ impl Model {
             }
             Thief::Stealing { under } => {
                 let write = Write { under: Some(under), content: Content::OwnedBy(short(number)) };
-                self.send(edges, (who, "claims the partition"), (from, write), |to, done| {
+                Self::send(edges, (who, "claims the partition"), (from, write), |to, done| {
                     to.thieves[number] = if done { Thief::Owns } else { Thief::ReadingRecord { attempted: under } };
                     Notes::default().breaking(Invariant::Present, to.record.owner == short(number) && is_sure(from))
                 });
