@@ -4,8 +4,7 @@
 //! the whole process shares. Azurite ends when its standard input closes, and so with this process however that ends.
 
 use std::env;
-use std::fs::{self, File};
-use std::io;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -13,6 +12,8 @@ use std::time::Duration;
 use tempfile::NamedTempFile;
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep};
+
+use super::install::{check_node, npm_ci};
 
 /// Set to the blob endpoint of an Azurite that runs already, for example
 /// `http://127.0.0.1:10000/devstoreaccount1`, it is used instead.
@@ -23,7 +24,6 @@ pub(crate) const ACCOUNT: &str = "devstoreaccount1";
 pub(crate) const ACCOUNT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-const OLDEST_NODE: u32 = 20;
 const START_DEADLINE: Duration = Duration::from_secs(30);
 const START_POLL: Duration = Duration::from_millis(50);
 
@@ -54,8 +54,8 @@ impl Azurite {
 
     /// Starts Azurite on a free port with options of its own, for example `--oauth basic`.
     pub(crate) async fn start_with(options: &[&str]) -> Result<Self> {
-        check_node()?;
-        let installed = tokio::task::spawn_blocking(install).await;
+        check_node().map_err(|error| format!("{error}, or {}", alternative()))?;
+        let installed = tokio::task::spawn_blocking(|| npm_ci(&folder())).await;
         installed.map_err(|error| format!("installing Azurite failed: {error}"))??;
         Self::launch(options).await
     }
@@ -129,50 +129,8 @@ fn listening_address(output: &str) -> Option<&str> {
     rest.split_once('\n').map(|(address, _)| address.trim())
 }
 
-/// Installs what the lock file names, unless that has been done. Processes that ask at once wait for each other.
-fn install() -> Result<()> {
-    let wanted = read(&folder().join("package-lock.json"))?;
-    let stamp = folder().join("node_modules").join(".installed-lock.json");
-    let lock = File::create(folder().join(".npm-ci.lock")).map_err(|error| format!("no lock file: {error}"))?;
-    lock.lock().map_err(|error| format!("another installation of Azurite cannot be waited for: {error}"))?;
-    if fs::read(&stamp).is_ok_and(|installed| installed == wanted) {
-        return Ok(());
-    }
-    let output = Command::new(npm()).arg("ci").current_dir(folder()).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| missing_tool("npm", &error))?;
-    if !output.status.success() {
-        return Err(format!("npm ci failed in azurite/: {}", String::from_utf8_lossy(&output.stderr)));
-    }
-    fs::write(&stamp, wanted).map_err(|error| format!("no stamp after npm ci: {error}"))
-}
-
-fn check_node() -> Result<()> {
-    let output = Command::new("node").arg("--version").output().map_err(|error| missing_tool("node", &error))?;
-    let version = String::from_utf8_lossy(&output.stdout);
-    if major_version(&version).is_some_and(|major| major >= OLDEST_NODE) {
-        return Ok(());
-    }
-    Err(format!("node {} is too old for Azurite: {}", version.trim(), remedy()))
-}
-
-/// Reads `v20.1.2`.
-fn major_version(version: &str) -> Option<u32> {
-    version.trim().strip_prefix('v')?.split('.').next()?.parse().ok()
-}
-
-fn missing_tool(tool: &str, error: &io::Error) -> String {
-    format!("{tool} cannot be run ({error}): {}", remedy())
-}
-
-fn remedy() -> String {
-    format!(
-        "install Node.js {OLDEST_NODE} or newer with npm, or set {ENDPOINT_VARIABLE} to an Azurite that runs already, \
-         like http://127.0.0.1:10000/{ACCOUNT}"
-    )
-}
-
-fn npm() -> &'static str {
-    if cfg!(windows) { "npm.cmd" } else { "npm" }
+fn alternative() -> String {
+    format!("set {ENDPOINT_VARIABLE} to an Azurite that runs already, like http://127.0.0.1:10000/{ACCOUNT}")
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

@@ -1,3 +1,4 @@
 //! What examples and tests share.
 
 pub(crate) mod azurite;
+pub(crate) mod install;
