@@ -1,8 +1,8 @@
-//! The checkpoint stores of other SDKs, as they are published, share a container with ours: each scenario with each SDK, and
-//! one with all.
+//! The checkpoint stores of other SDKs, as they are published, share a container with ours: each scenario with each
+//! SDK, and one with all.
 //!
-//! The tests install the SDKs by themselves, below `tests/mixed_fleet`. Where Node.js or Python is missing, its tests say so in
-//! one line and do nothing. With `--nocapture` they tell the versions of the SDKs that they met.
+//! The tests install the SDKs by themselves, below `tests/mixed_fleet`. Where Node.js or Python is missing, its tests
+//! say so in one line and do nothing. With `--nocapture` they tell the versions of the SDKs that they met.
 
 #[path = "protocol/bench.rs"]
 #[expect(dead_code, reason = "shared with the tests of the rules, which need more")]

@@ -56,3 +56,14 @@ fn the_bound_on_tokio_util_is_still_needed() {
     let held = versions_of("tokio-util");
     assert!(held.iter().all(|version| version.as_str() < "0.7.20"), "{held:?} does not compile with the client");
 }
+
+/// They install it beside their own files, where `include` would take it along.
+#[test]
+fn nothing_that_the_tests_install_is_packaged() {
+    let packaged = run(Command::new(env!("CARGO"))
+        .args(["package", "--list", "--allow-dirty"])
+        .current_dir(env!("CARGO_MANIFEST_DIR")));
+    let is_installed = |file: &&str| file.split(['/', '\\']).any(|part| part == "venv" || part == "node_modules");
+    assert_eq!(packaged.lines().find(is_installed), None);
+    assert!(packaged.contains("package-lock.json") && packaged.contains("requirements.txt"), "{packaged}");
+}

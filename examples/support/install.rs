@@ -16,8 +16,8 @@ pub(crate) fn npm_ci(folder: &Path) -> Result<(), String> {
     installed.map_err(|error| format!("{error}; {}", remedy()))
 }
 
-/// Fills `target` with what `wanted` names, by `install`, unless that has been done. Processes that ask at once wait for
-/// each other.
+/// Fills `target` with what `wanted` names, by `install`, unless that has been done. Processes that ask at once wait
+/// for each other.
 pub(crate) fn once(target: &Path, wanted: &[u8], install: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     let shown = target.display();
     let stamp = target.join(".installed");

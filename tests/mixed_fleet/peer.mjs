@@ -1,5 +1,7 @@
-// The checkpoint store of the JavaScript SDK, driven by JSON lines: node peer.mjs <namespace> <hub> <consumer group>, with
-// CONNECTION_STRING set. Answers each line of its standard input with one of {"ok": ...} or {"error": ...}, and ends with it.
+// The checkpoint store of the JavaScript SDK, driven by JSON lines.
+//
+// node peer.mjs <namespace> <hub> <consumer group>, with CONNECTION_STRING set, answers each line of its standard input
+// with one of {"ok": ...} or {"error": ...}, and ends with it.
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { BlobCheckpointStore } from "@azure/eventhubs-checkpointstore-blob";
@@ -32,8 +34,8 @@ const COMMANDS = {
     return owned(await store.claimOwnership([wish], options));
   },
 
-  async checkpoint(store, { partition, sequence_number, offset }, options) {
-    await store.updateCheckpoint({ ...GROUP, partitionId: partition, sequenceNumber: sequence_number, offset }, options);
+  async checkpoint(store, { partition, sequence_number: sequenceNumber, offset }, options) {
+    await store.updateCheckpoint({ ...GROUP, partitionId: partition, sequenceNumber, offset }, options);
     return null;
   },
 

@@ -1,5 +1,7 @@
-"""The checkpoint store of the Python SDK, driven by JSON lines: python peer.py <namespace> <hub> <consumer group>, with
-CONNECTION_STRING set. Answers each line of its standard input with one of {"ok": ...} or {"error": ...}, and ends with it.
+"""The checkpoint store of the Python SDK, driven by JSON lines.
+
+python peer.py <namespace> <hub> <consumer group>, with CONNECTION_STRING set, answers each line of its standard input
+with one of {"ok": ...} or {"error": ...}, and ends with it.
 """
 
 import asyncio
@@ -50,9 +52,7 @@ async def checkpoints(store, _command):
     ]
 
 
-COMMANDS = {
-    command.__name__: command for command in (versions, ownerships, claim, checkpoint, checkpoints)
-}
+COMMANDS = {command.__name__: command for command in (versions, ownerships, claim, checkpoint, checkpoints)}
 
 
 async def answer(command):

@@ -91,8 +91,8 @@ pub async fn each_is_refused_by_an_etag_that_the_other_has_replaced(bench: Bench
     assert_eq!(names(&owners(&a).await), ["a", peer.name()]);
 }
 
-/// Both had listed no record. The JavaScript one writes over what it finds. The Python one asks for none to be there, which
-/// Azurite does not heed when metadata is set. Ours learns it by its next renewal.
+/// Both had listed no record. The JavaScript one writes over what it finds. The Python one asks for none to be there,
+/// which Azurite does not heed when metadata is set. Ours learns it by its next renewal.
 pub async fn of_two_first_claims_one_holds(bench: Bench, peer: Peer) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;

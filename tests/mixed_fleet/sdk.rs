@@ -1,4 +1,7 @@
 //! The other SDKs: whether they can run here, how they are installed, and the process in which each of them runs.
+//!
+//! To update the JavaScript one: change `package.json`, then `npm install --package-lock-only`. The Python one:
+//! `requirements.txt` says how.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
