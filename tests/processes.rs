@@ -6,7 +6,7 @@
 mod journal;
 #[path = "processes/process.rs"]
 mod process;
-#[path = "processes/publisher.rs"]
+#[path = "../examples/support/publisher.rs"]
 mod publisher;
 #[path = "common/sas.rs"]
 #[expect(dead_code, reason = "only names for containers are used")]
@@ -38,7 +38,7 @@ use tokio::time::{Instant, sleep, timeout};
 use journal::{Judgement, Run};
 use process::{Process, build_examples};
 use publisher::{Address, Load, publish};
-use watcher::Watcher;
+use watcher::{Positions, Watcher};
 
 const PARTITIONS: usize = 16;
 /// So many at first, and in the end.
@@ -46,10 +46,8 @@ const FIRST: usize = 2;
 const WORKERS: usize = 4;
 
 /// 100,000 events of 1 KiB, over 24 s at least.
-const LOAD: Load = Load { batches: 500, events_per_batch: 200, event_size: 1024, pace: Duration::from_millis(48) };
-
-/// One event for every partition.
-const LAST_WORDS: Load = Load { batches: 16, events_per_batch: 1, event_size: 1024, pace: Duration::ZERO };
+const BATCHES: u32 = 500;
+const LOAD: Load = Load { events_per_batch: 200, event_size: 1024, pace: Duration::from_millis(48) };
 
 /// Far longer than anything here takes, on a busy machine, too.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -186,6 +184,12 @@ async fn wait_until(what: &str, condition: impl AsyncFn() -> bool) {
     timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never came: {what}"));
 }
 
+/// One event for every partition.
+async fn publish_last_words(hub: Address) -> Positions {
+    let load = Load { events_per_batch: 1, event_size: 1024, pace: Duration::ZERO };
+    publish(hub, load, watch::Sender::new(PARTITIONS as u32).subscribe()).await.unwrap()
+}
+
 /// One after the other, each when it has its share of the partitions, until all have it again. Gives the lives that ended.
 async fn restart_all(world: &World, workers: &mut [Worker]) -> Vec<Life> {
     let mut lives = Vec::new();
@@ -203,8 +207,8 @@ async fn processes_that_join_and_are_restarted_one_after_the_other_lose_and_repe
     let world = World::start().await;
     let started = Instant::now();
     let mut watcher = Watcher::start(world.store().await);
-    let more = watch::Sender::new(true);
-    let publishing = tokio::spawn(publish(world.hub.clone(), LOAD, more.subscribe()));
+    let batches = watch::Sender::new(u32::MAX);
+    let publishing = tokio::spawn(publish(world.hub.clone(), LOAD, batches.subscribe()));
     let mut workers = Vec::new();
     for number in 0..FIRST {
         workers.push(world.start_worker(number, 0).await);
@@ -215,12 +219,12 @@ async fn processes_that_join_and_are_restarted_one_after_the_other_lose_and_repe
     }
     let mut lives = restart_all(&world, &mut workers).await;
     let restarted = started.elapsed();
-    more.send_replace(false);
-    let last = timeout(PATIENCE, publishing).await.expect("publishing takes for ever").unwrap();
+    batches.send_replace(BATCHES);
+    let last = timeout(PATIENCE, publishing).await.expect("publishing takes for ever").unwrap().unwrap();
     watcher.wait_for(&last, PATIENCE).await;
 
     // What comes last is checkpointed by the end itself.
-    let last = publish(world.hub.clone(), LAST_WORDS, more.subscribe()).await;
+    let last = publish_last_words(world.hub.clone()).await;
     wait_until("the last is processed", async || journal::reaches(&world.processed(), &last)).await;
     let all = futures::future::join_all(workers.iter_mut().map(|worker| worker.end(Signal::INT))).await;
     lives.extend(all);
@@ -239,7 +243,7 @@ async fn processes_that_join_and_are_restarted_one_after_the_other_lose_and_repe
         judgement.duplicates,
         started.elapsed()
     );
-    assert!(events >= i64::from(LOAD.batches * LOAD.events_per_batch));
+    assert!(events >= i64::from(BATCHES * LOAD.events_per_batch));
     assert_eq!((judgement.lost, judgement.duplicates), (vec![], 0));
     assert_eq!(judgement.processed, lives.iter().map(|life| life.processed).sum::<u64>());
     // Half of all partitions moved when the later ones joined.
@@ -253,7 +257,7 @@ async fn the_other_examples_end_in_good_order_too() {
     world.equip(&mut command).await;
     let mut processor = Process::spawn("official_processor", &mut command, world.folder.path());
     let store = world.store().await;
-    publish(world.hub.clone(), LAST_WORDS, watch::Sender::new(false).subscribe()).await;
+    publish_last_words(world.hub.clone()).await;
     // By then it is between two rounds of claims. One that is cut short may leave a partition owned until it expires.
     let processes = async || !store.list_checkpoints().await.unwrap().records.is_empty();
     wait_until("the processor processes", processes).await;

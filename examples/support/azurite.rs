@@ -37,22 +37,24 @@ pub(crate) async fn shared() -> Result<&'static Azurite> {
     SHARED.get_or_try_init(Azurite::start).await
 }
 
-/// A running Azurite. Dropping it stops it.
+/// A running Azurite. Dropping it stops it; one that keeps what it has writes that down first.
 pub(crate) struct Azurite {
     endpoint: String,
     process: Option<Child>,
+    keeps: bool,
 }
 
 impl Azurite {
     /// Starts Azurite on a free port, or takes the one that the environment names.
     pub(crate) async fn start() -> Result<Self> {
         if let Ok(endpoint) = env::var(ENDPOINT_VARIABLE) {
-            return Ok(Self { endpoint: endpoint.trim_end_matches('/').to_owned(), process: None });
+            return Ok(Self { endpoint: endpoint.trim_end_matches('/').to_owned(), process: None, keeps: false });
         }
         Self::start_with(&[]).await
     }
 
-    /// Starts Azurite on a free port with options of its own, for example `--oauth basic`.
+    /// Starts Azurite on a free port with options of its own, for example `--oauth basic`, or `--location FOLDER` to keep
+    /// what it has on disk.
     pub(crate) async fn start_with(options: &[&str]) -> Result<Self> {
         check_node().map_err(|error| format!("{error}, or {}", alternative()))?;
         let installed = tokio::task::spawn_blocking(|| npm_ci(&folder())).await;
@@ -73,7 +75,8 @@ impl Azurite {
 
     async fn launch(options: &[&str]) -> Result<Self> {
         let log = NamedTempFile::new().map_err(|error| format!("no temporary file for Azurite's output: {error}"))?;
-        let mut azurite = Self { endpoint: String::new(), process: Some(spawn(&log, options)?) };
+        let keeps = options.contains(&"--location");
+        let mut azurite = Self { endpoint: String::new(), process: Some(spawn(&log, options)?), keeps };
         let started = Instant::now();
         loop {
             let output = String::from_utf8_lossy(&read(log.path())?).into_owned();
@@ -100,8 +103,11 @@ impl Azurite {
 impl Drop for Azurite {
     fn drop(&mut self) {
         if let Some(process) = &mut self.process {
-            // It may have ended already.
-            let _ = process.kill();
+            if !self.keeps {
+                // It may have ended already.
+                let _ = process.kill();
+            }
+            // Closes its standard input, which ends it.
             let _ = process.wait();
         }
     }

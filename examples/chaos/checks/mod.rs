@@ -1,0 +1,52 @@
+//! What must hold, judged from what was seen from outside and from what the handlers wrote on disk.
+
+mod duplicates;
+mod events;
+mod group;
+mod records;
+mod resources;
+mod spans;
+
+use crate::evidence::Evidence;
+
+use duplicates::duplicates;
+
+pub use group::unbalanced;
+
+/// One thing that must hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    pub name: &'static str,
+    pub holds: bool,
+    /// What it was judged by, or what is wrong.
+    pub detail: String,
+}
+
+impl Check {
+    /// It holds if nothing is wrong.
+    fn new(name: &'static str, wrong: &[String], detail: String) -> Self {
+        let shown = wrong.iter().take(5).cloned().collect::<Vec<_>>().join("; ");
+        let more = wrong.len().saturating_sub(5);
+        let detail = match (wrong.is_empty(), more) {
+            (true, _) => detail,
+            (false, 0) => shown,
+            (false, more) => format!("{shown}; and {more} more"),
+        };
+        Self { name, holds: wrong.is_empty(), detail }
+    }
+}
+
+pub fn all(evidence: &Evidence) -> Vec<Check> {
+    let sessions = evidence.sessions();
+    vec![
+        events::nothing_is_lost(evidence, &sessions),
+        events::no_checkpoint_passes_what_is_not_processed(evidence, &sessions),
+        records::positions_never_move_back(evidence),
+        records::displaced_instances_are_fenced(evidence),
+        duplicates::are_explained(&duplicates(evidence, &sessions)),
+        group::is_balanced(evidence),
+        group::ends_in_good_order(evidence),
+        group::nobody_is_gone(evidence),
+        resources::are_flat(&evidence.lives),
+    ]
+}

@@ -1,0 +1,189 @@
+//! Carries out a plan.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::sync::Mutex;
+use tokio::time::sleep;
+
+use crate::Failure;
+use crate::child::Child;
+use crate::clock::{Clock, Moment};
+use crate::fleet::Fleet;
+use crate::plan::{Fault, Incident};
+use crate::proxy::Road;
+use crate::support::azurite::Azurite;
+use crate::weather::{Condition, Weather};
+
+const HOGS_PER_CORE: usize = 2;
+
+/// An incident as it was.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Happened {
+    pub fault: Fault,
+    pub instance: Option<u32>,
+    pub from: Moment,
+    pub to: Moment,
+}
+
+/// Everything that faults take hold of.
+pub struct Stage {
+    pub clock: Clock,
+    pub fleet: Arc<Fleet>,
+    pub road: Arc<Road>,
+    pub hub_weather: Arc<Weather>,
+    azurite: Mutex<Option<Azurite>>,
+    pub folder: PathBuf,
+    pub expiry: Duration,
+    /// How long an instance that is asked to end may take.
+    pub ends_within: Duration,
+    happened: std::sync::Mutex<Vec<Happened>>,
+}
+
+impl Stage {
+    pub fn new(
+        clock: Clock,
+        (fleet, ends_within): (Arc<Fleet>, Duration),
+        (road, hub_weather): (Arc<Road>, Arc<Weather>),
+        azurite: Azurite,
+        (folder, expiry): (PathBuf, Duration),
+    ) -> Self {
+        let (azurite, happened) = (Mutex::new(Some(azurite)), std::sync::Mutex::default());
+        Self { clock, fleet, road, hub_weather, azurite, folder, expiry, ends_within, happened }
+    }
+
+    /// From its beginning to its end.
+    pub async fn strike(&self, incident: &Incident) -> Result<Happened, Failure> {
+        let from = self.clock.now();
+        match incident.instance {
+            Some(instance) => self.strike_one(incident, instance).await?,
+            None => self.strike_all(incident).await?,
+        }
+        let happened = Happened { fault: incident.fault, instance: incident.instance, from, to: self.clock.now() };
+        self.happened.lock().unwrap_or_else(PoisonError::into_inner).push(happened.clone());
+        Ok(happened)
+    }
+
+    /// Where the storage is; none while it is restarted.
+    pub async fn storage(&self) -> Option<String> {
+        self.azurite.lock().await.as_ref().map(|azurite| azurite.endpoint().to_owned())
+    }
+
+    pub fn happened(&self) -> Vec<Happened> {
+        self.happened.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts right what a fault that was cut short has left.
+    pub async fn restore(&self) -> Result<(), Failure> {
+        self.road.weather.clear();
+        self.hub_weather.clear();
+        if self.storage().await.is_none() {
+            self.start_storage().await?;
+        }
+        for instance in 0..self.fleet.size() {
+            self.fleet.send(instance, Signal::CONT).await;
+            self.fleet.set_clock(instance, 0).await;
+            self.fleet.start_if_missing(instance).await?;
+        }
+        Ok(())
+    }
+
+    async fn start_storage(&self) -> Result<(), Failure> {
+        let started = start_storage(&self.folder).await?;
+        self.road.lead_to(started.endpoint());
+        *self.azurite.lock().await = Some(started);
+        Ok(())
+    }
+
+    async fn strike_one(&self, incident: &Incident, instance: u32) -> Result<(), Failure> {
+        let lasts = incident.lasts;
+        match incident.fault {
+            Fault::Kill => {
+                self.fleet.kill(instance).await?;
+                sleep(lasts).await;
+                self.fleet.start(instance).await?;
+            }
+            Fault::Restart => {
+                self.fleet.end(instance, self.ends_within).await?;
+                sleep(lasts).await;
+                self.fleet.start(instance).await?;
+            }
+            Fault::Freeze => {
+                self.fleet.send(instance, Signal::STOP).await;
+                sleep(lasts).await;
+                self.fleet.send(instance, Signal::CONT).await;
+            }
+            Fault::Clock => {
+                self.fleet.set_clock(instance, incident.skew).await;
+                sleep(lasts).await;
+                self.fleet.set_clock(instance, 0).await;
+            }
+            _ => self.change_weather(incident).await,
+        }
+        Ok(())
+    }
+
+    async fn strike_all(&self, incident: &Incident) -> Result<(), Failure> {
+        match incident.fault {
+            Fault::StorageRestart => self.restart_storage(incident.lasts).await,
+            Fault::Cpu => self.hog(incident.lasts).await,
+            _ => {
+                self.change_weather(incident).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn change_weather(&self, incident: &Incident) {
+        let Some(condition) = condition(incident.fault, self.expiry) else { return };
+        let weather = match incident.fault {
+            Fault::HubCut | Fault::HubSilence => &*self.hub_weather,
+            _ => &self.road.weather,
+        };
+        let token = weather.begin(incident.instance, condition);
+        sleep(incident.lasts).await;
+        weather.end(&token);
+    }
+
+    /// In good order, for the emulator, unlike the service, forgets what it has said when it is killed.
+    async fn restart_storage(&self, pause: Duration) -> Result<(), Failure> {
+        let running = self.azurite.lock().await.take();
+        // Waits until it has written down what it has.
+        tokio::task::spawn_blocking(|| drop(running)).await?;
+        sleep(pause).await;
+        self.start_storage().await
+    }
+
+    async fn hog(&self, lasts: Duration) -> Result<(), Failure> {
+        let cores = std::thread::available_parallelism()?.get();
+        let hogs: Result<Vec<_>, _> =
+            (0..HOGS_PER_CORE * cores).map(|_| Child::spawn("hog", ["hog".into()], &self.folder)).collect();
+        let hogs = hogs?;
+        sleep(lasts).await;
+        for mut hog in hogs {
+            hog.kill().await?;
+        }
+        Ok(())
+    }
+}
+
+/// An emulator that keeps what it has in this folder.
+pub async fn start_storage(folder: &std::path::Path) -> Result<Azurite, Failure> {
+    let location = folder.join("azurite");
+    let location = location.to_str().ok_or("the folder for the storage has no readable name")?;
+    Ok(Azurite::start_with(&["--location", location]).await?)
+}
+
+fn condition(fault: Fault, expiry: Duration) -> Option<Condition> {
+    match fault {
+        Fault::Isolate | Fault::Outage | Fault::HubCut => Some(Condition::Cut),
+        Fault::Hang | Fault::HubSilence => Some(Condition::Hang),
+        Fault::LostAnswers => Some(Condition::LostAnswers(1.0 / 3.0)),
+        // Requests have a quarter of the expiry.
+        Fault::Delay => Some(Condition::Delay(0.5, expiry.mul_f64(0.35))),
+        Fault::Throttle => Some(Condition::Throttle(0.5)),
+        Fault::Kill | Fault::Restart | Fault::Freeze | Fault::StorageRestart | Fault::Cpu | Fault::Clock => None,
+    }
+}

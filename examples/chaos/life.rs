@@ -1,0 +1,30 @@
+//! Instances and their lives: one that was killed and came back is the same instance in another life.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// One process of one instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Life {
+    pub instance: u32,
+    /// From 1.
+    pub number: u32,
+}
+
+impl Life {
+    /// The owner id, which all lives of an instance share.
+    pub fn owner(self) -> String {
+        owner(self.instance)
+    }
+}
+
+pub fn owner(instance: u32) -> String {
+    format!("i{}", instance + 1)
+}
+
+impl fmt::Display for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.owner(), self.number)
+    }
+}

@@ -1,0 +1,166 @@
+//! What goes wrong now between the instances and a service: conditions come and go, and what passes meets them.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use tokio::sync::watch;
+
+/// What can be wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Condition {
+    /// Connections break.
+    Cut,
+    /// Connections stay, and nothing comes through.
+    Hang,
+    /// This share of the answers is lost.
+    LostAnswers(f64),
+    /// This share of the requests, and of the answers, is late by up to this time.
+    Delay(f64, Duration),
+    /// This share of the requests is refused for now.
+    Throttle(f64),
+}
+
+/// What becomes of one request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Treatment {
+    Pass,
+    Cut,
+    Hang,
+    LoseAnswer,
+    Delay { request: Duration, answer: Duration },
+    Refuse,
+}
+
+#[derive(Clone, Debug)]
+struct Active {
+    id: u64,
+    /// All, if there is none.
+    instance: Option<u32>,
+    condition: Condition,
+}
+
+/// The conditions on the way to one service.
+#[derive(Debug)]
+pub struct Weather {
+    active: watch::Sender<Vec<Active>>,
+    next: AtomicU64,
+    rng: Mutex<StdRng>,
+}
+
+/// Ends a condition.
+#[derive(Debug)]
+#[must_use = "the condition lasts until this is given back"]
+pub struct Token(u64);
+
+impl Weather {
+    pub fn new(seed: u64) -> Self {
+        let rng = Mutex::new(StdRng::seed_from_u64(seed));
+        Self { active: watch::Sender::new(Vec::new()), next: AtomicU64::new(0), rng }
+    }
+
+    pub fn begin(&self, instance: Option<u32>, condition: Condition) -> Token {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.active.send_modify(|active| active.push(Active { id, instance, condition }));
+        Token(id)
+    }
+
+    pub fn end(&self, token: &Token) {
+        self.active.send_modify(|active| active.retain(|condition| condition.id != token.0));
+    }
+
+    /// Ends all conditions.
+    pub fn clear(&self) {
+        self.active.send_modify(Vec::clear);
+    }
+
+    /// What becomes of a request of this instance.
+    pub fn treatment(&self, instance: u32) -> Treatment {
+        let conditions = conditions(&self.active.borrow(), instance);
+        treatment(&conditions, &mut *self.rng.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Ready when this condition strikes the instance.
+    pub async fn strikes(&self, instance: u32, condition: Condition) {
+        let mut active = self.active.subscribe();
+        // The sender is `self`: it does not go away.
+        let _ = active.wait_for(|active| conditions(active, instance).contains(&condition)).await;
+    }
+
+    /// Ready when it does not.
+    pub async fn spares(&self, instance: u32, condition: Condition) {
+        let mut active = self.active.subscribe();
+        let _ = active.wait_for(|active| !conditions(active, instance).contains(&condition)).await;
+    }
+}
+
+fn conditions(active: &[Active], instance: u32) -> Vec<Condition> {
+    let strikes = |active: &&Active| active.instance.is_none_or(|struck| struck == instance);
+    active.iter().filter(strikes).map(|active| active.condition).collect()
+}
+
+/// The worst comes first.
+fn treatment(conditions: &[Condition], rng: &mut impl Rng) -> Treatment {
+    if conditions.contains(&Condition::Cut) {
+        return Treatment::Cut;
+    }
+    if conditions.contains(&Condition::Hang) {
+        return Treatment::Hang;
+    }
+    for condition in conditions {
+        match *condition {
+            Condition::LostAnswers(share) if rng.random_bool(share) => return Treatment::LoseAnswer,
+            Condition::Throttle(share) if rng.random_bool(share) => return Treatment::Refuse,
+            Condition::Delay(share, most) => {
+                let mut late = || if rng.random_bool(share) { most.mul_f64(rng.random()) } else { Duration::ZERO };
+                return Treatment::Delay { request: late(), answer: late() };
+            }
+            _ => {}
+        }
+    }
+    Treatment::Pass
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_strikes_whom_it_is_for_until_it_ends() {
+        let weather = Weather::new(1);
+        let token = weather.begin(Some(1), Condition::Hang);
+        assert_eq!((weather.treatment(0), weather.treatment(1)), (Treatment::Pass, Treatment::Hang));
+        let all = weather.begin(None, Condition::Cut);
+        assert_eq!((weather.treatment(0), weather.treatment(1)), (Treatment::Cut, Treatment::Cut));
+        weather.end(&all);
+        weather.end(&token);
+        assert_eq!((weather.treatment(0), weather.treatment(1)), (Treatment::Pass, Treatment::Pass));
+    }
+
+    #[test]
+    fn shares_are_shares() {
+        let weather = Weather::new(1);
+        let lost = weather.begin(None, Condition::LostAnswers(0.3));
+        let count = |wanted| (0..1000).filter(|_| weather.treatment(0) == wanted).count();
+        assert!((250..350).contains(&count(Treatment::LoseAnswer)));
+        weather.end(&lost);
+        let _throttled = weather.begin(None, Condition::Throttle(0.5));
+        assert!((420..580).contains(&count(Treatment::Refuse)));
+    }
+
+    #[test]
+    fn delays_are_within_their_bound_and_not_all_alike() {
+        let weather = Weather::new(1);
+        let most = Duration::from_secs(3);
+        let _late = weather.begin(None, Condition::Delay(0.5, most));
+        let drawn: Vec<_> = (0..100).map(|_| weather.treatment(0)).collect();
+        assert!(drawn.iter().any(|treatment| *treatment != drawn[0]));
+        for treatment in drawn {
+            let Treatment::Delay { request, answer } = treatment else { panic!("{treatment:?}") };
+            assert!(request <= most && answer <= most);
+        }
+    }
+}
