@@ -36,7 +36,9 @@ fn checked(checks: &[Check]) -> String {
     let name = width(|check| check.name);
     let line = |check: &Check| {
         let verdict = if check.holds { "ok    " } else { "FAILED" };
-        format!("{verdict}  {:<name$}  {}\n", check.name, check.detail)
+        // What is wrong stands below each other.
+        let detail = check.detail.replace("; ", &format!("\n{:1$}", "", name + 10));
+        format!("{verdict}  {:<name$}  {detail}\n", check.name)
     };
     checks.iter().map(line).collect()
 }

@@ -168,8 +168,8 @@ impl<'a> Run<'a> {
             // A fault that is cut short would go on for ever.
             self.screen.say("no more faults");
             self.stage.restore().await?;
+            self.batches.send_replace(0);
         }
-        self.batches.send_replace(0);
         let published = (&mut self.publishing).await??;
         self.screen.say(&format!("{} events are published; the group settles", count(&published)));
         let settled = self.settle(&published).await?;

@@ -13,6 +13,9 @@ use duplicates::duplicates;
 
 pub use group::unbalanced;
 
+/// How much of what is wrong is told.
+const SHOWN: usize = 5;
+
 /// One thing that must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
@@ -25,14 +28,9 @@ pub struct Check {
 impl Check {
     /// It holds if nothing is wrong.
     fn new(name: &'static str, wrong: &[String], detail: String) -> Self {
-        let shown = wrong.iter().take(5).cloned().collect::<Vec<_>>().join("; ");
-        let more = wrong.len().saturating_sub(5);
-        let detail = match (wrong.is_empty(), more) {
-            (true, _) => detail,
-            (false, 0) => shown,
-            (false, more) => format!("{shown}; and {more} more"),
-        };
-        Self { name, holds: wrong.is_empty(), detail }
+        let mut shown: Vec<_> = wrong.iter().take(SHOWN).cloned().collect();
+        shown.extend((wrong.len() > SHOWN).then(|| format!("and {} more", wrong.len() - SHOWN)));
+        Self { name, holds: wrong.is_empty(), detail: if wrong.is_empty() { detail } else { shown.join("; ") } }
     }
 }
 
