@@ -66,6 +66,9 @@ mod request;
 #[path = "chaos/run.rs"]
 mod run;
 #[cfg(unix)]
+#[path = "support/runs.rs"]
+mod runs;
+#[cfg(unix)]
 #[path = "chaos/samples.rs"]
 mod samples;
 #[cfg(unix)]
@@ -78,6 +81,10 @@ mod screen;
 #[cfg(unix)]
 #[path = "support/signals.rs"]
 mod signals;
+#[cfg(all(unix, test))]
+#[path = "../tests/common/stub.rs"]
+#[expect(dead_code, reason = "it always answers here")]
+mod stub;
 #[cfg(unix)]
 #[expect(dead_code, reason = "an Azurite of its own is all it needs")]
 mod support;

@@ -26,6 +26,8 @@ mod ledger;
 mod producer;
 #[path = "consumer/report.rs"]
 mod report;
+#[path = "support/runs.rs"]
+mod runs;
 #[path = "consumer/screen.rs"]
 mod screen;
 #[path = "support/signals.rs"]

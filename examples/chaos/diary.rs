@@ -66,18 +66,6 @@ impl Diary {
     }
 }
 
-/// Successive numbers as pairs of first and last.
-pub fn runs(numbers: impl IntoIterator<Item = i64>) -> Vec<(i64, i64)> {
-    let mut runs: Vec<(i64, i64)> = Vec::new();
-    for number in numbers {
-        match runs.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
-            _ => runs.push((number, number)),
-        }
-    }
-    runs
-}
-
 /// What is in a diary. A line of which only a part is there is left out.
 pub fn read(path: &Path) -> Result<Vec<Entry>, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
@@ -102,11 +90,5 @@ mod tests {
         fs::write(&path, text).unwrap();
         let read: Vec<_> = read(&path).unwrap().into_iter().map(|entry| entry.what).collect();
         assert_eq!(read, written);
-    }
-
-    #[test]
-    fn successive_numbers_are_one_run() {
-        assert_eq!(runs([4, 5, 6, 9, 2, 3]), [(4, 6), (9, 9), (2, 3)]);
-        assert!(runs([]).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! Carries out a plan.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -56,13 +56,15 @@ impl Stage {
 
     /// From its beginning to its end.
     pub async fn strike(&self, incident: &Incident) -> Result<Happened, Failure> {
-        let from = self.clock.now();
-        match incident.instance {
+        let Incident { fault, instance, .. } = *incident;
+        let happens = Happened { fault, instance, from: self.clock.now(), to: Moment::MAX };
+        self.happenings().push(happens.clone());
+        match instance {
             Some(instance) => self.strike_one(incident, instance).await?,
             None => self.strike_all(incident).await?,
         }
-        let happened = Happened { fault: incident.fault, instance: incident.instance, from, to: self.clock.now() };
-        self.happened.lock().unwrap_or_else(PoisonError::into_inner).push(happened.clone());
+        let happened = Happened { to: self.clock.now(), ..happens.clone() };
+        self.happenings().iter_mut().filter(|other| **other == happens).for_each(|other| *other = happened.clone());
         Ok(happened)
     }
 
@@ -72,7 +74,11 @@ impl Stage {
     }
 
     pub fn happened(&self) -> Vec<Happened> {
-        self.happened.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.happenings().clone()
+    }
+
+    fn happenings(&self) -> MutexGuard<'_, Vec<Happened>> {
+        self.happened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts right what a fault that was cut short has left.
@@ -87,6 +93,8 @@ impl Stage {
             self.fleet.set_clock(instance, 0).await;
             self.fleet.start_if_missing(instance).await?;
         }
+        let now = self.clock.now();
+        self.happenings().iter_mut().for_each(|happened| happened.to = happened.to.min(now));
         Ok(())
     }
 

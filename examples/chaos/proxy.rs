@@ -194,3 +194,106 @@ fn refusal(status: StatusCode, code: &str) -> Answer {
 fn now() -> OffsetDateTime {
     OffsetDateTime::now_utc()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stub::{Act, Stub};
+    use crate::weather::Token;
+    use crate::writes::Kind;
+
+    const LIFE: Life = Life { instance: 1, number: 2 };
+    const CREATED: &str = "HTTP/1.1 201 Created\r\netag: \"0x1\"\r\ncontent-length: 0\r\n\r\n";
+
+    /// A storage that takes everything, behind a proxy.
+    struct World {
+        storage: Stub,
+        road: Arc<Road>,
+        proxy: Proxy,
+    }
+
+    impl World {
+        async fn new() -> Self {
+            let storage = Stub::start([Act::Send(CREATED.to_owned())]);
+            let endpoint = format!("http://{}/account", storage.address);
+            let road = Road::new(Weather::new(1), Clock::start(), &endpoint);
+            let proxy = Proxy::open(road.clone(), LIFE).await.unwrap();
+            Self { storage, road, proxy }
+        }
+
+        fn during(&self, condition: Condition) -> Token {
+            self.road.weather.begin(Some(LIFE.instance), condition)
+        }
+
+        /// Writes a checkpoint.
+        async fn write(&self) -> Result<reqwest::Response, reqwest::Error> {
+            let url = format!("{}/c/ns/hub/g/checkpoint/3?comp=metadata", self.proxy.endpoint("account"));
+            let request = reqwest::Client::new().put(url).header("content-length", 0).header("if-match", "\"0x0\"");
+            let request = request.header("x-ms-meta-ownerid", "i2").header("x-ms-meta-sequencenumber", "7");
+            request.timeout(Duration::from_millis(500)).send().await
+        }
+    }
+
+    #[tokio::test]
+    async fn what_passes_is_noted_with_its_outcome() {
+        let world = World::new().await;
+        assert_eq!(world.write().await.unwrap().status(), 201);
+        let [write] = &world.road.take_writes()[..] else { panic!("one write") };
+        assert_eq!((write.by, write.kind, write.partition.as_str()), (LIFE, Kind::Checkpoint, "3"));
+        assert_eq!((write.status, write.position, write.owner.as_str()), (201, 7, "i2"));
+        assert_eq!((write.replaces.as_deref(), write.etag.as_deref()), (Some("0x0"), Some("0x1")));
+        assert!(world.road.take_writes().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_lost_was_given() {
+        let world = World::new().await;
+        let _lost = world.during(Condition::LostAnswers(1.0));
+        assert!(world.write().await.is_err());
+        assert!(world.road.take_writes()[0].is_accepted());
+    }
+
+    #[tokio::test]
+    async fn what_is_cut_off_hangs_or_is_refused_does_not_arrive() {
+        let world = World::new().await;
+        let cut = world.during(Condition::Cut);
+        assert!(world.write().await.is_err());
+        world.road.weather.end(&cut);
+        let hangs = world.during(Condition::Hang);
+        assert!(world.write().await.unwrap_err().is_timeout());
+        world.road.weather.end(&hangs);
+        let _throttled = world.during(Condition::Throttle(1.0));
+        let refused = world.write().await.unwrap();
+        assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"1".parse().unwrap()));
+        assert!(world.storage.requests().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_late_request_arrives_although_the_client_has_given_up() {
+        let world = World::new().await;
+        let _late = world.during(Condition::Delay(1.0, Duration::from_secs(1)));
+        let (mut given_up, mut writes) = (0, Vec::new());
+        while given_up == 0 {
+            given_up += u32::from(world.write().await.is_err());
+        }
+        while writes.is_empty() {
+            sleep(Duration::from_millis(20)).await;
+            writes = world.road.take_writes();
+        }
+        assert!(writes[0].is_accepted());
+    }
+
+    #[tokio::test]
+    async fn the_storage_may_move() {
+        let world = World::new().await;
+        let other = Stub::start([Act::Send(CREATED.to_owned())]);
+        world.road.lead_to(&format!("http://{}/account", other.address));
+        world.write().await.unwrap();
+        assert_eq!((world.storage.requests().len(), other.requests().len()), (0, 1));
+    }
+
+    #[test]
+    fn the_authority_of_an_endpoint_is_its_host_and_port() {
+        assert_eq!(authority("http://127.0.0.1:10000/devstoreaccount1"), "127.0.0.1:10000");
+    }
+}

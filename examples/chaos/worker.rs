@@ -27,7 +27,8 @@ use tokio::time::{sleep, timeout};
 use tracing_subscriber::EnvFilter;
 
 use crate::clock::Clock;
-use crate::diary::{Diary, What, runs};
+use crate::diary::{Diary, What};
+use crate::runs::runs;
 use crate::{Failure, child, seconds, signals};
 
 const GROUP: &str = "$Default";

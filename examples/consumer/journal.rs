@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use eventhubs_checkpoint::PartitionId;
 
 use crate::Failure;
+use crate::runs::runs;
 
 /// One line per run of sequence numbers without a gap: partition, first, last, owner. Only ever appended to.
 #[derive(Debug)]
@@ -37,15 +38,4 @@ impl Journal {
         // In one write, so that lines of several processes do not mix.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(lines.as_bytes())
     }
-}
-
-fn runs(numbers: impl IntoIterator<Item = i64>) -> Vec<(i64, i64)> {
-    let mut runs: Vec<(i64, i64)> = Vec::new();
-    for number in numbers {
-        match runs.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
-            _ => runs.push((number, number)),
-        }
-    }
-    runs
 }

@@ -111,13 +111,19 @@ impl Repeat<'_> {
         during.map_or(Cause::Unexplained, |happened| Cause::During(happened.fault))
     }
 
-    /// Who was displaced, and when something must have gone wrong with it: between the event and the beginning of the next
-    /// owner, who did not find a checkpoint behind it; or before its successor began, of which it heard too late.
+    /// Who was displaced, and when something must have gone wrong with it. Either between its event and the beginning of its
+    /// successor, which did not find a checkpoint behind the event; or before that, and it did not hear of its successor until
+    /// the event.
     fn trouble(&self, evidence: &Evidence) -> (&Session, Moment, Moment) {
-        if self.first.from < self.second.from {
-            (self.first, self.before.at.saturating_sub(CHECKPOINT_LAG), self.second.from)
+        let (displaced, at, successor) = if self.first.from < self.second.from {
+            (self.first, self.before.at, self.second)
         } else {
-            (self.second, self.first.from.saturating_sub(evidence.expiry * 2), self.again.at)
+            (self.second, self.again.at, self.first)
+        };
+        if at < successor.from {
+            (displaced, at.saturating_sub(CHECKPOINT_LAG), successor.from)
+        } else {
+            (displaced, successor.from.saturating_sub(evidence.expiry * 2), at)
         }
     }
 }
@@ -219,6 +225,9 @@ mod tests {
         evidence.happened = vec![frozen(1)];
         assert_eq!(found(&evidence), [(Cause::Unexplained, 4)]);
         evidence.happened = vec![frozen(0)];
+        assert_eq!(found(&evidence), [(Cause::During(Fault::Freeze), 4)]);
+        // Whichever of the two was faster.
+        evidence.diaries.get_mut(&life(0)).unwrap()[2] = entry(45, What::Processed("0".to_owned(), 6, 7));
         assert_eq!(found(&evidence), [(Cause::During(Fault::Freeze), 4)]);
     }
 
