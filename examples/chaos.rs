@@ -5,6 +5,8 @@
 //! an HTTP storage. `chaos/plan.rs` decides what happens, `chaos/faults.rs` does it, `chaos/checks` judge. `chaos/worker.rs`
 //! is an instance.
 
+#![allow(clippy::cast_precision_loss, reason = "numbers to be shown")]
+
 #[cfg(unix)]
 #[path = "chaos/args.rs"]
 mod args;
@@ -44,6 +46,10 @@ mod link;
 #[cfg(unix)]
 #[path = "chaos/outside.rs"]
 mod outside;
+#[cfg(unix)]
+#[path = "support/picture.rs"]
+#[cfg_attr(not(test), expect(dead_code, reason = "all partitions are there from the beginning"))]
+mod picture;
 #[cfg(unix)]
 #[path = "chaos/plan.rs"]
 mod plan;
@@ -89,8 +95,14 @@ mod stub;
 #[expect(dead_code, reason = "an Azurite of its own is all it needs")]
 mod support;
 #[cfg(unix)]
-#[path = "simulate/table.rs"]
+#[path = "support/svg.rs"]
+mod svg;
+#[cfg(unix)]
+#[path = "support/table.rs"]
 mod table;
+#[cfg(unix)]
+#[path = "chaos/timeline.rs"]
+mod timeline;
 #[cfg(unix)]
 #[path = "chaos/watcher.rs"]
 mod watcher;

@@ -13,11 +13,13 @@ use eventhubs_checkpoint::testing::sim::{Plan, Scale, Usual, shrink};
 mod args;
 #[path = "simulate/comparison.rs"]
 mod comparison;
+#[path = "simulate/drawing.rs"]
+mod drawing;
 #[path = "simulate/groups.rs"]
 mod groups;
 #[path = "simulate/measure.rs"]
 mod measure;
-#[path = "simulate/picture.rs"]
+#[path = "support/picture.rs"]
 mod picture;
 #[path = "simulate/progress.rs"]
 mod progress;
@@ -27,9 +29,9 @@ mod requests;
 mod stories;
 #[path = "simulate/summary.rs"]
 mod summary;
-#[path = "simulate/svg.rs"]
+#[path = "support/svg.rs"]
 mod svg;
-#[path = "simulate/table.rs"]
+#[path = "support/table.rs"]
 mod table;
 #[path = "simulate/workers.rs"]
 mod workers;
@@ -104,7 +106,7 @@ fn one(args: &Args, plan: &Plan) -> Result<bool, Failure> {
     if let Some(path) = &args.timeline {
         let headline =
             args.story.map_or_else(|| format!("Seed {}", plan.seed), |story| stories::headline(story).to_owned());
-        std::fs::write(path, svg::render(&picture::Picture::of(plan, &report, &headline)))
+        std::fs::write(path, svg::render(&drawing::picture(plan, &report, &headline)))
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         eprintln!("the picture is in {}", path.display());
     }

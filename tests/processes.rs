@@ -187,7 +187,7 @@ async fn wait_until(what: &str, condition: impl AsyncFn() -> bool) {
 /// One event for every partition.
 async fn publish_last_words(hub: Address) -> Positions {
     let load = Load { events_per_batch: 1, event_size: 1024, pace: Duration::ZERO };
-    publish(hub, load, watch::Sender::new(PARTITIONS as u32).subscribe()).await.unwrap()
+    publish(hub, load, watch::Sender::new(PARTITIONS.try_into().unwrap()).subscribe()).await.unwrap()
 }
 
 /// One after the other, each when it has its share of the partitions, until all have it again. Gives the lives that ended.

@@ -74,6 +74,10 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub pause: Option<Duration>,
 
+    /// Draws who processed each partition when, and what went wrong.
+    #[arg(long, value_name = "FILE.svg")]
+    pub timeline: Option<PathBuf>,
+
     /// Draws memory, open files, threads and tasks over time.
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,

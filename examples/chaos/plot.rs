@@ -1,5 +1,4 @@
 //! Draws what the processes took of the machine over time, as SVG: one panel per measure, one line per instance.
-#![expect(clippy::cast_precision_loss, reason = "a picture is not that precise")]
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,9 +7,7 @@ use crate::clock::Moment;
 use crate::diary::What;
 use crate::evidence::Evidence;
 use crate::life::{Life, owner};
-
-/// Okabe and Ito's colours, which almost everybody can tell apart.
-const COLOURS: [&str; 8] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
+use crate::svg::colour;
 
 const LEFT: f64 = 56.0;
 const WIDTH: f64 = 820.0;
@@ -76,10 +73,6 @@ fn panels(evidence: &Evidence) -> Vec<Panel> {
         sampled("threads", |sample| sample.threads as f64),
         Panel { title: "tasks of the application's runtime", lines: tasks.collect() },
     ]
-}
-
-fn colour(instance: u32) -> &'static str {
-    COLOURS[instance as usize % COLOURS.len()]
 }
 
 fn x(at: Moment, length: Duration) -> f64 {
@@ -186,6 +179,7 @@ mod tests {
 
     #[test]
     fn axes_end_at_round_numbers() {
-        assert_eq!([1.0, 3.0, 17.0, 39.0, 81.0].map(round_up), [1.0, 4.0, 20.0, 40.0, 100.0]);
+        let ends = [1.0, 3.0, 17.0, 39.0, 81.0].map(|value| round_up(value).to_string());
+        assert_eq!(ends, ["1", "4", "20", "40", "100"]);
     }
 }

@@ -28,7 +28,7 @@ use crate::report::report;
 use crate::screen::{Screen, told};
 use crate::watcher::{Seen, watch};
 use crate::weather::Weather;
-use crate::{Failure, diary, outside, plot, signals};
+use crate::{Failure, diary, outside, plot, signals, svg, timeline};
 
 const CONTAINER: &str = "chaos";
 const EVENT_SIZE: usize = 256;
@@ -62,15 +62,20 @@ pub async fn run(args: &Args) -> Result<bool, Failure> {
     let evidence = Run::start(args, folder.path()).await?.finish(asked_to_end).await?;
     let checks = checks::all(&evidence);
     print!("{}", report(&evidence, &checks));
-    if let Some(path) = &args.plot {
-        let written = std::fs::write(path, plot::render(&evidence));
-        written.map_err(|error| format!("the plot {} cannot be written: {error}", path.display()))?;
-    }
+    let title = format!("Seed {seed}: {instances} processes, {partitions} partitions, leases of {:?}", args.expiry);
+    write(args.plot.as_deref(), || plot::render(&evidence))?;
+    write(args.timeline.as_deref(), || svg::render(&timeline::picture(&evidence, title)))?;
     let hold = checks.iter().all(|check| check.holds);
     if !hold {
         println!("logs and diaries: {}", folder.keep().display());
     }
     Ok(hold)
+}
+
+fn write(path: Option<&Path>, picture: impl FnOnce() -> String) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    let written = std::fs::write(path, picture());
+    Ok(written.map_err(|error| format!("the picture {} cannot be written: {error}", path.display()))?)
 }
 
 /// Where the processes leave what they leave.

@@ -102,7 +102,8 @@ impl Repeat<'_> {
             return Cause::Told;
         }
         let during = evidence.happened.iter().filter(|happened| {
-            happened.from <= to
+            happened.fault.explains_duplicates()
+                && happened.from <= to
                 && happened.to >= from
                 && happened.instance.is_none_or(|instance| instance == displaced.life.instance)
         });
@@ -234,10 +235,12 @@ mod tests {
     #[test]
     fn nothing_explains_an_event_that_comes_twice_to_one_start_of_a_handler() {
         let mut evidence = overlapping();
-        evidence.happened =
-            vec![Happened { fault: Fault::HubCut, instance: None, from: Moment::ZERO, to: Moment::from_secs(1) }];
+        let happened = |fault| Happened { fault, instance: None, from: Moment::ZERO, to: Moment::from_secs(1) };
+        evidence.happened = vec![happened(Fault::HubCut)];
+        assert_eq!(found(&evidence), [(Cause::Unexplained, 2)]);
+        evidence.happened.push(happened(Fault::Throttle));
         let again = entry(60, What::Processed("0".to_owned(), 9, 9));
         evidence.diaries.get_mut(&life(1)).unwrap().insert(2, again);
-        assert_eq!(found(&evidence), [(Cause::During(Fault::HubCut), 2), (Cause::Unexplained, 1)]);
+        assert_eq!(found(&evidence), [(Cause::During(Fault::Throttle), 2), (Cause::Unexplained, 1)]);
     }
 }

@@ -1,97 +1,23 @@
-//! What a picture of a run shows: plain values, without any drawing.
+//! The picture of a simulated run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use eventhubs_checkpoint::testing::sim::{Mark, Marked, Plan, Report, Role};
 
+use crate::picture::{Lane, Moment, Owner, Picture, Row, Steps, Trouble, Vigour};
+
 /// How much of the calm is shown.
 const AFTERMATH: Duration = Duration::from_secs(120);
 
-#[derive(Debug)]
-pub struct Picture {
-    pub title: String,
-    pub length: Duration,
-    pub lanes: Vec<Lane>,
-    pub rows: Vec<Row>,
-    /// What concerns everybody.
-    pub moments: Vec<Moment>,
-    pub troubles: Vec<Trouble>,
-}
-
-/// A member.
-#[derive(Debug)]
-pub struct Lane {
-    pub name: String,
-    /// What is not as with the others: whose rules it follows, how wrong its clock is.
-    pub note: String,
-    /// Without gaps from the beginning to the end.
-    pub spans: Vec<Span<Vigour>>,
-    pub crashes: Vec<Duration>,
-    pub troubles: Vec<Trouble>,
-}
-
-/// A partition.
-#[derive(Debug)]
-pub struct Row {
-    /// Without gaps from the beginning to the end.
-    pub spans: Vec<Span<Owner>>,
-    /// How many events the checkpoint is behind.
-    pub lag: Vec<(Duration, i64)>,
-    pub moments: Vec<Moment>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Span<T> {
-    pub from: Duration,
-    pub to: Duration,
-    pub what: T,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vigour {
-    Down,
-    Up,
-    Frozen,
-}
-
-/// Who has a partition, and whether anybody reads it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// The hub has no such partition yet.
-    Absent,
-    /// Whatever its record says, no handler runs.
-    Dark,
-    Member(u32),
-    /// It is no more, but its lease goes on; nobody reads.
-    Dead(u32),
-    /// Its handler runs, but its process does not.
-    Frozen(u32),
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Moment {
-    pub at: Duration,
-    pub name: String,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Trouble {
-    pub from: Duration,
-    pub to: Duration,
-    pub name: String,
-}
-
-impl Picture {
-    pub fn of(plan: &Plan, report: &Report, headline: &str) -> Self {
-        let balanced = report.timeline.iter().find(|entry| entry.mark == Mark::Balanced).map(|entry| entry.at);
-        let length = balanced.map_or(report.elapsed, |at| (at + AFTERMATH).min(report.elapsed));
-        let mut drawing = Drawing::new(plan, length);
-        for entry in report.timeline.iter().filter(|entry| entry.at <= length) {
-            drawing.add(entry);
-        }
-        drawing.finish(plan, headline)
+pub fn picture(plan: &Plan, report: &Report, headline: &str) -> Picture {
+    let balanced = report.timeline.iter().find(|entry| entry.mark == Mark::Balanced).map(|entry| entry.at);
+    let length = balanced.map_or(report.elapsed, |at| (at + AFTERMATH).min(report.elapsed));
+    let mut drawing = Drawing::new(plan, length);
+    for entry in report.timeline.iter().filter(|entry| entry.at <= length) {
+        drawing.add(entry);
     }
+    drawing.finish(plan, headline)
 }
 
 /// What is known up to a moment.
@@ -288,45 +214,16 @@ impl Drawing {
     }
 }
 
-/// A value that changes.
-struct Steps<T> {
-    spans: Vec<Span<T>>,
-    since: Duration,
-    now: T,
-}
-
-impl<T: Copy + PartialEq> Steps<T> {
-    fn new(now: T) -> Self {
-        Self { spans: Vec::new(), since: Duration::ZERO, now }
-    }
-
-    fn step(&mut self, at: Duration, next: T) {
-        if next == self.now {
-            return;
-        }
-        if at > self.since {
-            self.spans.push(Span { from: self.since, to: at, what: self.now });
-        }
-        (self.since, self.now) = (at, next);
-    }
-
-    fn until(mut self, end: Duration) -> Vec<Span<T>> {
-        if end > self.since {
-            self.spans.push(Span { from: self.since, to: end, what: self.now });
-        }
-        self.spans
-    }
-}
-
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use eventhubs_checkpoint::testing::sim::{Scale, Sdk, Usual, What};
 
     use super::*;
+    use crate::picture::Span;
     use crate::workers;
 
     /// A short one, with something of everything that is drawn.
-    pub(crate) fn of_a_storm() -> Picture {
+    fn of_a_storm() -> Picture {
         let seconds = Duration::from_secs;
         let scale = Scale { instances: 3, partitions: 6, storm: seconds(900), ..Scale::default() };
         let plan = Plan::calm(5, &scale)
@@ -336,7 +233,7 @@ pub(crate) mod tests {
             .with(seconds(600), What::HeavyLoad { member: 0, lasts: seconds(60) })
             .with(seconds(700), What::LinkBreaks(3));
         let report = workers::play(&plan, &Usual, false).unwrap();
-        Picture::of(&plan, &report, "A storm")
+        picture(&plan, &report, "A storm")
     }
 
     fn assert_whole<T: std::fmt::Debug + PartialEq>(spans: &[Span<T>], length: Duration) {

@@ -66,7 +66,7 @@ fn clock(at: Duration) -> String {
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
 }
 
-fn colour(member: u32) -> &'static str {
+pub fn colour(member: u32) -> &'static str {
     COLOURS[member as usize % COLOURS.len()]
 }
 
@@ -77,6 +77,7 @@ fn is_dotted(member: u32) -> bool {
 
 struct Canvas {
     text: String,
+    names: Vec<String>,
     length: Duration,
     top_of_lanes: f64,
     top_of_rows: f64,
@@ -90,7 +91,12 @@ impl Canvas {
         let top_of_lanes = LEGEND + LABELS;
         let top_of_rows = top_of_lanes + LANE * picture.lanes.len() as f64 + GAP;
         let bottom = top_of_rows + row * picture.rows.len() as f64;
-        Self { text: String::new(), length: picture.length, top_of_lanes, top_of_rows, row, bottom }
+        let names = picture.lanes.iter().map(|lane| lane.name.clone()).collect();
+        Self { text: String::new(), names, length: picture.length, top_of_lanes, top_of_rows, row, bottom }
+    }
+
+    fn name(&self, member: u32) -> &str {
+        self.names.get(member as usize).map_or("somebody", String::as_str)
     }
 
     /// Writing to a String cannot fail.
@@ -156,6 +162,9 @@ impl Canvas {
             self.label(x + 16.0, y + 10.0, "", "crash");
             x += 28.0 + LETTER * 5.0;
         }
+        if picture.rows.iter().all(|row| row.lag.is_empty()) {
+            return;
+        }
         self.write(format_args!("<path class=\"lag\" d=\"M{x:.1} {:.1}l4 -8l4 4l4 3\"/>", y + 11.0));
         self.label(x + 16.0, y + 10.0, "", "checkpoint lag");
     }
@@ -219,9 +228,9 @@ impl Canvas {
         let owner = match span.what {
             Owner::Absent => "not there yet".to_owned(),
             Owner::Dark => "nobody reads it".to_owned(),
-            Owner::Member(member) => format!("m{member}"),
-            Owner::Dead(member) => format!("nobody reads it, m{member} is dead"),
-            Owner::Frozen(member) => format!("m{member}, which is frozen"),
+            Owner::Member(member) => self.name(member).to_owned(),
+            Owner::Dead(member) => format!("nobody reads it, {} is dead", self.name(member)),
+            Owner::Frozen(member) => format!("{}, which is frozen", self.name(member)),
         };
         let title = format!("partition {partition}: {owner} from {} to {}", clock(span.from), clock(span.to));
         let (x, y) = ((self.x(span.from), self.x(span.to)), (y + 0.5, self.row - 1.0));
@@ -329,11 +338,11 @@ impl Canvas {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::tests::of_a_storm;
+    use crate::picture::tests::sample;
 
     #[test]
     fn text_is_escaped() {
-        let mut picture = of_a_storm();
+        let mut picture = sample();
         picture.title = "a < b & \"c\"".to_owned();
         picture.rows[0].moments.push(Moment { at: Duration::ZERO, name: "<script>".to_owned() });
         let svg = render(&picture);
@@ -343,7 +352,7 @@ mod tests {
 
     #[test]
     fn every_span_is_drawn_within_the_frame() {
-        let picture = of_a_storm();
+        let picture = sample();
         let svg = render(&picture);
         let spans: usize = picture.rows.iter().map(|row| row.spans.len()).sum();
         assert!(svg.matches("<title>partition ").count() >= spans);
@@ -361,7 +370,7 @@ mod tests {
 
     #[test]
     fn the_legend_names_what_occurs_and_fits_into_the_width() {
-        let mut picture = of_a_storm();
+        let mut picture = sample();
         let svg = render(&picture);
         assert!(svg.contains(">its owner died<") && svg.contains(">frozen<") && !svg.contains(">trouble of all<"));
         let (from, to) = (Duration::ZERO, Duration::from_secs(9));

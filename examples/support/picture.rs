@@ -1,0 +1,155 @@
+//! What a picture of a group shows: plain values, without any drawing.
+
+use std::time::Duration;
+
+#[derive(Debug)]
+pub struct Picture {
+    pub title: String,
+    pub length: Duration,
+    pub lanes: Vec<Lane>,
+    pub rows: Vec<Row>,
+    /// What concerns everybody.
+    pub moments: Vec<Moment>,
+    pub troubles: Vec<Trouble>,
+}
+
+/// A member.
+#[derive(Debug)]
+pub struct Lane {
+    pub name: String,
+    /// What is not as with the others: whose rules it follows, how wrong its clock is.
+    pub note: String,
+    /// Without gaps from the beginning to the end.
+    pub spans: Vec<Span<Vigour>>,
+    pub crashes: Vec<Duration>,
+    pub troubles: Vec<Trouble>,
+}
+
+/// A partition.
+#[derive(Debug)]
+pub struct Row {
+    /// Without gaps from the beginning to the end.
+    pub spans: Vec<Span<Owner>>,
+    /// How many events the checkpoint is behind.
+    pub lag: Vec<(Duration, i64)>,
+    pub moments: Vec<Moment>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span<T> {
+    pub from: Duration,
+    pub to: Duration,
+    pub what: T,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vigour {
+    Down,
+    Up,
+    Frozen,
+}
+
+/// Who has a partition, and whether anybody reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The hub has no such partition yet.
+    Absent,
+    /// Whatever its record says, no handler runs.
+    Dark,
+    Member(u32),
+    /// It is no more, but its lease goes on; nobody reads.
+    Dead(u32),
+    /// Its handler runs, but its process does not.
+    Frozen(u32),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moment {
+    pub at: Duration,
+    pub name: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trouble {
+    pub from: Duration,
+    pub to: Duration,
+    pub name: String,
+}
+
+/// A value that changes.
+pub struct Steps<T> {
+    spans: Vec<Span<T>>,
+    since: Duration,
+    now: T,
+}
+
+impl<T: Copy + PartialEq> Steps<T> {
+    pub fn new(now: T) -> Self {
+        Self { spans: Vec::new(), since: Duration::ZERO, now }
+    }
+
+    pub fn step(&mut self, at: Duration, next: T) {
+        if next == self.now {
+            return;
+        }
+        if at > self.since {
+            self.spans.push(Span { from: self.since, to: at, what: self.now });
+        }
+        (self.since, self.now) = (at, next);
+    }
+
+    pub fn until(mut self, end: Duration) -> Vec<Span<T>> {
+        if end > self.since {
+            self.spans.push(Span { from: self.since, to: end, what: self.now });
+        }
+        self.spans
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    fn stepped<T: Copy + PartialEq>(first: T, changes: &[(u64, T)], end: u64) -> Vec<Span<T>> {
+        let mut steps = Steps::new(first);
+        for (at, what) in changes {
+            steps.step(Duration::from_secs(*at), *what);
+        }
+        steps.until(Duration::from_secs(end))
+    }
+
+    /// Two members, of whom one freezes and the other dies, and two partitions.
+    pub(crate) fn sample() -> Picture {
+        let seconds = Duration::from_secs;
+        let lane = |name: &str, note: &str, crashes, changes: &[(u64, Vigour)]| {
+            let spans = stepped(Vigour::Down, changes, 90);
+            Lane { name: name.to_owned(), note: note.to_owned(), spans, crashes, troubles: Vec::new() }
+        };
+        let trouble = Trouble { from: seconds(10), to: seconds(12), name: "clock".to_owned() };
+        let first = lane("m0", "clock +9 s", Vec::new(), &[(1, Vigour::Up), (30, Vigour::Frozen), (50, Vigour::Up)]);
+        let second = lane("m1", "", vec![seconds(60)], &[(2, Vigour::Up), (60, Vigour::Down)]);
+        let whole = |changes: &[(u64, Owner)]| stepped(Owner::Dark, changes, 90);
+        let rows = [
+            whole(&[(3, Owner::Member(0)), (30, Owner::Frozen(0)), (45, Owner::Member(1)), (60, Owner::Dead(1))]),
+            whole(&[(0, Owner::Absent), (9, Owner::Member(1)), (60, Owner::Dead(1)), (70, Owner::Member(0))]),
+        ];
+        let lag = vec![(seconds(5), 0), (seconds(40), 100), (seconds(80), 9)];
+        let row = |spans| Row { spans, lag: lag.clone(), moments: Vec::new() };
+        Picture {
+            title: "A sample".to_owned(),
+            length: seconds(90),
+            lanes: vec![Lane { troubles: vec![trouble], ..first }, second],
+            rows: rows.map(row).into(),
+            moments: vec![Moment { at: seconds(85), name: "calm".to_owned() }],
+            troubles: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_value_has_no_gaps_and_no_steps_to_itself() {
+        let seconds = Duration::from_secs;
+        let spans = stepped('a', &[(0, 'b'), (3, 'b'), (5, 'c'), (5, 'd')], 9);
+        let span = |from, to, what| Span { from: seconds(from), to: seconds(to), what };
+        assert_eq!(spans, [span(0, 5, 'b'), span(5, 9, 'd')]);
+    }
+}
