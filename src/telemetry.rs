@@ -86,7 +86,7 @@ pub(crate) fn outage_over(silence: Duration) {
 }
 
 pub(crate) fn cycle_late(late: Duration) {
-    warn!(?late, "the balancing loop runs late; something keeps its runtime busy");
+    warn!(?late, "the balancing loop runs late; something keeps its runtime busy, or the process was stopped");
 }
 
 pub(crate) fn stalled(runtime: bool, partitions: &BTreeSet<PartitionId>) {

@@ -35,6 +35,8 @@ pub struct Stage {
     pub road: Arc<Road>,
     pub hub_weather: Arc<Weather>,
     azurite: Mutex<Option<Azurite>>,
+    /// Held from the end of a storage to the start of the next, for on a busy machine that may take long.
+    restarting: Arc<Mutex<()>>,
     pub folder: PathBuf,
     pub expiry: Duration,
     /// How long an instance that is asked to end may take.
@@ -51,7 +53,8 @@ impl Stage {
         (folder, expiry): (PathBuf, Duration),
     ) -> Self {
         let (azurite, happened) = (Mutex::new(Some(azurite)), std::sync::Mutex::default());
-        Self { clock, fleet, road, hub_weather, azurite, folder, expiry, ends_within, happened }
+        let restarting = Arc::default();
+        Self { clock, fleet, road, hub_weather, azurite, restarting, folder, expiry, ends_within, happened }
     }
 
     /// From its beginning to its end.
@@ -85,9 +88,11 @@ impl Stage {
     pub async fn restore(&self) -> Result<(), Failure> {
         self.road.weather.clear();
         self.hub_weather.clear();
+        let restarting = self.restarting.lock().await;
         if self.storage().await.is_none() {
             self.start_storage().await?;
         }
+        drop(restarting);
         for instance in 0..self.fleet.size() {
             self.fleet.send(instance, Signal::CONT).await;
             self.fleet.set_clock(instance, 0).await;
@@ -157,9 +162,14 @@ impl Stage {
 
     /// In good order, for the emulator, unlike the service, forgets what it has said when it is killed.
     async fn restart_storage(&self, pause: Duration) -> Result<(), Failure> {
+        let restarting = self.restarting.clone().lock_owned().await;
         let running = self.azurite.lock().await.take();
         // Waits until it has written down what it has.
-        tokio::task::spawn_blocking(|| drop(running)).await?;
+        let stop = || {
+            drop(running);
+            restarting
+        };
+        let _restarting = tokio::task::spawn_blocking(stop).await?;
         sleep(pause).await;
         self.start_storage().await
     }
