@@ -1,9 +1,9 @@
 //! Real processes, real faults: instances of a group are killed, frozen and cut off, and judged from outside. `--help`
 //! tells more.
 //!
-//! What is promised is shown for many more cases by the simulation; here are the operating system, sockets, an AMQP hub and
-//! an HTTP storage. `chaos/plan.rs` decides what happens, `chaos/faults.rs` does it, `chaos/checks` judge. `chaos/worker.rs`
-//! is an instance.
+//! What is promised is shown for many more cases by the simulation; here are the operating system, sockets, an AMQP hub
+//! and an HTTP storage. `chaos/plan.rs` decides what happens, `chaos/faults.rs` does it, `chaos/checks` judge.
+//! `chaos/worker.rs` is an instance.
 
 #![allow(clippy::cast_precision_loss, reason = "numbers to be shown")]
 

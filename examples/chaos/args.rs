@@ -29,8 +29,8 @@ const SECONDS_PER_HOUR: f64 = 3600.0;
 /// program. A seed decides which faults come when and to whom; what the machine makes of them differs from run to run.
 /// When they are over, the group is given the time to settle, and is asked to end. All processes end with this one.
 ///
-/// The exit status is 0 if all checks hold, 1 if one does not, 2 if it could not run. A first Ctrl-C ends the faults and
-/// goes on with the checks, a second one ends it at once, with status 130.
+/// The exit status is 0 if all checks hold, 1 if one does not, 2 if it could not run. A first Ctrl-C ends the faults
+/// and goes on with the checks, a second one ends it at once, with status 130.
 #[derive(Debug, Parser)]
 #[command(name = "chaos", after_help = EXAMPLES)]
 pub struct Args {
@@ -66,7 +66,8 @@ pub struct Args {
     #[arg(long, default_value = "8", value_name = "SECONDS", value_parser = seconds)]
     pub expiry: Duration,
 
-    /// Time between two balancing cycles, and between two checkpoints of a partition [default: an eighth of the expiry].
+    /// Time between two balancing cycles, and between two checkpoints of a partition [default: an eighth of the
+    /// expiry].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub interval: Option<Duration>,
 
@@ -82,8 +83,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
 
-    /// Keeps logs, diaries and the storage's data in this folder, which must be empty or new [default: kept in a folder for
-    /// temporary files if a check fails].
+    /// Keeps logs, diaries and the storage's data in this folder, which must be empty or new [default: kept in a folder
+    /// for temporary files if a check fails].
     #[arg(long, value_name = "FOLDER")]
     pub keep: Option<PathBuf>,
 
@@ -132,7 +133,8 @@ impl Args {
         }
         if length < expiry * 3 {
             return Err(format!(
-                "{length:?} is too short for faults that last up to twice the expiry of {expiry:?}: give --seconds {} or more",
+                "{length:?} is too short for faults that last up to twice the expiry of {expiry:?}: give --seconds {} or \
+                 more",
                 (expiry * 3).as_secs()
             )
             .into());

@@ -83,8 +83,8 @@ pub fn end_with_parent() {
     });
 }
 
-/// For a child: the system kills it when the runner ends, even while it is stopped. Elsewhere than on Linux the end of the
-/// standard input has to do.
+/// For a child: the system kills it when the runner ends, even while it is stopped. Elsewhere than on Linux the end of
+/// the standard input has to do.
 pub fn die_with_parent() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {

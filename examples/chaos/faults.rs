@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::sleep;
 
 use crate::Failure;
@@ -162,16 +162,20 @@ impl Stage {
 
     /// In good order, for the emulator, unlike the service, forgets what it has said when it is killed.
     async fn restart_storage(&self, pause: Duration) -> Result<(), Failure> {
+        let _restarting = self.stop_storage().await?;
+        sleep(pause).await;
+        self.start_storage().await
+    }
+
+    /// Until it has written down what it has. Nobody starts another before what is given is dropped.
+    pub async fn stop_storage(&self) -> Result<OwnedMutexGuard<()>, Failure> {
         let restarting = self.restarting.clone().lock_owned().await;
         let running = self.azurite.lock().await.take();
-        // Waits until it has written down what it has.
         let stop = || {
             drop(running);
             restarting
         };
-        let _restarting = tokio::task::spawn_blocking(stop).await?;
-        sleep(pause).await;
-        self.start_storage().await
+        Ok(tokio::task::spawn_blocking(stop).await?)
     }
 
     async fn hog(&self, lasts: Duration) -> Result<(), Failure> {

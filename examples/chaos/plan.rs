@@ -89,8 +89,8 @@ impl Fault {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// Whether events may be processed again because of it: checkpoints cannot be written, or the instance does not hear that
-    /// it was displaced. Trouble with the hub is none, nor is a wrong clock or an end in good order.
+    /// Whether events may be processed again because of it: checkpoints cannot be written, or the instance does not
+    /// hear that it was displaced. Trouble with the hub is none, nor is a wrong clock or an end in good order.
     pub fn explains_duplicates(self) -> bool {
         !matches!(self, Self::Kill | Self::Restart | Self::Clock | Self::HubCut | Self::HubSilence)
     }

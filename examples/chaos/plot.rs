@@ -39,7 +39,8 @@ pub fn render(evidence: &Evidence) -> String {
     let height = HEAD + (PANEL + GAP) * panels.len() as f64;
     let width = LEFT + WIDTH + RIGHT;
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+         height=\"{height}\">\n\
          <style>{STYLE}</style>\n<rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>\n"
     );
     legend(&mut svg, evidence);
@@ -100,7 +101,8 @@ fn faults(svg: &mut String, evidence: &Evidence, length: Duration, top: f64) {
         let whom = happened.instance.map_or_else(|| "all".to_owned(), owner);
         let _ = writeln!(
             svg,
-            "<rect x=\"{from:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{PANEL}\" class=\"fault\"><title>{} {whom}</title></rect>",
+            "<rect x=\"{from:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{PANEL}\" class=\"fault\"><title>{} {whom}</title>\
+             </rect>",
             (to - from).max(0.5),
             happened.fault.name()
         );

@@ -233,6 +233,8 @@ impl<'a> Run<'a> {
         try_join_all((0..fleet.size()).map(|instance| fleet.end(instance, limit))).await?;
         let endpoint = self.stage.storage().await.ok_or("the storage is gone")?;
         let ended = outside::look(&reqwest::Client::new(), &endpoint, CONTAINER).await?;
+        // Before the folder goes in which it keeps what it has.
+        drop(self.stage.stop_storage().await?);
         let lives = fleet.biographies().await;
         let mut diaries = BTreeMap::new();
         for biography in &lives {
@@ -290,8 +292,8 @@ fn count(published: &Positions) -> i64 {
     published.values().map(|last| last + 1).sum()
 }
 
-/// Handlers drain for a quarter of the expiry and `stopped` takes as long; links, a last checkpoint and a release have half
-/// an expiry each; the client 5 s. A busy machine needs some more.
+/// Handlers drain for a quarter of the expiry and `stopped` takes as long; links, a last checkpoint and a release have
+/// half an expiry each; the client 5 s. A busy machine needs some more.
 fn ends_within(expiry: Duration) -> Duration {
     expiry * 2 + Duration::from_secs(15)
 }

@@ -47,8 +47,9 @@ impl Write {
     }
 }
 
-/// The writes to one blob that were accepted, each after the one that it replaced. The storage orders them by their ETags,
-/// whatever the order in which their answers came; where a link is missing, for nobody saw the answer, the time decides.
+/// The writes to one blob that were accepted, each after the one that it replaced. The storage orders them by their
+/// ETags, whatever the order in which their answers came; where a link is missing, for nobody saw the answer, the time
+/// decides.
 pub fn chain<'a>(writes: impl IntoIterator<Item = &'a Write>) -> Vec<&'a Write> {
     let mut accepted: Vec<_> = writes.into_iter().filter(|write| write.is_accepted()).collect();
     accepted.sort_by_key(|write| write.answered);
@@ -74,8 +75,8 @@ pub struct Tenure {
     pub from: Moment,
 }
 
-/// The tenures of one partition, from the accepted writes of its ownership. A mark that asks for a handoff, which keeps the
-/// owner, is none; nor is a release.
+/// The tenures of one partition, from the accepted writes of its ownership. A mark that asks for a handoff, which keeps
+/// the owner, is none; nor is a release.
 pub fn tenures(ownerships: &[&Write]) -> Vec<Tenure> {
     let mut tenures: Vec<Tenure> = Vec::new();
     let mut owner = None;

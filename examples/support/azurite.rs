@@ -53,8 +53,8 @@ impl Azurite {
         Self::start_with(&[]).await
     }
 
-    /// Starts Azurite on a free port with options of its own, for example `--oauth basic`, or `--location FOLDER` to keep
-    /// what it has on disk.
+    /// Starts Azurite on a free port with options of its own, for example `--oauth basic`, or `--location FOLDER` to
+    /// keep what it has on disk.
     pub(crate) async fn start_with(options: &[&str]) -> Result<Self> {
         check_node().map_err(|error| format!("{error}, or {}", alternative()))?;
         let installed = tokio::task::spawn_blocking(|| npm_ci(&folder())).await;

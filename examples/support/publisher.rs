@@ -10,8 +10,8 @@ use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// The client can wait for ever for an answer that got lost. Then the batch goes out again through a new client, and its
-/// events are perhaps there twice.
+/// The client can wait for ever for an answer that got lost. Then the batch goes out again through a new client, and
+/// its events are perhaps there twice.
 const SEND_DEADLINE: Duration = Duration::from_secs(10);
 const ATTEMPTS: u32 = 4;
 
@@ -32,15 +32,16 @@ pub(crate) struct Load {
     pub(crate) pace: Duration,
 }
 
-/// Publishes the load until as many batches are out as are wanted, which may change meanwhile. Gives the last sequence number
-/// of every partition.
+/// Publishes the load until as many batches are out as are wanted, which may change meanwhile. Gives the last sequence
+/// number of every partition.
 pub(crate) async fn publish(
     address: Address,
     load: Load,
     batches: watch::Receiver<u32>,
 ) -> Result<BTreeMap<String, i64>> {
     let (ended, end) = oneshot::channel();
-    // On a thread of its own, for on several the client can hang; not one of the runtime's, whose end would wait for it.
+    // On a thread of its own, for on several the client can hang; not one of the runtime's, whose end would wait for
+    // it.
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let published = runtime.map_err(Into::into);

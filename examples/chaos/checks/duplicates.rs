@@ -112,9 +112,9 @@ impl Repeat<'_> {
         during.map_or(Cause::Unexplained, |happened| Cause::During(happened.fault))
     }
 
-    /// Who was displaced, and when something must have gone wrong with it. Either between its event and the beginning of its
-    /// successor, which did not find a checkpoint behind the event; or before that, and it did not hear of its successor until
-    /// the event.
+    /// Who was displaced, and when something must have gone wrong with it. Either between its event and the beginning
+    /// of its successor, which did not find a checkpoint behind the event; or before that, and it did not hear of its
+    /// successor until the event.
     fn trouble(&self, evidence: &Evidence) -> (&Session, Moment, Moment) {
         let (displaced, at, successor) = if self.first.from < self.second.from {
             (self.first, self.before.at, self.second)

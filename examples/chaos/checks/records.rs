@@ -18,8 +18,8 @@ pub fn positions_never_move_back(evidence: &Evidence) -> Check {
     Check::new("positions never move back", &back, format!("{} looks", evidence.seen.looks))
 }
 
-/// Each accepted checkpoint belongs to a tenure of its writer. Once one of a later tenure was accepted, none of an earlier
-/// one may be.
+/// Each accepted checkpoint belongs to a tenure of its writer. Once one of a later tenure was accepted, none of an
+/// earlier one may be.
 pub fn displaced_instances_are_fenced(evidence: &Evidence) -> Check {
     let (mut wrong, mut refused) = (Vec::new(), 0);
     for partition in evidence.published.keys() {

@@ -71,6 +71,10 @@ impl SharedKeyPolicy {
     fn correct_clock(&self, server_time: OffsetDateTime) {
         let offset = (server_time - self.clock.now()).whole_seconds();
         self.clock_offset.store(offset, AtomicOrdering::Relaxed);
+        if offset.abs() <= LIKELY_SKEW.whole_seconds() {
+            tracing::info!("local clock agrees with the storage service again, signing with it");
+            return;
+        }
         tracing::warn!(offset_seconds = offset, "local clock differs from the storage service, signing with its time");
     }
 }
@@ -273,6 +277,35 @@ mod tests {
             assert_eq!(service.requests(), 3);
             assert_eq!(service.dates.lock().unwrap()[1..], [to_rfc7231(&NOON), to_rfc7231(&NOON)]);
         }
+    }
+
+    #[derive(Debug)]
+    struct AdjustedClock(Mutex<OffsetDateTime>);
+
+    impl WallClock for AdjustedClock {
+        fn now(&self) -> OffsetDateTime {
+            *self.0.lock().unwrap()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_is_put_right_is_said_to_be_right() {
+        let clock = Arc::new(AdjustedClock(Mutex::new(NOON - Duration::hours(2))));
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let subscriber = tracing_subscriber::fmt().with_writer(Mutex::new(log.reopen().unwrap())).with_ansi(false);
+        let _guard = tracing::subscriber::set_default(subscriber.finish());
+        let policy = SharedKeyPolicy::new("a".to_owned(), Secret::new(KEY), clock.clone());
+        let service = Service::new(NOON, true);
+        assert_eq!(send(&policy, &service).await, 200);
+        *clock.0.lock().unwrap() = NOON;
+        assert_eq!(send(&policy, &service).await, 200);
+        assert_eq!(service.requests(), 4);
+        let text = std::fs::read_to_string(log.path()).unwrap();
+        assert!(
+            text.contains("offset_seconds=7200") && text.contains("agrees with the storage service again"),
+            "{text}"
+        );
+        assert!(!text.contains("offset_seconds=0"), "{text}");
     }
 
     #[tokio::test]
