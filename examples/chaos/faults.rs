@@ -12,7 +12,7 @@ use crate::Failure;
 use crate::child::Child;
 use crate::clock::{Clock, Moment};
 use crate::fleet::Fleet;
-use crate::plan::{Fault, Incident};
+use crate::plan::{Fault, Incident, Place};
 use crate::proxy::Road;
 use crate::support::azurite::Azurite;
 use crate::weather::{Condition, Weather};
@@ -42,6 +42,28 @@ pub struct Stage {
     /// How long an instance that is asked to end may take.
     pub ends_within: Duration,
     happened: std::sync::Mutex<Vec<Happened>>,
+    turns: Turns,
+}
+
+/// At any time there is at most one incident in each place.
+#[derive(Default)]
+struct Turns {
+    instances: Vec<Mutex<()>>,
+    storage: Mutex<()>,
+    hub: Mutex<()>,
+    machine: Mutex<()>,
+}
+
+impl Turns {
+    fn of(&self, incident: &Incident) -> &Mutex<()> {
+        let instance = || self.instances.get(incident.instance? as usize);
+        match incident.fault.place() {
+            Place::Instance => instance().unwrap_or(&self.machine),
+            Place::Storage => &self.storage,
+            Place::Hub => &self.hub,
+            Place::Machine => &self.machine,
+        }
+    }
 }
 
 impl Stage {
@@ -54,12 +76,16 @@ impl Stage {
     ) -> Self {
         let (azurite, happened) = (Mutex::new(Some(azurite)), std::sync::Mutex::default());
         let restarting = Arc::default();
-        Self { clock, fleet, road, hub_weather, azurite, restarting, folder, expiry, ends_within, happened }
+        let instances = (0..fleet.size()).map(|_| Mutex::default()).collect();
+        let turns = Turns { instances, ..Turns::default() };
+        Self { clock, fleet, road, hub_weather, azurite, restarting, folder, expiry, ends_within, happened, turns }
     }
 
     /// From its beginning to its end.
     pub async fn strike(&self, incident: &Incident) -> Result<Happened, Failure> {
         let Incident { fault, instance, .. } = *incident;
+        // What takes longer than was planned, as it does on a busy machine, holds up what comes next in its place.
+        let _turn = self.turns.of(incident).lock().await;
         let happens = Happened { fault, instance, from: self.clock.now(), to: Moment::MAX };
         self.happenings().push(happens.clone());
         match instance {

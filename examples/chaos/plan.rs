@@ -44,7 +44,7 @@ pub enum Fault {
 
 /// What a fault takes hold of. At any time there is at most one incident in each place, and one per instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+pub enum Place {
     Instance,
     Storage,
     Hub,
@@ -95,7 +95,7 @@ impl Fault {
         !matches!(self, Self::Kill | Self::Restart | Self::Clock | Self::HubCut | Self::HubSilence)
     }
 
-    fn place(self) -> Place {
+    pub fn place(self) -> Place {
         match self {
             Self::Kill | Self::Restart | Self::Freeze | Self::Isolate | Self::Clock => Place::Instance,
             Self::Outage | Self::Hang | Self::LostAnswers | Self::Delay | Self::Throttle | Self::StorageRestart => {
