@@ -187,10 +187,14 @@ impl Stage {
     }
 
     /// In good order, for the emulator, unlike the service, forgets what it has said when it is killed.
-    async fn restart_storage(&self, pause: Duration) -> Result<(), Failure> {
-        let _restarting = self.stop_storage().await?;
-        sleep(pause).await;
-        self.start_storage().await
+    /// Takes as long as it takes; the incident has at least this time, what is left of which is calm.
+    async fn restart_storage(&self, lasts: Duration) -> Result<(), Failure> {
+        let over = self.clock.now() + lasts;
+        let restarting = self.stop_storage().await?;
+        self.start_storage().await?;
+        drop(restarting);
+        sleep(over.saturating_sub(self.clock.now())).await;
+        Ok(())
     }
 
     /// Until it has written down what it has. Nobody starts another before what is given is dropped.

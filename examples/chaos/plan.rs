@@ -120,7 +120,7 @@ impl Fault {
             Self::Isolate | Self::Outage => (1.5, 1.5),
             Self::Hang | Self::HubSilence => (0.5, 1.5),
             Self::LostAnswers | Self::Delay | Self::Throttle | Self::Cpu => (0.7, 1.3),
-            Self::StorageRestart => (0.05, 0.3),
+            Self::StorageRestart => (0.8, 1.2),
             Self::HubCut => (0.01, 0.3),
             Self::Clock => (1.0, 2.0),
         }

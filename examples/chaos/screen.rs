@@ -34,6 +34,7 @@ pub fn told(incident: &Incident) -> String {
     match incident.fault {
         Fault::Kill | Fault::Restart => format!("{name} {whom}, back after {seconds:.1} s"),
         Fault::Clock => format!("{name} {whom}, by {:+} s for {seconds:.1} s", incident.skew),
+        Fault::StorageRestart => format!("{name} {whom}"),
         _ => format!("{name} {whom}, for {seconds:.1} s"),
     }
 }
