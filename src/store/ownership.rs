@@ -44,8 +44,9 @@ impl Claim {
         &self.partition
     }
 
-    /// The version that it is over.
-    pub(crate) fn over_version(&self) -> Option<&ETag> {
+    /// The version of the record that it is over; nothing if it is to be the first.
+    #[must_use]
+    pub fn over_version(&self) -> Option<&ETag> {
         self.over.as_ref()
     }
 
