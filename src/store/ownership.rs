@@ -113,9 +113,10 @@ impl Lease {
         self
     }
 
-    /// The same lease, whose next renewal counts only once the record is written, with this scope. To be asked for each
-    /// [`Instance`](LeaseScope::Instance) lease after [`Announced::DeclaredDead`](super::Announced::DeclaredDead), for somebody may
-    /// be about to take it over by the record as it is; and in order to change the scope.
+    /// The same lease, whose next renewal counts only once the record is written, with this scope. To be asked for each lease of
+    /// scope [`Instance`](LeaseScope::Instance) after the first announcement that succeeds since this owner was
+    /// [declared dead](super::Announced::DeclaredDead), for somebody may be about to take it over by the record as it is; and in
+    /// order to change the scope.
     #[must_use]
     pub fn rewritten(mut self, scope: LeaseScope) -> Self {
         (self.record.scope, self.rewrite) = (scope, true);

@@ -45,9 +45,9 @@ impl Presence {
 pub enum Announced {
     /// It says that this owner is there.
     Present,
-    /// Somebody broke or deleted the presence since it was last written: to that one, this owner is dead. Whatever this owner
-    /// believes to own it has to write anew before it counts on it, if its leases live by its presence. The next
-    /// announcement says that it is there again.
+    /// Somebody broke or deleted the presence since it was last written: to that one, this owner is dead. Announce again, which
+    /// says that it is there again; and *then* [rewrite](super::Lease::rewritten) whatever this owner believes to own, if its
+    /// leases live by its presence, before it counts on it. What is rewritten before that could be taken over once more.
     DeclaredDead {
         /// Who did, if the record still tells.
         by: Option<OwnerId>,
