@@ -191,10 +191,13 @@ impl BlobNames {
     }
 }
 
-/// An owner as the segment of a blob name: percent-encoded, for it may hold anything printable.
+/// An owner as the segment of a blob name: percent-encoded, for it may hold anything printable; and if it is nothing but
+/// dots, those too, for a path with such a segment is another path to some.
 fn segment(owner: &OwnerId) -> String {
     const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-    utf8_percent_encode(owner.as_str(), KEPT).to_string()
+    let encoded = utf8_percent_encode(owner.as_str(), KEPT).to_string();
+    let only_dots = encoded.bytes().all(|byte| byte == b'.');
+    if only_dots { encoded.replace('.', "%2E") } else { encoded }
 }
 
 /// The metadata of an ownership blob.
@@ -532,6 +535,10 @@ mod tests {
         let name = names().presence(&owner);
         assert_eq!(name, "ns.servicebus.windows.net/hub/$default/presence/pod%201%2Fa");
         assert_eq!(names().present(&name), Ok(owner.clone()));
+        let dots = OwnerId::new("..").unwrap();
+        let climbing = names().presence(&dots);
+        assert!(climbing.ends_with("/presence/%2E%2E"), "{climbing}");
+        assert_eq!(names().present(&climbing), Ok(dots));
         let prefix = names().presences().to_owned();
         for foreign in [
             prefix.clone(),
