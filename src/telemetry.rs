@@ -99,7 +99,7 @@ pub(crate) fn well_again() {
 }
 
 pub(crate) fn ownership_undecided(operation: Operation, partition: &PartitionId, error: &Error) {
-    warn!(%partition, operation = operation.name(), error = %Causes(error), "the outcome is not known, trying again");
+    warn!(%partition, operation = operation.name(), error = %Causes(error), "the operation is not settled, trying again");
 }
 
 pub(crate) fn asked(partition: &PartitionId, owner: &OwnerId) {
