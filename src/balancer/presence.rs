@@ -42,11 +42,12 @@ impl Presences {
 impl Balancer {
     /// Who would not claim a share must not be given one. What lives by the presence needs it in any case.
     fn is_to_be_present(&self) -> bool {
-        if self.ending || self.leases.any_by_presence() {
-            return !self.ending;
+        if self.ending {
+            return false;
         }
         let takes_part = !self.claims_nothing() && self.config.max_partitions != Some(0);
-        takes_part && (self.lives_by_presence() || (self.hands_over() && self.leases.is_empty()))
+        let is_to_be_counted = self.lives_by_presence() || (self.hands_over() && self.leases.is_empty());
+        self.leases.any_by_presence() || (takes_part && is_to_be_counted)
     }
 
     pub(super) fn lives_by_presence(&self) -> bool {

@@ -7,6 +7,7 @@ use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::balance::ClaimReason;
 use eventhubs_checkpoint::balancer::{BalancerConfig, Event};
 use eventhubs_checkpoint::store::{Ownership, Presence};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
 use eventhubs_checkpoint::testing::sim::Simulation;
 
 use super::group::{
@@ -109,4 +110,16 @@ async fn the_scope_changes_one_by_one_in_both_directions_and_nobody_is_taken_for
         matches!(event, Event::DeclaredDead { .. } | Event::Claimed { reason: ClaimReason::Expired(_), .. })
     });
     assert_eq!(dead.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_claimed_by_one_that_cannot_say_that_it_is_there() {
+    let mut group = Simulation::new(5, 2);
+    group.start("a", by_presence()).await.unwrap();
+    let presence = Target::from(Operation::Write).named("/presence/");
+    group.set_faults(Some("a"), &FaultPlan::default().with_on(1.0, presence, Fault::RequestLost));
+    group.run_for(5 * MINUTE).await;
+    assert_eq!(held_by(&group, "a"), 0, "it would live by nothing");
+    group.set_faults(Some("a"), &FaultPlan::default());
+    comes(&group, LONGEST_CYCLE + 3 * ROUND, |group| held_by(group, "a") == 2).await;
 }
