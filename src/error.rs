@@ -106,6 +106,15 @@ impl Error {
         self.server_time
     }
 
+    /// How long the server asks to wait, if it does.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self.kind {
+            ErrorKind::Throttled { retry_after } => retry_after,
+            _ => None,
+        }
+    }
+
     /// Whether the same request may succeed later without anybody changing anything.
     #[must_use]
     pub fn is_transient(&self) -> bool {

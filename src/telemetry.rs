@@ -2,7 +2,11 @@
 //!
 //! Fields: `partition`, `owner` (another's), `reason`, `error` (with its causes), `blob`. Levels: `warn` asks for a look,
 //! `info` tells what changed, `debug` is for tracing one decision.
+//!
+//! Failures that are tried again come in floods while the storage or the hub is away. Of those alike an instance tells one
+//! in half an expiry as `warn`, with the number of the others (`untold`), and the others as `debug`.
 
+mod floods;
 pub mod metrics;
 mod requests;
 
@@ -17,6 +21,7 @@ use crate::codec::Malformed;
 use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
 
+pub(crate) use floods::Floods;
 pub(crate) use metrics::{GroupMetrics, HeldMetrics, PartitionMetrics};
 pub(crate) use requests::RequestCounters;
 pub use requests::{Operation, Outcome, RequestCounts};
@@ -39,6 +44,31 @@ impl fmt::Display for Causes<'_> {
         }
         Ok(())
     }
+}
+
+/// Tells a failure that is tried again, unless many like it were told: see [`Floods`].
+macro_rules! trying_again {
+    ($floods:expr, $error:expr, $message:literal, $($fields:tt)+) => {
+        match $floods.admit($message, $error.kind()) {
+            Some(untold) => warn!($($fields)+, error = %Causes($error), untold, $message),
+            None => debug!($($fields)+, error = %Causes($error), $message),
+        }
+    };
+}
+
+#[cfg(feature = "azure")]
+pub(crate) fn clock_differs(offset_seconds: i64) {
+    warn!(offset_seconds, "the local clock differs from that of the storage; requests are signed with its time");
+}
+
+#[cfg(feature = "azure")]
+pub(crate) fn clock_agrees() {
+    info!("the local clock agrees with that of the storage again; requests are signed with it");
+}
+
+#[cfg(feature = "azure")]
+pub(crate) fn unusable_blob(blob: &str) {
+    warn!(blob, "a blob in a listing has no usable ETag or date, and is left out");
 }
 
 pub(crate) fn storage_finding(advice: &str) {
@@ -98,8 +128,13 @@ pub(crate) fn well_again() {
     info!("the application is well again");
 }
 
-pub(crate) fn ownership_undecided(operation: Operation, partition: &PartitionId, error: &Error) {
-    warn!(%partition, operation = operation.name(), error = %Causes(error), "the operation is not settled, trying again");
+pub(crate) fn connect_failed(error: &Error, next: Duration) {
+    warn!(error = %Causes(error), next_in = ?next, "the storage does not answer as it should yet, trying again");
+}
+
+pub(crate) fn ownership_undecided(floods: &Floods, operation: Operation, partition: &PartitionId, error: &Error) {
+    let operation = operation.name();
+    trying_again!(floods, error, "the operation is not settled, trying again", %partition, operation);
 }
 
 pub(crate) fn asked(partition: &PartitionId, owner: &OwnerId) {
@@ -130,8 +165,9 @@ pub(crate) fn lease_scope_given_up(owner: Option<&OwnerId>) {
     );
 }
 
-pub(crate) fn presence_failed(operation: Operation, error: &Error) {
-    warn!(operation = operation.name(), error = %Causes(error), "presence was not told; others may not count this instance");
+pub(crate) fn presence_failed(floods: &Floods, operation: Operation, error: &Error) {
+    let operation = operation.name();
+    trying_again!(floods, error, "presence was not told; others may not count this instance", operation);
 }
 
 pub(crate) fn presence_cleared(owner: &OwnerId) {
@@ -158,8 +194,8 @@ pub(crate) fn not_released(unreleased: usize) {
     warn!(unreleased, "some partitions could not be released in time; they expire");
 }
 
-pub(crate) fn cycle_failed(error: &Error, next: Duration) {
-    warn!(error = %Causes(error), next_in = ?next, "the balancing cycle failed and will be repeated");
+pub(crate) fn cycle_failed(floods: &Floods, error: &Error, next: Duration) {
+    trying_again!(floods, error, "the balancing cycle failed and will be repeated", next_in = ?next);
 }
 
 pub(crate) fn partition_started(partition: &PartitionId, from: &dyn fmt::Debug) {
@@ -175,12 +211,17 @@ pub(crate) fn adoption_contended(partition: &PartitionId, error: &Error) {
 }
 
 #[cfg(feature = "eventhubs")]
-pub(crate) fn adoption_failed(partition: &PartitionId, error: &Error) {
-    warn!(%partition, error = %Causes(error), "the partition is held but not adopted yet, trying again");
+pub(crate) fn adoption_failed(floods: &Floods, partition: &PartitionId, error: &Error) {
+    trying_again!(floods, error, "the partition is held but not adopted yet, trying again", %partition);
 }
 
-pub(crate) fn partition_failed(partition: &PartitionId, error: &Error, next: Option<Duration>) {
-    warn!(%partition, error = %Causes(error), next_in = ?next, "the partition cannot be read");
+pub(crate) fn partition_failed(floods: &Floods, partition: &PartitionId, error: &Error, next: Option<Duration>) {
+    match next {
+        Some(next) => {
+            trying_again!(floods, error, "the partition cannot be read, trying again", %partition, next_in = ?next)
+        }
+        None => warn!(%partition, error = %Causes(error), "the partition cannot be read"),
+    }
 }
 
 pub(crate) fn handler_failed(partition: &PartitionId, error: &Error, policy: &dyn fmt::Debug) {
@@ -235,16 +276,16 @@ pub(crate) fn callback_panicked(partition: &PartitionId, callback: &str, error: 
     warn!(%partition, callback, error = %Causes(error), "the handler's callback panicked");
 }
 
-pub(crate) fn checkpoint_failed(partition: &PartitionId, error: &Error) {
-    warn!(%partition, error = %Causes(error), "the checkpoint was not written and stays pending");
+pub(crate) fn checkpoint_failed(floods: &Floods, partition: &PartitionId, error: &Error) {
+    trying_again!(floods, error, "the checkpoint was not written and stays pending", %partition);
 }
 
 pub(crate) fn unpositioned_event(partition: &PartitionId) {
     warn!(%partition, "the event carries no sequence number or no offset, so it cannot be checkpointed");
 }
 
-pub(crate) fn partition_list_failed(error: &Error) {
-    warn!(error = %Causes(error), "the hub's partitions could not be read; going on with those known");
+pub(crate) fn partition_list_failed(floods: &Floods, error: &Error, next: Duration) {
+    trying_again!(floods, error, "the hub's partitions could not be read; going on with those known", next_in = ?next);
 }
 
 pub(crate) fn handler_failed_while_draining(partition: &PartitionId, error: &Error) {

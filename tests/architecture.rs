@@ -1,4 +1,4 @@
-//! The direction of dependencies, and what the pure parts must not know: read from the source.
+//! The direction of dependencies, what the pure parts must not know, and what operators are to know: read from the source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("random", &["error"]),
     ("telemetry", &["codec", "error", "model"]),
-    ("blob", &["clock", "error"]),
+    ("blob", &["clock", "error", "telemetry"]),
     ("protocol", &["model"]),
     ("store", &["blob", "clock", "codec", "error", "model", "protocol", "random", "telemetry"]),
     ("balancer", &["balance", "clock", "error", "model", "random", "store", "telemetry"]),
@@ -128,5 +128,43 @@ fn only_the_probe_signatures_and_the_official_adapter_ask_for_the_local_time() {
             let asks = line.contains("WallClock") || line.contains("wall_clock");
             assert!(!asks || asking.contains(&path), "{path:?} asks for the local time: {line}");
         }
+    }
+}
+
+/// Texts of more than one word, with the lines that are continued put together.
+fn sentences(text: &str) -> Vec<String> {
+    let code: String = code(text).fold(String::new(), |all, line| match all.strip_suffix("\\\n") {
+        Some(continued) => format!("{continued}{}\n", line.trim_start()),
+        None => format!("{all}{line}\n"),
+    });
+    let texts = code.lines().flat_map(|line| line.split('"').skip(1).step_by(2));
+    texts.filter(|text| text.contains(' ')).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_log_event_and_every_metric_is_explained_to_operators() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md");
+    let page = fs::read_to_string(page).unwrap();
+    let source = |wanted: &str| sources().into_iter().find(|(_, path, _)| path == Path::new(wanted)).unwrap().2;
+    let events = sentences(&source("telemetry.rs"));
+    assert!(events.len() > 50 && events.iter().all(|event| !event.ends_with('\\')), "{events:?}");
+    for event in events {
+        assert!(page.contains(&format!("`{event}`")), "docs/operations.md does not explain the log event {event:?}");
+    }
+    for metric in eventhubs_checkpoint::metrics::ALL {
+        assert!(page.contains(&format!("`{}`", metric.name)), "docs/operations.md does not explain {}", metric.name);
+    }
+}
+
+/// So that they are found together, and explained.
+#[test]
+fn log_events_are_named_in_one_file() {
+    for (module, path, text) in sources() {
+        if module == "testing" || path == Path::new("telemetry.rs") {
+            continue;
+        }
+        let event =
+            |line: &&str| ["trace!(", "debug!(", "info!(", "warn!(", "error!("].iter().any(|it| line.contains(it));
+        assert_eq!(code(&text).find(event), None, "{path:?} has a log event of its own: put it into telemetry.rs");
     }
 }

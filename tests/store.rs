@@ -17,7 +17,7 @@ use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{Blob, BlobContainer, BlobList, Condition, Metadata, Written};
 use eventhubs_checkpoint::clock::WallClock;
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease};
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Target};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation, Target};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
 use meddled::{Meddle, Meddled};
 use tokio::time::Instant;
@@ -230,4 +230,33 @@ async fn a_missing_container_is_known_before_anything_starts_or_made_if_asked_fo
     let build = || GroupStore::builder(container.clone(), group(), OwnerId::new("a").unwrap());
     assert_eq!(build().connect().await.unwrap_err().kind(), ErrorKind::ContainerNotFound);
     assert!(build().create_container(true).connect().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storage_that_is_busy_or_away_for_a_moment_does_not_end_an_instance_that_begins() {
+    let (log, _guard) = Captured::begin();
+    let faulty = Faulty::new(Arc::new(MemoryContainer::missing()), 1);
+    let retry_after = Some(Duration::from_secs(2));
+    faulty.next_on(Operation::CreateContainer, Fault::Unreachable);
+    faulty.next_on(Operation::List, Fault::Throttled { retry_after });
+    faulty.next_on(Operation::List, Fault::Throttled { retry_after: Some(Duration::from_secs(600)) });
+    faulty.next_on(Operation::List, Fault::Unreachable);
+    let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), OwnerId::new("a").unwrap());
+    let began = Instant::now();
+    builder.create_container(true).connect().await.unwrap();
+    assert_eq!(faulty.waiting(), 0);
+    // As long as it asks to, but no longer than a request may take.
+    assert_eq!(began.elapsed(), Duration::from_millis(250 + 2000 + 5000 + 1000));
+    assert_eq!(log.text().matches("the storage does not answer as it should yet, trying again").count(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storage_that_stays_away_or_refuses_ends_an_instance_that_begins() {
+    for (fault, requests) in [(Fault::Unreachable, 4), (Fault::Throttled { retry_after: None }, 4), (Fault::Hang, 1)] {
+        let faulty = Faulty::new(Arc::new(MemoryContainer::new()), 1);
+        faulty.set_plan(FaultPlan::always(fault.clone()));
+        let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), OwnerId::new("a").unwrap());
+        assert!(builder.connect().await.is_err());
+        assert_eq!(faulty.trace().len(), requests, "{fault:?}");
+    }
 }

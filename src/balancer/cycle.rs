@@ -128,7 +128,7 @@ impl Balancer {
         // Who is asked for fewer requests does not hurry.
         let throttled = matches!(error.kind(), ErrorKind::Throttled { .. });
         let pause = if throttled { self.pause().max(self.asked_to_wait(error)) } else { soon };
-        telemetry::cycle_failed(error, pause);
+        telemetry::cycle_failed(self.store.floods(), error, pause);
         self.next_cycle = Some(Instant::now() + pause);
     }
 

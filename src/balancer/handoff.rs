@@ -119,7 +119,7 @@ impl Balancer {
             }
             MarkOutcome::Undecided(error) => {
                 self.outage.failed();
-                telemetry::ownership_undecided(Operation::Mark, partition, &error);
+                telemetry::ownership_undecided(self.store.floods(), Operation::Mark, partition, &error);
                 self.set_back(partition, self.asked_to_wait(&error));
             }
         }
@@ -160,7 +160,7 @@ impl Balancer {
             }
             Err(error) => {
                 self.outage.failed();
-                telemetry::ownership_undecided(Operation::Read, &partition, &error);
+                telemetry::ownership_undecided(self.store.floods(), Operation::Read, &partition, &error);
             }
         }
     }

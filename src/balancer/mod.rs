@@ -313,7 +313,7 @@ impl Balancer {
                 Ok(())
             }
             Ended::Cleared(outcome) => {
-                presence::cleared(outcome);
+                self.cleared(outcome);
                 Ok(())
             }
         }
@@ -357,10 +357,7 @@ impl Balancer {
 
     /// As long as the server asks for, within reason: somebody must look for the dead.
     fn asked_to_wait(&self, error: &Error) -> Duration {
-        match error.kind() {
-            ErrorKind::Throttled { retry_after: Some(asked) } => asked.min(self.store.terms().expiry),
-            _ => Duration::ZERO,
-        }
+        error.retry_after().unwrap_or_default().min(self.store.terms().expiry)
     }
 
     fn retry_pause(&self) -> Duration {

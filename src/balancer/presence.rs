@@ -113,7 +113,7 @@ impl Balancer {
             Ok(Announced::Replaced { by }) => return Err(replaced(&self.store.identity().owner, &by)),
             Err(error) => {
                 self.outage.failed();
-                telemetry::presence_failed(Operation::Presence, &error);
+                telemetry::presence_failed(self.store.floods(), Operation::Presence, &error);
                 self.presences.next = Some(self.store.lease_time() + self.renewal_pause(&error));
             }
         }
@@ -128,7 +128,7 @@ impl Balancer {
         self.presences.under_way -= 1;
         if let Err(error) = outcome {
             self.outage.failed();
-            telemetry::presence_failed(Operation::Presence, &error);
+            telemetry::presence_failed(self.store.floods(), Operation::Presence, &error);
         }
     }
 
@@ -161,12 +161,12 @@ impl Balancer {
         };
         self.presences.known.iter().map(attendance).collect()
     }
-}
 
-/// What became of the presences of those that are long gone. They do no harm; who looks next tries again.
-pub(super) fn cleared(outcome: Result<Vec<OwnerId>>) {
-    match outcome {
-        Ok(owners) => owners.iter().for_each(telemetry::presence_cleared),
-        Err(error) => telemetry::presence_failed(Operation::Presence, &error),
+    /// What became of the presences of those that are long gone. They do no harm; who looks next tries again.
+    pub(super) fn cleared(&self, outcome: Result<Vec<OwnerId>>) {
+        match outcome {
+            Ok(owners) => owners.iter().for_each(telemetry::presence_cleared),
+            Err(error) => telemetry::presence_failed(self.store.floods(), Operation::Presence, &error),
+        }
     }
 }

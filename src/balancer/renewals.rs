@@ -53,7 +53,7 @@ impl Balancer {
             ClaimOutcome::Replaced { by } => return Err(replaced(&self.store.identity().owner, &by)),
             ClaimOutcome::Undecided(error) => {
                 self.outage.failed();
-                telemetry::ownership_undecided(Operation::Renew, partition, &error);
+                telemetry::ownership_undecided(self.store.floods(), Operation::Renew, partition, &error);
                 self.leases.postpone(partition, self.store.lease_time() + self.renewal_pause(&error));
             }
         }

@@ -188,7 +188,9 @@ impl Holder {
             ClaimOutcome::Lost { by } => telemetry::claim_lost(partition, by.as_ref()),
             // Here another incarnation is another owner: replicas may have the same application id.
             ClaimOutcome::Replaced { .. } => telemetry::claim_lost(partition, Some(self.owner())),
-            ClaimOutcome::Undecided(error) => telemetry::ownership_undecided(Operation::Claim, partition, &error),
+            ClaimOutcome::Undecided(error) => {
+                telemetry::ownership_undecided(self.store.floods(), Operation::Claim, partition, &error)
+            }
         }
         None
     }
@@ -200,7 +202,7 @@ impl Holder {
         match self.store.declare_dead(&of, presence.as_ref()).await {
             Ok(verdict) => verdict == Verdict::Dead,
             Err(error) => {
-                telemetry::ownership_undecided(Operation::Presence, claim.partition(), &error);
+                telemetry::ownership_undecided(self.store.floods(), Operation::Presence, claim.partition(), &error);
                 false
             }
         }
@@ -223,7 +225,7 @@ impl Holder {
             ClaimOutcome::Replaced { .. } => drop(self.forget(partition, held, Some(self.owner()))),
             // What was believed before stands.
             ClaimOutcome::Undecided(error) => {
-                telemetry::ownership_undecided(Operation::Renew, partition, &error);
+                telemetry::ownership_undecided(self.store.floods(), Operation::Renew, partition, &error);
                 return (held.stage() == Stage::Adopted).then_some(lease);
             }
         }
@@ -262,7 +264,7 @@ impl Holder {
                 self.memory().held.remove(partition);
                 self.release_one(held.lease()).await;
             }
-            Err(error) => telemetry::adoption_failed(partition, &error),
+            Err(error) => telemetry::adoption_failed(self.store.floods(), partition, &error),
         }
         None
     }

@@ -287,10 +287,7 @@ impl Checkpointer {
 
     /// As long as the server asks for, within reason.
     fn wait_after(&self, error: &Error) -> Duration {
-        match error.kind() {
-            ErrorKind::Throttled { retry_after: Some(asked) } => asked.clamp(RETRY, self.store.terms().expiry),
-            _ => RETRY,
-        }
+        error.retry_after().unwrap_or_default().clamp(RETRY, self.store.terms().expiry)
     }
 
     /// When the policy wants what is marked now to be written.
@@ -318,7 +315,7 @@ impl Checkpointer {
                 (pending.written, pending.failure) = (self.adoption.record().sequence_number, None);
             }),
             Err(error) => {
-                telemetry::checkpoint_failed(self.adoption.partition(), error);
+                telemetry::checkpoint_failed(self.store.floods(), self.adoption.partition(), error);
                 self.shared.with(|pending| pending.failure = Some(telemetry::Causes(error).to_string()));
             }
         }

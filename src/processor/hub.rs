@@ -59,8 +59,9 @@ pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<Shared<S, H>>,
     partitions: watch::Sender<Arc<[PartitionId]>>,
 ) {
+    let interval = shared.config.balancer.interval;
     loop {
-        sleep(shared.config.balancer.interval).await;
+        sleep(interval).await;
         match hub_partitions(&shared).await {
             Ok(named) => {
                 partitions.send_if_modified(|known| {
@@ -69,7 +70,7 @@ pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
                     changed
                 });
             }
-            Err(error) => telemetry::partition_list_failed(&error),
+            Err(error) => telemetry::partition_list_failed(shared.store.floods(), &error, interval),
         }
     }
 }

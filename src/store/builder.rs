@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rand::Rng;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::time::sleep;
 
 use super::partitions::Partitions;
 use super::probe::{Finding, Trial};
@@ -14,13 +15,19 @@ use super::{GroupStore, Inner, Split, within};
 use crate::blob::BlobContainer;
 use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock};
 use crate::codec::{BlobNames, KeyCase, RecordKind};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, Identity, Incarnation, LeaseScope, LeaseTerms, OwnerId};
 use crate::random::seeded;
-use crate::telemetry::{self, GroupMetrics, Operation, RequestCounters};
+use crate::telemetry::{self, Floods, GroupMetrics, Operation, RequestCounters};
 
 /// No owner of any SDK lives longer without a sign, and sums of such times cannot overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How often the first requests are sent: throttling or a restart of the storage must not end an instance that begins.
+const CONNECT_ATTEMPTS: u32 = 4;
+
+/// The wait before the second attempt; it doubles with each further one.
+const CONNECT_PAUSE: Duration = Duration::from_millis(250);
 
 /// Describes a [`GroupStore`]. Setters cannot fail; [`connect`](Self::connect) can.
 #[derive(Debug)]
@@ -136,20 +143,22 @@ impl GroupStoreBuilder {
     }
 
     /// Checks the settings and makes one listing, so that a wrong key, host or container is known before anything starts.
-    /// The server's time of that answer begins this owner's [`Incarnation`].
+    /// The server's time of that answer begins this owner's [`Incarnation`]. A storage that is throttling or away for a
+    /// moment is asked up to four times, with growing waits in between; each failure is logged as a warning.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setting and the rule; otherwise what the storage answered.
+    /// [`ErrorKind::Config`] names the setting and the rule; otherwise what the storage answered
+    /// at last.
     pub async fn connect(self) -> Result<GroupStore> {
         let request_deadline = self.check()?;
         let metrics = GroupMetrics::describe(&self.group);
         let names = BlobNames::new(&self.group, self.key_case);
         if self.create_container {
-            within(request_deadline, "create container", self.container.create_container()).await?;
+            patiently(request_deadline, "create container", || self.container.create_container()).await?;
         }
-        let listing = self.container.list(names.prefix(RecordKind::Ownership));
-        let listing = within(request_deadline, Operation::List.name(), listing).await?;
+        let list = || self.container.list(names.prefix(RecordKind::Ownership));
+        let listing = patiently(request_deadline, Operation::List.name(), list).await?;
         let findings = self.findings(&names, request_deadline).await?;
         let mut rng = seeded(self.seed)?;
         let incarnation = Incarnation::new(listing.answer.server_time, rng.next_u32());
@@ -171,6 +180,7 @@ impl GroupStoreBuilder {
             lease_clock: self.lease_clock.unwrap_or_else(|| Arc::new(SystemLeaseClock::default())),
             rng: Mutex::new(rng),
             requests: RequestCounters::new(metrics),
+            floods: Floods::new(self.expiry / 2),
             findings,
         };
         let (container, inner) = (self.container, Arc::new(inner));
@@ -216,4 +226,25 @@ impl GroupStoreBuilder {
         }
         Ok(deadline)
     }
+}
+
+/// Sends a request until it succeeds, fails for good, or has been sent often enough. The server is waited for as long as it
+/// asks to, up to a deadline. One that does not answer at all has had its time.
+async fn patiently<T, F>(deadline: Duration, what: &str, request: impl Fn() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    let mut pause = CONNECT_PAUSE;
+    for _ in 1..CONNECT_ATTEMPTS {
+        let error = match within(deadline, what, request()).await {
+            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Throttled { .. }) => error,
+            settled => return settled,
+        };
+        let asked = error.retry_after().unwrap_or_default();
+        let wait = asked.min(deadline).max(pause);
+        telemetry::connect_failed(&error, wait);
+        sleep(wait).await;
+        pause *= 2;
+    }
+    within(deadline, what, request()).await
 }

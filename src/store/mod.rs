@@ -44,7 +44,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{
     CheckpointRecord, ConsumerGroup, Identity, LeaseScope, LeaseTerms, OwnerId, OwnershipRecord, PartitionId,
 };
-use crate::telemetry::{self, GroupMetrics, Operation, RequestCounters, RequestCounts};
+use crate::telemetry::{self, Floods, GroupMetrics, Operation, RequestCounters, RequestCounts};
 
 pub use adopt::{AdoptOutcome, Adoption};
 pub use breaking::Verdict;
@@ -163,6 +163,7 @@ struct Inner {
     lease_clock: Arc<dyn LeaseClock>,
     rng: Mutex<StdRng>,
     requests: RequestCounters,
+    floods: Floods,
     findings: Vec<Finding>,
 }
 
@@ -346,6 +347,11 @@ impl GroupStore {
     /// What is counted for the group.
     pub(crate) fn metrics(&self) -> &GroupMetrics {
         self.inner.requests.metrics()
+    }
+
+    /// Which of this instance's failures are told.
+    pub(crate) fn floods(&self) -> &Floods {
+        &self.inner.floods
     }
 
     async fn write(

@@ -1,9 +1,14 @@
 //! What the log says, on this thread.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
+use tracing::Dispatch;
 use tracing::subscriber::DefaultGuard;
+
+/// One beside that of the thread. As long as there is only one in the process, the thread that comes first to a place that
+/// logs decides whether anybody listens there, and that may be the thread of another test, where nobody does.
+static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::fmt().finish()));
 
 #[derive(Clone, Default)]
 pub struct Captured(Arc<Mutex<Vec<u8>>>);
@@ -11,9 +16,10 @@ pub struct Captured(Arc<Mutex<Vec<u8>>>);
 impl Captured {
     /// Until the guard is dropped.
     pub fn begin() -> (Self, DefaultGuard) {
+        LazyLock::force(&ANOTHER);
         let log = Self::default();
         let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
         (log, tracing::subscriber::set_default(subscriber))
     }
 

@@ -8,6 +8,7 @@ mod handlers;
 mod handoff_ends;
 mod handoffs;
 mod odd;
+mod outages;
 mod pains;
 mod presences;
 mod pull;

@@ -18,6 +18,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::headers::{header, server_time};
 use crate::clock::WallClock;
+use crate::telemetry;
 
 /// How far the date of a refused request must be from the server's for the clock to be the likely cause. The service
 /// allows 15 minutes; a difference within this bound is delay, not skew.
@@ -72,10 +73,10 @@ impl SharedKeyPolicy {
         let offset = (server_time - self.clock.now()).whole_seconds();
         self.clock_offset.store(offset, AtomicOrdering::Relaxed);
         if offset.abs() <= LIKELY_SKEW.whole_seconds() {
-            tracing::info!("local clock agrees with the storage service again, signing with it");
+            telemetry::clock_agrees();
             return;
         }
-        tracing::warn!(offset_seconds = offset, "local clock differs from the storage service, signing with its time");
+        telemetry::clock_differs(offset);
     }
 }
 

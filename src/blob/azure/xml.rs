@@ -11,6 +11,7 @@ use time::OffsetDateTime;
 
 use super::date::parse_http_date;
 use crate::blob::{Answer, Blob, ETag, Metadata};
+use crate::telemetry;
 
 const PROPERTIES: &str = "Properties";
 const ETAG: &str = "Etag";
@@ -182,7 +183,7 @@ impl PageParser {
         let draft = std::mem::take(&mut self.draft);
         let name = draft.decoded_name();
         let (Some(etag), Some(last_modified)) = (draft.etag, draft.last_modified) else {
-            tracing::warn!(blob = name, "blob without a usable etag or date in a listing, leaving it out");
+            telemetry::unusable_blob(&name);
             return;
         };
         self.page.blobs.push(Blob { name, metadata: draft.metadata, etag, last_modified, answer: self.answer });

@@ -153,6 +153,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             delivered: Delivered::new(from),
             silence,
             link: None,
+            displaced: false,
             drained_by: None,
         }
     }

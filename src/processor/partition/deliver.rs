@@ -22,7 +22,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let happened = loop {
             let batch = match self.next_batch(&mut link.receiver, session).await {
                 Ok(Ok(batch)) => batch,
-                Ok(Err(error)) => break self.link_failed(error).await,
+                Ok(Err(error)) => break self.link_failed(error, session).await,
                 Err(stop) => break stop,
             };
             match self.hand_out(batch, &mut link.receiver, session, pauses).await {

@@ -72,6 +72,8 @@ struct Session<E> {
     delivered: Delivered,
     silence: Silence,
     link: Option<Link<E>>,
+    /// Another reader took the link, and the storage did not tell whose the partition is.
+    displaced: bool,
     /// Until when the handler, and what is in flight, may take, once the partition is to stop.
     drained_by: Option<Instant>,
 }
@@ -129,7 +131,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             Happened::Failed(error) => {
                 progress.failed(&error);
                 let next = machine.step(Happened::Failed(Arc::clone(&error)));
-                telemetry::partition_failed(partition, &error, next.pause());
+                telemetry::partition_failed(self.shared.store.floods(), partition, &error, next.pause());
                 next
             }
             Happened::HandlerFailed(error) => {
@@ -153,6 +155,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     async fn open(&self, session: &mut Session<S::Event>) -> Happened {
+        if session.displaced
+            && let Err(happened) = self.confirm_owner(session).await
+        {
+            return happened;
+        }
         let opening =
             self.shared.source.open(&self.control.partition, session.delivered.next(), self.shared.config.prefetch);
         let opened = tokio::select! {
@@ -167,7 +174,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 session.silence.opened(&session.delivered.next());
                 Happened::Done
             }
-            Err(error) => self.link_failed(error).await,
+            Err(error) => self.link_failed(error, session).await,
         }
     }
 
@@ -225,16 +232,31 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     /// A reader that was displaced at the broker asks the records who owns the partition: giving it up is right only if
-    /// they say so, and taking it back would only start a fight otherwise.
-    async fn link_failed(&self, error: Error) -> Happened {
+    /// they say so.
+    async fn link_failed(&self, error: Error, session: &mut Session<S::Event>) -> Happened {
         self.control.metrics.link_failed();
-        if error.kind() == ErrorKind::Fenced {
-            match self.shared.store.owner_of(&self.control.partition).await {
-                Ok((Relation::Mine, _)) | Err(_) => {}
-                Ok((_, by)) => return Happened::Stop(self.lost(by).await),
-            }
+        if error.kind() == ErrorKind::Fenced
+            && let Err(stop @ Happened::Stop(_)) = self.confirm_owner(session).await
+        {
+            return stop;
         }
         Happened::Failed(Arc::new(error))
+    }
+
+    /// As long as the storage does not tell whose the partition is, a link that another reader took is not opened again:
+    /// that one may be the new owner, and each would displace the other until the storage answers.
+    async fn confirm_owner(&self, session: &mut Session<S::Event>) -> Result<(), Happened> {
+        let asked = tokio::select! {
+            biased;
+            reason = self.stopping_or_fenced(&mut session.writing) => return Err(Happened::Stop(reason)),
+            asked = self.shared.store.owner_of(&self.control.partition) => asked,
+        };
+        session.displaced = asked.is_err();
+        match asked {
+            Ok((Relation::Mine, _)) => Ok(()),
+            Ok((_, by)) => Err(Happened::Stop(self.lost(by).await)),
+            Err(error) => Err(Happened::Failed(Arc::new(error))),
+        }
     }
 }
 

@@ -1,0 +1,120 @@
+//! What an instance does, and what it tells, while the storage is away for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eventhubs_checkpoint::processor::{EventSource, StartPosition};
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+use tokio::time::{Instant, sleep};
+
+use crate::captured::Captured;
+use crate::world::{Instance, Recorder, World};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Starts an instance, and gives what stands between it alone and the storage.
+async fn with_a_way_of_its_own(world: &World, owner: &str) -> (Instance, Faulty) {
+    let way = Faulty::new(world.container.clone(), 3);
+    let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
+    let builder = GroupStore::builder(Arc::new(way.clone()), group, OwnerId::new(owner).unwrap());
+    let store = builder.expiry(world.expiry).seed(1).connect().await.unwrap();
+    let handler = Recorder { owner: owner.into(), log: world.log.clone(), checkpoint: true };
+    (world.start_on(store, world.hub.source(), handler), way)
+}
+
+/// Found by the example `chaos`: both opened the link again and again, and every event was processed by both.
+#[tokio::test(start_paused = true)]
+async fn who_is_displaced_while_the_storage_is_away_does_not_fight_with_the_new_owner() {
+    let world = World::new(1);
+    let (mut a, way) = with_a_way_of_its_own(&world, "a").await;
+    a.wait_until_it_holds(1).await;
+    a.wait_until_all_idle(1).await;
+    way.set_plan(FaultPlan::always(Fault::Unreachable));
+    let mut b = world.start("b").await;
+    b.wait_until_it_holds(1).await;
+    b.wait_until_all_idle(1).await;
+    for number in 0..60 {
+        world.hub.publish(0, number.to_string());
+        sleep(SECOND).await;
+    }
+    let processed = world.log.events.lock().unwrap().clone();
+    assert_eq!(processed.len(), 60, "{processed:?}");
+    assert!(processed.iter().all(|(owner, ..)| owner == "b"), "{processed:?}");
+
+    way.set_plan(FaultPlan::default());
+    assert_eq!(world.lost_to().await, "b");
+    a.shut_down().await.unwrap();
+    b.shut_down().await.unwrap();
+}
+
+/// Whoever displaced it does not own the partition.
+#[tokio::test(start_paused = true)]
+async fn who_was_displaced_and_still_owns_the_partition_reads_on_when_the_storage_says_so() {
+    let world = World::new(1);
+    let (mut a, way) = with_a_way_of_its_own(&world, "a").await;
+    a.wait_until_it_holds(1).await;
+    a.wait_until_all_idle(1).await;
+    way.set_plan(FaultPlan::always(Fault::Hang));
+    let rival = world.hub.source().open(&0.into(), StartPosition::Earliest, 1).await.unwrap();
+    world.hub.publish(0, "kept back");
+    sleep(20 * SECOND).await;
+    assert_eq!(world.log.times("kept back"), 0);
+    way.set_plan(FaultPlan::default());
+    world.log.wait_for("kept back", |log| log.times("kept back") == 1).await;
+    assert!(world.log.stops.lock().unwrap().is_empty(), "the handler need not know");
+    drop(rival);
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_displaced_while_the_storage_hangs_still_ends_in_time() {
+    let world = World::new(1);
+    let (mut a, way) = with_a_way_of_its_own(&world, "a").await;
+    a.wait_until_it_holds(1).await;
+    a.wait_until_all_idle(1).await;
+    way.set_plan(FaultPlan::always(Fault::Hang));
+    let _rival = world.hub.source().open(&0.into(), StartPosition::Earliest, 1).await.unwrap();
+    sleep(SECOND).await;
+    let asked = Instant::now();
+    let report = a.shut_down().await.unwrap();
+    assert!(report.cut_short.is_empty(), "{report:?}");
+    assert!(asked.elapsed() <= 45 * SECOND, "{:?}", asked.elapsed());
+}
+
+/// Sixteen partitions whose every attempt was told made hundreds of lines a minute.
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_told_once_in_a_while_and_not_for_every_partition_and_attempt() {
+    let (log, _guard) = Captured::begin();
+    let world = World::new(16);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(16).await;
+    a.wait_until_all_idle(16).await;
+    sleep(60 * SECOND).await;
+    let warnings = || log.text().lines().filter(|line| line.contains(" WARN ")).count();
+    assert_eq!(warnings(), 0, "{}", log.text());
+    world.faulty.set_plan(FaultPlan::always(Fault::Unreachable));
+    for _ in 0..90 {
+        for partition in 0..16 {
+            world.hub.publish(partition, "x");
+        }
+        sleep(SECOND).await;
+    }
+    world.faulty.set_plan(FaultPlan::default());
+    sleep(60 * SECOND).await;
+    let told = log.text();
+    for what in [
+        "the balancing cycle failed and will be repeated",
+        "the operation is not settled, trying again",
+        "the checkpoint was not written and stays pending",
+    ] {
+        assert!((2..=3).contains(&told.matches(what).count()), "of 90 s, one each 30 s: {what}: {told}");
+    }
+    assert_eq!(told.matches("the storage answers again").count(), 1, "{told}");
+    assert!(warnings() <= 10, "{told}");
+    let untold = |line: &str| line.split("untold=").nth(1)?.split_whitespace().next()?.parse::<u32>().ok();
+    let kept_back: u32 = told.lines().filter_map(untold).sum();
+    assert!(kept_back > 100, "those that were not told are counted: {told}");
+    a.shut_down().await.unwrap();
+}
