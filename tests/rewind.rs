@@ -8,7 +8,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::processor::StopReason;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
-use eventhubs_checkpoint::{PartitionId, Position};
+use eventhubs_checkpoint::{LeaseScope, PartitionId, Position};
 use tokio::time::{Instant, sleep};
 use world::{Instance, World};
 
@@ -60,6 +60,27 @@ async fn an_owner_with_nothing_to_write_meets_it_at_its_next_renewal() {
     assert_eq!(world.checkpoint().await, Some(4));
     assert_eq!((stops(&world).len(), world.log.times("2")), (1, 2));
     instance.shut_down().await.unwrap();
+}
+
+/// Its records are not renewed one by one: it finds the mark in its next listing, however old the record is.
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_lives_by_its_presence_meets_it_at_its_next_listing() {
+    for settled_for in [0, 45, 300] {
+        let mut world = World::new(1);
+        let balancer = world.config.balancer.clone().with_lease_scope(LeaseScope::Instance);
+        world.config = world.config.clone().with_balancer(balancer);
+        let instance = settled(&world).await;
+        sleep(Duration::from_secs(settled_for)).await;
+        let asked = Instant::now();
+        let rewound = world.store("operator").await.rewind(&zero(), &before(2)).await.unwrap();
+        assert_eq!(rewound.told.map(|told| told.to_string()).as_deref(), Some("a"), "after {settled_for} s");
+        world.log.wait_for("2 to 4 again", |log| (2..5).all(|number| log.times(&number.to_string()) == 2)).await;
+        assert!(asked.elapsed() <= Duration::from_secs(31 + 30), "after {settled_for} s: {:?}", asked.elapsed());
+        assert!(matches!(stops(&world)[..], [StopReason::Rewound]), "{:?}", stops(&world));
+        sleep(Duration::from_secs(200)).await;
+        assert_eq!((stops(&world).len(), world.log.times("2")), (1, 2), "once");
+        instance.shut_down().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -62,6 +62,7 @@ impl Balancer {
             return Err(replaced(&view.me, by));
         }
         self.drop_lost(&view);
+        self.notice_rewinds(&cycle.records);
         self.foreign_owner = view.foreign_owner;
         if view.foreign_owner {
             self.fall_back(foreign_owner(&view, &cycle.records));
@@ -215,6 +216,15 @@ impl Balancer {
             // At once: the rest of the cycle may fail.
             self.publish_holder(&partition, holder.cloned().unwrap_or(Holder::Nobody));
             self.events.tell(Event::Lost { partition, by });
+        }
+    }
+
+    /// What is not renewed by itself would not meet a rewind before its next checkpoint.
+    fn notice_rewinds(&mut self, listed: &[Ownership]) {
+        for seen in listed {
+            if let Some(id) = &seen.record.rewound {
+                self.leases.found_rewound(&seen.partition, id);
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use crate::balance::Moment;
-use crate::model::{LeaseScope, OwnerId, PartitionId};
+use crate::model::{LeaseScope, OwnerId, PartitionId, RewindId};
 use crate::store::Lease;
 
 #[derive(Debug)]
@@ -255,6 +255,15 @@ impl Leases {
         if let Some(held) = self.held.get_mut(partition).filter(|held| held.draining == Draining::No) {
             held.lease = held.lease.clone().without_mark();
             (held.unheeded, held.not_before) = (Some(dead.clone()), None);
+        }
+    }
+
+    /// Its record says that the checkpoint was put back. If that is news, it is renewed at once, which looks into it.
+    pub(super) fn found_rewound(&mut self, partition: &PartitionId, id: &RewindId) {
+        let scope = self.scope;
+        if let Some(held) = self.held.get_mut(partition).filter(|held| held.lease.record().rewound.as_ref() != Some(id))
+        {
+            held.owe_rewriting(scope);
         }
     }
 

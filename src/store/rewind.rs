@@ -1,8 +1,8 @@
 //! Rewind: the only way back, but for [`replace_checkpoint`](GroupStore::replace_checkpoint).
 //!
 //! The checkpoint is put anywhere, with the id of this rewind, and the same id is added to the ownership, so that an owner
-//! with nothing to write meets it too, at its next renewal. Whoever meets an id that it does not know stops, adopts, and
-//! goes on from there.
+//! with nothing to write meets it too, at its next renewal or listing. Whoever meets an id that it does not know stops,
+//! adopts, and goes on from there.
 
 use tokio::time::sleep;
 
@@ -12,7 +12,7 @@ use super::{GroupStore, MAX_ATTEMPTS, back_off, condition, is_doubtful};
 use crate::blob::{Condition, ETag, Metadata};
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{CheckpointRecord, OwnerId, OwnershipRecord, PartitionId, Position, RewindId};
+use crate::model::{CheckpointRecord, LeaseScope, OwnerId, OwnershipRecord, PartitionId, Position, RewindId};
 use crate::telemetry::Operation;
 
 /// A rewind that was done.
@@ -21,7 +21,7 @@ use crate::telemetry::Operation;
 pub struct Rewound {
     /// Tells it from others.
     pub id: RewindId,
-    /// The owner that will meet it at its next renewal, at the latest. Nobody if the partition has no owner of this crate:
+    /// The owner that will meet it at its next renewal or listing, at the latest. Nobody if the partition has no owner of this crate:
     /// its next one will start from the new position; an owner of another SDK goes on as if nothing had happened.
     pub told: Option<OwnerId>,
 }
@@ -108,7 +108,7 @@ impl GroupStore {
     async fn tell_owner(&self, partition: &PartitionId, id: &RewindId) -> Result<Option<OwnerId>> {
         let mut attempt = 0;
         while attempt < MAX_ATTEMPTS {
-            match self.telling(self.read_ownership(partition).await?, id) {
+            match self.telling(self.found_alive(partition).await?, id) {
                 Telling::Done(told) => return Ok(told),
                 Telling::Wait => sleep(self.terms().expiry / 16).await,
                 Telling::Write(found) => {
@@ -128,6 +128,16 @@ impl GroupStore {
             }
         }
         Err(contended("ownership", partition))
+    }
+
+    /// The ownership, as old as what keeps it alive: that may be the presence of its owner.
+    async fn found_alive(&self, partition: &PartitionId) -> Result<Option<FoundRecord>> {
+        let Some(mut found) = self.read_ownership(partition).await? else { return Ok(None) };
+        if let (LeaseScope::Instance, Some(owner)) = (found.record.scope, &found.record.owner) {
+            let presence = self.sign_of_life(owner, found.record.incarnation.as_ref()).await?;
+            found.age = presence.map_or(found.age, |presence| presence.min(found.age));
+        }
+        Ok(Some(found))
     }
 
     async fn told(&self, partition: &PartitionId, attempt: u32, record: &OwnershipRecord, over: ETag) -> Result<bool> {
