@@ -95,6 +95,11 @@ impl Fault {
         !matches!(self, Self::Kill | Self::Restart | Self::Clock | Self::HubCut | Self::HubSilence)
     }
 
+    /// Whether who was displaced may not hear of it meanwhile. Of trouble with the storage alone the broker tells.
+    pub fn makes_deaf(self) -> bool {
+        matches!(self, Self::Freeze | Self::Cpu)
+    }
+
     pub fn place(self) -> Place {
         match self {
             Self::Kill | Self::Restart | Self::Freeze | Self::Isolate | Self::Clock => Place::Instance,

@@ -15,6 +15,9 @@ use crate::plan::Fault;
 /// What was processed right before a fault may not be checkpointed when the fault begins.
 const CHECKPOINT_LAG: Duration = Duration::from_secs(2);
 
+/// How long who was displaced may be at what it has in its hands, and its successor may take to begin to read.
+const HEARS_WITHIN: Duration = Duration::from_secs(3);
+
 /// Why the checkpoint behind an event was not there when the next owner began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
@@ -93,6 +96,7 @@ impl Repeat<'_> {
             return Cause::Killed;
         }
         let (displaced, from, to) = self.trouble(evidence);
+        let in_time = self.late() <= HEARS_WITHIN;
         let told = evidence.diaries.values().flatten().any(|entry| {
             let partition =
                 if let What::DuplicatesPossible(partition, _) = &entry.what { Some(partition) } else { None };
@@ -103,6 +107,7 @@ impl Repeat<'_> {
         }
         let during = evidence.happened.iter().filter(|happened| {
             happened.fault.explains_duplicates()
+                && (in_time || happened.fault.makes_deaf())
                 && happened.from <= to
                 && happened.to >= from
                 && happened.instance.is_none_or(|instance| instance == displaced.life.instance)
@@ -110,6 +115,15 @@ impl Repeat<'_> {
         // Of several the one that is its own, and then the one that began last.
         let during = during.max_by_key(|happened| (happened.instance, happened.from));
         during.map_or(Cause::Unexplained, |happened| Cause::During(happened.fault))
+    }
+
+    /// How long after its successor had begun who was displaced still processed it.
+    fn late(&self) -> Duration {
+        if self.first.from < self.second.from {
+            self.before.at.saturating_sub(self.second.from)
+        } else {
+            self.again.at.saturating_sub(self.first.from)
+        }
     }
 
     /// Who was displaced, and when something must have gone wrong with it. Either between its event and the beginning
@@ -230,6 +244,20 @@ mod tests {
         // Whichever of the two was faster.
         evidence.diaries.get_mut(&life(0)).unwrap()[2] = entry(45, What::Processed("0".to_owned(), 6, 7));
         assert_eq!(found(&evidence), [(Cause::During(Fault::Freeze), 4)]);
+    }
+
+    #[test]
+    fn trouble_with_the_storage_does_not_explain_who_goes_on_long_after_its_successor_began() {
+        let still_at_it = |fault, at| {
+            let mut evidence = overlapping();
+            evidence.diaries.get_mut(&life(0)).unwrap()[2] = entry(at, What::Processed("0".to_owned(), 6, 7));
+            let (from, to) = (Moment::from_millis(25), Moment::from_secs(20));
+            evidence.happened = vec![Happened { fault, instance: Some(0), from, to }];
+            found(&evidence)
+        };
+        assert_eq!(still_at_it(Fault::Isolate, 1_000), [(Cause::During(Fault::Isolate), 4)]);
+        assert_eq!(still_at_it(Fault::Isolate, 10_000), [(Cause::During(Fault::Isolate), 2), (Cause::Unexplained, 2)]);
+        assert_eq!(still_at_it(Fault::Freeze, 10_000), [(Cause::During(Fault::Freeze), 4)]);
     }
 
     #[test]
