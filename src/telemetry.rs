@@ -240,8 +240,8 @@ pub(crate) fn group_begins(with_checkpoint: usize, begun_with: usize, added: usi
     info!(with_checkpoint, begun_with, added, "the group starts at the latest event; partitions added later do not");
 }
 
-pub(crate) fn group_not_begun(error: &Error, next: Duration) {
-    warn!(error = %Causes(error), next_in = ?next, "the start of the group could not be written down, trying again");
+pub(crate) fn group_not_begun(floods: &Floods, error: &Error, next: Duration) {
+    trying_again!(floods, error, "the start of the group could not be written down, trying again", next_in = ?next);
 }
 
 pub(crate) fn tracked_late(partition: &PartitionId, sequence_number: i64) {
@@ -256,11 +256,11 @@ pub(crate) fn probe_failed(partition: &PartitionId, error: &Error) {
     debug!(%partition, error = %Causes(error), "the hub did not tell how far the partition is");
 }
 
-pub(crate) fn shut_down(clean: bool, report: &dyn fmt::Debug) {
-    if clean {
-        info!(?report, "the processor has ended");
-    } else {
-        warn!(?report, "the processor has ended, but not all of it in good order");
+pub(crate) fn shut_down(by: Option<&Error>, clean: bool, report: &dyn fmt::Debug) {
+    match by {
+        Some(error) => warn!(error = %Causes(error), ?report, "the processor has ended, though nobody asked it to"),
+        None if clean => info!(?report, "the processor has ended"),
+        None => warn!(?report, "the processor has ended, but not all of it in good order"),
     }
 }
 
@@ -292,8 +292,8 @@ pub(crate) fn handler_failed_while_draining(partition: &PartitionId, error: &Err
     warn!(%partition, error = %Causes(error), "the handler failed while draining; its batch will be delivered again");
 }
 
-pub(crate) fn partition_task_panicked(partition: &PartitionId) {
-    warn!(%partition, "the partition's task panicked; the partition is released");
+pub(crate) fn partition_task_panicked(partition: &PartitionId, error: &str) {
+    warn!(%partition, error, "the partition's task panicked; the partition is released");
 }
 
 pub(crate) fn shutdown_cut_short(after: Duration) {

@@ -131,14 +131,15 @@ fn only_the_probe_signatures_and_the_official_adapter_ask_for_the_local_time() {
     }
 }
 
-/// Texts of more than one word, with the lines that are continued put together.
+/// Texts of more than one word, with the lines that are continued put together. They begin in lower case.
 fn sentences(text: &str) -> Vec<String> {
     let code: String = code(text).fold(String::new(), |all, line| match all.strip_suffix("\\\n") {
         Some(continued) => format!("{continued}{}\n", line.trim_start()),
         None => format!("{all}{line}\n"),
     });
     let texts = code.lines().flat_map(|line| line.split('"').skip(1).step_by(2));
-    texts.filter(|text| text.contains(' ')).map(str::to_owned).collect()
+    let is_sentence = |text: &&str| text.contains(' ') && text.starts_with(|first: char| first.is_ascii_lowercase());
+    texts.filter(is_sentence).map(str::to_owned).collect()
 }
 
 #[test]

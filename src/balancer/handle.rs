@@ -102,7 +102,7 @@ impl Snapshot {
 #[derive(Debug)]
 pub(super) enum Command {
     StopClaiming,
-    Forget { partition: PartitionId, tenure: u64 },
+    Forget { partition: PartitionId, tenure: u64, by: Option<OwnerId> },
     Release { partition: PartitionId, tenure: u64, cool_down: Duration, settled: bool },
     Shutdown { done: oneshot::Sender<usize> },
 }
@@ -145,7 +145,12 @@ impl BalancerHandle {
 
     /// Says that a partition turned out to belong to somebody else. Nothing is written.
     pub fn forget(&self, partition: PartitionId, tenure: u64) {
-        self.send(Command::Forget { partition, tenure });
+        self.lost(partition, tenure, None);
+    }
+
+    /// The same, to this owner, where it is known.
+    pub(crate) fn lost(&self, partition: PartitionId, tenure: u64, by: Option<OwnerId>) {
+        self.send(Command::Forget { partition, tenure, by });
     }
 
     /// Gives one partition back, and does not take it again before the cool-down is over, nor within the next interval.

@@ -264,11 +264,11 @@ impl Balancer {
     fn obey(&mut self, command: Command) {
         match command {
             Command::StopClaiming => self.draining = true,
-            Command::Forget { partition, tenure } => {
+            Command::Forget { partition, tenure, by } => {
                 if self.leases.forget(&partition, tenure).is_some() {
                     self.look_soon();
                     self.publish(|_| {});
-                    self.events.tell(Event::Lost { partition, by: None });
+                    self.events.tell(Event::Lost { partition, by });
                 }
             }
             // It was asked to stop, and has.

@@ -26,7 +26,7 @@ pub struct Health {
 #[serde(rename_all = "snake_case", tag = "what")]
 #[non_exhaustive]
 pub enum Degraded {
-    /// The storage has not answered well for longer than half the expiry.
+    /// The storage has not answered well for longer than half the expiry and a request, and has failed meanwhile.
     StorageSilent {
         /// For how long.
         silent_for: Duration,

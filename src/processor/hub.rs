@@ -123,7 +123,7 @@ async fn begun(store: &GroupStore) -> Result<BTreeSet<PartitionId>> {
     loop {
         match store.list_checkpoints().await {
             Ok(listing) => return Ok(listing.records.into_iter().map(|checkpoint| checkpoint.partition).collect()),
-            Err(error) => wait_after(error, &mut pauses).await?,
+            Err(error) => wait_after(store, error, &mut pauses).await?,
         }
     }
 }
@@ -135,7 +135,7 @@ async fn pinned<S: EventSource, H>(
 ) -> Result<()> {
     let mut pauses = Pauses::default();
     while let Err(error) = pin(&shared, &partition, &start).await {
-        wait_after(error, &mut pauses).await?;
+        wait_after(&shared.store, error, &mut pauses).await?;
     }
     Ok(())
 }
@@ -166,12 +166,12 @@ async fn pin<S: EventSource, H>(shared: &Shared<S, H>, partition: &PartitionId, 
 }
 
 /// Unless waiting cannot help.
-async fn wait_after(error: Error, pauses: &mut Pauses) -> Result<()> {
+async fn wait_after(store: &GroupStore, error: Error, pauses: &mut Pauses) -> Result<()> {
     if !error.is_transient() {
         return Err(error);
     }
     let pause = pauses.next();
-    telemetry::group_not_begun(&error, pause);
+    telemetry::group_not_begun(store.floods(), &error, pause);
     sleep(pause).await;
     Ok(())
 }

@@ -204,7 +204,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
             () = requests.clone().beyond(asked_before) => ShutdownReport { at_once: true, ..ShutdownReport::default() },
             report = finishing => report,
         };
-        telemetry::shut_down(report.is_clean(), &report);
+        telemetry::shut_down(ended.as_ref().err().map(|error| &**error), report.is_clean(), &report);
         ended.map(|()| report).map_err(unshared)
     }
 

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::control::Control;
 use super::handler::{Handler, StopReason};
-use super::partition::{CLOSE_LIMIT, Ended, PartitionTask, Shared};
+use super::partition::{CLOSE_LIMIT, Ended, PartitionTask, Shared, message_of};
 use super::registry::Registry;
 use super::shutdown::{PhaseReport, phase};
 use super::source::EventSource;
@@ -117,9 +117,8 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             entry.ended = true;
         }
         match outcome {
-            Ok(Ended::Stopped(StopReason::Lost { .. } | StopReason::Replaced)) => {
-                self.balancer.forget(partition, tenure);
-            }
+            Ok(Ended::Stopped(StopReason::Lost { by })) => self.balancer.lost(partition, tenure, by),
+            Ok(Ended::Stopped(StopReason::Replaced)) => self.balancer.forget(partition, tenure),
             // Started again, as it is still held.
             Ok(Ended::Stopped(StopReason::Rewound)) => {
                 self.entries.remove(&partition);
@@ -142,8 +141,8 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
                 self.balancer.release(partition, tenure, Duration::ZERO);
             }
             Ok(Ended::Failed(error)) => return Err(error),
-            Err(_) => {
-                telemetry::partition_task_panicked(&partition);
+            Err(panic) => {
+                telemetry::partition_task_panicked(&partition, message_of(&*panic));
                 self.balancer.release(partition, tenure, Duration::ZERO);
             }
         }

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use captured::Captured;
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
@@ -250,6 +251,7 @@ async fn a_restarted_instance_with_the_same_owner_id_reclaims_its_partitions_at_
 
 #[tokio::test(start_paused = true)]
 async fn a_second_instance_with_the_same_owner_id_ends_the_first() {
+    let (log, _guard) = Captured::begin();
     let world = World::new(2);
     let mut first = world.start("a").await;
     first.wait_until_it_holds(2).await;
@@ -261,6 +263,9 @@ async fn a_second_instance_with_the_same_owner_id_ends_the_first() {
     let stops = world.log.stops.lock().unwrap().clone();
     assert!(stops.iter().all(|(_, _, reason)| matches!(reason, StopReason::Replaced)), "{stops:?}");
     assert!(error.to_string().contains("give every instance an id of its own"), "{error}");
+    let told = log.text();
+    let end = told.lines().find(|line| line.contains("the processor has ended, though nobody asked it to"));
+    assert!(end.is_some_and(|end| end.contains("WARN") && end.contains("an id of its own")), "{told}");
     second.shut_down().await.unwrap();
 }
 

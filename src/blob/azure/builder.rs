@@ -57,7 +57,8 @@ impl AzureContainerBuilder {
     /// How long a request may take, retries of reads and the fetching of a token included. Each page of a listing is a
     /// request of its own. Default: 5 s, so that a hung request costs a fraction of a lease.
     ///
-    /// A credential that needs longer for its first token, as one that runs a command line tool may, needs more here.
+    /// A credential that needs longer for its first token, as one that runs a command line tool may, needs more here
+    /// and in [`GroupStoreBuilder::request_deadline`](crate::store::GroupStoreBuilder::request_deadline).
     #[must_use]
     pub fn request_deadline(mut self, deadline: Duration) -> Self {
         self.request_deadline = deadline;

@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(service.requests(), 4);
         let text = std::fs::read_to_string(log.path()).unwrap();
         assert!(
-            text.contains("offset_seconds=7200") && text.contains("agrees with the storage service again"),
+            text.contains("offset_seconds=7200") && text.contains("agrees with that of the storage again"),
             "{text}"
         );
         assert!(!text.contains("offset_seconds=0"), "{text}");

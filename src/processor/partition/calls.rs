@@ -164,6 +164,10 @@ fn handler_failure(handled: Result<Result<(), HandlerError>, Panic>) -> Option<E
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Error {
+    Error::new(ErrorKind::Handler, format!("the handler panicked: {}", message_of(panic)))
+}
+
+pub(in crate::processor) fn message_of(panic: &(dyn Any + Send)) -> &str {
     let message = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Error::new(ErrorKind::Handler, format!("the handler panicked: {}", message.unwrap_or("no message")))
+    message.unwrap_or("no message")
 }

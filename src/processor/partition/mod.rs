@@ -30,6 +30,7 @@ use crate::model::{ConsumerGroup, OwnerId, Relation};
 use crate::store::GroupStore;
 use crate::telemetry;
 
+pub(in crate::processor) use self::calls::message_of;
 pub(in crate::processor) use self::machine::Ended;
 
 /// How long a link may take to close. Closing late harms nobody: the broker gives the partition to the next reader.
