@@ -49,7 +49,10 @@ impl fmt::Display for Causes<'_> {
 /// Tells a failure that is tried again, unless many like it were told: see [`Floods`].
 macro_rules! trying_again {
     ($floods:expr, $error:expr, $message:literal, $($fields:tt)+) => {
-        match $floods.admit($message, $error.kind()) {
+        trying_again!(of None, $floods, $error, $message, $($fields)+)
+    };
+    (of $operation:expr, $floods:expr, $error:expr, $message:literal, $($fields:tt)+) => {
+        match $floods.admit($message, $operation, $error.kind()) {
             Some(untold) => warn!($($fields)+, error = %Causes($error), untold, $message),
             None => debug!($($fields)+, error = %Causes($error), $message),
         }
@@ -133,8 +136,8 @@ pub(crate) fn connect_failed(error: &Error, next: Duration) {
 }
 
 pub(crate) fn ownership_undecided(floods: &Floods, operation: Operation, partition: &PartitionId, error: &Error) {
-    let operation = operation.name();
-    trying_again!(floods, error, "the operation is not settled, trying again", %partition, operation);
+    let (of, operation) = (Some(operation), operation.name());
+    trying_again!(of of, floods, error, "the operation is not settled, trying again", %partition, operation);
 }
 
 pub(crate) fn asked(partition: &PartitionId, owner: &OwnerId) {

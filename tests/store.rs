@@ -240,14 +240,15 @@ async fn a_storage_that_is_busy_or_away_for_a_moment_does_not_end_an_instance_th
     faulty.next_on(Operation::CreateContainer, Fault::Unreachable);
     faulty.next_on(Operation::List, Fault::Throttled { retry_after });
     faulty.next_on(Operation::List, Fault::Throttled { retry_after: Some(Duration::from_secs(600)) });
-    faulty.next_on(Operation::List, Fault::Unreachable);
+    faulty.next_on(Operation::List, Fault::PageCutOff);
+    faulty.next_on(Operation::Write, Fault::Throttled { retry_after: None });
     let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), OwnerId::new("a").unwrap());
     let began = Instant::now();
-    builder.create_container(true).connect().await.unwrap();
+    builder.create_container(true).probe(true).connect().await.unwrap();
     assert_eq!(faulty.waiting(), 0);
     // As long as it asks to, but no longer than a request may take.
-    assert_eq!(began.elapsed(), Duration::from_millis(250 + 2000 + 5000 + 1000));
-    assert_eq!(log.text().matches("the storage does not answer as it should yet, trying again").count(), 4);
+    assert_eq!(began.elapsed(), Duration::from_millis(250 + 2000 + 5000 + 1000 + 250));
+    assert_eq!(log.text().matches("the storage does not answer as it should yet, trying again").count(), 5);
 }
 
 #[tokio::test(start_paused = true)]

@@ -62,7 +62,7 @@ impl Balancer {
             return Err(replaced(&view.me, by));
         }
         self.drop_lost(&view);
-        self.notice_rewinds(&cycle.records);
+        self.notice_rewinds(&cycle);
         self.foreign_owner = view.foreign_owner;
         if view.foreign_owner {
             self.fall_back(foreign_owner(&view, &cycle.records));
@@ -219,9 +219,10 @@ impl Balancer {
         }
     }
 
-    /// What is not renewed by itself would not meet a rewind before its next checkpoint.
-    fn notice_rewinds(&mut self, listed: &[Ownership]) {
-        for seen in listed {
+    /// What lives by the presence of this instance is not renewed, and would not meet a rewind before its next checkpoint.
+    fn notice_rewinds(&mut self, cycle: &Cycle) {
+        let newer = self.leases.newer_than(cycle.asked);
+        for seen in cycle.records.iter().filter(|seen| !newer.contains(&seen.partition)) {
             if let Some(id) = &seen.record.rewound {
                 self.leases.found_rewound(&seen.partition, id);
             }

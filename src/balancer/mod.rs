@@ -266,8 +266,11 @@ impl Balancer {
             Command::StopClaiming => self.draining = true,
             Command::Forget { partition, tenure, by } => {
                 if self.leases.forget(&partition, tenure).is_some() {
+                    match &by {
+                        Some(owner) => self.publish_holder(&partition, Holder::Live(owner.clone())),
+                        None => self.publish(|_| {}),
+                    }
                     self.look_soon();
-                    self.publish(|_| {});
                     self.events.tell(Event::Lost { partition, by });
                 }
             }

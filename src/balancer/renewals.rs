@@ -31,8 +31,8 @@ impl Balancer {
         lease.with_load(load)
     }
 
-    pub(super) fn renewed(&mut self, partition: &PartitionId, tenure: u64, outcome: ClaimOutcome) -> Result<()> {
-        let after = self.leases.end_renewal(partition, tenure);
+    pub(super) fn renewed(&mut self, partition: &PartitionId, before: u64, outcome: ClaimOutcome) -> Result<()> {
+        let after = self.leases.end_renewal(partition, before);
         if after == AfterRenewal::Gone {
             return Ok(());
         }
@@ -41,8 +41,14 @@ impl Balancer {
                 self.outage_over();
                 let tenure = lease.tenure();
                 let known = self.leases.asked_for_by(partition, tenure).cloned();
+                let given_back = self.leases.is_surrendered(partition, before);
                 self.hold(lease);
-                self.answer_renewal(partition, tenure, known.as_ref());
+                if given_back && tenure != before {
+                    // Found rewound: what its handler still has to say would be refused.
+                    self.release_now(partition, tenure);
+                } else {
+                    self.answer_renewal(partition, tenure, known.as_ref());
+                }
             }
             ClaimOutcome::Lost { by } => {
                 self.outage_over();

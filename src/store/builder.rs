@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rand::Rng;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::partitions::Partitions;
 use super::probe::{Finding, Trial};
@@ -15,7 +15,7 @@ use super::{GroupStore, Inner, Split, within};
 use crate::blob::BlobContainer;
 use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock};
 use crate::codec::{BlobNames, KeyCase, RecordKind};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::model::{ConsumerGroup, Identity, Incarnation, LeaseScope, LeaseTerms, OwnerId};
 use crate::random::seeded;
 use crate::telemetry::{self, Floods, GroupMetrics, Operation, RequestCounters};
@@ -144,21 +144,24 @@ impl GroupStoreBuilder {
 
     /// Checks the settings and makes one listing, so that a wrong key, host or container is known before anything starts.
     /// The server's time of that answer begins this owner's [`Incarnation`]. A storage that is throttling or away for a
-    /// moment is asked up to four times, with growing waits in between; each failure is logged as a warning.
+    /// moment is asked up to four times, with growing waits in between; each failure is logged as a warning. One that does
+    /// not answer within the deadline is not asked again.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] names the setting and the rule; otherwise what the storage answered
-    /// at last.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setting and the rule; otherwise the last answer of the
+    /// storage.
     pub async fn connect(self) -> Result<GroupStore> {
         let request_deadline = self.check()?;
         let metrics = GroupMetrics::describe(&self.group);
         let names = BlobNames::new(&self.group, self.key_case);
         if self.create_container {
-            patiently(request_deadline, "create container", || self.container.create_container()).await?;
+            let create = || within(request_deadline, "create container", self.container.create_container());
+            patiently(request_deadline, create).await?;
         }
-        let list = || self.container.list(names.prefix(RecordKind::Ownership));
-        let listing = patiently(request_deadline, Operation::List.name(), list).await?;
+        let prefix = names.prefix(RecordKind::Ownership);
+        let list = || within(request_deadline, Operation::List.name(), self.container.list(prefix));
+        let listing = patiently(request_deadline, list).await?;
         let findings = self.findings(&names, request_deadline).await?;
         let mut rng = seeded(self.seed)?;
         let incarnation = Incarnation::new(listing.answer.server_time, rng.next_u32());
@@ -186,7 +189,7 @@ impl GroupStoreBuilder {
         let (container, inner) = (self.container, Arc::new(inner));
         let store = GroupStore { container, inner, cooperative: false, scope: LeaseScope::default() };
         if self.split == Split::Refuse {
-            store.refuse_other_tree().await?;
+            patiently(request_deadline, || store.refuse_other_tree()).await?;
         }
         Ok(store)
     }
@@ -196,7 +199,7 @@ impl GroupStoreBuilder {
             return Ok(Vec::new());
         }
         let trial = Trial { container: &*self.container, name: &names.probe(&self.owner), deadline };
-        let findings = trial.run(&*self.wall_clock).await?;
+        let findings = patiently(deadline, || trial.run(&*self.wall_clock)).await?;
         for finding in &findings {
             telemetry::storage_finding(&finding.advice());
         }
@@ -228,23 +231,23 @@ impl GroupStoreBuilder {
     }
 }
 
-/// Sends a request until it succeeds, fails for good, or has been sent often enough. The server is waited for as long as it
-/// asks to, up to a deadline. One that does not answer at all has had its time.
-async fn patiently<T, F>(deadline: Duration, what: &str, request: impl Fn() -> F) -> Result<T>
+/// Tries until it succeeds, fails for good, or was tried often enough. The server is waited for as long as it asks to, up
+/// to a deadline. What took that long has had its time.
+async fn patiently<T, F>(deadline: Duration, attempt: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
     let mut pause = CONNECT_PAUSE;
     for _ in 1..CONNECT_ATTEMPTS {
-        let error = match within(deadline, what, request()).await {
-            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Throttled { .. }) => error,
+        let began = Instant::now();
+        let error = match attempt().await {
+            Err(error) if error.is_transient() && began.elapsed() < deadline => error,
             settled => return settled,
         };
-        let asked = error.retry_after().unwrap_or_default();
-        let wait = asked.min(deadline).max(pause);
+        let wait = error.retry_after().unwrap_or_default().min(deadline).max(pause);
         telemetry::connect_failed(&error, wait);
         sleep(wait).await;
         pause *= 2;
     }
-    within(deadline, what, request()).await
+    attempt().await
 }

@@ -13,7 +13,7 @@ use super::{Claim, GroupStore, MAX_ATTEMPTS, Ownership, back_off, is_doubtful};
 use crate::blob::{Blob, Condition, ETag, Metadata};
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Incarnation, LeaseScope, OwnerId, OwnershipRecord, PartitionId};
+use crate::model::{Incarnation, OwnerId, OwnershipRecord, PartitionId};
 use crate::protocol::{Looked, MarkedFor, Marking, Pursuing, Step, Waits, Whose, marking};
 use crate::telemetry::Operation;
 
@@ -224,13 +224,8 @@ impl GroupStore {
             return Ok(None);
         };
         let (mut looked, (record, metadata)) = self.looked(blob, victim);
-        // An old record of an owner that lives by its presence says nothing of its life.
-        if looked.whose == Whose::Victims
-            && record.scope == LeaseScope::Instance
-            && looked.age >= self.terms().expiry / 2
-        {
-            let presence = self.sign_of_life(&victim.owner, victim.incarnation.as_ref()).await?;
-            looked.age = presence.map_or(looked.age, |presence| presence.min(looked.age));
+        if looked.whose == Whose::Victims {
+            looked.age = self.age_of_life(&record, looked.age).await?;
         }
         Ok(Some((looked, (record, metadata))))
     }

@@ -10,7 +10,7 @@ use super::{GroupStore, Listing, MAX_ATTEMPTS, back_off, condition, is_doubtful}
 use crate::blob::{Blob, Condition, ETag};
 use crate::codec;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Incarnation, OwnerId, PresenceRecord, Relation};
+use crate::model::{Incarnation, LeaseScope, OwnerId, OwnershipRecord, PresenceRecord, Relation};
 use crate::protocol::{Announcing, Present, announcing};
 use crate::telemetry::Operation;
 
@@ -170,6 +170,15 @@ impl GroupStore {
         let (record, _) = codec::decode_presence(&blob.name, owner.clone(), &blob.metadata);
         let counts = record.incarnation.as_ref() == life && record.broken_by.is_none();
         Ok(counts.then(|| blob.age()))
+    }
+
+    /// How old what keeps an ownership alive is: its record, or the presence of an owner that lives by that, of whose life an
+    /// old record says nothing.
+    pub(super) async fn age_of_life(&self, record: &OwnershipRecord, age: Duration) -> Result<Duration> {
+        let owner = record.owner.as_ref().filter(|_| record.scope == LeaseScope::Instance);
+        let Some(owner) = owner.filter(|_| age >= self.terms().expiry / 2) else { return Ok(age) };
+        let presence = self.sign_of_life(owner, record.incarnation.as_ref()).await?;
+        Ok(presence.map_or(age, |presence| presence.min(age)))
     }
 
     /// Whether it was deleted; not if only a read can tell.

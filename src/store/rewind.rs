@@ -12,7 +12,7 @@ use super::{GroupStore, MAX_ATTEMPTS, back_off, condition, is_doubtful};
 use crate::blob::{Condition, ETag, Metadata};
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{CheckpointRecord, LeaseScope, OwnerId, OwnershipRecord, PartitionId, Position, RewindId};
+use crate::model::{CheckpointRecord, OwnerId, OwnershipRecord, PartitionId, Position, RewindId};
 use crate::telemetry::Operation;
 
 /// A rewind that was done.
@@ -21,8 +21,9 @@ use crate::telemetry::Operation;
 pub struct Rewound {
     /// Tells it from others.
     pub id: RewindId,
-    /// The owner that will meet it at its next renewal or listing, at the latest. Nobody if the partition has no owner of this crate:
-    /// its next one will start from the new position; an owner of another SDK goes on as if nothing had happened.
+    /// The owner that will meet it at its next renewal or listing, at the latest. Nobody if the partition has no owner of
+    /// this crate: its next one will start from the new position; an owner of another SDK goes on as if nothing had
+    /// happened.
     pub told: Option<OwnerId>,
 }
 
@@ -32,7 +33,8 @@ enum Telling {
     /// Mark its record.
     Write(FoundRecord),
     /// Its record has expired, but it may only have been suspended: then nothing would tell it when it wakes, as long as
-    /// it has nothing to write. Released, the record is refused to it, and free for others as before.
+    /// it has nothing to write. Released, the record is refused to it, or found released by its next listing, and free for
+    /// others as before.
     Free(FoundRecord),
     /// Its record is about to be renewed, or abandoned. A mark would make it look alive.
     Wait,
@@ -130,13 +132,10 @@ impl GroupStore {
         Err(contended("ownership", partition))
     }
 
-    /// The ownership, as old as what keeps it alive: that may be the presence of its owner.
+    /// The ownership, as old as what keeps it alive.
     async fn found_alive(&self, partition: &PartitionId) -> Result<Option<FoundRecord>> {
         let Some(mut found) = self.read_ownership(partition).await? else { return Ok(None) };
-        if let (LeaseScope::Instance, Some(owner)) = (found.record.scope, &found.record.owner) {
-            let presence = self.sign_of_life(owner, found.record.incarnation.as_ref()).await?;
-            found.age = presence.map_or(found.age, |presence| presence.min(found.age));
-        }
+        found.age = self.age_of_life(&found.record, found.age).await?;
         Ok(Some(found))
     }
 

@@ -1,16 +1,17 @@
 //! Failures that come in floods: while the storage or the hub is away, every partition fails at every attempt.
 
 use std::collections::HashMap;
-use std::mem::{Discriminant, discriminant};
+use std::mem::{self, Discriminant, discriminant};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::Operation;
 use crate::error::ErrorKind;
 
-/// What was told, and what kind of error it was about.
-type Topic = (&'static str, Discriminant<ErrorKind>);
+/// What was told, of which operation, and what kind of error it was about.
+type Topic = (&'static str, Option<Operation>, Discriminant<ErrorKind>);
 
 /// Which of an instance's failures are told as a warning: of those alike, the first, and then one in a while.
 #[derive(Debug)]
@@ -32,22 +33,23 @@ impl Floods {
         Self { every, topics: Mutex::default() }
     }
 
-    /// How many failures alike were kept back since the last one that was told, if this one is to be told.
-    pub(super) fn admit(&self, what: &'static str, kind: ErrorKind) -> Option<u64> {
+    /// How many failures alike were kept back since the last one that was told, if this one is to be told. After a pause it
+    /// is the first of another flood.
+    pub(super) fn admit(&self, what: &'static str, operation: Option<Operation>, kind: ErrorKind) -> Option<u64> {
         let now = Instant::now();
         let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
-        let topic = (what, discriminant(&kind));
-        match topics.get_mut(&topic) {
-            Some(told) if now.duration_since(told.at) < self.every => {
-                told.untold += 1;
-                None
-            }
-            told => {
-                let untold = told.map_or(0, |told| told.untold);
-                topics.insert(topic, Told { at: now, untold: 0 });
-                Some(untold)
-            }
+        let topic = (what, operation, discriminant(&kind));
+        let Some(told) = topics.get_mut(&topic) else {
+            topics.insert(topic, Told { at: now, untold: 0 });
+            return Some(0);
+        };
+        let since = now.duration_since(told.at);
+        if since < self.every {
+            told.untold += 1;
+            return None;
         }
+        let untold = mem::replace(told, Told { at: now, untold: 0 }).untold;
+        Some(if since < 2 * self.every { untold } else { 0 })
     }
 }
 
@@ -62,7 +64,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn of_those_alike_one_in_a_while_is_told_with_the_number_of_the_others() {
         let floods = Floods::new(EVERY);
-        let fail = || floods.admit("renewal", ErrorKind::Unknown);
+        let fail = || floods.admit("cycle", None, ErrorKind::Unknown);
         assert_eq!(fail(), Some(0));
         for _ in 0..7 {
             assert_eq!(fail(), None);
@@ -70,17 +72,19 @@ mod tests {
         advance(EVERY).await;
         assert_eq!(fail(), Some(7));
         assert_eq!(fail(), None);
-        advance(10 * EVERY).await;
-        assert_eq!(fail(), Some(1));
+        advance(2 * EVERY).await;
+        assert_eq!(fail(), Some(0), "another flood");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_not_alike_is_told_at_once() {
         let floods = Floods::new(EVERY);
         let throttled = |seconds| ErrorKind::Throttled { retry_after: Some(Duration::from_secs(seconds)) };
-        assert_eq!(floods.admit("renewal", ErrorKind::Unknown), Some(0));
-        assert_eq!(floods.admit("checkpoint", ErrorKind::Unknown), Some(0));
-        assert_eq!(floods.admit("renewal", throttled(1)), Some(0));
-        assert_eq!(floods.admit("renewal", throttled(2)), None, "another time to wait is no other failure");
+        let unsettled = |operation, kind| floods.admit("unsettled", Some(operation), kind);
+        assert_eq!(unsettled(Operation::Renew, ErrorKind::Unknown), Some(0));
+        assert_eq!(unsettled(Operation::Claim, ErrorKind::Unknown), Some(0));
+        assert_eq!(floods.admit("checkpoint", None, ErrorKind::Unknown), Some(0));
+        assert_eq!(unsettled(Operation::Renew, throttled(1)), Some(0));
+        assert_eq!(unsettled(Operation::Renew, throttled(2)), None, "another time to wait is no other failure");
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::store::MarkOutcome;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
+use eventhubs_checkpoint::{LeaseScope, Position};
 use tokio::time::{Instant, sleep};
 
 use crate::told::{Told, asking, owner_of_all, publish, record, repeated};
@@ -182,6 +183,32 @@ async fn an_owner_that_ends_before_or_while_it_answers_hands_over_all_the_same()
         assert_eq!(told.contains(&"releasing: HandedOver".to_owned()), answers, "{told:?}");
         assert_eq!(told[told.len() - 2..], ["released", "released"]);
         assert_eq!(repeated(&world, 2, &["before", "meanwhile"]).await, [""; 0], "{answers}");
+        b.shut_down().await.unwrap();
+    }
+}
+
+/// Found in a review: the rewind began a new tenure in the middle, of which nobody knew that it was to be given back.
+#[tokio::test(start_paused = true)]
+async fn a_rewind_in_the_middle_of_a_handoff_neither_holds_it_up_nor_is_lost() {
+    for scope in [LeaseScope::Partition, LeaseScope::Instance] {
+        let mut world = World::new(2);
+        let balancer = world.config.balancer.clone().with_lease_scope(scope);
+        world.config = world.config.clone().with_balancer(balancer);
+        let a = owner_of_all(&world, 2, 14 * SECOND).await;
+        let mut by_a = Told::by(&a);
+        publish(&world, 2, "before");
+        let (mut b, asked) = asking(&world).await;
+        by_a.wait_for("releasing: HandedOver").await;
+        let released = Instant::now();
+        sleep(SECOND).await;
+        let start = Position { sequence_number: -1, offset: "-1".to_owned() };
+        world.store("operator").await.rewind(&asked, &start).await.unwrap();
+        b.wait_until_it_holds(1).await;
+        assert!(released.elapsed() <= 14 * SECOND + CYCLE, "{scope:?}: {:?}", released.elapsed());
+        let body = format!("before {asked}");
+        world.log.wait_for("it again", |log| log.times(&body) == 2).await;
+        assert!(!by_a.so_far().iter().any(|told| told.contains("StillRunning")), "{scope:?}");
+        a.shut_down().await.unwrap();
         b.shut_down().await.unwrap();
     }
 }

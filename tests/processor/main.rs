@@ -26,14 +26,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use captured::Captured;
-use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, EventSource, PartitionContext, Processor, ProcessorConfig, StartPosition, StopReason, handler_fn,
 };
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
+use eventhubs_checkpoint::{ErrorKind, OwnerId};
 use tokio::time::{Instant, sleep};
+use told::Told;
 use world::{Instance, Log, Recorder, World};
 
 #[tokio::test(start_paused = true)]
@@ -173,8 +174,11 @@ async fn a_refused_checkpoint_stops_its_partition_at_once() {
     let adopted = Metadata::from([("sequencenumber".into(), "-1".into()), ("offset".into(), "-1".into())]);
     world.container.write(name, &adopted, &Condition::Any).await.unwrap();
     let taken = Instant::now();
+    let mut told = Told::by(&a);
     world.hub.publish(0, "x");
     assert_eq!(world.lost_to().await, "b");
+    told.wait_for(&format!("lost to {:?}", Some(OwnerId::new("b").unwrap()))).await;
+    assert_eq!(a.snapshots.borrow().other_owner(&0.into()).map(OwnerId::as_str), Some("b"));
     a.wait_until_it_holds(0).await;
     assert!(taken.elapsed() < Duration::from_secs(3), "{:?}", taken.elapsed());
     assert_eq!(world.checkpoint().await, Some(-1));

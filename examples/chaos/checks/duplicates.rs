@@ -9,6 +9,7 @@ use super::spans::{Span, Spans};
 use crate::clock::Moment;
 use crate::diary::What;
 use crate::evidence::{Evidence, Session};
+use crate::faults::Happened;
 use crate::fleet::End;
 use crate::plan::Fault;
 
@@ -95,51 +96,61 @@ impl Repeat<'_> {
         if self.first.stopped.is_none() && is_killed(self.first.life) {
             return Cause::Killed;
         }
-        let (displaced, from, to) = self.trouble(evidence);
-        let in_time = self.late() <= HEARS_WITHIN;
+        let trouble = self.trouble(evidence);
         let told = evidence.diaries.values().flatten().any(|entry| {
             let partition =
                 if let What::DuplicatesPossible(partition, _) = &entry.what { Some(partition) } else { None };
-            partition == Some(&self.first.partition) && (from..=to).contains(&entry.moment())
+            partition == Some(&self.first.partition) && (trouble.from..=trouble.to).contains(&entry.moment())
         });
         if told {
             return Cause::Told;
         }
-        let during = evidence.happened.iter().filter(|happened| {
-            happened.fault.explains_duplicates()
-                && (in_time || happened.fault.makes_deaf())
-                && happened.from <= to
-                && happened.to >= from
-                && happened.instance.is_none_or(|instance| instance == displaced.life.instance)
-        });
+        let meanwhile = || evidence.happened.iter().filter(|happened| trouble.overlaps(happened));
+        let is_of = |session: &Session, happened: &Happened| {
+            happened.instance.is_none_or(|instance| instance == session.life.instance)
+        };
+        let heard = trouble.late <= HEARS_WITHIN;
+        let deaf = |happened: &Happened| {
+            happened.fault.makes_deaf() && [self.first, self.second].iter().any(|session| is_of(session, happened))
+        };
+        if !heard && !meanwhile().any(deaf) {
+            return Cause::Unexplained;
+        }
+        let during =
+            meanwhile().filter(|happened| happened.fault.explains_duplicates() && is_of(trouble.displaced, happened));
         // Of several the one that is its own, and then the one that began last.
         let during = during.max_by_key(|happened| (happened.instance, happened.from));
         during.map_or(Cause::Unexplained, |happened| Cause::During(happened.fault))
     }
 
-    /// How long after its successor had begun who was displaced still processed it.
-    fn late(&self) -> Duration {
-        if self.first.from < self.second.from {
-            self.before.at.saturating_sub(self.second.from)
-        } else {
-            self.again.at.saturating_sub(self.first.from)
-        }
-    }
-
-    /// Who was displaced, and when something must have gone wrong with it. Either between its event and the beginning
-    /// of its successor, which did not find a checkpoint behind the event; or before that, and it did not hear of its
-    /// successor until the event.
-    fn trouble(&self, evidence: &Evidence) -> (&Session, Moment, Moment) {
+    fn trouble(&self, evidence: &Evidence) -> Trouble<'_> {
         let (displaced, at, successor) = if self.first.from < self.second.from {
             (self.first, self.before.at, self.second)
         } else {
             (self.second, self.again.at, self.first)
         };
+        let late = at.saturating_sub(successor.from);
         if at < successor.from {
-            (displaced, at.saturating_sub(CHECKPOINT_LAG), successor.from)
-        } else {
-            (displaced, successor.from.saturating_sub(evidence.expiry * 2), at)
+            return Trouble { displaced, from: at.saturating_sub(CHECKPOINT_LAG), to: successor.from, late };
         }
+        Trouble { displaced, from: successor.from.saturating_sub(evidence.expiry * 2), to: at, late }
+    }
+}
+
+/// Who was displaced, and when something must have gone wrong with it. Either between its event and the beginning of its
+/// successor, which did not find a checkpoint behind the event; or before that, and it did not hear of its successor until
+/// the event.
+struct Trouble<'a> {
+    displaced: &'a Session,
+    from: Moment,
+    to: Moment,
+    /// How long after its successor had begun it still processed the event.
+    late: Duration,
+}
+
+impl Trouble<'_> {
+    fn overlaps(&self, happened: &Happened) -> bool {
+        happened.from <= self.to && happened.to >= self.from
     }
 }
 
@@ -173,7 +184,6 @@ pub fn are_explained(duplicates: &Duplicates) -> Check {
 mod tests {
     use super::*;
     use crate::evidence::tests::{entry, in_order};
-    use crate::faults::Happened;
     use crate::writes::tests::life;
 
     /// The second instance processes 4 and 5 again.

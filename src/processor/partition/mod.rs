@@ -214,7 +214,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     async fn fenced(&self, ended: Result<WritingEnded, tokio::task::JoinError>) -> StopReason {
         let reason = match ended {
             Ok(WritingEnded::Rewound) => StopReason::Rewound,
-            Ok(WritingEnded::Fenced { by }) => self.lost(by).await,
+            Ok(WritingEnded::Fenced { by }) => {
+                // At once, for the wait may be cut short, and it is told only once.
+                self.control.found(StopReason::Lost { by: by.clone() });
+                self.lost(by).await
+            }
             _ => StopReason::Lost { by: None },
         };
         self.control.found(reason.clone());
@@ -245,7 +249,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     /// As long as the storage does not tell whose the partition is, a link that another reader took is not opened again:
-    /// that one may be the new owner, and each would displace the other until the storage answers.
+    /// that one may be the new owner, and each would displace the other until the storage answers. It is asked as often as a
+    /// broken link would be opened. Who has lost the partition is told sooner, by the balancing loop.
     async fn confirm_owner(&self, session: &mut Session<S::Event>) -> Result<(), Happened> {
         let asked = tokio::select! {
             biased;
