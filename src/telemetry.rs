@@ -219,11 +219,10 @@ pub(crate) fn adoption_failed(floods: &Floods, partition: &PartitionId, error: &
 }
 
 pub(crate) fn partition_failed(floods: &Floods, partition: &PartitionId, error: &Error, next: Option<Duration>) {
-    match next {
-        Some(next) => {
-            trying_again!(floods, error, "the partition cannot be read, trying again", %partition, next_in = ?next)
-        }
-        None => warn!(%partition, error = %Causes(error), "the partition cannot be read"),
+    if let Some(next) = next {
+        trying_again!(floods, error, "the partition cannot be read, trying again", %partition, next_in = ?next);
+    } else {
+        warn!(%partition, error = %Causes(error), "the partition cannot be read");
     }
 }
 

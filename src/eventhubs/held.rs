@@ -189,7 +189,7 @@ impl Holder {
             // Here another incarnation is another owner: replicas may have the same application id.
             ClaimOutcome::Replaced { .. } => telemetry::claim_lost(partition, Some(self.owner())),
             ClaimOutcome::Undecided(error) => {
-                telemetry::ownership_undecided(self.store.floods(), Operation::Claim, partition, &error)
+                telemetry::ownership_undecided(self.store.floods(), Operation::Claim, partition, &error);
             }
         }
         None

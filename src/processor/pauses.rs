@@ -16,9 +16,14 @@ pub(super) struct Pauses {
 
 impl Pauses {
     pub(super) fn next(&mut self) -> Duration {
+        self.next_within(LONGEST_PAUSE)
+    }
+
+    /// The same, but no longer than this.
+    pub(super) fn next_within(&mut self, longest: Duration) -> Duration {
         let pause = FIRST_PAUSE * 2u32.saturating_pow(self.failures.min(16));
         self.failures += 1;
-        pause.min(LONGEST_PAUSE)
+        pause.min(LONGEST_PAUSE).min(longest)
     }
 
     pub(super) fn handled(&mut self, last: Option<i64>) {
@@ -47,6 +52,7 @@ mod tests {
         assert!(waits.is_sorted());
         assert_eq!(waits[0], FIRST_PAUSE);
         assert_eq!(waits[9], LONGEST_PAUSE);
+        assert_eq!(pauses.next_within(FIRST_PAUSE * 40), FIRST_PAUSE * 40);
         pauses.handled(Some(5));
         assert_eq!(pauses.next(), FIRST_PAUSE);
         pauses.handled(Some(5));

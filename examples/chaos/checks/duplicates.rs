@@ -13,8 +13,14 @@ use crate::faults::Happened;
 use crate::fleet::End;
 use crate::plan::Fault;
 
-/// What was processed right before a fault may not be checkpointed when the fault begins.
-const CHECKPOINT_LAG: Duration = Duration::from_secs(2);
+/// The wait before a checkpoint that was not written is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How long after an event its checkpoint may be written although nothing is wrong any more: one that a fault has held up
+/// takes two requests, of a quarter of the expiry each, to fail; and checkpoints come every eighth of it.
+fn checkpoint_lag(expiry: Duration) -> Duration {
+    expiry.mul_f64(2.0 / 4.0 + 1.0 / 8.0) + RETRY
+}
 
 /// How long who was displaced may be at what it has in its hands, and its successor may take to begin to read.
 const HEARS_WITHIN: Duration = Duration::from_secs(3);
@@ -131,7 +137,12 @@ impl Repeat<'_> {
         };
         let late = at.saturating_sub(successor.from);
         if at < successor.from {
-            return Trouble { displaced, from: at.saturating_sub(CHECKPOINT_LAG), to: successor.from, late };
+            return Trouble {
+                displaced,
+                from: at.saturating_sub(checkpoint_lag(evidence.expiry)),
+                to: successor.from,
+                late,
+            };
         }
         Trouble { displaced, from: successor.from.saturating_sub(evidence.expiry * 2), to: at, late }
     }

@@ -112,12 +112,15 @@ enum Then {
 pub(super) struct Machine {
     state: State,
     on_failure: OnFailure,
+    /// The longest wait for a storage that does not answer: that it does again should not be noticed late.
+    storage_pause: Duration,
     pub(super) pauses: Pauses,
 }
 
 impl Machine {
-    pub(super) fn new(on_failure: OnFailure) -> (Self, Next) {
-        (Self { state: State::Adopting, on_failure, pauses: Pauses::default() }, Next::Adopt)
+    pub(super) fn new(on_failure: OnFailure, storage_pause: Duration) -> (Self, Next) {
+        let pauses = Pauses::default();
+        (Self { state: State::Adopting, on_failure, storage_pause, pauses }, Next::Adopt)
     }
 
     pub(super) fn step(&mut self, happened: Happened) -> Next {
@@ -144,15 +147,21 @@ impl Machine {
         next
     }
 
-    fn wait(&mut self, before: Before) -> (State, Next) {
-        (State::Waiting { before }, Next::Wait(self.pauses.next()))
+    fn wait(&mut self, before: Before, error: &Error) -> (State, Next) {
+        use ErrorKind as K;
+        let pause = match error.kind() {
+            // What the hub answers is of other kinds.
+            K::Unknown | K::Unavailable | K::Throttled { .. } => self.pauses.next_within(self.storage_pause),
+            _ => self.pauses.next(),
+        };
+        (State::Waiting { before }, Next::Wait(pause))
     }
 
     fn not_adopted(&mut self, error: Arc<Error>) -> (State, Next) {
         if matches!(error.kind(), ErrorKind::Config | ErrorKind::Contended) {
             return ended(Ended::Failed(error));
         }
-        self.wait(Before::Adopting)
+        self.wait(Before::Adopting, &error)
     }
 
     fn link_failed(&mut self, error: Arc<Error>) -> (State, Next) {
@@ -161,7 +170,7 @@ impl Machine {
             ErrorKind::Config => stopping(failed, Then::End(Ended::Failed(error))),
             // Where to start has to be decided anew.
             ErrorKind::InvalidPosition => stopping(failed, Then::Restart),
-            _ => self.wait(Before::Opening),
+            _ => self.wait(Before::Opening, &error),
         }
     }
 
@@ -177,7 +186,7 @@ impl Machine {
     fn after_stopped(&mut self, then: Then) -> (State, Next) {
         match then {
             Then::End(how) => ended(how),
-            Then::Restart => self.wait(Before::Adopting),
+            Then::Restart => (State::Waiting { before: Before::Adopting }, Next::Wait(self.pauses.next())),
             Then::Park => (State::Parked, Next::Park),
         }
     }
@@ -203,6 +212,7 @@ mod tests {
     use super::*;
 
     const COOL_DOWN: Duration = Duration::from_secs(7);
+    const STORAGE_PAUSE: Duration = Duration::from_secs(10);
 
     fn error(kind: ErrorKind) -> Arc<Error> {
         Arc::new(Error::new(kind, "broken"))
@@ -232,7 +242,7 @@ mod tests {
 
     /// Everything that can happen in so many steps. Answers how many ways there are.
     fn explore(policy: OnFailure, past: &mut Vec<Happened>, depth: usize) -> usize {
-        let (mut machine, mut next) = Machine::new(policy);
+        let (mut machine, mut next) = Machine::new(policy, STORAGE_PAUSE);
         let (mut started, mut opened) = (false, false);
         for happened in past.iter() {
             next = machine.step(happened.clone());
@@ -271,7 +281,7 @@ mod tests {
 
     /// The steps after these.
     fn after(policy: OnFailure, past: impl IntoIterator<Item = Happened>) -> Vec<Next> {
-        let (mut machine, first) = Machine::new(policy);
+        let (mut machine, first) = Machine::new(policy, STORAGE_PAUSE);
         [first].into_iter().chain(past.into_iter().map(|happened| machine.step(happened))).collect()
     }
 
@@ -299,6 +309,20 @@ mod tests {
         assert!(matches!(released[5], Next::End(Ended::GiveBack { cool_down: COOL_DOWN })), "{released:?}");
         let parked = after(OnFailure::Stop, failure().chain([Happened::Done]));
         assert!(matches!(parked[5..], [Next::Park, Next::Adopt]), "{parked:?}");
+    }
+
+    #[test]
+    fn a_storage_that_is_away_is_asked_more_often_in_the_end_than_a_hub() {
+        for (kind, longest) in [(ErrorKind::Unavailable, 10), (ErrorKind::Source, 30)] {
+            for begun in [Vec::new(), running()] {
+                let failures = (0..12).flat_map(|_| [Happened::Failed(error(kind)), Happened::Done]);
+                let steps = after(OnFailure::Restart, begun.into_iter().chain(failures));
+                let waits: Vec<_> = steps.iter().filter_map(Next::pause).collect();
+                assert_eq!(waits.len(), 12, "{steps:?}");
+                assert!(waits.is_sorted() && waits[0] < Duration::from_secs(1), "{waits:?}");
+                assert_eq!(waits[11], Duration::from_secs(longest), "{kind:?}");
+            }
+        }
     }
 
     #[test]

@@ -87,7 +87,7 @@ struct Link<E> {
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Runs until stopped, restarting after failures as the policy says.
     pub(super) async fn run(self) -> Ended {
-        let (mut machine, mut next) = Machine::new(self.shared.config.on_failure);
+        let (mut machine, mut next) = Machine::new(self.shared.config.on_failure, self.shared.config.balancer.interval);
         let mut session = None;
         let mut refused = None;
         loop {
@@ -249,8 +249,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     /// As long as the storage does not tell whose the partition is, a link that another reader took is not opened again:
-    /// that one may be the new owner, and each would displace the other until the storage answers. It is asked as often as a
-    /// broken link would be opened. Who has lost the partition is told sooner, by the balancing loop.
+    /// that one may be the new owner, and each would displace the other until the storage answers.
     async fn confirm_owner(&self, session: &mut Session<S::Event>) -> Result<(), Happened> {
         let asked = tokio::select! {
             biased;
