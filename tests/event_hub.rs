@@ -3,6 +3,8 @@
 //! All clients run on one thread: with more, a send of the client can miss its answer and hang.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test, in helpers as well")]
 
+#[path = "event_hub/frames.rs"]
+mod frames;
 #[path = "common/hub_client/mod.rs"]
 mod hub_client;
 

@@ -89,7 +89,8 @@ pub(super) async fn reply(mut link: Sender, mut answers: mpsc::Receiver<AnyMessa
             answer = answers.recv() => {
                 let Some(answer) = answer else { break };
                 let settled = Sendable::builder().message(answer).settled(true).build();
-                if link.send(settled).await.is_err() {
+                // Batchable, for that is the last field of a transfer: see `product`.
+                if link.send_batchable(settled).await.is_err() {
                     break;
                 }
             }

@@ -1,0 +1,84 @@
+//! The frames that the stand-in sends, as they are on the wire. The Python client reads their fields by position, and so
+//! fails on one whose last fields were left away.
+
+use std::sync::{Arc, Mutex};
+
+use azure_messaging_eventhubs::ConsumerClient;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::hub;
+use crate::hub_client::{earliest, next, numbered, open, producer, send, within};
+
+/// By the AMQP specification 1.0: the descriptor of each performative that is read by position, and its last field.
+const WHOLE: [(u8, usize); 4] = [(0x10, 10), (0x11, 8), (0x12, 14), (0x14, 11)];
+
+type Bytes = Arc<Mutex<Vec<u8>>>;
+
+/// Leads one client to the hub, and takes down what the hub sends.
+async fn tap(port: u16) -> (String, Bytes) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("amqp://{}", listener.local_addr().unwrap());
+    let bytes = Bytes::default();
+    let taken = bytes.clone();
+    tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut hub = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let ((mut from_client, mut to_client), (mut from_hub, mut to_hub)) = (client.split(), hub.split());
+        let back = async {
+            let mut buffer = vec![0; 64 * 1024];
+            while let Ok(length @ 1..) = from_hub.read(&mut buffer).await {
+                taken.lock().unwrap().extend_from_slice(&buffer[..length]);
+                to_client.write_all(&buffer[..length]).await.unwrap();
+            }
+        };
+        // Whoever ends first, the test ends then.
+        let _ = tokio::join!(back, copy(&mut from_client, &mut to_hub));
+    });
+    (endpoint, bytes)
+}
+
+/// The descriptor of each performative, and how many fields it has.
+fn performatives(mut bytes: &[u8]) -> Vec<(u8, usize)> {
+    let mut found = Vec::new();
+    while let Some(header) = bytes.first_chunk::<8>() {
+        let (size, body) = match header {
+            [b'A', b'M', b'Q', b'P', ..] => (8, 8),
+            [a, b, c, d, offset, kind, ..] => {
+                let size = usize::try_from(u32::from_be_bytes([*a, *b, *c, *d])).unwrap();
+                // Those of SASL are of another kind, and an empty frame keeps the connection alive.
+                (size, if *kind == 0 { usize::from(*offset) * 4 } else { size })
+            }
+        };
+        let Some(frame) = bytes.get(body..size) else { break };
+        match *frame {
+            [0, 0x53, descriptor, 0xc0, _, count, ..] => found.push((descriptor, count.into())),
+            [0, 0x53, descriptor, 0xd0, _, _, _, _, 0, 0, 0, count, ..] => found.push((descriptor, count.into())),
+            _ => {}
+        }
+        bytes = &bytes[size..];
+    }
+    found
+}
+
+#[tokio::test]
+async fn no_field_is_left_away_that_a_client_reads_by_position() {
+    let hub = hub(1).await;
+    send(&producer(&hub).await, "0", numbered(2)).await;
+    let (endpoint, bytes) = tap(hub.port()).await;
+    let connection_string = hub.connection_string();
+    let builder = ConsumerClient::builder().with_custom_endpoint(endpoint);
+    let consumer = within("opening", builder.open_with_connection_string(&connection_string, None)).await.unwrap();
+    within("hub properties", consumer.get_eventhub_properties()).await.unwrap();
+    let receiver = open(&consumer, "0", earliest()).await;
+    next(&receiver, 2).await;
+
+    let sent = performatives(&bytes.lock().unwrap());
+    for (descriptor, fields) in WHOLE {
+        let counts: Vec<_> = sent.iter().filter(|(code, _)| *code == descriptor).map(|(_, count)| *count).collect();
+        assert!(!counts.is_empty(), "no performative {descriptor:#x} among {sent:?}");
+        assert!(counts.iter().all(|count| *count == fields), "{descriptor:#x} with {counts:?} fields, not {fields}");
+    }
+    // A token, the hub's properties, and two events.
+    assert!(sent.iter().filter(|(code, _)| *code == 0x14).count() >= 4, "{sent:?}");
+}
