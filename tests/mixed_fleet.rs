@@ -1,5 +1,5 @@
-//! The checkpoint stores of other SDKs, as they are published, share a container with ours: each scenario with each
-//! SDK, and one with all.
+//! Other SDKs, as they are published, share a container with ours: each scenario with each SDK, and one with all. First
+//! their checkpoint stores alone, then their whole processors, which read from an event hub.
 //!
 //! The tests install the SDKs by themselves, below `tests/mixed_fleet`. Where Node.js or Python is missing, its tests
 //! say so in one line and do nothing. With `--nocapture` they tell the versions of the SDKs that they met.
@@ -7,18 +7,30 @@
 #[path = "protocol/bench.rs"]
 #[expect(dead_code, reason = "shared with the tests of the rules, which need more")]
 mod bench;
+#[path = "mixed_fleet/fleet.rs"]
+mod fleet;
 #[path = "common/meddled.rs"]
 mod meddled;
+#[path = "mixed_fleet/ours.rs"]
+mod ours;
 #[path = "mixed_fleet/peer.rs"]
 mod peer;
+#[path = "mixed_fleet/processed.rs"]
+mod processed;
+#[path = "../examples/support/publisher.rs"]
+mod publisher;
 #[path = "common/sas.rs"]
 mod sas;
 #[path = "mixed_fleet/scenarios.rs"]
 mod scenarios;
 #[path = "mixed_fleet/sdk.rs"]
 mod sdk;
+#[path = "mixed_fleet/sharing.rs"]
+mod sharing;
 #[path = "../examples/support/mod.rs"]
 mod support;
+#[path = "mixed_fleet/theirs.rs"]
+mod theirs;
 #[path = "protocol/wire.rs"]
 #[expect(dead_code, reason = "shared with the tests of the rules, which need more")]
 mod wire;
@@ -55,10 +67,30 @@ macro_rules! tests {
     };
 }
 
+/// A test of each scenario with the processors of one SDK, each on an event hub of its own.
+macro_rules! processors {
+    ($sdk:expr; $($scenario:ident,)+) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $scenario() {
+            if $sdk.is_here() {
+                crate::sharing::$scenario($sdk).await;
+            }
+        }
+    )+};
+    ($sdk:expr) => {
+        processors! { $sdk;
+            everybody_ends_with_a_fair_share_and_nothing_is_lost,
+            others_that_leave_and_die_are_taken_over_and_nothing_is_lost,
+            ours_that_leave_and_die_are_taken_over_by_another_and_nothing_is_lost,
+        }
+    };
+}
+
 mod javascript {
     use crate::{Bench, Peer, Sdk};
 
     tests!(Sdk::JavaScript);
+    processors!(Sdk::JavaScript);
 }
 
 mod python {

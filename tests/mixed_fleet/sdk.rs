@@ -48,22 +48,22 @@ impl Sdk {
     pub fn process(self, connection_string: &str) -> &'static Mutex<Process> {
         static PROCESSES: [OnceLock<Mutex<Process>>; 2] = [OnceLock::new(), OnceLock::new()];
         PROCESSES[self as usize].get_or_init(|| {
-            let mut process = Process::start(self.installed().unwrap(), connection_string);
+            let mut process = Process::start(self.installed("peer").unwrap(), connection_string);
             println!("met {}", process.ask(&json!({ "do": "versions", "container": "any" })).as_str().unwrap());
             Mutex::new(process)
         })
     }
 
-    /// What runs its script.
-    fn installed(self) -> Result<Command, String> {
-        let (mut command, script) = match self {
+    /// What runs its script of this name. Blocks while it installs the SDK.
+    pub fn installed(self, script: &str) -> Result<Command, String> {
+        let (mut command, extension) = match self {
             Self::JavaScript => {
                 npm_ci(&folder())?;
-                (Command::new("node"), "peer.mjs")
+                (Command::new("node"), "mjs")
             }
-            Self::Python => (Command::new(python_with_packages()?), "peer.py"),
+            Self::Python => (Command::new(python_with_packages()?), "py"),
         };
-        command.arg(script);
+        command.arg(format!("{script}.{extension}")).current_dir(folder());
         Ok(command)
     }
 }
@@ -77,7 +77,6 @@ impl Process {
             .args([&namespace, &hub, group.name()])
             // Without the protocol the JavaScript one takes it for one with a shared access signature.
             .env("CONNECTION_STRING", format!("DefaultEndpointsProtocol=http;{connection_string}"))
-            .current_dir(folder())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
