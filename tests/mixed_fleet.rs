@@ -97,6 +97,7 @@ mod python {
     use crate::{Bench, Peer, Sdk};
 
     tests!(Sdk::Python);
+    processors!(Sdk::Python);
 }
 
 #[tokio::test]
@@ -105,5 +106,12 @@ async fn three_sdks_take_partitions_over_from_each_other() {
         let bench = Bench::in_azurite().await;
         let peers = (Peer::join(Sdk::JavaScript, &bench).await, Peer::join(Sdk::Python, &bench).await);
         scenarios::three_take_partitions_over_from_each_other(bench, peers).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_sdks_share_and_take_over_from_each_other() {
+    if Sdk::JavaScript.is_here() && Sdk::Python.is_here() {
+        sharing::three_sdks_share_and_take_over_from_each_other().await;
     }
 }

@@ -59,6 +59,23 @@ pub async fn ours_that_leave_and_die_are_taken_over_by_another_and_nothing_is_lo
     c.leave().await;
 }
 
+pub async fn three_sdks_share_and_take_over_from_each_other() {
+    let fleet = Fleet::new(8).await;
+    let c = fleet.theirs(Sdk::JavaScript).await;
+    let a = fleet.ours("a").await;
+    let d = fleet.theirs(Sdk::Python).await;
+    fleet.settles_among(&["a", c.owner(), d.owner()]).await;
+    c.leave().await;
+    fleet.settles_among(&["a", d.owner()]).await;
+    let e = fleet.theirs(Sdk::JavaScript).await;
+    fleet.settles_among(&["a", d.owner(), e.owner()]).await;
+    d.die().await;
+    fleet.settles_among(&["a", e.owner()]).await;
+    a.die().await;
+    fleet.settles_among(&[e.owner()]).await;
+    e.leave().await;
+}
+
 /// The age of the oldest record of somebody who has just died, and so has released nothing.
 async fn oldest(fleet: &Fleet, dead: &str) -> Duration {
     let ages = fleet.ages_of(dead).await;

@@ -1,0 +1,71 @@
+"""A processor of the Python SDK, told about by JSON lines.
+
+python processor.py <settings as JSON> takes its share of the partitions. It tells its owner id first, then what it
+processes, before the checkpoint behind it, and what goes wrong. It leaves in good order when its standard input ends.
+"""
+
+import asyncio
+import json
+import platform
+import sys
+from importlib.metadata import version
+
+from azure.eventhub.aio import EventHubConsumerClient
+from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore
+
+SETTINGS = json.loads(sys.argv[1])
+PACKAGES = ("azure-eventhub", "azure-eventhub-checkpointstoreblob-aio")
+
+
+def say(line):
+    print(json.dumps(line), flush=True)
+
+
+class Store(BlobCheckpointStore):
+    """Tells under which name it claims, which nothing else does: the SDK draws it and keeps it to itself."""
+
+    owner = None
+
+    async def claim_ownership(self, ownership_list, **kwargs):
+        names = {wish["owner_id"] for wish in ownership_list} - {"", self.owner}
+        for self.owner in names:
+            say({"owner": self.owner})
+        return await super().claim_ownership(ownership_list, **kwargs)
+
+
+async def on_event_batch(context, events):
+    if events:
+        say({"processed": [event.sequence_number for event in events], "partition": context.partition_id})
+        await context.update_checkpoint(events[-1])
+
+
+async def on_error(context, error):
+    say({"failed": f"partition {context.partition_id if context else 'any'}: {error!r}"})
+
+
+def consumer(store):
+    return EventHubConsumerClient.from_connection_string(
+        SETTINGS["event_hub"],
+        SETTINGS["consumer_group"],
+        checkpoint_store=store,
+        custom_endpoint_address=f"sb://localhost:{SETTINGS['port']}",
+        load_balancing_interval=SETTINGS["interval_seconds"],
+        partition_ownership_expiration_interval=SETTINGS["expiry_seconds"],
+    )
+
+
+async def main():
+    say({"versions": ", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in PACKAGES)])})
+    async with Store.from_connection_string(SETTINGS["storage"], SETTINGS["container"]) as store:
+        client = consumer(store)
+        receiving = asyncio.create_task(
+            client.receive_batch(
+                on_event_batch, on_error=on_error, starting_position="-1", max_batch_size=50, max_wait_time=1
+            )
+        )
+        await asyncio.to_thread(sys.stdin.read)
+        await client.close()
+        await receiving
+
+
+asyncio.run(main())
