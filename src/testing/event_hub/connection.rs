@@ -25,7 +25,7 @@ use super::namespace::Namespace;
 use super::publish;
 use super::requests::{self, ReplyLinks};
 
-const MAX_FRAME_SIZE: u32 = 64 * 1024;
+pub(super) const MAX_FRAME_SIZE: u32 = 64 * 1024;
 /// The service's own idle time-out, in milliseconds.
 const IDLE_TIME_OUT: u32 = 240_000;
 /// The greatest channel number, one less than the service's 5000 sessions of a connection.

@@ -1,4 +1,5 @@
-//! The way between a socket and the AMQP engine, on which what the hub sends is late.
+//! The way between a socket and the AMQP engine, on which what the hub sends is late, and what a client sends too late is
+//! kept back.
 
 use std::future::pending;
 use std::time::Duration;
@@ -8,6 +9,9 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
+
+use super::connection::MAX_FRAME_SIZE;
+use super::late_frames::keep_back;
 
 /// How much lies between the engine and the way, in bytes, and how much is read at once.
 const BUFFER: usize = 256 * 1024;
@@ -22,11 +26,11 @@ const UNDER_WAY: usize = 16;
 /// which nobody can abort but which do end at the end of their stream.
 pub(super) fn delayed(socket: TcpStream, delay: Duration) -> (DuplexStream, impl Future<Output = ()> + Send) {
     let (engine, way) = duplex(BUFFER);
-    let (mut from_client, to_client) = socket.into_split();
+    let (from_client, to_client) = socket.into_split();
     let (from_engine, mut to_engine) = split(way);
     let way = async move {
         let inbound = async {
-            let _ = tokio::io::copy(&mut from_client, &mut to_engine).await;
+            let _ = keep_back(from_client, &mut to_engine, MAX_FRAME_SIZE as usize).await;
             let _ = to_engine.shutdown().await;
             // The engine may still have something to say.
             pending::<()>().await;
@@ -90,12 +94,12 @@ mod tests {
         let way = tokio::spawn(way);
         let started = Instant::now();
 
-        client.write_all(b"ask").await.expect("sent");
-        let mut received = [0; 3];
+        client.write_all(b"AMQP ask").await.expect("sent");
+        let mut received = [0; 8];
         engine.read_exact(&mut received).await.expect("received");
         assert!(started.elapsed() < DELAY, "{:?}", started.elapsed());
 
-        engine.write_all(b"yes").await.expect("sent");
+        engine.write_all(b"AMQP yes").await.expect("sent");
         client.read_exact(&mut received).await.expect("received");
         assert!(started.elapsed() >= DELAY, "{:?}", started.elapsed());
 

@@ -74,6 +74,7 @@ mod connection;
 mod consume;
 mod delayed;
 mod hub;
+mod late_frames;
 mod log;
 mod management;
 mod message;
