@@ -11,6 +11,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, c
 
 const BEGIN: u8 = 0x11;
 const END: u8 = 0x17;
+/// Belongs to the connection, though it comes on a channel, too.
+const CLOSE: u8 = 0x18;
 
 /// A frame's size, the offset of its body in words of four bytes, its kind, and its channel.
 const HEADER: usize = 8;
@@ -64,6 +66,7 @@ fn is_in_time(frame: &[u8], ended: &mut HashSet<[u8; 2]>) -> bool {
             true
         }
         END => ended.insert(channel),
+        CLOSE => true,
         _ => !ended.contains(&channel),
     }
 }
@@ -90,7 +93,8 @@ mod tests {
         let empty = vec![0, 0, 0, 8, 2, 0, 0, 0];
         let before = [protocol, frame(0, BEGIN), frame(1, BEGIN), empty.clone(), frame(1, DISPOSITION), frame(1, END)];
         let late = [frame(1, DISPOSITION), frame(1, END)];
-        let after = [frame(0, DISPOSITION), empty, frame(1, BEGIN), frame(1, DISPOSITION)];
+        let again = [frame(0, DISPOSITION), empty, frame(1, BEGIN), frame(1, DISPOSITION)];
+        let after = [&again[..], &[frame(0, END), frame(0, CLOSE)]].concat();
         assert_eq!(kept(&[&before[..], &late, &after].concat()).await, [before.concat(), after.concat()].concat());
     }
 
