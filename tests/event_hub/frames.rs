@@ -51,10 +51,10 @@ fn performatives(mut bytes: &[u8]) -> Vec<(u8, usize)> {
             }
         };
         let Some(frame) = bytes.get(body..size) else { break };
-        match *frame {
-            [0, 0x53, descriptor, 0xc0, _, count, ..] => found.push((descriptor, count.into())),
-            [0, 0x53, descriptor, 0xd0, _, _, _, _, 0, 0, 0, count, ..] => found.push((descriptor, count.into())),
-            _ => {}
+        if let [0, 0x53, descriptor, 0xc0, _, count, ..] | [0, 0x53, descriptor, 0xd0, _, _, _, _, 0, 0, 0, count, ..] =
+            *frame
+        {
+            found.push((descriptor, count.into()));
         }
         bytes = &bytes[size..];
     }

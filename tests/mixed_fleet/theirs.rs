@@ -62,7 +62,8 @@ impl Theirs {
         let listening = tokio::spawn(listener.listen(child.stdout.take().unwrap()));
         let mut theirs = Self { sdk, owner: String::new(), child, listening, complaints };
         let owner = timeout(PATIENCE, owner.wait_for(|owner| !owner.is_empty())).await;
-        theirs.owner = owner.unwrap_or_else(|_| panic!("{theirs} does not claim anything")).unwrap().clone();
+        let told = owner.unwrap_or_else(|_| panic!("{theirs} does not claim anything")).unwrap().to_string();
+        theirs.owner = told;
         theirs
     }
 
