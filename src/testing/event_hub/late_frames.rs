@@ -1,8 +1,8 @@
 //! Keeps from the AMQP engine what a client sends in a session that it has ended.
 //!
 //! The JavaScript client may end a session while events are on their way to it, and then still settles them; the Python
-//! client ends a session before it detaches its links. The service lets that pass. The AMQP library instead closes the
-//! whole connection with `amqp:not-found`, and the JavaScript client, closing, then waits for ever.
+//! client ends a session before it detaches its links. Both get along with the service so. The AMQP library here would close
+//! the whole connection with `amqp:not-found`, upon which the JavaScript client, closing, waits for ever.
 
 use std::collections::HashSet;
 use std::io;
