@@ -61,8 +61,7 @@ pub enum Announced {
 
 impl GroupStore {
     /// Says that this owner is there, and how much work all its partitions are. Needed while it owns nothing, and always by
-    /// whoever claims under [`LeaseScope::Instance`](crate::model::LeaseScope::Instance); repeat it every half expiry, and at
-    /// once when the last partition goes.
+    /// whoever claims under [`LeaseScope::Instance`]; repeat it every half expiry, and at once when the last partition goes.
     ///
     /// It is written under the version of the last announcement alone, so that nobody's verdict is overwritten unseen.
     ///
