@@ -136,8 +136,8 @@ pub(crate) fn connect_failed(error: &Error, next: Duration) {
 }
 
 pub(crate) fn ownership_undecided(floods: &Floods, operation: Operation, partition: &PartitionId, error: &Error) {
-    let (of, operation) = (Some(operation), operation.name());
-    trying_again!(of of, floods, error, "the operation is not settled, trying again", %partition, operation);
+    let (topic, operation) = (Some(operation), operation.name());
+    trying_again!(of topic, floods, error, "the operation is not settled, trying again", %partition, operation);
 }
 
 pub(crate) fn asked(partition: &PartitionId, owner: &OwnerId) {

@@ -14,24 +14,26 @@ use crate::world::{Instance, Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Starts an instance, and gives what stands between it alone and the storage.
-async fn with_a_way_of_its_own(world: &World, owner: &str) -> (Instance, Faulty) {
+/// Starts an instance, and cuts it alone off from the storage once it reads the one partition. Gives what stands between the
+/// two.
+async fn cut_off_by(fault: Fault, world: &World) -> (Instance, Faulty) {
     let way = Faulty::new(world.container.clone(), 3);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
-    let builder = GroupStore::builder(Arc::new(way.clone()), group, OwnerId::new(owner).unwrap());
+    let builder = GroupStore::builder(Arc::new(way.clone()), group, OwnerId::new("a").unwrap());
     let store = builder.expiry(world.expiry).seed(1).connect().await.unwrap();
-    let handler = Recorder { owner: owner.into(), log: world.log.clone(), checkpoint: true };
-    (world.start_on(store, world.hub.source(), handler), way)
+    let handler = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let mut a = world.start_on(store, world.hub.source(), handler);
+    a.wait_until_it_holds(1).await;
+    a.wait_until_all_idle(1).await;
+    way.set_plan(FaultPlan::always(fault));
+    (a, way)
 }
 
 /// Found by the example `chaos`: both opened the link again and again, and every event was processed by both.
 #[tokio::test(start_paused = true)]
 async fn who_is_displaced_while_the_storage_is_away_does_not_fight_with_the_new_owner() {
     let world = World::new(1);
-    let (mut a, way) = with_a_way_of_its_own(&world, "a").await;
-    a.wait_until_it_holds(1).await;
-    a.wait_until_all_idle(1).await;
-    way.set_plan(FaultPlan::always(Fault::Unreachable));
+    let (a, way) = cut_off_by(Fault::Unreachable, &world).await;
     let mut b = world.start("b").await;
     b.wait_until_it_holds(1).await;
     b.wait_until_all_idle(1).await;
@@ -53,10 +55,7 @@ async fn who_is_displaced_while_the_storage_is_away_does_not_fight_with_the_new_
 #[tokio::test(start_paused = true)]
 async fn who_was_displaced_and_still_owns_the_partition_reads_on_when_the_storage_says_so() {
     let world = World::new(1);
-    let (mut a, way) = with_a_way_of_its_own(&world, "a").await;
-    a.wait_until_it_holds(1).await;
-    a.wait_until_all_idle(1).await;
-    way.set_plan(FaultPlan::always(Fault::Hang));
+    let (a, way) = cut_off_by(Fault::Hang, &world).await;
     let rival = world.hub.source().open(&0.into(), StartPosition::Earliest, 1).await.unwrap();
     world.hub.publish(0, "kept back");
     sleep(20 * SECOND).await;
@@ -71,10 +70,7 @@ async fn who_was_displaced_and_still_owns_the_partition_reads_on_when_the_storag
 #[tokio::test(start_paused = true)]
 async fn who_is_displaced_while_the_storage_hangs_still_stops_at_once() {
     let world = World::new(1);
-    let (mut a, way) = with_a_way_of_its_own(&world, "a").await;
-    a.wait_until_it_holds(1).await;
-    a.wait_until_all_idle(1).await;
-    way.set_plan(FaultPlan::always(Fault::Hang));
+    let (mut a, _way) = cut_off_by(Fault::Hang, &world).await;
     let _rival = world.hub.source().open(&0.into(), StartPosition::Earliest, 1).await.unwrap();
     sleep(SECOND).await;
     let asked = Instant::now();
