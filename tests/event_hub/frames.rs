@@ -1,17 +1,23 @@
-//! The frames that the stand-in sends, as they are on the wire. The Python client reads their fields by position, and so
-//! fails on one whose last fields were left away.
+//! The frames that the stand-in sends, as they are on the wire.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use azure_messaging_eventhubs::ConsumerClient;
+use eventhubs_checkpoint::testing::event_hub::EventHub;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::hub;
 use crate::hub_client::{earliest, next, numbered, open, producer, send, within};
 
+const BEGIN: u8 = 0x11;
+const ATTACH: u8 = 0x12;
+const TRANSFER: u8 = 0x14;
+const DETACH: u8 = 0x16;
+
 /// By the AMQP specification 1.0: the descriptor of each performative that is read by position, and its last field.
-const WHOLE: [(u8, usize); 4] = [(0x10, 10), (0x11, 8), (0x12, 14), (0x14, 11)];
+const WHOLE: [(u8, usize); 4] = [(0x10, 10), (BEGIN, 8), (ATTACH, 14), (TRANSFER, 11)];
 
 type Bytes = Arc<Mutex<Vec<u8>>>;
 
@@ -38,8 +44,24 @@ async fn tap(port: u16) -> (String, Bytes) {
     (endpoint, bytes)
 }
 
-/// The descriptor of each performative, and how many fields it has.
-fn performatives(mut bytes: &[u8]) -> Vec<(u8, usize)> {
+async fn tapped(hub: &EventHub) -> (ConsumerClient, Bytes) {
+    let (endpoint, bytes) = tap(hub.port()).await;
+    let connection_string = hub.connection_string();
+    let builder = ConsumerClient::builder().with_custom_endpoint(endpoint);
+    let opening = builder.open_with_connection_string(&connection_string, None);
+    (within("opening", opening).await.unwrap(), bytes)
+}
+
+/// A performative on the wire.
+#[derive(Debug)]
+struct Sent {
+    channel: [u8; 2],
+    descriptor: u8,
+    /// How many.
+    fields: usize,
+}
+
+fn performatives(mut bytes: &[u8]) -> Vec<Sent> {
     let mut found = Vec::new();
     while let Some(header) = bytes.first_chunk::<8>() {
         let (size, body) = match header {
@@ -54,31 +76,54 @@ fn performatives(mut bytes: &[u8]) -> Vec<(u8, usize)> {
         if let [0, 0x53, descriptor, 0xc0, _, count, ..] | [0, 0x53, descriptor, 0xd0, _, _, _, _, 0, 0, 0, count, ..] =
             *frame
         {
-            found.push((descriptor, count.into()));
+            found.push(Sent { channel: [header[6], header[7]], descriptor, fields: count.into() });
         }
         bytes = &bytes[size..];
     }
     found
 }
 
+/// The Python client reads fields by position, and so fails where the last ones were left away.
 #[tokio::test]
 async fn no_field_is_left_away_that_a_client_reads_by_position() {
     let hub = hub(1).await;
     send(&producer(&hub).await, "0", numbered(2)).await;
-    let (endpoint, bytes) = tap(hub.port()).await;
-    let connection_string = hub.connection_string();
-    let builder = ConsumerClient::builder().with_custom_endpoint(endpoint);
-    let consumer = within("opening", builder.open_with_connection_string(&connection_string, None)).await.unwrap();
+    let (consumer, bytes) = tapped(&hub).await;
     within("hub properties", consumer.get_eventhub_properties()).await.unwrap();
     let receiver = open(&consumer, "0", earliest()).await;
     next(&receiver, 2).await;
 
     let sent = performatives(&bytes.lock().unwrap());
     for (descriptor, fields) in WHOLE {
-        let counts: Vec<_> = sent.iter().filter(|(code, _)| *code == descriptor).map(|(_, count)| *count).collect();
+        let counts: Vec<_> = sent.iter().filter(|it| it.descriptor == descriptor).map(|it| it.fields).collect();
         assert!(!counts.is_empty(), "no performative {descriptor:#x} among {sent:?}");
         assert!(counts.iter().all(|count| *count == fields), "{descriptor:#x} with {counts:?} fields, not {fields}");
     }
     // A token, the hub's properties, and two events.
-    assert!(sent.iter().filter(|(code, _)| *code == 0x14).count() >= 4, "{sent:?}");
+    assert!(sent.iter().filter(|it| it.descriptor == TRANSFER).count() >= 4, "{sent:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_event_comes_after_its_link_was_detached_and_its_session_goes_on() {
+    let hub = hub(1).await;
+    send(&producer(&hub).await, "0", numbered(3000)).await;
+    let (consumer, bytes) = tapped(&hub).await;
+    for _ in 0..40 {
+        let receiver = open(&consumer, "0", earliest()).await;
+        next(&receiver, 1).await;
+        within("closing", receiver.close()).await.unwrap();
+    }
+
+    let sent = performatives(&bytes.lock().unwrap());
+    let mut detached = HashSet::new();
+    for it in &sent {
+        if it.descriptor == ATTACH {
+            detached.remove(&it.channel);
+        } else if it.descriptor == DETACH {
+            detached.insert(it.channel);
+        }
+        assert!(it.descriptor != TRANSFER || !detached.contains(&it.channel), "{it:?}");
+    }
+    // One for tokens, and one for all receivers of a partition.
+    assert_eq!(sent.iter().filter(|it| it.descriptor == BEGIN).count(), 2);
 }

@@ -1,17 +1,19 @@
-//! The way between a socket and the AMQP engine, on which what the hub sends is late, and what a client sends too late is
-//! kept back.
+//! The way between a socket and the AMQP engine, on which what the hub sends is delayed, and what comes too late is kept
+//! back.
 
 use std::future::pending;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, duplex, split};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedWriteHalf;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::connection::MAX_FRAME_SIZE;
-use super::late_frames::keep_back;
+use super::frames::Frames;
+use super::late_frames::Over;
 
 /// How much lies between the engine and the way, in bytes, and how much is read at once.
 const BUFFER: usize = 256 * 1024;
@@ -29,37 +31,58 @@ pub(super) fn delayed(socket: TcpStream, delay: Duration) -> (DuplexStream, impl
     let (from_client, to_client) = socket.into_split();
     let (from_engine, mut to_engine) = split(way);
     let way = async move {
+        let over = Mutex::new(Over::default());
         let inbound = async {
-            let _ = keep_back(from_client, &mut to_engine, MAX_FRAME_SIZE as usize).await;
+            take_in(from_client, &mut to_engine, &over).await;
             let _ = to_engine.shutdown().await;
             // The engine may still have something to say.
             pending::<()>().await;
         };
         tokio::select! {
             () = inbound => {}
-            () = outbound(from_engine, to_client, delay) => {}
+            () = outbound(from_engine, to_client, delay, &over) => {}
         }
     };
     (engine, way)
 }
 
-async fn outbound(from_engine: ReadHalf<DuplexStream>, to_client: OwnedWriteHalf, delay: Duration) {
-    let (sender, receiver) = mpsc::channel(UNDER_WAY);
-    tokio::join!(stamp(from_engine, sender, delay), deliver(receiver, to_client));
-}
-
-/// Notes when every chunk is due. Apart from the delivery, so that the delay costs no throughput.
-async fn stamp(mut from_engine: ReadHalf<DuplexStream>, chunks: mpsc::Sender<(Instant, Vec<u8>)>, delay: Duration) {
+async fn take_in(mut from_client: OwnedReadHalf, to_engine: &mut WriteHalf<DuplexStream>, over: &Mutex<Over>) {
+    let mut frames = Frames::up_to(MAX_FRAME_SIZE as usize);
     let mut buffer = vec![0; CHUNK];
-    while let Ok(length) = from_engine.read(&mut buffer).await {
-        if length == 0 {
-            return;
-        }
-        let due = Instant::now() + delay;
-        if chunks.send((due, buffer[..length].to_vec())).await.is_err() {
+    while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
+        let passed = frames.pass(&buffer[..length], |channel, said| lock(over).judge_client(channel, said));
+        if to_engine.write_all(&passed).await.is_err() {
             return;
         }
     }
+}
+
+async fn outbound(from_engine: ReadHalf<DuplexStream>, to_client: OwnedWriteHalf, delay: Duration, over: &Mutex<Over>) {
+    let (sender, receiver) = mpsc::channel(UNDER_WAY);
+    tokio::join!(stamp(from_engine, sender, delay, over), deliver(receiver, to_client));
+}
+
+/// Notes when every chunk is due. Apart from the delivery, so that the delay costs no throughput.
+async fn stamp(
+    mut from_engine: ReadHalf<DuplexStream>,
+    chunks: mpsc::Sender<(Instant, Vec<u8>)>,
+    delay: Duration,
+    over: &Mutex<Over>,
+) {
+    // The client says how long they may be, and the engine keeps to it.
+    let mut frames = Frames::up_to(usize::MAX);
+    let mut buffer = vec![0; CHUNK];
+    while let Ok(length @ 1..) = from_engine.read(&mut buffer).await {
+        let due = Instant::now() + delay;
+        let passed = frames.pass(&buffer[..length], |channel, said| lock(over).judge_engine(channel, said));
+        if chunks.send((due, passed)).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn lock(over: &Mutex<Over>) -> MutexGuard<'_, Over> {
+    over.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn deliver(mut chunks: mpsc::Receiver<(Instant, Vec<u8>)>, mut to_client: OwnedWriteHalf) {

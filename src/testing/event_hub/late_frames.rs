@@ -1,107 +1,199 @@
-//! Keeps from the AMQP engine what a client sends in a session that it has ended.
+//! What comes too late between a client and the AMQP engine, and is kept from who would stumble over it.
 //!
 //! The JavaScript client may end a session while events are on their way to it, and then still settles them; the Python
 //! client ends a session before it detaches its links. Both get along with the service so. The AMQP library here would close
-//! the whole connection with `amqp:not-found`, upon which the JavaScript client, closing, waits for ever.
+//! the whole connection with `amqp:not-found`.
+//!
+//! And the library answers the detach of a link at once, though events of that link wait to be sent, and sends them after
+//! its answer, which AMQP forbids: the JavaScript client closes the connection upon it, the Rust client the session.
+//!
+//! Where the connection ends so, the JavaScript client, if it is closing, waits for ever.
 
-use std::collections::HashSet;
-use std::io;
+use std::collections::{HashMap, HashSet};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, copy};
+use fe2o3_amqp_types::performatives::Performative;
 
-const BEGIN: u8 = 0x11;
-const END: u8 = 0x17;
-/// Belongs to the connection, though it comes on a channel, too.
-const CLOSE: u8 = 0x18;
+use super::frames::Fate;
 
-/// A frame's size, the offset of its body in words of four bytes, its kind, and its channel.
-const HEADER: usize = 8;
-/// The kind of all frames but those of SASL.
-const AMQP_FRAME: u8 = 0;
-
-/// Passes everything on, frame by frame, but what comes late. Ends with the client.
-pub(super) async fn keep_back(
-    from_client: impl AsyncRead + Unpin,
-    to_engine: &mut (impl AsyncWrite + Unpin),
-    longest: usize,
-) -> io::Result<()> {
-    let mut from_client = BufReader::new(from_client);
-    let mut ended = HashSet::new();
-    loop {
-        let mut frame = vec![0; HEADER];
-        from_client.read_exact(&mut frame).await?;
-        let length = length(&frame);
-        if !(HEADER..=longest).contains(&length) {
-            // This is no AMQP any more, as the engine will say.
-            to_engine.write_all(&frame).await?;
-            return copy(&mut from_client, to_engine).await.map(drop);
-        }
-        frame.resize(length, 0);
-        from_client.read_exact(&mut frame[HEADER..]).await?;
-        if is_in_time(&frame, &mut ended) {
-            to_engine.write_all(&frame).await?;
-        }
-    }
+/// What is over on a connection.
+#[derive(Default)]
+pub(super) struct Over {
+    /// The sessions that the client has ended, by its channels.
+    sessions: HashSet<u16>,
+    /// The links that the engine has detached, by its channels and handles.
+    links: HashSet<(u16, u32)>,
+    /// The client's channel of each of the engine's.
+    channels: HashMap<u16, u16>,
+    /// How many transfers were kept from the client in a session, by its channel.
+    kept_back: HashMap<u16, u32>,
 }
 
-/// With a protocol header, which is as long as a frame's, no frame comes.
-fn length(header: &[u8]) -> usize {
-    match *header {
-        [b'A', b'M', b'Q', b'P', ..] => HEADER,
-        [a, b, c, d, ..] => usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX),
-        _ => 0,
-    }
-}
-
-fn is_in_time(frame: &[u8], ended: &mut HashSet<[u8; 2]>) -> bool {
-    let &[_, _, _, _, offset, AMQP_FRAME, high, low, ..] = frame else { return true };
-    let channel = [high, low];
-    let performative = match frame.get(usize::from(offset) * 4..) {
-        Some([0, 0x53, descriptor, ..] | [0, 0x80, _, _, _, _, _, _, _, descriptor, ..]) => *descriptor,
-        _ => return true,
-    };
-    match performative {
-        BEGIN => {
-            ended.remove(&channel);
-            true
+impl Over {
+    /// Of what comes from the client.
+    pub(super) fn judge_client(&mut self, channel: u16, performative: &mut Performative) -> Fate {
+        match performative {
+            // Belong to the connection.
+            Performative::Open(_) | Performative::Close(_) => return Fate::Passed,
+            Performative::Begin(_) => {
+                self.sessions.remove(&channel);
+                self.kept_back.remove(&channel);
+            }
+            _ if self.sessions.contains(&channel) => return Fate::KeptBack,
+            Performative::End(_) => {
+                self.sessions.insert(channel);
+            }
+            Performative::Flow(flow) => return self.catch_up(channel, flow.next_incoming_id.as_mut()),
+            _ => {}
         }
-        END => ended.insert(channel),
-        CLOSE => true,
-        _ => !ended.contains(&channel),
+        Fate::Passed
+    }
+
+    /// Both sides count transfers, and the engine takes what the session's window has room for from the client's count. The
+    /// client has not counted those that were kept back: the window would shrink for good.
+    fn catch_up(&self, channel: u16, next_incoming_id: Option<&mut u32>) -> Fate {
+        match (self.kept_back.get(&channel), next_incoming_id) {
+            (Some(missed), Some(next)) => {
+                *next = next.wrapping_add(*missed);
+                Fate::Rewritten
+            }
+            _ => Fate::Passed,
+        }
+    }
+
+    /// Of what comes from the engine.
+    pub(super) fn judge_engine(&mut self, channel: u16, performative: &mut Performative) -> Fate {
+        match performative {
+            Performative::Begin(begin) => self.channels.extend(begin.remote_channel.map(|client| (channel, client))),
+            Performative::Attach(attach) => {
+                self.links.remove(&(channel, attach.handle.0));
+            }
+            Performative::Detach(detach) => {
+                self.links.insert((channel, detach.handle.0));
+            }
+            Performative::Transfer(transfer) if self.links.contains(&(channel, transfer.handle.0)) => {
+                if let Some(client) = self.channels.get(&channel) {
+                    *self.kept_back.entry(*client).or_default() += 1;
+                }
+                return Fate::KeptBack;
+            }
+            _ => {}
+        }
+        Fate::Passed
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Fate::{KeptBack, Passed, Rewritten};
     use super::*;
 
+    const BEGIN: u8 = 0x11;
+    const ATTACH: u8 = 0x12;
+    const FLOW: u8 = 0x13;
+    const TRANSFER: u8 = 0x14;
     const DISPOSITION: u8 = 0x15;
+    const DETACH: u8 = 0x16;
+    const END: u8 = 0x17;
+    const CLOSE: u8 = 0x18;
 
-    fn frame(channel: u8, performative: u8) -> Vec<u8> {
-        vec![0, 0, 0, 12, 2, 0, 0, channel, 0, 0x53, performative, 0x45]
+    const NULL: &[u8] = &[0x40];
+    const TRUE: &[u8] = &[0x41];
+    const FALSE: &[u8] = &[0x42];
+    const ZERO: &[u8] = &[0x43];
+
+    /// With the first of its fields, encoded.
+    fn said(performative: u8, fields: &[&[u8]]) -> Performative {
+        let (encoded, count) = (fields.concat(), u8::try_from(fields.len()).expect("few"));
+        let size = u8::try_from(encoded.len() + 1).expect("short");
+        let bytes = [&[0, 0x53, performative, 0xc0, size, count], encoded.as_slice()].concat();
+        serde_amqp::from_slice(&bytes).expect("a performative")
     }
 
-    async fn kept(sent: &[Vec<u8>]) -> Vec<u8> {
-        let mut passed = Vec::new();
-        keep_back(sent.concat().as_slice(), &mut passed, 100).await.expect_err("the end of what was sent");
-        passed
+    fn begin() -> Performative {
+        said(BEGIN, &[NULL, ZERO, ZERO, ZERO])
     }
 
-    #[tokio::test]
-    async fn what_comes_after_the_end_of_its_session_is_kept_back_and_nothing_else() {
-        let protocol = b"AMQP\x00\x01\x00\x00".to_vec();
-        let empty = vec![0, 0, 0, 8, 2, 0, 0, 0];
-        let before = [protocol, frame(0, BEGIN), frame(1, BEGIN), empty.clone(), frame(1, DISPOSITION), frame(1, END)];
-        let late = [frame(1, DISPOSITION), frame(1, END)];
-        let again = [frame(0, DISPOSITION), empty, frame(1, BEGIN), frame(1, DISPOSITION)];
-        let after = [&again[..], &[frame(0, END), frame(0, CLOSE)]].concat();
-        assert_eq!(kept(&[&before[..], &late, &after].concat()).await, [before.concat(), after.concat()].concat());
+    fn settle() -> Performative {
+        said(DISPOSITION, &[TRUE, ZERO])
     }
 
-    #[tokio::test]
-    async fn what_is_no_amqp_is_passed_on() {
-        let mut passed = Vec::new();
-        keep_back(&b"GET / HTTP/1.1\r\n"[..], &mut passed, 100).await.expect("copied");
-        assert_eq!(passed, b"GET / HTTP/1.1\r\n");
+    fn end() -> Performative {
+        said(END, &[])
+    }
+
+    fn flow(next_incoming_id: u8) -> Performative {
+        said(FLOW, &[&[0x52, next_incoming_id], ZERO, ZERO, ZERO])
+    }
+
+    fn answered_begin(client_channel: u8) -> Performative {
+        said(BEGIN, &[&[0x60, 0, client_channel], ZERO, ZERO, ZERO])
+    }
+
+    fn attach(handle: u8) -> Performative {
+        said(ATTACH, &[&[0xa1, 1, b'n'], &[0x52, handle], FALSE])
+    }
+
+    fn transfer(handle: u8) -> Performative {
+        said(TRANSFER, &[&[0x52, handle]])
+    }
+
+    fn detach(handle: u8) -> Performative {
+        said(DETACH, &[&[0x52, handle], TRUE])
+    }
+
+    #[test]
+    fn what_a_client_sends_in_a_session_that_it_has_ended_is_kept_back_and_nothing_else() {
+        let mut over = Over::default();
+        let sent = [
+            (0, begin(), Passed),
+            (1, begin(), Passed),
+            (1, settle(), Passed),
+            (1, end(), Passed),
+            (1, settle(), KeptBack),
+            (1, end(), KeptBack),
+            (0, settle(), Passed),
+            (1, begin(), Passed),
+            (1, settle(), Passed),
+            (0, end(), Passed),
+            (0, said(CLOSE, &[]), Passed),
+        ];
+        for (at, (channel, mut performative, fate)) in sent.into_iter().enumerate() {
+            assert_eq!(over.judge_client(channel, &mut performative), fate, "{at}");
+        }
+    }
+
+    #[test]
+    fn what_the_engine_sends_over_a_link_that_it_has_detached_is_kept_back_and_nothing_else() {
+        let mut over = Over::default();
+        let sent = [
+            (1, answered_begin(1), Passed),
+            (1, attach(0), Passed),
+            (1, attach(7), Passed),
+            (1, transfer(7), Passed),
+            (1, detach(7), Passed),
+            (1, transfer(7), KeptBack),
+            (1, transfer(0), Passed),
+            (2, transfer(7), Passed),
+            (1, attach(7), Passed),
+            (1, transfer(7), Passed),
+            (1, end(), Passed),
+        ];
+        for (at, (channel, mut performative, fate)) in sent.into_iter().enumerate() {
+            assert_eq!(over.judge_engine(channel, &mut performative), fate, "{at}");
+        }
+    }
+
+    #[test]
+    fn a_client_is_taken_for_having_received_what_was_kept_from_it() {
+        let mut over = Over::default();
+        for mut performative in [answered_begin(5), attach(0), detach(0), transfer(0), transfer(0)] {
+            over.judge_engine(1, &mut performative);
+        }
+        let mut told = flow(3);
+        assert_eq!(over.judge_client(5, &mut told), Rewritten);
+        assert_eq!(told, flow(5));
+        assert_eq!(over.judge_client(1, &mut flow(3)), Passed, "of another session");
+        over.judge_client(5, &mut begin());
+        assert_eq!(over.judge_client(5, &mut flow(3)), Passed, "of a new session");
     }
 }

@@ -73,6 +73,7 @@ mod builder;
 mod connection;
 mod consume;
 mod delayed;
+mod frames;
 mod hub;
 mod late_frames;
 mod log;

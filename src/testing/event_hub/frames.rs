@@ -1,0 +1,152 @@
+//! The frames in a stream of AMQP bytes.
+
+use fe2o3_amqp_types::performatives::Performative;
+
+/// A frame's size, the offset of its body in words of four bytes, its kind, and its channel.
+const HEADER: usize = 8;
+/// The kind of all frames but those of SASL.
+const AMQP_FRAME: u8 = 0;
+
+/// What becomes of a frame.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Passed,
+    /// With what it says now.
+    Rewritten,
+    KeptBack,
+}
+
+/// One way of a connection, whose bytes come in pieces.
+pub(super) struct Frames {
+    /// What has come of a frame that is not complete.
+    begun: Vec<u8>,
+    longest: usize,
+    /// This is no AMQP any more, as the receiver will say.
+    foreign: bool,
+}
+
+impl Frames {
+    /// Of somebody who may not send longer ones.
+    pub(super) fn up_to(longest: usize) -> Self {
+        Self { begun: Vec::new(), longest, foreign: false }
+    }
+
+    /// Takes the next piece, and returns what becomes of the frames that are complete by it. The judge is asked about those
+    /// that say something, each with its channel.
+    pub(super) fn pass(&mut self, piece: &[u8], mut judge: impl FnMut(u16, &mut Performative) -> Fate) -> Vec<u8> {
+        self.begun.extend_from_slice(piece);
+        let mut passed = Vec::with_capacity(self.begun.len());
+        let mut done = 0;
+        while let Some(length) = self.next_frame(done) {
+            let frame = &self.begun[done..done + length];
+            done += length;
+            let said = if self.foreign { None } else { performative(frame) };
+            let Some((channel, mut performative)) = said else {
+                passed.extend_from_slice(frame);
+                continue;
+            };
+            match judge(channel, &mut performative) {
+                Fate::Passed => passed.extend_from_slice(frame),
+                Fate::Rewritten => passed.extend(encoded(channel, &performative).unwrap_or_else(|| frame.to_vec())),
+                Fate::KeptBack => {}
+            }
+        }
+        self.begun.drain(..done);
+        passed
+    }
+
+    /// The length of the frame that begins there, if it is complete, or of all that is no AMQP.
+    fn next_frame(&mut self, at: usize) -> Option<usize> {
+        let rest = &self.begun[at..];
+        if !self.foreign {
+            let length = length(*rest.first_chunk()?);
+            self.foreign = !(HEADER..=self.longest).contains(&length);
+            if !self.foreign {
+                return (length <= rest.len()).then_some(length);
+            }
+        }
+        (!rest.is_empty()).then_some(rest.len())
+    }
+}
+
+/// With a protocol header, which is as long as a frame's, no frame comes.
+fn length(header: [u8; HEADER]) -> usize {
+    match header {
+        [b'A', b'M', b'Q', b'P', ..] => HEADER,
+        [a, b, c, d, ..] => usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX),
+    }
+}
+
+/// What an AMQP frame says, and its channel. The receiver will complain of what cannot be read.
+fn performative(frame: &[u8]) -> Option<(u16, Performative)> {
+    let &[_, _, _, _, offset, AMQP_FRAME, high, low, ..] = frame else { return None };
+    let body = frame.get(usize::from(offset) * 4..)?;
+    Some((u16::from_be_bytes([high, low]), serde_amqp::from_slice(body).ok()?))
+}
+
+fn encoded(channel: u16, performative: &Performative) -> Option<Vec<u8>> {
+    let body = serde_amqp::to_vec(performative).ok()?;
+    let length = u32::try_from(HEADER + body.len()).ok()?.to_be_bytes();
+    let [high, low] = channel.to_be_bytes();
+    Some([&length, &[2, AMQP_FRAME, high, low], body.as_slice()].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use fe2o3_amqp_types::performatives::{Detach, End};
+
+    use super::*;
+
+    const LONGEST: usize = 100;
+
+    fn detach(handle: u32) -> Performative {
+        Performative::Detach(Detach { handle: handle.into(), closed: true, error: None })
+    }
+
+    fn frame(channel: u16, performative: &Performative) -> Vec<u8> {
+        encoded(channel, performative).expect("encoded")
+    }
+
+    /// What passes a judge of the handles in detaches, whatever the pieces are in which it comes.
+    fn passed(sent: &[u8]) -> Vec<u8> {
+        let judge = |channel: u16, performative: &mut Performative| match performative {
+            Performative::Detach(Detach { handle, .. }) if handle.0 == 1 => Fate::KeptBack,
+            Performative::Detach(Detach { handle, .. }) if handle.0 == 2 => {
+                handle.0 = channel.into();
+                Fate::Rewritten
+            }
+            _ => Fate::Passed,
+        };
+        let whole = Frames::up_to(LONGEST).pass(sent, judge);
+        for size in 1..sent.len() {
+            let mut frames = Frames::up_to(LONGEST);
+            let pieces: Vec<_> = sent.chunks(size).flat_map(|piece| frames.pass(piece, judge)).collect();
+            assert_eq!(pieces, whole, "in pieces of {size}");
+        }
+        whole
+    }
+
+    #[test]
+    fn passes_rewrites_or_keeps_back_frame_by_frame() {
+        let end = frame(7, &Performative::End(End { error: None }));
+        let before = [b"AMQP\x00\x01\x00\x00".to_vec(), frame(7, &detach(0)), vec![0, 0, 0, 8, 2, AMQP_FRAME, 0, 0]];
+        let sent = [&before[..], &[frame(7, &detach(1)), frame(7, &detach(2)), end.clone()]].concat();
+        assert_eq!(passed(&sent.concat()), [&before[..], &[frame(7, &detach(7)), end]].concat().concat());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_passed_on() {
+        let unknown = vec![0, 0, 0, 12, 2, AMQP_FRAME, 0, 0, 0, 0x53, 0x99, 0x45];
+        let of_sasl = vec![0, 0, 0, 12, 2, 1, 0, 0, 0, 0x53, 0x16, 0x45];
+        let sent = [unknown, of_sasl].concat();
+        assert_eq!(passed(&sent), sent);
+    }
+
+    #[test]
+    fn what_is_no_amqp_is_passed_on_with_all_that_follows() {
+        for foreign in [b"GET / HTTP/1.1\r\n".to_vec(), vec![0, 0, 0, 7, 2, 0, 0, 0]] {
+            let sent = [foreign, frame(0, &detach(1))].concat();
+            assert_eq!(passed(&sent), sent);
+        }
+    }
+}
