@@ -6,7 +6,7 @@
 //! | record | keys all SDKs know | keys only this crate writes |
 //! |---|---|---|
 //! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `load`, `rewound`, `cooperative`, `handoffto`, `draining`, `cooldown`, `scope` |
-//! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated`, `imported`, `rewound` |
+//! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated`, `imported`, `rewound`, `pinned` |
 //!
 //! `.../presence/{percent-encoded owner}` is read and written by this crate alone: `ownerid`, `incarnation`, `load`,
 //! `brokenby`.
@@ -34,6 +34,7 @@ const OFFSET: &str = "offset";
 const UPDATED: &str = "updated";
 const IMPORTED: &str = "imported";
 const REWOUND: &str = "rewound";
+const PINNED: &str = "pinned";
 const LOAD: &str = "load";
 const COOPERATIVE: &str = "cooperative";
 const HANDOFF_TO: &str = "handoffto";
@@ -296,6 +297,7 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
     insert(&mut metadata, UPDATED, record.updated.and_then(format_time));
     insert(&mut metadata, IMPORTED, record.imported.clone());
     insert(&mut metadata, REWOUND, record.rewound.as_ref().map(|rewind| rewind.as_str().to_owned()));
+    insert(&mut metadata, PINNED, record.pinned.then(|| YES.to_owned()));
     metadata
 }
 
@@ -321,6 +323,7 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
         updated: fields.take(UPDATED).and_then(|text| parse_time(&text)),
         imported: fields.take_some(IMPORTED),
         rewound: fields.take_some(REWOUND).map(|id| RewindId::recorded(&id)),
+        pinned: fields.take_some(PINNED).as_deref() == Some(YES),
         other: fields.rest,
     };
     let problem = match (&record.sequence_number, &record.offset) {
@@ -564,6 +567,7 @@ mod tests {
             updated: Some(datetime!(2026-11-20 13:00:07 UTC)),
             imported: Some("0x1".into()),
             rewound: Some(RewindId::new(0xabc)),
+            pinned: true,
             other: metadata([("foreign", "1")]),
         };
         let wire = metadata([
@@ -571,6 +575,7 @@ mod tests {
             ("imported", "0x1"),
             ("offset", "4311810305"),
             ("ownerid", "pod-1"),
+            ("pinned", "1"),
             ("rewound", "0000000000000abc"),
             ("sequencenumber", "42"),
             ("updated", "2026-11-20T13:00:07Z"),

@@ -30,10 +30,13 @@ pub struct CheckpointRecord {
     /// When it was written, by the server's clock.
     pub updated: Option<OffsetDateTime>,
     /// The ETag of the same partition's checkpoint in the other tree of names, when it was last looked at; `none` if there
-    /// was none when the start was [pinned](crate::store::GroupStore::pin).
+    /// was none when the start was written down.
     pub imported: Option<String>,
     /// The last time that it was put back by name.
     pub rewound: Option<RewindId>,
+    /// The position is a start that was written down before any event up to it was processed. It is a usable position for
+    /// every reader, but says nothing about progress: any checkpoint of an owner replaces it, a smaller one too.
+    pub pinned: bool,
     /// Keys that this version does not read. They are kept when the record is written again.
     pub other: BTreeMap<String, String>,
 }

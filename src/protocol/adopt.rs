@@ -13,6 +13,8 @@ use crate::model::{CheckpointRecord, Relation};
 pub(crate) enum Place {
     /// It names no position.
     Nowhere,
+    /// A start that was written down before any event up to it was processed. It compares with nothing.
+    Pinned,
     /// It names an offset only, which cannot be compared.
     Unnumbered,
     /// It names this sequence number.
@@ -22,26 +24,30 @@ pub(crate) enum Place {
 impl Place {
     pub(crate) fn of(record: &CheckpointRecord) -> Self {
         match record.sequence_number {
+            _ if record.pinned && record.has_position() => Self::Pinned,
             Some(number) => Self::At(number),
             None if record.has_position() => Self::Unnumbered,
             None => Self::Nowhere,
         }
     }
 
-    /// Whether it is known to be further than the other.
-    fn is_beyond(self, other: Self) -> bool {
+    /// Whether the other tree's position replaces this one. A checkpoint does that only if it is known to be further. A
+    /// pinned start says nothing about progress, so any checkpoint replaces it, wherever it is: an owner may have started
+    /// before the start was pinned, and be at a smaller position.
+    fn gives_way_to(self, other: Self) -> bool {
         match (self, other) {
-            (Self::At(this), Self::At(that)) => this > that,
-            (Self::At(_) | Self::Unnumbered, Self::Nowhere) => true,
+            (Self::At(this), Self::At(that)) => this < that,
+            (Self::Nowhere, other) => other != Self::Nowhere,
+            (Self::Pinned, other) => matches!(other, Self::At(_) | Self::Unnumbered),
             _ => false,
         }
     }
 
-    /// How it compares with a sequence number; not at all without one of its own.
-    pub(super) fn compared_with(self, number: i64) -> Option<Ordering> {
+    /// How it compares with a sequence number; not at all if it is not a checkpoint with one of its own.
+    pub(crate) fn compared_with(self, number: i64) -> Option<Ordering> {
         match self {
             Self::At(this) => Some(this.cmp(&number)),
-            Self::Nowhere | Self::Unnumbered => None,
+            Self::Nowhere | Self::Pinned | Self::Unnumbered => None,
         }
     }
 }
@@ -91,7 +97,7 @@ impl<E> Adopt<E> {
     /// After [`Adopt::ReadCheckpoint`]. `other` is what the other tree says, if that counts.
     pub(crate) fn checkpoint_read(found: Option<Stored<E>>, other: Place, start_is_known: bool) -> Self {
         let place = found.as_ref().map_or(Place::Nowhere, |found| found.place);
-        let from = if other.is_beyond(place) {
+        let from = if place.gives_way_to(other) {
             PositionFrom::OtherTree
         } else if place == Place::Nowhere && start_is_known {
             PositionFrom::Start
@@ -132,7 +138,7 @@ mod tests {
 
     #[test]
     fn what_was_found_is_written_back_under_its_version() {
-        for place in [Place::At(3), Place::Unnumbered] {
+        for place in [Place::At(3), Place::Unnumbered, Place::Pinned] {
             let next = Adopt::checkpoint_read(Some(stored(place)), Place::Nowhere, true);
             assert_eq!(next, write(Some(7), PositionFrom::Found), "{place:?}");
         }
@@ -157,7 +163,21 @@ mod tests {
         assert_eq!(from(Place::At(3), Place::At(3)), kept);
         assert_eq!(from(Place::At(3), Place::Unnumbered), kept);
         assert_eq!(from(Place::Unnumbered, Place::At(4)), kept);
+        assert_eq!(from(Place::At(3), Place::Pinned), kept);
         assert_eq!(Adopt::checkpoint_read(None, Place::At(0), true), write(None, PositionFrom::OtherTree));
+    }
+
+    #[test]
+    fn a_pinned_start_gives_way_to_any_checkpoint_there() {
+        let from = |other| Adopt::checkpoint_read(Some(stored(Place::Pinned)), other, true);
+        for other in [Place::At(i64::MIN), Place::At(3), Place::Unnumbered] {
+            assert_eq!(from(other), write(Some(7), PositionFrom::OtherTree), "{other:?}");
+        }
+        for other in [Place::Nowhere, Place::Pinned] {
+            assert_eq!(from(other), write(Some(7), PositionFrom::Found), "{other:?}");
+        }
+        let taken = Adopt::checkpoint_read(None, Place::Pinned, true);
+        assert_eq!(taken, write(None, PositionFrom::OtherTree), "an earlier start");
     }
 
     #[test]

@@ -38,8 +38,8 @@ impl<E> Checkpointing<E> {
         Self::ReadOwnership(found)
     }
 
-    /// After [`Checkpointing::ReadOwnership`]. A stored position without a sequence number is neither ahead nor behind:
-    /// mine replaces it.
+    /// After [`Checkpointing::ReadOwnership`]. A stored position without a sequence number is neither ahead nor behind, nor
+    /// is a pinned start: mine replaces it.
     pub(crate) fn ownership_read(found: Option<Stored<E>>, relation: Relation, mine: i64) -> Self {
         if relation != Relation::Mine {
             return Self::Fenced;
@@ -77,7 +77,7 @@ mod tests {
         let next = |place| Checkpointing::ownership_read(Some(stored(place)), Relation::Mine, 5);
         assert_eq!(next(Place::At(5)), Checkpointing::Written(7));
         assert_eq!(next(Place::At(6)), Checkpointing::Superseded(stored(Place::At(6))));
-        for behind in [Place::At(4), Place::Nowhere, Place::Unnumbered] {
+        for behind in [Place::At(4), Place::Nowhere, Place::Pinned, Place::Unnumbered] {
             assert_eq!(next(behind), Checkpointing::Write(Some(7)), "{behind:?}");
         }
     }

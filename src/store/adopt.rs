@@ -127,8 +127,9 @@ impl GroupStore {
             (PositionFrom::OtherTree, Some((other, _)), _) => {
                 record.sequence_number = other.sequence_number;
                 record.offset.clone_from(&other.offset);
+                record.pinned = other.pinned;
             }
-            (PositionFrom::Start, _, Some(start)) => record = self.checkpoint_record(start, &record),
+            (PositionFrom::Start, _, Some(start)) => record = self.pinned_record(start, &record),
             _ => {}
         }
         record.owner = Some(self.identity().owner.clone());

@@ -3,6 +3,8 @@
 //! The fence is the ETag of the checkpoint blob: who wins a partition rewrites the blob (*adopts* it), and a checkpoint
 //! under an older ETag is refused.
 
+use std::cmp::Ordering;
+
 use super::adopt::{Adoption, decoded};
 use super::{GroupStore, MAX_ATTEMPTS, back_off, condition, is_doubtful};
 use crate::blob::{Blob, ETag};
@@ -39,7 +41,7 @@ impl GroupStore {
     /// is not lost: write it, or a later one, again.
     pub async fn checkpoint(&self, adoption: &mut Adoption, position: &Position) -> Result<CheckpointOutcome> {
         let mine = position.sequence_number;
-        if adoption.record.sequence_number.is_some_and(|written| written >= mine) {
+        if Place::of(&adoption.record).compared_with(mine).is_some_and(Ordering::is_ge) {
             return Ok(CheckpointOutcome::Superseded);
         }
         let turn = self.turn(RecordKind::Checkpoint, &adoption.partition).await;
@@ -112,13 +114,14 @@ impl GroupStore {
         }
     }
 
-    /// A record of this position that keeps every key of the last one.
+    /// A record of a checkpoint at this position that keeps every other key of the last one.
     pub(super) fn checkpoint_record(&self, position: &Position, last: &CheckpointRecord) -> CheckpointRecord {
         CheckpointRecord {
             sequence_number: Some(position.sequence_number),
             offset: Some(position.offset.clone()),
             owner: Some(self.identity().owner.clone()),
             updated: self.server_time().replace_nanosecond(0).ok(),
+            pinned: false,
             ..last.clone()
         }
     }

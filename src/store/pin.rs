@@ -16,12 +16,13 @@ impl GroupStore {
     /// false if there is another.
     ///
     /// For a group that starts at the latest event: its first instance pins all partitions at once, so that those that are
-    /// claimed later do not skip what came meanwhile. A partition's owner must go by what is recorded, as
-    /// [`adopt`](GroupStore::adopt) tells; one that started elsewhere without writing it down is overtaken by the pin.
+    /// claimed later do not skip what came meanwhile. The record is [marked](CheckpointRecord::pinned) as a start, and gives
+    /// way to the first checkpoint of any owner: one that started elsewhere before, without writing that down, loses
+    /// nothing, although its checkpoint may be at a smaller position.
     ///
     /// Nothing is written where the other tree of names has a checkpoint, if that counts (see
-    /// [`Split`](crate::store::Split)). One that comes about there later still counts at the next adoption, if it is further:
-    /// the partition may be owned there.
+    /// [`Split`](crate::store::Split)). A checkpoint that an owner writes there later replaces the pin at the next adoption,
+    /// at whatever position it is.
     ///
     /// # Errors
     ///
@@ -34,7 +35,7 @@ impl GroupStore {
             OtherTree::Free(version) => Some(version),
             OtherTree::Ignored => None,
         };
-        let record = self.checkpoint_record(position, &CheckpointRecord { imported, ..Default::default() });
+        let record = self.pinned_record(position, &CheckpointRecord { imported, ..Default::default() });
         let metadata = codec::encode_checkpoint(&record);
         let name = self.inner.names.of(RecordKind::Checkpoint, partition);
         for attempt in 0..MAX_ATTEMPTS {
@@ -50,6 +51,14 @@ impl GroupStore {
         }
         let message = format!("it could not be told whether the start of partition {partition} is written down");
         Err(Error::new(ErrorKind::Contended, message))
+    }
+
+    /// A start at this position, which keeps every other key of the last record. The next adoption looks at the other tree,
+    /// if that counts: an owner there may have started before.
+    pub(super) fn pinned_record(&self, start: &Position, last: &CheckpointRecord) -> CheckpointRecord {
+        let not_looked_at = || self.inner.twin.is_some().then(|| NONE_THERE.to_owned());
+        let imported = last.imported.clone().or_else(not_looked_at);
+        CheckpointRecord { imported, pinned: true, ..self.checkpoint_record(start, last) }
     }
 
     async fn seen_in_other_tree(&self, partition: &PartitionId) -> Result<OtherTree> {

@@ -2,6 +2,7 @@
 
 #[path = "../common/captured.rs"]
 mod captured;
+mod defects;
 mod ends;
 mod failures;
 mod handlers;

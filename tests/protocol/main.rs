@@ -177,6 +177,10 @@ macro_rules! tests {
                 pin_of_several_at_once_one_stands,
                 pin_writes_nothing_where_the_other_tree_has_a_checkpoint,
                 pin_lets_a_checkpoint_that_comes_about_in_the_other_tree_count,
+                pin_gives_way_to_a_smaller_checkpoint_in_the_other_tree,
+                pin_gives_way_to_an_owner_that_adopted_before,
+                pin_gives_way_whatever_gets_lost,
+                pin_is_marked_until_the_first_checkpoint,
                 pin_sees_nothing_in_a_tree_that_is_ignored,
             }
             handoff {

@@ -1,11 +1,18 @@
 //! Pin: a first checkpoint where there is none.
 
 use eventhubs_checkpoint::ErrorKind;
+use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::store::Split;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation};
 use futures::future::join_all;
 
 use crate::bench::{Adopted, Bench, Owner, Said, VERBATIM, at, checkpoint, metadata, owned_by, ownership, position};
+
+fn pinned(sequence_number: i64) -> Metadata {
+    let mut record = position(sequence_number);
+    record.insert("pinned".into(), "1".into());
+    record
+}
 
 async fn pin(owner: &Owner, partition: u32, sequence_number: i64) -> bool {
     owner.store.pin(&partition.into(), &at(sequence_number)).await.unwrap()
@@ -115,11 +122,70 @@ pub async fn pin_lets_a_checkpoint_that_comes_about_in_the_other_tree_count(benc
         a.win(partition).await;
         assert_eq!(a.adopt(partition, Some(90)).await.adoption().record().sequence_number, Some(57));
     }
-    // Unless it is behind.
-    assert!(pin(&a, 2, 41).await);
-    bench.put(&there(2), &position(7)).await;
-    a.win(2).await;
-    assert_eq!(a.adopt(2, Some(90)).await.adoption().record().sequence_number, Some(41));
+}
+
+/// An owner there may have started before the pin was written, without a record of its start.
+pub async fn pin_gives_way_to_a_smaller_checkpoint_in_the_other_tree(bench: Bench) {
+    let a = bench.owner("a").await;
+    assert!(pin(&a, 0, 41).await);
+    // The same for a start that an adoption wrote down.
+    a.win(1).await;
+    assert_eq!(a.adopt(1, Some(41)).await.adoption().record().sequence_number, Some(41));
+    a.win(0).await;
+    let b = bench.owner("b").await;
+    for partition in 0..2 {
+        bench.put(&there(partition), &position(7)).await;
+        b.take(partition).await;
+        let adoption = b.adopt(partition, Some(90)).await.adoption();
+        assert_eq!((adoption.record().sequence_number, adoption.record().pinned), (Some(7), false));
+    }
+}
+
+/// It started before the pin was written, and an adoption without a known start wrote nothing down.
+pub async fn pin_gives_way_to_an_owner_that_adopted_before(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    b.win(0).await;
+    let mut adoption = b.adopt(0, None).await.adoption();
+    assert!(pin(&a, 0, 41).await);
+    assert_eq!(b.checkpoint(&mut adoption, 20).await.said(), "written");
+    assert_eq!(bench.position_of(0).await, 20);
+    assert!(!bench.read(&checkpoint(0)).await.contains_key("pinned"));
+    assert_eq!(b.checkpoint(&mut adoption, 19).await.said(), "superseded");
+}
+
+/// The pin is met while other writes are in doubt, and is in the way of more than one checkpoint.
+pub async fn pin_gives_way_whatever_gets_lost(bench: Bench) {
+    for fault in [Fault::RequestLost, Fault::AnswerLost, Fault::Overtaken(pinned(90)), Fault::Conflict] {
+        let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+        match bench.blob(&ownership(0)).await {
+            Some(_) => b.take(0).await,
+            None => b.win(0).await,
+        };
+        let mut adoption = b.adopt(0, None).await.adoption();
+        assert!(pin(&a, 0, 41).await);
+        b.next_write("/checkpoint/", fault.clone());
+        assert_eq!(b.checkpoint(&mut adoption, 20).await.said(), "written", "{fault:?}");
+        assert_eq!(bench.position_of(0).await, 20);
+        bench.delete(&checkpoint(0)).await;
+    }
+}
+
+/// Every other reader finds a position that it can use, and nothing but the mark says that it is a start.
+pub async fn pin_is_marked_until_the_first_checkpoint(bench: Bench) {
+    let a = bench.owner("a").await;
+    assert!(pin(&a, 0, 41).await);
+    assert_eq!(bench.read(&checkpoint(0)).await["pinned"], "1");
+    a.win(0).await;
+    let mut adoption = a.adopt(0, Some(90)).await.adoption();
+    assert!(adoption.record().pinned);
+    assert_eq!(bench.read(&checkpoint(0)).await["pinned"], "1");
+    assert_eq!(a.checkpoint(&mut adoption, 42).await.said(), "written");
+    assert!(!bench.read(&checkpoint(0)).await.contains_key("pinned"));
+    assert!(!adoption.record().pinned);
+    // A position that was put there explicitly is no start that gives way.
+    assert!(pin(&a, 1, 41).await);
+    a.store.rewind(&1.into(), &at(7)).await.unwrap();
+    assert!(!bench.read(&checkpoint(1)).await.contains_key("pinned"));
 }
 
 pub async fn pin_sees_nothing_in_a_tree_that_is_ignored(bench: Bench) {

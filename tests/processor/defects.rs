@@ -1,0 +1,88 @@
+//! Defects that were found in review, each under its number.
+
+use std::time::Duration;
+
+use azure_messaging_eventhubs::CheckpointStore;
+use azure_messaging_eventhubs::models::{Checkpoint, Ownership};
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
+use eventhubs_checkpoint::processor::StartPosition;
+use tokio::time::sleep;
+
+use crate::world::World;
+
+const NAMESPACE: &str = "ns.servicebus.windows.net";
+const HUB: &str = "hub";
+const GROUP: &str = "$Default";
+
+/// A partition with the events 0 to 100, of a group that starts at the latest one.
+fn a_hundred_events() -> World {
+    let mut world = World::new(1);
+    world.config = world.config.with_start(StartPosition::Latest);
+    for number in 0..=100 {
+        world.hub.publish(0, number.to_string());
+    }
+    world
+}
+
+/// An instance of the processor comes up while another application owns the partition, and pins its start at event 100.
+/// That application then writes a first checkpoint at event 80, and ends. The processor must go on after event 80.
+async fn goes_on_after_80(world: &World, checkpoint_80_and_end: impl Future<Output = ()>) {
+    let new = world.start("new").await;
+    sleep(Duration::from_secs(15)).await;
+    assert_eq!(world.checkpoint().await, Some(100), "the start is pinned");
+    checkpoint_80_and_end.await;
+    world.log.wait_for("event 100", |log| log.times("100") == 1).await;
+    let expected: Vec<_> = (81..=100).map(|number| number.to_string()).collect();
+    assert_eq!(world.log.bodies(), expected);
+    new.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a01_a_pin_gives_way_to_an_owner_on_the_adapter() {
+    let world = a_hundred_events();
+    let adapter = BlobCheckpointStore::new(world.container.clone());
+    let wish = Ownership {
+        fully_qualified_namespace: NAMESPACE.into(),
+        event_hub_name: HUB.into(),
+        consumer_group: GROUP.into(),
+        partition_id: "0".into(),
+        owner_id: Some("old".into()),
+        ..Default::default()
+    };
+    assert_eq!(adapter.claim_ownership(&[wish]).await.unwrap().len(), 1);
+    goes_on_after_80(&world, async move {
+        let checkpoint = Checkpoint {
+            fully_qualified_namespace: NAMESPACE.into(),
+            event_hub_name: HUB.into(),
+            consumer_group: GROUP.into(),
+            partition_id: "0".into(),
+            offset: Some("80".into()),
+            sequence_number: Some(80),
+        };
+        adapter.update_checkpoint(checkpoint).await.unwrap();
+    })
+    .await;
+}
+
+/// Writes records as another SDK does, below names with the group spelled like this.
+async fn another_sdk(group: &str) {
+    let world = a_hundred_events();
+    let write = async |kind: &str, pairs: &[(&str, &str)]| {
+        let metadata: Metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let name = format!("{NAMESPACE}/{HUB}/{group}/{kind}/0");
+        world.container.write(&name, &metadata, &Condition::Any).await.unwrap();
+    };
+    write("ownership", &[("ownerid", "old")]).await;
+    goes_on_after_80(&world, write("checkpoint", &[("sequencenumber", "80"), ("offset", "80")])).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a01_a_pin_gives_way_to_an_owner_in_the_other_tree() {
+    another_sdk("$Default").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a01_a_pin_gives_way_to_an_owner_of_another_sdk() {
+    another_sdk("$default").await;
+}
