@@ -1,11 +1,11 @@
 //! Scenarios in which everything holds.
 
-use super::handoffs;
 use super::notes::{Event, Invariant};
 use super::scenario::{A1_A2_B, AB, ABC, ALWAYS, BASE, LIVE, NOTHING, Scenario, Timing};
 use super::search::{Aim, explore};
-use super::state::{Checkpoint, Left};
+use super::state::Left;
 use super::system::Model;
+use super::{handoffs, pins};
 
 const R_ASYNC_2: Scenario = Scenario {
     name: "r-async-2",
@@ -142,7 +142,7 @@ const STOP: Scenario = Scenario {
 /// A checkpoint blob that names no position is written over.
 const NOWHERE: Scenario = Scenario {
     name: "nowhere",
-    checkpoint: Some(Checkpoint { position: None, rewound: false }),
+    checkpoint: Some(super::scenario::NOWHERE),
     left: Left { steals: 1, faults: 2, crashes: 1, ..NOTHING },
     aim: LIVE,
     reaches: &[Event::StartPinnedOverBlob],
@@ -315,7 +315,10 @@ pub(super) fn is_clean(scenario: Scenario) {
 #[test]
 fn everything_that_can_happen_is_looked_for_somewhere() {
     for event in Event::ALL {
-        assert!(ALL.iter().chain(handoffs::ALL).any(|scenario| scenario.reaches.contains(event)), "{event:?}");
+        assert!(
+            ALL.iter().chain(handoffs::ALL).chain(pins::ALL).any(|scenario| scenario.reaches.contains(event)),
+            "{event:?}"
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::notes::Notes;
 use super::state::{Checkpoint, Foreign, Keys, Owner, State, Version};
-use super::storage::{put_ownership, put_position};
+use super::storage::{put_ownership, put_position, up_to};
 use super::system::{FOREIGN, Label, Model, Steps};
 
 impl Model {
@@ -15,8 +15,10 @@ impl Model {
             Foreign::Claiming(under) => self.foreign_claims(state, under, steps),
             Foreign::Starting(version) => {
                 let at = state.checkpoint.and_then(|checkpoint| checkpoint.position).unwrap_or_default();
-                let running = Foreign::Running { version, at, written: at };
-                steps.add(FOREIGN, "reads the checkpoint and starts", State { foreign: running, ..*state });
+                let foreign = Foreign::Running { version, at, written: at };
+                // It goes by a pinned start as by any checkpoint.
+                let to = State { foreign, passed: state.passed | up_to(at), ..*state };
+                steps.add(FOREIGN, "reads the checkpoint and starts", to);
             }
             Foreign::Running { version, at, written } => self.foreign_runs(state, version, at, written, steps),
         }
@@ -58,7 +60,7 @@ impl Model {
             steps.push(label, to, false, Notes::default());
         }
         if at > written {
-            let put = put_position(state, Checkpoint { position: Some(at), rewound: false });
+            let put = put_position(state, Checkpoint { position: Some(at), ..Checkpoint::default() });
             let to = State { foreign: Foreign::Running { version, at, written: at }, ..put };
             let label = Label { who: FOREIGN, what: "checkpoints without condition", position: Some(at), answer: None };
             steps.push(label, to, false, Notes::default());

@@ -31,8 +31,9 @@ pub(super) enum Reading {
 /// All that listings may mean to one instance.
 struct Table {
     relations: Vec<Relation>,
-    /// By record, then whether it is live, then whether the instance runs the partition.
-    readings: Vec<[[Reading; 2]; 2]>,
+    /// By record, then whether it is live, whether the instance runs the partition, and whether an owner in the other tree
+    /// is live.
+    readings: Vec<[[[Reading; 2]; 2]; 2]>,
 }
 
 pub(super) struct Listings(Vec<Table>);
@@ -46,14 +47,16 @@ impl Listings {
         self.0[number].relations[row(Some(owner))]
     }
 
-    pub(super) fn reading(&self, number: usize, owner: Option<Owner>, live: bool, runs: bool) -> Reading {
-        self.0[number].readings[row(owner)][usize::from(live)][usize::from(runs)]
+    pub(super) fn reading(&self, number: usize, owner: Option<Owner>, how: [bool; 3]) -> Reading {
+        let [live, runs, elsewhere] = how.map(usize::from);
+        self.0[number].readings[row(owner)][live][runs][elsewhere]
     }
 
     /// Whether it makes no difference how old the record is.
-    pub(super) fn ignores_age(&self, number: usize, owner: Owner) -> bool {
+    pub(super) fn ignores_age(&self, number: usize, owner: Owner, elsewhere: bool) -> bool {
         let [expired, live] = self.0[number].readings[row(Some(owner))];
-        expired == live
+        let elsewhere = usize::from(elsewhere);
+        [0, 1].iter().all(|runs| expired[*runs][elsewhere] == live[*runs][elsewhere])
     }
 }
 
@@ -72,8 +75,12 @@ impl Table {
         };
         let reading = |record: &Option<OwnershipRecord>| {
             let runs_what_is_mine = without == Some(Rule::OrphansAreClaimed) && relation(record) == Relation::Mine;
-            [AGES, Duration::ZERO]
-                .map(|age| [false, true].map(|runs| reading(record.as_ref(), age, runs || runs_what_is_mine, me)))
+            [AGES, Duration::ZERO].map(|age| {
+                [false, true].map(|runs| {
+                    [false, true]
+                        .map(|elsewhere| reading(record.as_ref(), age, runs || runs_what_is_mine, elsewhere, me))
+                })
+            })
         };
         Self { relations: records.iter().map(relation).collect(), readings: records.iter().map(reading).collect() }
     }
@@ -89,19 +96,22 @@ fn row(owner: Option<Owner>) -> usize {
 }
 
 /// What the balance makes of one record, as the balancer goes by it.
-fn reading(record: Option<&OwnershipRecord>, age: Duration, runs: bool, me: &Identity) -> Reading {
+fn reading(record: Option<&OwnershipRecord>, age: Duration, runs: bool, elsewhere: bool, me: &Identity) -> Reading {
     let partition = PartitionId::from(0);
-    let seen = record.map(|record| Observation {
+    let observed = |record: &OwnershipRecord, age, other_tree| Observation {
         partition: partition.clone(),
         record: record.clone(),
         age,
         received: Duration::ZERO,
-        other_tree: false,
-    });
+        other_tree,
+    };
+    let owner_elsewhere = OwnershipRecord { owner: OwnerId::new("elsewhere").ok(), ..OwnershipRecord::default() };
+    let there = elsewhere.then(|| observed(&owner_elsewhere, Duration::ZERO, true));
+    let seen: Vec<_> = record.map(|record| observed(record, age, false)).into_iter().chain(there).collect();
     let running = if runs { BTreeSet::from([partition.clone()]) } else { BTreeSet::new() };
     let (presences, interval) = (&[][..], Duration::from_secs(10));
     let observer = Observer { me, terms: TERMS, running: &running, presences, interval, outage_ended: None };
-    let view = observe(seen.as_slice(), std::slice::from_ref(&partition), &observer, Duration::ZERO);
+    let view = observe(&seen, std::slice::from_ref(&partition), &observer, Duration::ZERO);
     if view.replaced_by.is_some() {
         return Reading::Replaced;
     }

@@ -6,13 +6,15 @@
 //! one step, and between any two steps everybody else may do anything, so an instance may be paused anywhere for any time.
 //! A conditional write may be answered, or lost, or applied without an answer, or applied at any later time; reads may
 //! fail; instances crash, freeze, stop in good order, or start a second time under the same name; another SDK works beside
-//! them; somebody rewinds; an operator deletes a blob. A [scenario](scenario) says who takes part and how much may go wrong.
+//! them; somebody rewinds; an operator deletes a blob; a start is pinned while owners are at work that began before, on the
+//! official processor or in the other tree of names. A [scenario](scenario) says who takes part and how much may go wrong.
 //!
 //! What the instances decide is not written down here a second time. Every answer goes to the very machines that the store
 //! drives (`after_doubt`, `begins_tenure`, `Adopt`, `Checkpointing`, `marking`, `Pursuing`), and every listing to the real
 //! [`balance`](crate::balance). Written down here is only what surrounds them: in [`ownership`] and [`work`] what the store,
 //! the balancer and the processor do with an outcome, in [`handoff`] who asks whom for a partition, in [`rewinder`] the
-//! steps of `store::rewind`. Leases that live by a presence have a system of their own: [`presence`].
+//! steps of `store::rewind`, in [`pinner`] those of `store::pin`. Leases that live by a presence have a system of their own:
+//! [`presence`].
 //!
 //! Every state is visited once, the nearest first, so that the trace to a violation is a shortest one. Where a scenario
 //! asks for it, it is also shown that from every state some way without further faults leads to an owner that gets on
@@ -23,7 +25,7 @@
 //!
 //! - Time. Whether a record is young, old or expired is a choice, within the scenario's [timing](scenario::Timing).
 //! - How often an operation tries again. Here it is without end; in the store it ends with `Contended`, and begins anew.
-//! - More than one partition, and the other tree of names.
+//! - More than one partition. Owners of this crate in the other tree of names, and more than one owner there.
 //! - A listing whose answer is late: what it says is acted upon at once, except that the claim that follows may come at any
 //!   time.
 //! - A write that would create a blob, and that is still under way when the blob was created otherwise and then deleted.
@@ -53,6 +55,8 @@ mod listing;
 mod needed;
 mod notes;
 mod ownership;
+mod pinner;
+mod pins;
 mod presence;
 mod rewinder;
 mod scenario;

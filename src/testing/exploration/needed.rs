@@ -1,7 +1,8 @@
 //! Every rule is needed: without it an invariant falls, and the shortest way there is what it looks like.
 
 use super::notes::Invariant;
-use super::scenario::{A1_A2_B, AB, BASE, LIVE, NOTHING, Rule, Scenario, Timing};
+use super::pins::PINNED;
+use super::scenario::{A1_A2_B, AB, ADAPTERS, BASE, LIVE, NOTHING, Rule, SAFE, Scenario, Timing};
 use super::search::{Aim, explore};
 use super::state::Left;
 use super::system::Model;
@@ -227,4 +228,72 @@ fn who_hands_over_settles_the_checkpoint_first() {
         "B processes event 1",
     ];
     falls(scenario, Invariant::Once, &steps);
+}
+
+#[test]
+fn a_pin_compares_with_nothing() {
+    let scenario = Scenario {
+        name: "x-pin-compared",
+        members: ADAPTERS.split_at(1).0,
+        without: Some(Rule::PinComparesWithNothing),
+        aim: SAFE,
+        ..PINNED
+    };
+    let steps = [
+        "A processes event 1",
+        "the one that begins the group pins the start 2: done",
+        "A reads who owns: its own, superseded",
+    ];
+    falls(scenario, Invariant::Durable, &steps);
+}
+
+#[test]
+fn a_pin_gives_way_to_the_other_tree() {
+    let scenario = Scenario {
+        name: "x-pin-compared-elsewhere",
+        members: AB.split_at(1).0,
+        elsewhere: true,
+        timing: Timing::Synchronous,
+        without: Some(Rule::PinComparesWithNothing),
+        aim: SAFE,
+        ..PINNED
+    };
+    let steps = [
+        "the one that begins the group pins the start 2: done",
+        "E processes event 1",
+        "E checkpoints 1",
+        "E releases its record",
+        "A adopts: writes 2: done",
+    ];
+    falls(scenario, Invariant::Skipped, &steps);
+}
+
+#[test]
+fn a_pin_says_that_the_other_tree_had_none() {
+    let scenario = Scenario {
+        name: "x-pin-without-imported",
+        members: AB.split_at(1).0,
+        elsewhere: true,
+        timing: Timing::Synchronous,
+        without: Some(Rule::StartNamesOtherTree),
+        aim: SAFE,
+        ..PINNED
+    };
+    let steps = ["the one that begins the group pins the start 2: done", "E checkpoints 1", "A adopts: writes 2: done"];
+    falls(scenario, Invariant::Skipped, &steps);
+}
+
+#[test]
+fn a_start_that_an_adoption_writes_says_so_too() {
+    let scenario = Scenario {
+        name: "x-start-without-imported",
+        elsewhere: true,
+        pins_ahead: false,
+        left: Left { steals: 2, ..NOTHING },
+        without: Some(Rule::StartNamesOtherTree),
+        aim: SAFE,
+        ..PINNED
+    };
+    let steps = ["A adopts: writes 2: done", "E checkpoints 1", "B adopts: writes 2: done"];
+    falls(scenario, Invariant::Skipped, &steps);
 }

@@ -23,6 +23,8 @@ pub(super) enum Invariant {
     Rewound,
     /// I10: a position that is reported as durable was stored, or a later one, when the checkpoint was read.
     Durable,
+    /// I12: no owner starts after events that were not processed, although there is a checkpoint before them.
+    Skipped,
     /// I11: of an owner that was told that it is there nothing is taken over that lives by its presence, and what it does not
     /// doubt is its own.
     Present,
@@ -52,6 +54,12 @@ pub(super) enum Event {
     AdoptRepeated,
     AdoptedWithoutWrite,
     StartPinnedOverBlob,
+    StartPinnedAhead,
+    PinAdopted,
+    PinReplaced,
+    PinDoubtful,
+    Imported,
+    ImportedOverPin,
     CheckpointCreated,
     CheckpointLanded,
     CheckpointSuperseded,
@@ -106,6 +114,12 @@ impl Event {
         Self::AdoptRepeated,
         Self::AdoptedWithoutWrite,
         Self::StartPinnedOverBlob,
+        Self::StartPinnedAhead,
+        Self::PinAdopted,
+        Self::PinReplaced,
+        Self::PinDoubtful,
+        Self::Imported,
+        Self::ImportedOverPin,
         Self::CheckpointCreated,
         Self::CheckpointLanded,
         Self::CheckpointSuperseded,

@@ -45,7 +45,7 @@ impl Model {
 
     /// Whether the last checkpoint is written, or was given up.
     fn is_settled(&self, work: &Work) -> bool {
-        let settled = work.at <= work.written.unwrap_or_default() || self.leaves_out(Rule::CheckpointBeforeRelease);
+        let settled = self.has_written_all(work) || self.leaves_out(Rule::CheckpointBeforeRelease);
         work.task == Task::Stopped || work.task == Task::Running && settled
     }
 

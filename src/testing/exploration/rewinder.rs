@@ -2,7 +2,7 @@
 
 use super::notes::{Event, Notes};
 use super::scenario::Rule;
-use super::state::{Content, Keys, Owner, Rewinder, State, Version, Write, Writer};
+use super::state::{Checkpoint, Content, Keys, Owner, Rewinder, State, Version, Write, Writer};
 use super::storage::{Answer, attempts};
 use super::system::{Label, Model, REWINDER, Steps};
 
@@ -18,9 +18,9 @@ impl Model {
                 steps.add(REWINDER, "reads the checkpoint", State { rewinder: next, ..*state });
             }
             Rewinder::Writing(under) => {
+                let last = state.checkpoint.unwrap_or_default();
                 let content = Content::Checkpoint {
-                    position: Some(to),
-                    rewound: true,
+                    record: Checkpoint { position: Some(to), rewound: true, pinned: false, ..last },
                     adopts: false,
                     authority: 0,
                     resumed: true,

@@ -2,7 +2,9 @@
 
 use super::notes::{Event, Invariant};
 use super::search::Aim;
-use super::state::{Checkpoint, Foreign, Instance, Left, Life, MOST_INSTANCES, MOST_LATE, Rewinder, State};
+use super::state::{
+    Checkpoint, Elsewhere, Foreign, Imported, Instance, Left, Life, MOST_INSTANCES, MOST_LATE, Pinner, Rewinder, State,
+};
 
 /// One of our instances.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +14,8 @@ pub(super) struct Member {
     /// Of two lives of one owner, the greater is the later one.
     pub(super) life: u8,
     pub(super) starts_later: bool,
+    /// It runs the official processor: where that starts without a checkpoint, its store does not know.
+    pub(super) on_adapter: bool,
 }
 
 /// When a record may be taken for expired although its owner renews it.
@@ -50,6 +54,10 @@ pub(super) enum Rule {
     RewindFreesExpired,
     /// A renewal that meets the mark of somebody who asks for the partition keeps it.
     RenewalKeepsMark,
+    /// A pinned start compares with nothing.
+    PinComparesWithNothing,
+    /// A start that is written down says which checkpoint of the other tree was looked at, or that there is none.
+    StartNamesOtherTree,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +75,12 @@ pub(super) struct Scenario {
     pub(super) last_event: u8,
     /// The start is known, so that an adoption writes it down where there is no position.
     pub(super) pins: bool,
+    /// That start. What lies before it was in the hub already when the group began.
+    pub(super) starts_at: u8,
+    /// An instance pins it as the group begins, whether the partition is owned or not.
+    pub(super) pins_ahead: bool,
+    /// An owner in the other tree began with the first event, before anything else.
+    pub(super) elsewhere: bool,
     pub(super) timing: Timing,
     pub(super) left: Left,
     /// Faults befall reads, too.
@@ -88,12 +102,19 @@ pub(super) const ABC: &[Member] = &[member("A", "A", 0), member("B", "B", 0), me
 /// Two lives of one owner, and another owner.
 pub(super) const A1_A2_B: &[Member] =
     &[member("A1", "A", 1), Member { starts_later: true, ..member("A2", "A", 2) }, member("B", "B", 0)];
+/// One on the official processor, and one on ours.
+pub(super) const ADAPTER_AND_B: &[Member] = &[Member { on_adapter: true, ..member("A", "A", 0) }, member("B", "B", 0)];
+/// Two on the official processor.
+pub(super) const ADAPTERS: &[Member] =
+    &[Member { on_adapter: true, ..member("A", "A", 0) }, Member { on_adapter: true, ..member("B", "B", 0) }];
 
 const fn member(name: &'static str, owner: &'static str, life: u8) -> Member {
-    Member { name, owner, life, starts_later: false }
+    Member { name, owner, life, starts_later: false, on_adapter: false }
 }
 
-pub(super) const AT_START: Option<Checkpoint> = Some(Checkpoint { position: Some(0), rewound: false });
+pub(super) const NOWHERE: Checkpoint =
+    Checkpoint { position: None, rewound: false, pinned: false, imported: Imported::Never };
+pub(super) const AT_START: Option<Checkpoint> = Some(Checkpoint { position: Some(0), ..NOWHERE });
 
 /// What holds whatever goes wrong.
 pub(super) const ALWAYS: &[Invariant] = &[
@@ -105,6 +126,7 @@ pub(super) const ALWAYS: &[Invariant] = &[
     Invariant::Released,
     Invariant::Rewound,
     Invariant::Durable,
+    Invariant::Skipped,
 ];
 
 pub(super) const SAFE: Aim = Aim { invariants: ALWAYS, live: false };
@@ -122,6 +144,9 @@ pub(super) const BASE: Scenario = Scenario {
     checkpoint: AT_START,
     last_event: 2,
     pins: true,
+    starts_at: 0,
+    pins_ahead: false,
+    elsewhere: false,
     timing: Timing::Asynchronous,
     left: NOTHING,
     reads_fail: false,
@@ -145,10 +170,14 @@ impl Scenario {
             instances,
             foreign: Foreign::Idle,
             rewinder: Rewinder::Away,
+            pinner: if self.pins_ahead { Pinner::Away } else { Pinner::Done },
+            elsewhere: if self.elsewhere { Elsewhere::Running { at: 0, written: 0 } } else { Elsewhere::Gone },
+            checkpoint_elsewhere: None,
             late: [None; MOST_LATE],
             left: self.left,
             // What lies at or before the start counts as processed.
             processed: 1,
+            passed: 0,
             reported: 0,
             fence: 0,
         }

@@ -52,12 +52,26 @@ pub(super) struct Ownership {
 }
 
 /// The checkpoint blob.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Checkpoint {
-    /// The last event processed; 0 is the start. It may name no position at all.
+    /// The last event processed; 0 is the first start. It may name no position at all.
     pub(super) position: Option<u8>,
     /// It names the rewind.
     pub(super) rewound: bool,
+    /// It is a start that was written down.
+    pub(super) pinned: bool,
+    pub(super) imported: Imported,
+}
+
+/// Which version of the other tree's checkpoint a record says that it has looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Imported {
+    /// It does not say so, and the other tree does not count.
+    #[default]
+    Never,
+    Past,
+    /// The current one, or that there is none.
+    Current,
 }
 
 /// A checkpoint blob as it was read, which may be long ago.
@@ -140,9 +154,13 @@ pub(super) struct Work {
     pub(super) task: Task,
     /// The checkpoint as it was last read, while that matters.
     pub(super) seen: Option<Seen>,
+    /// What an adoption found in the other tree, while that matters.
+    pub(super) elsewhere: Found,
     /// What was last written or adopted.
     pub(super) version: Option<Version>,
     pub(super) written: Option<u8>,
+    pub(super) pinned: bool,
+    pub(super) imported: Imported,
     pub(super) rewound: bool,
     /// The last event processed.
     pub(super) at: u8,
@@ -160,6 +178,8 @@ pub(super) struct Work {
 pub(super) enum Task {
     #[default]
     Stopped,
+    /// To read the checkpoint in the other tree.
+    LookingElsewhere,
     Adopting(Adopt<Version>),
     Running,
     Checkpointing(Request),
@@ -171,6 +191,38 @@ pub(super) enum Request {
     Write(Option<Version>),
     ReadCheckpoint,
     ReadOwnership,
+}
+
+/// The other tree's checkpoint, as an adoption found it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Found {
+    pub(super) position: Option<u8>,
+    /// What the record that is written next says of it.
+    pub(super) imported: Imported,
+    /// There was one when the adoption read the checkpoint here, whether it was looked at or not. Only the invariants look
+    /// at it.
+    pub(super) there: bool,
+}
+
+/// An owner in the other tree of names, of another SDK. It sees none of the records here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Elsewhere {
+    /// There is none; or it has released its record, or died.
+    Gone,
+    Running {
+        at: u8,
+        written: u8,
+    },
+}
+
+/// An instance that begins the group, and pins its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Pinner {
+    Away,
+    Writing(Imported),
+    /// The write was doubtful.
+    Reading(Imported),
+    Done,
 }
 
 /// The instance of another SDK.
@@ -210,6 +262,7 @@ pub(super) struct Write {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Writer {
     Ours(u8),
+    Pinner,
     Rewinder,
 }
 
@@ -220,8 +273,7 @@ pub(super) enum Content {
         keys: Keys,
     },
     Checkpoint {
-        position: Option<u8>,
-        rewound: bool,
+        record: Checkpoint,
         adopts: bool,
         /// See [`Work`].
         authority: u8,
@@ -253,11 +305,17 @@ pub(super) struct State {
     pub(super) instances: [Instance; MOST_INSTANCES],
     pub(super) foreign: Foreign,
     pub(super) rewinder: Rewinder,
+    pub(super) pinner: Pinner,
+    pub(super) elsewhere: Elsewhere,
+    /// The position of the checkpoint in the other tree.
+    pub(super) checkpoint_elsewhere: Option<u8>,
     /// Writes without an answer that may still reach the storage.
     pub(super) late: [Option<Write>; MOST_LATE],
     pub(super) left: Left,
     /// The events that were processed, one bit each.
     pub(super) processed: u8,
+    /// Those that lay before a pinned start from which an owner went on.
+    pub(super) passed: u8,
     /// Those of which it was reported that they may be processed again.
     pub(super) reported: u8,
     /// The last tenure that was adopted. Checkpoints of earlier ones must not be accepted any more.
@@ -364,6 +422,29 @@ impl State {
             passed(under);
         }
         self.forget_late(|write| write.under.is_some() && matches!(write.content, Content::Checkpoint { .. }));
+    }
+
+    /// The same for the checkpoint in the other tree.
+    pub(super) fn checkpoint_elsewhere_changed(&mut self) {
+        let passed = |imported: &mut Imported| *imported = (*imported).min(Imported::Past);
+        if let Some(checkpoint) = &mut self.checkpoint {
+            passed(&mut checkpoint.imported);
+        }
+        for Instance { work, .. } in &mut self.instances {
+            passed(&mut work.imported);
+            passed(&mut work.elsewhere.imported);
+            if let Some(seen) = &mut work.seen {
+                passed(&mut seen.checkpoint.imported);
+            }
+        }
+        if let Pinner::Writing(imported) | Pinner::Reading(imported) = &mut self.pinner {
+            passed(imported);
+        }
+        for write in self.late.iter_mut().flatten() {
+            if let Content::Checkpoint { record, .. } = &mut write.content {
+                passed(&mut record.imported);
+            }
+        }
     }
 
     /// Drops late writes that can never be applied any more. Those that would create a blob could be, if the blob that

@@ -95,29 +95,36 @@ pub(super) fn put_ownership(state: &State, owner: Owner, keys: Keys) -> State {
 }
 
 fn put_checkpoint(state: &State, write: Write) -> (State, Notes) {
-    let Content::Checkpoint { position, rewound, adopts, authority, resumed } = write.content else {
+    let Content::Checkpoint { record, adopts, authority, resumed } = write.content else {
         return (*state, Notes::default());
     };
     let mut notes = Notes::default();
     if let (Writer::Ours(_), last) = (write.by, state.checkpoint) {
-        let back = last.is_some_and(|last| position < last.position);
-        let erases = last.is_some_and(|last| last.rewound) && !(rewound && (adopts || resumed));
+        let progress = last.filter(|last| !last.pinned).and_then(|last| last.position);
+        let back = progress.is_some() && (record.pinned || record.position < progress);
+        let erases = last.is_some_and(|last| last.rewound) && !(record.rewound && (adopts || resumed));
+        // A late start of a displaced owner gives way to the first checkpoint.
         notes = notes
-            .breaking(Invariant::Fenced, authority < state.fence)
+            .breaking(Invariant::Fenced, !record.pinned && authority < state.fence)
             .breaking(Invariant::Monotonic, back)
             .breaking(Invariant::Rewound, erases);
     }
-    let mut next = put_position(state, Checkpoint { position, rewound });
-    let needed = position.map_or(0, |position| (1 << (position + 1)) - 1);
+    let mut next = put_position(state, record);
+    let needed = record.position.map_or(0, up_to);
     if write.by == Writer::Rewinder {
         // What it passes over is passed over on purpose.
         next.processed |= needed;
     }
-    notes = notes.breaking(Invariant::Processed, next.processed & needed != needed);
+    notes = notes.breaking(Invariant::Processed, !record.pinned && needed & !(next.processed | next.passed) != 0);
     if adopts {
         next.fence = next.fence.max(authority);
     }
     (next, notes)
+}
+
+/// The events up to this one, one bit each.
+pub(super) fn up_to(event: u8) -> u8 {
+    (1 << (event + 1)) - 1
 }
 
 /// Writes the checkpoint, whatever is there.
@@ -125,6 +132,13 @@ pub(super) fn put_position(state: &State, checkpoint: Checkpoint) -> State {
     let mut next = *state;
     next.checkpoint = Some(checkpoint);
     next.checkpoint_changed();
+    next
+}
+
+/// Writes the checkpoint in the other tree.
+pub(super) fn put_elsewhere(state: &State, position: u8) -> State {
+    let mut next = State { checkpoint_elsewhere: Some(position), ..*state };
+    next.checkpoint_elsewhere_changed();
     next
 }
 

@@ -6,13 +6,15 @@ use super::listing::{Listings, Reading};
 use super::notes::{Event, Invariant, Notes};
 use super::scenario::{Member, Rule, Scenario, Timing};
 use super::search::{Edge, System};
-use super::state::{Content, Foreign, Instance, Life, Owner, Rewinder, State, Task, Writer};
+use super::state::{Checkpoint, Content, Elsewhere, Foreign, Instance, Life, Owner, Rewinder, State, Task, Writer};
 use super::storage::{self, Answer};
 use crate::model::Relation;
 use crate::protocol::Goal;
 
 pub(super) const FOREIGN: &str = "F";
 pub(super) const REWINDER: &str = "the rewinder";
+pub(super) const PINNER: &str = "the one that begins the group";
+pub(super) const ELSEWHERE: &str = "E";
 const OPERATOR: &str = "an operator";
 
 /// What happens on a step, for a reader.
@@ -128,6 +130,7 @@ impl Model {
             let Some((write, to, notes)) = storage::landed(state, number) else { continue };
             let who = match write.by {
                 Writer::Ours(number) => self.name(number as usize),
+                Writer::Pinner => PINNER,
                 Writer::Rewinder => REWINDER,
             };
             let what = match write.content {
@@ -163,12 +166,29 @@ impl Model {
             self.reservation_steps(state, number, steps);
             return;
         }
+        for (elsewhere, cost) in self.live_elsewhere(state) {
+            let mut paid = *state;
+            paid.left.steals -= cost;
+            self.reading_steps(&paid, number, elsewhere, cost > 0, steps);
+        }
+    }
+
+    /// Whether the other tree shows a live owner, and at the price of how many steals.
+    fn live_elsewhere(&self, state: &State) -> impl Iterator<Item = (bool, u8)> + use<> {
+        let runs = matches!(state.elsewhere, Elsewhere::Running { .. });
+        let may_be_paused = runs && self.scenario.timing == Timing::Asynchronous && state.left.steals > 0;
+        std::iter::once((runs, 0)).chain(may_be_paused.then_some((false, 1)))
+    }
+
+    fn reading_steps(&self, state: &State, number: usize, elsewhere: bool, fault: bool, steps: &mut Steps<'_>) {
+        let (who, instance) = (self.name(number), &state.instances[number]);
         let owner = state.ownership.map(|record| record.owner);
         for (live, cost) in [(true, Some(0)), (false, self.expired(state))] {
             let Some(cost) = cost else { continue };
             let mut to = *state;
             to.left.steals -= cost;
-            match self.listings.reading(number, owner, live, instance.lease.is_some()) {
+            let fault = fault || cost > 0;
+            match self.listings.reading(number, owner, [live, instance.lease.is_some(), elsewhere]) {
                 Reading::Nothing => {}
                 Reading::Replaced => {
                     let notes = self.replaced(&mut to, number);
@@ -176,15 +196,15 @@ impl Model {
                 }
                 Reading::Gone => {
                     let notes = self.drop_lease(&mut to, number).with(Event::LeaseDropped);
-                    steps.push(listing_label(who, "lists: its partition has gone"), to, cost > 0, notes);
+                    steps.push(listing_label(who, "lists: its partition has gone"), to, fault, notes);
                 }
                 Reading::Claim => {
                     let (what, notes) = self.plans_to_claim(&mut to, number);
-                    steps.push(listing_label(who, what), to, cost > 0, notes);
+                    steps.push(listing_label(who, what), to, fault, notes);
                 }
             }
             // Where it makes no difference, once is enough.
-            if owner.is_none_or(|owner| self.listings.ignores_age(number, owner)) {
+            if owner.is_none_or(|owner| self.listings.ignores_age(number, owner, elsewhere)) {
                 return;
             }
         }
@@ -245,6 +265,8 @@ impl System for Model {
         }
         self.foreign_steps(from, &mut steps);
         self.rewinder_steps(from, &mut steps);
+        self.pinner_steps(from, &mut steps);
+        self.elsewhere_steps(from, &mut steps);
         self.late_writes(from, &mut steps);
         Self::deletes(from, &mut steps);
     }
@@ -253,9 +275,11 @@ impl System for Model {
         let last = self.scenario.last_event;
         let rewinds = self.scenario.rewinds_to.is_some();
         let stored = match state.checkpoint {
-            Some(checkpoint) => checkpoint.position == Some(last) && (checkpoint.rewound || !rewinds),
-            // Its deletion is met by the next write only.
-            None => self.scenario.left.deletes > state.left.deletes,
+            Some(Checkpoint { position, pinned: false, rewound, .. }) => {
+                position == Some(last) && (rewound || !rewinds)
+            }
+            // Its deletion is met by the next write only. So is a start that was pinned after it.
+            Some(_) | None => self.scenario.left.deletes > state.left.deletes,
         };
         let at_work = |number: usize| {
             let Instance { life, lease, work, .. } = state.instances[number];

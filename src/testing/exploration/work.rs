@@ -2,11 +2,13 @@
 //!
 //! Every answer goes to the machines `protocol::Adopt` and `protocol::Checkpointing`.
 
+use std::cmp::Ordering;
+
 use super::notes::{Event, Invariant, Notes};
 use super::ownership::report_unsettled;
 use super::scenario::Rule;
-use super::state::{Checkpoint, Content, Request, Seen, State, Task, Version, Work, Write, Writer};
-use super::storage::{Answer, attempts};
+use super::state::{Checkpoint, Content, Found, Imported, Request, Seen, State, Task, Version, Work, Write, Writer};
+use super::storage::{Answer, attempts, up_to};
 use super::system::{Label, Model, Steps};
 use crate::model::Relation;
 use crate::protocol::{Adopt, AdoptionWrite, Checkpointing, Place, PositionFrom, Stored};
@@ -26,6 +28,7 @@ impl Model {
                     steps.add(who, "begins to adopt", state.with(number, |instance| instance.work = work));
                 }
             }
+            Task::LookingElsewhere => self.look_elsewhere(state, number, steps),
             Task::Adopting(step) => self.adopt(state, number, step, steps),
             Task::Running => {
                 self.process(state, number, steps);
@@ -46,7 +49,7 @@ impl Model {
         let instance = &state.instances[number];
         let is_over = instance.lease.is_none() || instance.work.outlived;
         let ends = match instance.work.task {
-            Task::Adopting(_) => is_over || instance.leaving,
+            Task::LookingElsewhere | Task::Adopting(_) => is_over || instance.leaving,
             Task::Running => is_over,
             Task::Stopped | Task::Checkpointing(_) => false,
         };
@@ -78,10 +81,20 @@ impl Model {
         match step {
             Adopt::ReadCheckpoint => {
                 let seen = state.seen();
-                let next = Adopt::checkpoint_read(seen.map(Seen::to_adopt), Place::Nowhere, self.scenario.pins);
+                let imported = seen.map(|seen| seen.checkpoint.imported);
                 let to = state.with(number, |instance| {
-                    instance.work.seen = seen;
-                    instance.work.task = Task::Adopting(next);
+                    let work = &mut instance.work;
+                    work.seen = seen;
+                    work.elsewhere = Found {
+                        position: None,
+                        imported: imported.unwrap_or_default(),
+                        there: state.checkpoint_elsewhere.is_some(),
+                    };
+                    work.task = if self.scenario.elsewhere && imported != Some(Imported::Never) {
+                        Task::LookingElsewhere
+                    } else {
+                        self.checkpoint_was_read(number, work, None)
+                    };
                 });
                 steps.push(read_label(who, "adopts: reads the checkpoint", seen), to, false, Notes::default());
             }
@@ -101,6 +114,27 @@ impl Model {
         self.failed_read_while_adopting(state, number, step, steps);
     }
 
+    /// The other tree's checkpoint counts unless it is the one that was looked at last.
+    fn look_elsewhere(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let position = state.checkpoint_elsewhere;
+        let to = state.with(number, |instance| {
+            let work = &mut instance.work;
+            let is_known = work.seen.is_some_and(|seen| seen.checkpoint.imported == Imported::Current);
+            let imported = if position.is_some() { Imported::Current } else { work.elsewhere.imported };
+            work.elsewhere = Found { position, imported, there: position.is_some() };
+            work.task = self.checkpoint_was_read(number, work, position.filter(|_| !is_known));
+        });
+        let label = Label { who: self.name(number), what: "adopts: looks at the other tree", position, answer: None };
+        steps.push(label, to, false, Notes::default());
+    }
+
+    fn checkpoint_was_read(&self, number: usize, work: &Work, elsewhere: Option<u8>) -> Task {
+        let found = work.seen.map(|seen| self.stored(seen, false));
+        let other = elsewhere.map_or(Place::Nowhere, |position| Place::At(i64::from(position)));
+        let start_is_known = self.scenario.pins && !self.scenario.members[number].on_adapter;
+        Task::Adopting(Adopt::checkpoint_read(found, other, start_is_known))
+    }
+
     /// The error goes up, and the partition is adopted from the start.
     fn failed_read_while_adopting(&self, state: &State, number: usize, step: Adopt<Version>, steps: &mut Steps<'_>) {
         if !matches!(step, Adopt::ReadOwnership(_)) {
@@ -114,22 +148,40 @@ impl Model {
 
     fn write_adoption(&self, state: &State, number: usize, write: AdoptionWrite<Version>, steps: &mut Steps<'_>) {
         let work = &state.instances[number].work;
-        let found = work.seen.map_or(Checkpoint { position: None, rewound: false }, |seen| seen.checkpoint);
-        let position = if write.from == PositionFrom::Start { Some(0) } else { found.position };
-        let Checkpoint { rewound, .. } = found;
-        let content =
-            Content::Checkpoint { position, rewound, adopts: true, authority: work.authority, resumed: rewound };
-        let pinned = write.from == PositionFrom::Start && write.under.is_some();
+        let found = work.seen.map_or(Checkpoint::default(), |seen| seen.checkpoint);
+        let Found { position: elsewhere, imported, .. } = work.elsewhere;
+        let (position, pinned, imported) = match write.from {
+            PositionFrom::Found => (found.position, found.pinned, imported),
+            PositionFrom::OtherTree => (elsewhere, false, imported),
+            PositionFrom::Start => (Some(self.scenario.starts_at), true, self.start_looked_at(state, imported)),
+        };
+        let record = Checkpoint { position, pinned, imported, ..found };
+        let content = Content::Checkpoint { record, adopts: true, authority: work.authority, resumed: record.rewound };
+        let pinned_over_blob = write.from == PositionFrom::Start && write.under.is_some();
+        let imports = write.from == PositionFrom::OtherTree;
         for attempt in attempts(state, Write { by: Writer::ours(number), under: write.under, content }) {
             let (mut to, mut notes) = (attempt.state, attempt.notes);
             let version = (attempt.answer == Answer::Done).then_some(Version::Current);
-            to.instances[number].work.seen =
-                Some(Seen { version: Version::Current, checkpoint: Checkpoint { position, rewound } });
+            to.instances[number].work.seen = Some(Seen { version: Version::Current, checkpoint: record });
             notes |= self.adoption_goes_on(&mut to, number, Adopt::written(version));
-            notes = notes.with_if(Event::StartPinnedOverBlob, pinned && version.is_some());
+            let written = version.is_some();
+            notes = notes
+                .with_if(Event::StartPinnedOverBlob, written && pinned_over_blob)
+                .with_if(Event::Imported, written && imports)
+                .with_if(Event::ImportedOverPin, written && imports && found.pinned);
             let label =
                 Label { who: self.name(number), what: "adopts: writes", position, answer: Some(attempt.answer) };
             steps.push(label, to, attempt.answer.is_fault(), notes);
+        }
+    }
+
+    /// What a start that is written down says of the other tree, where nothing was read of it.
+    pub(super) fn start_looked_at(&self, state: &State, imported: Imported) -> Imported {
+        match imported {
+            _ if !self.scenario.elsewhere || self.leaves_out(Rule::StartNamesOtherTree) => Imported::Never,
+            Imported::Never if state.checkpoint_elsewhere.is_none() => Imported::Current,
+            Imported::Never => Imported::Past,
+            looked_at => looked_at,
         }
     }
 
@@ -139,29 +191,34 @@ impl Model {
         work.task = Task::Adopting(next);
         match next {
             Adopt::ReadCheckpoint => {
-                work.seen = None;
+                (work.seen, work.elsewhere) = (None, Found::default());
                 Notes::default().with(Event::AdoptRepeated)
             }
             Adopt::Adopted(version) => {
-                Self::adopted(state, number, version);
-                Notes::default().with_if(Event::AdoptedWithoutWrite, version.is_none())
+                let notes = Self::adopted(state, number, version);
+                notes.with_if(Event::AdoptedWithoutWrite, version.is_none())
             }
             Adopt::Lost => self.lost(state, number).with(Event::AdoptLost),
             Adopt::ReadOwnership(_) | Adopt::Write(_) => Notes::default(),
         }
     }
 
-    fn adopted(state: &mut State, number: usize, version: Option<Version>) {
+    /// What lies before a pinned start is passed over, unless there is a checkpoint before it.
+    fn adopted(state: &mut State, number: usize, version: Option<Version>) -> Notes {
         let instance = &mut state.instances[number];
-        let adopted = instance.work.seen.take().map(|seen| seen.checkpoint);
-        let rewound = adopted.is_some_and(|adopted| adopted.rewound);
-        instance.knows_rewind = rewound;
+        let adopted = instance.work.seen.take().map(|seen| seen.checkpoint).unwrap_or_default();
+        instance.knows_rewind = adopted.rewound;
         let work = &mut instance.work;
         work.task = Task::Running;
-        (work.version, work.rewound, work.resumed) = (version, rewound, rewound);
-        work.written = adopted.and_then(|adopted| adopted.position);
+        work.take_over(version, adopted);
+        work.resumed = adopted.rewound;
         work.at = work.written.unwrap_or_default();
+        let there = std::mem::take(&mut work.elsewhere).there;
         state.fence = state.fence.max(work.authority);
+        let missed = up_to(work.at) & !state.processed;
+        let skipped = if adopted.pinned { there && missed != 0 } else { missed & !state.passed != 0 };
+        state.passed |= missed;
+        Notes::default().breaking(Invariant::Skipped, skipped).with_if(Event::PinAdopted, adopted.pinned && missed != 0)
     }
 
     /// The task found that the partition is not its own. The lease is given up, unless it is of a later tenure.
@@ -180,7 +237,7 @@ impl Model {
 
     fn begin_checkpoint(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let work = state.instances[number].work;
-        if work.at <= work.written.unwrap_or_default() {
+        if self.has_written_all(&work) {
             return;
         }
         let mut to = *state;
@@ -199,6 +256,13 @@ impl Model {
         }
     }
 
+    /// Whether there is nothing to checkpoint.
+    pub(super) fn has_written_all(&self, work: &Work) -> bool {
+        let last = Checkpoint { position: work.written, pinned: work.pinned, ..Checkpoint::default() };
+        let superseded = self.place(last).compared_with(i64::from(work.at)).is_some_and(Ordering::is_ge);
+        superseded || work.at == work.written.unwrap_or_default()
+    }
+
     fn checkpoint(&self, state: &State, number: usize, request: Request, steps: &mut Steps<'_>) {
         match request {
             Request::Write(under) => self.write_checkpoint(state, number, under, steps),
@@ -208,7 +272,7 @@ impl Model {
             Request::ReadCheckpoint => {
                 let mut to = *state;
                 to.instances[number].work.seen = state.seen();
-                let found = to.instances[number].work.stored();
+                let found = self.found(&to.instances[number].work);
                 let notes = self.checkpoint_goes_on(&mut to, number, Checkpointing::checkpoint_read(found));
                 steps.push(read_label(self.name(number), "reads the checkpoint", state.seen()), to, false, notes);
             }
@@ -241,19 +305,18 @@ impl Model {
             Self::verified(&mut to, number, relation);
         }
         let work = &mut to.instances[number].work;
-        let next = Checkpointing::ownership_read(work.stored(), relation, i64::from(work.writing));
-        let stored = work.seen.and_then(|seen| seen.checkpoint.position);
+        let next = Checkpointing::ownership_read(self.found(work), relation, i64::from(work.writing));
+        let stored = work.seen.map(|seen| seen.checkpoint).unwrap_or_default();
         let reported = matches!(next, Checkpointing::Written(_) | Checkpointing::Superseded(_));
-        let broken = reported && stored < Some(work.writing);
+        let broken = reported && (stored.pinned || stored.position < Some(work.writing));
         if !matches!(next, Checkpointing::Fenced | Checkpointing::Rewound) {
-            let seen = work.seen.take();
-            work.version = seen.map(|seen| seen.version);
+            let version = work.seen.take().map(|seen| seen.version);
             let forgotten = matches!(next, Checkpointing::Superseded(_)) && self.leaves_out(Rule::SupersededIsWritten);
-            if !forgotten {
-                work.written = seen.and_then(|seen| seen.checkpoint.position);
-            }
-            work.rewound = seen.is_some_and(|seen| seen.checkpoint.rewound);
+            let written = if forgotten { work.written } else { stored.position };
+            work.take_over(version, stored);
+            work.written = written;
         }
+        let pin_replaced = stored.pinned && matches!(next, Checkpointing::Write(Some(_)));
         let (what, event) = match next {
             Checkpointing::Fenced => ("reads who owns: fenced", Event::CheckpointFenced),
             Checkpointing::Rewound => ("reads who owns: its own, but rewound", Event::RewindMetByWriting),
@@ -262,20 +325,22 @@ impl Model {
             Checkpointing::Write(None) => ("reads who owns: its own, creates the checkpoint", Event::CheckpointCreated),
             _ => ("reads who owns: its own, writes again", Event::CheckpointTriedAgain),
         };
-        let notes = self.checkpoint_goes_on(&mut to, number, next).with(event);
+        let notes =
+            self.checkpoint_goes_on(&mut to, number, next).with(event).with_if(Event::PinReplaced, pin_replaced);
         steps.noted(self.name(number), what, to, notes.breaking(Invariant::Durable, broken));
     }
 
     fn write_checkpoint(&self, state: &State, number: usize, under: Option<Version>, steps: &mut Steps<'_>) {
         let work = &state.instances[number].work;
-        let Work { rewound, authority, resumed, writing, .. } = *work;
+        let Work { rewound, imported, authority, resumed, writing, .. } = *work;
         let position = Some(writing);
-        let content = Content::Checkpoint { position, rewound, adopts: false, authority, resumed };
+        let record = Checkpoint { position, rewound, pinned: false, imported };
+        let content = Content::Checkpoint { record, adopts: false, authority, resumed };
         for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
             let (mut to, mut notes) = (attempt.state, attempt.notes);
             let version = (attempt.answer == Answer::Done).then_some(Version::Current);
             if version.is_some() {
-                to.instances[number].work.written = position;
+                (to.instances[number].work.written, to.instances[number].work.pinned) = (position, false);
             }
             notes |= self.checkpoint_goes_on(&mut to, number, Checkpointing::written(version));
             let label = Label { who: self.name(number), what: "checkpoints", position, answer: Some(attempt.answer) };
@@ -330,23 +395,30 @@ fn read_label(who: &'static str, what: &'static str, seen: Option<Seen>) -> Labe
     Label { who, what, position: seen.and_then(|seen| seen.checkpoint.position), answer: None }
 }
 
-impl Seen {
-    fn place(self) -> Place {
-        self.checkpoint.position.map_or(Place::Nowhere, |position| Place::At(i64::from(position)))
+impl Model {
+    fn place(&self, checkpoint: Checkpoint) -> Place {
+        match checkpoint.position {
+            None => Place::Nowhere,
+            Some(_) if checkpoint.pinned && !self.leaves_out(Rule::PinComparesWithNothing) => Place::Pinned,
+            Some(position) => Place::At(i64::from(position)),
+        }
     }
 
-    fn to_adopt(self) -> Stored<Version> {
-        Stored { etag: self.version, place: self.place(), rewound: false }
+    fn stored(&self, seen: Seen, rewound: bool) -> Stored<Version> {
+        Stored { etag: seen.version, place: self.place(seen.checkpoint), rewound }
+    }
+
+    /// What was read, compared with what this task knows.
+    fn found(&self, work: &Work) -> Option<Stored<Version>> {
+        work.seen.map(|seen| self.stored(seen, seen.checkpoint.rewound && !work.rewound))
     }
 }
 
 impl Work {
-    /// What was read, compared with what this task knows.
-    fn stored(&self) -> Option<Stored<Version>> {
-        self.seen.map(|seen| Stored {
-            etag: seen.version,
-            place: seen.place(),
-            rewound: seen.checkpoint.rewound && !self.rewound,
-        })
+    /// This record, in this version, becomes the last written one.
+    fn take_over(&mut self, version: Option<Version>, record: Checkpoint) {
+        let Checkpoint { position, rewound, pinned, imported } = record;
+        (self.version, self.written, self.rewound) = (version, position, rewound);
+        (self.pinned, self.imported) = (pinned, imported);
     }
 }

@@ -1,0 +1,158 @@
+//! Scenarios in which a start is pinned while owners are at work that began before, and everything holds.
+//!
+//! The group starts after event 2, the last one when its first instance comes up. An owner on the official processor, in the
+//! other tree or of another SDK began with event 1, and has no record of that before its first checkpoint.
+
+use super::clean::is_clean;
+use super::notes::Event;
+use super::scenario::{AB, ADAPTER_AND_B, ADAPTERS, ALWAYS, BASE, LIVE, NOTHING, SAFE, Scenario, Timing};
+use super::search::Aim;
+use super::state::Left;
+
+/// Where the start is not known and there is no checkpoint, a displaced owner's first one may land after the adoption.
+const UNFENCED: Aim = Aim { invariants: ALWAYS.split_at(1).1, live: true };
+
+pub(super) const PINNED: Scenario =
+    Scenario { name: "pinned", checkpoint: None, starts_at: 2, pins_ahead: true, last_event: 3, aim: LIVE, ..BASE };
+/// An owner on the official processor, and one on ours that takes over.
+const PIN_ADAPTER: Scenario = Scenario {
+    name: "r-pin-adapter",
+    members: ADAPTER_AND_B,
+    left: Left { steals: 1, faults: 1, crashes: 1, ..NOTHING },
+    aim: UNFENCED,
+    reaches: &[Event::StartPinnedAhead, Event::PinAdopted, Event::PinReplaced, Event::PinDoubtful],
+    ..PINNED
+};
+const PIN_ADAPTER_SYNC: Scenario = Scenario {
+    name: "r-pin-adapter-sync",
+    timing: Timing::Synchronous,
+    left: Left { faults: 2, releases: 1, crashes: 1, ..NOTHING },
+    aim: LIVE,
+    reaches: &[Event::StartPinnedAhead, Event::PinReplaced, Event::PinDoubtful],
+    ..PIN_ADAPTER
+};
+const PIN_ADAPTERS: Scenario = Scenario {
+    name: "r-pin-adapters",
+    members: ADAPTERS,
+    left: Left { steals: 2, faults: 1, ..NOTHING },
+    ..PIN_ADAPTER
+};
+const PIN_FOREIGN: Scenario = Scenario {
+    name: "r-pin-foreign",
+    members: AB.split_at(1).0,
+    foreign: true,
+    left: Left { steals: 2, faults: 1, ..NOTHING },
+    aim: SAFE,
+    reaches: &[Event::StartPinnedAhead, Event::PinAdopted],
+    ..PINNED
+};
+/// The owner in the other tree is seen, but may be taken for dead.
+const PIN_ELSEWHERE: Scenario = Scenario {
+    name: "r-pin-elsewhere",
+    elsewhere: true,
+    left: Left { steals: 2, ..NOTHING },
+    reaches: &[Event::StartPinnedAhead, Event::PinAdopted, Event::Imported, Event::ImportedOverPin],
+    ..PINNED
+};
+const PIN_ELSEWHERE_SYNC: Scenario = Scenario {
+    name: "r-pin-elsewhere-sync",
+    timing: Timing::Synchronous,
+    left: Left { faults: 1, crashes: 1, ..NOTHING },
+    ..PIN_ELSEWHERE
+};
+/// No instance pins ahead: the adoption does, before the owner in the other tree has written its first checkpoint.
+const START_ELSEWHERE: Scenario = Scenario {
+    name: "r-start-elsewhere",
+    pins_ahead: false,
+    left: Left { steals: 2, faults: 1, ..NOTHING },
+    reaches: &[Event::PinAdopted, Event::Imported, Event::ImportedOverPin],
+    ..PIN_ELSEWHERE
+};
+const PIN_ADAPTER_ELSEWHERE: Scenario = Scenario {
+    name: "r-pin-adapter-elsewhere",
+    members: ADAPTER_AND_B,
+    timing: Timing::Synchronous,
+    left: Left { crashes: 1, ..NOTHING },
+    reaches: &[Event::StartPinnedAhead, Event::PinReplaced, Event::ImportedOverPin],
+    ..PIN_ELSEWHERE
+};
+const PIN_REWIND: Scenario = Scenario {
+    name: "r-pin-rewind",
+    members: ADAPTER_AND_B,
+    rewinds_to: Some(1),
+    timing: Timing::Synchronous,
+    left: Left { faults: 1, ..NOTHING },
+    reaches: &[Event::StartPinnedAhead, Event::RewindMetByWriting],
+    ..PINNED
+};
+const PIN_DELETES: Scenario = Scenario {
+    name: "r-pin-deletes",
+    members: ADAPTER_AND_B,
+    left: Left { deletes: 1, steals: 1, ..NOTHING },
+    aim: Aim { live: false, ..UNFENCED },
+    reaches: &[Event::StartPinnedAhead, Event::PinReplaced, Event::CheckpointCreated],
+    ..PINNED
+};
+
+pub(super) const ALL: &[Scenario] = &[
+    PIN_ADAPTER,
+    PIN_ADAPTER_SYNC,
+    PIN_ADAPTERS,
+    PIN_FOREIGN,
+    PIN_ELSEWHERE,
+    PIN_ELSEWHERE_SYNC,
+    START_ELSEWHERE,
+    PIN_ADAPTER_ELSEWHERE,
+    PIN_REWIND,
+    PIN_DELETES,
+];
+
+#[test]
+fn an_owner_on_the_adapter_r_pin_adapter() {
+    is_clean(PIN_ADAPTER);
+}
+
+#[test]
+fn an_owner_on_the_adapter_in_good_time_r_pin_adapter_sync() {
+    is_clean(PIN_ADAPTER_SYNC);
+}
+
+#[test]
+fn two_owners_on_the_adapter_r_pin_adapters() {
+    is_clean(PIN_ADAPTERS);
+}
+
+#[test]
+fn an_owner_of_another_sdk_r_pin_foreign() {
+    is_clean(PIN_FOREIGN);
+}
+
+#[test]
+fn an_owner_in_the_other_tree_r_pin_elsewhere() {
+    is_clean(PIN_ELSEWHERE);
+}
+
+#[test]
+fn an_owner_in_the_other_tree_in_good_time_r_pin_elsewhere_sync() {
+    is_clean(PIN_ELSEWHERE_SYNC);
+}
+
+#[test]
+fn a_start_that_an_adoption_writes_r_start_elsewhere() {
+    is_clean(START_ELSEWHERE);
+}
+
+#[test]
+fn owners_on_the_adapter_and_there_r_pin_adapter_elsewhere() {
+    is_clean(PIN_ADAPTER_ELSEWHERE);
+}
+
+#[test]
+fn a_rewind_of_a_pinned_start_r_pin_rewind() {
+    is_clean(PIN_REWIND);
+}
+
+#[test]
+fn a_pinned_start_is_deleted_r_pin_deletes() {
+    is_clean(PIN_DELETES);
+}
