@@ -18,7 +18,8 @@ use super::health::Sign;
 use super::source::REQUEST_DEADLINE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Position;
-use crate::processor::source::{PartitionProperties, StartPosition, Stopped};
+use crate::processor::PartitionProperties;
+use crate::processor::source::{StartPosition, Stopped};
 use crate::telemetry;
 
 /// How long closing a link of a dead connection may take. Nothing hangs on it, for the next link has another connection.
@@ -130,10 +131,7 @@ pub(super) async fn properties(client: &SharedClient, partition: &str) -> Result
     let properties = client.answer(request, failed).await?;
     let last =
         Position { sequence_number: properties.last_enqueued_sequence_number, offset: properties.last_enqueued_offset };
-    Ok(PartitionProperties {
-        first_sequence_number: properties.beginning_sequence_number,
-        last: (last.sequence_number >= 0).then_some(last),
-    })
+    Ok(PartitionProperties::new(properties.beginning_sequence_number, Some(last), properties.is_empty))
 }
 
 #[cfg(test)]

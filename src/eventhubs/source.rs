@@ -14,9 +14,8 @@ use super::errors;
 use super::link::{self, Link};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
-use crate::processor::source::{
-    EventReceiver, EventSource, HubProperties, PartitionProperties, Positioned, StartPosition,
-};
+use crate::processor::PartitionProperties;
+use crate::processor::source::{EventReceiver, EventSource, HubProperties, Positioned, StartPosition};
 
 /// The client can wait for ever for an answer that got lost.
 pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(20);

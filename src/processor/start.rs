@@ -8,12 +8,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::source::{PartitionProperties, StartPosition};
+use super::properties::{BEFORE_EVERYTHING, PartitionProperties};
+use super::source::StartPosition;
 use crate::error::{Error, Result};
 use crate::model::{CheckpointRecord, PartitionId, Position};
-
-/// How the service names the place before everything.
-const BEFORE_EVERYTHING: &str = "-1";
 
 /// What is wrong with a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,13 +71,14 @@ impl fmt::Display for InvalidCheckpoint {
             (Some(number), None) => write!(f, "sequence number {number}")?,
             (None, offset) => write!(f, "offset {:?}", offset.as_deref().unwrap_or_default())?,
         }
-        let first = properties.first_sequence_number;
-        match &properties.last {
+        match properties.last() {
             None => f.write_str(", but the partition never held an event")?,
-            Some(last) if last.sequence_number < first => {
+            Some(last) if properties.is_empty() => {
                 write!(f, ", but the partition is empty and ended at {}", At(last))?;
             }
-            Some(last) => write!(f, ", but the partition holds {first} to {}", At(last))?,
+            Some(last) => {
+                write!(f, ", but the partition holds {} to {}", properties.first_sequence_number(), At(last))?;
+            }
         }
         write!(f, ": {reason}")
     }
@@ -163,12 +162,12 @@ pub(super) fn verdict(record: &CheckpointRecord, properties: &PartitionPropertie
     }
     match record.sequence_number {
         Some(number) if number < 0 => None,
-        Some(number) if is_beyond_end(number, offset, properties.last.as_ref()) => Some(InvalidReason::BeyondEnd),
-        Some(number) if number.saturating_add(1) < properties.first_sequence_number => Some(InvalidReason::Expired),
+        Some(number) if is_beyond_end(number, offset, properties.last()) => Some(InvalidReason::BeyondEnd),
+        Some(number) if number.saturating_add(1) < properties.first_sequence_number() => Some(InvalidReason::Expired),
         Some(_) => None,
         None => offset
             .and_then(plain)
-            .is_some_and(|offset| is_offset_beyond_end(offset, properties.last.as_ref()))
+            .is_some_and(|offset| is_offset_beyond_end(offset, properties.last()))
             .then_some(InvalidReason::BeyondEnd),
     }
 }
@@ -202,7 +201,7 @@ pub(super) fn blame(
         return Some(InvalidReason::Refused);
     }
     let StartPosition::AfterSequenceNumber(delivered) = refused else { return None };
-    let end = properties.last.as_ref().map_or(-1, |last| last.sequence_number);
+    let end = properties.last().map_or(-1, |last| last.sequence_number);
     (end < *delivered).then_some(InvalidReason::BeyondEnd)
 }
 
@@ -237,14 +236,14 @@ mod tests {
 
     fn holds(first: i64, last: impl Into<Option<(i64, &'static str)>>) -> PartitionProperties {
         let last = last.into().map(|(sequence_number, offset)| Position { sequence_number, offset: offset.to_owned() });
-        PartitionProperties { first_sequence_number: first, last }
+        PartitionProperties::new(first, last, false)
     }
 
     #[test]
     fn a_refusal_is_the_checkpoint_s_fault_only_if_it_was_the_one_refused() {
-        let holds = |last: i64| PartitionProperties {
-            first_sequence_number: 0,
-            last: Some(Position { sequence_number: last, offset: (last * 10).to_string() }),
+        let holds = |last: i64| {
+            let last = Position { sequence_number: last, offset: (last * 10).to_string() };
+            PartitionProperties::new(0, Some(last), false)
         };
         let record = CheckpointRecord { sequence_number: Some(9), offset: Some("90".into()), ..Default::default() };
         let after = StartPosition::AfterSequenceNumber;
@@ -323,7 +322,7 @@ mod tests {
         assert_eq!(chosen(OnInvalidCheckpoint::default()), StartPosition::Earliest);
         assert_eq!(chosen(OnInvalidCheckpoint::Latest), StartPosition::Latest);
         let ask = OnInvalidCheckpoint::ask(|invalid| {
-            StartPosition::AfterSequenceNumber(invalid.properties.first_sequence_number)
+            StartPosition::AfterSequenceNumber(invalid.properties.first_sequence_number())
         });
         assert_eq!(format!("{ask:?}"), "Ask(..)");
         assert_eq!(chosen(ask.clone()), StartPosition::AfterSequenceNumber(5));
@@ -346,5 +345,21 @@ mod tests {
         assert!(shown(holds(10, (9, "90"))).contains("is empty and ended at 9"));
         let by_offset = InvalidCheckpoint { checkpoint: record(None, "700"), ..invalid() }.to_string();
         assert!(by_offset.contains("is at offset \"700\""), "{by_offset}");
+    }
+
+    mod defects {
+        use super::*;
+
+        #[test]
+        fn c01_the_last_event_that_expires_unprocessed_is_missed() {
+            for begin in [9, 10] {
+                let last = Position { sequence_number: 9, offset: "90".into() };
+                let emptied = PartitionProperties::new(begin, Some(last), true);
+                assert_eq!(verdict(&record(8, "80"), &emptied), Some(InvalidReason::Expired), "begins at {begin}");
+                assert_eq!(verdict(&record(9, "90"), &emptied), None, "begins at {begin}");
+                let invalid = InvalidCheckpoint { properties: emptied, ..invalid() };
+                assert!(invalid.to_string().contains("is empty and ended at 9"), "{invalid}");
+            }
+        }
     }
 }

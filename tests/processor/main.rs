@@ -2,6 +2,7 @@
 
 #[path = "../common/captured.rs"]
 mod captured;
+mod emptied;
 mod ends;
 mod failures;
 mod handlers;
