@@ -172,6 +172,24 @@ pub(super) fn verdict(record: &CheckpointRecord, properties: &PartitionPropertie
     }
 }
 
+/// The position of a checkpoint in better words: the same place for reading, but with the sequence number that it should have.
+/// Others read only the number: KEDA's scaler counts the events after it, and fails for all partitions without one. An own
+/// checkpoint would correct it, but a partition without events gets none. The properties must have been read after the
+/// record.
+///
+/// - The place before everything has the number before the first event. Another number there counts events that have
+///   expired, or is of another event hub and would hold back smaller checkpoints.
+/// - A record without a number has that of the last event if it has its offset. Any other number would be a guess, and
+///   reading goes on by the number.
+pub(super) fn reworded(record: &CheckpointRecord, properties: &PartitionProperties) -> Option<Position> {
+    let offset = record.offset.as_deref()?;
+    if offset == BEFORE_EVERYTHING {
+        let beginning = properties.beginning();
+        return (record.sequence_number != Some(beginning.sequence_number)).then_some(beginning);
+    }
+    properties.last().filter(|last| record.sequence_number.is_none() && last.offset == offset).cloned()
+}
+
 /// A hub that was made anew and has as many events by now is told by the offset.
 fn is_beyond_end(number: i64, offset: Option<&str>, last: Option<&Position>) -> bool {
     let Some(last) = last else { return true };
@@ -304,6 +322,38 @@ mod tests {
         ];
         for (case, record, properties, expected) in table {
             assert_eq!(verdict(&record, &properties), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_corrected_only_where_the_place_stays_the_same() {
+        let full = || holds(5, (9, "90"));
+        let emptied = || holds(10, (9, "90"));
+        let unused = || holds(0, None);
+        let before = |number| Some((number, "-1"));
+        let table = [
+            ("everything, some of it expired", record(-1, "-1"), full(), before(4)),
+            ("everything, all of it expired", record(3, "-1"), emptied(), before(9)),
+            ("everything, nothing expired", record(4, "-1"), full(), None),
+            ("everything, never used", record(-1, "-1"), unused(), None),
+            ("everything, without a number", record(None, "-1"), full(), before(4)),
+            ("everything, of another hub", record(70, "-1"), full(), before(4)),
+            ("everything, of another hub, never used", record(70, "-1"), unused(), before(-1)),
+            ("the last event", record(None, "90"), full(), Some((9, "90"))),
+            ("the last event, expired", record(None, "90"), emptied(), Some((9, "90"))),
+            ("the last event, as text", record(None, "a:90"), holds(5, (9, "a:90")), Some((9, "a:90"))),
+            ("the last event, with its number", record(9, "90"), full(), None),
+            ("the last event, with another number", record(8, "90"), full(), None),
+            ("another event", record(None, "80"), full(), None),
+            ("the same offset, written otherwise", record(None, "090"), full(), None),
+            ("an offset of a hub that was never used", record(None, "90"), unused(), None),
+            ("no offset", record(7, None), full(), None),
+            ("no position", record(None, None), full(), None),
+        ];
+        for (case, record, properties, expected) in table {
+            let reworded = reworded(&record, &properties);
+            let place = reworded.as_ref().map(|place| (place.sequence_number, place.offset.as_str()));
+            assert_eq!(place, expected, "{case}");
         }
     }
 
