@@ -233,6 +233,10 @@ mod defects {
         assert_eq!(world.checkpoint().await, Some(3));
     }
 
+    fn writing() -> Target {
+        Target::from(Operation::Write).named(RECORD)
+    }
+
     const EVERYTHING: &[(&str, &str)] = &[("sequencenumber", "-1"), ("offset", "-1")];
 
     #[tokio::test(start_paused = true)]
@@ -277,7 +281,6 @@ mod defects {
         for fault in lost {
             let world = rewound_to_everything();
             write(&world, RECORD, EVERYTHING).await;
-            let writing = || Target::from(Operation::Write).named(RECORD);
             world.faulty.next_on(writing(), Fault::Latency(Duration::ZERO));
             world.faulty.next_on(writing(), fault.clone());
             let mut a = world.start("a").await;
@@ -299,7 +302,6 @@ mod defects {
         write(&world, RECORD, EVERYTHING).await;
         let other = [("sequencenumber", "6"), ("offset", "60"), ("ownerid", "b"), ("rewound", "0123456789abcdef")];
         let other = other.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        let writing = || Target::from(Operation::Write).named(RECORD);
         world.faulty.next_on(writing(), Fault::Latency(Duration::ZERO));
         world.faulty.next_on(writing(), Fault::Overtaken(other));
         let mut a = world.start("a").await;
@@ -328,6 +330,9 @@ mod defects {
             let world = World::new(1);
             world.hub.publish_many(0, events, "waits");
             write(&world, RECORD, &[("sequencenumber", pinned), ("offset", "-1")]).await;
+            // Of the adoption, and of the correction, which is tried again.
+            world.faulty.next_on(writing(), Fault::Latency(Duration::ZERO));
+            world.faulty.next_on(writing(), Fault::Conflict);
             let mut a = world.start("a").await;
             a.wait_until_it_holds(1).await;
             world.log.wait_for("all of them", |log| log.times("waits") == events).await;

@@ -8,20 +8,16 @@ use crate::model::{CheckpointRecord, Position};
 use crate::telemetry::Operation;
 
 impl GroupStore {
-    /// Writes the position of an adopted checkpoint in other words: `place` is where reading goes on in any case. Everything
-    /// else of the record stays as it is. As fenced as any checkpoint of the adoption.
-    ///
-    /// Forward, the record is no rewind, and does not say so: it would hide the id of a real one. A smaller number replaces
-    /// the record as [`replace_checkpoint`](Self::replace_checkpoint) does, because numbers only decrease by a rewind.
+    /// Writes the position of an adopted checkpoint in other words: `place` is where reading goes on in any case, with the same
+    /// or a greater sequence number. For a smaller one see [`replace_checkpoint`](Self::replace_checkpoint). Everything else
+    /// of the record stays as it is, also the id of the last rewind, because this is none. As fenced as any checkpoint of the
+    /// adoption.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Conflict`] if anything was written since the adoption, or may have been; else the error of the storage.
     /// The adoption is as good as before: its next checkpoint finds out what is recorded. So processing can go on.
     pub(crate) async fn repair_checkpoint(&self, adoption: &mut Adoption, place: &Position) -> Result<()> {
-        if adoption.record.sequence_number.is_some_and(|recorded| recorded > place.sequence_number) {
-            return self.replace_checkpoint(adoption, place).await;
-        }
         let turn = self.turn(RecordKind::Checkpoint, &adoption.partition).await;
         if adoption.tenure < turn.state.begun() {
             return Err(changed(adoption));

@@ -63,17 +63,23 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         if let Some(reason) = reason {
             return self.start_elsewhere(adoption, properties, reason).await;
         }
-        self.repair(&mut adoption, &properties).await;
+        self.repair(&mut adoption, &properties).await?;
         let from = resume(adoption.record(), &config.start);
         Ok(Begun::At(adoption, from))
     }
 
-    /// Only for others who read the record, so a failure changes nothing here.
-    async fn repair(&self, adoption: &mut Adoption, properties: &PartitionProperties) {
-        let Some(place) = reworded(adoption.record(), properties) else { return };
-        if let Err(error) = self.shared.store.repair_checkpoint(adoption, &place).await {
+    /// A number that is too great has to be replaced: it would hold back all checkpoints up to it. Any other only matters to
+    /// others who read the record, so a failure changes nothing here.
+    async fn repair(&self, adoption: &mut Adoption, properties: &PartitionProperties) -> Result<()> {
+        let Some(place) = reworded(adoption.record(), properties) else { return Ok(()) };
+        let store = &self.shared.store;
+        if adoption.record().sequence_number.is_some_and(|recorded| recorded > place.sequence_number) {
+            return store.replace_checkpoint(adoption, &place).await;
+        }
+        if let Err(error) = store.repair_checkpoint(adoption, &place).await {
             telemetry::checkpoint_not_repaired(&self.control.partition, &error);
         }
+        Ok(())
     }
 
     async fn properties(&self) -> Result<PartitionProperties> {
