@@ -322,6 +322,32 @@ mod defects {
         }
     }
 
+    /// The service closes links with this condition for other reasons, too. A missing entity is named in the text.
+    #[tokio::test]
+    async fn a04_a_link_that_ends_with_not_found_is_opened_again() {
+        let hub = hub(1).await;
+        publish(&hub, "0", 1, 10).await;
+        let connecting = hub.clone();
+        let client = within("opening a consumer", connect(hub.clone(), 0)).await.unwrap();
+        let source = EventHubSource::new(client).with_reconnect(move || connect(connecting.clone(), 0));
+        let handled = Arc::new(watch::Sender::new(Vec::new()));
+        let mut running = tokio::spawn(processor(source, store().await, noting(&handled)).run(std::future::pending()));
+        let mut numbers = handled.subscribe();
+        within("the first event", numbers.wait_for(|numbers| *numbers == [0])).await.unwrap();
+
+        assert_eq!(hub.detach_receivers_with("$Default", "0", "amqp:not-found"), Some(1));
+        publish(&hub, "0", 1, 10).await;
+
+        let second = within("the second event", async {
+            tokio::select! {
+                ended = &mut running => Err(ended),
+                _ = numbers.wait_for(|numbers| *numbers == [0, 1]) => Ok(()),
+            }
+        });
+        second.await.unwrap();
+        running.abort();
+    }
+
     const PROBE_EVERY: Duration = Duration::from_millis(50);
 
     fn processor<H: Handler<ReceivedEventData>>(

@@ -89,11 +89,14 @@ impl Link {
         }
     }
 
-    /// The error with which the broker refuses the link at once, if it does so within the limit.
+    /// The error that ends the start of a processor, if the broker refuses the link with one within the limit.
     pub(super) async fn refusal(self, limit: Duration) -> Option<Error> {
         let first = timeout(limit, pin!(self.receiver.stream_events()).next()).await;
         let refusal = match first {
-            Ok(Some(Err(error))) => Some(self.failure(None, error)),
+            Ok(Some(Err(error))) => {
+                self.client.note(errors::sign(&error));
+                errors::checking(self.receiver.partition_id(), error)
+            }
             _ => None,
         };
         self.close().await;

@@ -145,10 +145,7 @@ impl EventSource for EventHubSource {
     async fn check(&self, partition: &PartitionId) -> Result<()> {
         let client = self.clients.current().await;
         let link = self.open_link(client, partition, client_position(StartPosition::Earliest), None, 1).await?;
-        match link.refusal(CHECK_DEADLINE).await {
-            Some(error) if error.kind() == ErrorKind::Config => Err(error),
-            _ => Ok(()),
-        }
+        link.refusal(CHECK_DEADLINE).await.map_or(Ok(()), Err)
     }
 
     fn distrust(&self, partition: &PartitionId) {
