@@ -54,7 +54,8 @@ impl EventSource for Broker {
 
     async fn partition(&self, id: &PartitionId) -> Result<PartitionProperties> {
         let last = self.subscribe(id)?.borrow().last().and_then(Positioned::position);
-        Ok(PartitionProperties { first_sequence_number: 0, last })
+        // Nothing ever expires here, so only a log that was never used is empty.
+        Ok(PartitionProperties::new(0, last, false))
     }
 
     async fn open(&self, id: &PartitionId, from: StartPosition, prefetch: usize) -> Result<EventReceiver<Entry>> {

@@ -238,6 +238,10 @@ pub(crate) fn invalid_checkpoint(invalid: &dyn fmt::Display, from: &dyn fmt::Deb
     warn!(%invalid, ?from, "the partition starts elsewhere than at its checkpoint");
 }
 
+pub(crate) fn checkpoint_not_repaired(partition: &PartitionId, error: &Error) {
+    debug!(%partition, error = %Causes(error), "the sequence number of the checkpoint was not corrected");
+}
+
 pub(crate) fn group_begins(with_checkpoint: usize, begun_with: usize, added: usize) {
     info!(with_checkpoint, begun_with, added, "the group starts at the latest event; partitions added later do not");
 }

@@ -78,6 +78,7 @@ const PURE_FILES: &[&str] = &[
     "processor/lag.rs",
     "processor/liveness.rs",
     "processor/partition/machine.rs",
+    "processor/properties.rs",
     "processor/start.rs",
     "processor/tracker.rs",
 ];

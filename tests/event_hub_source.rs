@@ -17,10 +17,11 @@ use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{
-    EventReceiver, EventSource, HandlerError, PartitionContext, Processor, ProcessorConfig, ShutdownReport,
-    StartPosition, handler_fn,
+    EventReceiver, EventSource, Handler, HandlerError, PartitionContext, PartitionState, PartitionStatus, Processor,
+    ProcessorConfig, ShutdownReport, StartPosition, handler_fn,
 };
 use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::EmptiedReport;
 use eventhubs_checkpoint::testing::event_hub::{DEFAULT_KEY, EventHub};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Result};
 use publish::{producer, send, within};
@@ -291,5 +292,88 @@ async fn a_reader_that_stands_still_delays_no_other_partition() {
     let mut read = 1;
     while read < 5000 {
         read += next(&mut still).await.len();
+    }
+}
+
+mod defects {
+    use super::*;
+
+    /// The link of a new group to a quiet partition has nothing to deliver, and must not be opened again for that.
+    #[tokio::test]
+    async fn c01_the_link_to_an_emptied_partition_stays_open() {
+        for report in [EmptiedReport::BeginIsLast, EmptiedReport::BeginAfterLast] {
+            let hub = EventHub::builder("hub").partitions(1).emptied_report(report).start("127.0.0.1:0").await.unwrap();
+            publish(&hub, "0", 3, 10).await;
+            assert_eq!(hub.expire_before("0", i64::MAX), Some(3));
+            let handled = Arc::new(watch::Sender::new(Vec::new()));
+            let processor = processor(source(&hub).await, store().await, noting(&handled));
+            let handle = processor.handle();
+            let running = tokio::spawn(processor.run(std::future::pending()));
+            let is_idle = |status: &PartitionStatus| status.state == PartitionState::Idle;
+            until("it waits for events", || handle.partitions().iter().any(is_idle)).await;
+
+            sleep(10 * PROBE_EVERY).await;
+            let status = handle.partitions().remove(0);
+            assert_eq!((status.failures, &status.last_error), (0, &None), "{report:?}");
+            assert_eq!(status.lag.to_string(), "0 (empty)", "{report:?}");
+            publish(&hub, "0", 1, 10).await;
+            within("the event", handled.subscribe().wait_for(|numbers| *numbers == [3])).await.unwrap();
+            running.abort();
+        }
+    }
+
+    /// The service closes links with this condition for other reasons, too. A missing entity is named in the text.
+    #[tokio::test]
+    async fn a04_a_link_that_ends_with_not_found_is_opened_again() {
+        let hub = hub(1).await;
+        publish(&hub, "0", 1, 10).await;
+        let connecting = hub.clone();
+        let client = within("opening a consumer", connect(hub.clone(), 0)).await.unwrap();
+        let source = EventHubSource::new(client).with_reconnect(move || connect(connecting.clone(), 0));
+        let handled = Arc::new(watch::Sender::new(Vec::new()));
+        let mut running = tokio::spawn(processor(source, store().await, noting(&handled)).run(std::future::pending()));
+        let mut numbers = handled.subscribe();
+        within("the first event", numbers.wait_for(|numbers| *numbers == [0])).await.unwrap();
+
+        assert_eq!(hub.detach_receivers_with("$Default", "0", "amqp:not-found"), Some(1));
+        publish(&hub, "0", 1, 10).await;
+
+        let second = within("the second event", async {
+            tokio::select! {
+                ended = &mut running => Err(ended),
+                _ = numbers.wait_for(|numbers| *numbers == [0, 1]) => Ok(()),
+            }
+        });
+        second.await.unwrap();
+        running.abort();
+    }
+
+    const PROBE_EVERY: Duration = Duration::from_millis(50);
+
+    fn processor<H: Handler<ReceivedEventData>>(
+        source: EventHubSource,
+        store: GroupStore,
+        handler: H,
+    ) -> Processor<EventHubSource, H> {
+        let balancer = BalancerConfig::default().with_interval(Duration::from_millis(250));
+        let config = ProcessorConfig::default().with_balancer(balancer).with_probe_every(PROBE_EVERY);
+        Processor::builder(source, store, handler).config(config).build().unwrap()
+    }
+
+    fn noting(handled: &Arc<watch::Sender<Vec<i64>>>) -> impl Handler<ReceivedEventData> {
+        let handled = Arc::clone(handled);
+        handler_fn(move |events: Vec<ReceivedEventData>, _: PartitionContext| {
+            handled.send_modify(|numbers| numbers.extend(events.iter().filter_map(ReceivedEventData::sequence_number)));
+            async { Ok::<_, HandlerError>(()) }
+        })
+    }
+
+    async fn until(what: &str, condition: impl Fn() -> bool) {
+        let waiting = async {
+            while !condition() {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        within(what, waiting).await;
     }
 }

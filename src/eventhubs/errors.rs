@@ -13,7 +13,10 @@ use crate::error::{Error, ErrorKind};
 /// Why a request to the hub failed, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
+    /// The hub, the consumer group or the partition does not exist.
     NotFound,
+    /// The service says so without naming what it misses. It also does that when its own communication is interrupted.
+    NotFoundNow,
     Unauthorized,
     Displaced,
     InvalidPosition,
@@ -24,10 +27,15 @@ enum Cause {
 /// too: `ErrCondGeoReplicationOffset` of `azeventhubs`.
 const GEO_REPLICATION_OFFSET: &str = "com.microsoft:georeplication:invalid-offset";
 
+const MISSING: &str = ": the consumer group or the partition does not exist";
+
+const NOT_FOUND_NOW: &str = ": the service did not find it, but does not say what is missing";
+
 /// An error while reading the properties of the hub or of a partition.
 pub(super) fn properties(what: &str, error: EventHubsError) -> Error {
     let (kind, hint) = match cause_of(&error) {
         Cause::NotFound => (ErrorKind::Config, ": it does not exist in this namespace"),
+        Cause::NotFoundNow => (ErrorKind::Source, NOT_FOUND_NOW),
         Cause::Unauthorized => (ErrorKind::Unauthorized, ": check the key or the role, which must allow to listen"),
         Cause::Displaced | Cause::InvalidPosition | Cause::Other => (ErrorKind::Source, ""),
     };
@@ -43,7 +51,8 @@ pub(super) fn receiving(partition: &str, position: Option<&str>, error: EventHub
                 format!("partition {partition} cannot be read after {position}: the broker refuses the position");
             return Error::new(ErrorKind::InvalidPosition, message).with_source(error);
         }
-        (Cause::NotFound, _) => (ErrorKind::Config, ": the consumer group or the partition does not exist"),
+        (Cause::NotFound, _) => (ErrorKind::Config, MISSING),
+        (Cause::NotFoundNow, _) => (ErrorKind::Source, NOT_FOUND_NOW),
         (Cause::Unauthorized, _) => {
             (ErrorKind::Unauthorized, ": check the key or the role, which must allow to listen")
         }
@@ -51,6 +60,16 @@ pub(super) fn receiving(partition: &str, position: Option<&str>, error: EventHub
         (Cause::InvalidPosition | Cause::Other, _) => (ErrorKind::Source, ""),
     };
     Error::new(kind, format!("partition {partition} could not be read{hint}")).with_source(error)
+}
+
+/// The error that ends the start of a processor, if `error` does. A setting is probably wrong if anything is not found before
+/// it was ever read, so the text does not matter here.
+pub(super) fn checking(partition: &str, error: EventHubsError) -> Option<Error> {
+    if !matches!(cause_of(&error), Cause::NotFound | Cause::NotFoundNow) {
+        return None;
+    }
+    let message = format!("partition {partition} could not be read{MISSING}");
+    Some(Error::config(message).with_source(error))
 }
 
 /// What a failure says about the connection.
@@ -84,6 +103,8 @@ fn sign_of_amqp(error: &AmqpError) -> Option<Sign> {
     use AmqpErrorKind as K;
     match error.kind() {
         K::AzureCore(_) => None,
+        // Perhaps because the connection's other end is gone.
+        _ if cause_of_amqp(error) == Cause::NotFoundNow => Some(Sign::Failing),
         K::AmqpDescribedError(answer) => Some(sign_of_answer(&answer.condition)),
         K::ManagementStatusCode(status, _) if !matches!(u16::from(*status), 401 | 403) => Some(Sign::Alive),
         // The client connects anew by itself after these; that they are told says that it did not succeed.
@@ -114,8 +135,8 @@ fn sign_of_answer(condition: &AmqpErrorCondition) -> Sign {
 fn cause_of_amqp(error: &AmqpError) -> Cause {
     match error.kind() {
         AmqpErrorKind::AmqpDescribedError(answer) => cause_of_answer(answer),
-        AmqpErrorKind::ManagementStatusCode(status, _) => match u16::from(*status) {
-            404 => Cause::NotFound,
+        AmqpErrorKind::ManagementStatusCode(status, text) => match u16::from(*status) {
+            404 => not_found(text.as_deref()),
             401 | 403 => Cause::Unauthorized,
             _ => Cause::Other,
         },
@@ -125,7 +146,7 @@ fn cause_of_amqp(error: &AmqpError) -> Cause {
 
 fn cause_of_answer(answer: &AmqpDescribedError) -> Cause {
     match &answer.condition {
-        AmqpErrorCondition::NotFound => Cause::NotFound,
+        AmqpErrorCondition::NotFound => not_found(answer.description.as_deref()),
         AmqpErrorCondition::UnauthorizedAccess => Cause::Unauthorized,
         AmqpErrorCondition::LinkStolen => Cause::Displaced,
         AmqpErrorCondition::ArgumentError | AmqpErrorCondition::ArgumentOutOfRangeError
@@ -136,6 +157,18 @@ fn cause_of_answer(answer: &AmqpDescribedError) -> Cause {
         AmqpErrorCondition::UnknownValue(condition) if condition == GEO_REPLICATION_OFFSET => Cause::InvalidPosition,
         _ => Cause::Other,
     }
+}
+
+/// What the official clients go by, too: `NotFoundExpression` in `AmqpError.cs` of .NET, `distinguishNotFound` in
+/// `ExceptionUtil.java`, `translate` in `errors.ts` of `@azure/core-amqp`. The name in between has several forms:
+/// `The messaging entity 'sb://NAMESPACE/HUB/consumergroups/GROUP/partitions/0' could not be found`
+/// (microsoft/AzureMonitorAddonForSplunk#8), or `'NAMESPACE:eventhub:HUB~32766|GROUP'`
+/// (logstash-plugins/logstash-input-azure_event_hubs#32).
+fn not_found(text: Option<&str>) -> Cause {
+    let text = text.unwrap_or_default().to_ascii_lowercase();
+    let entity = text.split_once("the messaging entity ").map(|(_, rest)| rest);
+    let is_missing = entity.is_some_and(|rest| rest.contains(" could not be found"));
+    if is_missing { Cause::NotFound } else { Cause::NotFoundNow }
 }
 
 /// The service refuses other arguments with the same conditions, a partition for instance. Of a position it says `The
@@ -155,6 +188,8 @@ mod tests {
     const OFFSET: &str = "The supplied offset '336' is invalid. The last offset in the system is '-1' TrackingId:8c2c";
     const SEQUENCE_NUMBER: &str =
         "The supplied sequence number '488' is invalid. The last sequence number in the system is '482'";
+    const MISSING_GROUP: &str = "The messaging entity 'sb://ns.servicebus.windows.net/hub/consumergroups/third/partitions/0' \
+         could not be found. To know more visit https://aka.ms/sbResourceMgrExceptions.  TrackingId:41ba789e_G21";
     const PARTITION: &str = "The specified partition is invalid for an EventHub partition sender or receiver.";
 
     fn answer(condition: &str, text: &str) -> AmqpError {
@@ -203,7 +238,7 @@ mod tests {
     #[test]
     fn what_the_broker_answers_tells_what_to_do() {
         for (condition, text, kind) in [
-            ("amqp:not-found", "", ErrorKind::Config),
+            ("amqp:not-found", MISSING_GROUP, ErrorKind::Config),
             ("amqp:unauthorized-access", "", ErrorKind::Unauthorized),
             ("amqp:link:stolen", "", ErrorKind::Fenced),
             ("com.microsoft:argument-error", OFFSET, ErrorKind::InvalidPosition),
@@ -225,5 +260,37 @@ mod tests {
         assert_eq!(receiving_kind(Some("offset 336"), wrapped(refusal())), ErrorKind::InvalidPosition);
         assert_eq!(receiving_kind(None, refusal()), ErrorKind::Source);
         assert_eq!(properties("it", EventHubsError::from(refusal())).kind(), ErrorKind::Source);
+    }
+
+    mod defects {
+        use super::*;
+
+        fn status(code: u16, text: impl Into<Option<&'static str>>) -> AmqpError {
+            AmqpErrorKind::ManagementStatusCode(code.into(), text.into().map(str::to_owned)).into()
+        }
+
+        #[test]
+        fn a04_only_a_named_entity_is_missing() {
+            use ErrorKind::{Config, Source};
+            for (text, kind) in [
+                (MISSING_GROUP, Config),
+                ("the messaging entity 'ns:eventhub:hub~32766|group' could not be found", Config),
+                ("status-code: 404, status-description: The messaging entity 'hub' could not be found.", Config),
+                ("", Source),
+                ("The receiver is detached on demand.", Source),
+                ("could not be found: The messaging entity 'hub'", Source),
+                ("The messaging entity 'hub' is being moved", Source),
+            ] {
+                let of_link = || EventHubsError::from(wrapped(answer("amqp:not-found", text)));
+                let of_management = || EventHubsError::from(wrapped(status(404, text)));
+                assert_eq!(receiving("0", None, of_link()).kind(), kind, "{text}");
+                assert_eq!(properties("it", of_management()).kind(), kind, "{text}");
+                let sign_expected = if kind == Config { Sign::Alive } else { Sign::Failing };
+                assert_eq!((sign(&of_link()), sign(&of_management())), (sign_expected, sign_expected), "{text}");
+                assert_eq!(checking("0", of_link()).map(|error| error.kind()), Some(Config), "at the start: {text}");
+            }
+            assert_eq!(properties("it", EventHubsError::from(status(404, None))).kind(), Source);
+            assert!(checking("0", EventHubsError::from(answer("com.microsoft:server-busy", ""))).is_none());
+        }
     }
 }

@@ -18,7 +18,8 @@ use super::health::Sign;
 use super::source::REQUEST_DEADLINE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Position;
-use crate::processor::source::{PartitionProperties, StartPosition, Stopped};
+use crate::processor::PartitionProperties;
+use crate::processor::source::{StartPosition, Stopped};
 use crate::telemetry;
 
 /// How long closing a link of a dead connection may take. Nothing hangs on it, for the next link has another connection.
@@ -88,11 +89,14 @@ impl Link {
         }
     }
 
-    /// The error with which the broker refuses the link at once, if it does so within the limit.
+    /// The error that ends the start of a processor, if the broker refuses the link with one within the limit.
     pub(super) async fn refusal(self, limit: Duration) -> Option<Error> {
         let first = timeout(limit, pin!(self.receiver.stream_events()).next()).await;
         let refusal = match first {
-            Ok(Some(Err(error))) => Some(self.failure(None, error)),
+            Ok(Some(Err(error))) => {
+                self.client.note(errors::sign(&error));
+                errors::checking(self.receiver.partition_id(), error)
+            }
             _ => None,
         };
         self.close().await;
@@ -130,10 +134,7 @@ pub(super) async fn properties(client: &SharedClient, partition: &str) -> Result
     let properties = client.answer(request, failed).await?;
     let last =
         Position { sequence_number: properties.last_enqueued_sequence_number, offset: properties.last_enqueued_offset };
-    Ok(PartitionProperties {
-        first_sequence_number: properties.beginning_sequence_number,
-        last: (last.sequence_number >= 0).then_some(last),
-    })
+    Ok(PartitionProperties::new(properties.beginning_sequence_number, Some(last), properties.is_empty))
 }
 
 #[cfg(test)]

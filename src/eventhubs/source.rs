@@ -14,9 +14,8 @@ use super::errors;
 use super::link::{self, Link};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
-use crate::processor::source::{
-    EventReceiver, EventSource, HubProperties, PartitionProperties, Positioned, StartPosition,
-};
+use crate::processor::PartitionProperties;
+use crate::processor::source::{EventReceiver, EventSource, HubProperties, Positioned, StartPosition};
 
 /// The client can wait for ever for an answer that got lost.
 pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(20);
@@ -146,10 +145,7 @@ impl EventSource for EventHubSource {
     async fn check(&self, partition: &PartitionId) -> Result<()> {
         let client = self.clients.current().await;
         let link = self.open_link(client, partition, client_position(StartPosition::Earliest), None, 1).await?;
-        match link.refusal(CHECK_DEADLINE).await {
-            Some(error) if error.kind() == ErrorKind::Config => Err(error),
-            _ => Ok(()),
-        }
+        link.refusal(CHECK_DEADLINE).await.map_or(Ok(()), Err)
     }
 
     fn distrust(&self, partition: &PartitionId) {

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::handler::StopReason;
-use super::source::PartitionProperties;
+use super::properties::PartitionProperties;
 use super::status::Progress;
 use crate::model::PartitionId;
 use crate::telemetry::PartitionMetrics;

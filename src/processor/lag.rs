@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::source::PartitionProperties;
+use super::properties::PartitionProperties;
 
 /// What a [`Lag`] is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -53,7 +53,7 @@ impl Lag {
     /// use eventhubs_checkpoint::processor::{Lag, PartitionProperties};
     ///
     /// let last = Position { sequence_number: 1999, offset: "x".into() };
-    /// let properties = PartitionProperties { first_sequence_number: 1000, last: Some(last) };
+    /// let properties = PartitionProperties::new(1000, Some(last), false);
     /// let lag = |checkpoint| Lag::between(checkpoint, Some(&properties), Duration::ZERO, Duration::from_secs(60));
     /// assert_eq!(lag(Some(1989)).to_string(), "10");
     /// assert_eq!(lag(None).to_string(), "1000 (no checkpoint)");
@@ -68,9 +68,8 @@ impl Lag {
         let Some(properties) = properties else {
             return Self { events: None, state: LagState::Unknown };
         };
-        let first = properties.first_sequence_number;
-        let last = properties.last.as_ref().map(|last| last.sequence_number).filter(|last| *last >= first);
-        let before_first = first.saturating_sub(1);
+        let last = properties.last().filter(|_| !properties.is_empty()).map(|last| last.sequence_number);
+        let before_first = properties.first_sequence_number().saturating_sub(1);
         let done = checkpoint.map_or(before_first, |checkpoint| checkpoint.max(before_first));
         let waiting = last.map_or(0, |last| last.saturating_sub(done).max(0));
         let state = match (last, checkpoint) {
@@ -107,7 +106,7 @@ mod tests {
 
     fn holds(first: i64, last: impl Into<Option<i64>>) -> PartitionProperties {
         let position = |sequence_number| Position { sequence_number, offset: "x".into() };
-        PartitionProperties { first_sequence_number: first, last: last.into().map(position) }
+        PartitionProperties::new(first, last.into().map(position), false)
     }
 
     fn shown(checkpoint: impl Into<Option<i64>>, properties: &PartitionProperties) -> String {
@@ -151,5 +150,25 @@ mod tests {
         assert_eq!(json(old), r#"{"events":50,"state":"stale"}"#);
         assert_eq!(json(unknown), r#"{"events":null,"state":"unknown"}"#);
         assert_eq!(json(Lag::between(None, Some(&full), FRESH, FRESH)), r#"{"events":100,"state":"no_checkpoint"}"#);
+    }
+
+    mod defects {
+        use super::*;
+
+        /// A partition that once held events up to 199 reports either 199 or 200 as the first one.
+        #[test]
+        fn c01_nothing_waits_in_an_emptied_partition() {
+            for begin in [199, 200] {
+                let last = Position { sequence_number: 199, offset: "x".into() };
+                let emptied = PartitionProperties::new(begin, Some(last), true);
+                for checkpoint in [None, Some(-1), Some(150), Some(198), Some(199)] {
+                    assert_eq!(
+                        shown(checkpoint, &emptied),
+                        "0 (empty)",
+                        "begins at {begin}, checkpoint {checkpoint:?}"
+                    );
+                }
+            }
+        }
     }
 }

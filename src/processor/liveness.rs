@@ -17,7 +17,8 @@
 
 use std::time::Duration;
 
-use super::source::{PartitionProperties, StartPosition};
+use super::properties::PartitionProperties;
+use super::source::StartPosition;
 
 /// What a look at the hub says of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,9 +88,9 @@ impl Silence {
     /// The hub was looked at; `now` is when its answer was here. The receiver must be waited on while the answer is under
     /// way, and what came out meanwhile told first.
     pub(super) fn probed(&mut self, now: Duration, properties: &PartitionProperties) -> Verdict {
-        let last = properties.last.as_ref().map(|last| last.sequence_number);
+        let last = properties.last().map(|last| last.sequence_number);
         // What retention took will not come, and is not missing.
-        let readable = last.filter(|last| *last >= properties.first_sequence_number);
+        let readable = last.filter(|_| !properties.is_empty());
         let seen = *self.seen.get_or_insert(last.unwrap_or(i64::MIN));
         let beyond_end = self.waiting && self.certain && seen > last.unwrap_or(-1);
         if std::mem::replace(&mut self.beyond_end, beyond_end) && beyond_end {
@@ -137,7 +138,7 @@ mod tests {
                 Received(number) => silence.received(number),
                 Probed(second, first, last, expected) => {
                     let last = last.map(|sequence_number| Position { sequence_number, offset: "x".into() });
-                    let properties = PartitionProperties { first_sequence_number: first, last };
+                    let properties = PartitionProperties::new(first, last, false);
                     let verdict = silence.probed(Duration::from_secs(second), &properties);
                     assert_eq!(verdict, expected, "{case}: step {index}");
                 }
@@ -326,5 +327,25 @@ mod tests {
                 Probed(120, 0, Some(10), Behind),
             ],
         );
+    }
+
+    mod defects {
+        use super::*;
+
+        /// A new group at the earliest event of a quiet hub: its link has nothing to deliver, however long it waits.
+        #[test]
+        fn c01_a_link_to_an_emptied_partition_is_not_behind() {
+            for begin in [255, 256] {
+                let last = Position { sequence_number: 255, offset: "x".into() };
+                let emptied = PartitionProperties::new(begin, Some(last), true);
+                let mut silence = Silence::new(Duration::from_secs(30));
+                silence.opened(&StartPosition::Earliest);
+                silence.waits();
+                for second in [30, 60, 90] {
+                    let verdict = silence.probed(Duration::from_secs(second), &emptied);
+                    assert_eq!(verdict, Fine, "begins at {begin}, after {second} s");
+                }
+            }
+        }
     }
 }

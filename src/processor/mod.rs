@@ -35,6 +35,7 @@ mod liveness;
 mod partition;
 mod pauses;
 mod prober;
+mod properties;
 mod pull;
 mod receiver;
 mod registry;
@@ -66,11 +67,10 @@ pub use handle::ProcessorHandle;
 pub use handler::{Handler, HandlerError, HandlerFn, StopReason, handler_fn};
 pub use health::{Degraded, Health};
 pub use lag::{Lag, LagState};
+pub use properties::PartitionProperties;
 pub use pull::{PartitionEvents, Partitions, Pulled};
 pub use shutdown::{PhaseReport, ShutdownReport};
-pub use source::{
-    EventReceiver, EventSender, EventSource, HubProperties, PartitionProperties, Positioned, StartPosition, Stopped,
-};
+pub use source::{EventReceiver, EventSender, EventSource, HubProperties, Positioned, StartPosition, Stopped};
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
 pub use status::{PartitionState, PartitionStatus};
 

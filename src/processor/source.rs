@@ -4,6 +4,7 @@ use std::future::Future;
 
 use time::OffsetDateTime;
 
+use super::properties::PartitionProperties;
 pub use super::receiver::{EventReceiver, EventSender, Stopped};
 use crate::error::Result;
 use crate::model::{PartitionId, Position};
@@ -52,30 +53,6 @@ pub struct HubProperties {
     pub partitions: Vec<PartitionId>,
 }
 
-/// What the processor wants to know of a partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PartitionProperties {
-    /// The sequence number of the first event that can still be read.
-    pub first_sequence_number: i64,
-    /// The place of the last event, or nothing if there never was one.
-    pub last: Option<Position>,
-}
-
-impl PartitionProperties {
-    /// The numbers of a start at the earliest or the latest event, as a checkpoint records them: the place *before* the
-    /// first event to be read. `-1` is how the service names the place before everything.
-    pub(crate) fn pin(&self, start: &StartPosition) -> Option<Position> {
-        let beginning = |sequence_number| Position { sequence_number, offset: "-1".to_owned() };
-        match start {
-            StartPosition::Earliest => Some(beginning((self.first_sequence_number - 1).max(-1))),
-            StartPosition::Latest => Some(self.last.clone().unwrap_or_else(|| beginning(-1))),
-            StartPosition::AfterSequenceNumber(_) | StartPosition::AfterOffset(_) | StartPosition::EnqueuedAfter(_) => {
-                None
-            }
-        }
-    }
-}
-
 /// An event hub, through one client. Every instance has its own.
 ///
 /// # Errors
@@ -118,28 +95,5 @@ pub trait EventSource: Send + Sync + 'static {
         Self: Sized,
     {
         async { Ok(()) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn properties(first: i64, last: Option<i64>) -> PartitionProperties {
-        let last = last.map(|sequence_number| Position { sequence_number, offset: format!("o{sequence_number}") });
-        PartitionProperties { first_sequence_number: first, last }
-    }
-
-    #[test]
-    fn a_start_is_pinned_to_the_place_before_the_first_event_to_be_read() {
-        let pin = |properties: PartitionProperties, start| {
-            properties.pin(&start).map(|position| (position.sequence_number, position.offset))
-        };
-        let at = |number, offset: &str| Some((number, offset.to_owned()));
-        assert_eq!(pin(properties(0, None), StartPosition::Earliest), at(-1, "-1"));
-        assert_eq!(pin(properties(7, Some(9)), StartPosition::Earliest), at(6, "-1"));
-        assert_eq!(pin(properties(0, None), StartPosition::Latest), at(-1, "-1"));
-        assert_eq!(pin(properties(7, Some(9)), StartPosition::Latest), at(9, "o9"));
-        assert_eq!(pin(properties(7, Some(9)), StartPosition::AfterSequenceNumber(8)), None);
     }
 }

@@ -8,12 +8,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::source::{PartitionProperties, StartPosition};
+use super::properties::{BEFORE_EVERYTHING, PartitionProperties};
+use super::source::StartPosition;
 use crate::error::{Error, Result};
 use crate::model::{CheckpointRecord, PartitionId, Position};
-
-/// How the service names the place before everything.
-const BEFORE_EVERYTHING: &str = "-1";
 
 /// What is wrong with a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,13 +71,14 @@ impl fmt::Display for InvalidCheckpoint {
             (Some(number), None) => write!(f, "sequence number {number}")?,
             (None, offset) => write!(f, "offset {:?}", offset.as_deref().unwrap_or_default())?,
         }
-        let first = properties.first_sequence_number;
-        match &properties.last {
+        match properties.last() {
             None => f.write_str(", but the partition never held an event")?,
-            Some(last) if last.sequence_number < first => {
+            Some(last) if properties.is_empty() => {
                 write!(f, ", but the partition is empty and ended at {}", At(last))?;
             }
-            Some(last) => write!(f, ", but the partition holds {first} to {}", At(last))?,
+            Some(last) => {
+                write!(f, ", but the partition holds {} to {}", properties.first_sequence_number(), At(last))?;
+            }
         }
         write!(f, ": {reason}")
     }
@@ -163,14 +162,32 @@ pub(super) fn verdict(record: &CheckpointRecord, properties: &PartitionPropertie
     }
     match record.sequence_number {
         Some(number) if number < 0 => None,
-        Some(number) if is_beyond_end(number, offset, properties.last.as_ref()) => Some(InvalidReason::BeyondEnd),
-        Some(number) if number.saturating_add(1) < properties.first_sequence_number => Some(InvalidReason::Expired),
+        Some(number) if is_beyond_end(number, offset, properties.last()) => Some(InvalidReason::BeyondEnd),
+        Some(number) if number.saturating_add(1) < properties.first_sequence_number() => Some(InvalidReason::Expired),
         Some(_) => None,
         None => offset
             .and_then(plain)
-            .is_some_and(|offset| is_offset_beyond_end(offset, properties.last.as_ref()))
+            .is_some_and(|offset| is_offset_beyond_end(offset, properties.last()))
             .then_some(InvalidReason::BeyondEnd),
     }
+}
+
+/// The position of a checkpoint in better words: the same place for reading, but with the sequence number that it should have.
+/// Others read only the number: KEDA's scaler counts the events after it, and fails for all partitions without one. An own
+/// checkpoint would correct it, but a partition without events gets none. The properties must have been read after the
+/// record.
+///
+/// - The place before everything has the number before the first event. Another number there counts events that have
+///   expired, or is of another event hub and would hold back smaller checkpoints.
+/// - A record without a number has that of the last event if it has its offset. Any other number would be a guess, and
+///   reading goes on by the number.
+pub(super) fn reworded(record: &CheckpointRecord, properties: &PartitionProperties) -> Option<Position> {
+    let offset = record.offset.as_deref()?;
+    if offset == BEFORE_EVERYTHING {
+        let beginning = properties.beginning();
+        return (record.sequence_number != Some(beginning.sequence_number)).then_some(beginning);
+    }
+    properties.last().filter(|last| record.sequence_number.is_none() && last.offset == offset).cloned()
 }
 
 /// A hub that was made anew and has as many events by now is told by the offset.
@@ -202,7 +219,7 @@ pub(super) fn blame(
         return Some(InvalidReason::Refused);
     }
     let StartPosition::AfterSequenceNumber(delivered) = refused else { return None };
-    let end = properties.last.as_ref().map_or(-1, |last| last.sequence_number);
+    let end = properties.last().map_or(-1, |last| last.sequence_number);
     (end < *delivered).then_some(InvalidReason::BeyondEnd)
 }
 
@@ -237,14 +254,14 @@ mod tests {
 
     fn holds(first: i64, last: impl Into<Option<(i64, &'static str)>>) -> PartitionProperties {
         let last = last.into().map(|(sequence_number, offset)| Position { sequence_number, offset: offset.to_owned() });
-        PartitionProperties { first_sequence_number: first, last }
+        PartitionProperties::new(first, last, false)
     }
 
     #[test]
     fn a_refusal_is_the_checkpoint_s_fault_only_if_it_was_the_one_refused() {
-        let holds = |last: i64| PartitionProperties {
-            first_sequence_number: 0,
-            last: Some(Position { sequence_number: last, offset: (last * 10).to_string() }),
+        let holds = |last: i64| {
+            let last = Position { sequence_number: last, offset: (last * 10).to_string() };
+            PartitionProperties::new(0, Some(last), false)
         };
         let record = CheckpointRecord { sequence_number: Some(9), offset: Some("90".into()), ..Default::default() };
         let after = StartPosition::AfterSequenceNumber;
@@ -308,6 +325,38 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_number_is_corrected_only_where_the_place_stays_the_same() {
+        let full = || holds(5, (9, "90"));
+        let emptied = || holds(10, (9, "90"));
+        let unused = || holds(0, None);
+        let before = |number| Some((number, "-1"));
+        let table = [
+            ("everything, some of it expired", record(-1, "-1"), full(), before(4)),
+            ("everything, all of it expired", record(3, "-1"), emptied(), before(9)),
+            ("everything, nothing expired", record(4, "-1"), full(), None),
+            ("everything, never used", record(-1, "-1"), unused(), None),
+            ("everything, without a number", record(None, "-1"), full(), before(4)),
+            ("everything, of another hub", record(70, "-1"), full(), before(4)),
+            ("everything, of another hub, never used", record(70, "-1"), unused(), before(-1)),
+            ("the last event", record(None, "90"), full(), Some((9, "90"))),
+            ("the last event, expired", record(None, "90"), emptied(), Some((9, "90"))),
+            ("the last event, as text", record(None, "a:90"), holds(5, (9, "a:90")), Some((9, "a:90"))),
+            ("the last event, with its number", record(9, "90"), full(), None),
+            ("the last event, with another number", record(8, "90"), full(), None),
+            ("another event", record(None, "80"), full(), None),
+            ("the same offset, written otherwise", record(None, "090"), full(), None),
+            ("an offset of a hub that was never used", record(None, "90"), unused(), None),
+            ("no offset", record(7, None), full(), None),
+            ("no position", record(None, None), full(), None),
+        ];
+        for (case, record, properties, expected) in table {
+            let reworded = reworded(&record, &properties);
+            let place = reworded.as_ref().map(|place| (place.sequence_number, place.offset.as_str()));
+            assert_eq!(place, expected, "{case}");
+        }
+    }
+
     fn invalid() -> InvalidCheckpoint {
         InvalidCheckpoint {
             partition: 3.into(),
@@ -323,7 +372,7 @@ mod tests {
         assert_eq!(chosen(OnInvalidCheckpoint::default()), StartPosition::Earliest);
         assert_eq!(chosen(OnInvalidCheckpoint::Latest), StartPosition::Latest);
         let ask = OnInvalidCheckpoint::ask(|invalid| {
-            StartPosition::AfterSequenceNumber(invalid.properties.first_sequence_number)
+            StartPosition::AfterSequenceNumber(invalid.properties.first_sequence_number())
         });
         assert_eq!(format!("{ask:?}"), "Ask(..)");
         assert_eq!(chosen(ask.clone()), StartPosition::AfterSequenceNumber(5));
@@ -346,5 +395,21 @@ mod tests {
         assert!(shown(holds(10, (9, "90"))).contains("is empty and ended at 9"));
         let by_offset = InvalidCheckpoint { checkpoint: record(None, "700"), ..invalid() }.to_string();
         assert!(by_offset.contains("is at offset \"700\""), "{by_offset}");
+    }
+
+    mod defects {
+        use super::*;
+
+        #[test]
+        fn c01_the_last_event_that_expires_unprocessed_is_missed() {
+            for begin in [9, 10] {
+                let last = Position { sequence_number: 9, offset: "90".into() };
+                let emptied = PartitionProperties::new(begin, Some(last), true);
+                assert_eq!(verdict(&record(8, "80"), &emptied), Some(InvalidReason::Expired), "begins at {begin}");
+                assert_eq!(verdict(&record(9, "90"), &emptied), None, "begins at {begin}");
+                let invalid = InvalidCheckpoint { properties: emptied, ..invalid() };
+                assert!(invalid.to_string().contains("is empty and ended at 9"), "{invalid}");
+            }
+        }
     }
 }

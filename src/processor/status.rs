@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::checkpointing::CheckpointWriter;
 use super::lag::Lag;
-use super::source::PartitionProperties;
+use super::properties::PartitionProperties;
 use crate::error::Error;
 use crate::model::PartitionId;
 use crate::telemetry::Causes;
@@ -197,7 +197,7 @@ impl Progress {
             state_for,
             handled: inner.handled,
             checkpoint: written,
-            last_enqueued: properties.and_then(|properties| properties.last.as_ref()).map(|last| last.sequence_number),
+            last_enqueued: properties.and_then(PartitionProperties::last).map(|last| last.sequence_number),
             lag: Lag::between(written, properties, age.unwrap_or_default(), probes_due),
             in_flight: inner.writer.as_ref().map_or(0, CheckpointWriter::in_flight),
             failures: inner.failures,

@@ -22,6 +22,7 @@ mod partitions;
 mod pin;
 mod presence;
 mod probe;
+mod repair;
 mod rewind;
 mod twin;
 

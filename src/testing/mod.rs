@@ -1,6 +1,7 @@
 //! What tests need, of this crate and of its users.
 
 pub mod conformance;
+mod emptied;
 #[cfg(feature = "testing-hub")]
 pub mod event_hub;
 #[cfg(test)]
@@ -8,3 +9,5 @@ mod exploration;
 pub mod faulty;
 pub mod memory_hub;
 pub mod sim;
+
+pub use emptied::EmptiedReport;

@@ -17,8 +17,9 @@ use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
 use crate::processor::hub::{answered, pin_added_before};
 use crate::processor::liveness::Silence;
-use crate::processor::source::{EventSource, PartitionProperties, StartPosition};
-use crate::processor::start::{InvalidCheckpoint, InvalidReason, blame, choose, resume, verdict};
+use crate::processor::properties::PartitionProperties;
+use crate::processor::source::{EventSource, StartPosition};
+use crate::processor::start::{InvalidCheckpoint, InvalidReason, blame, choose, resume, reworded, verdict};
 use crate::store::{AdoptOutcome, Adoption};
 use crate::telemetry;
 
@@ -49,7 +50,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     async fn take_over(&self, refused: Option<&StartPosition>) -> Result<Begun> {
         let Shared { store, config, .. } = &*self.shared;
-        let adoption = match store.adopt(&self.control.partition, None).await? {
+        let mut adoption = match store.adopt(&self.control.partition, None).await? {
             AdoptOutcome::Adopted(adoption) => adoption,
             AdoptOutcome::Lost { by } => return Ok(Begun::Lost { by }),
         };
@@ -58,11 +59,27 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         if !record.has_position() {
             return self.first_start(&properties, refused).await;
         }
-        if let Some((reason, properties)) = self.judged(record, refused, properties).await? {
+        let (reason, properties) = self.judged(record, refused, properties).await?;
+        if let Some(reason) = reason {
             return self.start_elsewhere(adoption, properties, reason).await;
         }
-        let from = resume(record, &config.start);
+        self.repair(&mut adoption, &properties).await?;
+        let from = resume(adoption.record(), &config.start);
         Ok(Begun::At(adoption, from))
+    }
+
+    /// A number that is too great has to be replaced: it would hold back all checkpoints up to it. Any other only matters to
+    /// others who read the record, so a failure changes nothing here.
+    async fn repair(&self, adoption: &mut Adoption, properties: &PartitionProperties) -> Result<()> {
+        let Some(place) = reworded(adoption.record(), properties) else { return Ok(()) };
+        let store = &self.shared.store;
+        if adoption.record().sequence_number.is_some_and(|recorded| recorded > place.sequence_number) {
+            return store.replace_checkpoint(adoption, &place).await;
+        }
+        if let Err(error) = store.repair_checkpoint(adoption, &place).await {
+            telemetry::checkpoint_not_repaired(&self.control.partition, &error);
+        }
+        Ok(())
     }
 
     async fn properties(&self) -> Result<PartitionProperties> {
@@ -71,13 +88,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Ok(properties)
     }
 
-    /// What is wrong with the checkpoint, and by which properties.
+    /// What is wrong with the checkpoint, if anything is, and by which properties.
     async fn judged(
         &self,
         record: &CheckpointRecord,
         refused: Option<&StartPosition>,
         mut properties: PartitionProperties,
-    ) -> Result<Option<(InvalidReason, PartitionProperties)>> {
+    ) -> Result<(Option<InvalidReason>, PartitionProperties)> {
         let judge = |properties: &PartitionProperties| {
             verdict(record, properties).or_else(|| refused.and_then(|refused| blame(record, refused, properties)))
         };
@@ -88,7 +105,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             sleep(wait).await;
             properties = self.properties().await?;
         }
-        Ok(judge(&properties).map(|reason| (reason, properties)))
+        Ok((judge(&properties), properties))
     }
 
     /// There is no checkpoint. The start is written down where it can be told in numbers.

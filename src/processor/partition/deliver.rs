@@ -10,7 +10,8 @@ use crate::processor::checkpointing::CheckpointWriter;
 use crate::processor::handler::Handler;
 use crate::processor::liveness::{Silence, Verdict};
 use crate::processor::pauses::Pauses;
-use crate::processor::source::{EventReceiver, EventSource, PartitionProperties, Positioned};
+use crate::processor::properties::PartitionProperties;
+use crate::processor::source::{EventReceiver, EventSource, Positioned};
 use crate::processor::status::Phase;
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {

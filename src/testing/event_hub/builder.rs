@@ -14,6 +14,7 @@ use super::sas::SasKey;
 use super::settings::HubSettings;
 use super::{EventHub, Server};
 use crate::error::{Error, Result};
+use crate::testing::EmptiedReport;
 
 /// The name of the shared access key that a hub accepts unless told otherwise.
 pub const DEFAULT_KEY_NAME: &str = "RootManageSharedAccessKey";
@@ -64,6 +65,12 @@ impl EventHubBuilder {
     /// [`HubSettings::refuse_expired_positions`] of this event hub.
     pub fn refuse_expired_positions(mut self) -> Self {
         self.hub = self.hub.refuse_expired_positions();
+        self
+    }
+
+    /// [`HubSettings::emptied_report`] of this event hub.
+    pub fn emptied_report(mut self, report: EmptiedReport) -> Self {
+        self.hub = self.hub.emptied_report(report);
         self
     }
 

@@ -60,15 +60,18 @@ async fn send(link: &mut Sender, partition: &Partition, start: i64, mut registra
 /// Sends the event with this sequence number, or the oldest one if that has expired, or waits until there is one.
 /// Returns the sequence number after it, `None` when the link ends.
 async fn advance(link: &mut Sender, partition: &Partition, end: &mut watch::Receiver<i64>, next: i64) -> Option<i64> {
-    if let Some(event) = partition.at_or_after(next) {
-        // Waits for credit. How the client settles the event is of no interest.
-        let _settlement = link.send_batchable_ref(&event.sendable).await.ok()?;
-        partition.count_sent();
-        return Some(event.position.sequence_number + 1);
-    }
+    let awaited = match partition.at_or_after(next) {
+        Ok(event) => {
+            // Waits for credit. How the client settles the event is of no interest.
+            let _settlement = link.send_batchable_ref(&event.sendable).await.ok()?;
+            partition.count_sent();
+            return Some(event.position.sequence_number + 1);
+        }
+        Err(awaited) => awaited,
+    };
     tokio::select! {
         _ = link.on_detach() => None,
-        grown = end.wait_for(|end| *end > next) => grown.ok().map(|_end| next),
+        grown = end.wait_for(|end| *end > awaited) => grown.ok().map(|_end| awaited),
     }
 }
 
@@ -100,6 +103,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::testing::EmptiedReport;
     use crate::testing::event_hub::log::Retention;
     use crate::testing::event_hub::selector::Selector;
 
@@ -121,7 +125,8 @@ mod tests {
 
     #[tokio::test]
     async fn sends_no_more_than_the_credit_allows() {
-        let partition = Arc::new(Partition::new("0".into(), Retention { count: 10, refuse_expired: false }));
+        let retention = Retention { count: 10, refuse_expired: false };
+        let partition = Arc::new(Partition::new("0".into(), retention, EmptiedReport::default()));
         let event = || Message::builder().body(Body::<Value>::Empty).build();
         partition.append((0..10).map(|_| event()).collect(), None, OffsetDateTime::UNIX_EPOCH);
         let (client, server) = duplex(64 * 1024);

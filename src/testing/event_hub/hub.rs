@@ -9,6 +9,7 @@ use super::log::Retention;
 use super::partition::Partition;
 use super::settings::HubSettings;
 use crate::clock::{SystemWallClock, WallClock};
+use crate::testing::EmptiedReport;
 
 const DEFAULT_CONSUMER_GROUP: &str = "$Default";
 
@@ -20,13 +21,14 @@ pub(super) struct Hub {
     partitions: RwLock<Vec<Arc<Partition>>>,
     consumer_groups: Vec<String>,
     retention: Retention,
+    emptied: EmptiedReport,
     next_partition: AtomicUsize,
 }
 
 impl Hub {
     /// The settings have been checked.
     pub(super) fn new(settings: HubSettings) -> Self {
-        let HubSettings { name, partitions, mut consumer_groups, retention } = settings;
+        let HubSettings { name, partitions, mut consumer_groups, retention, emptied } = settings;
         consumer_groups.push(DEFAULT_CONSUMER_GROUP.to_owned());
         let hub = Self {
             name,
@@ -34,6 +36,7 @@ impl Hub {
             partitions: RwLock::default(),
             consumer_groups,
             retention,
+            emptied,
             next_partition: AtomicUsize::new(0),
         };
         hub.grow_to(partitions);
@@ -60,7 +63,7 @@ impl Hub {
     pub(super) fn grow_to(&self, count: u16) {
         let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
         for id in partitions.len()..usize::from(count) {
-            partitions.push(Arc::new(Partition::new(id.to_string(), self.retention)));
+            partitions.push(Arc::new(Partition::new(id.to_string(), self.retention, self.emptied)));
         }
     }
 

@@ -82,7 +82,6 @@ impl fmt::Display for OutOfRange {
 
 pub(super) struct Log {
     retention: Retention,
-    /// Never empty again after the first event.
     events: VecDeque<Arc<StoredEvent>>,
     /// Where the newest of the expired events stood.
     expired: Option<Position>,
@@ -98,9 +97,9 @@ impl Log {
         self.events.len()
     }
 
-    /// The sequence number of the oldest event, 0 before there is one.
+    /// The sequence number of the oldest event, or of the next one if there is none.
     pub(super) fn begin(&self) -> i64 {
-        self.events.front().map_or(0, |first| first.position.sequence_number)
+        self.events.front().map_or(self.end(), |first| first.position.sequence_number)
     }
 
     /// The sequence number that the next event will have.
@@ -108,14 +107,26 @@ impl Log {
         self.last().map_or(0, |last| last.sequence_number + 1)
     }
 
+    /// Where the newest event stands, or stood before it expired.
     pub(super) fn last(&self) -> Option<Position> {
-        self.events.back().map(|last| last.position)
+        self.events.back().map(|last| last.position).or(self.expired)
     }
 
-    /// The event with this sequence number, or the oldest one if that has expired; `None` if it is yet to come.
-    pub(super) fn at_or_after(&self, sequence_number: i64) -> Option<Arc<StoredEvent>> {
-        let index = usize::try_from(sequence_number - self.begin()).unwrap_or(0);
-        self.events.get(index).cloned()
+    /// The event with this sequence number, or the oldest one if that has expired. If it is yet to come, the sequence number
+    /// to wait for.
+    pub(super) fn at_or_after(&self, sequence_number: i64) -> Result<Arc<StoredEvent>, i64> {
+        let wanted = sequence_number.max(self.begin());
+        let event = usize::try_from(wanted - self.begin()).ok().and_then(|index| self.events.get(index));
+        event.cloned().ok_or(wanted)
+    }
+
+    /// Events before this sequence number expire. Returns how many these were.
+    pub(super) fn expire_before(&mut self, sequence_number: i64) -> usize {
+        let gone = self.events.partition_point(|event| event.position.sequence_number < sequence_number);
+        if let Some(newest) = self.events.drain(..gone).next_back() {
+            self.expired = Some(newest.position);
+        }
+        gone
     }
 
     /// Appends the event. If there are now too many, the oldest one expires.
@@ -147,7 +158,7 @@ impl Log {
     pub(super) fn start(&self, selector: Selector) -> Result<i64, OutOfRange> {
         let (by, value, inclusive) = match selector {
             Selector::Latest { inclusive: false } => return Ok(self.end()),
-            Selector::Latest { inclusive: true } => return Ok(self.last().map_or(0, |last| last.sequence_number)),
+            Selector::Latest { inclusive: true } => return Ok(self.begin().max(self.end() - 1)),
             Selector::From { by, value, inclusive } => (by, value, inclusive),
         };
         self.check(by, value, inclusive)?;
@@ -264,8 +275,33 @@ mod tests {
         assert_eq!((log.len(), log.begin(), log.end()), (3, 7, 10));
         assert_eq!(log.last().map(|last| last.offset), Some(900));
         for (asked, given) in [(0, Some(7)), (7, Some(7)), (9, Some(9)), (10, None)] {
-            assert_eq!(log.at_or_after(asked).map(|event| event.position.sequence_number), given, "{asked}");
+            assert_eq!(log.at_or_after(asked).ok().map(|event| event.position.sequence_number), given, "{asked}");
         }
+    }
+
+    #[test]
+    fn a_log_whose_events_have_all_expired_goes_on_counting() {
+        let mut log = filled(10, KEEP_ALL);
+        log.expire_before(4);
+        assert_eq!((log.len(), log.begin(), log.end()), (6, 4, 10));
+        log.expire_before(2);
+        log.expire_before(i64::MAX);
+        log.expire_before(i64::MAX);
+        assert_eq!((log.len(), log.begin(), log.end()), (0, 10, 10));
+        assert_eq!(log.last().map(|last| (last.sequence_number, last.offset)), Some((9, 900)));
+        for (asked, awaited) in [(0, 10), (9, 10), (10, 10), (12, 12)] {
+            assert_eq!(log.at_or_after(asked).err(), Some(awaited), "{asked}");
+        }
+        for inclusive in [false, true] {
+            assert_eq!(log.start(Selector::Latest { inclusive }), Ok(10));
+            assert_eq!(start_in(&log, Annotation::SequenceNumber, 9, inclusive), Ok(10));
+        }
+        assert_eq!(log.start(Selector::EARLIEST), Ok(10));
+        assert!(start_in(&log, Annotation::SequenceNumber, 10, true).is_err());
+        log.append(event(), None, BASE);
+        assert_eq!((log.len(), log.begin(), log.end()), (1, 10, 11));
+        assert_eq!(log.last().map(|last| (last.offset, last.enqueued_at)), Some((1000, BASE + Duration::seconds(9))));
+        assert_eq!(log.at_or_after(3).ok().map(|event| event.position.sequence_number), Some(10));
     }
 
     #[test]

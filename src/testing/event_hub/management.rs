@@ -4,7 +4,7 @@ use fe2o3_amqp_types::primitives::{Array, OrderedMap, Value};
 use time::OffsetDateTime;
 
 use super::hub::Hub;
-use super::message::{AnyMessage, application_property, timestamp};
+use super::message::{AnyMessage, application_property, missing, timestamp};
 use super::namespace::Namespace;
 use super::partition::PartitionProperties;
 use super::requests::Answer;
@@ -29,7 +29,7 @@ pub(super) fn read(namespace: &Namespace, request: &AnyMessage) -> Answer {
 }
 
 fn not_found(what: &str) -> Answer {
-    Answer::status(404, format!("The messaging entity '{what}' could not be found."))
+    Answer::status(404, missing(what))
 }
 
 fn found<const N: usize>(properties: [(&str, Value); N]) -> Answer {

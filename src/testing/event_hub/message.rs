@@ -25,7 +25,15 @@ pub(super) fn error(condition: impl Into<ErrorCondition>, description: impl Into
 }
 
 pub(super) fn not_found(what: &str) -> Error {
-    error(AmqpError::NotFound, format!("The messaging entity '{what}' could not be found."))
+    error(AmqpError::NotFound, missing(what))
+}
+
+/// In the service's own words, by which clients tell a missing entity from other errors of the same kind: see
+/// microsoft/AzureMonitorAddonForSplunk#8 and MicrosoftDocs/azure-docs#52223.
+pub(super) fn missing(what: &str) -> String {
+    format!(
+        "The messaging entity '{what}' could not be found. To know more visit https://aka.ms/sbResourceMgrExceptions."
+    )
 }
 
 /// A condition by its name: one of the service's own, such as `com.microsoft:argument-error`, or any other.

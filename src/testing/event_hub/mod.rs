@@ -50,8 +50,8 @@
 //! - Consumer groups must be named on the builder, `$Default` excepted; another one is answered `amqp:not-found`.
 //! - [Several event hubs](EventHubBuilder::event_hub) behind one address and key, each with its own partitions, groups
 //!   and retention. The addresses of a client's links say which one is meant.
-//! - On demand, for tests: [more partitions](EventHub::grow_to), [detached receivers](EventHub::detach_receivers) and
-//!   [cut connections](EventHub::cut_connections).
+//! - On demand, for tests: [more partitions](EventHub::grow_to), [expired events](EventHub::expire_before),
+//!   [detached receivers](EventHub::detach_receivers) and [cut connections](EventHub::cut_connections).
 //!
 //! # What it does not model
 //!
@@ -230,6 +230,15 @@ impl EventHub {
     /// ```
     pub fn grow_to(&self, partitions: u16) {
         self.hub.grow_to(partitions);
+    }
+
+    /// Lets the events of the partition before this sequence number expire, and returns how many these were, or `None` if
+    /// there is no such partition. With a number beyond the last event, such as `i64::MAX`, the partition is empty.
+    ///
+    /// What was sent to a receiver already stays with it.
+    #[must_use = "`None` says that nothing expired: there is no such partition"]
+    pub fn expire_before(&self, partition_id: &str, sequence_number: i64) -> Option<usize> {
+        self.hub.partition(partition_id).map(|partition| partition.expire_before(sequence_number))
     }
 
     /// Detaches all receivers of the partition in this consumer group with [`DEFAULT_DETACH_CONDITION`], and returns

@@ -11,6 +11,7 @@ use super::log::{Log, OutOfRange, Retention, StoredEvent};
 use super::message::AnyMessage;
 use super::receivers::Receivers;
 use super::selector::Selector;
+use crate::testing::EmptiedReport;
 
 /// What the hub knows about a partition, as a client is told it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,21 +19,23 @@ use super::selector::Selector;
 pub struct PartitionProperties {
     /// The partition's id.
     pub partition_id: String,
-    /// The sequence number of the oldest event that has not expired, 0 before there is an event.
+    /// The sequence number of the oldest event that has not expired, 0 before there is an event. When all have expired, as
+    /// [`HubSettings::emptied_report`](super::HubSettings::emptied_report) says.
     pub beginning_sequence_number: i64,
-    /// The sequence number of the newest event, -1 if there is none.
+    /// The sequence number of the newest event, expired or not; -1 if there never was one.
     pub last_enqueued_sequence_number: i64,
-    /// The offset of the newest event, `"-1"` if there is none.
+    /// The offset of the newest event, expired or not; `"-1"` if there never was one.
     pub last_enqueued_offset: String,
-    /// When the newest event was appended, if there is one.
+    /// When the newest event was appended, expired or not, if there ever was one.
     pub last_enqueued_time: Option<OffsetDateTime>,
-    /// Whether there is no event.
+    /// Whether there is no event: there never was one, or all have expired.
     pub is_empty: bool,
 }
 
 pub(super) struct Partition {
     id: String,
     log: Mutex<Log>,
+    emptied: EmptiedReport,
     /// The sequence number of the next event, for receivers that wait for more.
     end: watch::Sender<i64>,
     receivers: Arc<Receivers>,
@@ -41,10 +44,11 @@ pub(super) struct Partition {
 }
 
 impl Partition {
-    pub(super) fn new(id: String, retention: Retention) -> Self {
+    pub(super) fn new(id: String, retention: Retention, emptied: EmptiedReport) -> Self {
         Self {
             id,
             log: Mutex::new(Log::new(retention)),
+            emptied,
             end: watch::channel(0).0,
             receivers: Arc::default(),
             sent: AtomicU64::new(0),
@@ -80,8 +84,9 @@ impl Partition {
         self.end.send_replace(log.end());
     }
 
-    /// The event with this sequence number, or the oldest one if that has expired; `None` if it is yet to come.
-    pub(super) fn at_or_after(&self, sequence_number: i64) -> Option<Arc<StoredEvent>> {
+    /// The event with this sequence number, or the oldest one if that has expired. If it is yet to come, the sequence number
+    /// to wait for.
+    pub(super) fn at_or_after(&self, sequence_number: i64) -> Result<Arc<StoredEvent>, i64> {
         self.log().at_or_after(sequence_number)
     }
 
@@ -95,22 +100,28 @@ impl Partition {
         self.log().start(selector)
     }
 
+    /// How many events expired.
+    pub(super) fn expire_before(&self, sequence_number: i64) -> usize {
+        self.log().expire_before(sequence_number)
+    }
+
     pub(super) fn event_count(&self) -> usize {
         self.log().len()
     }
 
     pub(super) fn properties(&self) -> PartitionProperties {
-        let (begin, last) = {
+        let (begin, last, is_empty) = {
             let log = self.log();
-            (log.begin(), log.last())
+            (log.begin(), log.last(), log.len() == 0)
         };
+        let begin = last.filter(|_| is_empty).map_or(begin, |last| self.emptied.beginning(last.sequence_number));
         PartitionProperties {
             partition_id: self.id.clone(),
             beginning_sequence_number: begin,
             last_enqueued_sequence_number: last.map_or(-1, |last| last.sequence_number),
             last_enqueued_offset: last.map_or(-1, |last| last.offset).to_string(),
             last_enqueued_time: last.map(|last| last.enqueued_at),
-            is_empty: last.is_none(),
+            is_empty,
         }
     }
 }
@@ -139,7 +150,8 @@ mod tests {
 
     #[test]
     fn numbers_and_dates_what_it_appends() {
-        let partition = Partition::new("7".into(), Retention { count: 2, refuse_expired: false });
+        let retention = Retention { count: 2, refuse_expired: false };
+        let partition = Partition::new("7".into(), retention, EmptiedReport::default());
         assert_eq!(partition.properties().last_enqueued_offset, "-1");
         assert!(partition.properties().is_empty);
 
@@ -156,6 +168,27 @@ mod tests {
         };
         assert_eq!(partition.properties(), expected);
         assert_eq!((partition.event_count(), *partition.end().borrow()), (2, 3));
-        assert!(partition.at_or_after(2).is_some() && partition.at_or_after(3).is_none());
+        assert!(partition.at_or_after(2).is_ok() && partition.at_or_after(3).is_err());
+    }
+
+    #[test]
+    fn reports_that_it_was_emptied_in_the_way_asked_for() {
+        for (report, begin) in [(EmptiedReport::BeginIsLast, 2), (EmptiedReport::BeginAfterLast, 3)] {
+            let partition = Partition::new("7".into(), Retention { count: 9, refuse_expired: false }, report);
+            assert_eq!(partition.properties().beginning_sequence_number, 0, "never used");
+            partition.append(vec![event(b""), event(b""), event(b"")], None, BASE);
+            partition.expire_before(2);
+            assert_eq!((partition.properties().beginning_sequence_number, partition.properties().is_empty), (2, false));
+            partition.expire_before(3);
+            let expected = PartitionProperties {
+                partition_id: "7".into(),
+                beginning_sequence_number: begin,
+                last_enqueued_sequence_number: 2,
+                last_enqueued_offset: "128".into(),
+                last_enqueued_time: Some(BASE),
+                is_empty: true,
+            };
+            assert_eq!(partition.properties(), expected);
+        }
     }
 }

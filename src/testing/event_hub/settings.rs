@@ -1,8 +1,8 @@
 //! What one event hub is like.
 
-use crate::error::{Error, Result};
-
 use super::log::Retention;
+use crate::error::{Error, Result};
+use crate::testing::EmptiedReport;
 
 /// How many events a partition keeps unless told otherwise: see [`HubSettings::retention_count`].
 pub const DEFAULT_RETENTION_COUNT: usize = 50_000;
@@ -18,6 +18,7 @@ pub struct HubSettings {
     pub(super) partitions: u16,
     pub(super) consumer_groups: Vec<String>,
     pub(super) retention: Retention,
+    pub(super) emptied: EmptiedReport,
 }
 
 impl HubSettings {
@@ -27,6 +28,7 @@ impl HubSettings {
             partitions: DEFAULT_PARTITIONS,
             consumer_groups: Vec::new(),
             retention: Retention { count: DEFAULT_RETENTION_COUNT, refuse_expired: false },
+            emptied: EmptiedReport::default(),
         }
     }
 
@@ -69,6 +71,15 @@ impl HubSettings {
     /// (Azure/azure-event-hubs-python#13). Asking for the earliest event is never refused, nor is a time.
     pub fn refuse_expired_positions(mut self) -> Self {
         self.retention.refuse_expired = true;
+        self
+    }
+
+    /// What its partitions report when all of their events have expired: [`EmptiedReport::BeginIsLast`] by default.
+    ///
+    /// Retention by count always leaves an event; [`EventHub::expire_before`](super::EventHub::expire_before) empties a
+    /// partition.
+    pub fn emptied_report(mut self, report: EmptiedReport) -> Self {
+        self.emptied = report;
         self
     }
 

@@ -8,6 +8,7 @@ use super::MemoryEvent;
 use crate::error::{Error, Result};
 use crate::model::Position;
 use crate::processor::{PartitionProperties, StartPosition};
+use crate::testing::EmptiedReport;
 
 /// Between the offsets of two events.
 const STRIDE: i64 = 10;
@@ -51,10 +52,12 @@ impl Log {
         self.first = self.first.saturating_add_unsigned(gone as u64);
     }
 
-    pub(super) fn properties(&self) -> PartitionProperties {
+    pub(super) fn properties(&self, emptied: EmptiedReport) -> PartitionProperties {
         let last = self.end() - 1;
-        let last = (last >= 0).then(|| Position { sequence_number: last, offset: offset(last) });
-        PartitionProperties { first_sequence_number: self.first, last }
+        let is_empty = self.events.is_empty();
+        let first = if is_empty && last >= 0 { emptied.beginning(last) } else { self.first };
+        let last = Position { sequence_number: last, offset: offset(last) };
+        PartitionProperties::new(first, Some(last), is_empty)
     }
 
     /// The number of the first event to be read, and that of the next event there will be: the former may be beyond it.

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::processor::{EventReceiver, EventSource, HubProperties, PartitionProperties, Positioned, StartPosition};
+use crate::testing::EmptiedReport;
 use link::{Control, Link};
 use log::Log;
 
@@ -55,6 +56,7 @@ struct Inner {
     name: String,
     partitions: Mutex<Vec<Arc<Partition>>>,
     refuses_positions: AtomicBool,
+    emptied: Mutex<EmptiedReport>,
 }
 
 /// Whoever needs both takes the control first.
@@ -76,8 +78,12 @@ impl MemoryHub {
     /// A hub with this many empty partitions, numbered from 0.
     #[must_use]
     pub fn new(name: impl Into<String>, partitions: u32) -> Self {
-        let inner =
-            Inner { name: name.into(), partitions: Mutex::default(), refuses_positions: AtomicBool::new(false) };
+        let inner = Inner {
+            name: name.into(),
+            partitions: Mutex::default(),
+            refuses_positions: AtomicBool::new(false),
+            emptied: Mutex::default(),
+        };
         let hub = Self { inner: Arc::new(inner) };
         hub.grow_to(partitions);
         hub
@@ -123,7 +129,8 @@ impl MemoryHub {
         self.control(partition, |control| control.reattached += 1);
     }
 
-    /// Retention: events before this sequence number are gone. Whoever starts before it starts with it.
+    /// Retention: events before this sequence number are gone. Whoever starts before it starts with it. A number beyond the
+    /// last event, such as `i64::MAX`, empties the partition.
     pub fn expire_before(&self, partition: u32, sequence_number: i64) {
         if let Some(partition) = self.partition(&partition.into()) {
             partition.log().expire_before(sequence_number);
@@ -147,6 +154,11 @@ impl MemoryHub {
     /// Event Hubs does. Without it a reader waits there in silence, as it does at other brokers.
     pub fn refuse_positions(&self, refuse: bool) {
         self.inner.refuses_positions.store(refuse, Ordering::Relaxed);
+    }
+
+    /// What emptied partitions report as the number of their first event from now on.
+    pub fn report_emptied(&self, report: EmptiedReport) {
+        *self.inner.emptied.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }
 
     /// A client of this hub.
@@ -194,7 +206,8 @@ impl EventSource for MemorySource {
     }
 
     async fn partition(&self, id: &PartitionId) -> Result<PartitionProperties> {
-        Ok(self.existing(id)?.log().properties())
+        let emptied = *self.hub.inner.emptied.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(self.existing(id)?.log().properties(emptied))
     }
 
     async fn open(&self, id: &PartitionId, from: StartPosition, prefetch: usize) -> Result<EventReceiver<MemoryEvent>> {
@@ -253,7 +266,7 @@ mod tests {
 
     async fn properties(hub: &MemoryHub) -> (i64, Option<i64>) {
         let properties = hub.source().partition(&0.into()).await.unwrap();
-        (properties.first_sequence_number, properties.last.map(|last| last.sequence_number))
+        (properties.first_sequence_number(), properties.last().map(|last| last.sequence_number))
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,0 +1,146 @@
+//! What a partition holds, by the numbers that the hub reports.
+
+use super::source::StartPosition;
+use crate::model::Position;
+
+/// What a partition holds.
+///
+/// Made by [`new`](Self::new) only, because hubs report an emptied partition, of which all events have expired, in two ways:
+/// with the number of its first event behind that of its last one, or with the same number twice. The second looks like a
+/// partition of one event. Here both are the same: empty, with [`first_sequence_number`](Self::first_sequence_number) behind
+/// the last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionProperties {
+    first: i64,
+    last: Option<Position>,
+}
+
+impl PartitionProperties {
+    /// Properties as a hub reports them: the number of the first event that can still be read, the place of the last event
+    /// that there ever was, and whether the partition is empty now.
+    ///
+    /// - `last`: `None`, or a negative number, if there never was an event. The first one will then be number 0.
+    /// - `is_empty`: counts only where there was an event. A source whose hub does not report it passes `false` and, for a
+    ///   partition without events, a `first_sequence_number` behind that of `last`.
+    ///
+    /// That an empty partition may have equal numbers other than 0 is in the tests of KEDA's scaler
+    /// (kedacore/keda `pkg/scalers/azure_eventhub_scaler_test.go`); .NET (`EventHubMetricsProvider.cs` of the extension for
+    /// Functions) and the Spark connector (`EventHubsClient.scala`) ask for emptiness before they calculate, too.
+    ///
+    /// ```
+    /// use eventhubs_checkpoint::Position;
+    /// use eventhubs_checkpoint::processor::PartitionProperties;
+    ///
+    /// let last = || Some(Position { sequence_number: 255, offset: "x".into() });
+    /// let one_event = PartitionProperties::new(255, last(), false);
+    /// assert_eq!((one_event.first_sequence_number(), one_event.is_empty()), (255, false));
+    /// let emptied = PartitionProperties::new(255, last(), true);
+    /// assert_eq!((emptied.first_sequence_number(), emptied.is_empty()), (256, true));
+    /// assert_eq!(emptied, PartitionProperties::new(256, last(), true));
+    /// ```
+    #[must_use]
+    pub fn new(first_sequence_number: i64, last: Option<Position>, is_empty: bool) -> Self {
+        let last = last.filter(|last| last.sequence_number >= 0);
+        let next = last.as_ref().map_or(0, |last| last.sequence_number.saturating_add(1));
+        let first = if is_empty { next } else { first_sequence_number.clamp(0, next) };
+        Self { first, last }
+    }
+
+    /// The sequence number of the first event that can still be read; of the next event there will be, if there is none.
+    #[must_use]
+    pub fn first_sequence_number(&self) -> i64 {
+        self.first
+    }
+
+    /// The place of the last event that there ever was, expired or not. `None` if there never was one.
+    #[must_use]
+    pub fn last(&self) -> Option<&Position> {
+        self.last.as_ref()
+    }
+
+    /// Whether there is no event to be read: there never was one, or all have expired.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.last.as_ref().is_none_or(|last| last.sequence_number < self.first)
+    }
+
+    /// The place before the first event that can still be read, as a checkpoint records it. `-1` is how the service names the
+    /// place before everything.
+    pub(crate) fn beginning(&self) -> Position {
+        Position { sequence_number: self.first - 1, offset: BEFORE_EVERYTHING.to_owned() }
+    }
+
+    /// The numbers of a start at the earliest or the latest event, as a checkpoint records them: the place *before* the
+    /// first event to be read.
+    pub(crate) fn pin(&self, start: &StartPosition) -> Option<Position> {
+        match start {
+            StartPosition::Earliest => Some(self.beginning()),
+            StartPosition::Latest => Some(self.last.clone().unwrap_or_else(|| self.beginning())),
+            StartPosition::AfterSequenceNumber(_) | StartPosition::AfterOffset(_) | StartPosition::EnqueuedAfter(_) => {
+                None
+            }
+        }
+    }
+}
+
+/// The offset of the place before everything.
+pub(super) const BEFORE_EVERYTHING: &str = "-1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn properties(first: i64, last: impl Into<Option<i64>>, is_empty: bool) -> PartitionProperties {
+        let position = |sequence_number| Position { sequence_number, offset: format!("o{sequence_number}") };
+        PartitionProperties::new(first, last.into().map(position), is_empty)
+    }
+
+    #[test]
+    fn reports_of_the_same_partition_are_equal() {
+        let never_used = properties(0, None, true);
+        for (case, reported, expected) in [
+            ("never used, by its number", properties(0, -1, true), &never_used),
+            ("never used, not marked as empty", properties(0, -1, false), &never_used),
+            ("never used, with another beginning", properties(7, None, false), &never_used),
+            ("emptied, by equal numbers", properties(255, 255, true), &properties(256, 255, true)),
+            ("emptied, by the numbers alone", properties(256, 255, false), &properties(256, 255, true)),
+            ("emptied, with an old beginning", properties(3, 255, true), &properties(256, 255, true)),
+            ("emptied, with a beginning too far", properties(300, 255, false), &properties(256, 255, true)),
+        ] {
+            assert_eq!(&reported, expected, "{case}");
+            assert!(reported.is_empty(), "{case}");
+        }
+        for (first, last) in [(0, 0), (255, 255), (5, 9), (0, i64::MAX)] {
+            let holding = properties(first, last, false);
+            assert_eq!((holding.first_sequence_number(), holding.is_empty()), (first, false), "{first} to {last}");
+        }
+    }
+
+    #[test]
+    fn a_start_is_pinned_to_the_place_before_the_first_event_to_be_read() {
+        let pin = |properties: PartitionProperties, start| {
+            properties.pin(&start).map(|position| (position.sequence_number, position.offset))
+        };
+        let at = |number, offset: &str| Some((number, offset.to_owned()));
+        assert_eq!(pin(properties(0, None, true), StartPosition::Earliest), at(-1, "-1"));
+        assert_eq!(pin(properties(7, 9, false), StartPosition::Earliest), at(6, "-1"));
+        assert_eq!(pin(properties(0, None, true), StartPosition::Latest), at(-1, "-1"));
+        assert_eq!(pin(properties(7, 9, false), StartPosition::Latest), at(9, "o9"));
+        assert_eq!(pin(properties(7, 9, false), StartPosition::AfterSequenceNumber(8)), None);
+    }
+
+    mod defects {
+        use super::*;
+
+        #[test]
+        fn c01_an_emptied_partition_is_pinned_at_its_last_event() {
+            for begin in [199, 200] {
+                let emptied = properties(begin, 199, true);
+                let pinned = emptied.pin(&StartPosition::Earliest).map(|pin| (pin.sequence_number, pin.offset));
+                assert_eq!(pinned, Some((199, "-1".to_owned())), "begins at {begin}");
+                let pinned = emptied.pin(&StartPosition::Latest).map(|pin| (pin.sequence_number, pin.offset));
+                assert_eq!(pinned, Some((199, "o199".to_owned())), "begins at {begin}");
+            }
+        }
+    }
+}

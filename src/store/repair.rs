@@ -1,0 +1,46 @@
+//! Repair: the sequence number of a checkpoint is corrected without any progress.
+
+use super::adopt::Adoption;
+use super::{GroupStore, condition, is_doubtful};
+use crate::codec::{self, RecordKind};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{CheckpointRecord, Position};
+use crate::telemetry::Operation;
+
+impl GroupStore {
+    /// Writes the position of an adopted checkpoint in other words: `place` is where reading goes on in any case, with the same
+    /// or a greater sequence number. For a smaller one see [`replace_checkpoint`](Self::replace_checkpoint). Everything else
+    /// of the record stays as it is, also the id of the last rewind, because this is none. As fenced as any checkpoint of the
+    /// adoption.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if anything was written since the adoption, or may have been; else the error of the storage.
+    /// The adoption is as good as before: its next checkpoint finds out what is recorded. So processing can go on.
+    pub(crate) async fn repair_checkpoint(&self, adoption: &mut Adoption, place: &Position) -> Result<()> {
+        let turn = self.turn(RecordKind::Checkpoint, &adoption.partition).await;
+        if adoption.tenure < turn.state.begun() {
+            return Err(changed(adoption));
+        }
+        let record = CheckpointRecord {
+            sequence_number: Some(place.sequence_number),
+            offset: Some(place.offset.clone()),
+            ..adoption.record.clone()
+        };
+        let name = self.inner.names.of(RecordKind::Checkpoint, &adoption.partition);
+        let under = condition(adoption.etag.clone());
+        match self.write(Operation::Adopt, &name, &codec::encode_checkpoint(&record), &under).await {
+            Ok(written) => {
+                (adoption.etag, adoption.record) = (Some(written.etag), record);
+                Ok(())
+            }
+            Err(error) if is_doubtful(&error) => Err(changed(adoption).with_source(error)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn changed(adoption: &Adoption) -> Error {
+    let message = format!("the checkpoint of partition {} was written meanwhile", adoption.partition);
+    Error::new(ErrorKind::Conflict, message)
+}
