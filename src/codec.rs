@@ -8,7 +8,7 @@
 //! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `load`, `rewound`, `cooperative`, `handoffto`, `draining`, `cooldown`, `scope` |
 //! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated`, `imported`, `rewound`, `pinned` |
 //!
-//! `.../presence/{percent-encoded owner}` is read and written by this crate alone: `ownerid`, `incarnation`, `load`,
+//! `.../presence/{percent-encoded owner}`, a last dot of which is encoded too, is read and written by this crate alone: `ownerid`, `incarnation`, `load`,
 //! `brokenby`.
 //!
 //! The reader is tolerant: other SDKs leave keys out or empty. What it cannot use it reports, and goes on.
@@ -147,10 +147,11 @@ impl BlobNames {
         format!("{}{partition}", self.prefix(kind))
     }
 
-    /// The name of the blob with which this owner tries out the storage.
+    /// The name of the blob with which this owner tries out the storage. `random` keeps apart instances that start at the
+    /// same time with the same owner id.
     #[must_use]
-    pub fn probe(&self, owner: &OwnerId) -> String {
-        format!("{}{}", self.probe, segment(owner))
+    pub fn probe(&self, owner: &OwnerId, random: u64) -> String {
+        format!("{}{}-{random:016x}", self.probe, segment(owner))
     }
 
     /// What the names of all presences start with.
@@ -192,13 +193,15 @@ impl BlobNames {
     }
 }
 
-/// An owner as the segment of a blob name: percent-encoded, for it may hold anything printable; and if it is nothing but
-/// dots, those too, for a path with such a segment is another path to some.
+/// An owner as the segment of a blob name: percent-encoded, for it may hold anything printable. If it is nothing but dots,
+/// those too, for a path with such a segment is another path to some; and the last dot of any other, for Azure drops dots at
+/// the end of a blob name without an error (<https://github.com/Azure/azure-sdk-for-java/issues/36674>).
 fn segment(owner: &OwnerId) -> String {
     const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     let encoded = utf8_percent_encode(owner.as_str(), KEPT).to_string();
-    let only_dots = encoded.bytes().all(|byte| byte == b'.');
-    if only_dots { encoded.replace('.', "%2E") } else { encoded }
+    let Some(without_last_dot) = encoded.strip_suffix('.') else { return encoded };
+    let only_dots = without_last_dot.bytes().all(|byte| byte == b'.');
+    if only_dots { encoded.replace('.', "%2E") } else { format!("{without_last_dot}%2E") }
 }
 
 /// The metadata of an ownership blob.
@@ -224,6 +227,11 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
 pub fn with_mark(mut metadata: Metadata, asking: &OwnerId) -> Metadata {
     metadata.insert(HANDOFF_TO.into(), asking.as_str().to_owned());
     metadata
+}
+
+/// Whether the metadata of an ownership blob has an owner id, which is empty after a release.
+pub(crate) fn names_owner(metadata: &Metadata) -> bool {
+    metadata.keys().any(|key| key.eq_ignore_ascii_case(OWNER_ID))
 }
 
 /// Reads an ownership blob's metadata. A record without `ownerid` counts as released, which is what official Rust means
@@ -442,7 +450,8 @@ mod tests {
             "NS.servicebus.windows.net/Hub/$Default/checkpoint/12"
         );
         let owner = OwnerId::new("pod 1/a").unwrap();
-        assert_eq!(lower.probe(&owner), "ns.servicebus.windows.net/hub/$default/probe/pod%201%2Fa");
+        let probe = "ns.servicebus.windows.net/hub/$default/probe/pod%201%2Fa-0000000000000abc";
+        assert_eq!(lower.probe(&owner, 0xabc), probe);
     }
 
     #[test]
@@ -556,6 +565,24 @@ mod tests {
         assert_eq!((record.owner, record.incarnation, record.load), (owner, None, None));
         let problem = problem.unwrap().problem;
         assert!(["ownerid", "incarnation", "load"].iter().all(|key| problem.contains(key)), "{problem}");
+    }
+
+    mod defects {
+        use super::*;
+
+        #[test]
+        fn a07_the_last_dot_of_an_owner_is_encoded_in_one_way() {
+            for (id, encoded) in [("a.", "a%2E"), ("a..", "a.%2E"), ("a.b", "a.b"), (".a", ".a"), ("..", "%2E%2E")] {
+                let owner = OwnerId::new(id).unwrap();
+                let name = names().presence(&owner);
+                assert_eq!(name, format!("{}{encoded}", names().presences()));
+                assert_eq!(names().present(&name), Ok(owner));
+            }
+            for other in ["a.", "a%2e", "a%2E%2E", "a%2Eb"] {
+                let name = format!("{}{other}", names().presences());
+                assert!(names().present(&name).unwrap_err().problem.contains("spells"), "{other}");
+            }
+        }
     }
 
     #[test]

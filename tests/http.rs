@@ -238,3 +238,33 @@ fn an_isolated_container_is_not_held_up_by_a_blocked_runtime_and_a_shared_one_is
 fn block() {
     std::thread::sleep(BLOCKED);
 }
+
+mod defects {
+    use std::sync::Arc;
+
+    use eventhubs_checkpoint::store::GroupStore;
+    use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Relation};
+
+    use super::*;
+
+    const OWNER: &str = "gr\u{f6}\u{df}e";
+
+    /// What the HTTP client cannot take for text it drops, and says so in the log alone. A listing has all of it.
+    #[tokio::test]
+    async fn a11_an_owner_beyond_ascii_is_read_from_a_listing() {
+        let read = format!("HTTP/1.1 200 OK\r\n{HEADERS}x-ms-meta-ownerid: {OWNER}\r\ncontent-length: 0\r\n\r\n");
+        let blob = format!(
+            "<Blob><Name>ns/hub/g/ownership/0</Name><Properties><Last-Modified>Fri, 20 Nov 2026 11:59:00 GMT\
+             </Last-Modified><Etag>0x1</Etag></Properties><Metadata><ownerid>{OWNER}</ownerid></Metadata></Blob>"
+        );
+        let page =
+            |blobs: &str| Act::Send(answer("200 OK", &PAGE.replace("<Blobs/>", &format!("<Blobs>{blobs}</Blobs>"))));
+        let stub = Stub::start([page(""), page(""), Act::Send(read), page(&blob)]);
+        let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+        let container = Arc::new(container(&stub, Duration::from_secs(5)));
+        let store = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).connect().await.unwrap();
+        let (relation, owner) = store.owner_of(&0.into()).await.unwrap();
+        assert_eq!((relation, owner.as_ref().map(OwnerId::as_str)), (Relation::Other, Some(OWNER)));
+        assert_eq!(stub.requests().len(), 4, "{:?}", stub.requests());
+    }
+}

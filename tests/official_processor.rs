@@ -2,6 +2,8 @@
 
 #[path = "official_processor/crowd.rs"]
 mod crowd;
+#[path = "official_processor/defects.rs"]
+mod defects;
 #[path = "official_processor/end_to_end.rs"]
 mod end_to_end;
 #[path = "common/meddled.rs"]

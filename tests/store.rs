@@ -3,12 +3,13 @@
 
 #[path = "common/captured.rs"]
 mod captured;
+#[path = "store/defects.rs"]
+mod defects;
 #[path = "common/meddled.rs"]
 mod meddled;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -179,32 +180,6 @@ impl Meddle for Weakness {
             Self::ReadOnly => Err(Error::new(ErrorKind::Unauthorized, "only reading is permitted")),
         }
     }
-}
-
-/// Writes the blob of the probe after its last listing, as another instance with the same owner id may.
-#[derive(Default)]
-struct ProbesToo {
-    listings: AtomicUsize,
-}
-
-#[async_trait]
-impl Meddle for ProbesToo {
-    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
-        let list = inner.list(prefix).await?;
-        if prefix.contains("/probe/") && self.listings.fetch_add(1, Ordering::Relaxed) == 2 {
-            inner.write(prefix, &list.blobs[0].metadata, &Condition::Any).await?;
-        }
-        Ok(list)
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_probe_leaves_alone_what_another_one_has_written() {
-    let inner = Arc::new(MemoryContainer::new());
-    let container = Arc::new(Meddled { inner: inner.clone(), meddler: ProbesToo::default() });
-    let builder = GroupStore::builder(container, group(), OwnerId::new("a").unwrap());
-    builder.probe(true).connect().await.unwrap();
-    assert_eq!(inner.list("").await.unwrap().blobs.len(), 1);
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ pub mod legacy;
 pub mod memory;
 mod validation;
 
+pub(crate) use validation::take_unwritable;
 pub use validation::{check_blob_name, checked_metadata};
 
 /// The metadata of a blob. Keys are lower-case, for Azure treats them without regard to case.

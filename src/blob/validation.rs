@@ -46,6 +46,18 @@ pub fn checked_metadata(metadata: &Metadata) -> Result<Metadata> {
     Ok(checked)
 }
 
+/// Removes each pair that a write would refuse, and returns the refusals.
+pub(crate) fn take_unwritable(metadata: &mut Metadata) -> Vec<Error> {
+    let mut refusals = Vec::new();
+    metadata.retain(|key, value| {
+        let refusal = check_key(key).and_then(|()| check_value(key, value)).err();
+        let is_writable = refusal.is_none();
+        refusals.extend(refusal);
+        is_writable
+    });
+    refusals
+}
+
 fn check_key(key: &str) -> Result<()> {
     let is_identifier = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         && key.bytes().next().is_some_and(|first| !first.is_ascii_digit());

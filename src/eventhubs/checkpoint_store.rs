@@ -10,11 +10,12 @@ use azure_core::error::{Error as AzureError, ErrorKind as AzureErrorKind};
 use azure_core::http::Etag;
 use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::{Checkpoint as ClientCheckpoint, Ownership as ClientOwnership};
+use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
-use super::abandoned::Abandoned;
 use super::held::Holder;
+use super::unowned::Unowned;
 use crate::blob::{BlobContainer, ETag};
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, ErrorKind, Result};
@@ -36,6 +37,9 @@ type Settings = dyn Fn(GroupStoreBuilder) -> GroupStoreBuilder + Send + Sync;
 /// - *Lost answers* cost no partition: after a conflict or a missing answer the record is read. A renewal of which nobody
 ///   can tell leaves the partition where it is.
 /// - *Released* partitions are free at once; the processor would take `ownerid=""` for a live owner.
+/// - *Leftover records* of partitions that the hub does not have are never claimed. The processor takes every partition of a
+///   listing for one of the hub, so a listing leaves out what no live owner holds. The processor adds the partitions of the
+///   hub by itself, and the store claims them over the records that it left out.
 /// - *Replicas with one application id*, which the processor takes for its owner id, are told apart.
 /// - One bad blob is reported, and hides no other.
 /// - Claims and renewals go out together, not one after another.
@@ -97,7 +101,8 @@ pub struct BlobCheckpointStoreBuilder {
 impl BlobCheckpointStoreBuilder {
     /// Changes the settings of the [`GroupStore`] underneath: spelling of the names, expiry, deadlines, and so on.
     ///
-    /// Its expiry should be the processor's `partition_expiration_duration`; both are 60 s by default.
+    /// Its expiry must be the processor's `partition_expiration_duration`; both are 60 s by default. An ownership that was not
+    /// renewed for the expiry counts as abandoned even if the processor has a longer duration.
     pub fn settings(
         mut self,
         settings: impl Fn(GroupStoreBuilder) -> GroupStoreBuilder + Send + Sync + 'static,
@@ -137,15 +142,37 @@ impl BlobCheckpointStore {
 
     /// Gives back every partition that is held, so that others need not wait for the expiry. To be called when the
     /// processor has ended: a running one claims them again. After it the store may serve another processor.
+    ///
+    /// The call may be dropped, by a time limit for instance, and repeated: a partition stays held until its release is
+    /// settled. The same after [`ReleaseOutcome::Undecided`]. As long as a partition of it is held, the store serves the same
+    /// owner.
     pub async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
-        let groups = std::mem::take(&mut *self.groups.lock().await);
-        let mut released = Vec::new();
-        for group in groups.into_values() {
-            if let Group::Served(holder) = group {
-                released.extend(holder.release_all().await);
-            }
+        let served = self.forget_viewed().await;
+        let releasing = served.iter().map(|(group, holder)| async move {
+            let released = holder.release_all().await;
+            self.forget_released(group, holder).await;
+            released
+        });
+        releasing.collect::<FuturesUnordered<_>>().concat().await
+    }
+
+    /// Returns what remains: the groups with an owner.
+    async fn forget_viewed(&self) -> Vec<(ConsumerGroup, Arc<Holder>)> {
+        let mut groups = self.groups.lock().await;
+        groups.retain(|_, group| matches!(group, Group::Served(_)));
+        let served = |(name, group): (&ConsumerGroup, &Group)| match group {
+            Group::Served(holder) => Some((name.clone(), Arc::clone(holder))),
+            Group::Viewed(_) => None,
+        };
+        groups.iter().filter_map(served).collect()
+    }
+
+    async fn forget_released(&self, group: &ConsumerGroup, holder: &Arc<Holder>) {
+        let mut groups = self.groups.lock().await;
+        let is_there = matches!(groups.get(group), Some(Group::Served(known)) if Arc::ptr_eq(known, holder));
+        if is_there && holder.holds_nothing() {
+            groups.remove(group);
         }
-        released
     }
 
     /// The error of this crate within one that the processor or its clients return. Its kind says what to do: after
@@ -155,9 +182,9 @@ impl BlobCheckpointStore {
         std::iter::successors(Some(error), |error| (*error).source()).find_map(|error| error.downcast_ref())
     }
 
-    fn connect(&self, group: &ConsumerGroup, owner: OwnerId) -> impl Future<Output = Result<GroupStore>> + use<> {
+    fn describe(&self, group: &ConsumerGroup, owner: OwnerId) -> GroupStoreBuilder {
         let builder = GroupStore::builder(Arc::clone(&self.container), group.clone(), owner);
-        (self.settings)(builder.wall_clock(Arc::clone(&self.wall_clock))).connect()
+        (self.settings)(builder.wall_clock(Arc::clone(&self.wall_clock)))
     }
 
     async fn group(&self, group: &ConsumerGroup) -> Result<Group> {
@@ -165,7 +192,9 @@ impl BlobCheckpointStore {
         if let Some(known) = groups.get(group) {
             return Ok(known.clone());
         }
-        let viewed = Group::Viewed(self.connect(group, OwnerId::new("(looking)")?).await?);
+        // It writes nothing: the probe is left to the store of the first claim.
+        let store = self.describe(group, OwnerId::new("(looking)")?).probe(false).connect().await?;
+        let viewed = Group::Viewed(store);
         groups.insert(group.clone(), viewed.clone());
         Ok(viewed)
     }
@@ -178,16 +207,18 @@ impl BlobCheckpointStore {
             }
             return Err(Error::config(format!(
                 "this store serves owner {} in {group} already, and is asked to serve {owner:?}: give every processor a \
-                 store of its own, or call release_all when the first one has ended",
+                 store of its own, or call release_all when the first one has ended, until every partition is released",
                 holder.owner()
             )));
         }
-        let store = self.connect(group, OwnerId::new(owner)?).await?;
+        let store = self.describe(group, OwnerId::new(owner)?).connect().await?;
         let elsewhere = owners_elsewhere(&store, &store.list_other_tree().await?);
+        // The processor claims by a listing of the store that only looked, whose versions are not remembered.
         let here = store.list_ownerships().await?.records;
-        let abandoned = Abandoned::of(&store, &here, &presences_behind(&store, &here).await?);
-        let holder = Arc::new(Holder::new(store, elsewhere));
-        holder.set_abandoned(abandoned);
+        let unowned = Unowned::of(&store, &here, &presences_behind(&store, &here).await?);
+        let holder = Arc::new(Holder::new(store));
+        holder.set_elsewhere(elsewhere);
+        holder.set_unowned(unowned);
         groups.insert(group.clone(), Group::Served(Arc::clone(&holder)));
         Ok(holder)
     }
@@ -199,13 +230,15 @@ impl BlobCheckpointStore {
         let (here, other) = futures::try_join!(store.list_ownerships(), store.list_other_tree())?;
         let presences = presences_behind(store, &here.records).await?;
         let elsewhere = owners_elsewhere(store, &other);
+        let left_out = Unowned::of(store, &here.records, &presences);
         if let Group::Served(holder) = &known {
             holder.notice(&here.records, asked);
             holder.set_elsewhere(elsewhere.clone());
-            holder.set_abandoned(Abandoned::of(store, &here.records, &presences));
+            holder.set_unowned(left_out.clone());
         }
+        let is_shown = |seen: &&Ownership| known.holds(&seen.partition) || !left_out.contains(&seen.partition);
         let shown = |seen: &Ownership| (seen.partition.clone(), self.shown(group, &known, seen, &presences));
-        let mut shown: HashMap<_, _> = here.records.iter().map(shown).collect();
+        let mut shown: HashMap<_, _> = here.records.iter().filter(is_shown).map(shown).collect();
         for (partition, owner) in elsewhere {
             let entry = shown.entry(partition.clone()).or_insert_with(|| unowned(group, &partition));
             if !known.owns(entry) {
@@ -310,6 +343,11 @@ impl Group {
         };
         let life = seen.record.incarnation.as_ref().map_or("", |life| life.as_str());
         Some(if other_life { format!("{owner}~{life}") } else { owner.to_string() })
+    }
+
+    /// Whether the partition is one that this store has won and not lost, as far as it knows.
+    fn holds(&self, partition: &PartitionId) -> bool {
+        matches!(self, Self::Served(holder) if holder.holds(partition))
     }
 
     fn owns(&self, shown: &ClientOwnership) -> bool {

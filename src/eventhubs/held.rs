@@ -8,7 +8,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, timeout};
 
-use super::abandoned::Abandoned;
+use super::unowned::{Abandoned, Unowned};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{OwnerId, PartitionId, Position, Relation};
 use crate::store::{
@@ -79,7 +79,27 @@ struct Memory {
     untold: HashSet<PartitionId>,
     /// Partitions that are owned in the other tree of names, by the last listing.
     elsewhere: HashMap<PartitionId, OwnerId>,
-    abandoned: Abandoned,
+    unowned: Unowned,
+}
+
+impl Memory {
+    /// Removes the partition in this tenure.
+    fn remove(&mut self, partition: &PartitionId, held: &Arc<Held>) -> bool {
+        let is_there = self.held.get(partition).is_some_and(|known| Arc::ptr_eq(known, held));
+        if is_there {
+            self.held.remove(partition);
+        }
+        is_there
+    }
+
+    /// Whether it was still there, in this tenure.
+    fn forget(&mut self, partition: &PartitionId, held: &Arc<Held>, to: Option<&OwnerId>) -> bool {
+        let was_there = self.remove(partition, held);
+        if was_there {
+            telemetry::ownership_lost(partition, to);
+        }
+        was_there
+    }
 }
 
 /// One owner in one consumer group.
@@ -90,10 +110,8 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    pub(super) fn new(store: GroupStore, elsewhere: HashMap<PartitionId, OwnerId>) -> Self {
-        let holder = Self { store, memory: Mutex::default() };
-        holder.set_elsewhere(elsewhere);
-        holder
+    pub(super) fn new(store: GroupStore) -> Self {
+        Self { store, memory: Mutex::default() }
     }
 
     pub(super) fn owner(&self) -> &OwnerId {
@@ -112,21 +130,16 @@ impl Holder {
         self.memory().held.insert(partition.clone(), Arc::clone(held));
     }
 
-    /// Whether it was still there, in this tenure.
-    fn forget(&self, partition: &PartitionId, held: &Arc<Held>, to: Option<&OwnerId>) -> bool {
-        let mut memory = self.memory();
-        if !memory.held.get(partition).is_some_and(|known| Arc::ptr_eq(known, held)) {
-            return false;
-        }
-        memory.held.remove(partition);
-        telemetry::ownership_lost(partition, to);
-        true
+    fn forget(&self, partition: &PartitionId, held: &Arc<Held>, to: Option<&OwnerId>) {
+        self.memory().forget(partition, held, to);
     }
 
-    /// The same outside of a claim, whose answer would tell the processor.
+    /// The same outside of a claim, whose answer would tell the processor. Under one lock: a claim in between would win the
+    /// partition back, and the processor would go on reading where it was.
     fn forget_untold(&self, partition: &PartitionId, held: &Arc<Held>, to: Option<&OwnerId>) {
-        if self.forget(partition, held, to) {
-            self.memory().untold.insert(partition.clone());
+        let mut memory = self.memory();
+        if memory.forget(partition, held, to) {
+            memory.untold.insert(partition.clone());
         }
     }
 
@@ -152,8 +165,17 @@ impl Holder {
         memory.elsewhere = elsewhere;
     }
 
-    pub(super) fn set_abandoned(&self, abandoned: Abandoned) {
-        self.memory().abandoned = abandoned;
+    /// Replaces what no live owner holds. The versions of an earlier listing are not claimed any more.
+    pub(super) fn set_unowned(&self, unowned: Unowned) {
+        self.memory().unowned = unowned;
+    }
+
+    pub(super) fn holds(&self, partition: &PartitionId) -> bool {
+        self.memory().held.contains_key(partition)
+    }
+
+    pub(super) fn holds_nothing(&self) -> bool {
+        self.memory().held.is_empty()
     }
 
     /// Claims, or renews what is held, all at once. Answers the leases of those that may be processed now.
@@ -168,14 +190,12 @@ impl Holder {
     }
 
     async fn claim_one(&self, claim: Claim) -> Option<Lease> {
+        if let Some(held) = self.find(claim.partition()) {
+            return self.renew(claim.partition(), &held).await;
+        }
+        let (claim, to_declare_dead) = self.aimed(claim)?;
         let partition = claim.partition();
-        if let Some(held) = self.find(partition) {
-            return self.renew(partition, &held).await;
-        }
-        if self.memory().elsewhere.contains_key(partition) {
-            return None;
-        }
-        if !self.is_free(&claim).await {
+        if !self.is_free(partition, to_declare_dead).await {
             return None;
         }
         match self.store.claim_one(&claim).await {
@@ -195,14 +215,22 @@ impl Holder {
         None
     }
 
+    /// The claim by what was listed last; none of a partition that is owned in the other tree.
+    fn aimed(&self, claim: Claim) -> Option<(Claim, Option<Abandoned>)> {
+        let memory = self.memory();
+        if memory.elsewhere.contains_key(claim.partition()) {
+            return None;
+        }
+        Some(memory.unowned.aimed(claim))
+    }
+
     /// Not if the owner has shown a sign of life since it was taken for dead.
-    async fn is_free(&self, claim: &Claim) -> bool {
-        let abandoned = self.memory().abandoned.behind(claim).cloned();
-        let Some((of, presence)) = abandoned else { return true };
-        match self.store.declare_dead(&of, presence.as_ref()).await {
+    async fn is_free(&self, partition: &PartitionId, to_declare_dead: Option<Abandoned>) -> bool {
+        let Some(Abandoned { seen, presence }) = to_declare_dead else { return true };
+        match self.store.declare_dead(&seen, presence.as_ref()).await {
             Ok(verdict) => verdict == Verdict::Dead,
             Err(error) => {
-                telemetry::ownership_undecided(self.store.floods(), Operation::Presence, claim.partition(), &error);
+                telemetry::ownership_undecided(self.store.floods(), Operation::Presence, partition, &error);
                 false
             }
         }
@@ -221,8 +249,8 @@ impl Holder {
                 let stage = if rewound { Stage::Rewound { told: true } } else { Stage::Won };
                 self.remember(partition, &Held::new(renewed, stage));
             }
-            ClaimOutcome::Lost { by } => drop(self.forget(partition, held, by.as_ref())),
-            ClaimOutcome::Replaced { .. } => drop(self.forget(partition, held, Some(self.owner()))),
+            ClaimOutcome::Lost { by } => self.forget(partition, held, by.as_ref()),
+            ClaimOutcome::Replaced { .. } => self.forget(partition, held, Some(self.owner())),
             // What was believed before stands.
             ClaimOutcome::Undecided(error) => {
                 telemetry::ownership_undecided(self.store.floods(), Operation::Renew, partition, &error);
@@ -258,7 +286,7 @@ impl Holder {
                 held.set_stage(Stage::Adopted);
                 return Some(held.lease());
             }
-            Ok(AdoptOutcome::Lost { by }) => drop(self.forget(partition, held, by.as_ref())),
+            Ok(AdoptOutcome::Lost { by }) => self.forget(partition, held, by.as_ref()),
             Err(error) if error.kind() == ErrorKind::Contended => {
                 telemetry::adoption_contended(partition, &error);
                 self.memory().held.remove(partition);
@@ -290,10 +318,19 @@ impl Holder {
         }
     }
 
-    /// Gives everything back.
+    /// Releases everything. Each partition stays in the memory until its release is settled, so that a call that was
+    /// dropped or had no outcome can be repeated.
     pub(super) async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
-        let leases: Vec<_> = self.memory().held.drain().map(|(_, held)| held.lease()).collect();
-        leases.into_iter().map(|lease| self.release_one(lease)).collect::<FuturesUnordered<_>>().collect().await
+        let all: Vec<_> =
+            self.memory().held.iter().map(|(partition, held)| (partition.clone(), held.clone())).collect();
+        let releasing = all.iter().map(|(partition, held)| async move {
+            let released = self.release_one(held.lease()).await;
+            if matches!(released.1, ReleaseOutcome::Released) {
+                self.memory().remove(partition, held);
+            }
+            released
+        });
+        releasing.collect::<FuturesUnordered<_>>().collect().await
     }
 
     async fn release_one(&self, lease: Lease) -> (PartitionId, ReleaseOutcome) {
@@ -333,4 +370,47 @@ fn rewound(partition: &PartitionId) -> Error {
          gives a new one"
     );
     Error::new(ErrorKind::Rewound, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::blob::memory::MemoryContainer;
+    use crate::model::ConsumerGroup;
+
+    mod defects {
+        use super::*;
+
+        /// Another thread, which claims, must see the partition either as held or as one to leave out.
+        #[tokio::test]
+        async fn a14_forgetting_and_leaving_out_are_one_step() {
+            let group = ConsumerGroup::new("ns", "hub", "$Default").unwrap();
+            let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
+            let store = builder.connect().await.unwrap();
+            let partition = PartitionId::from(0);
+            let ClaimOutcome::Won(lease) = store.claim_one(&Claim::unowned(partition.clone())).await else { panic!() };
+            let (holder, held) = (Holder::new(store), Held::new(lease, Stage::Won));
+            holder.remember(&partition, &held);
+            let ended = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let looking = scope.spawn(|| {
+                    let mut missing = 0;
+                    while !ended.load(Ordering::Relaxed) {
+                        let memory = holder.memory();
+                        missing += usize::from(memory.held.is_empty() && memory.untold.is_empty());
+                    }
+                    missing
+                });
+                for _ in 0..20_000 {
+                    holder.remember(&partition, &held);
+                    holder.memory().untold.clear();
+                    holder.forget_untold(&partition, &held, None);
+                }
+                ended.store(true, Ordering::Relaxed);
+                assert_eq!(looking.join().unwrap(), 0);
+            });
+        }
+    }
 }

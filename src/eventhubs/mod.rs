@@ -1,6 +1,5 @@
 //! Azure Event Hubs through its official client. The only folder that knows `azure_messaging_eventhubs`.
 
-mod abandoned;
 mod checkpoint_store;
 mod clients;
 mod errors;
@@ -8,6 +7,7 @@ mod health;
 mod held;
 mod link;
 mod source;
+mod unowned;
 
 pub use checkpoint_store::{BlobCheckpointStore, BlobCheckpointStoreBuilder};
 pub use source::EventHubSource;

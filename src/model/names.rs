@@ -110,11 +110,15 @@ impl PartitionId {
     ///
     /// # Errors
     ///
-    /// If it is empty, holds a `/` or a control character, or is longer than 256 characters: it is the last segment of
-    /// a blob name.
+    /// If it is empty, holds a `/` or a control character, is longer than 256 characters, or ends with a dot: it is the
+    /// last segment of a blob name, and Azure drops dots at the end of one. Event Hubs gives numbers.
     pub fn new(id: impl AsRef<str>) -> Result<Self, InvalidName> {
+        const WHAT: &str = "partition id";
         let id = id.as_ref();
-        check_segment("partition id", id)?;
+        check_segment(WHAT, id)?;
+        if id.ends_with('.') {
+            return Err(InvalidName::new(WHAT, id, "it must not end with a dot: Azure drops it from blob names"));
+        }
         Ok(Self { number: id.parse().unwrap_or(u64::MAX), text: id.into() })
     }
 
@@ -179,5 +183,17 @@ mod tests {
         assert!(ConsumerGroup::new("", "hub", "$Default").is_err());
         assert!(ConsumerGroup::new("ns", "hub", "g".repeat(257)).is_err());
         assert!(PartitionId::new("").is_err());
+    }
+
+    mod defects {
+        use super::*;
+
+        #[test]
+        fn a07_a_partition_id_cannot_end_with_a_dot() {
+            for id in ["7.", ".", ".."] {
+                assert!(PartitionId::new(id).unwrap_err().to_string().contains("must not end with a dot"), "{id}");
+            }
+            assert!(PartitionId::new("7.5").is_ok());
+        }
     }
 }

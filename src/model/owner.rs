@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
-use time::OffsetDateTime;
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
+use time::{Duration, OffsetDateTime, PrimitiveDateTime};
 
 use super::names::InvalidName;
 
@@ -78,7 +80,8 @@ impl Serialize for OwnerId {
     }
 }
 
-/// One life of an owner: the server's time of its first answer, then a random part. Of two, the greater is the newer.
+/// One life of an owner: the server's time of its first answer, then a random part. Of two, the greater is the newer. It is
+/// greater than all that were recorded for this owner when it started, even if the server's time has not passed theirs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(Arc<str>);
 
@@ -98,6 +101,22 @@ impl Incarnation {
             time.second(),
         );
         Self(text.into())
+    }
+
+    /// Begins now, by the server's time, or a second after an earlier one if that is later.
+    ///
+    /// The earlier one is followed however far in the future it is, as a wrong clock may have recorded it: the new one
+    /// has seen it, so it is the later one. Only the last second of the year 9999 cannot be followed.
+    pub(crate) fn after(earlier: Option<&Self>, now: OffsetDateTime, random: u32) -> Self {
+        let follows = earlier.and_then(Self::began).and_then(|began| began.checked_add(Duration::SECOND));
+        Self::new(follows.map_or(now, |follows| follows.max(now)), random)
+    }
+
+    /// When it began; nothing if it is not written as this crate does.
+    pub(crate) fn began(&self) -> Option<OffsetDateTime> {
+        const WRITTEN: &[BorrowedFormatItem<'_>] = format_description!("[year][month][day]T[hour][minute][second]Z");
+        let (began, _) = self.0.split_once('-')?;
+        PrimitiveDateTime::parse(began, WRITTEN).ok().map(PrimitiveDateTime::assume_utc)
     }
 
     pub(crate) fn recorded(text: &str) -> Self {
@@ -154,5 +173,28 @@ mod tests {
         assert_eq!(first.as_str(), "20260930T235959Z-ffffffff");
         assert!(first < second);
         assert_ne!(second, Incarnation::new(datetime!(2026-10-01 00:00:00 UTC), 1));
+    }
+
+    mod defects {
+        use super::*;
+
+        #[test]
+        fn a06_an_incarnation_begins_after_the_latest_recorded() {
+            let now = datetime!(2026-10-01 00:00:00.7 UTC);
+            let earlier = |text: &str| Some(Incarnation::recorded(text));
+            for (recorded, begins) in [
+                (None, "20261001T000000Z"),
+                (earlier("20260930T235958Z-ffffffff"), "20261001T000000Z"),
+                (earlier("20261001T000000Z-ffffffff"), "20261001T000001Z"),
+                (earlier("20261001T000005Z-00000000"), "20261001T000006Z"),
+                (earlier("29990101T000000Z-00000000"), "29990101T000001Z"),
+                (earlier("99991231T235959Z-00000000"), "20261001T000000Z"),
+                (earlier("zzz"), "20261001T000000Z"),
+                (earlier("1-2"), "20261001T000000Z"),
+            ] {
+                let begun = Incarnation::after(recorded.as_ref(), now, 0);
+                assert_eq!(begun.as_str(), format!("{begins}-00000000"), "{recorded:?}");
+            }
+        }
     }
 }

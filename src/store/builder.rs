@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep};
 use super::partitions::Partitions;
 use super::probe::{Finding, Trial};
 use super::{GroupStore, Inner, Split, within};
-use crate::blob::BlobContainer;
+use crate::blob::{Blob, BlobContainer};
 use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock};
-use crate::codec::{BlobNames, KeyCase, RecordKind};
+use crate::codec::{self, BlobNames, KeyCase, RecordKind};
 use crate::error::{Error, Result};
 use crate::model::{ConsumerGroup, Identity, Incarnation, LeaseScope, LeaseTerms, OwnerId};
 use crate::random::seeded;
@@ -142,9 +142,10 @@ impl GroupStoreBuilder {
         self
     }
 
-    /// Checks the settings and makes one listing, so that a wrong key, host or container is known before anything starts.
-    /// The server's time of that answer begins this owner's [`Incarnation`]. A storage that is throttling or away for a
-    /// moment is asked up to four times, with growing waits in between; each failure is logged as a warning. One that does
+    /// Checks the settings and lists the ownerships, so that a wrong key, host or container is known before anything starts.
+    /// The server's time of that answer begins this owner's [`Incarnation`], or a second after the latest one of this owner
+    /// that is recorded, so that a restart within one second is the later one. A second listing shows what its
+    /// presence has recorded. A storage that is throttling or away for a moment is asked up to four times, with growing waits in between; each failure is logged as a warning. One that does
     /// not answer within the deadline is not asked again.
     ///
     /// # Errors
@@ -162,9 +163,14 @@ impl GroupStoreBuilder {
         let prefix = names.prefix(RecordKind::Ownership);
         let list = || within(request_deadline, Operation::List.name(), self.container.list(prefix));
         let listing = patiently(request_deadline, list).await?;
-        let findings = self.findings(&names, request_deadline).await?;
+        let earlier = self.latest_incarnation(&names, &listing.blobs, request_deadline).await?;
         let mut rng = seeded(self.seed)?;
-        let incarnation = Incarnation::new(listing.answer.server_time, rng.next_u32());
+        let incarnation = Incarnation::after(earlier.as_ref(), listing.answer.server_time, rng.next_u32());
+        let findings = if self.probe {
+            self.findings(&names.probe(&self.owner, rng.next_u64()), request_deadline).await?
+        } else {
+            Vec::new()
+        };
         let twin = BlobNames::new(&self.group, self.key_case.other());
         let twin = (self.split != Split::Ignore && twin != names).then_some(twin);
         let inner = Inner {
@@ -194,11 +200,31 @@ impl GroupStoreBuilder {
         Ok(store)
     }
 
-    async fn findings(&self, names: &BlobNames, deadline: Duration) -> Result<Vec<Finding>> {
-        if !self.probe {
-            return Ok(Vec::new());
-        }
-        let trial = Trial { container: &*self.container, name: &names.probe(&self.owner), deadline };
+    /// The latest incarnation of this owner in its ownerships and in its presence. An instance that owned nothing, or whose
+    /// leases live by its presence, may be recorded there alone. The presence is listed, not read: metadata in listings are
+    /// what this owner needs to be permitted to see anyway.
+    async fn latest_incarnation(
+        &self,
+        names: &BlobNames,
+        ownerships: &[Blob],
+        deadline: Duration,
+    ) -> Result<Option<Incarnation>> {
+        let presence = names.presence(&self.owner);
+        let list = || within(deadline, Operation::List.name(), self.container.list(&presence));
+        let present = patiently(deadline, list).await?.blobs;
+        let present = present.iter().filter(|blob| blob.name == presence).filter_map(|blob| {
+            let (record, _) = codec::decode_presence(&blob.name, self.owner.clone(), &blob.metadata);
+            record.incarnation
+        });
+        let owned = ownerships.iter().filter_map(|blob| {
+            let (record, _) = codec::decode_ownership(&blob.name, &blob.metadata);
+            record.incarnation.filter(|_| record.owner.as_ref() == Some(&self.owner))
+        });
+        Ok(owned.chain(present).filter(|recorded| recorded.began().is_some()).max())
+    }
+
+    async fn findings(&self, name: &str, deadline: Duration) -> Result<Vec<Finding>> {
+        let trial = Trial { container: &*self.container, name, deadline };
         let findings = patiently(deadline, || trial.run(&*self.wall_clock)).await?;
         for finding in &findings {
             telemetry::storage_finding(&finding.advice());

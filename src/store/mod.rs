@@ -38,7 +38,7 @@ use time::OffsetDateTime;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata, Written};
+use crate::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata, Written, take_unwritable};
 use crate::clock::LeaseClock;
 use crate::codec::{self, BlobNames, Malformed, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
@@ -367,16 +367,33 @@ impl GroupStore {
         Ok(written)
     }
 
-    /// Reads one blob; a missing one is no error here.
+    /// Reads one blob; a missing one is no error here. What a write would refuse is left out of its metadata and reported,
+    /// for a blob is mostly read in order to be written back with all its keys.
     async fn read(&self, name: &str) -> Result<Option<Blob>> {
         match self.send(Operation::Read, self.container.get(name)).await {
-            Ok(blob) => {
+            Ok(mut blob) => {
                 self.note(blob.answer);
+                for refused in take_unwritable(&mut blob.metadata) {
+                    let problem = format!("has a value that cannot be written back and is dropped: {refused}");
+                    telemetry::malformed_record(&Malformed { blob: name.to_owned(), problem });
+                }
                 Ok(Some(blob))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The same for an ownership. An HTTP client may leave out of a read what it cannot take for text, as an owner id of
+    /// another SDK that is not ASCII: a record without an owner id is looked up in a listing, which shows all.
+    async fn read_owned(&self, name: &str) -> Result<Option<Blob>> {
+        let read = self.read(name).await?;
+        if read.as_ref().is_none_or(|blob| codec::names_owner(&blob.metadata)) {
+            return Ok(read);
+        }
+        let list = self.send(Operation::List, self.container.list(name)).await?;
+        self.note(list.answer);
+        Ok(list.blobs.into_iter().find(|blob| blob.name == name))
     }
 
     async fn send<T>(&self, operation: Operation, request: impl Future<Output = Result<T>>) -> Result<T> {

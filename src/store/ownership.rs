@@ -390,7 +390,7 @@ impl GroupStore {
     }
 
     pub(super) async fn read_ownership(&self, partition: &PartitionId) -> Result<Option<FoundRecord>> {
-        let blob = self.read(&self.inner.names.of(RecordKind::Ownership, partition)).await?;
+        let blob = self.read_owned(&self.inner.names.of(RecordKind::Ownership, partition)).await?;
         Ok(blob.map(|blob| self.found(blob)))
     }
 

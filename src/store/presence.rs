@@ -12,7 +12,7 @@ use crate::codec;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, LeaseScope, OwnerId, OwnershipRecord, PresenceRecord, Relation};
 use crate::protocol::{Announcing, Present, announcing};
-use crate::telemetry::Operation;
+use crate::telemetry::{self, Operation};
 
 /// A presence that is as many times older than the expiry says nothing any more, and anybody may delete it.
 const CLEARED_AFTER: u32 = 10;
@@ -145,19 +145,26 @@ impl GroupStore {
     }
 
     /// Deletes the presences among these that are older than ten times the expiry, but for this owner's own, and answers
-    /// whose they were. One that was written meanwhile stays.
+    /// whose they were. One that was written meanwhile stays. So does one whose deletion the storage refuses, which is
+    /// logged.
     ///
     /// # Errors
     ///
-    /// What the storage answered. Some may be deleted; the others will be found again.
+    /// What the storage answered, if it concerns all of them: it is away, or does not permit deletions. Some may be deleted;
+    /// the others will be found again.
     pub async fn clear_presences(&self, seen: &[Presence]) -> Result<Vec<OwnerId>> {
         let limit = self.terms().expiry * CLEARED_AFTER;
         let me = &self.identity().owner;
         let mut cleared = Vec::new();
         for old in seen.iter().filter(|seen| seen.record.owner != *me && seen.age_now() > limit) {
             let owner = &old.record.owner;
-            if self.deleted(&self.inner.names.presence(owner), old.etag.clone()).await? {
-                cleared.push(owner.clone());
+            match self.deleted(&self.inner.names.presence(owner), old.etag.clone()).await {
+                Ok(true) => cleared.push(owner.clone()),
+                Ok(false) => {}
+                Err(error) if error.kind() == ErrorKind::Rejected => {
+                    telemetry::presence_failed(self.floods(), Operation::Presence, &error);
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(cleared)

@@ -1,6 +1,7 @@
 //! Finds out, before anything depends on it, whether a storage does what ownership needs.
 //!
-//! It writes, lists and deletes one blob below `{namespace}/{event hub}/{consumer group}/probe/`, where no SDK looks.
+//! It writes, lists and deletes one blob below `{namespace}/{event hub}/{consumer group}/probe/`, where no SDK looks. No
+//! other instance has a blob of that name: replicas that start at once must not refute each other.
 
 use std::time::Duration;
 
@@ -40,7 +41,8 @@ pub enum Finding {
         /// Whether the local clock is ahead.
         ahead: bool,
     },
-    /// The probe's own blob could not be deleted for want of permission. Nothing else needs it.
+    /// The probe's own blob could not be deleted for want of permission, so that each start leaves one. Nothing else
+    /// needs the permission.
     CannotDelete,
 }
 
@@ -61,12 +63,14 @@ impl Finding {
                     "the local clock is {by:?} {direction} the server's: other SDKs in the group will misjudge ages"
                 )
             }
-            Self::CannotDelete => "deleting blobs is not permitted, so the probe leaves one behind".to_owned(),
+            Self::CannotDelete => "deleting blobs is not permitted, so the probe leaves one at each start: \
+                 grant the permission, or delete them"
+                .to_owned(),
         }
     }
 }
 
-/// One blob of a storage to be tried out.
+/// One blob of a storage to be tried out, which nothing else writes.
 pub(super) struct Trial<'a> {
     pub(super) container: &'a dyn BlobContainer,
     pub(super) name: &'a str,
@@ -74,8 +78,17 @@ pub(super) struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Tries what ownership needs: conditional writes that are refused when they must be, and metadata that comes back.
+    /// Tries what ownership needs. The blob is deleted also after a failure, if that is possible.
     pub(super) async fn run(&self, wall_clock: &dyn WallClock) -> Result<Vec<Finding>> {
+        let tried = self.try_out(wall_clock).await;
+        let deleted = self.delete().await;
+        let mut findings = tried?;
+        findings.extend(deleted?);
+        Ok(findings)
+    }
+
+    /// Conditional writes that are refused when they must be, and metadata that comes back.
+    async fn try_out(&self, wall_clock: &dyn WallClock) -> Result<Vec<Finding>> {
         let mut findings = Vec::new();
         let first = self.write("1", &Condition::Any).await?;
         let second = self.write("2", &Condition::Match(first.etag.clone())).await?;
@@ -87,7 +100,6 @@ impl Trial<'_> {
         findings.extend(second.versioned.then_some(Finding::Versioning));
         findings.extend((took > SLOW).then_some(Finding::SlowListing { took }));
         findings.extend(skew(wall_clock.now(), second.answer.server_time + second.answer.received.elapsed()));
-        findings.extend(self.delete(second.etag).await?);
         Ok(findings)
     }
 
@@ -132,12 +144,11 @@ impl Trial<'_> {
         Ok(fastest)
     }
 
-    async fn delete(&self, etag: ETag) -> Result<Option<Finding>> {
-        match self.in_time(self.container.delete(self.name, &Condition::Match(etag))).await {
+    async fn delete(&self) -> Result<Option<Finding>> {
+        match self.in_time(self.container.delete(self.name, &Condition::Any)).await {
             Ok(_) => Ok(None),
             Err(error) if error.kind() == ErrorKind::Unauthorized => Ok(Some(Finding::CannotDelete)),
-            // An instance with the same owner id probes at the same time: it will delete it.
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed("a blob cannot be deleted", error)),
         }
     }

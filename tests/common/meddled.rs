@@ -29,6 +29,10 @@ pub trait Meddle: Send + Sync + 'static {
     ) -> Result<Written> {
         inner.write(name, metadata, condition).await
     }
+
+    async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<Answer> {
+        inner.delete(name, condition).await
+    }
 }
 
 pub struct Meddled<M> {
@@ -57,7 +61,7 @@ impl<M: Meddle> BlobContainer for Meddled<M> {
     }
 
     async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
-        self.inner.delete(name, condition).await
+        self.meddler.delete(&self.inner, name, condition).await
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {

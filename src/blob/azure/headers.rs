@@ -29,7 +29,8 @@ pub(super) fn version(headers: &Headers) -> Option<(ETag, OffsetDateTime)> {
     Some((etag, last_modified))
 }
 
-/// The metadata of a blob, its keys in lower case.
+/// The metadata of a blob, its keys in lower case. Values beyond ASCII are missing: the HTTP client of `azure_core` drops
+/// such headers, with a warning (`to_headers` in `typespec_client_core`). Listings have them.
 pub(super) fn metadata(headers: &Headers) -> Metadata {
     let pairs = headers.iter().filter_map(|(name, value)| Some((name.as_str().strip_prefix(METADATA_PREFIX)?, value)));
     pairs.map(|(key, value)| (key.to_ascii_lowercase(), value.as_str().to_owned())).collect()
