@@ -154,7 +154,7 @@ async fn after_an_adoption_keda_counts_the_events_that_wait() {
             ..CASE
         },
         Case {
-            name: "O11, if somebody does adopt",
+            name: "O11, if an instance adopts it",
             holds: (0, 11),
             record: Some((RECORD, &[("sequencenumber", "5000"), ("offset", "50000")])),
             before: Some(0),
@@ -295,7 +295,7 @@ mod defects {
         }
     }
 
-    /// Somebody else wins the partition, or rewinds it, while the record is brought up to date.
+    /// Another owner wins the partition, or rewinds it, while the record is brought up to date.
     #[tokio::test(start_paused = true)]
     async fn c03_what_others_write_meanwhile_stands() {
         let world = rewound_to_everything();
@@ -323,7 +323,7 @@ mod defects {
         assert!(a.shut_down().await.unwrap().is_clean());
     }
 
-    /// A hub that was made anew counts from 0 again: what is processed must be checkpointed all the same.
+    /// A hub that was deleted and created again counts from 0: what is processed must be checkpointed all the same.
     #[tokio::test(start_paused = true)]
     async fn c03_a_start_that_was_written_down_for_another_hub_holds_nothing_back() {
         for (pinned, events) in [("999", 3), ("2", 3), ("1", 3), ("999", 0)] {

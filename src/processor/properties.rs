@@ -6,8 +6,8 @@ use crate::model::Position;
 /// What a partition holds.
 ///
 /// Made by [`new`](Self::new) only, because hubs report an emptied partition, of which all events have expired, in two ways:
-/// with the number of its first event behind that of its last one, or with the same number twice. The second looks like a
-/// partition of one event. Here both are the same: empty, with [`first_sequence_number`](Self::first_sequence_number) behind
+/// with the number of its first event after that of its last one, or with the same number twice. The second looks like a
+/// partition of one event. Here both are the same: empty, with [`first_sequence_number`](Self::first_sequence_number) after
 /// the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionProperties {
@@ -21,7 +21,7 @@ impl PartitionProperties {
     ///
     /// - `last`: `None`, or a negative number, if there never was an event. The first one will then be number 0.
     /// - `is_empty`: counts only where there was an event. A source whose hub does not report it passes `false` and, for a
-    ///   partition without events, a `first_sequence_number` behind that of `last`.
+    ///   partition without events, a `first_sequence_number` after that of `last`.
     ///
     /// That an empty partition may have equal numbers other than 0 is in the tests of KEDA's scaler
     /// (kedacore/keda `pkg/scalers/azure_eventhub_scaler_test.go`); .NET (`EventHubMetricsProvider.cs` of the extension for
