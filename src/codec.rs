@@ -8,8 +8,8 @@
 //! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `load`, `rewound`, `cooperative`, `handoffto`, `draining`, `cooldown`, `scope` |
 //! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated`, `imported`, `rewound`, `pinned` |
 //!
-//! `.../presence/{percent-encoded owner}`, a last dot of which is encoded too, is read and written by this crate alone: `ownerid`, `incarnation`, `load`,
-//! `brokenby`.
+//! `.../presence/{percent-encoded owner}`, a last dot of which is encoded too, is read and written by this crate alone:
+//! `ownerid`, `incarnation`, `load`, `brokenby`.
 //!
 //! The reader is tolerant: other SDKs leave keys out or empty. What it cannot use it reports, and goes on.
 

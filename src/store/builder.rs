@@ -144,9 +144,9 @@ impl GroupStoreBuilder {
 
     /// Checks the settings and lists the ownerships, so that a wrong key, host or container is known before anything starts.
     /// The server's time of that answer begins this owner's [`Incarnation`], or a second after the latest one of this owner
-    /// that is recorded, so that a restart within one second is the later one. A second listing shows what its
-    /// presence has recorded. A storage that is throttling or away for a moment is asked up to four times, with growing waits in between; each failure is logged as a warning. One that does
-    /// not answer within the deadline is not asked again.
+    /// that is recorded, so that a restart within one second is the later one. A second listing shows what its presence has
+    /// recorded. A storage that is throttling or away for a moment is asked up to four times, with growing waits in between;
+    /// each failure is logged as a warning. One that does not answer within the deadline is not asked again.
     ///
     /// # Errors
     ///

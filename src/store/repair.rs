@@ -8,10 +8,10 @@ use crate::model::{CheckpointRecord, Position};
 use crate::telemetry::Operation;
 
 impl GroupStore {
-    /// Writes the position of an adopted checkpoint in other words: `place` is where reading goes on in any case, with the same
-    /// or a greater sequence number. For a smaller one see [`replace_checkpoint`](Self::replace_checkpoint). Everything else
-    /// of the record stays as it is, also the id of the last rewind, because this is none. As fenced as any checkpoint of the
-    /// adoption.
+    /// Writes the position of an adopted checkpoint in other words: `place` is where reading goes on in any case, with the
+    /// same or a greater sequence number. For a smaller one see [`replace_checkpoint`](Self::replace_checkpoint). Everything
+    /// else of the record stays as it is, also the id of the last rewind, because this is none. As fenced as any checkpoint
+    /// of the adoption.
     ///
     /// # Errors
     ///

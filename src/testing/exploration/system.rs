@@ -157,7 +157,7 @@ impl Model {
 
     /// An idle instance looks at the group; one with a lease finds out whether that has gone.
     fn listing_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
-        let (who, instance) = (self.name(number), &state.instances[number]);
+        let instance = &state.instances[number];
         let busy = instance.operation.is_some() || instance.leaving || instance.handoff.is_some();
         if busy || !self.may_operate(instance) {
             return;
