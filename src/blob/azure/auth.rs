@@ -5,16 +5,12 @@ use std::sync::Arc;
 
 use azure_core::base64;
 use azure_core::credentials::{Secret, TokenCredential};
-use azure_core::http::policies::auth::BearerTokenAuthorizationPolicy;
 use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{Context, Request};
 
 use super::connection_string::ConnectionString;
 use super::endpoint::{ContainerUrl, parse_url};
 use crate::error::{Error, Result};
-
-/// What a token for Azure Storage has to be issued for, in every Azure cloud.
-const STORAGE_SCOPE: &str = "https://storage.azure.com/.default";
 
 /// Where a container is, and what opens it. Making one never fails: a mistake shows when the container is built.
 ///
@@ -70,7 +66,12 @@ impl Access {
     }
 
     /// The URL of a container, and a credential of Entra ID. The identity needs the role *Storage Blob Data Contributor*
-    /// on the container or above. Works over https only. Isolated containers share the credential.
+    /// on the container or above. Works over https only.
+    ///
+    /// The container, its clones and isolated containers share one token. From five minutes before its expiry a task of
+    /// its own asks for another, once at a time; while the token is valid, no failure or delay of the issuer affects a
+    /// request. Without a valid token a request waits for one, for at most four fifths of the request deadline. The
+    /// credential is called on the runtime of the request that finds the token near its end.
     #[must_use]
     pub fn token(container_url: impl Into<String>, credential: Arc<dyn TokenCredential>) -> Self {
         Self(Way::Token { container_url: container_url.into(), credential })
@@ -201,10 +202,6 @@ impl Policy for SasPolicy {
         request.url_mut().set_query(Some(&query));
         next[0].send(ctx, request, &next[1..]).await
     }
-}
-
-pub(super) fn token_policy(credential: Arc<dyn TokenCredential>) -> BearerTokenAuthorizationPolicy {
-    BearerTokenAuthorizationPolicy::new(credential, [STORAGE_SCOPE])
 }
 
 #[cfg(test)]

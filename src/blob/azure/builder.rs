@@ -9,6 +9,7 @@ use azure_core::http::ClientOptions;
 use super::AzureContainer;
 use super::auth::{Access, Credentials};
 use super::endpoint::ContainerUrl;
+use super::token::TokenSource;
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, Result};
 
@@ -31,10 +32,11 @@ pub struct AzureContainerBuilder {
     client_options: ClientOptions,
 }
 
-/// What a container was built with, kept to build it again for another runtime.
+/// What a container was built with, kept to build it again for another runtime, and what it shares with those.
 pub(super) struct Settings {
     pub(super) container_url: ContainerUrl,
     pub(super) credentials: Credentials,
+    pub(super) tokens: Option<Arc<TokenSource>>,
     pub(super) request_deadline: Duration,
     pub(super) api_version: String,
     pub(super) page_size: Option<u32>,
@@ -57,8 +59,9 @@ impl AzureContainerBuilder {
     /// How long a request may take, retries of reads and the fetching of a token included. Each page of a listing is a
     /// request of its own. Default: 5 s, so that a hung request costs a fraction of a lease.
     ///
-    /// A credential that needs longer for its first token, as one that runs a command line tool may, needs more here
-    /// and in [`GroupStoreBuilder::request_deadline`](crate::store::GroupStoreBuilder::request_deadline).
+    /// With a credential that needs longer for its first token, as one that runs a command line tool may, requests fail
+    /// until it has come: give more here and in
+    /// [`GroupStoreBuilder::request_deadline`](crate::store::GroupStoreBuilder::request_deadline).
     #[must_use]
     pub fn request_deadline(mut self, deadline: Duration) -> Self {
         self.request_deadline = deadline;
@@ -81,7 +84,8 @@ impl AzureContainerBuilder {
         self
     }
 
-    /// The clock that dates signatures with an account key. Default: that of the operating system.
+    /// The clock that dates signatures with an account key, and with which the expiry of a new token is compared. Default:
+    /// that of the operating system.
     #[must_use]
     pub fn wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
         self.wall_clock = clock;
@@ -115,9 +119,14 @@ impl AzureContainerBuilder {
             )));
         }
         let (container_url, credentials) = self.access.resolve()?;
+        let tokens = match &credentials {
+            Credentials::Token(credential) => Some(TokenSource::new(credential.clone(), self.wall_clock.clone())),
+            Credentials::AccountKey { .. } | Credentials::Sas(_) => None,
+        };
         Ok(AzureContainer::connect(Arc::new(Settings {
             container_url,
             credentials,
+            tokens,
             request_deadline: self.request_deadline,
             api_version: self.api_version,
             page_size: self.page_size,

@@ -12,10 +12,12 @@ pub(super) mod endpoint;
 pub(super) mod errors;
 pub(super) mod headers;
 mod redacted;
+mod refresh;
 mod refusals;
 pub(super) mod shared_key;
 #[cfg(test)]
 mod tests;
+mod token;
 mod xml;
 
 use std::fmt;
