@@ -261,3 +261,48 @@ async fn a_storage_that_stays_away_or_refuses_ends_an_instance_that_begins() {
         assert_eq!(faulty.trace().len(), requests, "{fault:?}");
     }
 }
+
+/// Each test failed before its defect was fixed. Names begin with the number of the finding.
+mod defects {
+    use time::OffsetDateTime;
+    use time::macros::datetime;
+
+    use super::*;
+
+    const LAST_MOMENT: OffsetDateTime = datetime!(9999-12-31 23:59:59 UTC);
+
+    /// A server whose clock is at the end of all dates.
+    struct AtTheEnd;
+
+    #[async_trait]
+    impl Meddle for AtTheEnd {
+        async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+            let mut list = inner.list(prefix).await?;
+            list.answer.server_time = LAST_MOMENT;
+            Ok(list)
+        }
+
+        async fn write(
+            &self,
+            inner: &dyn BlobContainer,
+            name: &str,
+            metadata: &Metadata,
+            condition: &Condition,
+        ) -> Result<Written> {
+            let mut written = inner.write(name, metadata, condition).await?;
+            written.answer.server_time = LAST_MOMENT;
+            Ok(written)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a12_a_server_at_the_end_of_all_dates_makes_nothing_panic() {
+        let container = Meddled { inner: Arc::new(MemoryContainer::new()), meddler: AtTheEnd };
+        let store = store_on(Arc::new(container), "a").await;
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(store.server_time() >= LAST_MOMENT);
+        let lease = win(&store).await;
+        tokio::time::advance(Duration::from_secs(2)).await;
+        store.renew(vec![lease]).await;
+    }
+}

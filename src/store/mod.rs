@@ -329,7 +329,8 @@ impl GroupStore {
     #[must_use]
     pub fn server_time(&self) -> OffsetDateTime {
         let last = *self.inner.last_answer.lock().unwrap_or_else(PoisonError::into_inner);
-        last.server_time + last.received.elapsed()
+        // A backend may pass on any date, also the last that there is.
+        last.server_time.saturating_add(last.received.elapsed().try_into().unwrap_or(time::Duration::MAX))
     }
 
     fn note(&self, answer: Answer) {
