@@ -28,6 +28,7 @@ pub struct AzureContainerBuilder {
     request_deadline: Duration,
     api_version: String,
     page_size: Option<u32>,
+    allow_http: bool,
     wall_clock: Arc<dyn WallClock>,
     client_options: ClientOptions,
 }
@@ -51,6 +52,7 @@ impl AzureContainerBuilder {
             request_deadline: DEFAULT_REQUEST_DEADLINE,
             api_version: DEFAULT_API_VERSION.to_owned(),
             page_size: None,
+            allow_http: false,
             wall_clock: Arc::new(SystemWallClock),
             client_options: ClientOptions::default(),
         }
@@ -84,6 +86,16 @@ impl AzureContainerBuilder {
         self
     }
 
+    /// Whether an account key or a shared access signature may be used over plain http to any host. Default: no, because on
+    /// the way a shared access signature can be read, and a signed request read and repeated. Not needed for an emulator: for
+    /// a loopback address, or a URL with the account in its path, such as `http://azurite:10000/devstoreaccount1`. A token is
+    /// sent over https only in any case.
+    #[must_use]
+    pub fn allow_http(mut self, allowed: bool) -> Self {
+        self.allow_http = allowed;
+        self
+    }
+
     /// The clock that dates signatures with an account key, and with which the expiry of a new token is compared. Default:
     /// that of the operating system.
     #[must_use]
@@ -109,7 +121,8 @@ impl AzureContainerBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting, an address, a container name or a credential is
-    /// malformed. The message names it and the remedy.
+    /// malformed, or if a credential would go over plain http (see [`allow_http`](Self::allow_http)). The message names it
+    /// and the remedy.
     pub fn build(self) -> Result<AzureContainer> {
         check_limits(self.request_deadline, self.page_size)?;
         if !is_date(&self.api_version) {
@@ -119,6 +132,9 @@ impl AzureContainerBuilder {
             )));
         }
         let (container_url, credentials) = self.access.resolve()?;
+        if !self.allow_http {
+            container_url.check_encrypted()?;
+        }
         let tokens = match &credentials {
             Credentials::Token(credential) => Some(TokenSource::new(credential.clone(), self.wall_clock.clone())),
             Credentials::AccountKey { .. } | Credentials::Sas(_) => None,
@@ -163,6 +179,7 @@ impl fmt::Debug for AzureContainerBuilder {
             .field("request_deadline", &self.request_deadline)
             .field("api_version", &self.api_version)
             .field("page_size", &self.page_size)
+            .field("allow_http", &self.allow_http)
             .finish_non_exhaustive()
     }
 }

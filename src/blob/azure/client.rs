@@ -12,11 +12,11 @@ use azure_core::http::{
 use azure_core::time::Duration;
 use tokio::time::Instant;
 
-use super::auth::{Credentials, SasPolicy};
+use super::auth::{CredentialKind, Credentials, SasPolicy};
 use super::builder::Settings;
 use super::errors::{Operation, Refusal, issuer_timed_out, no_answer, no_token, timed_out, unusable_answer};
 use super::headers::{header, retry_after, server_time};
-use super::shared_key::SharedKeyPolicy;
+use super::shared_key::{SharedKeyPolicy, skew};
 use super::token::TokenPolicy;
 use crate::blob::Answer;
 use crate::error::{Error, Result};
@@ -127,8 +127,11 @@ impl Client {
 
     fn refused(&self, operation: Operation<'_>, status: u16, headers: &Headers) -> Outcome {
         let code = header(headers, &ERROR_CODE);
-        let refusal = Refusal { status, code, retry_after: retry_after(headers), server_time: server_time(headers) };
-        let error = refusal.into_error(operation, Some(self.settings.credentials.kind()));
+        let (kind, server_time) = (self.settings.credentials.kind(), server_time(headers));
+        let clock_skew = server_time.filter(|_| kind == CredentialKind::AccountKey);
+        let clock_skew = clock_skew.and_then(|time| skew(self.settings.wall_clock.now(), time));
+        let refusal = Refusal { status, code, retry_after: retry_after(headers), server_time, clock_skew };
+        let error = refusal.into_error(operation, Some(kind));
         Outcome::Refused { error, code: code.map(str::to_owned) }
     }
 }

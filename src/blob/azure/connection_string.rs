@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 
 /// The account and the key that every emulator of Azure Storage has. Microsoft publishes them; they protect nothing:
 /// <https://learn.microsoft.com/azure/storage/common/storage-use-azurite#well-known-storage-account-and-key>.
-const EMULATOR_ACCOUNT: &str = "devstoreaccount1";
+pub(super) const EMULATOR_ACCOUNT: &str = "devstoreaccount1";
 const EMULATOR_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 const EMULATOR_URL: &str = "http://127.0.0.1:10000/devstoreaccount1";
 

@@ -3,6 +3,7 @@
 use azure_core::http::Url;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::connection_string::EMULATOR_ACCOUNT;
 use crate::error::{Error, Result};
 
 /// Everything but the unreserved characters of RFC 3986. With `/` encoded a blob name is one path segment, so that a
@@ -23,7 +24,7 @@ impl ContainerUrl {
         let url = without_query(url);
         let segments: Vec<&str> = url.path().split('/').filter(|segment| !segment.is_empty()).collect();
         let container = match *segments.as_slice() {
-            [container] if !has_account_in_path(&url) => container.to_owned(),
+            [container] if !has_account_in_path(&url) && container != EMULATOR_ACCOUNT => container.to_owned(),
             [_, container] => container.to_owned(),
             _ => return Err(no_container(&url)),
         };
@@ -69,6 +70,26 @@ impl ContainerUrl {
     pub(super) fn host(&self) -> String {
         host_of(&self.url)
     }
+
+    /// Refuses plain http to anything but this machine and emulators, which have the account in the path.
+    pub(super) fn check_encrypted(&self) -> Result<()> {
+        let has_account_in_path = self.url.path_segments().is_some_and(|segments| segments.count() > 1);
+        if self.is_https() || is_loopback(&self.url) || has_account_in_path {
+            return Ok(());
+        }
+        Err(Error::config(format!(
+            "the URL {} is not encrypted: whoever is on the way to {} can read a SAS and repeat what a key has signed; use              https://, or the URL of an emulator with its account in the path, like http://azurite:10000/{EMULATOR_ACCOUNT},              or set allow_http(true)",
+            self.url,
+            self.host()
+        )))
+    }
+}
+
+/// Whether requests do not leave this machine.
+pub(super) fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    host == "localhost" || host.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// Host and, if it is not the usual one, port.
@@ -105,7 +126,8 @@ fn without_trailing_slash(mut url: Url) -> Url {
     url
 }
 
-/// Emulators have the account in the path instead of the host, as all of Azure's clients tell by the host.
+/// Emulators have the account in the path instead of the host. All of Azure's clients recognize them by the host; one with a
+/// name, as in Docker, only by its account.
 fn has_account_in_path(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let is_ipv4 = host.parse::<std::net::Ipv4Addr>().is_ok();

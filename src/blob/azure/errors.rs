@@ -58,6 +58,8 @@ pub(in crate::blob) struct Refusal<'a> {
     pub(in crate::blob) code: Option<&'a str>,
     pub(in crate::blob) retry_after: Option<Duration>,
     pub(in crate::blob) server_time: Option<OffsetDateTime>,
+    /// How far the local clock, with which the request was signed, is ahead of the service's, if that can be the reason.
+    pub(in crate::blob) clock_skew: Option<time::Duration>,
 }
 
 impl Refusal<'_> {
@@ -65,7 +67,8 @@ impl Refusal<'_> {
     pub(in crate::blob) fn into_error(self, operation: Operation<'_>, credentials: Option<CredentialKind>) -> Error {
         let (class, advice) = meaning(self.status, self.code.unwrap_or_default(), credentials);
         let code = self.code.unwrap_or("no error code");
-        let message = format!("{operation}: the service answered {} ({code}){advice}", self.status);
+        let clock = self.clock_skew.filter(|_| code == "AuthenticationFailed").map_or_else(String::new, clock_advice);
+        let message = format!("{operation}: the service answered {} ({code}){advice}{clock}", self.status);
         Error::new(self.kind(class, operation.verb), message).with_server_time(self.server_time)
     }
 
@@ -81,6 +84,12 @@ impl Refusal<'_> {
             Class::Rejected => ErrorKind::Rejected,
         }
     }
+}
+
+fn clock_advice(skew: time::Duration) -> String {
+    let direction = if skew.is_negative() { "behind" } else { "ahead of" };
+    let seconds = skew.whole_seconds().abs();
+    format!("; or the reason is the local clock, which is {seconds} s {direction} the service's: set the clock")
 }
 
 /// How errors begin that are about tokens.
@@ -193,7 +202,8 @@ mod tests {
         let code = Some(code).filter(|code| !code.is_empty());
         let retry_after = Some(Duration::from_secs(3));
         let server_time = Some(datetime!(2026-01-01 00:00:00 UTC));
-        Refusal { status, code, retry_after, server_time }.into_error(operation(verb), Some(credentials))
+        Refusal { status, code, retry_after, server_time, clock_skew: None }
+            .into_error(operation(verb), Some(credentials))
     }
 
     const THROTTLED: ErrorKind = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(3)) };

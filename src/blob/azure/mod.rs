@@ -62,7 +62,7 @@ const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 /// # Guarantees
 ///
 /// - A write or a deletion is sent once. (One exception cannot do harm: a signature that the service refused because the
-///   local clock is wrong is made again with the service's time.)
+///   local clock is wrong is made again with the service's time, over https or on this machine.)
 /// - Each request ends within the request deadline.
 /// - Neither errors nor `Debug` hold keys, signatures or tokens.
 ///
