@@ -1,6 +1,8 @@
 //! What the HTTP client does with a service in trouble: every call ends within its deadline, reads are sent again, writes
 //! are not, and a blocked runtime holds nobody up but itself.
 
+#[path = "common/captured.rs"]
+mod captured;
 #[path = "common/stub.rs"]
 mod stub;
 
@@ -237,4 +239,36 @@ fn an_isolated_container_is_not_held_up_by_a_blocked_runtime_and_a_shared_one_is
 #[expect(clippy::disallowed_methods, reason = "to block is what it is for")]
 fn block() {
     std::thread::sleep(BLOCKED);
+}
+
+/// Each test failed before its defect was fixed. Names begin with the number of the finding.
+mod defects {
+    use super::*;
+    use crate::captured::Captured;
+
+    fn page(etag: &str) -> Act {
+        let blob = |name: &str, etag: &str| {
+            format!("<Blob><Name>{name}</Name><Properties><Last-Modified/><Etag>{etag}</Etag></Properties></Blob>")
+        };
+        let blobs = format!("{}{}", blob("p/one", etag), blob("p/two", "0x1"));
+        let body = format!("<EnumerationResults><Blobs>{blobs}</Blobs><NextMarker/></EnumerationResults>");
+        Act::Send(answer("200 OK", &body))
+    }
+
+    #[tokio::test]
+    async fn a15_an_unusable_blob_is_logged_once_per_version() {
+        let (log, _guard) = Captured::begin();
+        let times = |blob: &str| log.text().matches(&format!("blob=\"{blob}\"")).count();
+        let stub = Stub::start([page("0x1"), page("0x1"), page("0x1"), page("0x2"), page("0x2")]);
+        let container = container(&stub, DEADLINE);
+        let isolated = container.isolated().unwrap();
+        for expected in [1, 1, 1, 2, 2] {
+            assert!(container.list("p/").await.unwrap().blobs.is_empty());
+            assert_eq!((times("p/one"), times("p/two")), (expected, 1));
+        }
+        isolated.list("p/").await.unwrap();
+        assert_eq!((times("p/one"), times("p/two")), (2, 1));
+        container.list("p/o").await.unwrap();
+        assert!(log.text().contains("has no usable ETag or date"));
+    }
 }

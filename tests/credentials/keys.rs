@@ -19,8 +19,8 @@ use crate::WrongClock;
 const KEY: &str = "aHVzaC1odXNoLWh1c2g=";
 const DATE: HeaderName = HeaderName::from_static("x-ms-date");
 
-/// A storage that refuses signatures more than 15 minutes from its own time, as Azure does. Somebody in between answers the
-/// first requests instead.
+/// A storage that refuses signatures more than 15 minutes from its own time, as Azure does. An attacker on the way
+/// replies to the first requests instead.
 #[derive(Debug, Default)]
 struct Storage {
     forged: Mutex<VecDeque<OffsetDateTime>>,
@@ -100,7 +100,7 @@ async fn a09_over_plain_http_no_date_of_another_is_signed() {
 }
 
 #[tokio::test]
-async fn a09_a_wrong_clock_is_corrected_where_nobody_can_be_in_between() {
+async fn a09_a_wrong_clock_is_corrected_over_https_and_loopback() {
     for url in ["https://account.example", "http://127.0.0.1:1/account", "http://[::1]:1/account", "http://localhost/a"]
     {
         for ahead in [Duration::hours(-2), Duration::hours(2)] {
@@ -191,4 +191,55 @@ fn a15_the_account_of_an_emulator_is_no_container() {
         let url = format!("http://{host}/devstoreaccount1/leases?sv=1&sig=hush");
         assert!(format!("{:?}", AzureContainer::from_sas_url(url).unwrap()).contains("devstoreaccount1/leases"));
     }
+}
+
+#[tokio::test]
+async fn a15_a_signature_is_replaced_for_clones_and_isolated_containers() {
+    let url = "https://account.example/leases";
+    for access in [
+        Access::sas_url(format!("{url}?sv=1&sig=old")),
+        Access::account_sas_url("https://account.example/?sv=1&sig=old", "leases"),
+        Access::connection_string("BlobEndpoint=https://account.example;SharedAccessSignature=sv=1&sig=old", "leases"),
+    ] {
+        let storage = Arc::new(Storage::default());
+        let container = storage.container(access, Duration::ZERO);
+        let (isolated, kept) = (container.isolated().unwrap(), container.clone());
+        write(&container).await.unwrap();
+        for (text, signature) in [
+            (format!("{url}?sv=2&sig=new"), "sv=2&sig=new"),
+            ("https://account.example/?sv=3&sig=new%2F".to_owned(), "sv=3&sig=new%2F"),
+            ("?sv=4&sig=newer".to_owned(), "sv=4&sig=newer"),
+            ("sv=5&sig=newest".to_owned(), "sv=5&sig=newest"),
+        ] {
+            kept.replace_sas(&text).unwrap();
+            write(&container).await.unwrap();
+            isolated.delete("a", &Condition::Any).await.unwrap();
+            let expected = format!("{url}/a?{signature}");
+            assert_eq!(storage.urls.lock().unwrap().split_off(1), [expected.as_str(); 2]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a15_what_is_no_signature_for_this_container_replaces_nothing() {
+    let storage = Arc::new(Storage::default());
+    let container = storage.container(Access::sas_url("https://account.example/leases?sig=old"), Duration::ZERO);
+    for (text, expected) in [
+        ("https://account.example/other?sig=hush", "https://account.example/other"),
+        ("https://other.example/leases?sig=hush", "https://other.example/leases"),
+        ("http://account.example/leases?sig=hush", "http://account.example/leases"),
+        ("https://account.example/leases?sv=hush", "has no signature"),
+        ("hush", "has no signature"),
+        ("https://[hush", "is not a URL"),
+    ] {
+        let error = container.replace_sas(text).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains(expected) && !format!("{error:?}").contains("hush"), "{error:?}");
+    }
+    write(&container).await.unwrap();
+    assert_eq!(*storage.urls.lock().unwrap(), ["https://account.example/leases/a?sig=old"]);
+
+    let container = storage.container(by_key("https://account.example"), Duration::ZERO);
+    assert!(container.replace_sas("sig=x").unwrap_err().to_string().contains("other credentials"));
+    assert!(!format!("{container:?}").contains("hush"));
 }

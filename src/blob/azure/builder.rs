@@ -10,6 +10,7 @@ use super::AzureContainer;
 use super::auth::{Access, Credentials};
 use super::endpoint::ContainerUrl;
 use super::token::TokenSource;
+use super::unusable::Reported;
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, Result};
 
@@ -38,6 +39,7 @@ pub(super) struct Settings {
     pub(super) container_url: ContainerUrl,
     pub(super) credentials: Credentials,
     pub(super) tokens: Option<Arc<TokenSource>>,
+    pub(super) unusable: Reported,
     pub(super) request_deadline: Duration,
     pub(super) api_version: String,
     pub(super) page_size: Option<u32>,
@@ -143,6 +145,7 @@ impl AzureContainerBuilder {
             container_url,
             credentials,
             tokens,
+            unusable: Reported::default(),
             request_deadline: self.request_deadline,
             api_version: self.api_version,
             page_size: self.page_size,

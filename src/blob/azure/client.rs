@@ -118,7 +118,8 @@ impl Client {
         let Some(tokens) = &self.settings.tokens else {
             return Ok(Context::new());
         };
-        let wait = self.settings.request_deadline - self.settings.request_deadline / 5;
+        let deadline = self.settings.request_deadline;
+        let wait = deadline.saturating_sub(deadline / 5);
         let token = tokio::time::timeout(wait, tokens.token()).await;
         let token = token.map_err(|_| issuer_timed_out(operation, wait, tokens.last_error().as_deref()))?;
         let token = token.map_err(|error| no_token(&error, operation))?;
@@ -168,7 +169,7 @@ impl Policies {
             Credentials::AccountKey { account, key } => {
                 policies.per_try.push(Arc::new(SharedKeyPolicy::new(account, key, settings.wall_clock.clone())));
             }
-            Credentials::Sas(query) => policies.per_call.push(Arc::new(SasPolicy::new(query))),
+            Credentials::Sas(sas) => policies.per_call.push(Arc::new(SasPolicy::new(sas))),
             Credentials::Token(_) => {}
         }
         if let Some(tokens) = &settings.tokens {

@@ -50,6 +50,14 @@ impl ContainerUrl {
         url
     }
 
+    /// Whether this is the URL of the container or of its account.
+    pub(super) fn is_below(&self, url: &Url) -> bool {
+        let url = without_trailing_slash(without_query(url.clone()));
+        let account = self.url.path().strip_suffix(&self.container).map(|path| path.trim_end_matches('/'));
+        let is_path = url.path() == self.url.path() || account == Some(url.path().trim_end_matches('/'));
+        url.origin() == self.url.origin() && is_path
+    }
+
     /// The URL of the container with a query.
     pub(super) fn with_query(&self, pairs: &[(&str, &str)]) -> Url {
         let encoded: Vec<String> =
@@ -78,7 +86,9 @@ impl ContainerUrl {
             return Ok(());
         }
         Err(Error::config(format!(
-            "the URL {} is not encrypted: whoever is on the way to {} can read a SAS and repeat what a key has signed; use              https://, or the URL of an emulator with its account in the path, like http://azurite:10000/{EMULATOR_ACCOUNT},              or set allow_http(true)",
+            "the URL {} is not encrypted: on the way to {} a SAS can be read, and a signed request repeated; use https://, \
+             or the URL of an emulator with its account in the path, like http://azurite:10000/{EMULATOR_ACCOUNT}, or set \
+             allow_http(true)",
             self.url,
             self.host()
         )))
@@ -114,7 +124,7 @@ pub(super) fn parse_url(what: &str, text: &str) -> Result<Url> {
     Ok(url)
 }
 
-fn without_query(mut url: Url) -> Url {
+pub(super) fn without_query(mut url: Url) -> Url {
     url.set_query(None);
     url.set_fragment(None);
     url
@@ -205,6 +215,28 @@ mod tests {
         }
         let url = ContainerUrl::in_account(Url::parse("https://a.example/?x=1").unwrap(), "leases").unwrap();
         assert_eq!(url.url().as_str(), "https://a.example/leases");
+    }
+
+    #[test]
+    fn a_container_is_below_its_own_url_and_that_of_its_account() {
+        for (url, account, others) in [
+            (
+                "https://a.example/leases",
+                "https://a.example",
+                ["http://a.example/leases", "https://b.example/leases", "https://a.example/lease"],
+            ),
+            (
+                "http://127.0.0.1:1/acct/leases",
+                "http://127.0.0.1:1/acct",
+                ["http://127.0.0.1:2/acct", "http://127.0.0.1:1/other/leases", "http://127.0.0.1:1/"],
+            ),
+        ] {
+            let container = container(url).unwrap();
+            let is_below = |url: &str| container.is_below(&Url::parse(url).unwrap());
+            assert!(is_below(url) && is_below(&format!("{url}/?sig=x")), "{url}");
+            assert!(is_below(account) && is_below(&format!("{account}/?sig=x")), "{account}");
+            assert!(others.iter().all(|other| !is_below(other)), "{url}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ const SHORTEST_USE: Duration = Duration::from_secs(30);
 const TRUST: Duration = Duration::from_secs(5 * 60);
 
 /// A refresh that has not reported for this time is on a runtime that is blocked or gone.
-pub(super) const SILENCE: Duration = Duration::from_secs(2);
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// The pause after the first failed refresh, and the longest one, while the token in hand is valid.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
@@ -151,7 +151,7 @@ impl Refreshes {
 
     /// For how long the token in hand is valid.
     pub(super) fn valid_for(&self, now: Duration) -> Option<Duration> {
-        self.valid_token(now).map(|token| token.expires - now)
+        self.valid_token(now).map(|token| token.expires.saturating_sub(now))
     }
 
     fn valid_token(&self, now: Duration) -> Option<&Arc<Token>> {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_replaced_early_and_one_of_short_life_not_at_once() {
+    fn a_token_is_replaced_early_and_a_short_lived_one_not_at_once() {
         for (lifetime, kept, used) in [
             (3600, seconds(3300), seconds(3600)),
             (331, seconds(31), seconds(331)),
@@ -212,7 +212,7 @@ mod tests {
             assert_eq!(refreshes.begin(NOW + seconds(second)), None);
         }
         let silent = NOW + seconds(59) + SILENCE;
-        assert_eq!(refreshes.begin(silent - seconds(1)), None);
+        assert_eq!(refreshes.begin(NOW + seconds(60)), None);
         assert_eq!(refreshes.begin(silent), Some(2));
         refreshes.seen(1, silent + seconds(2));
         assert_eq!(refreshes.begin(silent + SILENCE), Some(3), "the report of an earlier one counts for nothing");
@@ -236,14 +236,15 @@ mod tests {
     #[test]
     fn pauses_between_failed_refreshes_grow_and_are_short_without_a_token() {
         for (has_token, expected) in [(true, [5, 10, 20, 30, 30]), (false, [1, 2, 4, 5, 5])] {
-            let mut refreshes = Refreshes::default();
-            refreshes.token = has_token.then(|| Arc::new(Token { replaced_from: NOW, ..token(3600) }));
+            let token = has_token.then(|| Arc::new(Token { replaced_from: NOW, ..token(3600) }));
+            let mut refreshes = Refreshes { token, ..Refreshes::default() };
             let mut now = NOW;
             for pause in expected {
                 let number = refreshes.begin(now).unwrap();
                 refreshes.settle(number, failure(true), now);
-                assert_eq!(refreshes.begin(now + seconds(pause) - Duration::from_millis(1)), None);
-                now += seconds(pause);
+                now += seconds(pause).saturating_sub(Duration::from_millis(1));
+                assert_eq!(refreshes.begin(now), None);
+                now += Duration::from_millis(1);
             }
         }
     }
@@ -257,11 +258,10 @@ mod tests {
             refreshes.settle(number, failure(true), now);
             now += seconds(30);
         }
-        let expiry = NOW + seconds(240);
-        let number = refreshes.begin(expiry - seconds(20)).unwrap();
-        refreshes.settle(number, failure(true), expiry - seconds(20));
-        assert_eq!(refreshes.begin(expiry - seconds(1)), None);
-        assert!(refreshes.begin(expiry).is_some());
+        let number = refreshes.begin(NOW + seconds(220)).unwrap();
+        refreshes.settle(number, failure(true), NOW + seconds(220));
+        assert_eq!(refreshes.begin(NOW + seconds(239)), None);
+        assert!(refreshes.begin(NOW + seconds(240)).is_some());
     }
 
     #[test]
