@@ -24,6 +24,11 @@ impl WallClock for SystemWallClock {
     }
 }
 
+/// The time so long after this one, or the last moment of the calendar. A backend may pass on any date.
+pub(crate) fn later(time: OffsetDateTime, by: Duration) -> OffsetDateTime {
+    time.saturating_add(by.try_into().unwrap_or(time::Duration::MAX))
+}
+
 /// Time as leases count it. It goes on while this machine is suspended, for the leases of others, and the patience of others
 /// with ours, do so, too. A port, so that tests can suspend a machine.
 pub trait LeaseClock: fmt::Debug + Send + Sync {

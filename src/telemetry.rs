@@ -70,6 +70,16 @@ pub(crate) fn clock_agrees() {
 }
 
 #[cfg(feature = "azure")]
+pub(crate) fn token_not_replaced(error: &Error, valid_for: Duration) {
+    warn!(error = %Causes(error), ?valid_for, "a token could not be replaced; the one in hand is used until it expires");
+}
+
+#[cfg(feature = "azure")]
+pub(crate) fn token_replaced() {
+    info!("the token issuer returned a token again");
+}
+
+#[cfg(feature = "azure")]
 pub(crate) fn unusable_blob(blob: &str) {
     warn!(blob, "a blob in a listing has no usable ETag or date, and is left out");
 }

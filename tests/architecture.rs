@@ -111,11 +111,11 @@ fn only_one_folder_knows_the_official_client() {
 }
 
 /// Beside the lint that forbids to read the wall clock elsewhere: who may ask the port. The probe compares, a signature
-/// carries a date, and the official processor compares what it is given with its own clock. What decides about ownership knows no time of day but the server's.
+/// carries a date, a new token has an expiry, and the official processor compares what it is given with its own clock. What decides about ownership knows no time of day but the server's.
 #[test]
-fn only_the_probe_signatures_and_the_official_adapter_ask_for_the_local_time() {
+fn only_the_probe_credentials_and_the_official_adapter_ask_for_the_local_time() {
     let store = ["store/builder.rs", "store/probe.rs"];
-    let azure = ["blob/azure/builder.rs", "blob/azure/client.rs", "blob/azure/shared_key.rs"];
+    let azure = ["blob/azure/builder.rs", "blob/azure/client.rs", "blob/azure/shared_key.rs", "blob/azure/token.rs"];
     let adapter = ["eventhubs/checkpoint_store.rs"];
     let asking: BTreeSet<_> = store.into_iter().chain(azure).chain(adapter).map(PathBuf::from).collect();
     for (module, path, text) in sources() {

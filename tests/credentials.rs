@@ -1,6 +1,8 @@
 //! All kinds of credentials against Azurite over https, with everything logged that can be logged: they open a container,
 //! and nothing of them gets out.
 
+#[path = "credentials/defects.rs"]
+mod defects;
 #[path = "common/sas.rs"]
 mod sas;
 #[path = "../examples/support/mod.rs"]

@@ -1,6 +1,8 @@
 //! What the HTTP client does with a service in trouble: every call ends within its deadline, reads are sent again, writes
 //! are not, and a blocked runtime holds nobody up but itself.
 
+#[path = "common/captured.rs"]
+mod captured;
 #[path = "common/stub.rs"]
 mod stub;
 
@@ -239,6 +241,7 @@ fn block() {
     std::thread::sleep(BLOCKED);
 }
 
+/// Defects that were found in review, each under its number.
 mod defects {
     use std::sync::Arc;
 
@@ -246,6 +249,7 @@ mod defects {
     use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Relation};
 
     use super::*;
+    use crate::captured::Captured;
 
     const OWNER: &str = "gr\u{f6}\u{df}e";
 
@@ -266,5 +270,37 @@ mod defects {
         let (relation, owner) = store.owner_of(&0.into()).await.unwrap();
         assert_eq!((relation, owner.as_ref().map(OwnerId::as_str)), (Relation::Other, Some(OWNER)));
         assert_eq!(stub.requests().len(), 4, "{:?}", stub.requests());
+    }
+
+    fn page_without_dates(etag: &str) -> Act {
+        let blob = |name: &str, etag: &str| {
+            format!("<Blob><Name>{name}</Name><Properties><Last-Modified/><Etag>{etag}</Etag></Properties></Blob>")
+        };
+        let blobs = format!("{}{}", blob("p/one", etag), blob("p/two", "0x1"));
+        let body = format!("<EnumerationResults><Blobs>{blobs}</Blobs><NextMarker/></EnumerationResults>");
+        Act::Send(answer("200 OK", &body))
+    }
+
+    #[tokio::test]
+    async fn a15_an_unusable_blob_is_logged_once_per_version() {
+        let (log, _guard) = Captured::begin();
+        let times = |blob: &str| log.text().matches(&format!("blob=\"{blob}\"")).count();
+        let stub = Stub::start([
+            page_without_dates("0x1"),
+            page_without_dates("0x1"),
+            page_without_dates("0x1"),
+            page_without_dates("0x2"),
+            page_without_dates("0x2"),
+        ]);
+        let container = container(&stub, DEADLINE);
+        let isolated = container.isolated().unwrap();
+        for expected in [1, 1, 1, 2, 2] {
+            assert!(container.list("p/").await.unwrap().blobs.is_empty());
+            assert_eq!((times("p/one"), times("p/two")), (expected, 1));
+        }
+        isolated.list("p/").await.unwrap();
+        assert_eq!((times("p/one"), times("p/two")), (2, 1));
+        container.list("p/o").await.unwrap();
+        assert!(log.text().contains("has no usable ETag or date"));
     }
 }

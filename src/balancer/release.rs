@@ -7,6 +7,7 @@ use tokio::time::{Instant, timeout};
 use super::events::{DuplicateCause, Event, Releasing};
 use super::{Balancer, Ended, LONGEST_COOL_DOWN, Leases};
 use crate::balance::Holder;
+use crate::clock::later;
 use crate::model::PartitionId;
 use crate::store::{Lease, ReleaseOutcome};
 use crate::telemetry;
@@ -45,7 +46,8 @@ impl Balancer {
         }
         if !cool_down.is_zero() {
             let cool_down = cool_down.min(LONGEST_COOL_DOWN);
-            self.leases.cool_down(partition, self.store.server_time() + cool_down);
+            let until = later(self.store.server_time(), cool_down);
+            self.leases.cool_down(partition, until);
         }
         if self.leases.is_surrendered(partition, tenure) {
             if !cool_down.is_zero() {

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
+use crate::clock::later;
 use crate::error::Result;
 
 #[cfg(feature = "azure")]
@@ -83,6 +84,14 @@ pub struct Answer {
     pub server_time: OffsetDateTime,
     /// When the answer was here.
     pub received: Instant,
+}
+
+impl Answer {
+    /// The server's time now, as far as this answer and the local monotonic clock say.
+    #[must_use]
+    pub fn server_time_now(&self) -> OffsetDateTime {
+        later(self.server_time, self.received.elapsed())
+    }
 }
 
 /// A blob as an answer of the server shows it.

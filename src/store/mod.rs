@@ -330,7 +330,7 @@ impl GroupStore {
     #[must_use]
     pub fn server_time(&self) -> OffsetDateTime {
         let last = *self.inner.last_answer.lock().unwrap_or_else(PoisonError::into_inner);
-        last.server_time + last.received.elapsed()
+        last.server_time_now()
     }
 
     fn note(&self, answer: Answer) {

@@ -99,7 +99,7 @@ impl Trial<'_> {
         let took = self.must_be_listed(&second.etag).await?;
         findings.extend(second.versioned.then_some(Finding::Versioning));
         findings.extend((took > SLOW).then_some(Finding::SlowListing { took }));
-        findings.extend(skew(wall_clock.now(), second.answer.server_time + second.answer.received.elapsed()));
+        findings.extend(skew(wall_clock.now(), second.answer.server_time_now()));
         Ok(findings)
     }
 

@@ -11,6 +11,8 @@ use eventhubs_checkpoint::store::{AdoptOutcome, Announced, Claim, ClaimOutcome, 
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
 use eventhubs_checkpoint::{Error, ErrorKind, LeaseScope, OwnerId, PartitionId, Relation, Result};
 use futures::future::join_all;
+use time::OffsetDateTime;
+use time::macros::datetime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -259,4 +261,41 @@ async fn a13_a_storage_that_refuses_all_deletions_is_asked_once() {
     for kind in [ErrorKind::Unauthorized, ErrorKind::Unavailable] {
         assert_eq!(cleared(Undeletable(&["/a"], kind)).await.unwrap_err().kind(), kind);
     }
+}
+
+const LAST_MOMENT: OffsetDateTime = datetime!(9999-12-31 23:59:59 UTC);
+
+/// A server whose clock is at the end of all dates.
+struct AtTheEnd;
+
+#[async_trait]
+impl Meddle for AtTheEnd {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+        let mut list = inner.list(prefix).await?;
+        list.answer.server_time = LAST_MOMENT;
+        Ok(list)
+    }
+
+    async fn write(
+        &self,
+        inner: &dyn BlobContainer,
+        name: &str,
+        metadata: &Metadata,
+        condition: &Condition,
+    ) -> Result<Written> {
+        let mut written = inner.write(name, metadata, condition).await?;
+        written.answer.server_time = LAST_MOMENT;
+        Ok(written)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a12_a_server_at_the_end_of_all_dates_makes_nothing_panic() {
+    let container = Meddled { inner: Arc::new(MemoryContainer::new()), meddler: AtTheEnd };
+    let store = store_on(Arc::new(container), "a").await;
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert!(store.server_time() >= LAST_MOMENT);
+    let lease = win(&store).await;
+    tokio::time::advance(Duration::from_secs(2)).await;
+    store.renew(vec![lease]).await;
 }

@@ -1,20 +1,16 @@
 //! Where a container is, and what opens it.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use azure_core::base64;
 use azure_core::credentials::{Secret, TokenCredential};
-use azure_core::http::policies::auth::BearerTokenAuthorizationPolicy;
 use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{Context, Request};
 
 use super::connection_string::ConnectionString;
-use super::endpoint::{ContainerUrl, parse_url};
+use super::endpoint::{ContainerUrl, parse_url, without_query};
 use crate::error::{Error, Result};
-
-/// What a token for Azure Storage has to be issued for, in every Azure cloud.
-const STORAGE_SCOPE: &str = "https://storage.azure.com/.default";
 
 /// Where a container is, and what opens it. Making one never fails: a mistake shows when the container is built.
 ///
@@ -42,7 +38,8 @@ impl Access {
     /// The URL of a container with a shared access signature for it or for its account.
     ///
     /// The signature needs the permissions read, create, write, delete and list (`rcwdl`). To make the container it has
-    /// to be one for the account.
+    /// to be one for the account. [`AzureContainer::replace_sas`](super::AzureContainer::replace_sas) replaces it before it
+    /// expires.
     #[must_use]
     pub fn sas_url(container_url: impl Into<String>) -> Self {
         Self(Way::ContainerSas { url: Secret::new(container_url.into()) })
@@ -70,7 +67,12 @@ impl Access {
     }
 
     /// The URL of a container, and a credential of Entra ID. The identity needs the role *Storage Blob Data Contributor*
-    /// on the container or above. Works over https only. Isolated containers share the credential.
+    /// on the container or above. Works over https only.
+    ///
+    /// The container, its clones and isolated containers share one token. From five minutes before its expiry a task of
+    /// its own asks for another, once at a time; while the token is valid, no failure or delay of the issuer affects a
+    /// request. Without a valid token a request waits for one, for at most four fifths of the request deadline. The
+    /// credential is called on the runtime of the request that finds the token near its end.
     #[must_use]
     pub fn token(container_url: impl Into<String>, credential: Arc<dyn TokenCredential>) -> Self {
         Self(Way::Token { container_url: container_url.into(), credential })
@@ -124,20 +126,27 @@ impl fmt::Debug for Access {
 }
 
 fn sas_of_url(query: Option<&str>) -> Result<Credentials> {
-    query.and_then(Credentials::sas).ok_or_else(|| {
+    signed_query(query).map(|query| Credentials::Sas(SharedSas::new(query)))
+}
+
+fn signed_query(query: Option<&str>) -> Result<Secret> {
+    query.and_then(signature).ok_or_else(|| {
         Error::config("the SAS URL has no signature; it should end with ?sv=...&sig=..., as the portal shows it")
     })
+}
+
+/// The query of a shared access signature without the question mark, if there is a signature in it.
+fn signature(query: &str) -> Option<Secret> {
+    let query = query.strip_prefix('?').unwrap_or(query);
+    let is_signed = query.split('&').any(|pair| pair.strip_prefix("sig=").is_some_and(|value| !value.is_empty()));
+    is_signed.then(|| Secret::new(query.to_owned()))
 }
 
 /// What goes with each request. `Debug` shows no secret, for [`Secret`] does not.
 #[derive(Clone, Debug)]
 pub(super) enum Credentials {
-    AccountKey {
-        account: String,
-        key: Secret,
-    },
-    /// The query of a shared access signature, without the question mark.
-    Sas(Secret),
+    AccountKey { account: String, key: Secret },
+    Sas(SharedSas),
     Token(Arc<dyn TokenCredential>),
 }
 
@@ -163,9 +172,7 @@ impl Credentials {
 
     /// Takes the query of a shared access signature, if there is a signature in it.
     pub(super) fn sas(query: &str) -> Option<Self> {
-        let query = query.strip_prefix('?').unwrap_or(query);
-        let is_signed = query.split('&').any(|pair| pair.strip_prefix("sig=").is_some_and(|value| !value.is_empty()));
-        is_signed.then(|| Self::Sas(Secret::new(query.to_owned())))
+        signature(query).map(|query| Self::Sas(SharedSas::new(query)))
     }
 
     pub(super) fn kind(&self) -> CredentialKind {
@@ -177,16 +184,48 @@ impl Credentials {
     }
 }
 
+/// The query of a shared access signature, without the question mark. Clones share it, and see it replaced.
+#[derive(Clone, Debug)]
+pub(super) struct SharedSas(Arc<RwLock<Secret>>);
+
+impl SharedSas {
+    fn new(query: Secret) -> Self {
+        Self(Arc::new(RwLock::new(query)))
+    }
+
+    pub(super) fn query(&self) -> Secret {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn replace(&self, query: Secret) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = query;
+    }
+}
+
+/// Takes the signature of a URL that is for this container or its account, or of the query of one.
+pub(super) fn query_of_sas(sas: &str, container: &ContainerUrl) -> Result<Secret> {
+    let sas = sas.trim();
+    if !sas.contains("://") {
+        return signed_query(Some(sas));
+    }
+    let url = parse_url("the SAS URL", sas)?;
+    if !container.is_below(&url) {
+        let (other, this) = (without_query(url), container.url());
+        return Err(Error::config(format!("the SAS URL is for {other}, but this container is {this}")));
+    }
+    signed_query(url.query())
+}
+
 /// Adds a shared access signature to the URL. Runs once per call, so that a retried request has it once. The URL holds
 /// it from here to the wire only.
 #[derive(Debug)]
 pub(super) struct SasPolicy {
-    query: Secret,
+    sas: SharedSas,
 }
 
 impl SasPolicy {
-    pub(super) fn new(query: Secret) -> Self {
-        Self { query }
+    pub(super) fn new(sas: SharedSas) -> Self {
+        Self { sas }
     }
 }
 
@@ -194,17 +233,14 @@ impl SasPolicy {
 #[async_trait::async_trait]
 impl Policy for SasPolicy {
     async fn send(&self, ctx: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
+        let sas = self.sas.query();
         let query = match request.url().query() {
-            Some(query) => format!("{query}&{}", self.query.secret()),
-            None => self.query.secret().to_owned(),
+            Some(query) => format!("{query}&{}", sas.secret()),
+            None => sas.secret().to_owned(),
         };
         request.url_mut().set_query(Some(&query));
         next[0].send(ctx, request, &next[1..]).await
     }
-}
-
-pub(super) fn token_policy(credential: Arc<dyn TokenCredential>) -> BearerTokenAuthorizationPolicy {
-    BearerTokenAuthorizationPolicy::new(credential, [STORAGE_SCOPE])
 }
 
 #[cfg(test)]
@@ -227,7 +263,7 @@ mod tests {
     fn a_sas_url_is_split_into_address_and_signature() {
         let (url, credentials) = Access::sas_url("https://a.example/leases?sv=1&sig=x%2F").resolve().unwrap();
         assert_eq!(url.url().as_str(), "https://a.example/leases");
-        assert!(matches!(credentials, Credentials::Sas(query) if query.secret() == "sv=1&sig=x%2F"));
+        assert!(matches!(credentials, Credentials::Sas(sas) if sas.query().secret() == "sv=1&sig=x%2F"));
 
         let (url, _) = Access::account_sas_url("https://a.example/?sig=x", "leases").resolve().unwrap();
         assert_eq!(url.url().as_str(), "https://a.example/leases");

@@ -9,6 +9,8 @@ use azure_core::http::ClientOptions;
 use super::AzureContainer;
 use super::auth::{Access, Credentials};
 use super::endpoint::ContainerUrl;
+use super::token::TokenSource;
+use super::unusable::Reported;
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, Result};
 
@@ -27,14 +29,17 @@ pub struct AzureContainerBuilder {
     request_deadline: Duration,
     api_version: String,
     page_size: Option<u32>,
+    allow_http: bool,
     wall_clock: Arc<dyn WallClock>,
     client_options: ClientOptions,
 }
 
-/// What a container was built with, kept to build it again for another runtime.
+/// What a container was built with, kept to build it again for another runtime, and what it shares with those.
 pub(super) struct Settings {
     pub(super) container_url: ContainerUrl,
     pub(super) credentials: Credentials,
+    pub(super) tokens: Option<Arc<TokenSource>>,
+    pub(super) unusable: Reported,
     pub(super) request_deadline: Duration,
     pub(super) api_version: String,
     pub(super) page_size: Option<u32>,
@@ -49,6 +54,7 @@ impl AzureContainerBuilder {
             request_deadline: DEFAULT_REQUEST_DEADLINE,
             api_version: DEFAULT_API_VERSION.to_owned(),
             page_size: None,
+            allow_http: false,
             wall_clock: Arc::new(SystemWallClock),
             client_options: ClientOptions::default(),
         }
@@ -57,8 +63,9 @@ impl AzureContainerBuilder {
     /// How long a request may take, retries of reads and the fetching of a token included. Each page of a listing is a
     /// request of its own. Default: 5 s, so that a hung request costs a fraction of a lease.
     ///
-    /// A credential that needs longer for its first token, as one that runs a command line tool may, needs more here
-    /// and in [`GroupStoreBuilder::request_deadline`](crate::store::GroupStoreBuilder::request_deadline).
+    /// With a credential that needs longer for its first token, as one that runs a command line tool may, requests fail
+    /// until it has come: give more here and in
+    /// [`GroupStoreBuilder::request_deadline`](crate::store::GroupStoreBuilder::request_deadline).
     #[must_use]
     pub fn request_deadline(mut self, deadline: Duration) -> Self {
         self.request_deadline = deadline;
@@ -81,7 +88,18 @@ impl AzureContainerBuilder {
         self
     }
 
-    /// The clock that dates signatures with an account key. Default: that of the operating system.
+    /// Whether an account key or a shared access signature may be used over plain http to any host. Default: no, because on
+    /// the way a shared access signature can be read, and a signed request read and repeated. Not needed for an emulator: for
+    /// a loopback address, or a URL with the account in its path, such as `http://azurite:10000/devstoreaccount1`. A token is
+    /// sent over https only in any case.
+    #[must_use]
+    pub fn allow_http(mut self, allowed: bool) -> Self {
+        self.allow_http = allowed;
+        self
+    }
+
+    /// The clock that dates signatures with an account key, and with which the expiry of a new token is compared. Default:
+    /// that of the operating system.
     #[must_use]
     pub fn wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
         self.wall_clock = clock;
@@ -105,7 +123,8 @@ impl AzureContainerBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting, an address, a container name or a credential is
-    /// malformed. The message names it and the remedy.
+    /// malformed, or if a credential would go over plain http (see [`allow_http`](Self::allow_http)). The message names it
+    /// and the remedy.
     pub fn build(self) -> Result<AzureContainer> {
         check_limits(self.request_deadline, self.page_size)?;
         if !is_date(&self.api_version) {
@@ -115,9 +134,18 @@ impl AzureContainerBuilder {
             )));
         }
         let (container_url, credentials) = self.access.resolve()?;
+        if !self.allow_http {
+            container_url.check_encrypted()?;
+        }
+        let tokens = match &credentials {
+            Credentials::Token(credential) => Some(TokenSource::new(credential.clone(), self.wall_clock.clone())),
+            Credentials::AccountKey { .. } | Credentials::Sas(_) => None,
+        };
         Ok(AzureContainer::connect(Arc::new(Settings {
             container_url,
             credentials,
+            tokens,
+            unusable: Reported::default(),
             request_deadline: self.request_deadline,
             api_version: self.api_version,
             page_size: self.page_size,
@@ -154,6 +182,7 @@ impl fmt::Debug for AzureContainerBuilder {
             .field("request_deadline", &self.request_deadline)
             .field("api_version", &self.api_version)
             .field("page_size", &self.page_size)
+            .field("allow_http", &self.allow_http)
             .finish_non_exhaustive()
     }
 }

@@ -12,11 +12,12 @@ use azure_core::http::{
 use azure_core::time::Duration;
 use tokio::time::Instant;
 
-use super::auth::{Credentials, SasPolicy, token_policy};
+use super::auth::{CredentialKind, Credentials, SasPolicy};
 use super::builder::Settings;
-use super::errors::{Operation, Refusal, no_answer, timed_out, unusable_answer};
+use super::errors::{Operation, Refusal, issuer_timed_out, no_answer, no_token, timed_out, unusable_answer};
 use super::headers::{header, retry_after, server_time};
-use super::shared_key::SharedKeyPolicy;
+use super::shared_key::{SharedKeyPolicy, skew};
+use super::token::TokenPolicy;
 use crate::blob::Answer;
 use crate::error::{Error, Result};
 
@@ -91,10 +92,11 @@ impl Client {
     }
 
     async fn send(&self, pipeline: &Pipeline, operation: Operation<'_>, mut request: Request) -> Result<Outcome> {
-        let deadline = self.settings.request_deadline;
-        let context = Context::new();
+        let (began, deadline) = (Instant::now(), self.settings.request_deadline);
+        let context = self.context(operation).await?;
         let options = PipelineSendOptions { skip_checks: true, ..PipelineSendOptions::default() };
-        let sent = tokio::time::timeout(deadline, pipeline.send(&context, &mut request, Some(options))).await;
+        let rest = deadline.saturating_sub(began.elapsed());
+        let sent = tokio::time::timeout(rest, pipeline.send(&context, &mut request, Some(options))).await;
         let received = Instant::now();
         let host = || self.settings.container_url.host();
         let response = sent
@@ -110,10 +112,27 @@ impl Client {
         Ok(Outcome::Success(Reply { headers, body: body.into(), answer }))
     }
 
+    /// What the policies need for this request: the token, where one is needed. It leaves time for the request itself, which
+    /// must not be sent only to be given up.
+    async fn context(&self, operation: Operation<'_>) -> Result<Context<'static>> {
+        let Some(tokens) = &self.settings.tokens else {
+            return Ok(Context::new());
+        };
+        let deadline = self.settings.request_deadline;
+        let wait = deadline.saturating_sub(deadline / 5);
+        let token = tokio::time::timeout(wait, tokens.token()).await;
+        let token = token.map_err(|_| issuer_timed_out(operation, wait, tokens.last_error().as_deref()))?;
+        let token = token.map_err(|error| no_token(&error, operation))?;
+        Ok(Context::new().with_value(token))
+    }
+
     fn refused(&self, operation: Operation<'_>, status: u16, headers: &Headers) -> Outcome {
         let code = header(headers, &ERROR_CODE);
-        let refusal = Refusal { status, code, retry_after: retry_after(headers), server_time: server_time(headers) };
-        let error = refusal.into_error(operation, Some(self.settings.credentials.kind()));
+        let (kind, server_time) = (self.settings.credentials.kind(), server_time(headers));
+        let clock_skew = server_time.filter(|_| kind == CredentialKind::AccountKey);
+        let clock_skew = clock_skew.and_then(|time| skew(self.settings.wall_clock.now(), time));
+        let refusal = Refusal { status, code, retry_after: retry_after(headers), server_time, clock_skew };
+        let error = refusal.into_error(operation, Some(kind));
         Outcome::Refused { error, code: code.map(str::to_owned) }
     }
 }
@@ -150,8 +169,11 @@ impl Policies {
             Credentials::AccountKey { account, key } => {
                 policies.per_try.push(Arc::new(SharedKeyPolicy::new(account, key, settings.wall_clock.clone())));
             }
-            Credentials::Sas(query) => policies.per_call.push(Arc::new(SasPolicy::new(query))),
-            Credentials::Token(credential) => policies.per_try.push(Arc::new(token_policy(credential))),
+            Credentials::Sas(sas) => policies.per_call.push(Arc::new(SasPolicy::new(sas))),
+            Credentials::Token(_) => {}
+        }
+        if let Some(tokens) = &settings.tokens {
+            policies.per_try.push(Arc::new(TokenPolicy::new(Arc::clone(tokens))));
         }
         policies
     }

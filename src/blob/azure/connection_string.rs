@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 
 /// The account and the key that every emulator of Azure Storage has. Microsoft publishes them; they protect nothing:
 /// <https://learn.microsoft.com/azure/storage/common/storage-use-azurite#well-known-storage-account-and-key>.
-const EMULATOR_ACCOUNT: &str = "devstoreaccount1";
+pub(super) const EMULATOR_ACCOUNT: &str = "devstoreaccount1";
 const EMULATOR_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 const EMULATOR_URL: &str = "http://127.0.0.1:10000/devstoreaccount1";
 
@@ -201,7 +201,7 @@ mod tests {
         for text in permutations(&parts.map(str::to_owned)) {
             let (url, credentials) = parse(&text);
             assert_eq!(url, "https://a.example/");
-            assert!(matches!(credentials, Credentials::Sas(query) if query.secret() == "sv=1&sig=x%3D"), "{text}");
+            assert!(matches!(credentials, Credentials::Sas(sas) if sas.query().secret() == "sv=1&sig=x%3D"), "{text}");
         }
     }
 
@@ -227,7 +227,7 @@ mod tests {
             let text = format!("BlobEndpoint=https://a.example;SharedAccessSignature={mark}sv=2021&sig=a%2Bb%3D");
             let (url, credentials) = parse(&text);
             assert_eq!(url, "https://a.example/");
-            assert!(matches!(credentials, Credentials::Sas(query) if query.secret() == "sv=2021&sig=a%2Bb%3D"));
+            assert!(matches!(credentials, Credentials::Sas(sas) if sas.query().secret() == "sv=2021&sig=a%2Bb%3D"));
         }
     }
 

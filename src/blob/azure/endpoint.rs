@@ -3,6 +3,7 @@
 use azure_core::http::Url;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::connection_string::EMULATOR_ACCOUNT;
 use crate::error::{Error, Result};
 
 /// Everything but the unreserved characters of RFC 3986. With `/` encoded a blob name is one path segment, so that a
@@ -23,7 +24,7 @@ impl ContainerUrl {
         let url = without_query(url);
         let segments: Vec<&str> = url.path().split('/').filter(|segment| !segment.is_empty()).collect();
         let container = match *segments.as_slice() {
-            [container] if !has_account_in_path(&url) => container.to_owned(),
+            [container] if !has_account_in_path(&url) && container != EMULATOR_ACCOUNT => container.to_owned(),
             [_, container] => container.to_owned(),
             _ => return Err(no_container(&url)),
         };
@@ -49,6 +50,14 @@ impl ContainerUrl {
         url
     }
 
+    /// Whether this is the URL of the container or of its account.
+    pub(super) fn is_below(&self, url: &Url) -> bool {
+        let url = without_trailing_slash(without_query(url.clone()));
+        let account = self.url.path().strip_suffix(&self.container).map(|path| path.trim_end_matches('/'));
+        let is_path = url.path() == self.url.path() || account == Some(url.path().trim_end_matches('/'));
+        url.origin() == self.url.origin() && is_path
+    }
+
     /// The URL of the container with a query.
     pub(super) fn with_query(&self, pairs: &[(&str, &str)]) -> Url {
         let encoded: Vec<String> =
@@ -69,6 +78,28 @@ impl ContainerUrl {
     pub(super) fn host(&self) -> String {
         host_of(&self.url)
     }
+
+    /// Refuses plain http to anything but this machine and emulators, which have the account in the path.
+    pub(super) fn check_encrypted(&self) -> Result<()> {
+        let has_account_in_path = self.url.path_segments().is_some_and(|segments| segments.count() > 1);
+        if self.is_https() || is_loopback(&self.url) || has_account_in_path {
+            return Ok(());
+        }
+        Err(Error::config(format!(
+            "the URL {} is not encrypted: on the way to {} a SAS can be read, and a signed request repeated; use https://, \
+             or the URL of an emulator with its account in the path, like http://azurite:10000/{EMULATOR_ACCOUNT}, or set \
+             allow_http(true)",
+            self.url,
+            self.host()
+        )))
+    }
+}
+
+/// Whether requests do not leave this machine.
+pub(super) fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    host == "localhost" || host.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// Host and, if it is not the usual one, port.
@@ -93,7 +124,7 @@ pub(super) fn parse_url(what: &str, text: &str) -> Result<Url> {
     Ok(url)
 }
 
-fn without_query(mut url: Url) -> Url {
+pub(super) fn without_query(mut url: Url) -> Url {
     url.set_query(None);
     url.set_fragment(None);
     url
@@ -105,7 +136,8 @@ fn without_trailing_slash(mut url: Url) -> Url {
     url
 }
 
-/// Emulators have the account in the path instead of the host, as all of Azure's clients tell by the host.
+/// Emulators have the account in the path instead of the host. All of Azure's clients recognize them by the host; one with a
+/// name, as in Docker, only by its account.
 fn has_account_in_path(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let is_ipv4 = host.parse::<std::net::Ipv4Addr>().is_ok();
@@ -183,6 +215,28 @@ mod tests {
         }
         let url = ContainerUrl::in_account(Url::parse("https://a.example/?x=1").unwrap(), "leases").unwrap();
         assert_eq!(url.url().as_str(), "https://a.example/leases");
+    }
+
+    #[test]
+    fn a_container_is_below_its_own_url_and_that_of_its_account() {
+        for (url, account, others) in [
+            (
+                "https://a.example/leases",
+                "https://a.example",
+                ["http://a.example/leases", "https://b.example/leases", "https://a.example/lease"],
+            ),
+            (
+                "http://127.0.0.1:1/acct/leases",
+                "http://127.0.0.1:1/acct",
+                ["http://127.0.0.1:2/acct", "http://127.0.0.1:1/other/leases", "http://127.0.0.1:1/"],
+            ),
+        ] {
+            let container = container(url).unwrap();
+            let is_below = |url: &str| container.is_below(&Url::parse(url).unwrap());
+            assert!(is_below(url) && is_below(&format!("{url}/?sig=x")), "{url}");
+            assert!(is_below(account) && is_below(&format!("{account}/?sig=x")), "{account}");
+            assert!(others.iter().all(|other| !is_below(other)), "{url}");
+        }
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub(in crate::blob) struct Refusal<'a> {
     pub(in crate::blob) code: Option<&'a str>,
     pub(in crate::blob) retry_after: Option<Duration>,
     pub(in crate::blob) server_time: Option<OffsetDateTime>,
+    /// How far the local clock, with which the request was signed, is ahead of the service's, if that can be the reason.
+    pub(in crate::blob) clock_skew: Option<time::Duration>,
 }
 
 impl Refusal<'_> {
@@ -65,7 +67,8 @@ impl Refusal<'_> {
     pub(in crate::blob) fn into_error(self, operation: Operation<'_>, credentials: Option<CredentialKind>) -> Error {
         let (class, advice) = meaning(self.status, self.code.unwrap_or_default(), credentials);
         let code = self.code.unwrap_or("no error code");
-        let message = format!("{operation}: the service answered {} ({code}){advice}", self.status);
+        let clock = self.clock_skew.filter(|_| code == "AuthenticationFailed").map_or_else(String::new, clock_advice);
+        let message = format!("{operation}: the service answered {} ({code}){advice}{clock}", self.status);
         Error::new(self.kind(class, operation.verb), message).with_server_time(self.server_time)
     }
 
@@ -83,12 +86,21 @@ impl Refusal<'_> {
     }
 }
 
+fn clock_advice(skew: time::Duration) -> String {
+    let direction = if skew.is_negative() { "behind" } else { "ahead of" };
+    let seconds = skew.whole_seconds().abs();
+    format!("; or the reason is the local clock, which is {seconds} s {direction} the service's: set the clock")
+}
+
+/// How errors begin that are about tokens.
+const NOT_SENT: &str = "the request was not sent: there is no valid token";
+
 /// Why a request has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::blob) enum NoAnswer {
     /// It never left.
     NotConnected,
-    /// It never left, for the issuer of tokens does not answer.
+    /// It never left: the token issuer cannot be reached, fails, or asks to wait.
     IssuerSilent,
     /// It never left, for the credential gives no token.
     NoToken,
@@ -109,7 +121,7 @@ impl NoAnswer {
                 format!("cannot connect to {host}; check its name in DNS, firewalls, proxies and certificates"),
             ),
             Self::IssuerSilent => {
-                (ErrorKind::Unavailable, "cannot get a token now, for its issuer does not answer".to_owned())
+                (ErrorKind::Unavailable, format!("{NOT_SENT}, and the token issuer does not answer as it should"))
             }
             Self::NoToken => (ErrorKind::Unauthorized, "cannot get a token from the credential".to_owned()),
             Self::Lost => {
@@ -131,6 +143,27 @@ pub(super) fn no_answer(error: &azure_core::Error, operation: Operation<'_>, hos
     why.into_error(operation, host, error)
 }
 
+/// A request that is not sent, because the credential returned this error instead of a token.
+pub(super) fn no_token(error: &azure_core::Error, operation: Operation<'_>) -> Error {
+    let why = if is_temporary(error) { NoAnswer::IssuerSilent } else { NoAnswer::NoToken };
+    why.into_error(operation, "", error)
+}
+
+/// A request that is not sent, because no token came in time. `last`: why the last attempt to get one failed.
+pub(super) fn issuer_timed_out(operation: Operation<'_>, waited: Duration, last: Option<&azure_core::Error>) -> Error {
+    let message = format!("{operation}: {NOT_SENT}, and the token issuer returned none within {waited:?}");
+    let error = Error::new(ErrorKind::Unavailable, message);
+    match last {
+        Some(last) => error.with_source(RedactedCause::of(last)),
+        None => error,
+    }
+}
+
+/// An attempt to replace a token that failed, for the log.
+pub(super) fn no_refresh(error: &azure_core::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, "the credential returned no token").with_source(RedactedCause::of(error))
+}
+
 /// An answer that did not come in time.
 pub(in crate::blob) fn timed_out(operation: Operation<'_>, deadline: Duration, host: &str) -> Error {
     let message = format!("{operation}: no answer from {host} within the request deadline of {deadline:?}");
@@ -142,11 +175,13 @@ pub(in crate::blob) fn unusable_answer(operation: Operation<'_>, what: &str) -> 
     Error::new(ErrorKind::Unknown, format!("{operation}: the answer cannot be used: {what}"))
 }
 
-/// Whether a credential failed for want of a network or of a healthy issuer.
-fn is_temporary(error: &azure_core::Error) -> bool {
-    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
-    causes.filter_map(|cause| cause.downcast_ref::<azure_core::Error>()).any(|cause| match cause.kind() {
-        AzureErrorKind::Connection | AzureErrorKind::Io => true,
+/// Whether a credential failed for want of a network or of a healthy issuer. An answer that cannot be read counts as one of
+/// a gateway: issuers refuse in a form that can be read.
+pub(super) fn is_temporary(error: &azure_core::Error) -> bool {
+    let first: &(dyn StdError + 'static) = error;
+    let chain = std::iter::successors(Some(first), |cause| (*cause).source());
+    chain.filter_map(|cause| cause.downcast_ref::<azure_core::Error>()).any(|cause| match cause.kind() {
+        AzureErrorKind::Connection | AzureErrorKind::Io | AzureErrorKind::DataConversion => true,
         AzureErrorKind::HttpResponse { status, .. } => matches!(u16::from(*status), 408 | 429 | 500..),
         _ => false,
     })
@@ -167,7 +202,8 @@ mod tests {
         let code = Some(code).filter(|code| !code.is_empty());
         let retry_after = Some(Duration::from_secs(3));
         let server_time = Some(datetime!(2026-01-01 00:00:00 UTC));
-        Refusal { status, code, retry_after, server_time }.into_error(operation(verb), Some(credentials))
+        Refusal { status, code, retry_after, server_time, clock_skew: None }
+            .into_error(operation(verb), Some(credentials))
     }
 
     const THROTTLED: ErrorKind = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(3)) };
@@ -289,7 +325,8 @@ mod tests {
         };
         let status =
             |status: u16| AzureErrorKind::HttpResponse { status: status.into(), error_code: None, raw_response: None };
-        for temporary in [AzureErrorKind::Connection, AzureErrorKind::Io, status(503), status(429)] {
+        let unreadable = AzureErrorKind::DataConversion;
+        for temporary in [AzureErrorKind::Connection, AzureErrorKind::Io, unreadable, status(503), status(429)] {
             assert_eq!(failed(temporary), ErrorKind::Unavailable);
         }
         for lasting in [AzureErrorKind::Credential, AzureErrorKind::Other, status(400), status(401)] {

@@ -1,5 +1,7 @@
 //! Reading the headers of an answer.
 
+use std::ops::RangeInclusive;
+
 use azure_core::http::headers::{ETAG, HeaderName, Headers, LAST_MODIFIED, RETRY_AFTER, X_MS_RETRY_AFTER_MS};
 use time::OffsetDateTime;
 
@@ -9,6 +11,9 @@ use crate::blob::{ETag, Metadata};
 pub(super) const METADATA_PREFIX: &str = "x-ms-meta-";
 const DATE: HeaderName = HeaderName::from_static("date");
 
+/// From the year in which the service went into production.
+const PLAUSIBLE_YEARS: RangeInclusive<i32> = 2010..=2199;
+
 const LONGEST_WAIT: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
 
 /// A header, if it is there. Looked through, not looked up: the accessors of [`Headers`] format the text of an error for
@@ -17,9 +22,10 @@ pub(super) fn header<'a>(headers: &'a Headers, name: &HeaderName) -> Option<&'a 
     headers.iter().find(|(other, _)| other.as_str() == name.as_str()).map(|(_, value)| value.as_str())
 }
 
-/// The server's `Date`.
+/// The server's `Date`. One that no clock of the service can have is none: what is computed from it would be wrong or out of
+/// range.
 pub(in crate::blob) fn server_time(headers: &Headers) -> Option<OffsetDateTime> {
-    parse_http_date(header(headers, &DATE)?)
+    parse_http_date(header(headers, &DATE)?).filter(|date| PLAUSIBLE_YEARS.contains(&date.year()))
 }
 
 /// The version of a blob, and when it was written.
@@ -94,5 +100,22 @@ mod tests {
         assert!(version(&with(&[date])).is_none());
         assert!(version(&with(&[("etag", "\"1\"")])).is_none());
         assert!(version(&with(&[("etag", "\"1\""), ("last-modified", "yesterday")])).is_none());
+    }
+
+    mod defects {
+        use super::*;
+
+        #[test]
+        fn a12_a_date_far_from_any_time_of_the_service_is_none() {
+            let at = |date| server_time(&with(&[("date", date)]));
+            for absurd in
+                ["Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT", "Thu, 01 Jan 1970 00:00:00 GMT"]
+            {
+                assert_eq!(at(absurd), None, "{absurd}");
+            }
+            for usual in ["Fri, 20 Nov 2026 12:00:00 GMT", "Thu, 31 Dec 2099 23:59:59 GMT"] {
+                assert!(at(usual).is_some(), "{usual}");
+            }
+        }
     }
 }

@@ -12,12 +12,16 @@ pub(super) mod endpoint;
 pub(super) mod errors;
 pub(super) mod headers;
 mod redacted;
+mod refresh;
 mod refusals;
 pub(super) mod shared_key;
 #[cfg(test)]
 mod tests;
+mod token;
+mod unusable;
 mod xml;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -29,6 +33,7 @@ use azure_core::http::{Method, Request};
 pub use self::auth::Access;
 pub use self::builder::AzureContainerBuilder;
 
+use self::auth::Credentials;
 use self::builder::Settings;
 use self::client::{Client, Outcome};
 use self::errors::{Operation, Verb, unusable_answer};
@@ -36,7 +41,7 @@ use self::headers::METADATA_PREFIX;
 use self::xml::Page;
 use super::validation::{check_blob_name, checked_metadata, delete_cannot_create};
 use super::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 const BLOB_TYPE: HeaderName = HeaderName::from_static("x-ms-blob-type");
 const IF_NONE_MATCH: HeaderName = HeaderName::from_static("if-none-match");
@@ -60,7 +65,7 @@ const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 /// # Guarantees
 ///
 /// - A write or a deletion is sent once. (One exception cannot do harm: a signature that the service refused because the
-///   local clock is wrong is made again with the service's time.)
+///   local clock is wrong is made again with the service's time, over https or on this machine.)
 /// - Each request ends within the request deadline.
 /// - Neither errors nor `Debug` hold keys, signatures or tokens.
 ///
@@ -105,6 +110,35 @@ impl AzureContainer {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL has no signature or the container name is malformed.
     pub fn from_account_sas_url(account_url: impl Into<String>, container: impl Into<String>) -> Result<Self> {
         Self::builder(Access::account_sas_url(account_url, container)).build()
+    }
+
+    /// Replaces the shared access signature that this container was opened with: for this container, its clones and the
+    /// isolated ones made from it, from the next request on. Keep a clone for that before a store takes the container, and
+    /// call this before the old signature expires.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use eventhubs_checkpoint::blob::{BlobContainer, azure::AzureContainer};
+    ///
+    /// let container = AzureContainer::from_sas_url("https://account.blob.core.windows.net/leases?sv=2023-11-03&sig=old")?;
+    /// let for_the_store: Arc<dyn BlobContainer> = Arc::new(container.clone());
+    /// // Later, from a task of the application:
+    /// container.replace_sas("https://account.blob.core.windows.net/leases?sv=2023-11-03&sig=new")?;
+    /// # Ok::<(), eventhubs_checkpoint::Error>(())
+    /// ```
+    ///
+    /// `sas`: the URL of the same container or of its account with the new signature, or only the query of such a URL.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if there is no signature in it, if it is for another container, or if
+    /// this container was not opened with a shared access signature. The old one stays in use.
+    pub fn replace_sas(&self, sas: impl AsRef<str>) -> Result<()> {
+        let Credentials::Sas(current) = &self.settings().credentials else {
+            return Err(Error::config("there is no SAS to replace: the container was opened with other credentials"));
+        };
+        current.replace(auth::query_of_sas(sas.as_ref(), &self.settings().container_url)?);
+        Ok(())
     }
 
     /// Opens a container with a key of its account. See [`Access::account_key`].
@@ -163,12 +197,14 @@ impl AzureContainer {
 #[async_trait]
 impl BlobContainer for AzureContainer {
     async fn list(&self, prefix: &str) -> Result<BlobList> {
-        let mut blobs = Vec::new();
+        let (mut blobs, mut unusable) = (Vec::new(), HashSet::new());
         let mut marker = None;
         loop {
             let (page, answer) = self.list_page(prefix, marker.as_deref()).await?;
             blobs.extend(page.blobs);
+            unusable.extend(page.unusable);
             if page.next_marker.is_none() {
+                self.settings().unusable.report(prefix, unusable);
                 blobs.sort_by(|left, right| left.name.cmp(&right.name));
                 return Ok(BlobList { blobs, answer });
             }

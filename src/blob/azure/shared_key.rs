@@ -16,6 +16,7 @@ use azure_core::http::{AsyncRawResponse, Context, Method, Request, Url};
 use azure_core::time::to_rfc7231;
 use time::{Duration, OffsetDateTime};
 
+use super::endpoint::is_loopback;
 use super::headers::{header, server_time};
 use crate::clock::WallClock;
 use crate::telemetry;
@@ -43,8 +44,12 @@ const HEADERS_AFTER_DATE: [HeaderName; 5] = [
 
 /// Signs each try of a request with a fresh date.
 ///
-/// Where the local clock is so wrong that the service refuses the signature, the policy takes over the server's time and
+/// Where the local clock is so wrong that the service refuses the signature, the policy signs with the server's time and
 /// sends the request once more. That is safe for conditional writes too: a refused request was not applied.
+///
+/// A signature is valid for 15 minutes around its date, so the date must not be that of an attacker, who would collect
+/// signatures for a time of his choice. The server's time is believed over https and from this machine only, and it is kept
+/// only once the service has accepted a request that was signed with it.
 #[derive(Debug)]
 pub(super) struct SharedKeyPolicy {
     account: String,
@@ -59,9 +64,9 @@ impl SharedKeyPolicy {
         Self { account, key, clock, clock_offset: AtomicI64::new(0) }
     }
 
-    /// Signs the request and gives the date that it carries now.
-    fn sign(&self, request: &mut Request) -> azure_core::Result<OffsetDateTime> {
-        let date = self.clock.now() + Duration::seconds(self.clock_offset.load(AtomicOrdering::Relaxed));
+    /// Signs the request with the local time plus so many seconds. Returns the date that it carries now.
+    fn sign(&self, request: &mut Request, offset: i64) -> azure_core::Result<OffsetDateTime> {
+        let date = self.clock.now().saturating_add(Duration::seconds(offset));
         request.insert_header(MS_DATE, to_rfc7231(&date));
         let text = string_to_sign(request.method(), request.url(), request.headers(), &self.account);
         let signature = hmac_sha256(&text, &self.key)?;
@@ -69,8 +74,7 @@ impl SharedKeyPolicy {
         Ok(date)
     }
 
-    fn correct_clock(&self, server_time: OffsetDateTime) {
-        let offset = (server_time - self.clock.now()).whole_seconds();
+    fn keep(&self, offset: i64) {
         self.clock_offset.store(offset, AtomicOrdering::Relaxed);
         if offset.abs() <= LIKELY_SKEW.whole_seconds() {
             telemetry::clock_agrees();
@@ -84,15 +88,25 @@ impl SharedKeyPolicy {
 #[async_trait]
 impl Policy for SharedKeyPolicy {
     async fn send(&self, ctx: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
-        let signed_at = self.sign(request)?;
+        let signed_at = self.sign(request, self.clock_offset.load(AtomicOrdering::Relaxed))?;
         let response = next[0].send(ctx, request, &next[1..]).await?;
-        let Some(server_time) = refused_for_skew(&response, signed_at) else {
+        let is_genuine = request.url().scheme() == "https" || is_loopback(request.url());
+        let Some(server_time) = refused_for_skew(&response, signed_at).filter(|_| is_genuine) else {
             return Ok(response);
         };
-        self.correct_clock(server_time);
-        self.sign(request)?;
-        next[0].send(ctx, request, &next[1..]).await
+        let offset = (server_time - self.clock.now()).whole_seconds();
+        self.sign(request, offset)?;
+        let response = next[0].send(ctx, request, &next[1..]).await?;
+        if is_accepted(&response) {
+            self.keep(offset);
+        }
+        Ok(response)
     }
+}
+
+/// Whether the service got as far as looking at what the request asks for.
+fn is_accepted(response: &AsyncRawResponse) -> bool {
+    response.status().is_success() || matches!(u16::from(response.status()), 404 | 409 | 412)
 }
 
 /// The server's time, if it refused the signature and its clock is far from the date that was signed.
@@ -100,7 +114,12 @@ fn refused_for_skew(response: &AsyncRawResponse, signed_at: OffsetDateTime) -> O
     let is_refused = u16::from(response.status()) == 403
         && header(response.headers(), &ERROR_CODE).is_some_and(|code| code == "AuthenticationFailed");
     let server_time = is_refused.then(|| server_time(response.headers())).flatten()?;
-    ((server_time - signed_at).abs() > LIKELY_SKEW).then_some(server_time)
+    skew(signed_at, server_time).map(|_| server_time)
+}
+
+/// How far a clock is ahead of the server's, if that is not mere delay.
+pub(super) fn skew(clock: OffsetDateTime, server_time: OffsetDateTime) -> Option<Duration> {
+    Some(clock - server_time).filter(|skew| skew.abs() > LIKELY_SKEW)
 }
 
 fn string_to_sign(method: Method, url: &Url, headers: &Headers, account: &str) -> String {

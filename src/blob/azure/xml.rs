@@ -10,8 +10,8 @@ use quick_xml::name::QName;
 use time::OffsetDateTime;
 
 use super::date::parse_http_date;
+use super::unusable::Unusable;
 use crate::blob::{Answer, Blob, ETag, Metadata};
-use crate::telemetry;
 
 const PROPERTIES: &str = "Properties";
 const ETAG: &str = "Etag";
@@ -21,11 +21,13 @@ const LAST_MODIFIED: &str = "Last-Modified";
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) blobs: Vec<Blob>,
+    /// What is left out of `blobs`.
+    pub(super) unusable: Vec<Unusable>,
     /// Where the next page starts, if there is one.
     pub(super) next_marker: Option<String>,
 }
 
-/// Why a page cannot be used. What is wrong with a single blob is not among it: such a blob is left out with a warning.
+/// Why a page cannot be used. What is wrong with a single blob is not among it: such a blob is left out.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PageError {
     #[error("the listing is not XML")]
@@ -117,7 +119,7 @@ struct Draft {
 
 impl PageParser {
     fn new(answer: Answer) -> Self {
-        let page = Page { blobs: Vec::new(), next_marker: None };
+        let page = Page { blobs: Vec::new(), unusable: Vec::new(), next_marker: None };
         Self { place: Place::Page, text: String::new(), draft: Draft::default(), page, answer }
     }
 
@@ -182,9 +184,9 @@ impl PageParser {
         self.place = Place::Page;
         let draft = std::mem::take(&mut self.draft);
         let name = draft.decoded_name();
-        let (Some(etag), Some(last_modified)) = (draft.etag, draft.last_modified) else {
-            telemetry::unusable_blob(&name);
-            return;
+        let (etag, last_modified) = match (draft.etag, draft.last_modified) {
+            (Some(etag), Some(last_modified)) => (etag, last_modified),
+            (etag, _) => return self.page.unusable.push(Unusable { name, etag }),
         };
         self.page.blobs.push(Blob { name, metadata: draft.metadata, etag, last_modified, answer: self.answer });
     }

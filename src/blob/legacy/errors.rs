@@ -69,6 +69,7 @@ fn refusal(answer: &HttpError, operation: Operation<'_>) -> Error {
         code: answer.error_code(),
         retry_after: retry_after(&headers),
         server_time: server_time(&headers),
+        clock_skew: None,
     };
     refusal.into_error(operation, None)
 }
