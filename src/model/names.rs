@@ -38,8 +38,9 @@ impl ConsumerGroup {
     ///
     /// # Errors
     ///
-    /// If a part is empty, holds a `/` or a control character, or is longer than 256 characters: the three are
-    /// segments of blob names.
+    /// If a part is empty, holds a `/` or a control character, ends with a dot, or is longer than 256 characters: the
+    /// three are segments of blob names, at whose ends Azure drops dots. A namespace is named without the dot of the DNS
+    /// root.
     ///
     /// ```
     /// use eventhubs_checkpoint::ConsumerGroup;
@@ -91,6 +92,9 @@ fn check_segment(what: &'static str, value: &str) -> Result<(), InvalidName> {
     if value.contains('/') || value.chars().any(char::is_control) {
         return Err(InvalidName::new(what, value, "it must hold neither '/' nor control characters"));
     }
+    if value.ends_with('.') {
+        return Err(InvalidName::new(what, value, "it must not end with a dot, which the storage drops"));
+    }
     if value.chars().count() > 256 {
         return Err(InvalidName::new(what, value, "it must not be longer than 256 characters"));
     }
@@ -110,8 +114,8 @@ impl PartitionId {
     ///
     /// # Errors
     ///
-    /// If it is empty, holds a `/` or a control character, or is longer than 256 characters: it is the last segment of
-    /// a blob name.
+    /// If it is empty, holds a `/` or a control character, ends with a dot, or is longer than 256 characters: it is the
+    /// last segment of a blob name.
     pub fn new(id: impl AsRef<str>) -> Result<Self, InvalidName> {
         let id = id.as_ref();
         check_segment("partition id", id)?;
