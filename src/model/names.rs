@@ -184,4 +184,15 @@ mod tests {
         assert!(ConsumerGroup::new("ns", "hub", "g".repeat(257)).is_err());
         assert!(PartitionId::new("").is_err());
     }
+
+    /// Azure drops the dot from the names of blobs, but not from the prefix of a listing: nothing that is written is listed.
+    #[test]
+    fn names_that_end_with_a_dot_are_refused() {
+        let error = ConsumerGroup::new("ns.servicebus.windows.net.", "hub", "g").unwrap_err().to_string();
+        assert!(error.contains("\"ns.servicebus.windows.net.\"") && error.contains("end with a dot"), "{error}");
+        assert!(ConsumerGroup::new("ns", "hub.", "g").is_err());
+        assert!(ConsumerGroup::new("ns", "hub", "g.").is_err());
+        assert!(PartitionId::new("0.").is_err());
+        assert!(ConsumerGroup::new("ns.servicebus.windows.net", "hub.1", "g.1").is_ok());
+    }
 }
