@@ -137,6 +137,7 @@ impl Args {
             partitions: self.partitions,
             storm: self.hours,
             foreign: !self.no_foreign,
+            platform: self.platform,
             ..Scale::default()
         }
     }

@@ -193,15 +193,19 @@ impl BlobNames {
     }
 }
 
-/// An owner as the segment of a blob name: percent-encoded, for it may hold anything printable. If it is nothing but dots,
-/// those too, for a path with such a segment is another path to some; and the last dot of any other, for Azure drops dots at
-/// the end of a blob name without an error (<https://github.com/Azure/azure-sdk-for-java/issues/36674>).
+/// An owner as the segment of a blob name: percent-encoded, for it may hold anything printable. A last dot is encoded too,
+/// for Azure drops dots at the end of a name (<https://github.com/Azure/azure-sdk-for-java/issues/36674>); and if it is
+/// nothing but dots, all of them are, for a path with such a segment is another path to some.
 fn segment(owner: &OwnerId) -> String {
     const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     let encoded = utf8_percent_encode(owner.as_str(), KEPT).to_string();
-    let Some(without_last_dot) = encoded.strip_suffix('.') else { return encoded };
-    let only_dots = without_last_dot.bytes().all(|byte| byte == b'.');
-    if only_dots { encoded.replace('.', "%2E") } else { format!("{without_last_dot}%2E") }
+    if encoded.bytes().all(|byte| byte == b'.') {
+        return encoded.replace('.', "%2E");
+    }
+    match encoded.strip_suffix('.') {
+        Some(rest) => format!("{rest}%2E"),
+        None => encoded,
+    }
 }
 
 /// The metadata of an ownership blob.
@@ -551,12 +555,19 @@ mod tests {
         let climbing = names().presence(&dots);
         assert!(climbing.ends_with("/presence/%2E%2E"), "{climbing}");
         assert_eq!(names().present(&climbing), Ok(dots));
+        for (id, segment) in [("a.", "a%2E"), ("a..", "a.%2E"), ("a.b", "a.b")] {
+            let owner = OwnerId::new(id).unwrap();
+            let name = names().presence(&owner);
+            assert!(name.ends_with(&format!("/presence/{segment}")), "{name}");
+            assert_eq!(names().present(&name), Ok(owner));
+        }
         let prefix = names().presences().to_owned();
         for foreign in [
             prefix.clone(),
             format!("{prefix}a/b"),
             format!("{prefix}pod%201%2fa"),
             format!("{prefix}%FF"),
+            format!("{prefix}a."),
             "elsewhere/presence/a".to_owned(),
         ] {
             assert_eq!(names().present(&foreign).unwrap_err().blob, foreign);

@@ -12,7 +12,7 @@ use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ContainerCreation, Metadata};
 use eventhubs_checkpoint::testing::conformance::Container;
-use eventhubs_checkpoint::testing::faulty::Faulty;
+use eventhubs_checkpoint::testing::faulty::{Faulty, Platform};
 use eventhubs_checkpoint::{Error, ErrorKind, conformance_tests};
 use sas::{FUTURE, SAS_VERSION, account_sas, fresh_name, signed};
 use support::azurite::{self, ACCOUNT, ACCOUNT_KEY, Azurite};
@@ -30,6 +30,13 @@ mod faulty {
     use super::*;
 
     conformance_tests!(Arc::new(Faulty::new(Arc::new(MemoryContainer::missing()), 0)));
+}
+
+/// With all that the service does and emulators do not.
+mod platform {
+    use super::*;
+
+    conformance_tests!(Arc::new(Platform::new(Arc::new(MemoryContainer::missing()), 7)));
 }
 
 mod azure {
@@ -98,11 +105,11 @@ async fn each_blob_carries_the_answer_of_its_own_page() {
 async fn names_with_dots_and_slashes_arrive_in_azurite() {
     let container = missing_container().await;
     container.create_container().await.unwrap();
-    for name in ["a/../b", "a/./b", "ends/", "ends/..", "../begins", "/begins"] {
+    for name in ["a/../b", "a/./b", "ends/", "ends/..", "../begins", "/begins", "...", "dot."] {
         container.write(name, &Metadata::new(), &Condition::Create).await.unwrap();
         assert_eq!(container.get(name).await.unwrap().name, name);
     }
-    assert_eq!(container.list("").await.unwrap().blobs.len(), 6);
+    assert_eq!(container.list("").await.unwrap().blobs.len(), 8);
 }
 
 /// More than Azure puts on a page. Too slow for an emulator, which shows the same with small pages.

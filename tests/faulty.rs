@@ -1,5 +1,8 @@
 //! Each fault does what it says, and the same seed brings the same faults.
 
+#[path = "faulty/platform.rs"]
+mod platform;
+
 use std::sync::Arc;
 use std::time::Duration;
 

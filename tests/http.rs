@@ -163,6 +163,32 @@ async fn a_conditional_write_on_a_used_connection_is_sent_exactly_once_too() {
     }
 }
 
+/// The service keeps the case of metadata names. Clients and proxies change it on the way: Go writes `Ownerid`
+/// (<https://github.com/fsspec/adlfs/pull/418>), JavaScript `ownerid`
+/// (<https://github.com/Azure/azure-sdk-for-js/issues/8117>). A directory can even have a name twice
+/// (<https://github.com/Azure/azure-storage-azcopy/pull/3312>).
+#[tokio::test]
+async fn metadata_names_come_in_lower_case_however_they_are_spelled_on_the_way() {
+    let head = "HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\nEtag: \"0x1\"\r\nLast-Modified: Fri, 20 Nov 2026 \
+                11:59:00 GMT\r\nX-Ms-Meta-Ownerid: Me\r\nx-ms-meta-sequenceNumber: 7\r\nContent-Length: 0\r\n\r\n";
+    let stub = Stub::start([Act::Send(head.to_owned())]);
+    let read = container(&stub, Duration::from_secs(5)).get("a").await.unwrap().metadata;
+    let expected = [("ownerid", "Me"), ("sequencenumber", "7")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(read, Metadata::from(expected.clone()));
+
+    let properties =
+        "<Properties><Last-Modified>Fri, 20 Nov 2026 11:59:00 GMT</Last-Modified><Etag>0x1</Etag></Properties>";
+    let page = format!(
+        "<EnumerationResults><Blobs><Blob><Name>a</Name>{properties}<Metadata><Ownerid>Me</Ownerid><sequenceNumber>7\
+         </sequenceNumber></Metadata></Blob><Blob><Name>d</Name>{properties}<Metadata><Hdi_isfolder>true</Hdi_isfolder>\
+         <hdi_isfolder>true</hdi_isfolder></Metadata></Blob></Blobs><NextMarker/></EnumerationResults>"
+    );
+    let stub = Stub::start([Act::Send(answer("200 OK", &page))]);
+    let listed = container(&stub, Duration::from_secs(5)).list("").await.unwrap().blobs;
+    assert_eq!(listed[0].metadata, Metadata::from(expected));
+    assert_eq!(listed[1].metadata, Metadata::from([("hdi_isfolder".to_owned(), "true".to_owned())]));
+}
+
 #[tokio::test]
 async fn a_read_is_sent_again_after_a_failure() {
     let again = [

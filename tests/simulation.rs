@@ -19,6 +19,9 @@ use eventhubs_checkpoint::testing::sim::{
 /// From 1 on. In debug builds each takes six seconds; `examples/simulate` runs them by the thousand.
 const SEEDS: u64 = 10;
 
+/// The same over a [`Platform`](eventhubs_checkpoint::testing::faulty::Platform).
+const SEEDS_OVER_PLATFORM: u64 = 4;
+
 fn variable(name: &str) -> Option<u64> {
     let text = env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, but must be a number")))
@@ -43,19 +46,20 @@ fn explanation(plan: &Plan) -> String {
     let report = play(&smallest, true);
     let violations: Vec<_> = report.violations.iter().map(ToString::to_string).collect();
     format!(
-        "{}\n\n{smallest:#?}\n\n{}\n\nEVENTHUBS_CHECKPOINT_SEED={} cargo test --test simulation",
+        "{}\n\n{smallest:#?}\n\n{}\n\nEVENTHUBS_CHECKPOINT_SEED={} cargo test --test simulation {}",
         report.history.join("\n"),
         violations.join("\n"),
-        plan.seed
+        plan.seed,
+        if plan.platform { "platform" } else { "whatever" }
     )
 }
 
 /// Plays these seeds, on all cores at once.
-fn play_all(seeds: Range<u64>) -> (Totals, Vec<u64>) {
+fn play_all(seeds: Range<u64>, scale: &Scale) -> (Totals, Vec<u64>) {
     let (left, played) = (Mutex::new(seeds), Mutex::new((Totals::default(), Vec::new())));
     let work = || {
         while let Some(seed) = { left.lock().unwrap().next() } {
-            let report = play(&Plan::draw(seed, &Scale::default()), false);
+            let report = play(&Plan::draw(seed, scale), false);
             for violation in report.violations.iter().take(3) {
                 println!("seed {seed}: {violation}");
             }
@@ -72,16 +76,26 @@ fn play_all(seeds: Range<u64>) -> (Totals, Vec<u64>) {
     played.into_inner().unwrap()
 }
 
-#[test]
-fn whatever_happens_no_invariant_is_violated() {
+/// Plays the seeds that the environment names, or else so many from 1 on.
+fn assert_no_violation(seeds: u64, scale: &Scale) {
     let first = variable("EVENTHUBS_CHECKPOINT_SEED");
-    let runs = variable("EVENTHUBS_CHECKPOINT_RUNS").unwrap_or(if first.is_some() { 1 } else { SEEDS });
+    let runs = variable("EVENTHUBS_CHECKPOINT_RUNS").unwrap_or(if first.is_some() { 1 } else { seeds });
     let first = first.unwrap_or(1);
-    let (totals, failed) = play_all(first..first + runs);
+    let (totals, failed) = play_all(first..first + runs, scale);
     println!("{totals:#?}");
     if let Some(seed) = failed.iter().min() {
-        panic!("{}\nfailed: {failed:?}", explanation(&Plan::draw(*seed, &Scale::default())));
+        panic!("{}\nfailed: {failed:?}", explanation(&Plan::draw(*seed, scale)));
     }
+}
+
+#[test]
+fn whatever_happens_no_invariant_is_violated() {
+    assert_no_violation(SEEDS, &Scale::default());
+}
+
+#[test]
+fn nor_is_one_over_the_platform_as_it_is() {
+    assert_no_violation(SEEDS_OVER_PLATFORM, &Scale { platform: true, ..Scale::default() });
 }
 
 #[test]
@@ -125,6 +139,7 @@ fn what_breaks_an_invariant_is_caught_and_shrunk_to_the_incident_that_it_takes()
         storm: Duration::from_secs(900),
         incident_every: Duration::from_secs(60),
         foreign: false,
+        platform: false,
     };
     let mut plan =
         Plan::draw(7, &scale).with(Duration::from_secs(300), What::Crash { member: 1, down: Duration::ZERO });

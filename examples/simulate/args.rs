@@ -55,6 +55,10 @@ pub struct Args {
     #[arg(long)]
     pub no_foreign: bool,
 
+    /// The storage behaves like the real service where emulators do not, and some names of owners end with dots.
+    #[arg(long)]
+    pub platform: bool,
+
     /// How many seeds run at once [default: one per core].
     #[arg(long, value_name = "N")]
     pub workers: Option<NonZeroUsize>,
@@ -69,12 +73,12 @@ pub struct Args {
 
     /// Plays this story in place of what the seed would draw; `--first-seed` alone has a say in it.
     #[arg(long, value_enum, value_name = "NAME")]
-    #[arg(conflicts_with_all = ["seeds", "instances", "partitions", "hours", "no_foreign"])]
+    #[arg(conflicts_with_all = ["seeds", "instances", "partitions", "hours", "no_foreign", "platform"])]
     pub story: Option<Story>,
 
     /// Compares with groups that follow the rules of the official SDKs, and with lease grabbing, on the same seeds. Prints
     /// a table in Markdown. With `--seeds`, `--first-seed`, `--instances`, `--partitions`, `--workers`.
-    #[arg(long, conflicts_with_all = ["timeline", "verbose", "story", "json", "hours", "no_foreign"])]
+    #[arg(long, conflicts_with_all = ["timeline", "verbose", "story", "json", "hours", "no_foreign", "platform"])]
     pub compare: bool,
 
     /// Counts what groups at rest ask of the storage in an hour, beside what the defaults of the official SDKs come to.
@@ -111,9 +115,10 @@ impl Args {
             return format!("cargo run --release --example simulate -- --first-seed {seed} --story {story} --verbose");
         }
         let foreign = if self.no_foreign { " --no-foreign" } else { "" };
+        let platform = if self.platform { " --platform" } else { "" };
         format!(
-            "cargo run --release --example simulate -- --first-seed {seed} --instances {} --partitions {} --hours {}{foreign} \
-             --verbose",
+            "cargo run --release --example simulate -- --first-seed {seed} --instances {} --partitions {} \
+             --hours {}{foreign}{platform} --verbose",
             self.instances,
             self.partitions,
             self.hours.as_secs_f64() / 3600.0
@@ -160,6 +165,7 @@ mod tests {
             ("--workers 0", "'0' for '--workers <N>'", "non-zero"),
             ("--story war", "'war' for '--story <NAME>'", "rolling"),
             ("--compare --hours 1", "'--compare' cannot be used with '--hours", ""),
+            ("--compare --platform", "'--compare' cannot be used with '--platform'", ""),
             ("--story rolling --partitions 3", "'--story <NAME>' cannot be used with '--partitions", ""),
         ] {
             let error = parsed(line).expect_err(line);
@@ -169,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_command_that_repeats_a_seed_draws_the_same_plan() {
-        let args = parsed("--seeds 9 --instances 3 --partitions 5 --hours 0.25 --no-foreign").unwrap();
+        let args = parsed("--seeds 9 --instances 3 --partitions 5 --hours 0.25 --no-foreign --platform").unwrap();
         let command = args.replay(7);
         let again = parsed(command.split_once(" -- ").unwrap().1).unwrap();
         assert_eq!((again.first_seed, again.scale(), again.verbose), (7, args.scale(), true));

@@ -152,6 +152,9 @@ pub enum ContainerCreation {
 
 /// One container of a blob service with Azure's semantics.
 ///
+/// Azure drops dots at the end of each segment of a blob's name, so `a.` is `a`; emulators keep them. Do not use such
+/// names. A backend may do either, or reject them.
+///
 /// Always used as `Arc<dyn BlobContainer>`. An implementation bounds each of its requests in time and never repeats a
 /// conditional write by itself: after a lost answer only the caller can tell what a conflict means.
 ///
@@ -163,7 +166,8 @@ pub enum ContainerCreation {
 /// [`Unknown`](crate::ErrorKind::Unknown) (possibly applied).
 #[async_trait]
 pub trait BlobContainer: fmt::Debug + Send + Sync {
-    /// Lists all blobs whose names start with `prefix`, with their metadata.
+    /// Lists all blobs whose names start with `prefix`, with their metadata. An account with a hierarchical namespace
+    /// also shows directories, as entries with the metadata `hdi_isfolder=true`.
     async fn list(&self, prefix: &str) -> Result<BlobList>;
 
     /// Reads one blob's metadata. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound).

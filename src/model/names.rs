@@ -38,8 +38,9 @@ impl ConsumerGroup {
     ///
     /// # Errors
     ///
-    /// If a part is empty, holds a `/` or a control character, or is longer than 256 characters: the three are
-    /// segments of blob names.
+    /// If a part is empty, holds a `/` or a control character, ends with a dot, or is longer than 256 characters: the
+    /// three are segments of blob names, at whose ends Azure drops dots. A namespace is named without the dot of the DNS
+    /// root.
     ///
     /// ```
     /// use eventhubs_checkpoint::ConsumerGroup;
@@ -91,6 +92,9 @@ fn check_segment(what: &'static str, value: &str) -> Result<(), InvalidName> {
     if value.contains('/') || value.chars().any(char::is_control) {
         return Err(InvalidName::new(what, value, "it must hold neither '/' nor control characters"));
     }
+    if value.ends_with('.') {
+        return Err(InvalidName::new(what, value, "it must not end with a dot, which the storage drops"));
+    }
     if value.chars().count() > 256 {
         return Err(InvalidName::new(what, value, "it must not be longer than 256 characters"));
     }
@@ -110,15 +114,11 @@ impl PartitionId {
     ///
     /// # Errors
     ///
-    /// If it is empty, holds a `/` or a control character, is longer than 256 characters, or ends with a dot: it is the
-    /// last segment of a blob name, and Azure drops dots at the end of one. Event Hubs gives numbers.
+    /// If it is empty, holds a `/` or a control character, ends with a dot, or is longer than 256 characters: it is the
+    /// last segment of a blob name.
     pub fn new(id: impl AsRef<str>) -> Result<Self, InvalidName> {
-        const WHAT: &str = "partition id";
         let id = id.as_ref();
-        check_segment(WHAT, id)?;
-        if id.ends_with('.') {
-            return Err(InvalidName::new(WHAT, id, "it must not end with a dot: Azure drops it from blob names"));
-        }
+        check_segment("partition id", id)?;
         Ok(Self { number: id.parse().unwrap_or(u64::MAX), text: id.into() })
     }
 
@@ -185,15 +185,14 @@ mod tests {
         assert!(PartitionId::new("").is_err());
     }
 
-    mod defects {
-        use super::*;
-
-        #[test]
-        fn a07_a_partition_id_cannot_end_with_a_dot() {
-            for id in ["7.", ".", ".."] {
-                assert!(PartitionId::new(id).unwrap_err().to_string().contains("must not end with a dot"), "{id}");
-            }
-            assert!(PartitionId::new("7.5").is_ok());
-        }
+    /// Azure drops the dot from the names of blobs, but not from the prefix of a listing: nothing that is written is listed.
+    #[test]
+    fn names_that_end_with_a_dot_are_refused() {
+        let error = ConsumerGroup::new("ns.servicebus.windows.net.", "hub", "g").unwrap_err().to_string();
+        assert!(error.contains("\"ns.servicebus.windows.net.\"") && error.contains("end with a dot"), "{error}");
+        assert!(ConsumerGroup::new("ns", "hub.", "g").is_err());
+        assert!(ConsumerGroup::new("ns", "hub", "g.").is_err());
+        assert!(PartitionId::new("0.").is_err());
+        assert!(ConsumerGroup::new("ns.servicebus.windows.net", "hub.1", "g.1").is_ok());
     }
 }

@@ -1,14 +1,14 @@
 //! Rules about listings.
 
-use super::{Container, create_all, listed_names, mark_of, marked, sorted};
+use super::{Container, create_all, listed_names, mark_of, marked, metadata_of, sorted};
 use crate::blob::Condition;
 use crate::error::Result;
 
 /// A listing has all blobs with the prefix, at any depth, and no others.
 pub async fn a_listing_has_the_blobs_with_the_prefix(container: Container) -> Result<()> {
-    create_all(&container, &["p/1", "p/2", "p/2/3", "p", "p0", "P/1", "q/p/1"]).await?;
-    assert_eq!(listed_names(&container, "p/").await?, ["p/1", "p/2", "p/2/3"]);
-    assert_eq!(listed_names(&container, "p/2").await?, ["p/2", "p/2/3"]);
+    create_all(&container, &["p/1", "p/2", "p/23", "p/24/3", "p0", "P/1", "q/p/1"]).await?;
+    assert_eq!(listed_names(&container, "p/").await?, ["p/1", "p/2", "p/23", "p/24/3"]);
+    assert_eq!(listed_names(&container, "p/2").await?, ["p/2", "p/23", "p/24/3"]);
     assert_eq!(listed_names(&container, "").await?.len(), 7);
     assert!(listed_names(&container, "nothing/").await?.is_empty());
     Ok(())
@@ -68,5 +68,24 @@ pub async fn a_listing_of_several_pages_is_whole(container: Container) -> Result
     let listed: Vec<&str> = list.blobs.iter().map(|blob| blob.name.as_str()).collect();
     assert_eq!(listed, sorted(&names));
     assert!(list.blobs.iter().all(|blob| blob.answer.received <= list.answer.received));
+    Ok(())
+}
+
+/// Beside blobs, a listing may show the directories that they are in, as accounts with a hierarchical namespace do: as
+/// entries without a slash at the end, with `hdi_isfolder=true` as their only metadata.
+pub async fn a_listing_has_nothing_else_but_directories(container: Container) -> Result<()> {
+    let names = ["p/q/r/1", "p/2", "o", "s/t"];
+    create_all(&container, &names).await?;
+    for prefix in ["", "p/", "p", "p/q/r/", "nothing"] {
+        for entry in container.list(prefix).await?.blobs {
+            assert!(entry.name.starts_with(prefix), "{entry:?} is not in the listing of {prefix:?}");
+            if names.contains(&entry.name.as_str()) {
+                continue;
+            }
+            let inside = format!("{}/", entry.name);
+            assert!(names.iter().any(|name| name.starts_with(&inside)), "{entry:?} is neither blob nor directory");
+            assert_eq!(entry.metadata, metadata_of(&[("hdi_isfolder", "true")]), "{entry:?}");
+        }
+    }
     Ok(())
 }

@@ -2,6 +2,9 @@
 //!
 //! [`conformance_tests!`](crate::conformance_tests) makes one test of each rule. A rule panics where a backend breaks
 //! it, and passes on the error of a request that should have succeeded.
+//!
+//! Where backends may differ, the rule says how: it accepts each behavior that the service or its emulator has. Over
+//! [`Platform`](crate::testing::faulty::Platform) a backend shows those of the service.
 
 #![expect(
     clippy::missing_errors_doc,
@@ -24,6 +27,7 @@ use std::sync::Arc;
 
 use crate::blob::{BlobContainer, Condition, ETag, Metadata};
 use crate::error::{ErrorKind, Result};
+use crate::testing::faulty::platform::is_directory;
 
 pub use self::conditions::*;
 pub use self::containers::*;
@@ -102,6 +106,7 @@ macro_rules! conformance_tests {
             a_listing_shows_what_reading_shows,
             a_listing_shows_the_latest_state,
             a_listing_of_several_pages_is_whole,
+            a_listing_has_nothing_else_but_directories,
             metadata_is_replaced_as_a_whole,
             no_metadata_is_kept,
             an_empty_value_is_kept,
@@ -112,6 +117,7 @@ macro_rules! conformance_tests {
             names_may_have_any_characters,
             any_name_can_be_written_and_deleted,
             slippery_names_arrive_or_are_rejected,
+            dots_at_the_end_of_a_segment_are_kept_rejected_or_dropped,
             names_differ_by_case,
             unfit_names_are_rejected,
             of_racing_creators_one_wins,
@@ -173,8 +179,10 @@ async fn create_all(container: &Container, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// The names of the blobs. What else a listing may show is a rule of its own.
 async fn listed_names(container: &Container, prefix: &str) -> Result<Vec<String>> {
-    Ok(container.list(prefix).await?.blobs.into_iter().map(|blob| blob.name).collect())
+    let blobs = container.list(prefix).await?.blobs.into_iter().filter(|blob| !is_directory(blob));
+    Ok(blobs.map(|blob| blob.name).collect())
 }
 
 fn sorted<'a>(names: &[&'a str]) -> Vec<&'a str> {

@@ -1,11 +1,11 @@
 //! Rules about names of blobs.
 
-use super::{Container, assert_refused, create_all, listed_names, mark_of, marked, sorted};
-use crate::blob::Condition;
+use super::{Container, assert_holds, assert_refused, create_all, listed_names, mark_of, marked, sorted};
+use crate::blob::{Condition, ETag};
 use crate::error::{ErrorKind, Result};
 
 /// Names of consumer groups, and names that mean something in a URL, in XML or in a shell.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 12] = [
     "ns.servicebus.windows.net/hub/$Default/ownership/0",
     "with space/and  two",
     "plus+plus",
@@ -16,13 +16,12 @@ const NAMES: [&str; 13] = [
     "unicode/größe/日本語/🦀",
     "brackets[]{}()|^",
     "a//b",
-    "...",
     "semi;colon:comma,at@equals=",
     "tilde~minus-dot.under_star*bang!",
 ];
 
 /// Names that some clients turn into others, and what they turn them into.
-const SLIPPERY_NAMES: [(&str, &str); 7] = [
+const SLIPPERY_NAMES: [(&str, &str); 8] = [
     ("a/../b", "a/b"),
     ("c/./d", "c/d"),
     ("ends/with/slash/", "ends/with/slash"),
@@ -30,7 +29,11 @@ const SLIPPERY_NAMES: [(&str, &str); 7] = [
     ("stays/.", "stays"),
     ("../begins", "begins"),
     ("/root", "root"),
+    ("dots/...", "dots"),
 ];
+
+/// Names with dots at the end of a segment, and what Azure stores them as.
+const DOTTED_NAMES: [(&str, &str); 3] = [("a.", "a"), ("b/c..", "b/c"), ("d./e", "d/e")];
 
 /// Every name arrives as it is, and is listed as it is.
 pub async fn names_may_have_any_characters(container: Container) -> Result<()> {
@@ -53,7 +56,7 @@ pub async fn any_name_can_be_written_and_deleted(container: Container) -> Result
     Ok(())
 }
 
-/// A name with a segment `.` or `..`, or with a slash at an end, arrives as it is. A backend whose client cannot carry
+/// A name with a segment of nothing but dots, or with a slash at an end, arrives as it is. A backend whose client cannot carry
 /// it rejects it, in every call; it never means another blob.
 pub async fn slippery_names_arrive_or_are_rejected(container: Container) -> Result<()> {
     for (name, other) in SLIPPERY_NAMES {
@@ -72,6 +75,45 @@ pub async fn slippery_names_arrive_or_are_rejected(container: Container) -> Resu
         }
         assert_eq!(container.get(other).await?.metadata, marked("other"), "{name:?}");
     }
+    Ok(())
+}
+
+/// What a backend does with dots at the end of a segment, it does in every call: it keeps them; or it rejects the name; or
+/// it drops them, as Azure does, and then the name means the blob without them, and a listing shows it without them.
+pub async fn dots_at_the_end_of_a_segment_are_kept_rejected_or_dropped(container: Container) -> Result<()> {
+    for (name, trimmed) in DOTTED_NAMES {
+        let first = container.write(trimmed, &marked("trimmed"), &Condition::Create).await?;
+        match container.write(name, &mark_of(name), &Condition::Create).await.map_err(|error| error.kind()) {
+            Ok(_) => assert_two_blobs(&container, name, trimmed).await?,
+            Err(ErrorKind::Conflict) => assert_one_blob(&container, name, trimmed, first.etag).await?,
+            Err(kind) => {
+                assert_eq!(kind, ErrorKind::Rejected, "{name:?}");
+                assert_refused(container.get(name).await, ErrorKind::Rejected);
+                assert_refused(container.delete(name, &Condition::Any).await, ErrorKind::Rejected);
+                assert_eq!(container.get(trimmed).await?.metadata, marked("trimmed"), "{name:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn assert_two_blobs(container: &Container, name: &str, trimmed: &str) -> Result<()> {
+    let listed = listed_names(container, "").await?;
+    assert!([name, trimmed].iter().all(|name| listed.iter().any(|listed| listed == name)), "{name:?}: {listed:?}");
+    assert_eq!(container.get(name).await?.metadata, mark_of(name), "{name:?}");
+    container.delete(name, &Condition::Any).await?;
+    assert_eq!(container.get(trimmed).await?.metadata, marked("trimmed"), "{name:?}");
+    Ok(())
+}
+
+async fn assert_one_blob(container: &Container, name: &str, trimmed: &str, etag: ETag) -> Result<()> {
+    assert_eq!(container.get(name).await?.etag, etag, "{name:?}");
+    let second = container.write(name, &mark_of(name), &Condition::Match(etag)).await?;
+    assert_holds(container, trimmed, &mark_of(name), &second.etag).await?;
+    let listed = listed_names(container, "").await?;
+    assert!(listed.iter().any(|listed| listed == trimmed) && !listed.iter().any(|listed| listed == name), "{listed:?}");
+    container.delete(name, &Condition::Match(second.etag)).await?;
+    assert_refused(container.get(trimmed).await, ErrorKind::NotFound);
     Ok(())
 }
 

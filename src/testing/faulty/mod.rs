@@ -3,6 +3,8 @@
 //! [`Faulty`] stands before any other container. Faults are either told one by one ([`Faulty::next`]), or drawn with
 //! given probabilities from a seed ([`Faulty::set_plan`]). Without either, it does what the container behind it does.
 //!
+//! [`Platform`] adds what the real service does when nothing goes wrong, and emulators do not.
+//!
 //! # Guarantees
 //!
 //! - The same seed and the same calls in the same order meet the same faults. On a current-thread runtime with paused
@@ -18,6 +20,7 @@
 mod fault;
 mod history;
 mod plan;
+pub mod platform;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -33,6 +36,7 @@ use tokio::time::{Instant, sleep};
 
 pub use self::fault::{Fault, FaultKind, Operation, Target};
 pub use self::plan::FaultPlan;
+pub use self::platform::Platform;
 
 use self::fault::Call;
 use self::history::History;

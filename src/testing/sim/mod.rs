@@ -17,6 +17,7 @@
 //! - The network between client and service beyond what [`Fault`](crate::testing::faulty::Fault) has, and the broker beyond
 //!   what [`MemoryHub`](crate::testing::memory_hub::MemoryHub) has.
 //! - Two trees of names, and the official adapter.
+//! - What the real storage does and a container in memory does not, unless [`Scale::platform`] is set.
 //!
 //! [`Simulation`] is the smaller one, with balancing loops alone.
 

@@ -22,6 +22,9 @@ pub struct Scale {
     pub incident_every: Duration,
     /// Whether owners of other SDKs may take part. Default yes.
     pub foreign: bool,
+    /// Whether the storage is a [`Platform`](crate::testing::faulty::Platform), and names of owners may end with dots. The
+    /// plan of a seed is otherwise the same. Default no.
+    pub platform: bool,
 }
 
 impl Default for Scale {
@@ -32,6 +35,7 @@ impl Default for Scale {
             storm: Duration::from_secs(60 * 60),
             incident_every: Duration::from_secs(180),
             foreign: true,
+            platform: false,
         }
     }
 }
@@ -41,6 +45,8 @@ impl Default for Scale {
 pub struct Plan {
     /// What it was drawn from. Whatever is random while it runs depends on this alone.
     pub seed: u64,
+    /// Whether the storage is a [`Platform`](crate::testing::faulty::Platform).
+    pub platform: bool,
     /// How many partitions the hub begins with.
     pub partitions: u32,
     /// What all of ours have in common.
@@ -118,6 +124,10 @@ impl Default for Settings {
 pub struct Member {
     /// Whose code it runs.
     pub role: Role,
+    /// The number in its name.
+    pub number: u32,
+    /// How many dots its name ends with. Two members with one number differ in this.
+    pub dots: usize,
     /// When it comes up first.
     pub starts_at: Duration,
     /// How many seconds its wall clock is ahead of the server's.

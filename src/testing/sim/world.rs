@@ -5,6 +5,7 @@ mod happens;
 mod seat;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -17,10 +18,11 @@ use super::host::Cast;
 use super::observer::{Mark, Observer};
 use super::plan::{Plan, Trouble, What};
 use super::report::{Report, Totals};
+use crate::blob::BlobContainer;
 use crate::blob::memory::MemoryContainer;
 use crate::error::Result;
 use crate::model::ConsumerGroup;
-use crate::testing::faulty::FaultKind;
+use crate::testing::faulty::{FaultKind, Platform};
 use crate::testing::memory_hub::MemoryHub;
 
 /// The name of the hub.
@@ -74,7 +76,9 @@ struct World<'a> {
     cast: &'a dyn Cast,
     group: ConsumerGroup,
     observer: Observer,
-    container: MemoryContainer,
+    memory: MemoryContainer,
+    /// What requests reach: the memory, or a platform over it.
+    container: Arc<dyn BlobContainer>,
     hub: MemoryHub,
     /// How often the hub was made anew.
     generation: u32,
@@ -97,12 +101,18 @@ impl<'a> World<'a> {
     fn new(plan: &'a Plan, cast: &'a dyn Cast, verbose: bool) -> Result<Self> {
         let group = ConsumerGroup::new("ns", HUB, "group")?;
         let started = Instant::now();
+        let memory = MemoryContainer::new();
+        let mut container: Arc<dyn BlobContainer> = Arc::new(memory.clone());
+        if plan.platform {
+            container = Arc::new(Platform::new(container, plan.seed));
+        }
         let mut world = Self {
             plan,
             cast,
             group,
             observer: Observer::new(plan, verbose),
-            container: MemoryContainer::new(),
+            memory,
+            container,
             hub: MemoryHub::new(HUB, plan.partitions),
             generation: 0,
             rng: StdRng::seed_from_u64(plan.seed ^ 0x5eed),

@@ -22,11 +22,16 @@ impl Plan {
         let mut rng = StdRng::seed_from_u64(seed);
         let settings = settings(&mut rng);
         let mixed = scale.foreign && scale.instances > 1 && rng.random_bool(0.3);
-        let members: Vec<_> = (0..scale.instances.max(1)).map(|index| member(&mut rng, index, mixed)).collect();
+        let mut members: Vec<_> = (0..scale.instances.max(1)).map(|index| member(&mut rng, index, mixed)).collect();
+        if scale.platform {
+            name_with_dots(&mut members, seed);
+        }
         let loads = (0..scale.partitions.max(1)).map(|_| load(&mut rng)).collect();
         let mut drawing = Drawing { rng, scale, members: scale.instances.max(1), settings: &settings };
         let incidents = drawing.incidents();
-        Self { seed, partitions: scale.partitions.max(1), settings, members, loads, storm: scale.storm, incidents }
+        let partitions = scale.partitions.max(1);
+        let (platform, storm) = (scale.platform, scale.storm);
+        Self { seed, platform, partitions, settings, members, loads, storm, incidents }
     }
 
     /// The same without the incidents: for the comparison of groups in calm, and as a beginning for plans made by hand.
@@ -67,11 +72,26 @@ fn member(rng: &mut StdRng, index: u32, mixed: bool) -> Member {
     let foreign = mixed && index > 0 && rng.random_bool(0.4);
     Member {
         role: if foreign { Role::Foreign(sdk) } else { Role::Ours },
+        number: index,
+        dots: 0,
         starts_at: START_WITHIN.mul_f64(rng.random_range(0.0..1.0)),
         skew_seconds: if rng.random_bool(0.3) { rng.random_range(-400..400) } else { 0 },
         work: Duration::from_millis([0, 100, 2000][rng.random_range(0..3)]),
         tracks: rng.random_bool(0.4),
         failures_per_mille: if rng.random_bool(0.3) { 5 } else { 0 },
+    }
+}
+
+/// Members in pairs: without dots, or both with dots, or one called like the other but for a dot. Drawn apart from
+/// everything else, so that the rest of the plan stays the same.
+fn name_with_dots(members: &mut [Member], seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed ^ 0xd075);
+    for pair in members.chunks_mut(2) {
+        match (rng.random_range(0..3), pair) {
+            (1, [first, second]) => (second.number, second.dots) = (first.number, 1),
+            (2, pair) => pair.iter_mut().for_each(|member| member.dots = rng.random_range(1..3)),
+            _ => {}
+        }
     }
 }
 

@@ -66,7 +66,10 @@ impl World<'_> {
     }
 
     fn named(&self, member: u32, born: u32) -> Option<OwnerId> {
-        let name = if self.plan.settings.stable_names { format!("m{member}") } else { format!("m{member}-{born}") };
+        let spec = self.plan.members.get(member as usize)?;
+        let (number, dots) = (spec.number, ".".repeat(spec.dots));
+        let stable = self.plan.settings.stable_names;
+        let name = if stable { format!("m{number}{dots}") } else { format!("m{number}-{born}{dots}") };
         OwnerId::new(name).ok()
     }
 
@@ -108,13 +111,14 @@ impl World<'_> {
         Running { life, owner, gate, faulty, shutdown, extra_work, desk, task }
     }
 
-    /// The container as this life reaches it when nothing goes wrong on the way.
+    /// The container as this life reaches it when nothing goes wrong on the way. The observer sees names as they were sent.
     pub(super) fn witnessed(&self, life: usize) -> Arc<dyn BlobContainer> {
-        Arc::new(Witness { inner: Arc::new(self.container.clone()), observer: self.observer.clone(), life })
+        Arc::new(Witness { inner: self.container.clone(), observer: self.observer.clone(), life })
     }
 
+    /// What the storage's clock shows.
     async fn server_time(&self) -> OffsetDateTime {
-        match self.container.list("none").await {
+        match self.memory.list("none").await {
             Ok(list) => list.answer.server_time,
             Err(_) => OffsetDateTime::UNIX_EPOCH,
         }
