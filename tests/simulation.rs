@@ -50,7 +50,7 @@ fn explanation(plan: &Plan) -> String {
         report.history.join("\n"),
         violations.join("\n"),
         plan.seed,
-        if plan.platform { "platform" } else { "whatever" }
+        if plan.platform { "over_the_platform" } else { "whatever_happens" }
     )
 }
 
@@ -94,7 +94,7 @@ fn whatever_happens_no_invariant_is_violated() {
 }
 
 #[test]
-fn nor_is_one_over_the_platform_as_it_is() {
+fn no_invariant_is_violated_over_the_platform() {
     assert_no_violation(SEEDS_OVER_PLATFORM, &Scale { platform: true, ..Scale::default() });
 }
 

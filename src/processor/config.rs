@@ -95,6 +95,10 @@ pub struct ProcessorConfig {
     /// How partitions are shared.
     pub balancer: BalancerConfig,
     /// Where a partition without a checkpoint starts. Default [`StartPosition::Earliest`]: nothing is lost.
+    ///
+    /// With [`StartPosition::Latest`] the first instance writes the start of every partition down as it begins. An owner that
+    /// is not of this crate's [`Processor`](super::Processor) may be at work there already, at an earlier event and without a
+    /// checkpoint. Its first checkpoint replaces the start, so that the next owner goes on from there.
     pub start: StartPosition,
     /// Where a partition starts that was added to the hub after the group had begun, if `start` is
     /// [`StartPosition::Latest`]. Default [`StartPosition::Earliest`]: a group that has begun wants every event from then on,
