@@ -29,8 +29,8 @@ pub struct CheckpointRecord {
     pub owner: Option<OwnerId>,
     /// When it was written, by the server's clock.
     pub updated: Option<OffsetDateTime>,
-    /// The ETag of the same partition's checkpoint in the other tree of names, when it was last looked at; `none` if there
-    /// was none when the start was written down.
+    /// The ETag of the same partition's checkpoint in the other tree of names, when it was last looked at; `none` in a
+    /// [start](Self::pinned) that was written down while there was none.
     pub imported: Option<String>,
     /// The last time that it was put back by name.
     pub rewound: Option<RewindId>,

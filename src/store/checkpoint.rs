@@ -6,6 +6,7 @@
 use std::cmp::Ordering;
 
 use super::adopt::{Adoption, decoded};
+use super::pin::NONE_THERE;
 use super::{GroupStore, MAX_ATTEMPTS, back_off, condition, is_doubtful};
 use crate::blob::{Blob, ETag};
 use crate::codec::{self, RecordKind};
@@ -114,9 +115,11 @@ impl GroupStore {
         }
     }
 
-    /// A record of a checkpoint at this position that keeps every other key of the last one.
+    /// A record of a checkpoint at this position that keeps every other key of the last one, but for those of a start. Where
+    /// nothing was ever taken over from the other tree, nothing will be: a checkpoint there is of another application.
     pub(super) fn checkpoint_record(&self, position: &Position, last: &CheckpointRecord) -> CheckpointRecord {
         CheckpointRecord {
+            imported: last.imported.clone().filter(|version| version != NONE_THERE),
             sequence_number: Some(position.sequence_number),
             offset: Some(position.offset.clone()),
             owner: Some(self.identity().owner.clone()),

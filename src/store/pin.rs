@@ -9,7 +9,7 @@ use crate::model::{CheckpointRecord, PartitionId, Position};
 use crate::telemetry::Operation;
 
 /// Stands for the version of a checkpoint that the other tree does not have. No ETag reads like this.
-const NONE_THERE: &str = "none";
+pub(super) const NONE_THERE: &str = "none";
 
 impl GroupStore {
     /// Writes a first checkpoint where there is none, owned or not, and never touches one that is there. True if it stands,

@@ -178,6 +178,7 @@ macro_rules! tests {
                 pin_writes_nothing_where_the_other_tree_has_a_checkpoint,
                 pin_lets_a_checkpoint_that_comes_about_in_the_other_tree_count,
                 pin_gives_way_to_a_smaller_checkpoint_in_the_other_tree,
+                pin_lets_no_checkpoint_there_count_after_the_first_one_here,
                 pin_gives_way_to_an_owner_that_adopted_before,
                 pin_gives_way_whatever_gets_lost,
                 pin_is_marked_until_the_first_checkpoint,

@@ -13,7 +13,7 @@ impl Model {
                 steps.add(PINNER, "finds a checkpoint in the other tree", State { pinner: Pinner::Done, ..*state });
             }
             Pinner::Away => {
-                let pinner = Pinner::Writing(self.start_looked_at(state, Imported::Never));
+                let pinner = Pinner::Writing(self.start_looked_at(Imported::Never));
                 steps.add(PINNER, "wants to pin the start", State { pinner, ..*state });
             }
             Pinner::Writing(imported) => self.pin(state, imported, steps),

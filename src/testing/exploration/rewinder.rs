@@ -20,7 +20,7 @@ impl Model {
             Rewinder::Writing(under) => {
                 let last = state.checkpoint.unwrap_or_default();
                 let content = Content::Checkpoint {
-                    record: Checkpoint { position: Some(to), rewound: true, pinned: false, ..last },
+                    record: Checkpoint { rewound: true, ..last.moved_to(to) },
                     adopts: false,
                     authority: 0,
                     resumed: true,

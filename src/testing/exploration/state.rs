@@ -63,14 +63,23 @@ pub(super) struct Checkpoint {
     pub(super) imported: Imported,
 }
 
+impl Checkpoint {
+    /// A checkpoint, or what a rewind writes: nothing of a start is left.
+    pub(super) fn moved_to(self, position: u8) -> Self {
+        let imported = if self.imported == Imported::Nothing { Imported::Never } else { self.imported };
+        Self { position: Some(position), pinned: false, imported, ..self }
+    }
+}
+
 /// Which version of the other tree's checkpoint a record says that it has looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Imported {
     /// It does not say so, and the other tree does not count.
     #[default]
     Never,
+    /// There was none.
+    Nothing,
     Past,
-    /// The current one, or that there is none.
     Current,
 }
 

@@ -119,7 +119,7 @@ impl Model {
         let position = state.checkpoint_elsewhere;
         let to = state.with(number, |instance| {
             let work = &mut instance.work;
-            let is_known = work.seen.is_some_and(|seen| seen.checkpoint.imported == Imported::Current);
+            let is_known = work.elsewhere.imported == Imported::Current;
             let imported = if position.is_some() { Imported::Current } else { work.elsewhere.imported };
             work.elsewhere = Found { position, imported, there: position.is_some() };
             work.task = self.checkpoint_was_read(number, work, position.filter(|_| !is_known));
@@ -153,7 +153,7 @@ impl Model {
         let (position, pinned, imported) = match write.from {
             PositionFrom::Found => (found.position, found.pinned, imported),
             PositionFrom::OtherTree => (elsewhere, false, imported),
-            PositionFrom::Start => (Some(self.scenario.starts_at), true, self.start_looked_at(state, imported)),
+            PositionFrom::Start => (Some(self.scenario.starts_at), true, self.start_looked_at(imported)),
         };
         let record = Checkpoint { position, pinned, imported, ..found };
         let content = Content::Checkpoint { record, adopts: true, authority: work.authority, resumed: record.rewound };
@@ -176,11 +176,10 @@ impl Model {
     }
 
     /// What a start that is written down says of the other tree, where nothing was read of it.
-    pub(super) fn start_looked_at(&self, state: &State, imported: Imported) -> Imported {
+    pub(super) fn start_looked_at(&self, imported: Imported) -> Imported {
         match imported {
             _ if !self.scenario.elsewhere || self.leaves_out(Rule::StartNamesOtherTree) => Imported::Never,
-            Imported::Never if state.checkpoint_elsewhere.is_none() => Imported::Current,
-            Imported::Never => Imported::Past,
+            Imported::Never => Imported::Nothing,
             looked_at => looked_at,
         }
     }
@@ -333,17 +332,22 @@ impl Model {
     fn write_checkpoint(&self, state: &State, number: usize, under: Option<Version>, steps: &mut Steps<'_>) {
         let work = &state.instances[number].work;
         let Work { rewound, imported, authority, resumed, writing, .. } = *work;
-        let position = Some(writing);
-        let record = Checkpoint { position, rewound, pinned: false, imported };
+        let record = Checkpoint { rewound, imported, ..Checkpoint::default() }.moved_to(writing);
         let content = Content::Checkpoint { record, adopts: false, authority, resumed };
         for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
             let (mut to, mut notes) = (attempt.state, attempt.notes);
             let version = (attempt.answer == Answer::Done).then_some(Version::Current);
             if version.is_some() {
-                (to.instances[number].work.written, to.instances[number].work.pinned) = (position, false);
+                let version = to.instances[number].work.version;
+                to.instances[number].work.take_over(version, record);
             }
             notes |= self.checkpoint_goes_on(&mut to, number, Checkpointing::written(version));
-            let label = Label { who: self.name(number), what: "checkpoints", position, answer: Some(attempt.answer) };
+            let label = Label {
+                who: self.name(number),
+                what: "checkpoints",
+                position: record.position,
+                answer: Some(attempt.answer),
+            };
             steps.push(label, to, attempt.answer.is_fault(), notes);
         }
     }
