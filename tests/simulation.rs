@@ -100,10 +100,15 @@ fn no_invariant_is_violated_over_the_platform() {
 
 #[test]
 fn a_seed_repeats_itself() {
-    let plan = Plan::draw(1, &Scale::default());
-    let (one, again) = (play(&plan, false), play(&plan, true));
-    assert_eq!((&one.trace, one.totals), (&again.trace, again.totals));
-    assert_ne!(one.trace, play(&Plan::draw(2, &Scale::default()), false).trace);
+    let plain = Plan::draw(1, &Scale::default());
+    let over_platform = Plan::draw(1, &Scale { platform: true, ..Scale::default() });
+    let [plain, over_platform] = [plain, over_platform].map(|plan| {
+        let (one, again) = (play(&plan, false), play(&plan, true));
+        assert_eq!((&one.trace, one.totals), (&again.trace, again.totals));
+        one.trace
+    });
+    assert_ne!(plain, over_platform);
+    assert_ne!(plain, play(&Plan::draw(2, &Scale::default()), false).trace);
 }
 
 /// Guests come back from a crash with the code of another SDK, and still say that they are ours.

@@ -11,7 +11,7 @@ use eventhubs_checkpoint::store::{
     AdoptOutcome, Announced, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, MarkOutcome, Pursuit,
 };
 use eventhubs_checkpoint::testing::faulty::Platform;
-use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, OwnerId, PartitionId, Position};
+use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, LeaseTerms, OwnerId, PartitionId, Position};
 
 use super::*;
 
@@ -126,6 +126,25 @@ async fn dates_come_from_front_ends_whose_clocks_differ_and_last_modified_does_n
     assert_eq!(seconds_ahead(&platform, &inner).await, BTreeMap::from([(0, 800)]));
     let far = seconds_ahead(&platform.with_front_ends(60 * SECOND), &inner).await;
     assert!(far.keys().any(|seconds| seconds.abs() > 5), "{far:?}");
+}
+
+/// What takes over from a dead owner adds the grace to the expiry, and must not be early.
+#[tokio::test(start_paused = true)]
+async fn no_record_looks_older_than_it_is_by_the_grace() {
+    let mut worst = time::Duration::ZERO;
+    for seed in 0..200 {
+        let platform = Platform::new(Arc::new(MemoryContainer::new()), seed);
+        advance(Duration::from_millis(seed * 53 % 1000)).await;
+        platform.write("a", &marked("1"), &Condition::Create).await.unwrap();
+        let written = Instant::now();
+        for _ in 0..30 {
+            advance(Duration::from_millis(371)).await;
+            let age = platform.get("a").await.unwrap().age();
+            worst = worst.max(time::Duration::try_from(age).unwrap() - written.elapsed());
+        }
+    }
+    assert!(worst < LeaseTerms::GRACE, "{worst}");
+    assert!(worst > SECOND, "the clocks make no difference: {worst}");
 }
 
 #[tokio::test(start_paused = true)]
