@@ -303,13 +303,13 @@ pub fn decode_presence(blob: &str, owner: OwnerId, metadata: &Metadata) -> (Pres
 pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
     let mut metadata = record.other.clone();
     let sequence_number = record.sequence_number.map(|number| number.to_string()).unwrap_or_default();
+    insert(&mut metadata, PINNED, record.pinned.then(|| sequence_number.clone()));
     metadata.insert(SEQUENCE_NUMBER.into(), sequence_number);
     metadata.insert(OFFSET.into(), record.offset.clone().unwrap_or_default());
     insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(|owner| owner.as_str().to_owned()));
     insert(&mut metadata, UPDATED, record.updated.and_then(format_time));
     insert(&mut metadata, IMPORTED, record.imported.clone());
     insert(&mut metadata, REWOUND, record.rewound.as_ref().map(|rewind| rewind.as_str().to_owned()));
-    insert(&mut metadata, PINNED, record.pinned.then(|| YES.to_owned()));
     metadata
 }
 
@@ -335,7 +335,8 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
         updated: fields.take(UPDATED).and_then(|text| parse_time(&text)),
         imported: fields.take_some(IMPORTED),
         rewound: fields.take_some(REWOUND).map(|id| RewindId::recorded(&id)),
-        pinned: fields.take_some(PINNED).as_deref() == Some(YES),
+        // Something else may have changed the position, and kept the keys that it does not know.
+        pinned: fields.take_some(PINNED).is_some_and(|pinned| number.as_ref() == Some(&pinned)),
         other: fields.rest,
     };
     let problem = match (&record.sequence_number, &record.offset) {
@@ -613,13 +614,23 @@ mod tests {
             ("imported", "0x1"),
             ("offset", "4311810305"),
             ("ownerid", "pod-1"),
-            ("pinned", "1"),
+            ("pinned", "42"),
             ("rewound", "0000000000000abc"),
             ("sequencenumber", "42"),
             ("updated", "2026-11-20T13:00:07Z"),
         ]);
         assert_eq!(encode_checkpoint(&record), wire);
         assert_eq!(decode_checkpoint("b", &wire), (record, None));
+    }
+
+    #[test]
+    fn a_start_is_one_only_at_the_number_that_was_pinned() {
+        let pinned = |number, pinned| {
+            let metadata = metadata([("sequencenumber", number), ("offset", "1"), ("pinned", pinned)]);
+            decode_checkpoint("b", &metadata).0.pinned
+        };
+        assert!(pinned("41", "41") && pinned("-1", "-1"));
+        assert!(!pinned("42", "41") && !pinned("41", "") && !pinned("41", "1") && !pinned("", ""));
     }
 
     #[test]

@@ -8,8 +8,7 @@ use crate::model::{CheckpointRecord, Position};
 use crate::telemetry::Operation;
 
 impl GroupStore {
-    /// Writes the position of an adopted checkpoint in other words: `place` is where reading goes on in any case, with the
-    /// same or a greater sequence number. For a smaller one see [`replace_checkpoint`](Self::replace_checkpoint). Everything
+    /// Writes the position of an adopted checkpoint in other words: `place` is where reading goes on in any case. Everything
     /// else of the record stays as it is, also the id of the last rewind, because this is none. As fenced as any checkpoint
     /// of the adoption.
     ///
@@ -43,4 +42,33 @@ impl GroupStore {
 fn changed(adoption: &Adoption) -> Error {
     let message = format!("the checkpoint of partition {} was written meanwhile", adoption.partition);
     Error::new(ErrorKind::Conflict, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::blob::memory::MemoryContainer;
+    use crate::model::{ConsumerGroup, OwnerId, PartitionId};
+    use crate::store::{AdoptOutcome, Claim};
+
+    #[tokio::test]
+    async fn a_repair_of_an_earlier_tenure_is_refused() {
+        let group = ConsumerGroup::new("ns", "hub", "$Default").unwrap();
+        let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
+        let store = builder.connect().await.unwrap();
+        let partition = PartitionId::from(0);
+        let place = |sequence_number| Position { sequence_number, offset: "-1".into() };
+        store.claim_one(&Claim::unowned(partition.clone())).await;
+        let adopted = store.adopt(&partition, Some(&place(-1))).await.unwrap();
+        let AdoptOutcome::Adopted(mut adoption) = adopted else { panic!("{adopted:?}") };
+        store.repair_checkpoint(&mut adoption, &place(4)).await.unwrap();
+        assert_eq!((adoption.record().sequence_number, adoption.record().pinned), (Some(4), true));
+        let version = store.list_ownerships().await.unwrap().records.remove(0).etag;
+        store.claim_one(&Claim::over(partition.clone(), version)).await;
+        let refused = store.repair_checkpoint(&mut adoption, &place(5)).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict);
+        assert_eq!(store.list_checkpoints().await.unwrap().records[0].record.sequence_number, Some(4));
+    }
 }

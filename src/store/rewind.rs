@@ -74,7 +74,7 @@ impl GroupStore {
             return Err(changed());
         }
         let id = RewindId::new(self.random());
-        let record = CheckpointRecord { rewound: Some(id), ..self.checkpoint_record(place, &adoption.record) };
+        let record = self.put_back_record(place, &adoption.record, id);
         let name = self.inner.names.of(RecordKind::Checkpoint, &adoption.partition);
         let under = condition(adoption.etag.clone());
         match self.write(Operation::Rewind, &name, &codec::encode_checkpoint(&record), &under).await {
@@ -88,6 +88,11 @@ impl GroupStore {
         }
     }
 
+    /// The other tree does not count any more: it may be further, and would undo this at the next adoption.
+    fn put_back_record(&self, to: &Position, last: &CheckpointRecord, id: RewindId) -> CheckpointRecord {
+        CheckpointRecord { rewound: Some(id), imported: None, ..self.checkpoint_record(to, last) }
+    }
+
     async fn put_back(&self, partition: &PartitionId, to: &Position, id: &RewindId) -> Result<()> {
         let _turn = self.turn(RecordKind::Checkpoint, partition).await;
         let name = self.inner.names.of(RecordKind::Checkpoint, partition);
@@ -99,7 +104,7 @@ impl GroupStore {
             if last.rewound.as_ref() == Some(id) {
                 return Ok(());
             }
-            let record = CheckpointRecord { rewound: Some(id.clone()), ..self.checkpoint_record(to, &last) };
+            let record = self.put_back_record(to, &last, id.clone());
             if self.rewind_written(&name, &codec::encode_checkpoint(&record), &condition(etag)).await? {
                 return Ok(());
             }

@@ -164,6 +164,11 @@ pub fn trouble() -> FaultPlan {
         .with(0.02, Fault::StalePage(Duration::from_secs(40)))
 }
 
+/// Two owners draw different ids.
+fn seed_of(owner: &str) -> u64 {
+    owner.bytes().fold(1, |seed, byte| seed * 31 + u64::from(byte))
+}
+
 #[derive(Clone)]
 pub struct World {
     pub hub: MemoryHub,
@@ -201,20 +206,21 @@ impl World {
 
     pub async fn store(&self, owner: &str) -> GroupStore {
         let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
-        let owner = OwnerId::new(owner).unwrap();
+        let (seed, owner) = (seed_of(owner), OwnerId::new(owner).unwrap());
         let mut builder = GroupStore::builder(Arc::new(self.faulty.clone()), group, owner);
         if let Some(clock) = &self.wall_clock {
             builder = builder.probe(true).wall_clock(clock.clone());
         }
-        builder.expiry(self.expiry).seed(1).connect().await.unwrap()
+        builder.expiry(self.expiry).seed(seed).connect().await.unwrap()
     }
 
     /// One whose requests have little time, for tests in real time.
     pub async fn quick_store(&self, owner: &str) -> GroupStore {
         let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
-        let builder = GroupStore::builder(Arc::new(self.faulty.clone()), group, OwnerId::new(owner).unwrap());
+        let (seed, owner) = (seed_of(owner), OwnerId::new(owner).unwrap());
+        let builder = GroupStore::builder(Arc::new(self.faulty.clone()), group, owner);
         let builder = builder.expiry(self.expiry).request_deadline(Duration::from_millis(50));
-        builder.seed(1).connect().await.unwrap()
+        builder.seed(seed).connect().await.unwrap()
     }
 
     pub async fn start(&self, owner: &str) -> Instance {

@@ -34,7 +34,7 @@ impl Storage {
         let transport = Some(Transport::with_policy(self.clone()));
         let options = ClientOptions { transport, ..ClientOptions::default() };
         let clock = Arc::new(WrongClock(clock_ahead));
-        AzureContainer::builder(access).wall_clock(clock).client_options(options).build().unwrap()
+        AzureContainer::builder(access).wall_clock(clock).client_options(options).allow_http(true).build().unwrap()
     }
 
     /// How many requests came, and whether all of them were dated correctly.
@@ -149,6 +149,8 @@ fn a10_plain_http_needs_an_emulator() {
         by_string("DefaultEndpointsProtocol=http;AccountName=account"),
         by_string("AccountName=account;BlobEndpoint=http://account.blob.core.windows.net"),
         Access::sas_url("http://account.blob.core.windows.net/leases?sv=1&sig=hush"),
+        // Of a blob, by mistake.
+        Access::sas_url("http://account.blob.core.windows.net/leases/blob?sv=1&sig=hush"),
         Access::account_sas_url("http://account.blob.core.windows.net/?sv=1&sig=hush", "leases"),
     ] {
         let error = AzureContainer::builder(access).build().unwrap_err();

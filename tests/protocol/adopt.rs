@@ -161,7 +161,7 @@ pub async fn adopt_4_no_blob_pins_the_start_with_ownerid(bench: Bench) {
         let mut pinned = bench.read(&checkpoint(partition)).await;
         assert!(pinned.remove("updated").is_some());
         let (number, offset) = (start.to_string(), (start * 10).to_string());
-        let marked = [("ownerid", "a"), ("pinned", "1"), ("imported", "none")];
+        let marked = [("ownerid", "a"), ("pinned", number.as_str()), ("imported", "none")];
         let position = [("sequencenumber", number.as_str()), ("offset", offset.as_str())];
         assert_eq!(pinned, metadata(&[position.as_slice(), &marked].concat()));
     }

@@ -92,6 +92,18 @@ pub async fn two_trees_a_rewind_is_not_undone_by_an_old_number(bench: Bench) {
     assert_eq!(adopted(&bench).await.1, 3);
 }
 
+/// It came about there since the last adoption here.
+pub async fn two_trees_a_rewind_is_not_undone_by_a_number_that_was_never_looked_at(bench: Bench) {
+    for ours in [imported(5, "an older one"), imported(5, "none")] {
+        bench.put(&checkpoint(0), &ours).await;
+        let theirs = bench.put(&there(), &position(90)).await;
+        let a = bench.owner("a").await;
+        a.store.rewind(&0.into(), &at(2)).await.unwrap();
+        assert_eq!(adopted(&bench).await.1, 2, "{ours:?}");
+        assert_ne!(bench.read(&checkpoint(0)).await.get("imported").map(String::as_str), Some(theirs.as_str()));
+    }
+}
+
 /// The numbers begin anew; a peer here has written one, or ours was looked at last when theirs was this old one.
 pub async fn two_trees_a_hub_made_anew_is_not_undone_by_an_old_number(bench: Bench) {
     let old = bench.put(&there(), &position(1_000_000)).await;

@@ -10,7 +10,7 @@ use crate::bench::{Adopted, Bench, Owner, Said, VERBATIM, at, checkpoint, metada
 
 fn pinned(sequence_number: i64) -> Metadata {
     let mut record = position(sequence_number);
-    record.insert("pinned".into(), "1".into());
+    record.insert("pinned".into(), sequence_number.to_string());
     record
 }
 
@@ -154,6 +154,16 @@ pub async fn pin_lets_no_checkpoint_there_count_after_the_first_one_here(bench: 
     assert_eq!(b.adopt(0, Some(90)).await.adoption().record().sequence_number, Some(42));
 }
 
+pub async fn pin_there_is_taken_over_as_a_start(bench: Bench) {
+    bench.put(&there(0), &pinned(41)).await;
+    let a = bench.owner("a").await;
+    assert!(!pin(&a, 0, 50).await, "there is one");
+    a.win(0).await;
+    let adoption = a.adopt(0, Some(90)).await.adoption();
+    assert_eq!((adoption.record().sequence_number, adoption.record().pinned), (Some(41), true));
+    assert_eq!(bench.read(&checkpoint(0)).await["pinned"], "41");
+}
+
 /// It started before the pin was written, and an adoption without a known start wrote nothing down.
 pub async fn pin_gives_way_to_an_owner_that_adopted_before(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
@@ -187,11 +197,11 @@ pub async fn pin_gives_way_whatever_gets_lost(bench: Bench) {
 pub async fn pin_is_marked_until_the_first_checkpoint(bench: Bench) {
     let a = bench.owner("a").await;
     assert!(pin(&a, 0, 41).await);
-    assert_eq!(bench.read(&checkpoint(0)).await["pinned"], "1");
+    assert_eq!(bench.read(&checkpoint(0)).await["pinned"], "41");
     a.win(0).await;
     let mut adoption = a.adopt(0, Some(90)).await.adoption();
     assert!(adoption.record().pinned);
-    assert_eq!(bench.read(&checkpoint(0)).await["pinned"], "1");
+    assert_eq!(bench.read(&checkpoint(0)).await["pinned"], "41");
     assert_eq!(a.checkpoint(&mut adoption, 42).await.said(), "written");
     let written = bench.read(&checkpoint(0)).await;
     assert!(!written.contains_key("pinned") && !written.contains_key("imported"), "{written:?}");

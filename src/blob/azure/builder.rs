@@ -89,9 +89,9 @@ impl AzureContainerBuilder {
     }
 
     /// Whether an account key or a shared access signature may be used over plain http to any host. Default: no, because on
-    /// the way a shared access signature can be read, and a signed request read and repeated. Not needed for an emulator: for
-    /// a loopback address, or a URL with the account in its path, such as `http://azurite:10000/devstoreaccount1`. A token is
-    /// sent over https only in any case.
+    /// the way a shared access signature can be read, and a signed request read and repeated. Not needed for a loopback
+    /// address, or for the well-known account of emulators, such as `http://azurite:10000/devstoreaccount1`. A token is sent
+    /// over https only in any case.
     #[must_use]
     pub fn allow_http(mut self, allowed: bool) -> Self {
         self.allow_http = allowed;

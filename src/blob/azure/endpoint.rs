@@ -79,16 +79,15 @@ impl ContainerUrl {
         host_of(&self.url)
     }
 
-    /// Refuses plain http to anything but this machine and emulators, which have the account in the path.
+    /// Refuses plain http to anything but this machine and the well-known account of emulators, whose key is public.
     pub(super) fn check_encrypted(&self) -> Result<()> {
-        let has_account_in_path = self.url.path_segments().is_some_and(|segments| segments.count() > 1);
-        if self.is_https() || is_loopback(&self.url) || has_account_in_path {
+        let account = self.url.path_segments().and_then(|mut segments| segments.next());
+        if self.is_https() || is_loopback(&self.url) || account == Some(EMULATOR_ACCOUNT) {
             return Ok(());
         }
         Err(Error::config(format!(
             "the URL {} is not encrypted: on the way to {} a SAS can be read, and a signed request repeated; use https://, \
-             or the URL of an emulator with its account in the path, like http://azurite:10000/{EMULATOR_ACCOUNT}, or set \
-             allow_http(true)",
+             or the account of an emulator, like http://azurite:10000/{EMULATOR_ACCOUNT}, or set allow_http(true)",
             self.url,
             self.host()
         )))

@@ -72,12 +72,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// others who read the record, so a failure changes nothing here.
     async fn repair(&self, adoption: &mut Adoption, properties: &PartitionProperties) -> Result<()> {
         let Some(place) = reworded(adoption.record(), properties) else { return Ok(()) };
-        let store = &self.shared.store;
-        if adoption.record().sequence_number.is_some_and(|recorded| recorded > place.sequence_number) {
-            return store.replace_checkpoint(adoption, &place).await;
-        }
-        if let Err(error) = store.repair_checkpoint(adoption, &place).await {
-            telemetry::checkpoint_not_repaired(&self.control.partition, &error);
+        let too_great = adoption.record().sequence_number.is_some_and(|recorded| recorded > place.sequence_number);
+        match self.shared.store.repair_checkpoint(adoption, &place).await {
+            Err(error) if !too_great => telemetry::checkpoint_not_repaired(&self.control.partition, &error),
+            repaired => return repaired,
         }
         Ok(())
     }

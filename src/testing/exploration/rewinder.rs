@@ -2,7 +2,7 @@
 
 use super::notes::{Event, Notes};
 use super::scenario::Rule;
-use super::state::{Checkpoint, Content, Keys, Owner, Rewinder, State, Version, Write, Writer};
+use super::state::{Checkpoint, Content, Imported, Keys, Owner, Rewinder, State, Version, Write, Writer};
 use super::storage::{Answer, attempts};
 use super::system::{Label, Model, REWINDER, Steps};
 
@@ -20,7 +20,7 @@ impl Model {
             Rewinder::Writing(under) => {
                 let last = state.checkpoint.unwrap_or_default();
                 let content = Content::Checkpoint {
-                    record: Checkpoint { rewound: true, ..last.moved_to(to) },
+                    record: Checkpoint { rewound: true, imported: Imported::Never, ..last.moved_to(to) },
                     adopts: false,
                     authority: 0,
                     resumed: true,
