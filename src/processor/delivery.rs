@@ -1,5 +1,6 @@
 //! Which events of a partition are new.
 
+use super::properties::PartitionProperties;
 use super::source::{Positioned, StartPosition};
 
 /// How far a partition was delivered since its handler started. A link that re-attaches by itself starts at its original
@@ -11,6 +12,26 @@ pub(super) struct Delivered {
     /// Where reading began.
     from: StartPosition,
     last: Option<i64>,
+    /// No event has come since a link was opened.
+    opened: bool,
+    /// The gap for which the last link was closed.
+    refused: Option<Gap>,
+}
+
+/// Events that a link leaves out, which was opened before them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gap {
+    /// The event that is due; any, where reading began at the earliest one.
+    pub(super) due: i64,
+    /// The one that came instead.
+    pub(super) came: i64,
+}
+
+impl Gap {
+    /// Whether the events were gone already.
+    fn is_expired(self, properties: &PartitionProperties) -> bool {
+        self.came <= properties.first_sequence_number()
+    }
 }
 
 impl Delivered {
@@ -19,7 +40,36 @@ impl Delivered {
             StartPosition::AfterSequenceNumber(seen) => Some(*seen),
             _ => None,
         };
-        Self { from, last }
+        Self { from, last, opened: false, refused: None }
+    }
+
+    /// A link was opened at [`next`](Self::next).
+    pub(super) fn opened(&mut self) {
+        self.opened = true;
+    }
+
+    /// What a link leaves out with the first events that come through it.
+    pub(super) fn gap<E: Positioned>(&mut self, batch: &[E]) -> Option<Gap> {
+        if !std::mem::take(&mut self.opened) {
+            return None;
+        }
+        let due = match self.next() {
+            StartPosition::AfterSequenceNumber(last) => last.saturating_add(1),
+            StartPosition::Earliest => 0,
+            StartPosition::Latest | StartPosition::AfterOffset(_) | StartPosition::EnqueuedAfter(_) => return None,
+        };
+        let came = batch.first()?.sequence_number()?;
+        (came > due).then_some(Gap { due, came })
+    }
+
+    /// Whether to open another link instead: what is left out is still there, as far as the hub says. A gap that comes
+    /// again through the next link is one of the hub's, as those that compaction leaves.
+    pub(super) fn refuses(&mut self, gap: Gap, properties: &PartitionProperties) -> bool {
+        if gap.is_expired(properties) || self.refused == Some(gap) {
+            return false;
+        }
+        self.refused = Some(gap);
+        true
     }
 
     /// Where to open the next link.
@@ -43,6 +93,7 @@ impl Delivered {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Position;
 
     #[derive(Debug, PartialEq)]
     struct Numbered(i64);
@@ -72,5 +123,43 @@ mod tests {
         let mut delivered = Delivered::new(StartPosition::Earliest);
         assert_eq!(delivered.next(), StartPosition::Earliest);
         assert_eq!(kept(&mut delivered, &[0, 1, 2, 0, 1, 2, 3]), [0, 1, 2, 3]);
+    }
+
+    fn holds(first: i64) -> PartitionProperties {
+        PartitionProperties::new(first, Some(Position { sequence_number: 99, offset: "x".into() }), false)
+    }
+
+    #[test]
+    fn a_gap_is_looked_for_once_after_each_opening() {
+        let after = |number| Delivered::new(StartPosition::AfterSequenceNumber(number));
+        let mut delivered = after(6);
+        assert_eq!(delivered.gap(&[Numbered(9)]), None, "no link was opened");
+        delivered.opened();
+        assert_eq!(delivered.gap(&[Numbered(9)]), Some(Gap { due: 7, came: 9 }));
+        assert_eq!(delivered.gap(&[Numbered(9)]), None);
+        for first in [5, 6, 7] {
+            delivered.opened();
+            assert_eq!(delivered.gap(&[Numbered(first), Numbered(20)]), None, "{first}");
+        }
+        kept(&mut delivered, &[7, 8]);
+        delivered.opened();
+        assert_eq!(delivered.gap(&[Numbered(10)]), Some(Gap { due: 9, came: 10 }));
+        let mut earliest = Delivered::new(StartPosition::Earliest);
+        earliest.opened();
+        assert_eq!(earliest.gap(&[Numbered(3)]), Some(Gap { due: 0, came: 3 }));
+        let mut latest = Delivered::new(StartPosition::Latest);
+        latest.opened();
+        assert_eq!(latest.gap(&[Numbered(3)]), None);
+    }
+
+    #[test]
+    fn a_gap_is_refused_unless_the_hub_shows_it() {
+        let mut delivered = Delivered::new(StartPosition::AfterSequenceNumber(6));
+        let gap = Gap { due: 7, came: 9 };
+        assert!(!delivered.refuses(gap, &holds(9)), "retention took what is left out");
+        assert!(delivered.refuses(gap, &holds(8)), "8 is still there");
+        let another = Gap { due: 7, came: 12 };
+        assert!(delivered.refuses(another, &holds(8)), "a link that goes on where the last one was");
+        assert!(!delivered.refuses(another, &holds(8)), "the same through two links");
     }
 }

@@ -1,5 +1,7 @@
 //! Defects that were found in review, each under its number.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use azure_messaging_eventhubs::CheckpointStore;
@@ -7,10 +9,12 @@ use azure_messaging_eventhubs::models::{Checkpoint, Ownership};
 use eventhubs_checkpoint::Position;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
-use eventhubs_checkpoint::processor::StartPosition;
+use eventhubs_checkpoint::processor::{OnInvalidCheckpoint, StartPosition};
+use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
 use tokio::time::sleep;
 
-use crate::world::World;
+use crate::odd::{Odd, Oddities};
+use crate::world::{Recorder, World};
 
 const NAMESPACE: &str = "ns.servicebus.windows.net";
 const HUB: &str = "hub";
@@ -86,6 +90,69 @@ async fn a01_a_pin_gives_way_to_an_owner_in_the_other_tree() {
 #[tokio::test(start_paused = true)]
 async fn a01_a_pin_gives_way_to_an_owner_of_another_sdk() {
     another_sdk("$default").await;
+}
+
+/// A processor that is to start at the latest event, because its checkpoint is of a hub that was deleted, loses its link
+/// before any event came.
+async fn starts_at_the_latest_instead(fails: impl Fn(&MemoryHub)) {
+    let mut world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish_many(0, 50, "old");
+    world.log.wait_for("50 events", |log| log.times("old") == 50).await;
+    a.shut_down().await.unwrap();
+    world.hub.recreate();
+    world.hub.publish_many(0, 3, "before");
+    world.config = world.config.clone().with_on_invalid_checkpoint(OnInvalidCheckpoint::Latest);
+    let mut b = world.start("b").await;
+    b.wait_until_all_idle(1).await;
+    sleep(Duration::from_secs(5)).await;
+    fails(&world.hub);
+    world.hub.publish_many(0, 5, "during");
+    sleep(Duration::from_secs(300)).await;
+    world.hub.publish(0, "later");
+    world.log.wait_for("the last event", |log| log.times("later") == 1).await;
+    assert_eq!((world.log.times("before"), world.log.times("during")), (0, 5));
+    b.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn b01_a_link_that_breaks_before_the_first_event() {
+    starts_at_the_latest_instead(|hub| hub.break_link(0)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b01_a_link_that_falls_silent_before_the_first_event() {
+    starts_at_the_latest_instead(|hub| hub.silence(0, true)).await;
+}
+
+/// Ten events, of which 4 fails once, so that another link is opened before it. Returns the events in the order of handling.
+async fn handled_through_another_link(oddities: Oddities) -> Vec<String> {
+    let world = World::new(1);
+    for number in 0..10 {
+        world.hub.publish(0, if number == 4 { "fail".to_owned() } else { number.to_string() });
+    }
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
+    world.log.wait_for("event 9", |log| log.times("9") == 1).await;
+    a.shut_down().await.unwrap();
+    world.log.bodies()
+}
+
+const WITHOUT_4: [&str; 10] = ["0", "1", "2", "3", "fail", "5", "6", "7", "8", "9"];
+
+#[tokio::test(start_paused = true)]
+async fn b02_a_link_that_begins_too_late_is_opened_again() {
+    let begin_late = Arc::new(AtomicUsize::new(1));
+    let handled = handled_through_another_link(Oddities { begin_late, ..Oddities::default() }).await;
+    assert_eq!(handled, [&WITHOUT_4[..5], &WITHOUT_4[4..]].concat());
+}
+
+/// As a compacted event hub has gaps.
+#[tokio::test(start_paused = true)]
+async fn b02_a_gap_of_the_hub_itself_stops_nothing() {
+    let handled = handled_through_another_link(Oddities { lacks: Some(4), ..Oddities::default() }).await;
+    assert_eq!(handled, WITHOUT_4);
 }
 
 /// The owner meets the rewind when it writes its next checkpoint, corrects the number as it adopts the partition again, and

@@ -1,7 +1,7 @@
 //! A source over a hub in memory that does otherwise where it is told to.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use eventhubs_checkpoint::processor::{EventReceiver, EventSource, HubProperties, PartitionProperties, StartPosition};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub, MemorySource};
@@ -20,6 +20,10 @@ pub struct Oddities {
     pub partitions_unknown: Arc<AtomicBool>,
     /// Refuses to start anywhere but at the beginning.
     pub earliest_only: bool,
+    /// So many of the next links begin an event too late.
+    pub begin_late: Arc<AtomicUsize>,
+    /// The hub lacks this event, and says nothing of it.
+    pub lacks: Option<i64>,
 }
 
 pub struct Odd {
@@ -61,6 +65,16 @@ impl EventSource for Odd {
         if self.oddities.earliest_only && from != StartPosition::Earliest {
             return Err(told(ErrorKind::InvalidPosition));
         }
+        let late = |left: usize| left.checked_sub(1);
+        let from = match from {
+            StartPosition::AfterSequenceNumber(last)
+                if self.oddities.lacks == Some(last + 1)
+                    || self.oddities.begin_late.fetch_update(Ordering::Relaxed, Ordering::Relaxed, late).is_ok() =>
+            {
+                StartPosition::AfterSequenceNumber(last + 1)
+            }
+            from => from,
+        };
         self.hub.open(partition, from, prefetch).await
     }
 

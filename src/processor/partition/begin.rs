@@ -139,9 +139,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         telemetry::invalid_checkpoint(&invalid, &from);
         self.control.metrics.invalid_checkpoint(reason.name());
         let properties = &invalid.properties;
-        if let Some(place) = properties.pin(&from).or_else(|| properties.pin(&StartPosition::Earliest)) {
-            self.shared.store.replace_checkpoint(&mut adoption, &place).await?;
+        let pinned = properties.pin(&from);
+        if let Some(place) = pinned.as_ref().or(properties.pin(&StartPosition::Earliest).as_ref()) {
+            self.shared.store.replace_checkpoint(&mut adoption, place).await?;
         }
+        // Every link goes on from what is recorded: the latest event is another one when a link is opened again.
+        let from = if pinned.is_some() { resume(adoption.record(), &from) } else { from };
         Ok(Begun::At(adoption, from))
     }
 

@@ -7,7 +7,9 @@ use super::{PartitionTask, Session};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::batch::BatchLimits;
 use crate::processor::checkpointing::CheckpointWriter;
+use crate::processor::delivery::{Delivered, Gap};
 use crate::processor::handler::Handler;
+use crate::processor::hub::answered;
 use crate::processor::liveness::{Silence, Verdict};
 use crate::processor::pauses::Pauses;
 use crate::processor::properties::PartitionProperties;
@@ -88,6 +90,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                     }
                     batch = receiver.next_batch_within(&limits) => {
                         let mut batch = batch?;
+                        if let Some(gap) = delivered.gap(&batch) {
+                            self.judge_gap(delivered, gap).await?;
+                        }
                         silence.received(batch.last().and_then(S::Event::sequence_number));
                         delivered.keep_new(&mut batch);
                         if !batch.is_empty() {
@@ -107,6 +112,17 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             reason = self.stopping_or_fenced(writing) => Err(Happened::Stop(reason)),
             batch = waiting => Ok(batch),
         }
+    }
+
+    /// A link may go on where an earlier one was, and not where it was opened. What it leaves out would be lost.
+    async fn judge_gap(&self, delivered: &mut Delivered, gap: Gap) -> Result<()> {
+        let properties = answered(self.shared.source.partition(&self.control.partition)).await?;
+        if !delivered.refuses(gap, &properties) {
+            return Ok(());
+        }
+        self.shared.source.distrust(&self.control.partition);
+        let Gap { due, came } = gap;
+        Err(Error::new(ErrorKind::Source, format!("the link began with event {came}, although event {due} was due")))
     }
 
     fn judge_silence(&self, silence: &mut Silence, properties: &PartitionProperties) -> Result<()> {

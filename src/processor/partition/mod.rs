@@ -173,6 +173,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 let opened_at = Instant::now();
                 session.link = Some(Link { receiver, opened_at });
                 session.silence.opened(&session.delivered.next());
+                session.delivered.opened();
                 Happened::Done
             }
             Err(error) => self.link_failed(error, session).await,
