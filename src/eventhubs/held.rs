@@ -134,7 +134,7 @@ impl Holder {
         self.memory().forget(partition, held, to);
     }
 
-    /// The same outside of a claim, whose answer would tell the processor. Under one lock: a claim in between would win the
+    /// The same outside of a claim, whose result would show the processor the loss. Under one lock: a claim in between would win the
     /// partition back, and the processor would go on reading where it was.
     fn forget_untold(&self, partition: &PartitionId, held: &Arc<Held>, to: Option<&OwnerId>) {
         let mut memory = self.memory();

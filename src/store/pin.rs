@@ -22,7 +22,7 @@ impl GroupStore {
     ///
     /// Nothing is written where the other tree of names has a checkpoint, if that counts (see
     /// [`Split`](crate::store::Split)). A checkpoint that an owner writes there later replaces the pin at the next adoption,
-    /// at whatever position it is.
+    /// also one at a smaller position.
     ///
     /// # Errors
     ///

@@ -104,7 +104,7 @@ async fn starts_at_the_latest_instead(fails: impl Fn(&MemoryHub)) {
     world.hub.recreate();
     world.hub.publish_many(0, 3, "before");
     world.config = world.config.clone().with_on_invalid_checkpoint(OnInvalidCheckpoint::Latest);
-    let mut b = world.start("b").await;
+    let b = world.start("b").await;
     b.wait_until_all_idle(1).await;
     sleep(Duration::from_secs(5)).await;
     fails(&world.hub);

@@ -29,7 +29,7 @@ const SECOND_LOOKS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs
 
 /// What came of taking over.
 enum Begun {
-    At(Adoption, StartPosition),
+    At(Box<Adoption>, StartPosition),
     Lost { by: Option<OwnerId> },
 }
 
@@ -42,7 +42,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             begun = self.take_over(refused) => begun,
         };
         match begun {
-            Ok(Begun::At(adoption, from)) => Ok(self.session(adoption, from)),
+            Ok(Begun::At(adoption, from)) => Ok(self.session(*adoption, from)),
             Ok(Begun::Lost { by }) => Err(Happened::Stop(self.lost(by).await)),
             Err(error) => Err(Happened::Failed(Arc::new(error))),
         }
@@ -65,7 +65,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
         self.repair(&mut adoption, &properties).await?;
         let from = resume(adoption.record(), &config.start);
-        Ok(Begun::At(adoption, from))
+        Ok(Begun::At(Box::new(adoption), from))
     }
 
     /// A number that is too great has to be replaced: it would hold back all checkpoints up to it. Any other only matters to
@@ -120,7 +120,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         match self.shared.store.adopt(partition, properties.pin(start).as_ref()).await? {
             AdoptOutcome::Adopted(adoption) => {
                 let from = resume(adoption.record(), start);
-                Ok(Begun::At(adoption, from))
+                Ok(Begun::At(Box::new(adoption), from))
             }
             AdoptOutcome::Lost { by } => Ok(Begun::Lost { by }),
         }
@@ -145,7 +145,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
         // Every link goes on from what is recorded: the latest event is another one when a link is opened again.
         let from = if pinned.is_some() { resume(adoption.record(), &from) } else { from };
-        Ok(Begun::At(adoption, from))
+        Ok(Begun::At(Box::new(adoption), from))
     }
 
     fn session(&self, adoption: Adoption, from: StartPosition) -> Session<S::Event> {

@@ -98,7 +98,7 @@ fn row(owner: Option<Owner>) -> usize {
 /// What the balance makes of one record, as the balancer goes by it.
 fn reading(record: Option<&OwnershipRecord>, age: Duration, runs: bool, elsewhere: bool, me: &Identity) -> Reading {
     let partition = PartitionId::from(0);
-    let observed = |record: &OwnershipRecord, age, other_tree| Observation {
+    let observation = |record: &OwnershipRecord, age, other_tree| Observation {
         partition: partition.clone(),
         record: record.clone(),
         age,
@@ -106,8 +106,8 @@ fn reading(record: Option<&OwnershipRecord>, age: Duration, runs: bool, elsewher
         other_tree,
     };
     let owner_elsewhere = OwnershipRecord { owner: OwnerId::new("elsewhere").ok(), ..OwnershipRecord::default() };
-    let there = elsewhere.then(|| observed(&owner_elsewhere, Duration::ZERO, true));
-    let seen: Vec<_> = record.map(|record| observed(record, age, false)).into_iter().chain(there).collect();
+    let there = elsewhere.then(|| observation(&owner_elsewhere, Duration::ZERO, true));
+    let seen: Vec<_> = record.map(|record| observation(record, age, false)).into_iter().chain(there).collect();
     let running = if runs { BTreeSet::from([partition.clone()]) } else { BTreeSet::new() };
     let (presences, interval) = (&[][..], Duration::from_secs(10));
     let observer = Observer { me, terms: TERMS, running: &running, presences, interval, outage_ended: None };

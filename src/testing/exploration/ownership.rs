@@ -152,7 +152,7 @@ impl Model {
         let position = seen.and_then(|seen| seen.checkpoint.position);
         let work = &mut state.instances[number].work;
         work.task = Task::Running;
-        (work.version, work.written) = (seen.map(|seen| seen.version), position);
+        (work.version, work.last.position) = (seen.map(|seen| seen.version), position);
         work.at = position.unwrap_or_default();
         state.fence = state.fence.max(work.authority);
     }
@@ -313,7 +313,7 @@ fn given_up(state: &State, number: usize) -> State {
 
 /// What is not covered by a checkpoint may be processed again, and that is said.
 pub(super) fn report_unsettled(state: &mut State, work: &Work) {
-    for event in work.written.unwrap_or_default() + 1..=work.at {
+    for event in work.last.position.unwrap_or_default() + 1..=work.at {
         state.reported |= 1 << event;
     }
 }

@@ -46,7 +46,7 @@ const PIN_FOREIGN: Scenario = Scenario {
     reaches: &[Event::StartPinnedAhead, Event::PinAdopted],
     ..PINNED
 };
-/// The owner in the other tree is seen, but may be taken for dead.
+/// The listing shows the owner in the other tree, which may count as expired although it is only paused.
 const PIN_ELSEWHERE: Scenario = Scenario {
     name: "r-pin-elsewhere",
     elsewhere: true,

@@ -165,12 +165,9 @@ pub(super) struct Work {
     pub(super) seen: Option<Seen>,
     /// What an adoption found in the other tree, while that matters.
     pub(super) elsewhere: Found,
-    /// What was last written or adopted.
+    /// What was last written or adopted, and in which version.
+    pub(super) last: Checkpoint,
     pub(super) version: Option<Version>,
-    pub(super) written: Option<u8>,
-    pub(super) pinned: bool,
-    pub(super) imported: Imported,
-    pub(super) rewound: bool,
     /// The last event processed.
     pub(super) at: u8,
     /// The position that is being written.
@@ -440,7 +437,7 @@ impl State {
             passed(&mut checkpoint.imported);
         }
         for Instance { work, .. } in &mut self.instances {
-            passed(&mut work.imported);
+            passed(&mut work.last.imported);
             passed(&mut work.elsewhere.imported);
             if let Some(seen) = &mut work.seen {
                 passed(&mut seen.checkpoint.imported);

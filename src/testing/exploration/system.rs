@@ -284,7 +284,8 @@ impl System for Model {
         let at_work = |number: usize| {
             let Instance { life, lease, work, .. } = state.instances[number];
             let resumed = work.resumed || !rewinds;
-            life == Life::Up && lease.is_some() && work.task == Task::Running && work.written == Some(last) && resumed
+            let all = work.task == Task::Running && work.last.position == Some(last);
+            life == Life::Up && lease.is_some() && all && resumed
         };
         let owned = match state.ownership.map(|record| record.owner) {
             Some(Owner::Ours(number)) => at_work(number as usize),

@@ -209,9 +209,9 @@ impl Model {
         instance.knows_rewind = adopted.rewound;
         let work = &mut instance.work;
         work.task = Task::Running;
-        work.take_over(version, adopted);
+        (work.last, work.version) = (adopted, version);
         work.resumed = adopted.rewound;
-        work.at = work.written.unwrap_or_default();
+        work.at = adopted.position.unwrap_or_default();
         let there = std::mem::take(&mut work.elsewhere).there;
         state.fence = state.fence.max(work.authority);
         let missed = up_to(work.at) & !state.processed;
@@ -257,9 +257,8 @@ impl Model {
 
     /// Whether there is nothing to checkpoint.
     pub(super) fn has_written_all(&self, work: &Work) -> bool {
-        let last = Checkpoint { position: work.written, pinned: work.pinned, ..Checkpoint::default() };
-        let superseded = self.place(last).compared_with(i64::from(work.at)).is_some_and(Ordering::is_ge);
-        superseded || work.at == work.written.unwrap_or_default()
+        let superseded = self.place(work.last).compared_with(i64::from(work.at)).is_some_and(Ordering::is_ge);
+        superseded || work.at == work.last.position.unwrap_or_default()
     }
 
     fn checkpoint(&self, state: &State, number: usize, request: Request, steps: &mut Steps<'_>) {
@@ -309,11 +308,10 @@ impl Model {
         let reported = matches!(next, Checkpointing::Written(_) | Checkpointing::Superseded(_));
         let broken = reported && (stored.pinned || stored.position < Some(work.writing));
         if !matches!(next, Checkpointing::Fenced | Checkpointing::Rewound) {
-            let version = work.seen.take().map(|seen| seen.version);
+            work.version = work.seen.take().map(|seen| seen.version);
             let forgotten = matches!(next, Checkpointing::Superseded(_)) && self.leaves_out(Rule::SupersededIsWritten);
-            let written = if forgotten { work.written } else { stored.position };
-            work.take_over(version, stored);
-            work.written = written;
+            let position = if forgotten { work.last.position } else { stored.position };
+            work.last = Checkpoint { position, ..stored };
         }
         let pin_replaced = stored.pinned && matches!(next, Checkpointing::Write(Some(_)));
         let (what, event) = match next {
@@ -331,15 +329,14 @@ impl Model {
 
     fn write_checkpoint(&self, state: &State, number: usize, under: Option<Version>, steps: &mut Steps<'_>) {
         let work = &state.instances[number].work;
-        let Work { rewound, imported, authority, resumed, writing, .. } = *work;
-        let record = Checkpoint { rewound, imported, ..Checkpoint::default() }.moved_to(writing);
+        let Work { last, authority, resumed, writing, .. } = *work;
+        let record = last.moved_to(writing);
         let content = Content::Checkpoint { record, adopts: false, authority, resumed };
         for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
             let (mut to, mut notes) = (attempt.state, attempt.notes);
             let version = (attempt.answer == Answer::Done).then_some(Version::Current);
             if version.is_some() {
-                let version = to.instances[number].work.version;
-                to.instances[number].work.take_over(version, record);
+                to.instances[number].work.last = record;
             }
             notes |= self.checkpoint_goes_on(&mut to, number, Checkpointing::written(version));
             let label = Label {
@@ -414,15 +411,6 @@ impl Model {
 
     /// What was read, compared with what this task knows.
     fn found(&self, work: &Work) -> Option<Stored<Version>> {
-        work.seen.map(|seen| self.stored(seen, seen.checkpoint.rewound && !work.rewound))
-    }
-}
-
-impl Work {
-    /// This record, in this version, becomes the last written one.
-    fn take_over(&mut self, version: Option<Version>, record: Checkpoint) {
-        let Checkpoint { position, rewound, pinned, imported } = record;
-        (self.version, self.written, self.rewound) = (version, position, rewound);
-        (self.pinned, self.imported) = (pinned, imported);
+        work.seen.map(|seen| self.stored(seen, seen.checkpoint.rewound && !work.last.rewound))
     }
 }
