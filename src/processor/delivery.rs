@@ -18,17 +18,17 @@ pub(super) struct Delivered {
     refused: Option<Gap>,
 }
 
-/// Events that a link leaves out, which was opened before them.
+/// The events between the one that is due after the opening of a link, and the first one that came through it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
-    /// The event that is due; any, where reading began at the earliest one.
+    /// The event that is due: after the last one that was delivered; or the first that there ever was, where reading begins
+    /// with the earliest one.
     pub(super) due: i64,
-    /// The one that came instead.
     pub(super) came: i64,
 }
 
 impl Gap {
-    /// Whether the events were gone already.
+    /// Whether retention has taken the events in between.
     fn is_expired(self, properties: &PartitionProperties) -> bool {
         self.came <= properties.first_sequence_number()
     }

@@ -131,6 +131,7 @@ impl HttpClient for Issuer {
 /// A storage that takes every token of the issuer but those that it was given to refuse.
 #[derive(Debug, Default)]
 struct Storage {
+    hangs: bool,
     refused: Mutex<Vec<String>>,
     tokens: Mutex<Vec<String>>,
 }
@@ -166,6 +167,9 @@ impl Policy for Storage {
         self.tokens.lock().unwrap().push(token.clone());
         let mut headers = Headers::new();
         headers.insert("date", "Fri, 20 Nov 2026 12:00:00 GMT");
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
         // All requests of one moment meet the same answer.
         tokio::task::yield_now().await;
         if self.refused.lock().unwrap().contains(&token) {
@@ -281,6 +285,20 @@ async fn a03_an_issuer_slower_than_the_deadline_is_asked_once() {
         assert_issuer_is_blamed(&container, slow).await;
         until_written(&container).await;
         assert_eq!((issuer.requests(), storage.tokens()), (1, vec!["good-1".to_owned()]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a03_the_wait_for_a_token_counts_into_the_deadline() {
+    for credential in CREDENTIALS {
+        let issuer = Issuer::new(Mood::Slow(Duration::from_secs(3)));
+        let storage = Arc::new(Storage { hangs: true, ..Storage::default() });
+        let container = storage.container(credential(&issuer));
+        let began = Instant::now();
+        write(&container).await.unwrap_err();
+        let took = began.elapsed();
+        assert!(took >= Duration::from_secs(3) && took <= Duration::from_millis(5001), "{took:?}");
+        assert_eq!(storage.tokens().len(), 1);
     }
 }
 

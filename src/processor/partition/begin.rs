@@ -80,7 +80,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Ok(())
     }
 
-    async fn properties(&self) -> Result<PartitionProperties> {
+    pub(super) async fn properties(&self) -> Result<PartitionProperties> {
         let properties = answered(self.shared.source.partition(&self.control.partition)).await?;
         self.control.probed(properties.clone());
         Ok(properties)

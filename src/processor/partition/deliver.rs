@@ -9,7 +9,6 @@ use crate::processor::batch::BatchLimits;
 use crate::processor::checkpointing::CheckpointWriter;
 use crate::processor::delivery::{Delivered, Gap};
 use crate::processor::handler::Handler;
-use crate::processor::hub::answered;
 use crate::processor::liveness::{Silence, Verdict};
 use crate::processor::pauses::Pauses;
 use crate::processor::properties::PartitionProperties;
@@ -116,7 +115,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// A link may go on where an earlier one was, and not where it was opened. What it leaves out would be lost.
     async fn judge_gap(&self, delivered: &mut Delivered, gap: Gap) -> Result<()> {
-        let properties = answered(self.shared.source.partition(&self.control.partition)).await?;
+        let properties = self.properties().await?;
         if !delivered.refuses(gap, &properties) {
             return Ok(());
         }
