@@ -289,8 +289,7 @@ impl Holder {
             Ok(AdoptOutcome::Lost { by }) => self.forget(partition, held, by.as_ref()),
             Err(error) if error.kind() == ErrorKind::Contended => {
                 telemetry::adoption_contended(partition, &error);
-                self.memory().held.remove(partition);
-                self.release_one(held.lease()).await;
+                self.release_held(partition, held).await;
             }
             Err(error) => telemetry::adoption_failed(self.store.floods(), partition, &error),
         }
@@ -318,29 +317,28 @@ impl Holder {
         }
     }
 
-    /// Releases everything. Each partition stays in the memory until its release is settled, so that a call that was
-    /// dropped or had no outcome can be repeated.
+    /// Releases everything. A call that was dropped or had no outcome can be repeated.
     pub(super) async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
         let all: Vec<_> =
             self.memory().held.iter().map(|(partition, held)| (partition.clone(), held.clone())).collect();
         let releasing = all.iter().map(|(partition, held)| async move {
-            let released = self.release_one(held.lease()).await;
-            if matches!(released.1, ReleaseOutcome::Released) {
-                self.memory().remove(partition, held);
-            }
-            released
+            let outcome = self.release_held(partition, held).await;
+            (partition.clone(), outcome)
         });
         releasing.collect::<FuturesUnordered<_>>().collect().await
     }
 
-    async fn release_one(&self, lease: Lease) -> (PartitionId, ReleaseOutcome) {
-        let outcome = self.store.release_one(&lease).await;
-        let partition = lease.partition().clone();
+    /// The partition stays in the memory until its release is settled.
+    async fn release_held(&self, partition: &PartitionId, held: &Arc<Held>) -> ReleaseOutcome {
+        let outcome = self.store.release_one(&held.lease()).await;
         match &outcome {
-            ReleaseOutcome::Released => telemetry::released(&partition),
-            ReleaseOutcome::Undecided(error) => telemetry::release_undecided(&partition, error),
+            ReleaseOutcome::Released => {
+                self.memory().remove(partition, held);
+                telemetry::released(partition);
+            }
+            ReleaseOutcome::Undecided(error) => telemetry::release_undecided(partition, error),
         }
-        (partition, outcome)
+        outcome
     }
 }
 

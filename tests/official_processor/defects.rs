@@ -180,6 +180,23 @@ async fn a08_a_release_without_outcome_can_be_tried_again() {
     assert!(a.release_all().await.is_empty());
 }
 
+/// Its checkpoint could not be adopted, because another writer kept getting in between.
+#[tokio::test(start_paused = true)]
+async fn a08_what_could_not_be_adopted_is_held_until_released() {
+    let (faulty, container) = faulty();
+    let a = ours(faulty.clone());
+    put(&container, &name_of("checkpoint", 0), [("sequencenumber", "5"), ("offset", "5")]).await;
+    faulty.set_plan(FaultPlan::default().with_on(1.0, writes("checkpoint"), Fault::Conflict));
+    faulty.next_on(writes("ownership"), Fault::Latency(Duration::ZERO));
+    faulty.next_on(writes("ownership"), Fault::Unreachable);
+    assert_eq!(cycle(&*a, "app", [0]).await, NONE);
+    assert_eq!((faulty.waiting(), owner_in(&container, 0).await.as_str()), (0, "app"));
+    faulty.set_plan(FaultPlan::default());
+    let released = a.release_all().await;
+    assert!(matches!(&released[..], [(_, ReleaseOutcome::Released)]), "{released:?}");
+    assert_eq!(owner_in(&container, 0).await, "");
+}
+
 /// Another owner has won the partition since the first call was cut short: it keeps it.
 #[tokio::test(start_paused = true)]
 async fn a08_a_second_release_all_leaves_the_next_owner_alone() {

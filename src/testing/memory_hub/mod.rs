@@ -129,7 +129,7 @@ impl MemoryHub {
         self.control(partition, |control| control.reattached += 1);
     }
 
-    /// Retention: events before this sequence number are gone. Whoever starts before it starts with it. A number beyond the
+    /// Retention: events before this sequence number are gone. A reader that starts before it starts with it. A number beyond the
     /// last event, such as `i64::MAX`, empties the partition.
     pub fn expire_before(&self, partition: u32, sequence_number: i64) {
         if let Some(partition) = self.partition(&partition.into()) {
