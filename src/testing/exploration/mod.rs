@@ -6,8 +6,8 @@
 //! one step, and between any two steps everybody else may do anything, so an instance may be paused anywhere for any time.
 //! A conditional write may be answered, or lost, or applied without an answer, or applied at any later time; reads may
 //! fail; instances crash, freeze, stop in good order, or start a second time under the same name; another SDK works beside
-//! them; somebody rewinds; an operator deletes a blob; a start is pinned while owners are at work that began before, on the
-//! official processor or in the other tree of names. A [scenario](scenario) says who takes part and how much may go wrong.
+//! them; somebody rewinds; an operator deletes a blob; a start is pinned after owners on the official
+//! processor or in the other tree of names began. A [scenario](scenario) says who takes part and how much may go wrong.
 //!
 //! What the instances decide is not written down here a second time. Every answer goes to the very machines that the store
 //! drives (`after_doubt`, `begins_tenure`, `Adopt`, `Checkpointing`, `marking`, `Pursuing`), and every listing to the real
