@@ -302,6 +302,7 @@ impl Partition {
     fn rewind(&mut self, to: i64, sessions: usize) {
         let (now, end) = (Instant::now(), self.end());
         (self.prefix, self.rewound_at, self.stale) = (self.prefix.min(to), sessions, to >= end);
+        self.invalidated |= to + 1 < self.first;
         for number in to + 1..end {
             if let Some(event) = self.event(number) {
                 (event.handled, event.due) = (0, now);

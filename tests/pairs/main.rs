@@ -7,8 +7,9 @@
 //! it.
 //!
 //! A run prints its pair and seed when it fails. To see it again:
-//! `EVENTHUBS_CHECKPOINT_PAIR="batch wait + silence" cargo test --test pairs`, with `EVENTHUBS_CHECKPOINT_SEED` for one seed.
-//! The order of the names is that of the actions.
+//! `EVENTHUBS_CHECKPOINT_PAIR="batch wait + silence" cargo test --test pairs`, with `EVENTHUBS_CHECKPOINT_SEED` for another
+//! seed, and `EVENTHUBS_CHECKPOINT_RUNS` for so many seeds from there on, also of all pairs. The order of the names is that of
+//! the actions.
 
 mod application;
 mod feature;
@@ -24,6 +25,7 @@ mod world;
 
 use std::collections::BTreeSet;
 use std::env;
+use std::ops::Range;
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::processor::Processor;
@@ -34,17 +36,21 @@ use run::run;
 use scene::Scene;
 use world::{Log, Recorder, World};
 
-/// Of each pair in each order.
-const SEEDS: u64 = 2;
+/// The order decides what is drawn, too: each pair runs with two draws.
+const SEEDS: u64 = 1;
 
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+fn number(name: &str) -> Option<u64> {
+    variable(name).map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is {value:?}, but must be a number")))
+}
+
 /// The seeds that the environment names, or the usual ones.
-fn seeds() -> Vec<u64> {
-    let named = variable("EVENTHUBS_CHECKPOINT_SEED").map(|seed| seed.parse().expect("the seed must be a number"));
-    named.map_or_else(|| (1..=SEEDS).collect(), |seed| vec![seed])
+fn seeds() -> Range<u64> {
+    let first = number("EVENTHUBS_CHECKPOINT_SEED").unwrap_or(1);
+    first..first + number("EVENTHUBS_CHECKPOINT_RUNS").unwrap_or(SEEDS)
 }
 
 /// The cases that the environment names; nothing, if it names none.
@@ -52,7 +58,7 @@ fn named_cases() -> Option<Vec<Case>> {
     let names = variable("EVENTHUBS_CHECKPOINT_PAIR")?;
     let named = |name| Feature::named(name).unwrap_or_else(|| panic!("there is no feature {name:?}"));
     let features: Vec<_> = names.split(" + ").map(named).collect();
-    Some(seeds().into_iter().map(|seed| Case::new(&features, seed)).collect())
+    Some(seeds().map(|seed| Case::new(&features, seed)).collect())
 }
 
 /// The pairs of one feature: each pair belongs to one of its two features, and all features have about as many.
@@ -69,7 +75,7 @@ fn cases_of(feature: &'static Feature) -> Vec<Case> {
     let possible = pairs_of(feature).into_iter().filter(|[one, other]| reason(one, other).is_none());
     let orders = possible.flat_map(|[one, other]| [vec![one, other], vec![other, one]]);
     let played = [vec![feature]].into_iter().chain(orders);
-    played.flat_map(|features| seeds().into_iter().map(move |seed| Case::new(&features, seed))).collect()
+    played.flat_map(|features| seeds().map(move |seed| Case::new(&features, seed))).collect()
 }
 
 fn assert_as_promised(cases: &[Case]) {

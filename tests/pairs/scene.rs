@@ -7,7 +7,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::balance::{Assignment, Strategy};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{
-    PartitionState, Processor, ProcessorConfig, ProcessorHandle, ShutdownReport, StartPosition,
+    PartitionState, PartitionStatus, Processor, ProcessorConfig, ProcessorHandle, ShutdownReport, StartPosition,
 };
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
@@ -47,10 +47,15 @@ pub const LAST_BEFORE_START: i64 = 9;
 /// A start after a time is this long before an instance comes up.
 const STARTS_BEFORE: Duration = Duration::from_secs(5);
 
+/// To each partition but the quiet one.
+const PUBLISHED_EVERY: Duration = Duration::from_secs(5);
+
 /// The place of one instance.
 #[derive(Default)]
 struct Seat {
     life: usize,
+    /// It is about to be up.
+    connects: bool,
     instance: Option<Instance>,
     faulty: Option<Faulty>,
 }
@@ -116,13 +121,14 @@ impl Scene {
         ledger.published(partition, events);
     }
 
-    /// A steady publisher.
+    /// A steady publisher. At first the instances find out where to start.
     pub async fn publish_steadily(&self) {
+        sleep(5 * SECOND).await;
         loop {
             for partition in (0..PARTITIONS).filter(|partition| *partition != QUIET) {
                 self.publish(partition, 1);
             }
-            sleep(2 * SECOND).await;
+            sleep(PUBLISHED_EVERY).await;
         }
     }
 
@@ -137,8 +143,11 @@ impl Scene {
 impl Scene {
     /// Does nothing if it is up.
     pub async fn start(&self, member: usize) {
-        if self.seats.lock().unwrap()[member].instance.is_some() {
-            return;
+        {
+            let seat = &mut self.seats.lock().unwrap()[member];
+            if seat.instance.is_some() || std::mem::replace(&mut seat.connects, true) {
+                return;
+            }
         }
         let life = self.ledger.lock().comes_up();
         let faulty = Faulty::new(Arc::new(self.container(false)), self.case.draw.seed ^ life as u64);
@@ -155,7 +164,7 @@ impl Scene {
             world.start_on(store, source, application)
         };
         let seat = &mut self.seats.lock().unwrap()[member];
-        (seat.life, seat.instance) = (life, Some(instance));
+        (seat.life, seat.connects, seat.instance) = (life, false, Some(instance));
     }
 
     fn container(&self, is_operator: bool) -> Witness {
@@ -278,25 +287,38 @@ impl Scene {
         seats.iter().position(reads)
     }
 
-    /// Whatever is paused, wherever it is.
-    pub fn resume(&self) {
-        self.resume_if(|state| state == PartitionState::Paused);
+    /// Wherever it is.
+    pub fn resume(&self, partition: u32) {
+        for instance in self.seats.lock().unwrap().iter().filter_map(|seat| seat.instance.as_ref()) {
+            let _ = instance.handle.resume(&partition.into());
+        }
     }
 
     /// An operator sees what is parked, and resumes it.
     pub async fn resume_parked(&self) {
         loop {
             sleep(30 * SECOND).await;
-            self.resume_if(|state| self.case.settings.resumes_parked && state == PartitionState::Parked);
+            if self.case.settings.resumes_parked {
+                (0..PARTITIONS)
+                    .filter(|partition| self.is_parked(*partition))
+                    .for_each(|partition| self.resume(partition));
+            }
         }
     }
 
-    fn resume_if(&self, condition: impl Fn(PartitionState) -> bool) {
-        for instance in self.seats.lock().unwrap().iter().filter_map(|seat| seat.instance.as_ref()) {
-            for status in instance.handle.partitions().iter().filter(|status| condition(status.state)) {
-                let _ = instance.handle.resume(&status.partition);
-            }
-        }
+    fn is_parked(&self, partition: u32) -> bool {
+        let parked =
+            |status: &PartitionStatus| status.partition == partition.into() && status.state == PartitionState::Parked;
+        self.statuses().iter().any(parked)
+    }
+
+    fn statuses(&self) -> Vec<PartitionStatus> {
+        let seats = self.seats.lock().unwrap();
+        seats
+            .iter()
+            .filter_map(|seat| seat.instance.as_ref())
+            .flat_map(|instance| instance.handle.partitions())
+            .collect()
     }
 
     /// What is not well with the group.

@@ -8,8 +8,11 @@ use super::away;
 use crate::feature::{Feature, SECOND};
 use crate::scene::{Scene, TARGET};
 
-/// More than the default of `prefetch`, and more than may be in flight.
+/// More than is held ahead, and more than may be in flight.
 const BURST: usize = 5000;
+
+/// Where one event is held ahead, each is a batch.
+const SMALL_BURST: usize = 300;
 
 const COOL_DOWN: Duration = Duration::from_secs(60);
 
@@ -17,7 +20,8 @@ pub const FEATURES: [Feature; 6] = [
     Feature::of("batch wait", |settings, draw| {
         settings.configure(|config| config.with_batch(1000).with_batch_wait(draw.batch_wait));
     })
-    .allowing(|allowed, _, draw| allowed.delay += draw.batch_wait),
+    // A move begins the wait again.
+    .allowing(|allowed, _, draw| allowed.delay += 2 * draw.batch_wait),
     Feature::of("prefetch", |settings, draw| settings.configure(|config| config.with_prefetch(draw.prefetch)))
         .acting(|scene| Box::pin(burst(scene)))
         .allowing(|allowed, _, _| allowed.delay += 30 * SECOND),
@@ -32,7 +36,7 @@ pub const FEATURES: [Feature; 6] = [
 ];
 
 async fn burst(scene: &Scene) {
-    scene.publish(TARGET, BURST);
+    scene.publish(TARGET, if scene.case.draw.prefetch == 1 { SMALL_BURST } else { BURST });
     sleep(10 * SECOND).await;
 }
 
@@ -42,7 +46,7 @@ async fn pause(scene: &Scene) {
         let _ = handle.pause(&TARGET.into());
     });
     sleep(scene.case.draw.pause).await;
-    scene.resume();
+    scene.resume(TARGET);
 }
 
 async fn release(scene: &Scene) {
