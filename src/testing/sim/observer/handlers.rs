@@ -61,7 +61,9 @@ impl State {
             let Some(due) = due.filter(|_| is_current) else { continue };
             let name = self.name_of(life);
             self.check(Invariant::Continuous, number == due || (due < number && number <= first), || {
-                format!("{name} got event {number} of partition {partition} where {due} was due, and {first} is the first")
+                format!(
+                    "{name} got event {number} of partition {partition} where {due} was due, and {first} is the first"
+                )
             });
         }
     }
