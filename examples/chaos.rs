@@ -63,6 +63,9 @@ mod proxy;
 #[path = "support/publisher.rs"]
 mod publisher;
 #[cfg(unix)]
+#[path = "chaos/reading.rs"]
+mod reading;
+#[cfg(unix)]
 #[path = "chaos/report.rs"]
 mod report;
 #[cfg(unix)]

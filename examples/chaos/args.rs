@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::plan::{Fault, Scale};
+use crate::reading::Reading;
 use crate::{Failure, seconds};
 
 const EXAMPLES: &str = "\
@@ -13,6 +14,7 @@ Examples:
   chaos --seconds 120 --instances 4 --partitions 16 --events 200000   two minutes of everything
   chaos --seed 42 --show-plan                                         what seed 42 would do
   chaos --only outage --seconds 300                                   one fault, again and again
+  chaos --prefetch 3000 --batch 5000 --batch-wait 90 --seconds 300    large batches that wait
   chaos --only freeze --seconds 60 --keep target/chaos                with the logs of all instances
   chaos --soak 3 --plot soak.svg                                      three hours, and what memory did meanwhile";
 
@@ -70,6 +72,9 @@ pub struct Args {
     /// expiry].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub interval: Option<Duration>,
+
+    #[command(flatten)]
+    pub reading: Reading,
 
     /// Average time from one fault to the next [default: 0.6 times the expiry, with --soak 4 times].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]

@@ -17,6 +17,8 @@ pub struct Evidence {
     pub expiry: Duration,
     pub instances: u32,
     pub partitions: u16,
+    /// How many events a partition keeps.
+    pub retention: u32,
     /// The last sequence number of every partition.
     pub published: BTreeMap<String, i64>,
     pub happened: Vec<Happened>,
@@ -53,6 +55,11 @@ impl Evidence {
 
     pub fn writes_to<'a>(&'a self, kind: Kind, partition: &'a str) -> impl Iterator<Item = &'a Write> {
         self.writes.iter().filter(move |write| write.kind == kind && write.partition == partition)
+    }
+
+    /// The first event that a partition has at the end.
+    pub fn first_of(&self, partition: &str) -> i64 {
+        self.published.get(partition).map_or(0, |last| (last + 1 - i64::from(self.retention)).max(0))
     }
 
     pub fn events(&self) -> u64 {
@@ -123,6 +130,7 @@ pub mod tests {
             expiry: Duration::from_secs(8),
             instances: 2,
             partitions: 1,
+            retention: 1000,
             published: [(partition(), 9)].into(),
             happened: Vec::new(),
             lives: vec![biography(0, 100), biography(1, 100)],

@@ -14,6 +14,7 @@ use crate::clock::{Clock, Moment};
 use crate::life::Life;
 use crate::link::Link;
 use crate::proxy::{Proxy, Road};
+use crate::reading::Reading;
 use crate::samples::{Sample, sample};
 use crate::support::azurite::{ACCOUNT, ACCOUNT_KEY};
 use crate::{Failure, hub, life};
@@ -47,6 +48,7 @@ pub struct Orders {
     pub hub: Arc<hub::Hello>,
     pub expiry: Duration,
     pub interval: Duration,
+    pub reading: Reading,
     pub clock: Clock,
 }
 
@@ -91,7 +93,7 @@ impl Fleet {
     }
 
     fn args(&self, life: Life, proxy: &Proxy, link: &Link) -> Vec<OsString> {
-        let Orders { folder, container, hub, expiry, interval, clock } = &self.orders;
+        let Orders { folder, container, hub, expiry, interval, reading, clock } = &self.orders;
         let endpoint = proxy.endpoint(ACCOUNT);
         let storage = format!("AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};BlobEndpoint={endpoint}");
         let mut args = vec!["worker".into(), format!("--owner={}", life.owner()).into()];
@@ -102,6 +104,7 @@ impl Fleet {
         args.push(format!("--hub-endpoint={}", link.endpoint()).into());
         args.push(format!("--expiry={}", expiry.as_secs_f64()).into());
         args.push(format!("--interval={}", interval.as_secs_f64()).into());
+        args.extend(reading.args().map(OsString::from));
         args
     }
 

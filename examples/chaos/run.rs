@@ -142,6 +142,7 @@ impl<'a> Run<'a> {
             hub: hello.clone(),
             expiry: args.expiry,
             interval: args.interval(),
+            reading: args.reading.clone(),
             clock,
         };
         let fleet = Arc::new(Fleet::new(orders, road.clone(), try_join_all(links).await?));
@@ -248,6 +249,7 @@ impl<'a> Run<'a> {
             expiry: self.args.expiry,
             instances: self.args.instances,
             partitions: self.args.partitions,
+            retention: retention(self.args),
             published,
             happened: self.stage.happened(),
             lives,
@@ -261,10 +263,11 @@ impl<'a> Run<'a> {
 }
 
 async fn start_hub(args: &Args, folder: &Path) -> Result<(Child, Arc<Hello>), Failure> {
-    let per_partition = args.events() / u32::from(args.partitions) + 1;
-    let retention = (2 * per_partition).min(RETENTION);
-    let role =
-        ["hub".into(), format!("--partitions={}", args.partitions).into(), format!("--retention={retention}").into()];
+    let role = [
+        "hub".into(),
+        format!("--partitions={}", args.partitions).into(),
+        format!("--retention={}", retention(args)).into(),
+    ];
     let mut hub = Child::spawn("hub", role, folder)?;
     let started = Instant::now();
     loop {
@@ -278,6 +281,12 @@ async fn start_hub(args: &Args, folder: &Path) -> Result<(Child, Arc<Hello>), Fa
         }
         sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// How many events a partition keeps.
+fn retention(args: &Args) -> u32 {
+    let per_partition = args.events() / u32::from(args.partitions) + 1;
+    (2 * per_partition).min(RETENTION)
 }
 
 /// An even load, and of how many batches.
@@ -298,9 +307,11 @@ fn ends_within(expiry: Duration) -> Duration {
     expiry * 2 + Duration::from_secs(15)
 }
 
-/// Long enough for the dead to expire and for every partition to be claimed by one instance after the other.
+/// Long enough for the dead to expire, for every partition to be claimed by one instance after the other, and for the last
+/// batch of a partition to be handed out, twice if it changes hands.
 fn patience(args: &Args) -> Duration {
-    args.expiry * 4 + args.interval() * (2 * u32::from(args.partitions)) + Duration::from_secs(60)
+    let claims = args.interval() * (2 * u32::from(args.partitions));
+    args.expiry * 4 + claims + args.reading.batch_wait * 2 + Duration::from_secs(60)
 }
 
 #[cfg(test)]

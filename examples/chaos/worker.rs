@@ -28,6 +28,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::clock::Clock;
 use crate::diary::{Diary, What};
+use crate::reading::Reading;
 use crate::runs::runs;
 use crate::{Failure, child, seconds, signals};
 
@@ -66,6 +67,8 @@ pub struct Args {
     pub expiry: Duration,
     #[arg(long, value_parser = seconds)]
     pub interval: Duration,
+    #[command(flatten)]
+    pub reading: Reading,
 }
 
 /// A clock that can be put wrong.
@@ -133,6 +136,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         .with_balancer(BalancerConfig::default().with_interval(args.interval))
         .with_checkpoints(CheckpointPolicy::default().with_every(args.interval))
         .with_probe_every(args.expiry);
+    let config = args.reading.configure(config);
     let processor = Processor::builder(source, store, Worker { diary: diary.clone() }).config(config).build()?;
     tokio::spawn(listen(processor.handle().events(), diary.clone()));
     tokio::spawn(count_tasks(diary.clone()));

@@ -25,6 +25,25 @@ pub fn nothing_is_lost(evidence: &Evidence, sessions: &[Session]) -> Check {
     Check::new("no event is lost", &lost, format!("{} events", evidence.events()))
 }
 
+/// From one start of a partition to its stop the handler gets every event once and in order, but for those that retention
+/// took.
+pub fn every_start_is_continuous(evidence: &Evidence, sessions: &[Session]) -> Check {
+    let (mut broken, mut count) = (Vec::new(), 0);
+    for session in sessions {
+        let first = evidence.first_of(&session.partition);
+        for pair in session.runs.windows(2) {
+            let [(_, _, before), (at, next, _)] = pair else { continue };
+            count += 1;
+            let due = before + 1;
+            if *next != due && (*next < due || *next > first) {
+                let (life, partition) = (session.life, &session.partition);
+                broken.push(format!("{life} at {at:.1?}: {next} of partition {partition} came where {due} was due"));
+            }
+        }
+    }
+    Check::new("every start is continuous", &broken, format!("{count} batches after the first"))
+}
+
 /// Whatever a checkpoint says was written down by a handler before the checkpoint was sent.
 pub fn no_checkpoint_passes_what_is_not_processed(evidence: &Evidence, sessions: &[Session]) -> Check {
     let (mut early, mut count) = (Vec::new(), 0);
@@ -81,6 +100,21 @@ mod tests {
         evidence.published.insert("1".to_owned(), 0);
         let check = nothing_is_lost(&evidence, &evidence.sessions());
         assert_eq!((check.holds, check.detail.as_str()), (false, "10 to 11 of partition 0; 0 to 0 of partition 1"));
+    }
+
+    #[test]
+    fn a_batch_that_does_not_follow_the_one_before_is_found() {
+        for (next, retention, holds) in
+            [(4, 1000, true), (5, 1000, false), (3, 1000, false), (6, 4, true), (7, 4, false)]
+        {
+            let mut evidence = in_order();
+            evidence.retention = retention;
+            let processed = |at, first, last| entry(at, What::Processed("0".to_owned(), first, last));
+            let diary = evidence.diaries.get_mut(&life(0)).unwrap();
+            diary.splice(1..2, [processed(20, 0, 3), processed(25, next, 9)]);
+            let check = every_start_is_continuous(&evidence, &evidence.sessions());
+            assert_eq!(check.holds, holds, "{next}, {retention}: {}", check.detail);
+        }
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub fn all(evidence: &Evidence) -> Vec<Check> {
     let sessions = evidence.sessions();
     vec![
         events::nothing_is_lost(evidence, &sessions),
+        events::every_start_is_continuous(evidence, &sessions),
         events::no_checkpoint_passes_what_is_not_processed(evidence, &sessions),
         records::positions_never_move_back(evidence),
         records::displaced_instances_are_fenced(evidence),

@@ -29,6 +29,9 @@ pub enum Invariant {
     NotDark,
     /// Starts and stops of a partition's handler alternate in one instance, and one batch is handled at a time.
     OneHandler,
+    /// In one start of a partition the handler of ours gets every event once and in order, but for those that retention took
+    /// before they were read.
+    Continuous,
     /// What ours writes to an ownership names its writer, or nobody; and the key `ownerid` is always there.
     OwnRecord,
     /// Nothing of ours is written without a condition.
@@ -41,7 +44,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Fenced,
         Self::NeverBack,
         Self::NothingSkipped,
@@ -53,6 +56,7 @@ impl Invariant {
         Self::StrictLease,
         Self::NotDark,
         Self::OneHandler,
+        Self::Continuous,
         Self::OwnRecord,
         Self::Conditional,
         Self::CleanEnd,

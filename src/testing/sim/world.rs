@@ -213,7 +213,7 @@ impl<'a> World<'a> {
     }
 
     fn disturbed(&self) {
-        self.observer.lock().disturbed();
+        self.observer.lock().in_trouble(!self.troubles.is_empty() || !self.frozen.is_empty());
     }
 
     fn report(&self) -> Report {

@@ -17,7 +17,7 @@ pub(super) struct Watch {
 impl State {
     pub(super) fn watch_what_is_left_by(&mut self, life: usize) {
         let survivors = self.survivors().len();
-        if survivors == 0 {
+        if survivors == 0 || self.in_trouble {
             return;
         }
         let foreign = self.foreigners_count() || !self.lives[life].ours;
@@ -35,7 +35,7 @@ impl State {
 
     /// It is told to end. If all is well now, what it releases has to be claimed in time.
     pub(in super::super) fn leaves(&mut self, life: usize) {
-        let quiet = self.disturbed_at.elapsed() >= 2 * self.expiry;
+        let quiet = !self.in_trouble && self.disturbed_at.elapsed() >= 2 * self.expiry;
         let all_is_well = quiet && !self.foreigners_count() && self.amiss().is_none();
         let held = self.partitions.iter().filter(|book| book.holder == Some(life)).count();
         self.disturbed();
@@ -64,11 +64,17 @@ impl State {
         });
     }
 
-    /// Something else goes wrong: the bounds do not hold now.
+    /// Something else goes wrong, or ends: the bounds do not hold now. As long as a trouble goes on they do not hold either: an
+    /// instance whose requests are throttled claims later than they say.
     pub(in super::super) fn disturbed(&mut self) {
         self.watches.clear();
         self.lives.iter_mut().for_each(|life| life.leaves = None);
         self.disturbed_at = Instant::now();
+    }
+
+    pub(in super::super) fn in_trouble(&mut self, in_trouble: bool) {
+        self.in_trouble = in_trouble;
+        self.disturbed();
     }
 
     pub(in super::super) fn look_at_the_time(&mut self) {

@@ -16,7 +16,7 @@ impl State {
         let partition = index_of(partition);
         self.saw(life, "started", partition, 0);
         let since = self.moment;
-        let before = self.lives[life].sessions.insert(partition, Session { since, busy: false });
+        let before = self.lives[life].sessions.insert(partition, Session { since, busy: false, due: None });
         let name = self.name_of(life);
         self.check(Invariant::OneHandler, before.is_none(), || format!("{name} started partition {partition} twice"));
         if self.lives[life].ours {
@@ -32,11 +32,11 @@ impl State {
         }
     }
 
-    pub(super) fn handler_begins(&mut self, life: usize, partition: usize, first: i64) -> u64 {
+    pub(super) fn handler_begins(&mut self, life: usize, partition: usize, events: &[MemoryEvent]) -> u64 {
         if !self.lives[life].alive {
             return 0;
         }
-        self.saw(life, "begins", partition, first);
+        self.saw(life, "begins", partition, events.first().map_or(-1, |event| event.sequence_number));
         let name = self.name_of(life);
         let session = self.lives[life].sessions.get_mut(&partition);
         let (free, since) = session.as_ref().map_or((false, 0), |session| (!session.busy, session.since));
@@ -44,7 +44,28 @@ impl State {
             session.busy = true;
         }
         self.check(Invariant::OneHandler, free, || format!("{name} handles partition {partition} twice at once"));
+        if self.lives[life].ours {
+            self.must_follow(life, partition, events);
+        }
         since
+    }
+
+    /// Events of a hub that is gone follow nothing, and nothing follows them.
+    fn must_follow(&mut self, life: usize, partition: usize, events: &[MemoryEvent]) {
+        let first = self.partitions.get(partition).map_or(0, |book| book.first);
+        for event in events {
+            let is_current = *event.body == *self.generation;
+            let Some(session) = self.lives[life].sessions.get_mut(&partition) else { return };
+            let number = event.sequence_number;
+            let due = std::mem::replace(&mut session.due, is_current.then_some(number + 1));
+            let Some(due) = due.filter(|_| is_current) else { continue };
+            let name = self.name_of(life);
+            self.check(Invariant::Continuous, number == due || (due < number && number <= first), || {
+                format!(
+                    "{name} got event {number} of partition {partition} where {due} was due, and {first} is the first"
+                )
+            });
+        }
     }
 
     /// The batch was given back, whatever became of it.

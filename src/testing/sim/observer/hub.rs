@@ -36,6 +36,8 @@ impl State {
 
     pub(in super::super) fn made_anew(&mut self, generation: u32) {
         self.generation = generation.to_string();
+        let sessions = self.lives.iter_mut().flat_map(|life| life.sessions.values_mut());
+        sessions.for_each(|session| session.due = None);
         for book in &mut self.partitions {
             book.stale |= book.end > 0;
             (book.first, book.end, book.begun_at) = (0, 0, None);

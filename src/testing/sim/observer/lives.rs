@@ -38,6 +38,8 @@ pub(super) struct Life {
 pub(super) struct Session {
     pub(super) since: u64,
     pub(super) busy: bool,
+    /// The event after the last one that the handler got.
+    pub(super) due: Option<i64>,
 }
 
 /// Who enters.

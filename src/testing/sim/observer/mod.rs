@@ -71,6 +71,8 @@ pub(super) struct State {
     watches: Vec<Watch>,
     /// When something last went wrong, or was to change.
     disturbed_at: Instant,
+    /// Something is wrong with the storage, or an instance is frozen, and that goes on.
+    in_trouble: bool,
     verbose: bool,
     history: VecDeque<String>,
     pub(super) checked: BTreeMap<Invariant, u64>,
@@ -160,6 +162,7 @@ impl Observer {
             partitions: (0..plan.partitions).map(|_| Partition::new()).collect(),
             watches: Vec::new(),
             disturbed_at: Instant::now(),
+            in_trouble: false,
             verbose,
             history: VecDeque::new(),
             checked: BTreeMap::new(),

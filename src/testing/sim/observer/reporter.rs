@@ -30,8 +30,7 @@ impl Reporter {
     #[must_use]
     pub fn begins(&self, partition: &PartitionId, events: &[MemoryEvent]) -> Handling {
         let partition = index_of(partition);
-        let first = events.first().map_or(-1, |event| event.sequence_number);
-        let session = self.observer.lock().handler_begins(self.life, partition, first);
+        let session = self.observer.lock().handler_begins(self.life, partition, events);
         let turn = Turn { reporter: self.clone(), partition, session };
         Handling { reporter: self.clone(), partition, session, _turn: Some(turn) }
     }

@@ -273,3 +273,66 @@ fn one_batch_at_a_time_between_one_start_and_one_stop() {
     let _second = scene.reporter(one).begins(&0.into(), &[]);
     assert_eq!(scene.broken().len(), 2, "two batches at once");
 }
+
+#[tokio::test(start_paused = true)]
+async fn d01_while_a_trouble_goes_on_no_bound_holds() {
+    for (in_trouble, broken) in [(false, vec![Invariant::NotDark]), (true, vec![])] {
+        let mut scene = Scene::new(|_| {});
+        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        scene.begins(one);
+        scene.observer.lock().in_trouble(in_trouble);
+        advance(2 * scene.plan.settings.expiry).await;
+        scene.observer.lock().leaves(one);
+        scene.written(one, "ownership", &encode_ownership(&OwnershipRecord::default()));
+        advance(Bounds::of(&scene.plan.settings).free(1, 1) + Duration::from_secs(1)).await;
+        scene.owns(other);
+        assert_eq!(scene.broken(), broken, "{in_trouble}");
+    }
+}
+
+mod continuity {
+    use super::*;
+
+    /// One start of a handler, which gets these batches.
+    fn broken_by(batches: [std::ops::RangeInclusive<i64>; 2], between: impl FnOnce(&Scene, usize)) -> Vec<Invariant> {
+        let mut scene = Scene::new(|_| {});
+        let one = scene.enters("one", Some(0));
+        scene.begins(one);
+        let [first, second] = batches;
+        scene.handles(one, first);
+        between(&scene, one);
+        scene.handles(one, second);
+        scene.broken()
+    }
+
+    #[test]
+    fn events_follow_each_other() {
+        assert_eq!(broken_by([0..=4, 5..=9], |_, _| {}), []);
+    }
+
+    #[test]
+    fn a_gap_is_a_violation() {
+        assert_eq!(broken_by([0..=4, 6..=9], |_, _| {}), [Invariant::Continuous]);
+    }
+
+    #[test]
+    fn a_repeated_event_is_a_violation() {
+        assert_eq!(broken_by([0..=4, 4..=9], |_, _| {}), [Invariant::Continuous]);
+    }
+
+    #[test]
+    fn retention_may_make_a_gap() {
+        let expires = |scene: &Scene, _| scene.observer.lock().expired(0, 50);
+        assert_eq!(broken_by([0..=4, 50..=59], expires), []);
+        assert_eq!(broken_by([0..=4, 51..=59], expires), [Invariant::Continuous]);
+    }
+
+    #[test]
+    fn another_start_may_repeat_events() {
+        let restarts = |scene: &Scene, one| {
+            scene.reporter(one).stopped(&0.into(), &StopReason::Released);
+            scene.reporter(one).started(&0.into());
+        };
+        assert_eq!(broken_by([0..=4, 2..=9], restarts), []);
+    }
+}

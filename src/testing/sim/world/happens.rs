@@ -75,8 +75,8 @@ impl World<'_> {
         match &incident.what {
             What::Freeze { member, .. } | What::Replace { member, .. } => self.thaw(index, *member),
             What::Storage { .. } => {
-                self.disturbed();
                 self.troubles.retain(|(by, _, _)| *by != index);
+                self.disturbed();
                 self.apply_troubles();
             }
             What::LinkIsSilent { partition, .. } => self.hub.silence(*partition, false),
@@ -92,19 +92,19 @@ impl World<'_> {
     }
 
     fn freeze(&mut self, index: usize, member: u32, lasts: Duration) {
-        self.disturbed();
         let Some(seat) = self.seats.get(member as usize) else { return };
         for running in &seat.lives {
             running.gate.freeze(true);
             self.observer.lock().freezes(running.life, true);
         }
         self.frozen.insert(index, seat.lives.iter().map(|running| running.life).collect());
+        self.disturbed();
         self.after(lasts, Action::End(index));
     }
 
     fn thaw(&mut self, index: usize, member: u32) {
-        self.disturbed();
         let lives = self.frozen.remove(&index).unwrap_or_default();
+        self.disturbed();
         let Some(seat) = self.seats.get(member as usize) else { return };
         for running in seat.lives.iter().filter(|running| lives.contains(&running.life)) {
             running.gate.freeze(false);
@@ -113,8 +113,8 @@ impl World<'_> {
     }
 
     fn trouble(&mut self, index: usize, member: Option<u32>, trouble: Trouble, lasts: Duration) {
-        self.disturbed();
         self.troubles.push((index, member, trouble));
+        self.disturbed();
         self.apply_troubles();
         self.after(lasts, Action::End(index));
     }
