@@ -17,8 +17,8 @@ pub struct Calendar {
     pub began: Instant,
 }
 
-/// In January 2027.
-const EPOCH: i64 = 1_800_000_000;
+/// The beginning of 2026, as at the hub in memory.
+const EPOCH: i64 = 1_767_225_600;
 
 impl Calendar {
     /// What the clock showed so long ago.
