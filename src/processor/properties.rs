@@ -1,5 +1,7 @@
 //! What a partition holds, by the numbers that the hub reports.
 
+use time::OffsetDateTime;
+
 use super::source::StartPosition;
 use crate::model::Position;
 
@@ -13,6 +15,7 @@ use crate::model::Position;
 pub struct PartitionProperties {
     first: i64,
     last: Option<Position>,
+    last_enqueued_at: Option<OffsetDateTime>,
 }
 
 impl PartitionProperties {
@@ -43,7 +46,17 @@ impl PartitionProperties {
         let last = last.filter(|last| last.sequence_number >= 0);
         let next = last.as_ref().map_or(0, |last| last.sequence_number.saturating_add(1));
         let first = if is_empty { next } else { first_sequence_number.clamp(0, next) };
-        Self { first, last }
+        Self { first, last, last_enqueued_at: None }
+    }
+
+    /// Adds the time at which the last event was enqueued, expired or not. Without an event it is left out.
+    ///
+    /// A start at [`EnqueuedAfter`](super::StartPosition::EnqueuedAfter) is compared with it. A source that does not report
+    /// it delays such a start by 10 s in a partition that has no event after the time.
+    #[must_use]
+    pub fn with_last_enqueued_at(mut self, time: OffsetDateTime) -> Self {
+        self.last_enqueued_at = self.last.is_some().then_some(time);
+        self
     }
 
     /// The sequence number of the first event that can still be read; of the next event there will be, if there is none.
@@ -56,6 +69,13 @@ impl PartitionProperties {
     #[must_use]
     pub fn last(&self) -> Option<&Position> {
         self.last.as_ref()
+    }
+
+    /// When the last event was enqueued, expired or not, by the clock of the hub. `None` if there never was one, or if the
+    /// source does not report it.
+    #[must_use]
+    pub fn last_enqueued_at(&self) -> Option<OffsetDateTime> {
+        self.last_enqueued_at
     }
 
     /// Whether there is no event to be read: there never was one, or all have expired.
@@ -127,6 +147,14 @@ mod tests {
         assert_eq!(pin(properties(0, None, true), StartPosition::Latest), at(-1, "-1"));
         assert_eq!(pin(properties(7, 9, false), StartPosition::Latest), at(9, "o9"));
         assert_eq!(pin(properties(7, 9, false), StartPosition::AfterSequenceNumber(8)), None);
+    }
+
+    #[test]
+    fn the_time_of_the_last_event_is_only_known_if_there_was_one() {
+        let time = OffsetDateTime::UNIX_EPOCH;
+        assert_eq!(properties(0, None, true).with_last_enqueued_at(time).last_enqueued_at(), None);
+        assert_eq!(properties(0, 0, false).with_last_enqueued_at(time).last_enqueued_at(), Some(time));
+        assert_eq!(properties(0, 0, false).last_enqueued_at(), None);
     }
 
     mod defects {
