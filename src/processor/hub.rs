@@ -11,6 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::handler::Handler;
 use super::partition::Shared;
 use super::pauses::Pauses;
+use super::resolve::position_of;
 use super::source::{EventSource, StartPosition};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
@@ -118,11 +119,16 @@ async fn pin_all_added<S: EventSource, H: Handler<S::Event>>(
 }
 
 /// The partitions that have a checkpoint.
+async fn recorded(store: &GroupStore) -> Result<BTreeSet<PartitionId>> {
+    Ok(store.list_checkpoints().await?.records.into_iter().map(|checkpoint| checkpoint.partition).collect())
+}
+
+/// The same, as long as it takes.
 async fn begun(store: &GroupStore) -> Result<BTreeSet<PartitionId>> {
     let mut pauses = Pauses::default();
     loop {
-        match store.list_checkpoints().await {
-            Ok(listing) => return Ok(listing.records.into_iter().map(|checkpoint| checkpoint.partition).collect()),
+        match recorded(store).await {
+            Ok(recorded) => return Ok(recorded),
             Err(error) => wait_after(store, error, &mut pauses).await?,
         }
     }
@@ -148,7 +154,10 @@ pub(super) async fn pin_added_before<S: EventSource, H>(shared: &Shared<S, H>, p
         return Ok(());
     }
     let partitions = hub_partitions(shared).await?;
-    let is_added = |other: &&PartitionId| *other < partition && shared.added.contains(other, &shared.config);
+    let recorded = recorded(&shared.store).await?;
+    let is_added = |other: &&PartitionId| {
+        *other < partition && shared.added.contains(other, &shared.config) && !recorded.contains(*other)
+    };
     let before: BTreeSet<_> = partitions.iter().filter(is_added).collect();
     for added in before {
         pin(shared, added, &shared.config.start_of_added).await?;
@@ -156,12 +165,10 @@ pub(super) async fn pin_added_before<S: EventSource, H>(shared: &Shared<S, H>, p
     Ok(())
 }
 
-/// Where that can be told in numbers.
 async fn pin<S: EventSource, H>(shared: &Shared<S, H>, partition: &PartitionId, start: &StartPosition) -> Result<()> {
     let properties = answered(shared.source.partition(partition)).await?;
-    if let Some(position) = properties.pin(start) {
-        shared.store.pin(partition, &position).await?;
-    }
+    let position = position_of(&shared.source, partition, start, &properties).await?;
+    shared.store.pin(partition, &position).await?;
     Ok(())
 }
 

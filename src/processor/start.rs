@@ -113,10 +113,8 @@ pub enum OnInvalidCheckpoint {
 }
 
 impl OnInvalidCheckpoint {
-    /// Lets the application choose. The function must not block: it is called where the partition is about to be read.
-    ///
-    /// A choice that cannot be told in numbers (by offset, sequence number or time) is written down only with the first
-    /// checkpoint behind it; if the partition starts again before that, it starts at the earliest event.
+    /// Lets the application choose. The function must not block: it is called where the partition is about to be read. The
+    /// processor records the position of the choice before it reads from there, and calls the function again if that fails.
     ///
     /// ```
     /// use eventhubs_checkpoint::processor::{InvalidReason, OnInvalidCheckpoint, StartPosition};
@@ -198,13 +196,13 @@ fn is_beyond_end(number: i64, offset: Option<&str>, last: Option<&Position>) -> 
 }
 
 /// Behind a last offset that is text nothing can be told.
-fn is_offset_beyond_end(offset: u64, last: Option<&Position>) -> bool {
+pub(super) fn is_offset_beyond_end(offset: u64, last: Option<&Position>) -> bool {
     last.is_none_or(|last| plain(&last.offset).is_some_and(|last| offset > last))
 }
 
 /// The offset, if it is a plain number. With geo-replication offsets are text that changes with the replica, and nothing
 /// follows from a difference.
-fn plain(offset: &str) -> Option<u64> {
+pub(super) fn plain(offset: &str) -> Option<u64> {
     offset.bytes().all(|byte| byte.is_ascii_digit()).then(|| offset.parse().ok()).flatten()
 }
 

@@ -9,8 +9,8 @@ use tokio::time::sleep;
 
 use super::machine::Happened;
 use super::{PartitionTask, Session, Shared};
-use crate::error::{Error, Result};
-use crate::model::{CheckpointRecord, OwnerId};
+use crate::error::Result;
+use crate::model::{CheckpointRecord, OwnerId, Position};
 use crate::processor::checkpointing::Checkpointer;
 use crate::processor::context::PartitionContext;
 use crate::processor::delivery::Delivered;
@@ -18,6 +18,7 @@ use crate::processor::handler::Handler;
 use crate::processor::hub::{answered, pin_added_before};
 use crate::processor::liveness::Silence;
 use crate::processor::properties::PartitionProperties;
+use crate::processor::resolve::position_of;
 use crate::processor::source::{EventSource, StartPosition};
 use crate::processor::start::{InvalidCheckpoint, InvalidReason, blame, choose, resume, reworded, verdict};
 use crate::store::{AdoptOutcome, Adoption};
@@ -57,7 +58,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let properties = self.properties().await?;
         let record = adoption.record();
         if !record.has_position() {
-            return self.first_start(&properties, refused).await;
+            return self.first_start(&properties).await;
         }
         let (reason, properties) = self.judged(record, refused, properties).await?;
         if let Some(reason) = reason {
@@ -78,6 +79,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             repaired => return repaired,
         }
         Ok(())
+    }
+
+    async fn position_of(&self, start: &StartPosition, properties: &PartitionProperties) -> Result<Position> {
+        position_of(&self.shared.source, &self.control.partition, start, properties).await
     }
 
     pub(super) async fn properties(&self) -> Result<PartitionProperties> {
@@ -106,18 +111,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Ok((judge(&properties), properties))
     }
 
-    /// There is no checkpoint. The start is written down where it can be told in numbers.
-    async fn first_start(&self, properties: &PartitionProperties, refused: Option<&StartPosition>) -> Result<Begun> {
+    /// There is no checkpoint. The start is written down as a position before anything is read from there.
+    async fn first_start(&self, properties: &PartitionProperties) -> Result<Begun> {
         let partition = &self.control.partition;
         let start = self.shared.added.start_of(partition, &self.shared.config);
-        if refused == Some(start) {
-            return Err(Error::config(format!(
-                "partition {partition} has no checkpoint, and the broker refuses its configured start, {start:?}: choose \
-                 another"
-            )));
-        }
+        let position = self.position_of(start, properties).await?;
         pin_added_before(&self.shared, partition).await?;
-        match self.shared.store.adopt(partition, properties.pin(start).as_ref()).await? {
+        match self.shared.store.adopt(partition, Some(&position)).await? {
             AdoptOutcome::Adopted(adoption) => {
                 let from = resume(adoption.record(), start);
                 Ok(Begun::At(Box::new(adoption), from))
@@ -136,15 +136,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let partition = self.control.partition.clone();
         let invalid = InvalidCheckpoint { partition, checkpoint: adoption.record().clone(), properties, reason };
         let from = choose(&self.shared.config.on_invalid_checkpoint, &invalid)?;
+        let place = self.position_of(&from, &invalid.properties).await?;
         telemetry::invalid_checkpoint(&invalid, &from);
         self.control.metrics.invalid_checkpoint(reason.name());
-        let properties = &invalid.properties;
-        let pinned = properties.pin(&from);
-        if let Some(place) = pinned.as_ref().or(properties.pin(&StartPosition::Earliest).as_ref()) {
-            self.shared.store.replace_checkpoint(&mut adoption, place).await?;
-        }
+        self.shared.store.replace_checkpoint(&mut adoption, &place).await?;
         // Every link goes on from what is recorded: the latest event is another one when a link is opened again.
-        let from = if pinned.is_some() { resume(adoption.record(), &from) } else { from };
+        let from = resume(adoption.record(), &from);
         Ok(Begun::At(Box::new(adoption), from))
     }
 
