@@ -159,8 +159,9 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     ///
     /// [`ErrorKind::Config`] for what only the operator can mend: no such hub, no partitions, no such consumer group.
     /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. [`ErrorKind::Closed`] if the balancing loop
-    /// panicked, which is a bug. Everything else is reported and tried again. Before anything starts, also what the hub or
-    /// the storage answered, if trying again cannot help.
+    /// panicked, which is a bug. Everything else is reported and tried again, also at the start. Before anything starts, also
+    /// any other error of the hub or the storage for which [`Error::is_transient`] is false, such as
+    /// [`ErrorKind::Unauthorized`]: correct the setting or the permission, and start again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let Self { shared, balancer, handle, partitions } = self;
         let requests = handle.requests.clone();

@@ -467,3 +467,16 @@ async fn e01_a_start_by_time_through_the_official_client() {
     let expected = (2, old.last().unwrap().offset.clone(), true);
     assert_eq!(recorded(&world, 0).await, Some(expected));
 }
+
+#[tokio::test(start_paused = true)]
+async fn b13_a_hub_that_is_busy_at_the_start_ends_nothing() {
+    for (hub_busy, check_busy) in [(1, 0), (0, 1), (5, 5)] {
+        let world = World::new(1);
+        world.hub.publish(0, "x");
+        let busy = |times| Arc::new(AtomicUsize::new(times));
+        let oddities = Oddities { hub_busy: busy(hub_busy), check_busy: busy(check_busy), ..Oddities::default() };
+        let a = start_odd(&world, "a", &oddities).await;
+        world.log.wait_for("the event", |log| log.times("x") == 1).await;
+        a.shut_down().await.unwrap();
+    }
+}
