@@ -5,6 +5,9 @@
 //! paused, the events on their way. But an event that has been in the hub for `patience`, while somebody waited on the
 //! receiver all that time and nothing at all came out, will not come any more.
 //!
+//! What came out counts when it was received, and not when its batch is full: a batch can be gathered for longer than two
+//! looks take.
+//!
 //! So two looks at the hub are needed: one that finds it ahead, and one at least `patience` later, with uninterrupted waiting
 //! in between. Whatever interrupts the waiting (an event, a pause) makes it begin anew; so an event that comes between a
 //! look and the decision never counts, and neither does the time in which the handler was at work.
@@ -85,6 +88,18 @@ impl Silence {
         self.rests();
     }
 
+    /// Events came out of the receiver, up to this one, and wait until their batch is full. The receiver is still waited on.
+    /// False if this was known already.
+    pub(super) fn gathered(&mut self, number: Option<i64>) -> bool {
+        let is_new = number.is_none() || number > self.seen;
+        if is_new {
+            let waiting = self.waiting;
+            self.received(number);
+            self.waiting = waiting;
+        }
+        is_new
+    }
+
     /// The hub was looked at; `now` is when its answer was here. The receiver must be waited on while the answer is under
     /// way, and what came out meanwhile told first.
     pub(super) fn probed(&mut self, now: Duration, properties: &PartitionProperties) -> Verdict {
@@ -116,11 +131,12 @@ mod tests {
         Waits,
         Rests,
         Received(Option<i64>),
+        Gathered(Option<i64>),
         /// At this second, the hub with events from here to there.
         Probed(u64, i64, Option<i64>, Verdict),
     }
 
-    use Step::{Opened, Probed, Received, Rests, Waits};
+    use Step::{Gathered, Opened, Probed, Received, Rests, Waits};
     use Verdict::{Behind, BeyondEnd, Fine, Reopen};
 
     fn after(number: i64) -> Step {
@@ -136,6 +152,7 @@ mod tests {
                 Waits => silence.waits(),
                 Rests => silence.rests(),
                 Received(number) => silence.received(number),
+                Gathered(number) => drop(silence.gathered(number)),
                 Probed(second, first, last, expected) => {
                     let last = last.map(|sequence_number| Position { sequence_number, offset: "x".into() });
                     let properties = PartitionProperties::new(first, last, false);
@@ -331,6 +348,34 @@ mod tests {
 
     mod defects {
         use super::*;
+
+        #[test]
+        fn b05_what_was_gathered_is_not_missing() {
+            run(
+                "all of it",
+                [after(4), Waits, Gathered(Some(5)), Probed(30, 0, Some(5), Fine), Probed(60, 0, Some(5), Fine)],
+            );
+            run(
+                "a part of it, and then silence",
+                [
+                    after(4),
+                    Waits,
+                    Probed(30, 0, Some(9), Behind),
+                    Gathered(Some(7)),
+                    Probed(60, 0, Some(9), Behind),
+                    Gathered(Some(7)),
+                    Probed(90, 0, Some(9), Reopen),
+                ],
+            );
+            run(
+                "events without a number",
+                [after(4), Waits, Gathered(None), Probed(30, 0, Some(9), Fine), Probed(60, 0, Some(10), Behind)],
+            );
+            run(
+                "not waited on",
+                [after(4), Gathered(Some(5)), Probed(30, 0, Some(9), Fine), Probed(60, 0, Some(9), Fine)],
+            );
+        }
 
         /// A new group at the earliest event of a quiet hub: its link has nothing to deliver, however long it waits.
         #[test]

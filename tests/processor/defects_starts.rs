@@ -468,6 +468,68 @@ async fn e01_a_start_by_time_through_the_official_client() {
     assert_eq!(recorded(&world, 0).await, Some(expected));
 }
 
+/// An instance whose batches are so large, and wait so long, that is idle.
+async fn gathering(events: usize, wait: Duration) -> (World, Instance) {
+    let mut world = World::new(1);
+    world.config = world.config.clone().with_batch(events).with_batch_wait(wait);
+    let a = world.start("a").await;
+    a.wait_until_all_idle(1).await;
+    (world, a)
+}
+
+#[tokio::test(start_paused = true)]
+async fn b05_a_batch_that_waits_for_long_is_not_silence() {
+    for wait in [20, 30, 50, 70, 90, 300] {
+        let (world, a) = gathering(1000, wait * SECOND).await;
+        for _ in 0..3 {
+            world.hub.publish(0, "x");
+            for _ in 0..wait + 60 {
+                sleep(SECOND).await;
+                assert_eq!(a.handle.health().degraded, [], "{wait} s");
+            }
+        }
+        assert_eq!((world.log.times("x"), a.status().failures), (3, 0), "{wait} s");
+        a.shut_down().await.unwrap();
+    }
+}
+
+/// Events all the time, in batches of 1000 or two minutes.
+#[tokio::test(start_paused = true)]
+async fn b05_a_batch_that_grows_all_the_time_is_not_silence() {
+    let (world, a) = gathering(1000, 120 * SECOND).await;
+    for _ in 0..5 * 3600 {
+        world.hub.publish(0, "x");
+        sleep(SECOND / 5).await;
+    }
+    assert_eq!(a.status().failures, 0);
+    assert!(world.log.times("x") >= 5 * (3600 - 121), "{}", world.log.times("x"));
+    a.shut_down().await.unwrap();
+}
+
+/// The first event is gathered, then the link delivers nothing more. What was gathered is handed out, and the rest follows.
+#[tokio::test(start_paused = true)]
+async fn b05_a_link_that_falls_silent_while_a_batch_waits() {
+    for paused in [false, true] {
+        let (world, a) = gathering(1000, 300 * SECOND).await;
+        world.hub.publish(0, "gathered");
+        sleep(5 * SECOND).await;
+        world.hub.silence(0, true);
+        world.hub.publish(0, "kept back");
+        let began = Instant::now();
+        if paused {
+            assert!(a.handle.pause(&0.into()));
+            sleep(40 * SECOND).await;
+            assert!(a.handle.resume(&0.into()));
+        }
+        world.log.wait_for("what was gathered", |log| log.times("gathered") == 1).await;
+        assert!(began.elapsed() < 150 * SECOND, "{:?}", began.elapsed());
+        world.log.wait_for("what was kept back", |log| log.times("kept back") == 1).await;
+        assert!(began.elapsed() < 450 * SECOND, "{:?}", began.elapsed());
+        assert_eq!((world.log.bodies().len(), a.status().failures), (2, 1));
+        a.shut_down().await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn b13_a_hub_that_is_busy_at_the_start_ends_nothing() {
     for (hub_busy, check_busy) in [(1, 0), (0, 1), (5, 5)] {
