@@ -13,7 +13,7 @@
 //! look and the decision never counts, and neither does the time in which the handler was at work.
 //!
 //! And a hub that ends before what came was made anew; its events would have to pass the old end before one of them came.
-//! Two looks in a row must say so, for what a hub says of itself can be a little old.
+//! Two looks, 10 s apart or more, and all between them must say so, for what a hub says of itself can be a little old.
 //!
 //! With a look every `patience` or less often, a link that is dead is found by the second look after the event that it keeps
 //! back was enqueued: within two periods. With looks more often, within `patience` and two periods.
@@ -22,6 +22,9 @@ use std::time::Duration;
 
 use super::properties::PartitionProperties;
 use super::source::StartPosition;
+
+/// How long reports of a hub must say that it ends before what came. A report can be some seconds old.
+pub(super) const OLDEST_REPORT: Duration = Duration::from_secs(10);
 
 /// What a look at the hub says of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,13 +52,23 @@ pub(super) struct Silence {
     waiting: bool,
     /// The first look since the waiting began that found the hub ahead.
     behind_since: Option<Duration>,
-    /// The last look found the hub to end before what came.
-    beyond_end: bool,
+    /// The first look of those in a row that found the hub to end before what came.
+    beyond_end_since: Option<Duration>,
+    /// The verdict was [`Verdict::BeyondEnd`].
+    is_beyond_end: bool,
 }
 
 impl Silence {
     pub(super) fn new(patience: Duration) -> Self {
-        Self { patience, seen: None, certain: false, waiting: false, behind_since: None, beyond_end: false }
+        Self {
+            patience,
+            seen: None,
+            certain: false,
+            waiting: false,
+            behind_since: None,
+            beyond_end_since: None,
+            is_beyond_end: false,
+        }
     }
 
     /// A link was opened here.
@@ -66,6 +79,7 @@ impl Silence {
             StartPosition::Latest | StartPosition::AfterOffset(_) | StartPosition::EnqueuedAfter(_) => None,
         };
         self.certain = self.seen.is_some();
+        self.is_beyond_end = false;
         self.rests();
     }
 
@@ -78,7 +92,7 @@ impl Silence {
     pub(super) fn rests(&mut self) {
         self.waiting = false;
         self.behind_since = None;
-        self.beyond_end = false;
+        self.beyond_end_since = None;
     }
 
     /// Events came out of the receiver, up to this one. Nobody waits until they are handled.
@@ -100,6 +114,11 @@ impl Silence {
         is_new
     }
 
+    /// Whether looks at the hub have found that it ends before what came through this link.
+    pub(super) fn is_beyond_end(&self) -> bool {
+        self.is_beyond_end
+    }
+
     /// The hub was looked at; `now` is when its answer was here. The receiver must be waited on while the answer is under
     /// way, and what came out meanwhile told first.
     pub(super) fn probed(&mut self, now: Duration, properties: &PartitionProperties) -> Verdict {
@@ -107,8 +126,10 @@ impl Silence {
         // What retention took will not come, and is not missing.
         let readable = last.filter(|_| !properties.is_empty());
         let seen = *self.seen.get_or_insert(last.unwrap_or(i64::MIN));
-        let beyond_end = self.waiting && self.certain && seen > last.unwrap_or(-1);
-        if std::mem::replace(&mut self.beyond_end, beyond_end) && beyond_end {
+        if !(self.waiting && self.certain && seen > last.unwrap_or(-1)) {
+            self.beyond_end_since = None;
+        } else if now.saturating_sub(*self.beyond_end_since.get_or_insert(now)) >= OLDEST_REPORT {
+            self.is_beyond_end = true;
             return Verdict::BeyondEnd;
         }
         if !self.waiting || readable.is_none_or(|last| last <= seen) {
@@ -348,6 +369,14 @@ mod tests {
 
     mod defects {
         use super::*;
+
+        #[test]
+        fn b03_looks_that_are_close_to_each_other_prove_nothing() {
+            let old = |second| Probed(second, 0, Some(8), Fine);
+            run("two old ones", [after(9), Waits, old(1), old(2), Probed(3, 0, Some(9), Fine), old(12)]);
+            run("old for 10 s", [after(9), Waits, old(1), old(2), old(10), Probed(11, 0, Some(8), BeyondEnd)]);
+            run("an event in between", [after(7), Waits, old(1), Received(Some(9)), Waits, old(8), old(12), old(17)]);
+        }
 
         #[test]
         fn b05_what_was_gathered_is_not_missing() {

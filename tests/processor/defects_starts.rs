@@ -468,6 +468,68 @@ async fn e01_a_start_by_time_through_the_official_client() {
     assert_eq!(recorded(&world, 0).await, Some(expected));
 }
 
+/// A hub whose reports are an event behind for so many looks, one per second, after 1000 events were processed.
+async fn reports_are_stale(looks: usize, policy: OnInvalidCheckpoint) -> (World, Instance) {
+    let mut world = World::new(1);
+    let config = world.config.clone().with_probe_every(SECOND).with_on_invalid_checkpoint(policy);
+    world.config = config;
+    let stale = Arc::new(AtomicUsize::new(0));
+    let oddities = Oddities { stale: stale.clone(), ..Oddities::default() };
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
+    a.wait_until_all_idle(1).await;
+    world.hub.publish_many(0, 1000, "x");
+    world.log.wait_for("1000 events", |log| log.times("x") == 1000).await;
+    sleep(10 * SECOND).await;
+    stale.store(looks, Ordering::Relaxed);
+    (world, a)
+}
+
+/// Two looks that are old are too close to each other to prove anything. With 12 of them the partition starts again, and must
+/// find that all is well.
+#[tokio::test(start_paused = true)]
+async fn b03_reports_that_are_old_repeat_nothing() {
+    for looks in [2, 12] {
+        let (world, a) = reports_are_stale(looks, OnInvalidCheckpoint::Earliest).await;
+        sleep(120 * SECOND).await;
+        assert_eq!(world.log.times("x"), 1000, "{looks} looks");
+        world.hub.publish(0, "later");
+        world.log.wait_for("the next event", |log| log.times("later") == 1).await;
+        a.shut_down().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b03_reports_that_are_old_skip_nothing() {
+    let (world, a) = reports_are_stale(12, OnInvalidCheckpoint::Latest).await;
+    a.wait_for_status("a failure", |status| status.failures > 0).await;
+    world.hub.publish_many(0, 50, "new");
+    sleep(120 * SECOND).await;
+    assert_eq!((world.log.times("x"), world.log.times("new")), (1000, 50));
+    assert_eq!(world.checkpoint().await, Some(1049));
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn b03_reports_that_are_old_end_no_processor() {
+    let (world, a) = reports_are_stale(12, OnInvalidCheckpoint::Fail).await;
+    sleep(120 * SECOND).await;
+    assert!(!a.running.is_finished());
+    assert_eq!(world.log.times("x"), 1000);
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn b03_a_hub_made_anew_is_still_noticed_by_frequent_looks() {
+    let (world, a) = reports_are_stale(0, OnInvalidCheckpoint::Earliest).await;
+    world.hub.recreate();
+    world.hub.publish_many(0, 3, "new");
+    let began = Instant::now();
+    world.log.wait_for("3 events", |log| log.times("new") == 3).await;
+    assert!(began.elapsed() < 30 * SECOND, "{:?}", began.elapsed());
+    a.shut_down().await.unwrap();
+}
+
 /// An instance whose batches are so large, and wait so long, that is idle.
 async fn gathering(events: usize, wait: Duration) -> (World, Instance) {
     let mut world = World::new(1);

@@ -20,13 +20,14 @@ use crate::processor::liveness::Silence;
 use crate::processor::properties::PartitionProperties;
 use crate::processor::resolve::position_of;
 use crate::processor::source::{EventSource, StartPosition};
-use crate::processor::start::{InvalidCheckpoint, InvalidReason, blame, choose, resume, reworded, verdict};
+use crate::processor::start::{Doubt, InvalidCheckpoint, InvalidReason, blame, choose, resume, reworded, verdict};
 use crate::store::{AdoptOutcome, Adoption};
 use crate::telemetry;
 
 /// A hub can be a little behind with what it says of itself. A checkpoint is beyond its end only if it is so again after
-/// each of these waits: to begin anew by mistake would process everything twice.
-const SECOND_LOOKS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+/// each of these waits: to begin anew by mistake would process everything twice. Together they are as long as
+/// [`OLDEST_REPORT`](crate::processor::liveness::OLDEST_REPORT).
+const SECOND_LOOKS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(5)];
 
 /// What came of taking over.
 enum Begun {
@@ -35,12 +36,12 @@ enum Begun {
 }
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
-    /// `refused`: the place where reading could not go on, if that is why it begins anew.
-    pub(super) async fn begin(&self, refused: Option<&StartPosition>) -> Result<Session<S::Event>, Happened> {
+    /// `doubt`: why it starts again, if reading could not go on.
+    pub(super) async fn begin(&self, doubt: Option<&Doubt>) -> Result<Session<S::Event>, Happened> {
         let begun = tokio::select! {
             biased;
             reason = self.control.stopping() => return Err(Happened::Stop(reason)),
-            begun = self.take_over(refused) => begun,
+            begun = self.take_over(doubt) => begun,
         };
         match begun {
             Ok(Begun::At(adoption, from)) => Ok(self.session(*adoption, from)),
@@ -49,7 +50,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    async fn take_over(&self, refused: Option<&StartPosition>) -> Result<Begun> {
+    async fn take_over(&self, doubt: Option<&Doubt>) -> Result<Begun> {
         let Shared { store, config, .. } = &*self.shared;
         let mut adoption = match store.adopt(&self.control.partition, None).await? {
             AdoptOutcome::Adopted(adoption) => adoption,
@@ -60,7 +61,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         if !record.has_position() {
             return self.first_start(&properties).await;
         }
-        let (reason, properties) = self.judged(record, refused, properties).await?;
+        let (reason, properties) = self.judged(record, doubt, properties).await?;
         if let Some(reason) = reason {
             return self.start_elsewhere(adoption, properties, reason).await;
         }
@@ -95,11 +96,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     async fn judged(
         &self,
         record: &CheckpointRecord,
-        refused: Option<&StartPosition>,
+        doubt: Option<&Doubt>,
         mut properties: PartitionProperties,
     ) -> Result<(Option<InvalidReason>, PartitionProperties)> {
         let judge = |properties: &PartitionProperties| {
-            verdict(record, properties).or_else(|| refused.and_then(|refused| blame(record, refused, properties)))
+            verdict(record, properties).or_else(|| doubt.and_then(|doubt| blame(record, doubt, properties)))
         };
         for wait in SECOND_LOOKS {
             if judge(&properties) != Some(InvalidReason::BeyondEnd) {
