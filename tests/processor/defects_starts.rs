@@ -604,3 +604,73 @@ async fn b13_a_hub_that_is_busy_at_the_start_ends_nothing() {
         a.shut_down().await.unwrap();
     }
 }
+
+/// Twenty events, of which an instance processed the first ten.
+async fn with_checkpoint_at_9() -> World {
+    let world = World::new(1);
+    for number in 0..10 {
+        world.hub.publish(0, number.to_string());
+    }
+    let a = world.start("a").await;
+    world.log.wait_for("event 9", |log| log.times("9") == 1).await;
+    a.shut_down().await.unwrap();
+    for number in 10..20 {
+        world.hub.publish(0, number.to_string());
+    }
+    world
+}
+
+/// What is handled up to event 19 by an instance whose first links begin an event too late.
+async fn handled_although_late(world: &World, links: usize) -> Vec<i64> {
+    let before = world.log.bodies().len();
+    let late = || Arc::new(AtomicUsize::new(links));
+    let oddities = Oddities { begin_late: late(), skip_first: late(), ..Oddities::default() };
+    let b = start_odd(world, "b", &oddities).await;
+    world.log.wait_for("event 19", |log| log.times("19") == 1).await;
+    b.shut_down().await.unwrap();
+    world.log.bodies()[before..].iter().map(|body| body.parse().unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn b02_a_link_that_begins_too_late_after_a_checkpoint() {
+    let world = with_checkpoint_at_9().await;
+    assert_eq!(handled_although_late(&world, 1).await, (10..20).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn b02_a_link_that_begins_too_late_after_a_rewind() {
+    for (number, offset) in [(4, "40"), (-1, "-1")] {
+        let world = with_checkpoint_at_9().await;
+        let place = Position { sequence_number: number, offset: offset.into() };
+        world.store("operator").await.rewind(&0.into(), &place).await.unwrap();
+        assert_eq!(handled_although_late(&world, 1).await, (number + 1..20).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b02_a_link_that_begins_too_late_at_a_place_that_was_chosen() {
+    use StartPosition::{AfterSequenceNumber, Earliest};
+    // One of two links looks for the offset of event 4.
+    for (chosen, first, links) in [(Earliest, 0, 1), (AfterSequenceNumber(4), 5, 2)] {
+        let mut world = with_checkpoint_at_9().await;
+        let ask = chosen.clone();
+        let policy = OnInvalidCheckpoint::ask(move |_| ask.clone());
+        world.config = world.config.clone().with_on_invalid_checkpoint(policy);
+        let wrong = Position { sequence_number: 70, offset: "700".into() };
+        world.store("operator").await.rewind(&0.into(), &wrong).await.unwrap();
+        assert_eq!(handled_although_late(&world, links).await, (first..20).collect::<Vec<_>>(), "{chosen:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b02_a_link_that_begins_too_late_at_a_start() {
+    use StartPosition::{AfterSequenceNumber, Earliest};
+    for (start, first, links) in [(Earliest, 0, 1), (AfterSequenceNumber(4), 5, 2)] {
+        let mut world = without_checkpoints();
+        for number in 0..20 {
+            world.hub.publish(0, number.to_string());
+        }
+        world.config = world.config.clone().with_start(start.clone());
+        assert_eq!(handled_although_late(&world, links).await, (first..20).collect::<Vec<_>>(), "{start:?}");
+    }
+}
