@@ -173,7 +173,7 @@ mod tests {
                 Waits => silence.waits(),
                 Rests => silence.rests(),
                 Received(number) => silence.received(number),
-                Gathered(number) => drop(silence.gathered(number)),
+                Gathered(number) => _ = silence.gathered(number),
                 Probed(second, first, last, expected) => {
                     let last = last.map(|sequence_number| Position { sequence_number, offset: "x".into() });
                     let properties = PartitionProperties::new(first, last, false);

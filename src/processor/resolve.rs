@@ -109,7 +109,7 @@ impl<S: EventSource> Search<'_, S> {
         let (before, event) = self.event(number.saturating_sub(1)).await?;
         if event.is_some_and(|event| is_after(self.start, &event)) {
             return Err(
-                self.distrusted(format!("the link began with event {number}, which is not the first one after"))
+                self.distrusted(&format!("the link began with event {number}, which is not the first one after"))
             );
         }
         Ok(before)
@@ -135,7 +135,7 @@ impl<S: EventSource> Search<'_, S> {
     async fn nothing_came(&self, before: &PartitionProperties, exists: bool) -> Result<Position> {
         let now = answered(self.source.partition(self.partition)).await?;
         if exists || now.last() != before.last() {
-            return Err(self.distrusted("the link delivers nothing, although the hub has events after".to_owned()));
+            return Err(self.distrusted("the link delivers nothing, although the hub has events after"));
         }
         Ok(now.end())
     }
@@ -147,7 +147,7 @@ impl<S: EventSource> Search<'_, S> {
         first.map_or(Ok(None), |events| Ok(events?.into_iter().next()))
     }
 
-    fn distrusted(&self, what: String) -> Error {
+    fn distrusted(&self, what: &str) -> Error {
         self.source.distrust(self.partition);
         Error::new(ErrorKind::Source, format!("{what} the start, {:?}", self.start))
     }

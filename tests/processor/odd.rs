@@ -9,6 +9,7 @@ use eventhubs_checkpoint::{Error, ErrorKind, PartitionId, Result};
 
 /// What goes wrong. Nothing, unless said.
 #[derive(Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each can go wrong by itself")]
 pub struct Oddities {
     /// Never tells of the hub.
     pub silent_hub: bool,
@@ -52,7 +53,7 @@ impl Odd {
         Self { hub: hub.source(), oddities }
     }
 
-    fn reported(&self, properties: PartitionProperties) -> PartitionProperties {
+    fn reported(&self, properties: &PartitionProperties) -> PartitionProperties {
         let (first, time) = (properties.first_sequence_number(), properties.last_enqueued_at());
         let mut last = properties.last().cloned();
         if let Some(last) = last.as_mut().filter(|_| counts(&self.oddities.stale)) {
@@ -85,7 +86,7 @@ impl EventSource for Odd {
         let unknown = self.oddities.partitions_unknown.load(Ordering::Relaxed).then_some(ErrorKind::Source);
         match self.oddities.partitions_fail.or(unknown) {
             Some(kind) => Err(told(kind)),
-            None => Ok(self.reported(self.hub.partition(partition).await?)),
+            None => Ok(self.reported(&self.hub.partition(partition).await?)),
         }
     }
 
