@@ -256,6 +256,10 @@ pub(crate) fn group_begins(with_checkpoint: usize, begun_with: usize, added: usi
     info!(with_checkpoint, begun_with, added, "the group starts at the latest event; partitions added later do not");
 }
 
+pub(crate) fn hub_not_ready(floods: &Floods, error: &Error, next: Duration) {
+    trying_again!(floods, error, "the event hub cannot be read yet, trying again", next_in = ?next);
+}
+
 pub(crate) fn group_not_begun(floods: &Floods, error: &Error, next: Duration) {
     trying_again!(floods, error, "the start of the group could not be written down, trying again", next_in = ?next);
 }

@@ -3,7 +3,8 @@
 //! # Guarantees
 //!
 //! - Every event is delivered at least once, those of one partition in order and one batch at a time.
-//! - Processing goes on behind the last checkpoint; without one, at the configured start, which is written down at once.
+//! - Processing goes on behind the last checkpoint; without one, at the configured start. Whatever its kind, this is written
+//!   down as a position before anything is read from there.
 //! - A failing handler, a broken link or a refused checkpoint stops its own partition only, and a slow one delays no other.
 //! - A checkpoint never passes an event that is [tracked](PartitionContext::track) and not finished, and never moves backwards.
 //! - A link that delivers nothing although there are events is opened again; a checkpoint from which reading cannot go on
@@ -39,6 +40,7 @@ mod properties;
 mod pull;
 mod receiver;
 mod registry;
+mod resolve;
 mod shutdown;
 mod signals;
 pub(crate) mod source;
@@ -157,8 +159,9 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     ///
     /// [`ErrorKind::Config`] for what only the operator can mend: no such hub, no partitions, no such consumer group.
     /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. [`ErrorKind::Closed`] if the balancing loop
-    /// panicked, which is a bug. Everything else is reported and tried again. Before anything starts, also what the hub or
-    /// the storage answered, if trying again cannot help.
+    /// panicked, which is a bug. Everything else is reported and tried again, also at the start. Before anything starts, also
+    /// any other error of the hub or the storage for which [`Error::is_transient`] is false, such as
+    /// [`ErrorKind::Unauthorized`]: correct the setting or the permission, and start again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let Self { shared, balancer, handle, partitions } = self;
         let requests = handle.requests.clone();
