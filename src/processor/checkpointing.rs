@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::config::CheckpointPolicy;
 use super::tracker::{Reached, Tracker};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{OwnerId, Position};
-use crate::store::{Adoption, CheckpointOutcome, GroupStore};
+use crate::store::{Adoption, BackOff, CheckpointOutcome, GroupStore};
 use crate::telemetry::{self, PartitionMetrics};
 
-/// The wait before a failed write is tried again.
+/// The least wait before a failed write is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What is marked and not yet written.
@@ -98,7 +98,7 @@ impl Shared {
 #[derive(Debug)]
 enum Command {
     Flush(oneshot::Sender<Result<()>>),
-    Close { write: bool },
+    Close { last_by: Option<Instant> },
 }
 
 /// The marking end, one for all clones of a partition's context.
@@ -189,10 +189,11 @@ impl CheckpointWriter {
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Ends the writing task; what is marked is written first if `write` says so and the policy agrees.
-    pub(super) fn close(&self, write: bool) {
+    /// Ends the writing task. What is marked is written first if there is a time for it and the policy agrees: attempts begin
+    /// up to this moment.
+    pub(super) fn close(&self, last_by: Option<Instant>) {
         // An error means that the task has ended already.
-        let _ = self.commands.send(Command::Close { write });
+        let _ = self.commands.send(Command::Close { last_by });
     }
 }
 
@@ -218,6 +219,7 @@ pub(super) struct Checkpointer {
     commands: mpsc::UnboundedReceiver<Command>,
     /// No write by policy before, after one that failed.
     not_before: Option<Instant>,
+    back_off: BackOff,
 }
 
 impl Checkpointer {
@@ -237,7 +239,8 @@ impl Checkpointer {
             every_events,
         });
         let writer = CheckpointWriter { shared: Arc::clone(&shared), commands };
-        (Self { store, adoption, policy, metrics, shared, commands: receiver, not_before: None }, writer)
+        let back_off = back_off(&policy, store.terms().expiry);
+        (Self { store, adoption, policy, metrics, shared, commands: receiver, not_before: None, back_off }, writer)
     }
 
     /// Writes what is marked, when the policy says so, until closed or refused.
@@ -248,7 +251,7 @@ impl Checkpointer {
                 biased;
                 command = self.commands.recv() => match command {
                     Some(Command::Flush(reply)) => Wake::Write(Some(reply)),
-                    Some(Command::Close { write }) => return self.close(write).await,
+                    Some(Command::Close { last_by }) => return self.close(last_by).await,
                     None => return Ended::Closed,
                 },
                 () = self.shared.marked.notified() => self.woken_by_mark(),
@@ -259,7 +262,7 @@ impl Checkpointer {
                 continue;
             };
             let outcome = self.write().await;
-            self.not_before = outcome.as_ref().err().map(|error| Instant::now() + self.wait_after(error));
+            self.not_before = self.next_after(&outcome);
             due = self.not_before.or_else(|| self.next_due());
             let ended = refusal(&outcome);
             if let Some(reply) = reply {
@@ -272,11 +275,16 @@ impl Checkpointer {
         }
     }
 
-    async fn close(mut self, write: bool) -> Ended {
-        if !(write && self.policy.on_close) {
-            return Ended::Closed;
+    async fn close(mut self, last_by: Option<Instant>) -> Ended {
+        let Some(last_by) = last_by.filter(|_| self.policy.on_close) else { return Ended::Closed };
+        let mut attempts = self.store.attempts(Some(last_by));
+        loop {
+            let outcome = self.write().await;
+            match &outcome {
+                Err(error) if attempts.again_after(error).await => {}
+                _ => return refusal(&outcome).unwrap_or(Ended::Closed),
+            }
         }
-        refusal(&self.write().await).unwrap_or(Ended::Closed)
     }
 
     fn woken_by_mark(&self) -> Wake {
@@ -285,9 +293,14 @@ impl Checkpointer {
         if enough && !waiting { Wake::Write(None) } else { Wake::Later }
     }
 
-    /// As long as the server asks for, within reason.
-    fn wait_after(&self, error: &Error) -> Duration {
-        error.retry_after().unwrap_or_default().clamp(RETRY, self.store.terms().expiry)
+    fn next_after(&mut self, outcome: &Result<CheckpointOutcome>) -> Option<Instant> {
+        match outcome {
+            Ok(_) => {
+                self.back_off.succeeded();
+                None
+            }
+            Err(error) => Some(Instant::now() + self.store.pause_after(error, &mut self.back_off)),
+        }
     }
 
     /// When the policy wants what is marked now to be written.
@@ -296,17 +309,13 @@ impl Checkpointer {
         self.policy.every.map(|every| Instant::now() + every)
     }
 
-    /// Writes the greatest position, if it is not written yet; for two request deadlines at the most.
+    /// Writes the greatest position, if it is not written yet.
     async fn write(&mut self) -> Result<CheckpointOutcome> {
         let Some(position) = self.shared.with(|pending| pending.unwritten().cloned()) else {
             return Ok(CheckpointOutcome::Superseded);
         };
-        let limit = 2 * self.store.request_deadline();
         let timer = self.metrics.writing();
-        let writing = self.store.checkpoint(&mut self.adoption, &position);
-        let outcome = timeout(limit, writing).await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Unknown, format!("the checkpoint was not settled within {limit:?}")))
-        });
+        let outcome = self.store.checkpoint(&mut self.adoption, &position).await;
         timer.end();
         self.metrics.checkpoint(name(&outcome));
         match &outcome {
@@ -339,6 +348,13 @@ impl Checkpointer {
             CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
         }
     }
+}
+
+/// A write that fails is repeated no more often than those that succeed, so that a storage that asks for fewer requests gets
+/// no more of them.
+fn back_off(policy: &CheckpointPolicy, expiry: Duration) -> BackOff {
+    let first = policy.every.unwrap_or_default().max(RETRY);
+    BackOff::new(first, first.max(expiry / 2))
 }
 
 enum Wake {

@@ -179,6 +179,11 @@ impl Progress {
         self.inner().writer.as_ref().and_then(CheckpointWriter::failure)
     }
 
+    /// Whether something is marked that is not durable.
+    pub(super) fn is_behind(&self) -> bool {
+        self.inner().writer.as_ref().is_some_and(CheckpointWriter::is_behind)
+    }
+
     /// `probes_due`: how old numbers from the hub may be.
     pub(super) fn status(
         &self,

@@ -3,12 +3,15 @@
 #[path = "../common/captured.rs"]
 mod captured;
 mod defects;
+mod defects_end;
 mod emptied;
 mod ends;
 mod failures;
 mod handlers;
 mod handoff_ends;
 mod handoffs;
+#[path = "../common/meddled.rs"]
+mod meddled;
 mod odd;
 mod outages;
 mod pains;
