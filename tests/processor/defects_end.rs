@@ -343,3 +343,89 @@ async fn ending_with_one_that_hangs(world: &World) -> JoinHandle<Result<Shutdown
     world.log.wait_for("hang", |log| log.times("hang") == 1).await;
     tokio::spawn(a.shut_down())
 }
+
+#[tokio::test(start_paused = true)]
+async fn b12_each_partition_is_released_when_it_has_stopped() {
+    let mut world = world(8);
+    let ending = ending_with_one_that_hangs(&world).await;
+    sleep(SECOND).await;
+    assert!(!ending.is_finished());
+    let owners = world.owners().await;
+    assert_eq!(owners.iter().filter(|(_, owner)| !owner.is_empty()).map(|(id, _)| &**id).collect::<Vec<_>>(), ["0"]);
+
+    // Nothing but what is free.
+    let alone = Strategy::Static(Assignment::index(0, 1).unwrap());
+    world.config.balancer = world.config.balancer.with_strategy(alone).with_handoff(false);
+    let b = world.start("b").await;
+    for partition in 1..8 {
+        world.hub.publish(partition, "y");
+    }
+    world.log.wait_for("the others", |log| log.times("y") == 7).await;
+    assert!(!ending.is_finished());
+    let report = ending.await.unwrap().unwrap();
+    assert_eq!((report.cut_short, report.unreleased), ([0.into()].into(), 0));
+    b.crash().await;
+}
+
+/// Neither what it has released nor anything else, although nobody else is there.
+#[tokio::test(start_paused = true)]
+async fn b12_what_an_ending_instance_has_released_stays_released() {
+    let world = world(8);
+    let ending = ending_with_one_that_hangs(&world).await;
+    sleep(SECOND).await;
+    let mut seconds = 0;
+    while !ending.is_finished() {
+        let mut owners = world.owners().await;
+        owners.remove("0");
+        assert!(owners.len() == 7 && owners.values().all(String::is_empty), "{owners:?}");
+        seconds += 1;
+        sleep(SECOND).await;
+    }
+    assert!(seconds > 10, "{seconds}");
+    assert!(world.owners().await.values().all(String::is_empty));
+}
+
+/// The reason is told as ever, and a release that fails at first is repeated while others still drain.
+#[tokio::test(start_paused = true)]
+async fn b12_a_release_that_fails_while_others_drain() {
+    let world = world(8);
+    let a = with_five_handled(&world, 8).await;
+    let mut by_a = Told::by(&a);
+    world.hub.publish(0, "hang");
+    world.log.wait_for("hang", |log| log.times("hang") == 1).await;
+    let releases = Target::from(Operation::Write).named(OWNERSHIP);
+    let throttled = Fault::Throttled { retry_after: None };
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, releases, throttled));
+    let ending = tokio::spawn(a.shut_down());
+    sleep(5 * SECOND).await;
+    assert!(world.owners().await.values().all(|owner| owner == "a"));
+    world.faulty.set_plan(FaultPlan::default());
+    sleep(8 * SECOND).await;
+    assert!(!ending.is_finished());
+    assert_eq!(world.owners().await.values().filter(|owner| owner.is_empty()).count(), 7);
+    assert_eq!(ending.await.unwrap().unwrap().unreleased, 0);
+    let told = by_a.so_far();
+    assert_eq!(told.iter().filter(|told| *told == "releasing: Shutdown").count(), 8, "{told:?}");
+    assert_eq!(told.iter().filter(|told| *told == "released").count(), 8, "{told:?}");
+}
+
+/// Its handler fails, and takes its time to stop; meanwhile the instance learns that another one has asked for the partition.
+#[tokio::test(start_paused = true)]
+async fn b21_a_partition_given_back_by_a_failure_in_a_handoff() {
+    let mut world = World::new(2);
+    world.config.balancer = world.config.balancer.with_interval(5 * SECOND);
+    world.config = world.config.with_drain(20 * SECOND).with_on_failure(OnFailure::Release { cool_down: 600 * SECOND });
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let slow = Slow { recorder, stops_in: 18 * SECOND };
+    let mut a = world.start_with("a", world.hub.source(), slow).await;
+    a.wait_until_it_holds(2).await;
+    a.wait_until_all_idle(2).await;
+    let mut by_a = Told::by(&a);
+    let (b, asked) = asking(&world).await;
+    world.hub.publish(asked.as_str().parse().unwrap(), "fail");
+    world.log.wait_for("a failure", |log| log.times("fail") == 1).await;
+    by_a.wait_for("released").await;
+    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "duplicates: NotSettled", "released"]);
+    a.crash().await;
+    b.crash().await;
+}
