@@ -272,6 +272,14 @@ pub(crate) fn probe_failed(partition: &PartitionId, error: &Error) {
     debug!(%partition, error = %Causes(error), "the hub did not tell how far the partition is");
 }
 
+pub(crate) fn asked_to_end() {
+    info!("asked to end");
+}
+
+pub(crate) fn asked_again() {
+    warn!("asked again: ends at once");
+}
+
 pub(crate) fn shut_down(by: Option<&Error>, clean: bool, report: &dyn fmt::Debug) {
     match by {
         Some(error) => warn!(error = %Causes(error), ?report, "the processor has ended, though nobody asked it to"),

@@ -149,7 +149,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
     /// Processes until `shutdown` is ready or [`ProcessorHandle::shutdown`] is called, then ends in good order: handlers
     /// finish, last checkpoints are written, the partitions released, the source closed; each within its time. Asked
-    /// through the handle once more, it ends at once.
+    /// through the handle once more, at least a second later, it ends at once.
     ///
     /// Dropping the future is a crash: nothing is written or released, and others wait for the expiry.
     ///
@@ -165,8 +165,8 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         let asked_here = requests.clone();
         let asked = async move {
             tokio::select! {
-                () = shutdown => {}
-                () = asked_here.beyond(0) => {}
+                () = shutdown => asked_here.ask_once(),
+                () = asked_here.asked() => {}
             }
         };
         tokio::pin!(asked);
@@ -196,12 +196,11 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
         let mut supervisor = Supervisor::new(Arc::clone(&shared), handle.balancer.clone(), handle.registry.clone());
         let ended = supervisor.run(&mut balancing, asked).await;
-        let asked_before = requests.count();
         requests.end();
         let finishing = finish(shared, supervisor, background, &handle, reason_for(&ended));
         let report = tokio::select! {
             biased;
-            () = requests.clone().beyond(asked_before) => ShutdownReport { at_once: true, ..ShutdownReport::default() },
+            () = requests.asked_again() => ShutdownReport { at_once: true, ..ShutdownReport::default() },
             report = finishing => report,
         };
         telemetry::shut_down(ended.as_ref().err().map(|error| &**error), report.is_clean(), &report);
@@ -209,7 +208,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     }
 
     /// The same as [`run`](Self::run), until the process is asked to end: by Ctrl-C, or on Unix by SIGTERM, as container
-    /// runtimes do. A second signal ends it at once.
+    /// runtimes do. Another signal, at least a second after the first one, ends it at once.
     ///
     /// # Errors
     ///

@@ -409,6 +409,64 @@ async fn b12_a_release_that_fails_while_others_drain() {
     assert_eq!(told.iter().filter(|told| *told == "released").count(), 8, "{told:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn b16_partitions_that_are_shut_down_after_their_handle() {
+    for wait in [Duration::ZERO, SECOND / 2, 3 * SECOND] {
+        let world = world(1);
+        world.hub.publish_many(0, 5, "x");
+        let builder = Processor::pull(world.hub.source(), world.store("a").await);
+        let mut partitions = builder.config(world.config.clone()).build().unwrap().partitions();
+        let mut partition = partitions.next().await.unwrap();
+        let batch = partition.next().await.unwrap();
+        partition.context().checkpoint(batch.last().unwrap());
+        partitions.handle().shutdown();
+        sleep(wait).await;
+        let working = tokio::spawn(async move {
+            sleep(5 * SECOND).await;
+            partition.next().await
+        });
+        let report = partitions.shutdown().await.unwrap();
+        assert!(report.is_clean(), "{wait:?}: {report:?}");
+        assert!(working.await.unwrap().is_none());
+        assert_eq!(world.checkpoint().await, Some(4));
+        assert!(world.owners().await.values().all(String::is_empty));
+    }
+}
+
+/// The future that `run` was given and the handle: as when both listen for the same signal.
+#[tokio::test(start_paused = true)]
+async fn b16_run_that_is_asked_by_its_future_and_by_the_handle() {
+    let world = world(1);
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let slow = Slow { recorder, stops_in: 3 * SECOND };
+    let mut a = world.start_with("a", world.hub.source(), slow).await;
+    a.wait_until_all_idle(1).await;
+    let handle = a.handle.clone();
+    a.shutdown.take().unwrap().send(()).unwrap();
+    sleep(Duration::from_millis(2)).await;
+    handle.shutdown();
+    let report = a.ended().await.unwrap();
+    assert!(report.is_clean(), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn e02_requests_that_come_together_are_one() {
+    for (apart, at_once) in [(2, false), (999, false), (1000, true), (1500, true)] {
+        let (log, _guard) = Captured::begin();
+        let world = world(1);
+        let a = with_five_handled(&world, 1).await;
+        world.hub.publish(0, "hang");
+        world.log.wait_for("hang", |log| log.times("hang") == 1).await;
+        a.handle.shutdown();
+        sleep(Duration::from_millis(apart)).await;
+        a.handle.shutdown();
+        let report = a.ended().await.unwrap();
+        assert_eq!(report.at_once, at_once, "{apart} ms: {report:?}");
+        let times = |event: &str| log.text().lines().filter(|line| line.contains(event)).count();
+        assert_eq!((times("asked to end"), times("asked again: ends at once")), (1, usize::from(at_once)));
+    }
+}
+
 /// Its handler fails, and takes its time to stop; meanwhile the instance learns that another one has asked for the partition.
 #[tokio::test(start_paused = true)]
 async fn b21_a_partition_given_back_by_a_failure_in_a_handoff() {
