@@ -48,11 +48,13 @@ impl ProcessorHandle {
     pub fn health(&self) -> Health {
         let controls = self.registry.all();
         let failure = |control: &Control| Some((control.partition.clone(), control.progress.checkpoint_failure()?));
+        let held = |control: &Control| Some((control.partition.clone(), control.progress.held()?));
         health::of(&health::Signs {
             snapshot: &self.balancer.watch().borrow(),
             storage_silent: self.balancer.storage_silent(),
             partitions: &self.partitions(),
             checkpoint_failures: controls.iter().filter_map(|control| failure(control)).collect(),
+            held: controls.iter().filter_map(|control| held(control)).collect(),
             stall_after: self.stall_after,
             ending: self.requests.is_asked() || self.requests.has_ended(),
         })

@@ -8,8 +8,9 @@
 //! - A checkpoint never passes an event that is [tracked](PartitionContext::track) and not finished, and never moves backwards.
 //! - A link that delivers nothing although there are events is opened again; a checkpoint from which reading cannot go on
 //!   is told, and [`OnInvalidCheckpoint`] says where to go on.
-//! - At shutdown every handler may finish its batch; then the last checkpoints are written, then the partitions released.
-//!   Each has its time, and a [`ShutdownReport`] tells how it went.
+//! - At shutdown every handler may finish its batch. Then the last checkpoint of its partition is written, and then the
+//!   partition is released, whatever the others do. Each step has its time, in which requests that fail are tried again. A
+//!   [`ShutdownReport`] tells how it went.
 //!
 //! # Non-guarantees
 //!
@@ -24,6 +25,7 @@ mod config;
 mod context;
 mod control;
 mod delivery;
+mod dropped;
 #[cfg(feature = "metrics")]
 mod gauges;
 mod handle;
@@ -302,7 +304,7 @@ fn background<S: EventSource, H: Handler<S::Event>>(
     background
 }
 
-/// Stop, drain, settle the checkpoints, release, close.
+/// Stop, drain, settle the checkpoint, release: each partition by itself. Then close.
 async fn finish<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<Shared<S, H>>,
     mut supervisor: Supervisor<S, H>,
@@ -323,6 +325,7 @@ async fn finish<S: EventSource, H: Handler<S::Event>>(
         close,
         cut_short: drained.cut_short,
         unwritten: drained.unwritten,
+        held_back: drained.held_back,
         unreleased: unreleased.unwrap_or_default(),
         at_once: false,
     }

@@ -90,6 +90,9 @@ pub struct ShutdownReport {
     pub cut_short: BTreeSet<PartitionId>,
     /// Partitions whose last marked position could not be written. What is behind the one before comes again.
     pub unwritten: BTreeSet<PartitionId>,
+    /// Partitions with events whose [`Token`](super::Token) was dropped. Such an event and all after it come again, although
+    /// these may be finished. A token that was dropped because the partition stopped counts only if a later event was finished.
+    pub held_back: BTreeSet<PartitionId>,
     /// How many partitions could not be released in time. They expire.
     pub unreleased: usize,
     /// Whether it was asked for again meanwhile, and ended at once.
@@ -107,7 +110,9 @@ impl ShutdownReport {
     #[must_use]
     pub fn is_clean(&self) -> bool {
         let complete = [&self.drain, &self.release, &self.close].iter().all(|phase| phase.complete);
-        complete && !self.at_once && self.cut_short.is_empty() && self.unwritten.is_empty() && self.unreleased == 0
+        let settled =
+            [&self.cut_short, &self.unwritten, &self.held_back].iter().all(|partitions| partitions.is_empty());
+        complete && !self.at_once && settled && self.unreleased == 0
     }
 }
 

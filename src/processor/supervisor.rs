@@ -51,6 +51,7 @@ pub(super) struct Drained {
     pub(super) phase: PhaseReport,
     pub(super) cut_short: BTreeSet<PartitionId>,
     pub(super) unwritten: BTreeSet<PartitionId>,
+    pub(super) held_back: BTreeSet<PartitionId>,
 }
 
 impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
@@ -138,11 +139,10 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
                 }
             }
             Ok(Ended::Stopped(StopReason::Released | StopReason::Shutdown | StopReason::Rewound)) => {
-                let end = control.progress.end();
-                if end.cut_short || end.unwritten {
-                    self.balancer.release_unsettled(partition, tenure, control.cool_down());
-                } else {
+                if control.progress.end().is_settled() {
                     self.balancer.release(partition, tenure, control.cool_down());
+                } else {
+                    self.balancer.release_unsettled(partition, tenure, control.cool_down());
                 }
             }
             Ok(Ended::Stopped(_)) => {}
@@ -202,6 +202,9 @@ impl Drained {
         }
         if end.unwritten {
             self.unwritten.insert(control.partition.clone());
+        }
+        if end.held_back {
+            self.held_back.insert(control.partition.clone());
         }
     }
 

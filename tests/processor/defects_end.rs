@@ -2,15 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::balance::{Assignment, Strategy};
 use eventhubs_checkpoint::blob::{Answer, Blob, BlobContainer, BlobList, Condition, Metadata, Written};
-use eventhubs_checkpoint::processor::{CheckpointPolicy, OnFailure, Processor, ShutdownReport};
+use eventhubs_checkpoint::processor::{
+    CheckpointPolicy, Degraded, Handler, HandlerError, OnFailure, PartitionContext, PartitionState, Processor,
+    ShutdownReport,
+};
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation, Target};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, Operation as Purpose, OwnerId, Result};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -486,4 +490,124 @@ async fn b21_a_partition_given_back_by_a_failure_in_a_handoff() {
     assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "duplicates: NotSettled", "released"]);
     a.crash().await;
     b.crash().await;
+}
+
+/// Takes a token for each event. It drops that of "poison", waits for the end with that of "wait", fails once with that of
+/// "broken", and finishes the others.
+#[derive(Clone, Debug, Default)]
+struct Tokens(Arc<Mutex<Vec<String>>>);
+
+impl Handler<MemoryEvent> for Tokens {
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        for event in &events {
+            self.0.lock().unwrap().push(event.body.to_string());
+            let (token, context) = (context.track(event), context.clone());
+            match &*event.body {
+                "poison" => drop(token),
+                "broken" if self.times("broken") == 1 => token.fail("told to fail"),
+                "wait" => drop(tokio::spawn(async move {
+                    context.unless_stopping(sleep(3600 * SECOND)).await.map(|()| token.finish());
+                })),
+                _ => token.finish(),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tokens {
+    fn times(&self, body: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|seen| *seen == body).count()
+    }
+
+    /// On an instance that has come to the last of these events.
+    async fn given(&self, world: &World, bodies: &[&str]) -> Instance {
+        for body in bodies {
+            world.hub.publish(0, *body);
+        }
+        let a = world.start_with("a", world.hub.source(), self.clone()).await;
+        a.wait_for_status("the last event", |status| status.handled == Some(bodies.len() as i64 - 1)).await;
+        sleep(2 * SECOND).await;
+        a
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn e04_a_token_dropped_at_work() {
+    let (log, _guard) = Captured::begin();
+    let world = World::new(1);
+    let a = Tokens::default().given(&world, &["x", "x", "x", "poison", "x", "poison", "x", "x"]).await;
+    let held = a.handle.health().degraded;
+    let [Degraded::CheckpointHeld { event: 3, checkpoint: Some(2), behind: 4, held_for, .. }] = held[..] else {
+        panic!("{held:?}");
+    };
+    assert!(held_for >= 2 * SECOND, "{held_for:?}");
+    let told = log.text();
+    let dropped: Vec<_> = told.lines().filter(|line| line.contains("a token was dropped unfinished")).collect();
+    assert!(dropped.len() == 1 && dropped[0].contains("WARN"), "{told}");
+    assert!(["partition=0", "sequence_number=3", "checkpoint="].iter().all(|part| dropped[0].contains(part)), "{told}");
+    let report = a.shut_down().await.unwrap();
+    assert!(!report.is_clean() && report.cut_short.is_empty() && report.unwritten.is_empty(), "{report:?}");
+    assert_eq!(report.held_back, [0.into()].into());
+}
+
+/// Work that is given up because the partition stops is no fault, unless something after it was finished.
+#[tokio::test(start_paused = true)]
+async fn e04_tokens_dropped_because_of_the_stop() {
+    for (bodies, clean) in [(["x", "x", "wait", "wait"], true), (["x", "wait", "wait", "x"], false)] {
+        let (log, _guard) = Captured::begin();
+        let world = World::new(1);
+        let a = Tokens::default().given(&world, &bodies).await;
+        assert!(a.handle.health().degraded.is_empty());
+        let report = a.shut_down().await.unwrap();
+        assert_eq!((report.is_clean(), report.held_back.is_empty()), (clean, clean), "{bodies:?}: {report:?}");
+        assert!(!log.text().contains("a token was dropped"), "{}", log.text());
+    }
+}
+
+/// What was finished after the dropped token is processed twice.
+#[tokio::test(start_paused = true)]
+async fn e04_a_handoff_with_a_dropped_token() {
+    let world = World::new(2);
+    for partition in 0..2 {
+        world.hub.publish(partition, "poison");
+    }
+    let mut a = world.start_with("a", world.hub.source(), Tokens::default()).await;
+    a.wait_until_it_holds(2).await;
+    a.wait_until_all_idle(2).await;
+    let mut by_a = Told::by(&a);
+    let (b, _) = asking(&world).await;
+    by_a.wait_for("released").await;
+    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "duplicates: NotSettled", "released"]);
+    a.crash().await;
+    b.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn e04_a_token_that_fails() {
+    let (log, _guard) = Captured::begin();
+    let world = World::new(1);
+    let handler = Tokens::default();
+    let a = handler.given(&world, &["x", "x", "broken", "y", "y"]).await;
+    assert_eq!((handler.times("x"), handler.times("broken"), handler.times("y")), (2, 2, 4));
+    assert_eq!(world.checkpoint().await, Some(4));
+    let told = log.text();
+    let failed = told.lines().find(|line| line.contains("the handler failed")).unwrap();
+    assert!(failed.contains("event 2 could not be processed: told to fail"), "{failed}");
+    assert!(a.handle.health().degraded.is_empty());
+    assert!(a.shut_down().await.unwrap().is_clean());
+}
+
+#[tokio::test(start_paused = true)]
+async fn e04_a_token_that_fails_parks_the_partition() {
+    let mut world = World::new(1);
+    world.config = world.config.with_on_failure(OnFailure::Stop);
+    let handler = Tokens::default();
+    let a = handler.given(&world, &["x", "broken", "y"]).await;
+    let status = a.wait_for_status("parked", |status| status.state == PartitionState::Parked).await;
+    assert!(status.last_error.unwrap().contains("event 1 could not be processed"));
+    assert_eq!(world.checkpoint().await, Some(0));
+    assert!(a.handle.resume(&0.into()));
+    a.wait_for_status("all", |status| status.checkpoint == Some(2)).await;
+    assert!(a.shut_down().await.unwrap().is_clean());
 }

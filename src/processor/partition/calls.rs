@@ -121,6 +121,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         session.writing.join_all().await;
         let to_be_written = checkpoints_count && self.shared.config.checkpoints.on_close;
         self.control.progress.unwritten(to_be_written && session.writer.is_behind());
+        self.control.progress.held_back(checkpoints_count && session.writer.is_held_back());
     }
 
     /// Until when attempts at the last checkpoint begin. Each takes up to two request deadlines, and ends before the partition
@@ -150,7 +151,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             biased;
             () = writer.until_all_finished() => {}
             () = sleep_until(drained_by) => {
-                telemetry::left_in_flight(&self.control.partition, writer.in_flight() - writer.abandoned());
+                telemetry::left_in_flight(&self.control.partition, writer.unfinished());
                 self.control.progress.cut_short();
             }
         }
