@@ -214,7 +214,7 @@ impl BalancerConfig {
         Ok(())
     }
 
-    pub(super) fn handoff_timeout(&self, store: &GroupStore) -> Duration {
+    pub(crate) fn handoff_timeout(&self, store: &GroupStore) -> Duration {
         self.handoff_timeout.unwrap_or_else(|| store.patience().release)
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::dropped::HeldCheckpoint;
 use super::status::{PartitionState, PartitionStatus};
 use crate::balancer::Snapshot;
 use crate::model::PartitionId;
@@ -80,6 +81,20 @@ pub enum Degraded {
         /// What went wrong.
         error: String,
     },
+    /// A [`Token`](super::Token) was dropped before its event was finished. The checkpoint stays before that event until the
+    /// partition starts again; then the event and all after it come again.
+    CheckpointHeld {
+        /// The partition.
+        partition: PartitionId,
+        /// Time since the first such token was dropped.
+        held_for: Duration,
+        /// The sequence number of the first event whose token was dropped.
+        event: i64,
+        /// The sequence number of the durable checkpoint.
+        checkpoint: Option<i64>,
+        /// How far, in sequence numbers, the last finished event is after `event`. About so many finished events come again.
+        behind: u64,
+    },
     /// Partitions stay unowned because of `max_partitions`.
     Unclaimed {
         /// How many.
@@ -93,6 +108,7 @@ pub(super) struct Signs<'a> {
     pub(super) storage_silent: Option<Duration>,
     pub(super) partitions: &'a [PartitionStatus],
     pub(super) checkpoint_failures: Vec<(PartitionId, String)>,
+    pub(super) held: Vec<(PartitionId, HeldCheckpoint)>,
     pub(super) ending: bool,
     pub(super) stall_after: Duration,
 }
@@ -108,6 +124,13 @@ pub(super) fn of(signs: &Signs<'_>) -> Health {
             error: error.clone(),
         }),
     );
+    degraded.extend(signs.held.iter().map(|(partition, held)| Degraded::CheckpointHeld {
+        partition: partition.clone(),
+        held_for: held.held_for,
+        event: held.event,
+        checkpoint: held.checkpoint,
+        behind: held.behind,
+    }));
     let unclaimed = signs.snapshot.unclaimed_for_cap;
     degraded.extend((unclaimed > 0).then_some(Degraded::Unclaimed { partitions: unclaimed }));
     Health { ready: signs.snapshot.cycles > 0 && !signs.ending, degraded }

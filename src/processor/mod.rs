@@ -9,8 +9,9 @@
 //! - A checkpoint never passes an event that is [tracked](PartitionContext::track) and not finished, and never moves backwards.
 //! - A link that delivers nothing although there are events is opened again; a checkpoint from which reading cannot go on
 //!   is told, and [`OnInvalidCheckpoint`] says where to go on.
-//! - At shutdown every handler may finish its batch; then the last checkpoints are written, then the partitions released.
-//!   Each has its time, and a [`ShutdownReport`] tells how it went.
+//! - At shutdown every handler may finish its batch. Then the last checkpoint of its partition is written, and then the
+//!   partition is released, whatever the others do. Each step has its time, in which requests that fail are tried again. A
+//!   [`ShutdownReport`] tells how it went.
 //!
 //! # Non-guarantees
 //!
@@ -25,6 +26,7 @@ mod config;
 mod context;
 mod control;
 mod delivery;
+mod dropped;
 #[cfg(feature = "metrics")]
 mod gauges;
 mod handle;
@@ -151,7 +153,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
     /// Processes until `shutdown` is ready or [`ProcessorHandle::shutdown`] is called, then ends in good order: handlers
     /// finish, last checkpoints are written, the partitions released, the source closed; each within its time. Asked
-    /// through the handle once more, it ends at once.
+    /// through the handle once more, at least a second later, it ends at once.
     ///
     /// Dropping the future is a crash: nothing is written or released, and others wait for the expiry.
     ///
@@ -168,8 +170,8 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         let asked_here = requests.clone();
         let asked = async move {
             tokio::select! {
-                () = shutdown => {}
-                () = asked_here.beyond(0) => {}
+                () = shutdown => asked_here.ask_once(),
+                () = asked_here.asked() => {}
             }
         };
         tokio::pin!(asked);
@@ -199,12 +201,11 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
         let mut supervisor = Supervisor::new(Arc::clone(&shared), handle.balancer.clone(), handle.registry.clone());
         let ended = supervisor.run(&mut balancing, asked).await;
-        let asked_before = requests.count();
         requests.end();
         let finishing = finish(shared, supervisor, background, &handle, reason_for(&ended));
         let report = tokio::select! {
             biased;
-            () = requests.clone().beyond(asked_before) => ShutdownReport { at_once: true, ..ShutdownReport::default() },
+            () = requests.asked_again() => ShutdownReport { at_once: true, ..ShutdownReport::default() },
             report = finishing => report,
         };
         telemetry::shut_down(ended.as_ref().err().map(|error| &**error), report.is_clean(), &report);
@@ -212,7 +213,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     }
 
     /// The same as [`run`](Self::run), until the process is asked to end: by Ctrl-C, or on Unix by SIGTERM, as container
-    /// runtimes do. A second signal ends it at once.
+    /// runtimes do. Another signal, at least a second after the first one, ends it at once.
     ///
     /// # Errors
     ///
@@ -306,7 +307,7 @@ fn background<S: EventSource, H: Handler<S::Event>>(
     background
 }
 
-/// Stop, drain, settle the checkpoints, release, close.
+/// Stop, drain, settle the checkpoint, release: each partition by itself. Then close.
 async fn finish<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<Shared<S, H>>,
     mut supervisor: Supervisor<S, H>,
@@ -327,6 +328,7 @@ async fn finish<S: EventSource, H: Handler<S::Event>>(
         close,
         cut_short: drained.cut_short,
         unwritten: drained.unwritten,
+        held_back: drained.held_back,
         unreleased: unreleased.unwrap_or_default(),
         at_once: false,
     }

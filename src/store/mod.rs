@@ -13,6 +13,7 @@
 //! Operations on one record of one partition come one after another, those on several run concurrently.
 
 mod adopt;
+mod attempts;
 mod breaking;
 mod builder;
 mod checkpoint;
@@ -48,6 +49,7 @@ use crate::model::{
 use crate::telemetry::{self, Floods, GroupMetrics, Operation, RequestCounters, RequestCounts};
 
 pub use adopt::{AdoptOutcome, Adoption};
+pub(crate) use attempts::BackOff;
 pub use breaking::Verdict;
 pub use builder::GroupStoreBuilder;
 pub use checkpoint::CheckpointOutcome;

@@ -3,6 +3,7 @@
 #[path = "../common/captured.rs"]
 mod captured;
 mod defects;
+mod defects_end;
 mod defects_starts;
 mod emptied;
 mod ends;
@@ -10,6 +11,8 @@ mod failures;
 mod handlers;
 mod handoff_ends;
 mod handoffs;
+#[path = "../common/meddled.rs"]
+mod meddled;
 mod odd;
 mod outages;
 mod pains;

@@ -9,9 +9,9 @@ use tokio::time::sleep;
 
 use super::machine::Happened;
 use super::{PartitionTask, Session, Shared};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{CheckpointRecord, OwnerId, Position};
-use crate::processor::checkpointing::Checkpointer;
+use crate::processor::checkpointing::{Checkpointer, Start};
 use crate::processor::context::PartitionContext;
 use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
@@ -149,11 +149,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     fn session(&self, adoption: Adoption, from: StartPosition) -> Session<S::Event> {
         let Shared { store, config, group, .. } = &*self.shared;
         let (policy, metrics) = (config.checkpoints.clone(), self.control.metrics.clone());
-        let (checkpointer, writer) = Checkpointer::new(store.clone(), adoption, policy, metrics);
+        let over = watch::Sender::new(false);
+        let start = Start { control: Arc::downgrade(&self.control), over: over.subscribe() };
+        let (checkpointer, writer) = Checkpointer::new(store.clone(), adoption, policy, metrics, start);
         self.control.progress.writes_with(writer.clone());
         let mut writing = JoinSet::new();
         writing.spawn(checkpointer.run());
-        let over = watch::Sender::new(false);
         let context = PartitionContext {
             group: Arc::clone(group),
             checkpoints: writer.clone(),

@@ -116,6 +116,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         tokio::select! {
             biased;
             reason = self.stopping_or_fenced(writing) => Err(Happened::Stop(reason)),
+            error = writer.failed() => Err(Happened::HandlerFailed(error)),
             batch = waiting => Ok(batch),
         }
     }

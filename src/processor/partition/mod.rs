@@ -43,6 +43,11 @@ pub(super) fn stopping_time(drain: Duration) -> Duration {
     2 * drain + CLOSE_LIMIT
 }
 
+/// How long all partitions together may take to stop at the end, the last checkpoints included.
+pub(super) fn stop_limit(drain: Duration, store: &GroupStore) -> Duration {
+    3 * drain + 4 * store.request_deadline()
+}
+
 /// What all partitions of a processor have in common.
 #[derive(Debug)]
 pub(super) struct Shared<S, H> {
