@@ -134,6 +134,7 @@ impl Balancer {
     }
 
     fn end_cycle(&mut self, cycle: &Cycle, view: View, plan: Plan) {
+        self.outage.cycle_succeeded();
         self.metrics.0.cycle_took(self.store.lease_time().saturating_sub(cycle.asked));
         let calm = plan.is_empty() && self.snapshot.borrow().partitions == view.partitions;
         self.pacing.cycle(calm && is_settled(&view));

@@ -216,6 +216,7 @@ impl Balancer {
     ///
     /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. Stop processing.
     pub async fn run(mut self) -> Result<()> {
+        self.outage.cycle_succeeded();
         if self.next_announcement().is_some() {
             self.announce();
         } else {

@@ -51,6 +51,7 @@ impl ProcessorHandle {
         health::of(&health::Signs {
             snapshot: &self.balancer.watch().borrow(),
             storage_silent: self.balancer.storage_silent(),
+            blind: self.balancer.blind(),
             partitions: &self.partitions(),
             checkpoint_failures: controls.iter().filter_map(|control| failure(control)).collect(),
             stall_after: self.stall_after,

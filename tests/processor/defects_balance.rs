@@ -1,11 +1,18 @@
 //! Defects of the balancing that were found in review, each under its number.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
+use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::balance::Strategy;
-use eventhubs_checkpoint::processor::Processor;
+use eventhubs_checkpoint::blob::{BlobContainer, BlobList};
+use eventhubs_checkpoint::processor::{Degraded, Processor};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation};
 use tokio::time::sleep;
 
+use crate::meddled::{Meddle, Meddled};
 use crate::world::{Instance, World};
 
 /// Until a dead owner is replaced: its expiry, the grace, the longest cycle, and the requests.
@@ -100,4 +107,51 @@ async fn b06_a_pull_consumer_with_long_batches_takes_over() {
     sleep(REPLACED).await;
     assert_eq!(snapshots.borrow().held.len(), 4);
     working.abort();
+}
+
+/// Listings take six seconds once the switch is set, which is more than a request may take.
+struct SlowListings(Arc<AtomicBool>);
+
+#[async_trait]
+impl Meddle for SlowListings {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+        if self.0.load(Ordering::Relaxed) {
+            sleep(Duration::from_secs(6)).await;
+        }
+        inner.list(prefix).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b10_a_dead_owner_is_replaced_although_listings_are_slow() {
+    let (mut world, slow) = (greedy(4), Arc::new(AtomicBool::new(false)));
+    let meddled = Meddled { inner: world.container.clone(), meddler: SlowListings(slow.clone()) };
+    world.faulty = Faulty::new(Arc::new(meddled), 11);
+    let mut instances = [world.start("a").await, world.start("b").await];
+    share(&mut instances, 2).await;
+    let [a, b] = instances;
+    slow.store(true, Ordering::Relaxed);
+    b.crash().await;
+    // The first listings that take so long are given up.
+    sleep(REPLACED + Duration::from_secs(30)).await;
+    assert_eq!((a.held(), a.handle.health().degraded), (4, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn b10_failing_cycles_are_ill_health() {
+    let world = greedy(2);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(2).await;
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::List, Fault::Unreachable));
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(a.handle.health().degraded, []);
+    sleep(Duration::from_secs(70)).await;
+    let degraded = a.handle.health().degraded;
+    let expiry = Duration::from_secs(60);
+    assert!(matches!(degraded[..], [Degraded::Blind { blind_for }] if blind_for > expiry), "{degraded:?}");
+    assert_eq!(a.held(), 2, "it renews");
+    world.faulty.set_plan(FaultPlan::default());
+    sleep(Duration::from_secs(31)).await;
+    assert_eq!(a.handle.health().degraded, []);
+    a.shut_down().await.unwrap();
 }

@@ -10,6 +10,8 @@ mod failures;
 mod handlers;
 mod handoff_ends;
 mod handoffs;
+#[path = "../common/meddled.rs"]
+mod meddled;
 mod odd;
 mod outages;
 mod pains;
