@@ -124,6 +124,10 @@ pub(crate) fn capped(unclaimed: usize) {
     }
 }
 
+pub(crate) fn owner_idle(owner: &OwnerId) {
+    warn!(%owner, "another instance takes none of what nobody owns; its share of that goes to the others");
+}
+
 pub(crate) fn outage_over(silence: Duration) {
     warn!(?silence, "the storage answers again; other owners are given an expiry to renew");
 }

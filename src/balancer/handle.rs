@@ -187,6 +187,13 @@ impl BalancerHandle {
         self.reach.silence()
     }
 
+    /// How long this instance has not seen who owns what, although it tried, if that is longer than the expiry. Meanwhile
+    /// it renews what it holds, and takes over nothing.
+    #[must_use]
+    pub fn blind(&self) -> Option<Duration> {
+        self.reach.blind()
+    }
+
     fn send(&self, command: Command) {
         // An error means that the loop has ended, and with it all that a command could change.
         let _ = self.commands.send(command);

@@ -52,6 +52,7 @@ impl ProcessorHandle {
         health::of(&health::Signs {
             snapshot: &self.balancer.watch().borrow(),
             storage_silent: self.balancer.storage_silent(),
+            blind: self.balancer.blind(),
             partitions: &self.partitions(),
             checkpoint_failures: controls.iter().filter_map(|control| failure(control)).collect(),
             held: controls.iter().filter_map(|control| held(control)).collect(),

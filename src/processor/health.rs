@@ -32,6 +32,12 @@ pub enum Degraded {
         /// For how long.
         silent_for: Duration,
     },
+    /// No load-balancing cycle has succeeded for longer than the expiry: this instance does not see who owns what, and takes
+    /// over nothing. What it holds it renews.
+    Blind {
+        /// For how long.
+        blind_for: Duration,
+    },
     /// Something blocks the application's runtime.
     RuntimeStalled,
     /// The handler has had one batch for too long.
@@ -106,6 +112,8 @@ pub enum Degraded {
 pub(super) struct Signs<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) storage_silent: Option<Duration>,
+    /// How long no cycle has succeeded, if that is too long.
+    pub(super) blind: Option<Duration>,
     pub(super) partitions: &'a [PartitionStatus],
     pub(super) checkpoint_failures: Vec<(PartitionId, String)>,
     pub(super) held: Vec<(PartitionId, HeldCheckpoint)>,
@@ -116,6 +124,8 @@ pub(super) struct Signs<'a> {
 pub(super) fn of(signs: &Signs<'_>) -> Health {
     let mut degraded = Vec::new();
     degraded.extend(signs.storage_silent.map(|silent_for| Degraded::StorageSilent { silent_for }));
+    let blind = signs.blind.filter(|_| !signs.ending);
+    degraded.extend(blind.map(|blind_for| Degraded::Blind { blind_for }));
     degraded.extend(signs.snapshot.stalled.runtime.then_some(Degraded::RuntimeStalled));
     degraded.extend(signs.partitions.iter().filter_map(|status| complaint(status, signs.stall_after)));
     degraded.extend(
