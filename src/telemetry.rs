@@ -124,6 +124,10 @@ pub(crate) fn capped(unclaimed: usize) {
     }
 }
 
+pub(crate) fn owner_idle(owner: &OwnerId) {
+    warn!(%owner, "another instance takes none of what nobody owns; its share of that goes to the others");
+}
+
 pub(crate) fn outage_over(silence: Duration) {
     warn!(?silence, "the storage answers again; other owners are given an expiry to renew");
 }
@@ -256,6 +260,10 @@ pub(crate) fn group_begins(with_checkpoint: usize, begun_with: usize, added: usi
     info!(with_checkpoint, begun_with, added, "the group starts at the latest event; partitions added later do not");
 }
 
+pub(crate) fn hub_not_ready(floods: &Floods, error: &Error, next: Duration) {
+    trying_again!(floods, error, "the event hub cannot be read yet, trying again", next_in = ?next);
+}
+
 pub(crate) fn group_not_begun(floods: &Floods, error: &Error, next: Duration) {
     trying_again!(floods, error, "the start of the group could not be written down, trying again", next_in = ?next);
 }
@@ -264,12 +272,30 @@ pub(crate) fn tracked_late(partition: &PartitionId, sequence_number: i64) {
     warn!(%partition, sequence_number, "an event was tracked after the checkpoint had passed it, and holds nothing back");
 }
 
+/// The first one of a partition's start as a warning.
+pub(crate) fn token_dropped(partition: &PartitionId, sequence_number: i64, checkpoint: Option<i64>, first: bool) {
+    macro_rules! dropped {
+        ($event:ident) => {
+            $event!(%partition, sequence_number, checkpoint, "a token was dropped unfinished, which holds the checkpoint back")
+        };
+    }
+    if first { dropped!(warn) } else { dropped!(debug) }
+}
+
 pub(crate) fn left_in_flight(partition: &PartitionId, events: usize) {
     warn!(%partition, events, "events in flight were not finished in time; they will be delivered again");
 }
 
 pub(crate) fn probe_failed(partition: &PartitionId, error: &Error) {
     debug!(%partition, error = %Causes(error), "the hub did not tell how far the partition is");
+}
+
+pub(crate) fn asked_to_end() {
+    info!("asked to end");
+}
+
+pub(crate) fn asked_again() {
+    warn!("asked again: ends at once");
 }
 
 pub(crate) fn shut_down(by: Option<&Error>, clean: bool, report: &dyn fmt::Debug) {

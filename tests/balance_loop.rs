@@ -5,6 +5,7 @@ mod balance_loop {
     mod cost;
     mod given_back;
     mod group;
+    mod idle;
     mod lease_scope;
     mod limits;
     mod outages;

@@ -285,8 +285,7 @@ async fn a_second_signal_ends_a_process_that_does_not_end() {
         let _connection = timeout(PATIENCE, silent.accept()).await.expect("does not connect").unwrap();
         process.send(Signal::TERM);
         wait_until("it was heard", async || process.complaints().contains("once more")).await;
-        process.send(signal);
-        assert_eq!(process.end(PATIENCE).await.code(), Some(expected));
+        assert_eq!(process.end_by(signal, PATIENCE).await.code(), Some(expected));
         assert!(process.complaints().ends_with("ends at once\n"), "{}", process.complaints());
     }
 }

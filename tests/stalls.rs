@@ -45,12 +45,22 @@ async fn a_stalled_partition_is_told_and_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_instance_takes_nothing() {
+async fn an_instance_with_a_stuck_batch_takes_what_nobody_owns_and_nothing_else() {
     let world = world(OnStall::Keep);
     let a = stuck(&world).await;
+    let b = world.start("b").await;
     world.hub.grow_to(4);
-    sleep(Duration::from_secs(120)).await;
-    assert_eq!(a.held(), 2);
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!((a.held(), b.held()), (2, 2), "each has taken what it lacks");
+    b.crash().await;
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!(a.held(), 4);
+    let c = world.start("c").await;
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!((a.held(), c.held()), (2, 2), "it hands over as ever");
+    world.hub.grow_to(5);
+    let mut d = world.start("d").await;
+    d.wait_until_it_holds(1).await;
     a.crash().await;
 }
 

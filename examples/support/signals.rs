@@ -5,13 +5,15 @@ use std::io;
 use std::process;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// Ready when the process is asked to end: at Ctrl-C and, on Unix, at SIGTERM. Counts from this call on, not from the
-/// first poll. The next such signal ends the process at once, with the exit status that shells give to the signal: 130
-/// for Ctrl-C, 143 for SIGTERM.
+/// first poll. Another such signal, at least a second later, ends the process at once, with the exit status that shells give
+/// to the signal: 130 for Ctrl-C, 143 for SIGTERM.
 pub(crate) fn asked_to_end() -> impl Future<Output = ()> {
     let (ask, asked) = oneshot::channel();
     let (ready, listening) = mpsc::channel();
@@ -39,7 +41,14 @@ async fn hear(ready: mpsc::Sender<()>, ask: oneshot::Sender<()>) -> io::Result<(
     eprintln!("{name}: ends in good order; once more, and it ends at once");
     // An error means that the program ends already.
     let _ = ask.send(());
-    let Signal { name, status } = signals.next().await?;
+    let first = Instant::now();
+    let Signal { name, status } = loop {
+        let signal = signals.next().await?;
+        // Some send a signal twice, to the process and to its group.
+        if first.elapsed() >= Duration::from_secs(1) {
+            break signal;
+        }
+    };
     eprintln!("{name} again: ends at once");
     process::exit(status)
 }

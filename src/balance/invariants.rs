@@ -45,8 +45,8 @@ pub fn safe(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
     gives_back_only_what_must_go(view, policy, plan)?;
     steals_only_where_nothing_is_unowned(view, policy, plan)?;
     match &policy.strategy {
-        Strategy::Balanced => shares_by_number(view, plan, 1),
-        Strategy::Greedy => shares_by_number(view, plan, usize::MAX),
+        Strategy::Balanced => shares_by_number(view, policy, plan, 1),
+        Strategy::Greedy => shares_by_number(view, policy, plan, usize::MAX),
         Strategy::Static(_) => ensure(gains(plan).all(|gain| gain.victim.is_none()), || {
             format!("takes from others by a static assignment: {plan:?}")
         }),
@@ -307,8 +307,8 @@ fn steals_only_where_nothing_is_unowned(view: &View, policy: &Policy, plan: &Pla
 }
 
 /// What I gain stays within the share, and each steal or handoff is one of the [`fewest_moves`]: so it leaves its victim
-/// no less than its share.
-fn shares_by_number(view: &View, plan: &Plan, at_once: usize) -> Verdict {
+/// no less than its share. Beside idle owners the share of what nobody owns is the share among the others.
+fn shares_by_number(view: &View, policy: &Policy, plan: &Plan, at_once: usize) -> Verdict {
     let new: Vec<_> = gains(plan).collect();
     ensure(new.len() <= at_once, || format!("gains {} at once", new.len()))?;
     let mut counts = view.counts();
@@ -326,12 +326,25 @@ fn shares_by_number(view: &View, plan: &Plan, at_once: usize) -> Verdict {
         *counts.entry(view.me.clone()).or_default() += 1;
         let above = counts.iter().filter(|(owner, held)| **owner != view.me && **held > floor).count();
         let (mine, share) = (counts[&view.me], floor + usize::from(above < remainder));
-        ensure(mine <= share, || format!("gains up to {mine}, but the share is {share}"))?;
         let left = moves(&counts);
-        ensure(left + usize::from(gain.victim.is_some()) == to_come, || format!("a move too many: {gain:?}"))?;
+        if gain.victim.is_none() && mine > share {
+            let share = share_beside_idle(partitions, &counts, view, policy);
+            ensure(mine <= share, || format!("gains up to {mine}, but the share beside idle owners is {share}"))?;
+        } else {
+            ensure(mine <= share, || format!("gains up to {mine}, but the share is {share}"))?;
+            ensure(left + usize::from(gain.victim.is_some()) == to_come, || format!("a move too many: {gain:?}"))?;
+        }
         to_come = left;
     }
     Ok(())
+}
+
+fn share_beside_idle(partitions: usize, counts: &BTreeMap<OwnerId, usize>, view: &View, policy: &Policy) -> usize {
+    let (idle, active): (Vec<_>, Vec<_>) = counts.iter().partition(|(owner, _)| policy.idle.contains(*owner));
+    let partitions = partitions - idle.iter().map(|(_, held)| **held).sum::<usize>();
+    let (floor, remainder) = (partitions / active.len(), partitions % active.len());
+    let above = active.iter().filter(|(owner, held)| **owner != view.me && **held > floor).count();
+    floor + usize::from(above < remainder)
 }
 
 /// One gain at a time, by an owner below the fair load; and a steal or handoff leaves both with less than the victim had
@@ -342,7 +355,13 @@ fn shares_by_load(view: &View, policy: &Policy, plan: &Plan, threshold_percent: 
     let Some(gain) = new.first() else { return Ok(()) };
     let scales = Scales::of(view, policy);
     let mine = scales.loads.get(&view.me).copied().unwrap_or_default();
-    ensure(mine * scales.owners() < scales.total, || format!("gains with {mine}, the fair load or more"))?;
+    let (total, owners) = if gain.victim.is_none() {
+        let idle = scales.loads.iter().filter(|(owner, _)| policy.idle.contains(**owner));
+        idle.fold((scales.total, scales.owners()), |(total, owners), (_, load)| (total - load, owners - 1))
+    } else {
+        (scales.total, scales.owners())
+    };
+    ensure(mine * owners < total, || format!("gains with {mine}, the fair load or more"))?;
     let Some(victim) = gain.victim else { return Ok(()) };
     let weight = scales.weight_of(gain.partition).unwrap_or_default();
     let theirs = scales.loads.get(victim).copied().unwrap_or_default();

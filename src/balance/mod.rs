@@ -12,11 +12,15 @@
 //! ([`Attendance`]); if not, the first round, in which it takes its first partition, may share by a number that is too
 //! small.
 //!
+//! An owner that is below its share and takes nothing, whatever the reason, does not count where something is unowned
+//! ([`Policy::idle`]): the others take all of that.
+//!
 //! What a live owner has too much is stolen from it, or, with [`Policy::handoff`], asked for: it counts for the one who
 //! asks from then on ([`PartitionView::handoff_to`]), and comes when its owner has finished what it had begun.
 
 mod attendance;
 mod census;
+mod idle;
 #[cfg(any(test, feature = "testing"))]
 pub mod invariants;
 mod plan;
@@ -26,6 +30,7 @@ mod view;
 mod weighted;
 
 pub use attendance::Attendance;
+pub use idle::Idleness;
 pub use plan::{ClaimReason, Plan, PlannedClaim, PlannedHandoff, PlannedRelease, ReleaseReason, plan};
 pub use policy::{Assignment, InvalidIndex, Policy, Strategy};
 pub use view::{Holder, Moment, Observation, Observer, PartitionView, View, observe};

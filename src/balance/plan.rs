@@ -78,8 +78,8 @@ pub struct Plan {
     /// The partitions to be given back. None of them is claimed by the same plan, nor does any make room in it.
     pub release: Vec<PlannedRelease>,
     /// How many partitions that nobody owns would be for me to take, now or in the next intervals, if
-    /// [`Policy::max_partitions`] did not forbid it. Above zero they stay unowned, and nobody reads them: raise the cap or
-    /// add instances.
+    /// [`Policy::max_partitions`] did not forbid it. Above zero they stay unowned, and nobody reads them, unless owners below
+    /// their own caps take them once this owner counts as [idle](Policy::idle): raise the cap or add instances.
     pub unclaimed_for_cap: usize,
 }
 
@@ -177,7 +177,7 @@ fn room(view: &View, policy: &Policy) -> usize {
 
 /// Everything that is assigned to me and that nobody owns.
 fn assigned(view: &View, policy: &Policy) -> Wanted {
-    let unowned = claimable(view, policy, |entry| is_free(entry) || is_expired(entry));
+    let unowned = claimable(view, policy, is_unowned);
     Wanted { unowned, stolen: Vec::new(), at_once: usize::MAX }
 }
 
@@ -201,6 +201,11 @@ pub(super) fn in_other_hands(view: &View, policy: &Policy, rng: &mut impl Rng) -
     });
     found.shuffle(rng);
     found
+}
+
+/// Whether it is for anybody to claim.
+pub(super) fn is_unowned(entry: &PartitionView) -> bool {
+    is_free(entry) || is_expired(entry)
 }
 
 fn is_free(entry: &PartitionView) -> bool {

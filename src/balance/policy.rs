@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::PartitionId;
+use crate::model::{OwnerId, PartitionId};
 
 /// How partitions are shared, and how fast an instance takes what it lacks. All instances of a group use the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -134,9 +134,14 @@ impl Assignment {
 pub struct Policy {
     /// How partitions are shared.
     pub strategy: Strategy,
-    /// The most that I may hold. What is above it is given back. The others know nothing of it and take no more than their
-    /// own share: what that leaves unowned, [`Plan::unclaimed_for_cap`](super::Plan::unclaimed_for_cap) tells.
+    /// The most that I may hold. What is above it is given back. The others do not know of it: they find this
+    /// owner [idle](Self::idle) after a while. Until then, and if they are all at their limits,
+    /// [`Plan::unclaimed_for_cap`](super::Plan::unclaimed_for_cap) says what stays unowned.
     pub max_partitions: Option<usize>,
+    /// Other owners that are below their share, but take nothing of what nobody owns, as [`Idleness`](super::Idleness) finds
+    /// them. They do not count where something is unowned. They keep what they hold, and are never brought below their
+    /// share.
+    pub idle: BTreeSet<OwnerId>,
     /// Partitions to be neither claimed nor asked for now: an attempt has just failed, an operation is under way, or I gave
     /// them back with a cool-down. That binds only the life that did so, which remembers it; others may claim them at once.
     pub avoid: BTreeSet<PartitionId>,

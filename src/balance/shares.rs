@@ -7,6 +7,7 @@ use super::census::{Census, ME};
 use super::plan::{Wanted, in_other_hands, unowned};
 use super::policy::Policy;
 use super::view::View;
+use crate::model::OwnerId;
 
 /// What brings me to my target.
 pub(super) fn wanted(view: &View, policy: &Policy, at_once: usize, rng: &mut impl Rng) -> Wanted {
@@ -14,18 +15,40 @@ pub(super) fn wanted(view: &View, policy: &Policy, at_once: usize, rng: &mut imp
     let held = census.counts();
     let shares = Shares::of(view.partitions.len(), held.len());
     let lacking = shares.target(&held).saturating_sub(held[ME]);
-    if lacking == 0 {
+    let (of_unowned, active) = beside_idle(&census, &held, policy);
+    let claimable = lacking.max(of_unowned.target(&active).saturating_sub(held[ME]));
+    if claimable == 0 {
         return Wanted { unowned: Vec::new(), stolen: Vec::new(), at_once };
     }
     let mut unowned = unowned(view, policy, rng);
-    unowned.truncate(lacking);
-    let missing = lacking - unowned.len();
+    unowned.truncate(claimable);
+    let missing = lacking.saturating_sub(unowned.len());
     let stolen = if missing == 0 {
         Vec::new()
     } else {
         stolen(in_other_hands(view, policy, rng), &census, held, shares, missing, rng)
     };
     Wanted { unowned, stolen, at_once }
+}
+
+/// The owners that may hold one more than they do, beside the idle ones.
+pub(super) fn below_target<'a>(view: &'a View, policy: &Policy) -> Vec<&'a OwnerId> {
+    let census = Census::of(view);
+    let held = census.counts();
+    let (Shares { floor, remainder }, active) = beside_idle(&census, &held, policy);
+    let above = active.iter().filter(|held| **held > floor).count();
+    // One above the floor is too many for an owner if as many others have that much as may.
+    let is_below = |held: usize| held < floor || (held == floor && above < remainder);
+    census.owners.into_iter().zip(held).filter(|(_, held)| is_below(*held)).map(|(owner, _)| owner).collect()
+}
+
+/// The shares of the owners that are not idle, if the idle ones keep what they hold; and what each of the former holds.
+fn beside_idle(census: &Census<'_>, held: &[usize], policy: &Policy) -> (Shares, Vec<usize>) {
+    let owners = census.owners.iter().zip(held);
+    let (idle, active): (Vec<_>, Vec<_>) = owners.partition(|(owner, _)| policy.idle.contains(*owner));
+    let kept: usize = idle.into_iter().map(|(_, held)| held).sum();
+    let active: Vec<_> = active.into_iter().map(|(_, held)| *held).collect();
+    (Shares::of(census.holders.len() - kept, active.len()), active)
 }
 
 /// How P partitions divide among N owners.

@@ -1,7 +1,7 @@
 //! Sharing by loads. The rules and what they guarantee: [`Strategy::Weighted`](super::Strategy::Weighted).
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rand::Rng;
 
@@ -9,7 +9,7 @@ use super::census::{Census, ME};
 use super::plan::{Wanted, in_other_hands, unowned};
 use super::policy::Policy;
 use super::view::{PartitionView, View};
-use crate::model::PartitionId;
+use crate::model::{OwnerId, PartitionId};
 
 /// What part of the mean a partition with next to no load counts as.
 const IDLE_PART: u64 = 10;
@@ -18,12 +18,17 @@ const IDLE_PART: u64 = 10;
 pub(super) fn wanted(view: &View, policy: &Policy, threshold_percent: u32, rng: &mut impl Rng) -> Wanted {
     let group = Group::of(view, policy, threshold_percent);
     let nothing = Wanted { unowned: Vec::new(), stolen: Vec::new(), at_once: 1 };
-    if !group.is_below_fair(group.loads[ME]) {
+    let mine = group.loads[ME];
+    let fair_beside_idle = group.fair_beside(&policy.idle);
+    if !fair_beside_idle.is_above(mine) {
         return nothing;
     }
     let unowned = unowned(view, policy, rng);
     if !unowned.is_empty() {
-        return Wanted { unowned: group.fill_up(unowned), ..nothing };
+        return Wanted { unowned: group.fill_up(unowned, fair_beside_idle), ..nothing };
+    }
+    if !group.fair.is_above(mine) {
+        return nothing;
     }
     let stolen = group.best_to_steal(in_other_hands(view, policy, rng));
     Wanted { stolen: stolen.into_iter().collect(), ..nothing }
@@ -39,6 +44,31 @@ pub(super) fn weights(partitions: &[PartitionView], loads: &BTreeMap<PartitionId
     loads.into_iter().map(|load| load.map_or(mean, u128::from).max(least)).collect()
 }
 
+/// The owners that carry less than the fair load beside the idle ones.
+pub(super) fn below_fair_load<'a>(view: &'a View, policy: &Policy) -> Vec<&'a OwnerId> {
+    let group = Group::of(view, policy, 0);
+    let fair = group.fair_beside(&policy.idle);
+    let loads = group.census.owners.into_iter().zip(group.loads);
+    loads.filter(|(_, load)| fair.is_above(*load)).map(|(owner, _)| owner).collect()
+}
+
+/// A load that so many owners share. Compared as products: the fair load of each need not be a whole number.
+#[derive(Clone, Copy)]
+struct Fair {
+    total: u128,
+    owners: u128,
+}
+
+impl Fair {
+    fn is_above(self, load: u128) -> bool {
+        load * self.owners < self.total
+    }
+
+    fn is_at_least(self, load: u128) -> bool {
+        load * self.owners <= self.total
+    }
+}
+
 /// The live owners and what they carry.
 struct Group<'a> {
     census: Census<'a>,
@@ -46,7 +76,7 @@ struct Group<'a> {
     /// Of each owner.
     loads: Vec<u128>,
     /// Of all partitions, unowned ones too.
-    total: u128,
+    fair: Fair,
     threshold_percent: u128,
 }
 
@@ -60,33 +90,31 @@ impl<'a> Group<'a> {
                 loads[*owner] += weight;
             }
         }
-        let total = weights.iter().sum();
-        Self { census, weights, loads, total, threshold_percent: threshold_percent.into() }
+        let fair = Fair { total: weights.iter().sum(), owners: loads.len() as u128 };
+        Self { census, weights, loads, fair, threshold_percent: threshold_percent.into() }
     }
 
-    /// Compared as products: the fair load itself need not be a whole number.
-    fn is_below_fair(&self, load: u128) -> bool {
-        load * self.owners() < self.total
-    }
-
-    fn owners(&self) -> u128 {
-        self.loads.len() as u128
+    /// The fair load of the others, if these keep what they carry.
+    fn fair_beside(&self, idle: &BTreeSet<OwnerId>) -> Fair {
+        let owners = self.census.owners.iter().zip(&self.loads);
+        let kept = owners.filter(|(owner, _)| idle.contains(**owner)).map(|(_, load)| *load);
+        kept.fold(self.fair, |fair, load| Fair { total: fair.total - load, owners: fair.owners - 1 })
     }
 
     /// Of what nobody owns, everything that fits below the fair load, and if that does not fill it, one more.
-    fn fill_up(&self, unowned: Vec<usize>) -> Vec<usize> {
+    fn fill_up(&self, unowned: Vec<usize>, fair: Fair) -> Vec<usize> {
         let mut load = self.loads[ME];
         let (mut taken, mut too_heavy) = (Vec::new(), None);
         for place in unowned {
             let filled = load + self.weights[place];
-            if filled * self.owners() <= self.total {
+            if fair.is_at_least(filled) {
                 load = filled;
                 taken.push(place);
             } else {
                 too_heavy = too_heavy.or(Some(place));
             }
         }
-        if self.is_below_fair(load) {
+        if fair.is_above(load) {
             taken.extend(too_heavy);
         }
         taken
@@ -101,7 +129,7 @@ impl<'a> Group<'a> {
             let weight = self.weights[place];
             let theirs = self.loads[self.census.holders[place]?];
             let gain = theirs.checked_sub(mine + weight)?;
-            let fits = i_hold_least || (mine + weight) * self.owners() <= self.total;
+            let fits = i_hold_least || self.fair.is_at_least(mine + weight);
             let uneven = (2 * weight).abs_diff(theirs - mine);
             (fits && self.exceeds_threshold(gain)).then_some((theirs, Reverse(uneven), place))
         });
@@ -109,7 +137,7 @@ impl<'a> Group<'a> {
     }
 
     fn exceeds_threshold(&self, gain: u128) -> bool {
-        gain * 100 * self.owners() > self.threshold_percent * self.total
+        gain * 100 * self.fair.owners > self.threshold_percent * self.fair.total
     }
 }
 

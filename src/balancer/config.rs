@@ -45,13 +45,16 @@ pub struct BalancerConfig {
     pub interval: Duration,
     /// How fast to take what is lacking. Default [`Strategy::Balanced`].
     pub strategy: Strategy,
-    /// The most partitions that this instance holds. Default: no limit. The others do not know of it, so that some may stay
-    /// unowned: [`Snapshot::unclaimed_for_cap`](super::Snapshot::unclaimed_for_cap).
+    /// The most partitions that this instance holds. Default: no limit. The others do not know of it, and
+    /// leave it its share until it has taken nothing for an expiry. What is unowned meanwhile, or for good if all are at
+    /// their limits: [`Snapshot::unclaimed_for_cap`](super::Snapshot::unclaimed_for_cap).
     pub max_partitions: Option<usize>,
     /// What to do when a partition cannot be renewed in time. Default [`LeasePolicy::BrokerFenced`].
     pub lease_policy: LeasePolicy,
     /// When an application counts as stalled: no heartbeat of its runtime, or one batch in the handler, for longer than this.
-    /// Default 5 min: longer than any ordinary batch. A stalled instance claims nothing new.
+    /// Default 5 min: longer than any ordinary batch. With a stalled runtime an instance claims nothing. With a batch that takes
+    /// too long it still claims its share of what nobody owns, for the other instances may have the same fault; it takes
+    /// nothing from live owners.
     pub stall_after: Duration,
     /// What to do then. Default [`OnStall::Keep`].
     pub on_stall: OnStall,
@@ -214,7 +217,7 @@ impl BalancerConfig {
         Ok(())
     }
 
-    pub(super) fn handoff_timeout(&self, store: &GroupStore) -> Duration {
+    pub(crate) fn handoff_timeout(&self, store: &GroupStore) -> Duration {
         self.handoff_timeout.unwrap_or_else(|| store.patience().release)
     }
 

@@ -134,6 +134,7 @@ impl Balancer {
     }
 
     fn end_cycle(&mut self, cycle: &Cycle, view: View, plan: Plan) {
+        self.outage.cycle_succeeded();
         self.metrics.0.cycle_took(self.store.lease_time().saturating_sub(cycle.asked));
         let calm = plan.is_empty() && self.snapshot.borrow().partitions == view.partitions;
         self.pacing.cycle(calm && is_settled(&view));
@@ -249,23 +250,36 @@ impl Balancer {
         let now = Instant::now();
         let set_back = self.setbacks.iter().filter(|(_, setback)| setback.until > now).map(|(partition, _)| partition);
         let busy = self.claiming.iter().chain(&self.releasing).chain(self.asked.marking());
-        let avoid = set_back.chain(busy).cloned().collect();
+        let stalled = self.snapshot.borrow().stalled.partitions.clone();
+        let avoid = set_back.chain(busy).chain(&stalled).cloned().collect();
         let loads = listed.iter().filter_map(|seen| Some((seen.partition.clone(), seen.record.load?))).collect();
         let strategy = self.config.strategy.clone();
         let max_partitions = self.config.max_partitions;
-        let policy = Policy { strategy, max_partitions, avoid, loads, handoff: self.hands_over() };
+        let handoff = self.hands_over();
+        let mut policy = Policy { strategy, max_partitions, avoid, loads, handoff, ..Policy::default() };
+        policy.idle = self.idle_owners(&view, &policy);
         let plan = plan(&view, &policy, &mut self.rng);
-        if self.hands_over() && self.snapshot.borrow().cycles == 0 { without_takeovers(plan) } else { plan }
+        // In its first cycle an instance takes nothing from live owners: others that start together with it have announced
+        // themselves by the second, and nothing moves twice. An instance with a stuck batch would serve no partition
+        // better than its live owner. What nobody owns it takes: with the same fault everywhere, nobody else would.
+        let first = handoff && self.snapshot.borrow().cycles == 0;
+        if first || !stalled.is_empty() { without_takeovers(plan) } else { plan }
     }
 
-    /// Who is stalled takes nothing, and nothing back, for it would get no better there.
+    fn idle_owners(&mut self, view: &View, policy: &Policy) -> BTreeSet<OwnerId> {
+        let (outage_ended, now, patience) = (self.outage.ended(), self.store.lease_time(), self.store.terms().expiry);
+        let idle = self.idleness.note(view, policy, outage_ended, now, patience);
+        idle.difference(&self.idle).for_each(telemetry::owner_idle);
+        self.idle.clone_from(&idle);
+        idle
+    }
+
+    /// With a stalled runtime, whatever is claimed would not be read.
     pub(super) fn claims_nothing(&self) -> bool {
-        self.draining || self.snapshot.borrow().stalled.any()
+        self.draining || self.snapshot.borrow().stalled.runtime
     }
 }
 
-/// In its first cycle an instance takes nothing from the living: others that come up together with it will have said that
-/// they are there by the second, and nothing moves twice.
 fn without_takeovers(mut plan: Plan) -> Plan {
     plan.handoff.clear();
     plan.claim.retain(|planned| !matches!(planned.reason, ClaimReason::Stolen(_)));

@@ -138,7 +138,8 @@ impl BalancerHandle {
         &self.loads
     }
 
-    /// Claims nothing more. What is held is still renewed. The first step of an orderly end.
+    /// Claims nothing more, not even what is released from then on. What is held is still renewed. The first step of an
+    /// orderly end.
     pub fn stop_claiming(&self) {
         self.send(Command::StopClaiming);
     }
@@ -170,8 +171,9 @@ impl BalancerHandle {
         self.events.subscribe()
     }
 
-    /// Releases everything and ends the loop. Returns when that is done, after four request deadlines at the latest, or
-    /// when the loop has ended otherwise. Answers how many partitions could not be released: they expire.
+    /// Releases everything and ends the loop. A release that fails is tried again. Returns when all is done, after four
+    /// request deadlines at the latest, or when the loop has ended otherwise. Returns how many partitions could not be
+    /// released: they expire.
     pub async fn shutdown(&self) -> usize {
         let (done, ended) = oneshot::channel();
         self.send(Command::Shutdown { done });
@@ -183,6 +185,13 @@ impl BalancerHandle {
     #[must_use]
     pub fn storage_silent(&self) -> Option<Duration> {
         self.reach.silence()
+    }
+
+    /// How long this instance has not seen who owns what, although it tried, if that is longer than the expiry. Meanwhile
+    /// it renews what it holds, and takes over nothing.
+    #[must_use]
+    pub fn blind(&self) -> Option<Duration> {
+        self.reach.blind()
     }
 
     fn send(&self, command: Command) {

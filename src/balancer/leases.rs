@@ -312,6 +312,11 @@ impl Leases {
         held.is_some_and(|held| held.surrendered.is_some())
     }
 
+    /// Until when its handler may take to stop, if another instance asked for it.
+    pub(super) fn handed_over_by(&self, partition: &PartitionId) -> Option<Instant> {
+        self.held.get(partition).filter(|held| held.draining != Draining::No)?.surrendered
+    }
+
     /// Those surrendered until this moment or before, and not on their way yet.
     pub(super) fn overdue(&self, now: Instant) -> Vec<(PartitionId, u64)> {
         let overdue = self.surrendered().filter(|(_, _, until)| *until <= now);

@@ -50,7 +50,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::balance::{ClaimReason, Holder, Moment, PartitionView};
+use crate::balance::{ClaimReason, Holder, Idleness, Moment, PartitionView};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, OwnerId, PartitionId};
@@ -120,6 +120,9 @@ pub struct Balancer {
     presences: Presences,
     setbacks: BTreeMap<PartitionId, Setback>,
     foreign_owner: bool,
+    idleness: Idleness,
+    /// Owners that were found idle by the last cycle.
+    idle: BTreeSet<OwnerId>,
     /// Partitions whose owner in the other tree of names has been told of.
     elsewhere: BTreeSet<PartitionId>,
     next_cycle: Option<Instant>,
@@ -173,6 +176,8 @@ impl Balancer {
             presences: Presences::default(),
             setbacks: BTreeMap::new(),
             foreign_owner: false,
+            idleness: Idleness::default(),
+            idle: BTreeSet::new(),
             elsewhere: BTreeSet::new(),
             next_cycle: None,
             vitals: Vitals::default(),
@@ -211,6 +216,7 @@ impl Balancer {
     ///
     /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. Stop processing.
     pub async fn run(mut self) -> Result<()> {
+        self.outage.cycle_succeeded();
         if self.next_announcement().is_some() {
             self.announce();
         } else {

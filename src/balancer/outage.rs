@@ -52,12 +52,27 @@ impl Outage {
 #[derive(Clone, Debug)]
 pub(super) struct Reach {
     outage: Arc<Mutex<Outage>>,
+    /// When the last cycle succeeded, or else when the loop began.
+    last_cycle: Arc<Mutex<Option<Moment>>>,
     store: GroupStore,
 }
 
 impl Reach {
     pub(super) fn new(patience: Duration, store: GroupStore) -> Self {
-        Self { outage: Arc::new(Mutex::new(Outage::new(patience, store.lease_time()))), store }
+        let outage = Outage::new(patience, store.lease_time());
+        Self { outage: Arc::new(Mutex::new(outage)), last_cycle: Arc::default(), store }
+    }
+
+    /// The loop begins, or a cycle has succeeded.
+    pub(super) fn cycle_succeeded(&self) {
+        *self.last_cycle.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.store.lease_time());
+    }
+
+    /// How long no cycle has succeeded, if that is longer than the expiry. Slow as cycles may be, one comes within that.
+    pub(super) fn blind(&self) -> Option<Duration> {
+        let last = *self.last_cycle.lock().unwrap_or_else(PoisonError::into_inner);
+        let blind = self.store.lease_time().saturating_sub(last?);
+        (blind > self.store.terms().expiry).then_some(blind)
     }
 
     fn outage(&self) -> MutexGuard<'_, Outage> {

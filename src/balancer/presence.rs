@@ -88,11 +88,20 @@ impl Balancer {
         self.operations.spawn(async move { Ended::Announced { sent, outcome: store.announce(None).await } });
     }
 
+    /// At the end it is repeated as long as that may take: while the presence is there, others leave it a share.
     pub(super) fn withdraw(&mut self) {
         if std::mem::take(&mut self.presences.announced) {
             self.presences.under_way += 1;
             let store = self.store.clone();
-            self.operations.spawn(async move { Ended::Withdrawn(store.withdraw().await) });
+            let mut attempts = store.attempts((!self.draining).then(Instant::now));
+            self.operations.spawn(async move {
+                loop {
+                    match store.withdraw().await {
+                        Err(error) if attempts.again_after(&error).await => {}
+                        outcome => return Ended::Withdrawn(outcome),
+                    }
+                }
+            });
         }
     }
 

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::events::{DuplicateCause, Event, Releasing};
 use super::{Balancer, Ended, LONGEST_COOL_DOWN, Leases};
 use crate::balance::Holder;
 use crate::clock::later;
 use crate::model::PartitionId;
-use crate::store::{Lease, ReleaseOutcome};
-use crate::telemetry;
+use crate::store::{GroupStore, Lease, ReleaseOutcome};
+use crate::telemetry::{self, Operation};
 
 impl Balancer {
     /// Gives back what may be at work: tells first, so that the handler stops and its last checkpoint is written, and
@@ -57,7 +57,8 @@ impl Balancer {
         }
         // Whoever gives it back now does not want it again at once.
         self.set_back(partition, cool_down);
-        self.release(partition, tenure, Releasing::Asked);
+        let reason = if self.draining { Releasing::Shutdown } else { Releasing::Asked };
+        self.release(partition, tenure, reason);
     }
 
     /// How long a handler's last checkpoint may take: one under way, and one that meets a conflict.
@@ -91,17 +92,32 @@ impl Balancer {
 
     /// Now, or when its renewal has ended.
     pub(super) fn release_now(&mut self, partition: &PartitionId, tenure: u64) {
+        let until = self.release_until(partition);
         if let Some(lease) = self.leases.take_for_release(partition, tenure) {
-            self.start_release(lease);
+            self.start_release(lease, until);
         }
     }
 
-    pub(super) fn start_release(&mut self, lease: Lease) {
+    /// Until when a release that fails is repeated. In a handoff that is its own limit. At the end it is the limit of
+    /// [`shut_down`](Self::shut_down), which gives up what is under way.
+    fn release_until(&self, partition: &PartitionId) -> Option<Instant> {
+        let usual = Instant::now() + self.release_limit();
+        let handoff = self.leases.handed_over_by(partition).map(|stops_by| stops_by + self.store.request_deadline());
+        (!self.draining).then(|| handoff.unwrap_or(usual))
+    }
+
+    /// How long releases may take.
+    fn release_limit(&self) -> Duration {
+        4 * self.store.request_deadline()
+    }
+
+    fn start_release(&mut self, lease: Lease, until: Option<Instant>) {
         let store = self.store.clone();
         self.releasing.insert(lease.partition().clone());
         self.operations.spawn(async move {
             let partition = lease.partition().clone();
-            Ended::Released { partition, outcome: store.release_one(&lease).await }
+            let outcome = release_repeatedly(&store, &lease, until).await;
+            Ended::Released { partition, outcome }
         });
     }
 
@@ -115,7 +131,7 @@ impl Balancer {
             }
             ReleaseOutcome::Undecided(error) => {
                 self.outage.failed();
-                self.unreleased += usize::from(self.ending);
+                self.unreleased += usize::from(self.draining);
                 telemetry::release_undecided(partition, &error);
                 self.look_soon();
                 self.publish(|_| {});
@@ -123,8 +139,8 @@ impl Balancer {
         }
     }
 
-    /// Releases everything: what is idle at once, what is being renewed or claimed as soon as that has ended, so that no
-    /// late write undoes a release. A listing is not waited for. Answers how many could not be released.
+    /// Releases everything that is left: what is idle at once, what is being renewed or claimed as soon as that has ended, so
+    /// that no late write undoes a release. A listing is not waited for. Answers how many could not be released.
     pub(super) async fn shut_down(&mut self) -> usize {
         (self.draining, self.ending) = (true, true);
         for (partition, tenure) in self.leases.tenures() {
@@ -132,9 +148,8 @@ impl Balancer {
         }
         self.asked.clear();
         self.withdraw();
-        let limit = 4 * self.store.request_deadline();
         // What is not released then expires.
-        let _ = timeout(limit, self.releases()).await;
+        let _ = timeout(self.release_limit(), self.releases()).await;
         let unreleased = self.unreleased + self.releasing.len() + self.claiming.len() + self.leases.partitions().len();
         if unreleased > 0 {
             telemetry::not_released(unreleased);
@@ -151,6 +166,21 @@ impl Balancer {
             let Some(ended) = self.operations.join_next().await else { return };
             // Being replaced or a panic changes nothing now: the loop ends anyway.
             let _ = self.ended(ended);
+        }
+    }
+}
+
+/// Until it is settled, the time is over, or no repetition can help.
+async fn release_repeatedly(store: &GroupStore, lease: &Lease, until: Option<Instant>) -> ReleaseOutcome {
+    let mut attempts = store.attempts(until);
+    loop {
+        match store.release_one(lease).await {
+            ReleaseOutcome::Undecided(error) => {
+                let Some(next) = attempts.next_after(&error) else { return ReleaseOutcome::Undecided(error) };
+                telemetry::ownership_undecided(store.floods(), Operation::Release, lease.partition(), &error);
+                sleep_until(next).await;
+            }
+            released @ ReleaseOutcome::Released => return released,
         }
     }
 }

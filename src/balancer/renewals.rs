@@ -64,9 +64,9 @@ impl Balancer {
             }
         }
         if after == AfterRenewal::ToRelease
-            && let Some(lease) = self.leases.remove(partition)
+            && let Some(tenure) = self.leases.tenures().get(partition)
         {
-            self.start_release(lease);
+            self.release_now(partition, *tenure);
         }
         Ok(())
     }

@@ -134,7 +134,11 @@ pub(super) async fn properties(client: &SharedClient, partition: &str) -> Result
     let properties = client.answer(request, failed).await?;
     let last =
         Position { sequence_number: properties.last_enqueued_sequence_number, offset: properties.last_enqueued_offset };
-    Ok(PartitionProperties::new(properties.beginning_sequence_number, Some(last), properties.is_empty))
+    let reported = PartitionProperties::new(properties.beginning_sequence_number, Some(last), properties.is_empty);
+    Ok(match properties.last_enqueued_time_utc {
+        Some(time) => reported.with_last_enqueued_at(time.into()),
+        None => reported,
+    })
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use azure_core_amqp::message::AmqpMessageBody;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use azure_messaging_eventhubs::{ConsumerClient, OpenReceiverOptions, StartLocation, StartPosition as ClientPosition};
 use futures::FutureExt;
+use time::OffsetDateTime;
 
 use super::clients::{Clients, SharedClient};
 use super::errors;
@@ -164,6 +165,10 @@ impl Positioned for ReceivedEventData {
 
     fn offset(&self) -> Option<&str> {
         self.offset().as_deref()
+    }
+
+    fn enqueued_at(&self) -> Option<OffsetDateTime> {
+        self.enqueued_time().map(OffsetDateTime::from)
     }
 
     /// Of a body of data, which is what producers send; the other kinds of AMQP count 0. Taken from the message, for the

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::source::{EventReceiver, Positioned};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// When a batch is full.
 #[derive(Clone, Copy, Debug)]
@@ -69,33 +69,43 @@ impl<E: Positioned> Gathered<E> {
 }
 
 impl<E: Positioned + Send + 'static> EventReceiver<E> {
-    /// Waits for the next batch, which is never empty. Cancel-safe.
+    /// Waits for events, and returns a batch once there is one, which is never empty. `None`: more events were gathered, or
+    /// it is time for a batch; call it again. Cancel-safe.
     ///
     /// # Errors
     ///
     /// Those of [`next_batch`](Self::next_batch), after all events before them.
-    pub(super) async fn next_batch_within(&mut self, limits: &BatchLimits) -> Result<Vec<E>> {
+    pub(super) async fn gather(&mut self, limits: &BatchLimits) -> Result<Option<Vec<E>>> {
         if limits.takes_what_is_here() && self.gathered.events.is_empty() {
-            return self.next_batch(limits.events).await;
+            return self.next_batch(limits.events).await.map(Some);
         }
-        loop {
-            let (count, full) = limits.measure(&self.gathered.events);
-            let due = self.gathered.since.map(|since| since + limits.wait);
-            let enough = full || self.failure.is_some() || due.is_some_and(|due| due <= Instant::now());
-            if count > 0 && enough {
-                return Ok(self.gathered.take(count));
-            }
-            let more = tokio::select! {
-                biased;
-                more = self.next_batch(limits.events - count) => more,
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => continue,
-            };
-            match more {
-                Ok(events) => self.gathered.add(events),
-                Err(error) if count == 0 => return Err(error),
-                Err(error) => self.failure = Some(error),
-            }
+        let (count, full) = limits.measure(&self.gathered.events);
+        let due = self.gathered.since.map(|since| since + limits.wait);
+        let enough = full || self.failure.is_some() || due.is_some_and(|due| due <= Instant::now());
+        if count > 0 && enough {
+            return Ok(Some(self.gathered.take(count)));
         }
+        let more = tokio::select! {
+            biased;
+            more = self.next_batch(limits.events - count) => more,
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => return Ok(None),
+        };
+        match more {
+            Ok(events) => self.gathered.add(events),
+            Err(error) if count == 0 => return Err(error),
+            Err(error) => self.failure = Some(error),
+        }
+        Ok(None)
+    }
+
+    /// The last event that waits to be handed out.
+    pub(super) fn last_gathered(&self) -> Option<&E> {
+        self.gathered.events.last()
+    }
+
+    /// Ends the reading with this error, after the events that wait to be handed out.
+    pub(super) fn fail(&mut self, error: Error) {
+        self.failure.get_or_insert(error);
     }
 
     /// Goes on receiving while nobody takes batches, until so many events are ahead; never ends by itself. Cancel-safe.
@@ -116,7 +126,7 @@ impl<E: Positioned + Send + 'static> EventReceiver<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Error, ErrorKind};
+    use crate::error::ErrorKind;
 
     #[derive(Debug, PartialEq, Eq)]
     struct Sized(usize);
@@ -148,11 +158,19 @@ mod tests {
         })
     }
 
+    async fn next(receiver: &mut EventReceiver<Sized>, limits: &BatchLimits) -> Result<Vec<Sized>> {
+        loop {
+            if let Some(batch) = receiver.gather(limits).await? {
+                return Ok(batch);
+            }
+        }
+    }
+
     async fn batches(mut receiver: EventReceiver<Sized>, limits: BatchLimits) -> Vec<Vec<usize>> {
         let mut batches = Vec::new();
         // So that what is to come at once is here.
         tokio::time::sleep(SECOND / 10).await;
-        while let Ok(batch) = receiver.next_batch_within(&limits).await {
+        while let Ok(batch) = next(&mut receiver, &limits).await {
             batches.push(batch.iter().map(|event| event.0).collect());
         }
         batches
@@ -189,7 +207,7 @@ mod tests {
         assert!(tokio::time::timeout(SECOND, receiver.keep_going(3)).await.is_err());
         assert_eq!(receiver.gathered.events.len(), 3);
         let limits = BatchLimits { events: 2, bytes: usize::MAX, wait: Duration::ZERO };
-        assert_eq!(receiver.next_batch_within(&limits).await.unwrap(), [Sized(1), Sized(2)]);
+        assert_eq!(next(&mut receiver, &limits).await.unwrap(), [Sized(1), Sized(2)]);
         assert!(tokio::time::timeout(SECOND, receiver.keep_going(10)).await.is_err());
         assert_eq!(batches(receiver, limits).await, [vec![3, 4], vec![5]]);
     }
@@ -199,9 +217,23 @@ mod tests {
         let mut receiver = receiver(&[(1, 1), (1, 2), (1, 3)]);
         let limits = BatchLimits { events: 3, bytes: usize::MAX, wait: SECOND * 60 };
         for _ in 0..5 {
-            let given_up = tokio::time::timeout(SECOND / 2, receiver.next_batch_within(&limits)).await;
+            let given_up = tokio::time::timeout(SECOND / 2, next(&mut receiver, &limits)).await;
             assert!(given_up.is_err());
         }
-        assert_eq!(receiver.next_batch_within(&limits).await.unwrap(), [Sized(1), Sized(2), Sized(3)]);
+        assert_eq!(next(&mut receiver, &limits).await.unwrap(), [Sized(1), Sized(2), Sized(3)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_comes_after_what_was_gathered() {
+        let mut receiver = receiver(&[(1, 1), (1, 2), (1, 3)]);
+        let limits = BatchLimits { events: 10, bytes: usize::MAX, wait: SECOND * 60 };
+        assert_eq!(receiver.last_gathered(), None);
+        for _ in 0..2 {
+            assert!(receiver.gather(&limits).await.unwrap().is_none());
+        }
+        assert_eq!(receiver.last_gathered(), Some(&Sized(2)));
+        receiver.fail(Error::new(ErrorKind::Source, "silent"));
+        assert_eq!(receiver.gather(&limits).await.unwrap(), Some(vec![Sized(1), Sized(2)]));
+        assert_eq!(receiver.gather(&limits).await.unwrap_err().to_string(), "silent");
     }
 }

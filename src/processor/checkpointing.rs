@@ -3,21 +3,24 @@
 //! One task per partition owns the [`Adoption`], so at most one write is in flight; what is marked meanwhile goes into the
 //! next one, of which only the greatest position counts. What may be marked, the [`Tracker`] says.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::config::CheckpointPolicy;
+use super::control::Control;
+use super::dropped::{Dropped, HeldCheckpoint};
+use super::handler::HandlerError;
 use super::tracker::{Reached, Tracker};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{OwnerId, Position};
-use crate::store::{Adoption, CheckpointOutcome, GroupStore};
+use crate::store::{Adoption, BackOff, CheckpointOutcome, GroupStore};
 use crate::telemetry::{self, PartitionMetrics};
 
-/// The wait before a failed write is tried again.
+/// The least wait before a failed write is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What is marked and not yet written.
@@ -30,13 +33,12 @@ struct Pending {
     written: Option<i64>,
     /// Why the last write failed, until one succeeds.
     failure: Option<String>,
-    /// Tokens that were dropped without being finished.
-    abandoned: usize,
+    dropped: Dropped,
 }
 
 impl Pending {
     fn new(written: Option<i64>) -> Self {
-        Self { tracker: Tracker::new(written), marked: None, written, failure: None, abandoned: 0 }
+        Self { tracker: Tracker::new(written), marked: None, written, failure: None, dropped: Dropped::default() }
     }
 
     /// The tracker only ever goes on.
@@ -66,9 +68,27 @@ struct Shared {
     pending: Mutex<Pending>,
     /// Something may be written that might not before, or enough for a write.
     marked: Notify,
-    /// A token was finished.
+    /// A token was finished, or never will be.
     finished: watch::Sender<()>,
+    /// The error of the first token that failed.
+    failed: watch::Sender<Option<Arc<Error>>>,
     every_events: Option<i64>,
+    start: Start,
+}
+
+/// The start of the partition that the checkpoints belong to.
+#[derive(Debug)]
+pub(super) struct Start {
+    /// It holds a [`CheckpointWriter`] itself.
+    pub(super) control: Weak<Control>,
+    /// True once this start comes to its end.
+    pub(super) over: watch::Receiver<bool>,
+}
+
+impl Start {
+    fn is_stopping(&self) -> bool {
+        *self.over.borrow() || self.control.upgrade().is_none_or(|control| control.is_stopping())
+    }
 }
 
 impl Shared {
@@ -98,7 +118,7 @@ impl Shared {
 #[derive(Debug)]
 enum Command {
     Flush(oneshot::Sender<Result<()>>),
-    Close { write: bool },
+    Close { last_by: Option<Instant> },
 }
 
 /// The marking end, one for all clones of a partition's context.
@@ -133,10 +153,39 @@ impl CheckpointWriter {
         self.shared.finished.send_replace(());
     }
 
-    /// A token was dropped without being finished.
-    pub(super) fn abandon(&self) {
-        self.shared.with(|pending| pending.abandoned += 1);
+    /// A token was dropped without being finished. Work that is given up because the partition stops is no fault.
+    pub(super) fn abandon(&self, sequence_number: i64) {
+        let at_work = !self.shared.start.is_stopping();
+        let (is_first, checkpoint) = self.shared.with(|pending| {
+            let holds = at_work && pending.tracker.is_open(sequence_number);
+            (pending.dropped.add(holds.then_some(sequence_number)), pending.written)
+        });
         self.shared.finished.send_replace(());
+        if let Some(control) = self.shared.start.control.upgrade().filter(|_| at_work) {
+            telemetry::token_dropped(&control.partition, sequence_number, checkpoint, is_first);
+        }
+    }
+
+    /// The event of a token cannot be processed. The first such error counts.
+    pub(super) fn fail(&self, sequence_number: Option<i64>, error: HandlerError) {
+        if sequence_number.is_some() {
+            self.shared.with(|pending| pending.dropped.add(None));
+            self.shared.finished.send_replace(());
+        }
+        let event = sequence_number.map_or("an event".to_owned(), |number| format!("event {number}"));
+        let error = Error::new(ErrorKind::Handler, format!("{event} could not be processed")).with_source(error);
+        self.shared.failed.send_if_modified(|failed| failed.is_none() && failed.replace(Arc::new(error)).is_none());
+    }
+
+    /// Ready when a token has failed.
+    pub(super) async fn failed(&self) -> Arc<Error> {
+        let mut failed = self.shared.failed.subscribe();
+        let error = failed.wait_for(Option::is_some).await.ok().and_then(|failed| failed.clone());
+        match error {
+            Some(error) => error,
+            // The sender is `self`: it does not go away.
+            None => std::future::pending().await,
+        }
     }
 
     /// How many tokens are not finished.
@@ -144,9 +193,28 @@ impl CheckpointWriter {
         self.shared.with(|pending| pending.tracker.in_flight())
     }
 
-    /// How many of these never will be.
-    pub(super) fn abandoned(&self) -> usize {
-        self.shared.with(|pending| pending.abandoned)
+    /// How many of these may be finished yet: those that were neither dropped nor failed.
+    pub(super) fn unfinished(&self) -> usize {
+        self.shared.with(|pending| pending.tracker.in_flight().saturating_sub(pending.dropped.tokens()))
+    }
+
+    /// The checkpoint stays where it is because of a token that was dropped.
+    pub(super) fn held(&self) -> Option<HeldCheckpoint> {
+        self.shared.with(|pending| {
+            let (event, since) = pending.dropped.first()?;
+            let last = pending.tracker.last_waiting().unwrap_or(event);
+            let behind = last.saturating_sub(event).max(0).unsigned_abs();
+            Some(HeldCheckpoint { event, held_for: since.elapsed(), checkpoint: pending.written, behind })
+        })
+    }
+
+    /// Whether events that were finished come again because of tokens that were dropped; or one was that is not known to come
+    /// again otherwise.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.shared.with(|pending| {
+            let waits = pending.dropped.tokens() > 0 && pending.tracker.last_waiting().is_some();
+            waits || pending.dropped.first().is_some()
+        })
     }
 
     pub(super) async fn until_fewer_in_flight(&self, than: usize) {
@@ -158,7 +226,7 @@ impl CheckpointWriter {
     /// But for those that never will be.
     pub(super) async fn until_all_finished(&self) {
         let mut finished = self.shared.finished.subscribe();
-        let _ = finished.wait_for(|()| self.in_flight() <= self.abandoned()).await;
+        let _ = finished.wait_for(|()| self.unfinished() == 0).await;
     }
 
     /// The event that the checkpoint waits for, if it is this one or one before it.
@@ -189,10 +257,11 @@ impl CheckpointWriter {
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Ends the writing task; what is marked is written first if `write` says so and the policy agrees.
-    pub(super) fn close(&self, write: bool) {
+    /// Ends the writing task. What is marked is written first if there is a time for it and the policy agrees: attempts begin
+    /// up to this moment.
+    pub(super) fn close(&self, last_by: Option<Instant>) {
         // An error means that the task has ended already.
-        let _ = self.commands.send(Command::Close { write });
+        let _ = self.commands.send(Command::Close { last_by });
     }
 }
 
@@ -218,6 +287,7 @@ pub(super) struct Checkpointer {
     commands: mpsc::UnboundedReceiver<Command>,
     /// No write by policy before, after one that failed.
     not_before: Option<Instant>,
+    back_off: BackOff,
 }
 
 impl Checkpointer {
@@ -226,6 +296,7 @@ impl Checkpointer {
         adoption: Adoption,
         policy: CheckpointPolicy,
         metrics: PartitionMetrics,
+        start: Start,
     ) -> (Self, CheckpointWriter) {
         let (commands, receiver) = mpsc::unbounded_channel();
         let pending = Pending::new(adoption.record().sequence_number);
@@ -234,10 +305,13 @@ impl Checkpointer {
             pending: Mutex::new(pending),
             marked: Notify::new(),
             finished: watch::Sender::default(),
+            failed: watch::Sender::default(),
             every_events,
+            start,
         });
         let writer = CheckpointWriter { shared: Arc::clone(&shared), commands };
-        (Self { store, adoption, policy, metrics, shared, commands: receiver, not_before: None }, writer)
+        let back_off = back_off(&policy, store.terms().expiry);
+        (Self { store, adoption, policy, metrics, shared, commands: receiver, not_before: None, back_off }, writer)
     }
 
     /// Writes what is marked, when the policy says so, until closed or refused.
@@ -248,7 +322,7 @@ impl Checkpointer {
                 biased;
                 command = self.commands.recv() => match command {
                     Some(Command::Flush(reply)) => Wake::Write(Some(reply)),
-                    Some(Command::Close { write }) => return self.close(write).await,
+                    Some(Command::Close { last_by }) => return self.close(last_by).await,
                     None => return Ended::Closed,
                 },
                 () = self.shared.marked.notified() => self.woken_by_mark(),
@@ -259,7 +333,7 @@ impl Checkpointer {
                 continue;
             };
             let outcome = self.write().await;
-            self.not_before = outcome.as_ref().err().map(|error| Instant::now() + self.wait_after(error));
+            self.not_before = self.next_after(&outcome);
             due = self.not_before.or_else(|| self.next_due());
             let ended = refusal(&outcome);
             if let Some(reply) = reply {
@@ -272,11 +346,16 @@ impl Checkpointer {
         }
     }
 
-    async fn close(mut self, write: bool) -> Ended {
-        if !(write && self.policy.on_close) {
-            return Ended::Closed;
+    async fn close(mut self, last_by: Option<Instant>) -> Ended {
+        let Some(last_by) = last_by.filter(|_| self.policy.on_close) else { return Ended::Closed };
+        let mut attempts = self.store.attempts(Some(last_by));
+        loop {
+            let outcome = self.write().await;
+            match &outcome {
+                Err(error) if attempts.again_after(error).await => {}
+                _ => return refusal(&outcome).unwrap_or(Ended::Closed),
+            }
         }
-        refusal(&self.write().await).unwrap_or(Ended::Closed)
     }
 
     fn woken_by_mark(&self) -> Wake {
@@ -285,9 +364,14 @@ impl Checkpointer {
         if enough && !waiting { Wake::Write(None) } else { Wake::Later }
     }
 
-    /// As long as the server asks for, within reason.
-    fn wait_after(&self, error: &Error) -> Duration {
-        error.retry_after().unwrap_or_default().clamp(RETRY, self.store.terms().expiry)
+    fn next_after(&mut self, outcome: &Result<CheckpointOutcome>) -> Option<Instant> {
+        match outcome {
+            Ok(_) => {
+                self.back_off.succeeded();
+                None
+            }
+            Err(error) => Some(Instant::now() + self.store.pause_after(error, &mut self.back_off)),
+        }
     }
 
     /// When the policy wants what is marked now to be written.
@@ -296,17 +380,13 @@ impl Checkpointer {
         self.policy.every.map(|every| Instant::now() + every)
     }
 
-    /// Writes the greatest position, if it is not written yet; for two request deadlines at the most.
+    /// Writes the greatest position, if it is not written yet.
     async fn write(&mut self) -> Result<CheckpointOutcome> {
         let Some(position) = self.shared.with(|pending| pending.unwritten().cloned()) else {
             return Ok(CheckpointOutcome::Superseded);
         };
-        let limit = 2 * self.store.request_deadline();
         let timer = self.metrics.writing();
-        let writing = self.store.checkpoint(&mut self.adoption, &position);
-        let outcome = timeout(limit, writing).await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Unknown, format!("the checkpoint was not settled within {limit:?}")))
-        });
+        let outcome = self.store.checkpoint(&mut self.adoption, &position).await;
         timer.end();
         self.metrics.checkpoint(name(&outcome));
         match &outcome {
@@ -341,6 +421,13 @@ impl Checkpointer {
     }
 }
 
+/// A write that fails is repeated no more often than those that succeed, so that a storage that asks for fewer requests gets
+/// no more of them.
+fn back_off(policy: &CheckpointPolicy, expiry: Duration) -> BackOff {
+    let first = policy.every.unwrap_or_default().max(RETRY);
+    BackOff::new(first, first.max(expiry / 2))
+}
+
 enum Wake {
     /// Something is marked, but the policy does not want it written yet.
     Later,
@@ -370,7 +457,37 @@ fn refusal(outcome: &Result<CheckpointOutcome>) -> Option<Ended> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
+
+    fn writer() -> CheckpointWriter {
+        let shared = Shared {
+            pending: Mutex::new(Pending::new(None)),
+            marked: Notify::new(),
+            finished: watch::Sender::default(),
+            failed: watch::Sender::default(),
+            every_events: None,
+            start: Start { control: Weak::new(), over: watch::channel(false).1 },
+        };
+        CheckpointWriter { shared: Arc::new(shared), commands: mpsc::unbounded_channel().0 }
+    }
+
+    #[test]
+    fn b22_tokens_that_are_taken_and_dropped_while_they_are_counted() {
+        let writer = writer();
+        let other = writer.clone();
+        let dropping = thread::spawn(move || {
+            for number in 0..100_000 {
+                other.track(number);
+                other.abandon(number);
+            }
+        });
+        while !dropping.is_finished() {
+            assert!(writer.unfinished() <= 1);
+        }
+        dropping.join().unwrap();
+    }
 
     #[test]
     fn of_several_marks_the_greatest_counts_whatever_their_order() {

@@ -21,8 +21,12 @@ pub struct CheckpointPolicy {
     pub every_events: Option<NonZeroU32>,
     /// At the latest this long after it was marked. Default 5 s: some seconds of repeated events after a crash, at a
     /// dozen requests a minute and partition.
+    ///
+    /// A write that fails is tried again after this time, at least 1 s, then after twice that, and so on up to half the
+    /// expiry; or later, if the server asks for it. So a storage that refuses gets no more requests than one that accepts.
     pub every: Option<Duration>,
-    /// When the partition is stopped in an orderly way. Default: yes.
+    /// When the partition is stopped in an orderly way. Default: yes. This last write is tried again until the time of the
+    /// end, or of the handoff, is over.
     pub on_close: bool,
 }
 
@@ -126,8 +130,11 @@ pub struct ProcessorConfig {
     pub batch_wait: Duration,
     /// How many events of a partition are held ahead of the handler. Default 300, as the official client does.
     pub prefetch: usize,
-    /// The most events that are [tracked](super::PartitionContext::track) and not finished. With more, nothing further is
-    /// delivered. Default 1000.
+    /// The most events that are [tracked](super::PartitionContext::track) and not finished, those with dropped tokens
+    /// included. With more, nothing further is delivered. Default 1000.
+    ///
+    /// It does not bound how far the checkpoint is behind: one event that stays open holds it back, while any number of later
+    /// ones is finished. See [`Degraded::CheckpointHeld`](super::Degraded::CheckpointHeld).
     pub max_in_flight: usize,
     /// How often each partition held is compared with the hub: for the lag, and to find a link that delivers nothing
     /// although there are events. Such a link is opened again after two comparisons. Default 30 s, at a request to the

@@ -14,11 +14,24 @@ use crate::telemetry::PartitionMetrics;
 #[derive(Debug, Default)]
 struct Orders {
     stop: Option<StopReason>,
+    /// When it was asked to stop first.
+    asked: Option<Instant>,
     /// For how long not to take the partition again, when it was asked to be given back.
     cool_down: Duration,
     paused: bool,
     /// It was told to go on since its handler failed.
     resumed: bool,
+}
+
+impl Orders {
+    /// False if it stops already.
+    fn ask(&mut self, reason: StopReason) -> bool {
+        let first = self.stop.is_none();
+        if first {
+            (self.stop, self.asked) = (Some(reason), Some(Instant::now()));
+        }
+        first
+    }
 }
 
 /// One partition under one tenure.
@@ -54,7 +67,7 @@ impl Control {
 
     /// Asks the task to stop. The first reason counts.
     pub(super) fn stop(&self, reason: StopReason) {
-        self.orders.send_if_modified(|orders| orders.stop.is_none() && orders.stop.replace(reason).is_none());
+        self.orders.send_if_modified(|orders| orders.ask(reason));
     }
 
     /// Says why it stops, whatever was asked before: a refused checkpoint is a fact.
@@ -65,9 +78,9 @@ impl Control {
     /// Asks for the partition to be given back. False if it stops already, for another reason.
     pub(super) fn release(&self, cool_down: Duration) -> bool {
         self.orders.send_if_modified(|orders| {
-            let first = orders.stop.is_none();
+            let first = orders.ask(StopReason::Released);
             if first {
-                (orders.stop, orders.cool_down) = (Some(StopReason::Released), cool_down);
+                orders.cool_down = cool_down;
             }
             first
         })
@@ -75,6 +88,12 @@ impl Control {
 
     pub(super) fn cool_down(&self) -> Duration {
         self.orders.borrow().cool_down
+    }
+
+    /// Why, and since when, if it was.
+    pub(super) fn asked_to_stop(&self) -> Option<(StopReason, Instant)> {
+        let orders = self.orders.borrow();
+        orders.stop.clone().zip(orders.asked)
     }
 
     pub(super) fn is_stopping(&self) -> bool {

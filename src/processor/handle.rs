@@ -48,13 +48,16 @@ impl ProcessorHandle {
     pub fn health(&self) -> Health {
         let controls = self.registry.all();
         let failure = |control: &Control| Some((control.partition.clone(), control.progress.checkpoint_failure()?));
+        let held = |control: &Control| Some((control.partition.clone(), control.progress.held()?));
         health::of(&health::Signs {
             snapshot: &self.balancer.watch().borrow(),
             storage_silent: self.balancer.storage_silent(),
+            blind: self.balancer.blind(),
             partitions: &self.partitions(),
             checkpoint_failures: controls.iter().filter_map(|control| failure(control)).collect(),
+            held: controls.iter().filter_map(|control| held(control)).collect(),
             stall_after: self.stall_after,
-            ending: self.requests.count() > 0 || self.requests.has_ended(),
+            ending: self.requests.is_asked() || self.requests.has_ended(),
         })
     }
 
@@ -79,8 +82,11 @@ impl ProcessorHandle {
         self.registry.get(partition).is_some_and(|control| control.release(cool_down))
     }
 
-    /// Asks the processor to end in good order, as the future given to [`run`](super::Processor::run) does. Asked again, it
-    /// ends at once: what is not finished then is as after a crash.
+    /// Asks the processor to end in good order, as the future given to [`run`](super::Processor::run) does.
+    ///
+    /// Asked again at least a second after the first request, it ends at once: what is not finished then is as after a crash.
+    /// A request within that second changes nothing, so that several parts of a program may pass on the same signal. The
+    /// first request may also have come from the future or from a signal.
     pub fn shutdown(&self) {
         self.requests.ask();
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::dropped::HeldCheckpoint;
 use super::status::{PartitionState, PartitionStatus};
 use crate::balancer::Snapshot;
 use crate::model::PartitionId;
@@ -30,6 +31,12 @@ pub enum Degraded {
     StorageSilent {
         /// For how long.
         silent_for: Duration,
+    },
+    /// No load-balancing cycle has succeeded for longer than the expiry: this instance does not see who owns what, and takes
+    /// over nothing. What it holds it renews.
+    Blind {
+        /// For how long.
+        blind_for: Duration,
     },
     /// Something blocks the application's runtime.
     RuntimeStalled,
@@ -80,6 +87,20 @@ pub enum Degraded {
         /// What went wrong.
         error: String,
     },
+    /// A [`Token`](super::Token) was dropped before its event was finished. The checkpoint stays before that event until the
+    /// partition starts again; then the event and all after it come again.
+    CheckpointHeld {
+        /// The partition.
+        partition: PartitionId,
+        /// Time since the first such token was dropped.
+        held_for: Duration,
+        /// The sequence number of the first event whose token was dropped.
+        event: i64,
+        /// The sequence number of the durable checkpoint.
+        checkpoint: Option<i64>,
+        /// How far, in sequence numbers, the last finished event is after `event`. About so many finished events come again.
+        behind: u64,
+    },
     /// Partitions stay unowned because of `max_partitions`.
     Unclaimed {
         /// How many.
@@ -91,8 +112,11 @@ pub enum Degraded {
 pub(super) struct Signs<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) storage_silent: Option<Duration>,
+    /// How long no cycle has succeeded, if that is too long.
+    pub(super) blind: Option<Duration>,
     pub(super) partitions: &'a [PartitionStatus],
     pub(super) checkpoint_failures: Vec<(PartitionId, String)>,
+    pub(super) held: Vec<(PartitionId, HeldCheckpoint)>,
     pub(super) ending: bool,
     pub(super) stall_after: Duration,
 }
@@ -100,6 +124,8 @@ pub(super) struct Signs<'a> {
 pub(super) fn of(signs: &Signs<'_>) -> Health {
     let mut degraded = Vec::new();
     degraded.extend(signs.storage_silent.map(|silent_for| Degraded::StorageSilent { silent_for }));
+    let blind = signs.blind.filter(|_| !signs.ending);
+    degraded.extend(blind.map(|blind_for| Degraded::Blind { blind_for }));
     degraded.extend(signs.snapshot.stalled.runtime.then_some(Degraded::RuntimeStalled));
     degraded.extend(signs.partitions.iter().filter_map(|status| complaint(status, signs.stall_after)));
     degraded.extend(
@@ -108,6 +134,13 @@ pub(super) fn of(signs: &Signs<'_>) -> Health {
             error: error.clone(),
         }),
     );
+    degraded.extend(signs.held.iter().map(|(partition, held)| Degraded::CheckpointHeld {
+        partition: partition.clone(),
+        held_for: held.held_for,
+        event: held.event,
+        checkpoint: held.checkpoint,
+        behind: held.behind,
+    }));
     let unclaimed = signs.snapshot.unclaimed_for_cap;
     degraded.extend((unclaimed > 0).then_some(Degraded::Unclaimed { partitions: unclaimed }));
     Health { ready: signs.snapshot.cycles > 0 && !signs.ending, degraded }

@@ -11,6 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::handler::Handler;
 use super::partition::Shared;
 use super::pauses::Pauses;
+use super::resolve::position_of;
 use super::source::{EventSource, StartPosition};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
@@ -27,8 +28,10 @@ const PINNED_AT_ONCE: usize = 8;
 pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
     shared: &Arc<Shared<S, H>>,
 ) -> Result<Arc<[PartitionId]>> {
-    let partitions = hub_partitions(shared).await?;
-    answered(shared.source.check(&partitions[0])).await?;
+    let floods = shared.store.floods();
+    let not_ready = |error: &Error, pause| telemetry::hub_not_ready(floods, error, pause);
+    let partitions = repeated(|| hub_partitions(shared), not_ready).await?;
+    repeated(|| answered(shared.source.check(&partitions[0])), not_ready).await?;
     begin_group(shared, &partitions).await?;
     Ok(partitions)
 }
@@ -88,7 +91,7 @@ async fn begin_group<S: EventSource, H: Handler<S::Event>>(
         shared.added.begins_with(partitions.to_vec());
         return Ok(());
     }
-    let begun = begun(&shared.store).await?;
+    let begun = repeated(|| recorded(&shared.store), not_begun(&shared.store)).await?;
     let last = begun.last().or(partitions.iter().max()).cloned();
     let (founders, added): (Vec<_>, Vec<_>) = partitions.iter().cloned().partition(|p| Some(p) <= last.as_ref());
     telemetry::group_begins(begun.len(), founders.len(), added.len());
@@ -118,26 +121,20 @@ async fn pin_all_added<S: EventSource, H: Handler<S::Event>>(
 }
 
 /// The partitions that have a checkpoint.
-async fn begun(store: &GroupStore) -> Result<BTreeSet<PartitionId>> {
-    let mut pauses = Pauses::default();
-    loop {
-        match store.list_checkpoints().await {
-            Ok(listing) => return Ok(listing.records.into_iter().map(|checkpoint| checkpoint.partition).collect()),
-            Err(error) => wait_after(store, error, &mut pauses).await?,
-        }
-    }
+async fn recorded(store: &GroupStore) -> Result<BTreeSet<PartitionId>> {
+    Ok(store.list_checkpoints().await?.records.into_iter().map(|checkpoint| checkpoint.partition).collect())
 }
 
-async fn pinned<S: EventSource, H>(
+async fn pinned<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<Shared<S, H>>,
     partition: PartitionId,
     start: StartPosition,
 ) -> Result<()> {
-    let mut pauses = Pauses::default();
-    while let Err(error) = pin(&shared, &partition, &start).await {
-        wait_after(&shared.store, error, &mut pauses).await?;
-    }
-    Ok(())
+    repeated(|| pin(&shared, &partition, &start), not_begun(&shared.store)).await
+}
+
+fn not_begun(store: &GroupStore) -> impl Fn(&Error, Duration) {
+    |error, pause| telemetry::group_not_begun(store.floods(), error, pause)
 }
 
 /// Writes down where the added partitions before this one start, in order. Who comes up while the last of several has a
@@ -148,7 +145,10 @@ pub(super) async fn pin_added_before<S: EventSource, H>(shared: &Shared<S, H>, p
         return Ok(());
     }
     let partitions = hub_partitions(shared).await?;
-    let is_added = |other: &&PartitionId| *other < partition && shared.added.contains(other, &shared.config);
+    let recorded = recorded(&shared.store).await?;
+    let is_added = |other: &&PartitionId| {
+        *other < partition && shared.added.contains(other, &shared.config) && !recorded.contains(*other)
+    };
     let before: BTreeSet<_> = partitions.iter().filter(is_added).collect();
     for added in before {
         pin(shared, added, &shared.config.start_of_added).await?;
@@ -156,22 +156,28 @@ pub(super) async fn pin_added_before<S: EventSource, H>(shared: &Shared<S, H>, p
     Ok(())
 }
 
-/// Where that can be told in numbers.
 async fn pin<S: EventSource, H>(shared: &Shared<S, H>, partition: &PartitionId, start: &StartPosition) -> Result<()> {
     let properties = answered(shared.source.partition(partition)).await?;
-    if let Some(position) = properties.pin(start) {
-        shared.store.pin(partition, &position).await?;
-    }
+    let position = position_of(&shared.source, partition, start, &properties).await?;
+    shared.store.pin(partition, &position).await?;
     Ok(())
 }
 
-/// Unless waiting cannot help.
-async fn wait_after(store: &GroupStore, error: Error, pauses: &mut Pauses) -> Result<()> {
-    if !error.is_transient() {
-        return Err(error);
+/// Repeats a request until it succeeds. An error that waiting cannot change is returned, any other one is reported together
+/// with the pause after it.
+async fn repeated<T, F: Future<Output = Result<T>>>(
+    request: impl Fn() -> F,
+    failed: impl Fn(&Error, Duration),
+) -> Result<T> {
+    let mut pauses = Pauses::default();
+    loop {
+        match request().await {
+            Err(error) if error.is_transient() => {
+                let pause = pauses.next();
+                failed(&error, pause);
+                sleep(pause).await;
+            }
+            settled => return settled,
+        }
     }
-    let pause = pauses.next();
-    telemetry::group_not_begun(store.floods(), &error, pause);
-    sleep(pause).await;
-    Ok(())
 }

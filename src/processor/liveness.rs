@@ -5,12 +5,15 @@
 //! paused, the events on their way. But an event that has been in the hub for `patience`, while somebody waited on the
 //! receiver all that time and nothing at all came out, will not come any more.
 //!
+//! What came out counts when it was received, and not when its batch is full: a batch can be gathered for longer than two
+//! looks take.
+//!
 //! So two looks at the hub are needed: one that finds it ahead, and one at least `patience` later, with uninterrupted waiting
 //! in between. Whatever interrupts the waiting (an event, a pause) makes it begin anew; so an event that comes between a
 //! look and the decision never counts, and neither does the time in which the handler was at work.
 //!
 //! And a hub that ends before what came was made anew; its events would have to pass the old end before one of them came.
-//! Two looks in a row must say so, for what a hub says of itself can be a little old.
+//! Two looks, 10 s apart or more, and all between them must say so, for what a hub says of itself can be a little old.
 //!
 //! With a look every `patience` or less often, a link that is dead is found by the second look after the event that it keeps
 //! back was enqueued: within two periods. With looks more often, within `patience` and two periods.
@@ -19,6 +22,9 @@ use std::time::Duration;
 
 use super::properties::PartitionProperties;
 use super::source::StartPosition;
+
+/// How long reports of a hub must say that it ends before what came. A report can be some seconds old.
+pub(super) const OLDEST_REPORT: Duration = Duration::from_secs(10);
 
 /// What a look at the hub says of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +52,23 @@ pub(super) struct Silence {
     waiting: bool,
     /// The first look since the waiting began that found the hub ahead.
     behind_since: Option<Duration>,
-    /// The last look found the hub to end before what came.
-    beyond_end: bool,
+    /// The first look of those in a row that found the hub to end before what came.
+    beyond_end_since: Option<Duration>,
+    /// The verdict was [`Verdict::BeyondEnd`].
+    is_beyond_end: bool,
 }
 
 impl Silence {
     pub(super) fn new(patience: Duration) -> Self {
-        Self { patience, seen: None, certain: false, waiting: false, behind_since: None, beyond_end: false }
+        Self {
+            patience,
+            seen: None,
+            certain: false,
+            waiting: false,
+            behind_since: None,
+            beyond_end_since: None,
+            is_beyond_end: false,
+        }
     }
 
     /// A link was opened here.
@@ -63,6 +79,7 @@ impl Silence {
             StartPosition::Latest | StartPosition::AfterOffset(_) | StartPosition::EnqueuedAfter(_) => None,
         };
         self.certain = self.seen.is_some();
+        self.is_beyond_end = false;
         self.rests();
     }
 
@@ -75,7 +92,7 @@ impl Silence {
     pub(super) fn rests(&mut self) {
         self.waiting = false;
         self.behind_since = None;
-        self.beyond_end = false;
+        self.beyond_end_since = None;
     }
 
     /// Events came out of the receiver, up to this one. Nobody waits until they are handled.
@@ -85,6 +102,23 @@ impl Silence {
         self.rests();
     }
 
+    /// Events came out of the receiver, up to this one, and wait until their batch is full. The receiver is still waited on.
+    /// False if this was known already.
+    pub(super) fn gathered(&mut self, number: Option<i64>) -> bool {
+        let is_new = number.is_none() || number > self.seen;
+        if is_new {
+            let waiting = self.waiting;
+            self.received(number);
+            self.waiting = waiting;
+        }
+        is_new
+    }
+
+    /// Whether looks at the hub have found that it ends before what came through this link.
+    pub(super) fn is_beyond_end(&self) -> bool {
+        self.is_beyond_end
+    }
+
     /// The hub was looked at; `now` is when its answer was here. The receiver must be waited on while the answer is under
     /// way, and what came out meanwhile told first.
     pub(super) fn probed(&mut self, now: Duration, properties: &PartitionProperties) -> Verdict {
@@ -92,8 +126,10 @@ impl Silence {
         // What retention took will not come, and is not missing.
         let readable = last.filter(|_| !properties.is_empty());
         let seen = *self.seen.get_or_insert(last.unwrap_or(i64::MIN));
-        let beyond_end = self.waiting && self.certain && seen > last.unwrap_or(-1);
-        if std::mem::replace(&mut self.beyond_end, beyond_end) && beyond_end {
+        if !(self.waiting && self.certain && seen > last.unwrap_or(-1)) {
+            self.beyond_end_since = None;
+        } else if now.saturating_sub(*self.beyond_end_since.get_or_insert(now)) >= OLDEST_REPORT {
+            self.is_beyond_end = true;
             return Verdict::BeyondEnd;
         }
         if !self.waiting || readable.is_none_or(|last| last <= seen) {
@@ -116,11 +152,12 @@ mod tests {
         Waits,
         Rests,
         Received(Option<i64>),
+        Gathered(Option<i64>),
         /// At this second, the hub with events from here to there.
         Probed(u64, i64, Option<i64>, Verdict),
     }
 
-    use Step::{Opened, Probed, Received, Rests, Waits};
+    use Step::{Gathered, Opened, Probed, Received, Rests, Waits};
     use Verdict::{Behind, BeyondEnd, Fine, Reopen};
 
     fn after(number: i64) -> Step {
@@ -136,6 +173,7 @@ mod tests {
                 Waits => silence.waits(),
                 Rests => silence.rests(),
                 Received(number) => silence.received(number),
+                Gathered(number) => _ = silence.gathered(number),
                 Probed(second, first, last, expected) => {
                     let last = last.map(|sequence_number| Position { sequence_number, offset: "x".into() });
                     let properties = PartitionProperties::new(first, last, false);
@@ -331,6 +369,42 @@ mod tests {
 
     mod defects {
         use super::*;
+
+        #[test]
+        fn b03_looks_that_are_close_to_each_other_prove_nothing() {
+            let old = |second| Probed(second, 0, Some(8), Fine);
+            run("two old ones", [after(9), Waits, old(1), old(2), Probed(3, 0, Some(9), Fine), old(12)]);
+            run("old for 10 s", [after(9), Waits, old(1), old(2), old(10), Probed(11, 0, Some(8), BeyondEnd)]);
+            run("an event in between", [after(7), Waits, old(1), Received(Some(9)), Waits, old(8), old(12), old(17)]);
+        }
+
+        #[test]
+        fn b05_what_was_gathered_is_not_missing() {
+            run(
+                "all of it",
+                [after(4), Waits, Gathered(Some(5)), Probed(30, 0, Some(5), Fine), Probed(60, 0, Some(5), Fine)],
+            );
+            run(
+                "a part of it, and then silence",
+                [
+                    after(4),
+                    Waits,
+                    Probed(30, 0, Some(9), Behind),
+                    Gathered(Some(7)),
+                    Probed(60, 0, Some(9), Behind),
+                    Gathered(Some(7)),
+                    Probed(90, 0, Some(9), Reopen),
+                ],
+            );
+            run(
+                "events without a number",
+                [after(4), Waits, Gathered(None), Probed(30, 0, Some(9), Fine), Probed(60, 0, Some(10), Behind)],
+            );
+            run(
+                "not waited on",
+                [after(4), Gathered(Some(5)), Probed(30, 0, Some(9), Fine), Probed(60, 0, Some(9), Fine)],
+            );
+        }
 
         /// A new group at the earliest event of a quiet hub: its link has nothing to deliver, however long it waits.
         #[test]

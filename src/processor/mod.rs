@@ -3,13 +3,15 @@
 //! # Guarantees
 //!
 //! - Every event is delivered at least once, those of one partition in order and one batch at a time.
-//! - Processing goes on behind the last checkpoint; without one, at the configured start, which is written down at once.
+//! - Processing goes on behind the last checkpoint; without one, at the configured start. Whatever its kind, this is written
+//!   down as a position before anything is read from there.
 //! - A failing handler, a broken link or a refused checkpoint stops its own partition only, and a slow one delays no other.
 //! - A checkpoint never passes an event that is [tracked](PartitionContext::track) and not finished, and never moves backwards.
 //! - A link that delivers nothing although there are events is opened again; a checkpoint from which reading cannot go on
 //!   is told, and [`OnInvalidCheckpoint`] says where to go on.
-//! - At shutdown every handler may finish its batch; then the last checkpoints are written, then the partitions released.
-//!   Each has its time, and a [`ShutdownReport`] tells how it went.
+//! - At shutdown every handler may finish its batch. Then the last checkpoint of its partition is written, and then the
+//!   partition is released, whatever the others do. Each step has its time, in which requests that fail are tried again. A
+//!   [`ShutdownReport`] tells how it went.
 //!
 //! # Non-guarantees
 //!
@@ -24,6 +26,7 @@ mod config;
 mod context;
 mod control;
 mod delivery;
+mod dropped;
 #[cfg(feature = "metrics")]
 mod gauges;
 mod handle;
@@ -39,6 +42,7 @@ mod properties;
 mod pull;
 mod receiver;
 mod registry;
+mod resolve;
 mod shutdown;
 mod signals;
 pub(crate) mod source;
@@ -149,7 +153,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
     /// Processes until `shutdown` is ready or [`ProcessorHandle::shutdown`] is called, then ends in good order: handlers
     /// finish, last checkpoints are written, the partitions released, the source closed; each within its time. Asked
-    /// through the handle once more, it ends at once.
+    /// through the handle once more, at least a second later, it ends at once.
     ///
     /// Dropping the future is a crash: nothing is written or released, and others wait for the expiry.
     ///
@@ -157,16 +161,17 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     ///
     /// [`ErrorKind::Config`] for what only the operator can mend: no such hub, no partitions, no such consumer group.
     /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. [`ErrorKind::Closed`] if the balancing loop
-    /// panicked, which is a bug. Everything else is reported and tried again. Before anything starts, also what the hub or
-    /// the storage answered, if trying again cannot help.
+    /// panicked, which is a bug. Everything else is reported and tried again, also at the start. Before anything starts, also
+    /// any other error of the hub or the storage for which [`Error::is_transient`] is false, such as
+    /// [`ErrorKind::Unauthorized`]: correct the setting or the permission, and start again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let Self { shared, balancer, handle, partitions } = self;
         let requests = handle.requests.clone();
         let asked_here = requests.clone();
         let asked = async move {
             tokio::select! {
-                () = shutdown => {}
-                () = asked_here.beyond(0) => {}
+                () = shutdown => asked_here.ask_once(),
+                () = asked_here.asked() => {}
             }
         };
         tokio::pin!(asked);
@@ -196,12 +201,11 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
         let mut supervisor = Supervisor::new(Arc::clone(&shared), handle.balancer.clone(), handle.registry.clone());
         let ended = supervisor.run(&mut balancing, asked).await;
-        let asked_before = requests.count();
         requests.end();
         let finishing = finish(shared, supervisor, background, &handle, reason_for(&ended));
         let report = tokio::select! {
             biased;
-            () = requests.clone().beyond(asked_before) => ShutdownReport { at_once: true, ..ShutdownReport::default() },
+            () = requests.asked_again() => ShutdownReport { at_once: true, ..ShutdownReport::default() },
             report = finishing => report,
         };
         telemetry::shut_down(ended.as_ref().err().map(|error| &**error), report.is_clean(), &report);
@@ -209,7 +213,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     }
 
     /// The same as [`run`](Self::run), until the process is asked to end: by Ctrl-C, or on Unix by SIGTERM, as container
-    /// runtimes do. A second signal ends it at once.
+    /// runtimes do. Another signal, at least a second after the first one, ends it at once.
     ///
     /// # Errors
     ///
@@ -303,7 +307,7 @@ fn background<S: EventSource, H: Handler<S::Event>>(
     background
 }
 
-/// Stop, drain, settle the checkpoints, release, close.
+/// Stop, drain, settle the checkpoint, release: each partition by itself. Then close.
 async fn finish<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<Shared<S, H>>,
     mut supervisor: Supervisor<S, H>,
@@ -324,6 +328,7 @@ async fn finish<S: EventSource, H: Handler<S::Event>>(
         close,
         cut_short: drained.cut_short,
         unwritten: drained.unwritten,
+        held_back: drained.held_back,
         unreleased: unreleased.unwrap_or_default(),
         at_once: false,
     }

@@ -1,6 +1,7 @@
 //! What a partition holds, by the numbers that the hub reports.
 
-use super::source::StartPosition;
+use time::OffsetDateTime;
+
 use crate::model::Position;
 
 /// What a partition holds.
@@ -13,6 +14,7 @@ use crate::model::Position;
 pub struct PartitionProperties {
     first: i64,
     last: Option<Position>,
+    last_enqueued_at: Option<OffsetDateTime>,
 }
 
 impl PartitionProperties {
@@ -43,7 +45,17 @@ impl PartitionProperties {
         let last = last.filter(|last| last.sequence_number >= 0);
         let next = last.as_ref().map_or(0, |last| last.sequence_number.saturating_add(1));
         let first = if is_empty { next } else { first_sequence_number.clamp(0, next) };
-        Self { first, last }
+        Self { first, last, last_enqueued_at: None }
+    }
+
+    /// Adds the time at which the last event was enqueued, expired or not. Without an event it is left out.
+    ///
+    /// A start at [`EnqueuedAfter`](super::StartPosition::EnqueuedAfter) is compared with it. A source that does not report
+    /// it delays such a start by 10 s in a partition that has no event after the time.
+    #[must_use]
+    pub fn with_last_enqueued_at(mut self, time: OffsetDateTime) -> Self {
+        self.last_enqueued_at = self.last.is_some().then_some(time);
+        self
     }
 
     /// The sequence number of the first event that can still be read; of the next event there will be, if there is none.
@@ -58,6 +70,13 @@ impl PartitionProperties {
         self.last.as_ref()
     }
 
+    /// When the last event was enqueued, expired or not, by the clock of the hub. `None` if there never was one, or if the
+    /// source does not report it.
+    #[must_use]
+    pub fn last_enqueued_at(&self) -> Option<OffsetDateTime> {
+        self.last_enqueued_at
+    }
+
     /// Whether there is no event to be read: there never was one, or all have expired.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -70,16 +89,9 @@ impl PartitionProperties {
         Position { sequence_number: self.first - 1, offset: BEFORE_EVERYTHING.to_owned() }
     }
 
-    /// The numbers of a start at the earliest or the latest event, as a checkpoint records them: the place *before* the
-    /// first event to be read.
-    pub(crate) fn pin(&self, start: &StartPosition) -> Option<Position> {
-        match start {
-            StartPosition::Earliest => Some(self.beginning()),
-            StartPosition::Latest => Some(self.last.clone().unwrap_or_else(|| self.beginning())),
-            StartPosition::AfterSequenceNumber(_) | StartPosition::AfterOffset(_) | StartPosition::EnqueuedAfter(_) => {
-                None
-            }
-        }
+    /// The place of the last event that there ever was, or before everything, as a checkpoint records it.
+    pub(crate) fn end(&self) -> Position {
+        self.last.clone().unwrap_or_else(|| self.beginning())
     }
 }
 
@@ -117,16 +129,21 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_pinned_to_the_place_before_the_first_event_to_be_read() {
-        let pin = |properties: PartitionProperties, start| {
-            properties.pin(&start).map(|position| (position.sequence_number, position.offset))
-        };
-        let at = |number, offset: &str| Some((number, offset.to_owned()));
-        assert_eq!(pin(properties(0, None, true), StartPosition::Earliest), at(-1, "-1"));
-        assert_eq!(pin(properties(7, 9, false), StartPosition::Earliest), at(6, "-1"));
-        assert_eq!(pin(properties(0, None, true), StartPosition::Latest), at(-1, "-1"));
-        assert_eq!(pin(properties(7, 9, false), StartPosition::Latest), at(9, "o9"));
-        assert_eq!(pin(properties(7, 9, false), StartPosition::AfterSequenceNumber(8)), None);
+    fn the_time_of_the_last_event_is_only_known_if_there_was_one() {
+        let time = OffsetDateTime::UNIX_EPOCH;
+        assert_eq!(properties(0, None, true).with_last_enqueued_at(time).last_enqueued_at(), None);
+        assert_eq!(properties(0, 0, false).with_last_enqueued_at(time).last_enqueued_at(), Some(time));
+        assert_eq!(properties(0, 0, false).last_enqueued_at(), None);
+    }
+
+    #[test]
+    fn a_checkpoint_records_the_place_before_the_next_event() {
+        let at = |place: Position| (place.sequence_number, place.offset);
+        let place = |number, offset: &str| (number, offset.to_owned());
+        let unused = properties(0, None, true);
+        assert_eq!((at(unused.beginning()), at(unused.end())), (place(-1, "-1"), place(-1, "-1")));
+        let holding = properties(7, 9, false);
+        assert_eq!((at(holding.beginning()), at(holding.end())), (place(6, "-1"), place(9, "o9")));
     }
 
     mod defects {
@@ -136,10 +153,9 @@ mod tests {
         fn c01_an_emptied_partition_is_pinned_at_its_last_event() {
             for begin in [199, 200] {
                 let emptied = properties(begin, 199, true);
-                let pinned = emptied.pin(&StartPosition::Earliest).map(|pin| (pin.sequence_number, pin.offset));
-                assert_eq!(pinned, Some((199, "-1".to_owned())), "begins at {begin}");
-                let pinned = emptied.pin(&StartPosition::Latest).map(|pin| (pin.sequence_number, pin.offset));
-                assert_eq!(pinned, Some((199, "o199".to_owned())), "begins at {begin}");
+                let (beginning, end) = (emptied.beginning(), emptied.end());
+                assert_eq!((beginning.sequence_number, &*beginning.offset), (199, "-1"), "begins at {begin}");
+                assert_eq!((end.sequence_number, &*end.offset), (199, "o199"), "begins at {begin}");
             }
         }
     }

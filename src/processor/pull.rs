@@ -55,13 +55,14 @@ impl<E> Partitions<E> {
         &self.handle
     }
 
-    /// Ends in good order: streams end after the batch at hand, last checkpoints are written, the partitions released.
+    /// Ends in good order: streams end after the batch at hand, last checkpoints are written, the partitions released. If the
+    /// end was asked for already, by [`ProcessorHandle::shutdown`], this waits for it.
     ///
     /// # Errors
     ///
     /// Those of [`Processor::run`](super::Processor::run); [`ErrorKind::Closed`] if it panicked, which is a bug.
     pub async fn shutdown(mut self) -> Result<ShutdownReport> {
-        self.handle.shutdown();
+        self.handle.requests.ask_once();
         let panicked = |error| Error::new(ErrorKind::Closed, "the processor panicked").with_source(error);
         (&mut self.running.0).await.map_err(panicked)?
     }

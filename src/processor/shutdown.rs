@@ -9,24 +9,48 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use crate::model::PartitionId;
+use crate::telemetry;
 
-/// How often the processor was asked to end. All clones are one.
+/// A request so soon after the first is the same one: a program may listen for a signal in two places, and some send it twice.
+const TOGETHER: Duration = Duration::from_secs(1);
+
+/// Whether the processor was asked to end, once or again. All clones are one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Requests(Arc<watch::Sender<Asked>>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Asked {
-    times: u32,
+    first: Option<Instant>,
+    again: bool,
     ended: bool,
 }
 
 impl Requests {
     pub(super) fn ask(&self) {
-        self.0.send_modify(|asked| asked.times += 1);
+        self.0.send_if_modified(|asked| match asked.first {
+            None => {
+                asked.first = Some(Instant::now());
+                telemetry::asked_to_end();
+                true
+            }
+            Some(first) if first.elapsed() >= TOGETHER && !asked.again => {
+                asked.again = true;
+                telemetry::asked_again();
+                true
+            }
+            Some(_) => false,
+        });
     }
 
-    pub(super) fn count(&self) -> u32 {
-        self.0.borrow().times
+    /// Unless it was asked already.
+    pub(super) fn ask_once(&self) {
+        if !self.is_asked() {
+            self.ask();
+        }
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.0.borrow().first.is_some()
     }
 
     pub(super) fn end(&self) {
@@ -37,11 +61,18 @@ impl Requests {
         self.0.borrow().ended
     }
 
-    /// Ready when asked more often than that.
-    pub(super) async fn beyond(self, count: u32) {
+    pub(super) async fn asked(&self) {
+        self.wait_for(|asked| asked.first.is_some()).await;
+    }
+
+    pub(super) async fn asked_again(&self) {
+        self.wait_for(|asked| asked.again).await;
+    }
+
+    async fn wait_for(&self, condition: impl FnMut(&Asked) -> bool) {
         let mut asked = self.0.subscribe();
         // The sender is `self`: it does not go away.
-        let _ = asked.wait_for(|asked| asked.times > count).await;
+        let _ = asked.wait_for(condition).await;
     }
 }
 
@@ -59,6 +90,9 @@ pub struct ShutdownReport {
     pub cut_short: BTreeSet<PartitionId>,
     /// Partitions whose last marked position could not be written. What is behind the one before comes again.
     pub unwritten: BTreeSet<PartitionId>,
+    /// Partitions with events whose [`Token`](super::Token) was dropped. Such an event and all after it come again, although
+    /// these may be finished. A token that was dropped because the partition stopped counts only if a later event was finished.
+    pub held_back: BTreeSet<PartitionId>,
     /// How many partitions could not be released in time. They expire.
     pub unreleased: usize,
     /// Whether it was asked for again meanwhile, and ended at once.
@@ -76,7 +110,9 @@ impl ShutdownReport {
     #[must_use]
     pub fn is_clean(&self) -> bool {
         let complete = [&self.drain, &self.release, &self.close].iter().all(|phase| phase.complete);
-        complete && !self.at_once && self.cut_short.is_empty() && self.unwritten.is_empty() && self.unreleased == 0
+        let settled =
+            [&self.cut_short, &self.unwritten, &self.held_back].iter().all(|partitions| partitions.is_empty());
+        complete && !self.at_once && settled && self.unreleased == 0
     }
 }
 
@@ -95,4 +131,28 @@ pub(super) async fn phase<T>(limit: Duration, work: impl Future<Output = T>) -> 
     let began = Instant::now();
     let done = timeout(limit, work).await.ok();
     (PhaseReport { took: began.elapsed(), complete: done.is_some() }, done)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_request_counts_from_a_second_after_the_first_on() {
+        let requests = Requests::default();
+        let asked = |requests: &Requests| (requests.is_asked(), requests.0.borrow().again);
+        assert_eq!(asked(&requests), (false, false));
+        requests.ask();
+        requests.ask();
+        advance(TOGETHER - Duration::from_millis(1)).await;
+        requests.ask();
+        assert_eq!(asked(&requests), (true, false));
+        advance(Duration::from_millis(1)).await;
+        requests.ask_once();
+        assert_eq!(asked(&requests), (true, false));
+        requests.ask();
+        assert_eq!(asked(&requests), (true, true));
+    }
 }

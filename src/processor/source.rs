@@ -22,6 +22,12 @@ pub trait Positioned {
         Some(Position { sequence_number: self.sequence_number()?, offset: self.offset()?.to_owned() })
     }
 
+    /// When the hub enqueued it, if that is known. A link that is opened to resolve
+    /// [`EnqueuedAfter`](StartPosition::EnqueuedAfter) is checked with it.
+    fn enqueued_at(&self) -> Option<OffsetDateTime> {
+        None
+    }
+
     /// Bytes of the body, as far as known; for the byte limit of a batch.
     fn size(&self) -> usize {
         0
@@ -29,6 +35,11 @@ pub trait Positioned {
 }
 
 /// Where to start reading a partition.
+///
+/// The processor resolves the start of a partition without a checkpoint to a position when it first owns the partition, and
+/// records this position before it reads from there. From then on the record counts, also for an instance with another
+/// start: a start such as "five seconds ago" means another place after every restart, but a restart skips nothing. For some
+/// starts the processor opens links first, to look for one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartPosition {
@@ -36,11 +47,14 @@ pub enum StartPosition {
     Earliest,
     /// After the last event there is: only new ones.
     Latest,
-    /// After the event with this sequence number.
+    /// After the event with this sequence number. The processor starts after the last event if that has a smaller number,
+    /// and at the first event if the number has expired.
     AfterSequenceNumber(i64),
-    /// After the event with this offset.
+    /// After the event with this offset. If both are plain numbers, the processor starts after the last event if that has a
+    /// smaller offset.
     AfterOffset(String),
-    /// At the first event enqueued after this time.
+    /// At the first event enqueued after this time. If there is none yet, the processor starts after the last event, also
+    /// for a time in the future. A time before 1970 is the same as [`Earliest`](Self::Earliest).
     EnqueuedAfter(OffsetDateTime),
 }
 

@@ -113,10 +113,8 @@ pub enum OnInvalidCheckpoint {
 }
 
 impl OnInvalidCheckpoint {
-    /// Lets the application choose. The function must not block: it is called where the partition is about to be read.
-    ///
-    /// A choice that cannot be told in numbers (by offset, sequence number or time) is written down only with the first
-    /// checkpoint behind it; if the partition starts again before that, it starts at the earliest event.
+    /// Lets the application choose. The function must not block: it is called where the partition is about to be read. The
+    /// processor records the position of the choice before it reads from there, and calls the function again if that fails.
     ///
     /// ```
     /// use eventhubs_checkpoint::processor::{InvalidReason, OnInvalidCheckpoint, StartPosition};
@@ -198,27 +196,39 @@ fn is_beyond_end(number: i64, offset: Option<&str>, last: Option<&Position>) -> 
 }
 
 /// Behind a last offset that is text nothing can be told.
-fn is_offset_beyond_end(offset: u64, last: Option<&Position>) -> bool {
+pub(super) fn is_offset_beyond_end(offset: u64, last: Option<&Position>) -> bool {
     last.is_none_or(|last| plain(&last.offset).is_some_and(|last| offset > last))
 }
 
 /// The offset, if it is a plain number. With geo-replication offsets are text that changes with the replica, and nothing
 /// follows from a difference.
-fn plain(offset: &str) -> Option<u64> {
+pub(super) fn plain(offset: &str) -> Option<u64> {
     offset.bytes().all(|byte| byte.is_ascii_digit()).then(|| offset.parse().ok()).flatten()
 }
 
-/// What is wrong with a checkpoint that looks right, if reading could not go on at this place: it is refused itself; or the
-/// hub ends before what was delivered since.
+/// Why a partition starts again although its checkpoint looked right: the place where reading could not go on, and whose
+/// word that is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// The broker refused to go on there.
+    Refused(StartPosition),
+    /// Looks at the hub found that it ends before. They may have been old.
+    BeyondEnd(StartPosition),
+}
+
+/// What is wrong with a checkpoint that looks right, if there is a doubt: the broker refused it; or the hub ends before what
+/// was delivered since. For the latter the properties decide, which must be newer than the doubt.
 pub(super) fn blame(
     record: &CheckpointRecord,
-    refused: &StartPosition,
+    doubt: &Doubt,
     properties: &PartitionProperties,
 ) -> Option<InvalidReason> {
-    if *refused == resume(record, refused) && record.has_position() {
+    let (Doubt::Refused(place) | Doubt::BeyondEnd(place)) = doubt;
+    let is_refused = matches!(doubt, Doubt::Refused(_));
+    if is_refused && *place == resume(record, place) && record.has_position() {
         return Some(InvalidReason::Refused);
     }
-    let StartPosition::AfterSequenceNumber(delivered) = refused else { return None };
+    let StartPosition::AfterSequenceNumber(delivered) = place else { return None };
     let end = properties.last().map_or(-1, |last| last.sequence_number);
     (end < *delivered).then_some(InvalidReason::BeyondEnd)
 }
@@ -264,11 +274,11 @@ mod tests {
             PartitionProperties::new(0, Some(last), false)
         };
         let record = CheckpointRecord { sequence_number: Some(9), offset: Some("90".into()), ..Default::default() };
-        let after = StartPosition::AfterSequenceNumber;
-        assert_eq!(blame(&record, &after(9), &holds(50)), Some(InvalidReason::Refused));
-        assert_eq!(blame(&record, &after(30), &holds(20)), Some(InvalidReason::BeyondEnd));
-        assert_eq!(blame(&record, &after(30), &holds(30)), None, "the hub was only a little behind");
-        assert_eq!(blame(&record, &StartPosition::Earliest, &holds(30)), None);
+        let refused = |number| Doubt::Refused(StartPosition::AfterSequenceNumber(number));
+        assert_eq!(blame(&record, &refused(9), &holds(50)), Some(InvalidReason::Refused));
+        assert_eq!(blame(&record, &refused(30), &holds(20)), Some(InvalidReason::BeyondEnd));
+        assert_eq!(blame(&record, &refused(30), &holds(30)), None, "the hub was only a little behind");
+        assert_eq!(blame(&record, &Doubt::Refused(StartPosition::Earliest), &holds(30)), None);
     }
 
     #[test]
@@ -399,6 +409,16 @@ mod tests {
 
     mod defects {
         use super::*;
+
+        /// What old looks said is forgotten once newer properties show the opposite.
+        #[test]
+        fn b03_only_the_broker_refuses_without_numbers() {
+            let beyond_end = |number| Doubt::BeyondEnd(StartPosition::AfterSequenceNumber(number));
+            assert_eq!(blame(&record(9, "90"), &beyond_end(9), &holds(0, (50, "500"))), None);
+            assert_eq!(blame(&record(9, "90"), &beyond_end(9), &holds(0, (9, "90"))), None);
+            let reason = blame(&record(9, "90"), &beyond_end(30), &holds(0, (20, "200")));
+            assert_eq!(reason, Some(InvalidReason::BeyondEnd), "fresh properties confirm it");
+        }
 
         #[test]
         fn c01_the_last_event_that_expires_unprocessed_is_missed() {

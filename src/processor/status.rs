@@ -7,6 +7,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::checkpointing::CheckpointWriter;
+use super::dropped::HeldCheckpoint;
 use super::lag::Lag;
 use super::properties::PartitionProperties;
 use crate::error::Error;
@@ -105,6 +106,15 @@ pub(super) struct End {
     pub(super) cut_short: bool,
     /// The last marked position is not durable.
     pub(super) unwritten: bool,
+    /// A token that was dropped holds the checkpoint back.
+    pub(super) held_back: bool,
+}
+
+impl End {
+    /// Whether nothing that was processed comes again.
+    pub(super) fn is_settled(self) -> bool {
+        !(self.cut_short || self.unwritten || self.held_back)
+    }
 }
 
 /// Written by the task, read by handles.
@@ -171,12 +181,26 @@ impl Progress {
         self.inner().end.unwritten = unwritten;
     }
 
+    pub(super) fn held_back(&self, held_back: bool) {
+        self.inner().end.held_back = held_back;
+    }
+
+    /// The checkpoint that a dropped token holds back, if one does.
+    pub(super) fn held(&self) -> Option<HeldCheckpoint> {
+        self.inner().writer.as_ref()?.held()
+    }
+
     pub(super) fn end(&self) -> End {
         self.inner().end
     }
 
     pub(super) fn checkpoint_failure(&self) -> Option<String> {
         self.inner().writer.as_ref().and_then(CheckpointWriter::failure)
+    }
+
+    /// Whether something is marked that is not durable.
+    pub(super) fn is_behind(&self) -> bool {
+        self.inner().writer.as_ref().is_some_and(CheckpointWriter::is_behind)
     }
 
     /// `probes_due`: how old numbers from the hub may be.

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::control::Control;
 use super::handler::{Handler, StopReason};
-use super::partition::{CLOSE_LIMIT, Ended, PartitionTask, Shared, message_of};
+use super::partition::{CLOSE_LIMIT, Ended, PartitionTask, Shared, message_of, stop_limit};
 use super::registry::Registry;
 use super::shutdown::{PhaseReport, phase};
 use super::source::EventSource;
@@ -41,6 +41,8 @@ pub(super) struct Supervisor<S, H> {
     entries: BTreeMap<PartitionId, Entry>,
     /// Were paused when their checkpoint was put back, and are to start so.
     paused: BTreeSet<PartitionId>,
+    /// Nothing is started again.
+    ending: bool,
 }
 
 /// How the partitions stopped.
@@ -49,11 +51,20 @@ pub(super) struct Drained {
     pub(super) phase: PhaseReport,
     pub(super) cut_short: BTreeSet<PartitionId>,
     pub(super) unwritten: BTreeSet<PartitionId>,
+    pub(super) held_back: BTreeSet<PartitionId>,
 }
 
 impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     pub(super) fn new(shared: Arc<Shared<S, H>>, balancer: BalancerHandle, registry: Registry) -> Self {
-        Self { shared, balancer, registry, tasks: JoinSet::new(), entries: BTreeMap::new(), paused: BTreeSet::new() }
+        Self {
+            shared,
+            balancer,
+            registry,
+            tasks: JoinSet::new(),
+            entries: BTreeMap::new(),
+            paused: BTreeSet::new(),
+            ending: false,
+        }
     }
 
     /// Follows the balancer until shutdown, until the balancer ends, or until a partition fails for good.
@@ -110,6 +121,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         });
     }
 
+    /// Tells the balancer what becomes of the partition. An error ends the processor.
     fn task_ended(&mut self, control: &Arc<Control>, outcome: Outcome) -> Result<(), Arc<Error>> {
         self.registry.remove(control);
         let (partition, tenure) = (control.partition.clone(), control.tenure);
@@ -120,55 +132,61 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             Ok(Ended::Stopped(StopReason::Lost { by })) => self.balancer.lost(partition, tenure, by),
             Ok(Ended::Stopped(StopReason::Replaced)) => self.balancer.forget(partition, tenure),
             // Started again, as it is still held.
-            Ok(Ended::Stopped(StopReason::Rewound)) => {
+            Ok(Ended::Stopped(StopReason::Rewound)) if !self.ending => {
                 self.entries.remove(&partition);
                 if control.is_paused() {
                     self.paused.insert(partition);
                 }
             }
-            Ok(Ended::Stopped(StopReason::Released)) => {
-                let end = control.progress.end();
-                if end.cut_short || end.unwritten {
-                    self.balancer.release_unsettled(partition, tenure, control.cool_down());
-                } else {
+            Ok(Ended::Stopped(StopReason::Released | StopReason::Shutdown | StopReason::Rewound)) => {
+                if control.progress.end().is_settled() {
                     self.balancer.release(partition, tenure, control.cool_down());
+                } else {
+                    self.balancer.release_unsettled(partition, tenure, control.cool_down());
                 }
             }
             Ok(Ended::Stopped(_)) => {}
-            Ok(Ended::GiveBack { cool_down }) => self.balancer.release(partition, tenure, cool_down),
-            Ok(Ended::Failed(error)) if error.kind() == ErrorKind::Contended => {
-                telemetry::adoption_contended(&partition, &error);
-                self.balancer.release(partition, tenure, Duration::ZERO);
+            // Of the batch that failed, a part may have been processed.
+            Ok(Ended::GiveBack { cool_down }) => self.balancer.release_unsettled(partition, tenure, cool_down),
+            Ok(Ended::Failed(error)) => {
+                let contended = error.kind() == ErrorKind::Contended;
+                if contended {
+                    telemetry::adoption_contended(&partition, &error);
+                }
+                self.balancer.release_unsettled(partition, tenure, Duration::ZERO);
+                return if contended { Ok(()) } else { Err(error) };
             }
-            Ok(Ended::Failed(error)) => return Err(error),
             Err(panic) => {
                 telemetry::partition_task_panicked(&partition, message_of(&*panic));
-                self.balancer.release(partition, tenure, Duration::ZERO);
+                self.balancer.release_unsettled(partition, tenure, Duration::ZERO);
             }
         }
         Ok(())
     }
 
-    /// Stops every partition in good order, within the drain time and what the last checkpoints may take.
+    /// Stops every partition in good order, within the drain time and what the last checkpoints may take. Each is released
+    /// when it has stopped, whatever the others do.
     pub(super) async fn stop_all(&mut self, reason: StopReason) -> Drained {
+        self.ending = true;
         for entry in self.entries.values() {
             entry.control.stop(reason.clone());
         }
         let mut drained = Drained::default();
+        let limit = stop_limit(self.shared.drain, &self.shared.store);
         let all = async {
             while let Some(ended) = self.tasks.join_next().await {
-                let Ok((control, _)) = ended else { continue };
-                self.registry.remove(&control);
+                let Ok((control, outcome)) = ended else { continue };
                 drained.note(&control);
+                // The processor ends already.
+                let _ = self.task_ended(&control, outcome);
             }
         };
-        // The handler's batch, its `stopped`, the link and a last checkpoint that meets a conflict.
-        let limit = 3 * self.shared.drain + 4 * self.shared.store.request_deadline();
         let (phase, _) = phase(limit, all).await;
         drained.phase = phase;
         if !phase.complete {
             telemetry::shutdown_cut_short(limit);
-            self.registry.all().iter().for_each(|control| drained.cut(control));
+            let to_be_written = self.shared.config.checkpoints.on_close;
+            self.registry.all().iter().for_each(|control| drained.cut(control, to_be_written));
             // A handler that blocks its thread cannot be ended, and nobody waits for it.
             let _ = timeout(CLOSE_LIMIT, self.tasks.shutdown()).await;
         }
@@ -185,10 +203,16 @@ impl Drained {
         if end.unwritten {
             self.unwritten.insert(control.partition.clone());
         }
+        if end.held_back {
+            self.held_back.insert(control.partition.clone());
+        }
     }
 
-    fn cut(&mut self, control: &Control) {
+    fn cut(&mut self, control: &Control, to_be_written: bool) {
         self.cut_short.insert(control.partition.clone());
+        if to_be_written && control.progress.is_behind() {
+            self.unwritten.insert(control.partition.clone());
+        }
     }
 }
 

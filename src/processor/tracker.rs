@@ -103,6 +103,16 @@ impl Tracker {
         self.open.first_key_value().map(|(number, _)| *number)
     }
 
+    /// Whether a token of this event is not finished, and holds the checkpoint back.
+    pub(super) fn is_open(&self, number: i64) -> bool {
+        self.open.contains_key(&number)
+    }
+
+    /// The last event that is finished and waits for one before it.
+    pub(super) fn last_waiting(&self) -> Option<i64> {
+        self.finished.last_key_value().map(|(number, _)| *number)
+    }
+
     fn settle<'a>(&mut self, number: i64, offset: &'a str) -> Option<Reached<'a>> {
         if Some(number) <= self.reached {
             return None;

@@ -9,6 +9,7 @@ use rand::Rng;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, sleep};
 
+use super::listing::ListingDeadlines;
 use super::partitions::Partitions;
 use super::probe::{Finding, Trial};
 use super::{GroupStore, Inner, Split, within};
@@ -180,6 +181,7 @@ impl GroupStoreBuilder {
             me: Identity { owner: self.owner, incarnation },
             terms: LeaseTerms { expiry: self.expiry, peer_expiry: self.peer_expiry },
             request_deadline,
+            listing_deadlines: ListingDeadlines::new(request_deadline, self.expiry / 2),
             presence: AsyncMutex::default(),
             permits: std::array::from_fn(|_| Semaphore::new(self.concurrency.get())),
             told: Default::default(),

@@ -5,7 +5,10 @@
 
 use std::cmp::Ordering;
 
+use tokio::time::timeout;
+
 use super::adopt::{Adoption, decoded};
+use super::partitions::Turn;
 use super::pin::NONE_THERE;
 use super::{GroupStore, MAX_ATTEMPTS, back_off, condition, is_doubtful};
 use crate::blob::{Blob, ETag};
@@ -36,16 +39,31 @@ pub enum CheckpointOutcome {
 impl GroupStore {
     /// Writes a checkpoint. In the steady state this is one request.
     ///
+    /// It first waits for its turn, see [`concurrency`](super::GroupStoreBuilder::concurrency). Then it takes at most two
+    /// [request deadlines](Self::request_deadline).
+    ///
     /// # Errors
     ///
-    /// [`ErrorKind::Contended`] if another writer kept getting in between, else what the storage answered. The position
-    /// is not lost: write it, or a later one, again.
+    /// [`ErrorKind::Contended`] if another writer kept getting in between, [`ErrorKind::Unknown`] if it was not settled in
+    /// time, else what the storage answered. The position is not lost: write it, or a later one, again.
     pub async fn checkpoint(&self, adoption: &mut Adoption, position: &Position) -> Result<CheckpointOutcome> {
-        let mine = position.sequence_number;
-        if Place::of(&adoption.record).compared_with(mine).is_some_and(Ordering::is_ge) {
+        if Place::of(&adoption.record).compared_with(position.sequence_number).is_some_and(Ordering::is_ge) {
             return Ok(CheckpointOutcome::Superseded);
         }
         let turn = self.turn(RecordKind::Checkpoint, &adoption.partition).await;
+        let limit = 2 * self.request_deadline();
+        timeout(limit, self.checkpoint_in_time(adoption, position, &turn)).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Unknown, format!("the checkpoint was not settled within {limit:?}")))
+        })
+    }
+
+    async fn checkpoint_in_time(
+        &self,
+        adoption: &mut Adoption,
+        position: &Position,
+        turn: &Turn<'_>,
+    ) -> Result<CheckpointOutcome> {
+        let mine = position.sequence_number;
         let tenure = adoption.tenure;
         let outlived = || tenure < turn.state.begun();
         let by_myself = || CheckpointOutcome::Fenced { by: Some(self.identity().owner.clone()) };

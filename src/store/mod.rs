@@ -13,10 +13,12 @@
 //! Operations on one record of one partition come one after another, those on several run concurrently.
 
 mod adopt;
+mod attempts;
 mod breaking;
 mod builder;
 mod checkpoint;
 mod handoff;
+mod listing;
 mod ownership;
 mod partitions;
 mod pin;
@@ -48,10 +50,12 @@ use crate::model::{
 use crate::telemetry::{self, Floods, GroupMetrics, Operation, RequestCounters, RequestCounts};
 
 pub use adopt::{AdoptOutcome, Adoption};
+pub(crate) use attempts::BackOff;
 pub use breaking::Verdict;
 pub use builder::GroupStoreBuilder;
 pub use checkpoint::CheckpointOutcome;
 pub use handoff::{Handoff, MarkOutcome, Patience, Pursuit, Unmarked};
+use listing::ListingDeadlines;
 pub use ownership::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
 use partitions::{Partitions, Turn};
 pub use presence::{Announced, Presence};
@@ -152,6 +156,7 @@ struct Inner {
     me: Identity,
     terms: LeaseTerms,
     request_deadline: Duration,
+    listing_deadlines: ListingDeadlines,
     /// The version of this owner's presence, if it has one. Operations on it come one after another.
     presence: AsyncMutex<Option<ETag>>,
     /// Operations on one kind of record that hang must not hold up those on the other.
@@ -220,7 +225,8 @@ impl GroupStore {
         self.inner.terms
     }
 
-    /// How long one request may take.
+    /// How long one request may take. A listing that takes longer has twice the time when it is repeated, up to half the
+    /// expiry.
     #[must_use]
     pub fn request_deadline(&self) -> Duration {
         self.inner.request_deadline
@@ -298,7 +304,10 @@ impl GroupStore {
         prefix: &str,
         decode: impl Fn(&Blob) -> Result<(T, Option<Malformed>), Malformed>,
     ) -> Result<(Listing<T>, HashSet<(String, ETag)>)> {
-        let list = self.send(Operation::List, self.container.list(prefix)).await?;
+        let (deadline, began) = (self.inner.listing_deadlines.of(prefix), Instant::now());
+        let list = self.send_within(deadline, Operation::List, self.container.list(prefix)).await;
+        self.inner.listing_deadlines.ended(prefix, began.elapsed());
+        let list = list?;
         self.note(list.answer);
         let mut listing = Listing { records: Vec::with_capacity(list.blobs.len()), malformed: Vec::new() };
         let mut versions = HashSet::new();
@@ -397,8 +406,17 @@ impl GroupStore {
     }
 
     async fn send<T>(&self, operation: Operation, request: impl Future<Output = Result<T>>) -> Result<T> {
+        self.send_within(self.inner.request_deadline, operation, request).await
+    }
+
+    async fn send_within<T>(
+        &self,
+        deadline: Duration,
+        operation: Operation,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         let counted = self.inner.requests.start(operation);
-        let answer = within(self.inner.request_deadline, operation.name(), request).await;
+        let answer = within(deadline, operation.name(), request).await;
         counted.answered(&answer);
         answer
     }

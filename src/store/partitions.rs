@@ -36,6 +36,8 @@ struct Known {
     began_by_rewind: bool,
     /// The rewind that the last adoption took notice of.
     rewind: Option<RewindId>,
+    /// The one before it: the ownership may name that one for good, when the checkpoint alone was put elsewhere since.
+    earlier_rewind: Option<RewindId>,
     /// The one that the ownership named when the tenure began. Of two that came at once, the two records may name one each
     /// for good; the adoption that follows covers both, for the checkpoint is put back before the ownership is marked.
     met: Option<RewindId>,
@@ -77,12 +79,15 @@ impl PartitionState {
     }
 
     pub(super) fn take_notice(&self, rewind: Option<RewindId>) {
-        self.known().rewind = rewind;
+        let mut known = self.known();
+        if known.rewind != rewind {
+            known.earlier_rewind = std::mem::replace(&mut known.rewind, rewind);
+        }
     }
 
     pub(super) fn is_news(&self, rewind: Option<&RewindId>) -> bool {
         let known = self.known();
-        rewind.is_some() && rewind != known.rewind.as_ref() && rewind != known.met.as_ref()
+        rewind.is_some() && ![&known.rewind, &known.earlier_rewind, &known.met].iter().any(|met| met.as_ref() == rewind)
     }
 }
 

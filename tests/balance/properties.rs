@@ -1,10 +1,11 @@
 //! What holds of every plan and of every group. Seeded: a failure names the seed that repeats it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use eventhubs_checkpoint::balance::invariants::{self, Violation};
 use eventhubs_checkpoint::balance::{
-    Assignment, ClaimReason, Holder, PartitionView, Plan, Policy, Strategy, View, plan,
+    Assignment, ClaimReason, Holder, Idleness, PartitionView, Plan, Policy, Strategy, View, plan,
 };
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 use rand::rngs::StdRng;
@@ -299,6 +300,7 @@ fn any_plan_for_any_view_is_safe_and_stable() {
             avoid: (0..partitions).filter(|_| rng.random_bool(avoided)).map(id).collect(),
             loads: random_loads(partitions, &mut rng),
             handoff: rng.random(),
+            idle: BTreeSet::new(),
         };
         let unmarkable = [0.0, 0.3, 1.0][rng.random_range(0..3)];
         let unmarkable: BTreeSet<_> = (0..partitions).filter(|_| rng.random_bool(unmarkable)).map(id).collect();
@@ -306,9 +308,49 @@ fn any_plan_for_any_view_is_safe_and_stable() {
         let mut view = world.view(0);
         view.unmarkable = unmarkable;
         view.gone = (partitions..partitions + view.partitions.len() % 3).map(id).collect();
+        let policy = Policy { idle: some_below_share(&view, &policy, partitions), ..policy };
         let planned = || plan(&view, &policy, &mut StdRng::seed_from_u64(7));
         assert_eq!(planned(), planned(), "the same input gives the same plan");
         invariants::check(&view, &policy, &planned())
+    });
+}
+
+/// Owners that may count as idle, of which every second one does for every other number.
+fn some_below_share(view: &View, policy: &Policy, number: usize) -> BTreeSet<OwnerId> {
+    let (mut idleness, second) = (Idleness::default(), Duration::from_secs(1));
+    idleness.note(view, policy, None, Duration::ZERO, second);
+    let below = idleness.note(view, policy, None, 2 * second, second);
+    below.into_iter().enumerate().filter(|(place, _)| (place + number) % 2 == 0).map(|(_, owner)| owner).collect()
+}
+
+#[test]
+fn the_share_of_idle_owners_in_what_nobody_owns_goes_to_the_others() {
+    for_each_seed(40, |mut rng| {
+        let owners = rng.random_range(2..=8);
+        let partitions = owners + rng.random_range(0..=20);
+        let idle = rng.random_range(1..owners);
+        for strategy in [Strategy::Balanced, Strategy::Greedy, Strategy::weighted()] {
+            let mut world = World::seen_by_all(partitions, owners, StdRng::seed_from_u64(rng.random()));
+            let loads = random_loads(partitions, &mut rng);
+            let policy = |idle: BTreeSet<OwnerId>| Policy { idle, loads: loads.clone(), ..by(&strategy) };
+            // The first owners plan, the last ones never do.
+            let mut idleness = vec![Idleness::default(); owners - idle];
+            // Each time that some count as idle, others may be below their share beside them, and have their time.
+            for round in 0..partitions as u64 + 8 * owners as u64 {
+                for (me, idleness) in idleness.iter_mut().enumerate() {
+                    let view = world.view(me);
+                    let now = Duration::from_secs(10 * round);
+                    let idle = idleness.note(&view, &policy(BTreeSet::new()), None, now, Duration::from_secs(60));
+                    let policy = policy(idle);
+                    let plan = plan(&view, &policy, &mut world.rng);
+                    invariants::check(&view, &policy, &plan)?;
+                    world.apply(me, &plan);
+                }
+            }
+            let owned = world.slots.iter().all(|slot| matches!(slot, Slot::Held(_)));
+            assert!(owned, "{strategy:?}, {idle} idle: {:?}", world.counts());
+        }
+        Ok(())
     });
 }
 

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part of it")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use eventhubs_checkpoint::processor::{
 use eventhubs_checkpoint::store::{GroupStore, Ownership};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
-use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Result};
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Result};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -32,9 +32,16 @@ pub struct Log {
     /// (owner, partition, why), in order.
     pub stops: Arc<Mutex<Vec<(String, String, StopReason)>>>,
     pub changed: Arc<watch::Sender<()>>,
+    pub contiguity: Contiguity,
 }
 
 impl Log {
+    fn of(hub: &MemoryHub, container: &Arc<MemoryContainer>) -> Self {
+        let contiguity =
+            Contiguity { hub: Some(hub.clone()), container: Some(container.clone()), ..Contiguity::default() };
+        Self { contiguity, ..Self::default() }
+    }
+
     pub fn bodies(&self) -> Vec<String> {
         self.events.lock().unwrap().iter().map(|(_, _, body)| body.clone()).collect()
     }
@@ -43,7 +50,13 @@ impl Log {
         self.bodies().iter().filter(|seen| *seen == body).count()
     }
 
+    /// Fails at once if a handler missed an event.
     pub async fn wait_for(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        self.wait(what, condition).await;
+        self.contiguity.check();
+    }
+
+    async fn wait(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         let mut changes = self.changed.subscribe();
         let waiting = async {
             while !condition(self) {
@@ -51,6 +64,86 @@ impl Log {
             }
         };
         timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never came: {what}"));
+    }
+}
+
+/// What each start of a handler must get: the event after the checkpoint, then one after the other. Events may be missing
+/// only where the hub no longer has them. A violation fails the test when the [`World`] is dropped, at the latest.
+#[derive(Clone, Debug, Default)]
+pub struct Contiguity {
+    hub: Option<MemoryHub>,
+    container: Option<Arc<MemoryContainer>>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// The next event of each (owner, partition), and whether one came in this start.
+    due: BTreeMap<(String, String), (i64, bool)>,
+    /// Events that the hub lacks, although its properties do not show it.
+    lacking: BTreeSet<i64>,
+    violations: Vec<String>,
+}
+
+impl Contiguity {
+    /// The hub never delivers this event, as if compaction had removed it.
+    pub fn lacks(&self, number: i64) {
+        self.seen.lock().unwrap().lacking.insert(number);
+    }
+
+    async fn started(&self, owner: &str, partition: &str) {
+        let due = self.recorded(partition).await.map(|number| (number + 1, false));
+        let mut seen = self.seen.lock().unwrap();
+        let key = (owner.to_owned(), partition.to_owned());
+        seen.due.remove(&key);
+        seen.due.extend(due.map(|due| (key, due)));
+    }
+
+    async fn recorded(&self, partition: &str) -> Option<i64> {
+        let name = format!("ns.servicebus.windows.net/hub/$default/checkpoint/{partition}");
+        let blob = self.container.as_ref()?.get(&name).await.ok()?;
+        blob.metadata.get("sequencenumber")?.parse().ok()
+    }
+
+    async fn came(&self, owner: &str, partition: &str, number: i64) {
+        let first = self.first_in_hub(partition).await;
+        let mut seen = self.seen.lock().unwrap();
+        let (due, running) =
+            seen.due.get(&(owner.to_owned(), partition.to_owned())).copied().unwrap_or((number, false));
+        let missing = due.max(first)..number;
+        let is_missing = missing.clone().any(|number| !seen.lacking.contains(&number));
+        if is_missing || (running && number < due) {
+            seen.violations
+                .push(format!("{owner} got event {number} of partition {partition}, although {due} was due"));
+        }
+        seen.due.insert((owner.to_owned(), partition.to_owned()), (number + 1, true));
+    }
+
+    async fn first_in_hub(&self, partition: &str) -> i64 {
+        let Some(hub) = &self.hub else { return 0 };
+        let partition = PartitionId::new(partition).unwrap();
+        hub.source().partition(&partition).await.map_or(0, |properties| properties.first_sequence_number())
+    }
+
+    pub fn violations(&self) -> Vec<String> {
+        self.seen.lock().unwrap().violations.clone()
+    }
+
+    pub fn check(&self) {
+        let violations = self.violations();
+        assert!(violations.is_empty(), "events were skipped or repeated: {violations:?}");
+    }
+}
+
+/// Fails the test that it belongs to if a handler missed an event.
+#[derive(Clone, Debug)]
+pub struct Checked(Contiguity);
+
+impl Drop for Checked {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.0.check();
+        }
     }
 }
 
@@ -63,8 +156,13 @@ pub struct Recorder {
 }
 
 impl Handler<MemoryEvent> for Recorder {
+    async fn started(&self, context: PartitionContext) {
+        self.log.contiguity.started(&self.owner, context.partition().as_str()).await;
+    }
+
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         for event in &events {
+            self.log.contiguity.came(&self.owner, context.partition().as_str(), event.sequence_number).await;
             let entry = (self.owner.clone(), context.partition().to_string(), event.body.to_string());
             self.log.events.lock().unwrap().push(entry);
             self.log.changed.send_replace(());
@@ -181,10 +279,16 @@ pub struct World {
     pub expiry: Duration,
     /// If there is one, the storage is probed at the start of an instance, which is when the local clock is read.
     pub wall_clock: Option<Arc<dyn WallClock>>,
+    pub checked: Checked,
 }
 
 impl World {
     pub fn new(partitions: u32) -> Self {
+        Self::on(MemoryHub::new("hub", partitions))
+    }
+
+    /// A group without any record.
+    pub fn on(hub: MemoryHub) -> Self {
         let config = ProcessorConfig::default()
             .with_balancer(
                 BalancerConfig::default().with_interval(Duration::from_secs(10)).with_own_thread(false).with_seed(7),
@@ -192,11 +296,13 @@ impl World {
             .with_checkpoints(CheckpointPolicy::default().with_every(Duration::from_secs(1)));
         let container = Arc::new(MemoryContainer::new());
         let faulty = Faulty::new(container.clone(), 11);
+        let log = Log::of(&hub, &container);
         Self {
-            hub: MemoryHub::new("hub", partitions),
+            checked: Checked(log.contiguity.clone()),
+            hub,
             container,
             faulty,
-            log: Log::default(),
+            log,
             config,
             checkpoint: true,
             expiry: Duration::from_secs(60),

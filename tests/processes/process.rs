@@ -77,6 +77,18 @@ impl Process {
         kill_process(Pid::from_raw(id.try_into().unwrap()).unwrap(), signal).unwrap();
     }
 
+    /// Sends this again and again until it ends: what comes too soon after the first signal does not count.
+    pub async fn end_by(&mut self, signal: Signal, deadline: Duration) -> ExitStatus {
+        let began = Instant::now();
+        loop {
+            assert!(began.elapsed() < deadline, "{} has not ended after {deadline:?}", self.name);
+            self.send(signal);
+            if let Ok(ended) = timeout(Duration::from_millis(100), self.child.wait()).await {
+                return ended.unwrap();
+            }
+        }
+    }
+
     pub async fn end(&mut self, deadline: Duration) -> ExitStatus {
         let ended = timeout(deadline, self.child.wait()).await;
         ended.unwrap_or_else(|_| panic!("{} has not ended after {deadline:?}", self.name)).unwrap()

@@ -132,6 +132,7 @@ async fn handled_through_another_link(oddities: Oddities) -> Vec<String> {
     for number in 0..10 {
         world.hub.publish(0, if number == 4 { "fail".to_owned() } else { number.to_string() });
     }
+    oddities.lacks.iter().for_each(|number| world.log.contiguity.lacks(*number));
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
     world.log.wait_for("event 9", |log| log.times("9") == 1).await;

@@ -56,7 +56,7 @@ async fn what_could_not_be_written_or_released_is_told() {
     let report = a.shut_down().await.unwrap();
     assert_eq!(report.unwritten, [0.into()].into());
     assert_eq!(report.unreleased, 1);
-    assert!(began.elapsed() <= 31 * SECOND, "{:?}", began.elapsed());
+    assert!(began.elapsed() <= 94 * SECOND, "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,12 +3,17 @@
 #[path = "../common/captured.rs"]
 mod captured;
 mod defects;
+mod defects_balance;
+mod defects_end;
+mod defects_starts;
 mod emptied;
 mod ends;
 mod failures;
 mod handlers;
 mod handoff_ends;
 mod handoffs;
+#[path = "../common/meddled.rs"]
+mod meddled;
 mod odd;
 mod outages;
 mod pains;

@@ -9,6 +9,7 @@ use eventhubs_checkpoint::{Error, ErrorKind, PartitionId, Result};
 
 /// What goes wrong. Nothing, unless said.
 #[derive(Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each can go wrong by itself")]
 pub struct Oddities {
     /// Never tells of the hub.
     pub silent_hub: bool,
@@ -22,8 +23,24 @@ pub struct Oddities {
     pub earliest_only: bool,
     /// So many of the next links begin an event too late.
     pub begin_late: Arc<AtomicUsize>,
+    /// So many of the next links that are opened at the earliest event begin with the second one.
+    pub skip_first: Arc<AtomicUsize>,
     /// The hub lacks this event, and says nothing of it.
     pub lacks: Option<i64>,
+    /// So many of the next links deliver nothing.
+    pub mute: Arc<AtomicUsize>,
+    /// Does not report when the last event of a partition was enqueued.
+    pub times_unknown: bool,
+    /// In so many of the next reports on a partition the last event is missing.
+    pub stale: Arc<AtomicUsize>,
+    /// So many of the next requests for the hub fail, and then so many checks.
+    pub hub_busy: Arc<AtomicUsize>,
+    pub check_busy: Arc<AtomicUsize>,
+}
+
+/// Counts down. False if it was at 0.
+fn counts(left: &AtomicUsize) -> bool {
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
 
 pub struct Odd {
@@ -35,6 +52,20 @@ impl Odd {
     pub fn new(hub: &MemoryHub, oddities: Oddities) -> Self {
         Self { hub: hub.source(), oddities }
     }
+
+    fn reported(&self, properties: &PartitionProperties) -> PartitionProperties {
+        let (first, time) = (properties.first_sequence_number(), properties.last_enqueued_at());
+        let mut last = properties.last().cloned();
+        if let Some(last) = last.as_mut().filter(|_| counts(&self.oddities.stale)) {
+            last.sequence_number -= 1;
+            last.offset = (last.sequence_number * 10).to_string();
+        }
+        let reported = PartitionProperties::new(first, last, properties.is_empty());
+        match time {
+            Some(time) if !self.oddities.times_unknown => reported.with_last_enqueued_at(time),
+            _ => reported,
+        }
+    }
 }
 
 fn told(kind: ErrorKind) -> Error {
@@ -45,6 +76,9 @@ impl EventSource for Odd {
     type Event = MemoryEvent;
 
     async fn hub(&self) -> Result<HubProperties> {
+        if counts(&self.oddities.hub_busy) {
+            return Err(told(ErrorKind::Source));
+        }
         if self.oddities.silent_hub { std::future::pending().await } else { self.hub.hub().await }
     }
 
@@ -52,7 +86,7 @@ impl EventSource for Odd {
         let unknown = self.oddities.partitions_unknown.load(Ordering::Relaxed).then_some(ErrorKind::Source);
         match self.oddities.partitions_fail.or(unknown) {
             Some(kind) => Err(told(kind)),
-            None => self.hub.partition(partition).await,
+            None => Ok(self.reported(&self.hub.partition(partition).await?)),
         }
     }
 
@@ -65,20 +99,25 @@ impl EventSource for Odd {
         if self.oddities.earliest_only && from != StartPosition::Earliest {
             return Err(told(ErrorKind::InvalidPosition));
         }
-        let late = |left: usize| left.checked_sub(1);
+        if counts(&self.oddities.mute) {
+            return Ok(EventReceiver::spawn(1, |sender| async move { sender.stopped().await }));
+        }
         let from = match from {
             StartPosition::AfterSequenceNumber(last)
-                if self.oddities.lacks == Some(last + 1)
-                    || self.oddities.begin_late.fetch_update(Ordering::Relaxed, Ordering::Relaxed, late).is_ok() =>
+                if self.oddities.lacks == Some(last + 1) || counts(&self.oddities.begin_late) =>
             {
                 StartPosition::AfterSequenceNumber(last + 1)
             }
+            StartPosition::Earliest if counts(&self.oddities.skip_first) => StartPosition::AfterSequenceNumber(0),
             from => from,
         };
         self.hub.open(partition, from, prefetch).await
     }
 
     async fn check(&self, _: &PartitionId) -> Result<()> {
+        if counts(&self.oddities.check_busy) {
+            return Err(told(ErrorKind::Source));
+        }
         if self.oddities.silent_check { std::future::pending().await } else { Ok(()) }
     }
 }

@@ -62,6 +62,10 @@ pub struct Slow {
 }
 
 impl Handler<MemoryEvent> for Slow {
+    async fn started(&self, context: PartitionContext) {
+        self.recorder.started(context).await;
+    }
+
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         self.recorder.handle(events, context).await
     }

@@ -10,22 +10,24 @@ use tokio::time::sleep;
 use super::machine::Happened;
 use super::{PartitionTask, Session, Shared};
 use crate::error::{Error, Result};
-use crate::model::{CheckpointRecord, OwnerId};
-use crate::processor::checkpointing::Checkpointer;
+use crate::model::{CheckpointRecord, OwnerId, Position};
+use crate::processor::checkpointing::{Checkpointer, Start};
 use crate::processor::context::PartitionContext;
 use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
 use crate::processor::hub::{answered, pin_added_before};
 use crate::processor::liveness::Silence;
 use crate::processor::properties::PartitionProperties;
+use crate::processor::resolve::position_of;
 use crate::processor::source::{EventSource, StartPosition};
-use crate::processor::start::{InvalidCheckpoint, InvalidReason, blame, choose, resume, reworded, verdict};
+use crate::processor::start::{Doubt, InvalidCheckpoint, InvalidReason, blame, choose, resume, reworded, verdict};
 use crate::store::{AdoptOutcome, Adoption};
 use crate::telemetry;
 
 /// A hub can be a little behind with what it says of itself. A checkpoint is beyond its end only if it is so again after
-/// each of these waits: to begin anew by mistake would process everything twice.
-const SECOND_LOOKS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+/// each of these waits: to begin anew by mistake would process everything twice. Together they are as long as
+/// [`OLDEST_REPORT`](crate::processor::liveness::OLDEST_REPORT).
+const SECOND_LOOKS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(5)];
 
 /// What came of taking over.
 enum Begun {
@@ -34,12 +36,12 @@ enum Begun {
 }
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
-    /// `refused`: the place where reading could not go on, if that is why it begins anew.
-    pub(super) async fn begin(&self, refused: Option<&StartPosition>) -> Result<Session<S::Event>, Happened> {
+    /// `doubt`: why it starts again, if reading could not go on.
+    pub(super) async fn begin(&self, doubt: Option<&Doubt>) -> Result<Session<S::Event>, Happened> {
         let begun = tokio::select! {
             biased;
             reason = self.control.stopping() => return Err(Happened::Stop(reason)),
-            begun = self.take_over(refused) => begun,
+            begun = self.take_over(doubt) => begun,
         };
         match begun {
             Ok(Begun::At(adoption, from)) => Ok(self.session(*adoption, from)),
@@ -48,7 +50,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    async fn take_over(&self, refused: Option<&StartPosition>) -> Result<Begun> {
+    async fn take_over(&self, doubt: Option<&Doubt>) -> Result<Begun> {
         let Shared { store, config, .. } = &*self.shared;
         let mut adoption = match store.adopt(&self.control.partition, None).await? {
             AdoptOutcome::Adopted(adoption) => adoption,
@@ -57,9 +59,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let properties = self.properties().await?;
         let record = adoption.record();
         if !record.has_position() {
-            return self.first_start(&properties, refused).await;
+            return self.first_start(&properties).await;
         }
-        let (reason, properties) = self.judged(record, refused, properties).await?;
+        let (reason, properties) = self.judged(record, doubt, properties).await?;
         if let Some(reason) = reason {
             return self.start_elsewhere(adoption, properties, reason).await;
         }
@@ -80,6 +82,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Ok(())
     }
 
+    async fn position_of(&self, start: &StartPosition, properties: &PartitionProperties) -> Result<Position> {
+        position_of(&self.shared.source, &self.control.partition, start, properties).await
+    }
+
     pub(super) async fn properties(&self) -> Result<PartitionProperties> {
         let properties = answered(self.shared.source.partition(&self.control.partition)).await?;
         self.control.probed(properties.clone());
@@ -90,11 +96,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     async fn judged(
         &self,
         record: &CheckpointRecord,
-        refused: Option<&StartPosition>,
+        doubt: Option<&Doubt>,
         mut properties: PartitionProperties,
     ) -> Result<(Option<InvalidReason>, PartitionProperties)> {
         let judge = |properties: &PartitionProperties| {
-            verdict(record, properties).or_else(|| refused.and_then(|refused| blame(record, refused, properties)))
+            verdict(record, properties).or_else(|| doubt.and_then(|doubt| blame(record, doubt, properties)))
         };
         for wait in SECOND_LOOKS {
             if judge(&properties) != Some(InvalidReason::BeyondEnd) {
@@ -106,18 +112,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Ok((judge(&properties), properties))
     }
 
-    /// There is no checkpoint. The start is written down where it can be told in numbers.
-    async fn first_start(&self, properties: &PartitionProperties, refused: Option<&StartPosition>) -> Result<Begun> {
+    /// There is no checkpoint. The start is written down as a position before anything is read from there.
+    async fn first_start(&self, properties: &PartitionProperties) -> Result<Begun> {
         let partition = &self.control.partition;
         let start = self.shared.added.start_of(partition, &self.shared.config);
-        if refused == Some(start) {
-            return Err(Error::config(format!(
-                "partition {partition} has no checkpoint, and the broker refuses its configured start, {start:?}: choose \
-                 another"
-            )));
-        }
+        let position = self.position_of(start, properties).await?;
         pin_added_before(&self.shared, partition).await?;
-        match self.shared.store.adopt(partition, properties.pin(start).as_ref()).await? {
+        match self.shared.store.adopt(partition, Some(&position)).await? {
             AdoptOutcome::Adopted(adoption) => {
                 let from = resume(adoption.record(), start);
                 Ok(Begun::At(Box::new(adoption), from))
@@ -136,26 +137,24 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let partition = self.control.partition.clone();
         let invalid = InvalidCheckpoint { partition, checkpoint: adoption.record().clone(), properties, reason };
         let from = choose(&self.shared.config.on_invalid_checkpoint, &invalid)?;
+        let place = self.position_of(&from, &invalid.properties).await?;
         telemetry::invalid_checkpoint(&invalid, &from);
         self.control.metrics.invalid_checkpoint(reason.name());
-        let properties = &invalid.properties;
-        let pinned = properties.pin(&from);
-        if let Some(place) = pinned.as_ref().or(properties.pin(&StartPosition::Earliest).as_ref()) {
-            self.shared.store.replace_checkpoint(&mut adoption, place).await?;
-        }
+        self.shared.store.replace_checkpoint(&mut adoption, &place).await?;
         // Every link goes on from what is recorded: the latest event is another one when a link is opened again.
-        let from = if pinned.is_some() { resume(adoption.record(), &from) } else { from };
+        let from = resume(adoption.record(), &from);
         Ok(Begun::At(Box::new(adoption), from))
     }
 
     fn session(&self, adoption: Adoption, from: StartPosition) -> Session<S::Event> {
         let Shared { store, config, group, .. } = &*self.shared;
         let (policy, metrics) = (config.checkpoints.clone(), self.control.metrics.clone());
-        let (checkpointer, writer) = Checkpointer::new(store.clone(), adoption, policy, metrics);
+        let over = watch::Sender::new(false);
+        let start = Start { control: Arc::downgrade(&self.control), over: over.subscribe() };
+        let (checkpointer, writer) = Checkpointer::new(store.clone(), adoption, policy, metrics, start);
         self.control.progress.writes_with(writer.clone());
         let mut writing = JoinSet::new();
         writing.spawn(checkpointer.run());
-        let over = watch::Sender::new(false);
         let context = PartitionContext {
             group: Arc::clone(group),
             checkpoints: writer.clone(),

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::machine::Happened;
-use super::{CLOSE_LIMIT, PartitionTask, Session};
+use super::{CLOSE_LIMIT, PartitionTask, Session, Shared, stop_limit};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind};
 use crate::processor::checkpointing::CheckpointWriter;
@@ -112,14 +112,31 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let checkpoints_count = !matches!(reason, StopReason::Lost { .. } | StopReason::Replaced | StopReason::Rewound);
         session.over.send_replace(true);
         self.close_link(&mut session).await;
-        if checkpoints_count && !matches!(reason, StopReason::Failed { .. }) {
+        let failed = matches!(reason, StopReason::Failed { .. });
+        if checkpoints_count && !failed {
             self.finish_in_flight(&session.writer, session.drained_by).await;
         }
         self.call_stopped(session.context.clone(), reason).await;
-        session.writer.close(checkpoints_count);
+        session.writer.close(checkpoints_count.then(|| self.last_checkpoint_by(failed)));
         session.writing.join_all().await;
         let to_be_written = checkpoints_count && self.shared.config.checkpoints.on_close;
         self.control.progress.unwritten(to_be_written && session.writer.is_behind());
+        self.control.progress.held_back(checkpoints_count && session.writer.is_held_back());
+    }
+
+    /// Until when attempts at the last checkpoint begin. Each takes up to two request deadlines, and ends before the partition
+    /// is released without it: a request deadline before the limit of a handoff, or at the end of the drain phase.
+    fn last_checkpoint_by(&self, failed: bool) -> Instant {
+        let Shared { store, config, drain, .. } = &*self.shared;
+        let deadline = store.request_deadline();
+        match self.control.asked_to_stop() {
+            Some((StopReason::Released, asked)) if config.balancer.handoff => {
+                asked + config.balancer.handoff_timeout(store).saturating_sub(3 * deadline)
+            }
+            Some((_, asked)) if !failed => asked + stop_limit(*drain, store).saturating_sub(3 * deadline),
+            // Its next start needs the storage, too.
+            _ => Instant::now() + 4 * deadline,
+        }
     }
 
     pub(super) async fn close_link(&self, session: &mut Session<S::Event>) {
@@ -134,7 +151,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             biased;
             () = writer.until_all_finished() => {}
             () = sleep_until(drained_by) => {
-                telemetry::left_in_flight(&self.control.partition, writer.in_flight() - writer.abandoned());
+                telemetry::left_in_flight(&self.control.partition, writer.unfinished());
                 self.control.progress.cut_short();
             }
         }

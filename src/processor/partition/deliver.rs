@@ -79,6 +79,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                     never = receiver.keep_going(self.shared.config.batch) => match never {},
                 }
                 silence.waits();
+                if let Some(last) = receiver.last_gathered()
+                    && silence.gathered(last.sequence_number())
+                {
+                    self.control.progress.silent(false);
+                }
                 let limits = self.limits(writer.in_flight());
                 let mut probes = self.control.probes();
                 tokio::select! {
@@ -87,8 +92,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                         silence.rests();
                         self.control.progress.silent(false);
                     }
-                    batch = receiver.next_batch_within(&limits) => {
-                        let mut batch = batch?;
+                    batch = receiver.gather(&limits) => {
+                        let Some(mut batch) = batch? else { continue };
                         if let Some(gap) = delivered.gap(&batch) {
                             self.judge_gap(delivered, gap).await?;
                         }
@@ -99,8 +104,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                         }
                     }
                     Ok(()) = probes.changed() => {
-                        if let Some(properties) = &*probes.borrow() {
-                            self.judge_silence(silence, properties)?;
+                        if let Some(properties) = &*probes.borrow()
+                            && let Err(error) = self.judge_silence(silence, properties)
+                        {
+                            receiver.fail(error);
                         }
                     }
                 }
@@ -109,6 +116,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         tokio::select! {
             biased;
             reason = self.stopping_or_fenced(writing) => Err(Happened::Stop(reason)),
+            error = writer.failed() => Err(Happened::HandlerFailed(error)),
             batch = waiting => Ok(batch),
         }
     }

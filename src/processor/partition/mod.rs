@@ -23,6 +23,7 @@ use super::handler::{Handler, StopReason};
 use super::hub::answered;
 use super::liveness::Silence;
 use super::source::{EventReceiver, EventSource};
+use super::start::Doubt;
 use super::status::Phase;
 use crate::balancer::{Loads, Vitals};
 use crate::error::{Error, ErrorKind, Result};
@@ -40,6 +41,11 @@ pub(super) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 /// of `stopped`.
 pub(super) fn stopping_time(drain: Duration) -> Duration {
     2 * drain + CLOSE_LIMIT
+}
+
+/// How long all partitions together may take to stop at the end, the last checkpoints included.
+pub(super) fn stop_limit(drain: Duration, store: &GroupStore) -> Duration {
+    3 * drain + 4 * store.request_deadline()
 }
 
 /// What all partitions of a processor have in common.
@@ -84,19 +90,27 @@ struct Link<E> {
     opened_at: Instant,
 }
 
+impl<E> Session<E> {
+    /// Why reading cannot go on after what was delivered.
+    fn doubt(&self) -> Doubt {
+        let place = self.delivered.next();
+        if self.silence.is_beyond_end() { Doubt::BeyondEnd(place) } else { Doubt::Refused(place) }
+    }
+}
+
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Runs until stopped, restarting after failures as the policy says.
     pub(super) async fn run(self) -> Ended {
         let (mut machine, mut next) = Machine::new(self.shared.config.on_failure, self.shared.config.balancer.interval);
         let mut session = None;
-        let mut refused = None;
+        let mut doubt = None;
         loop {
             self.control.progress.enter(phase(&next));
             let happened = match (next, session.as_mut()) {
                 (Next::End(ended), _) => return self.ended(ended),
-                (Next::Adopt, _) => match self.begin(refused.as_ref()).await {
+                (Next::Adopt, _) => match self.begin(doubt.as_ref()).await {
                     Ok(begun) => {
-                        (session, refused) = (Some(begun), None);
+                        (session, doubt) = (Some(begun), None);
                         Happened::Done
                     }
                     Err(happened) => happened,
@@ -119,7 +133,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             if let (Happened::Failed(error), Some(session)) = (&happened, &session)
                 && error.kind() == ErrorKind::InvalidPosition
             {
-                refused = Some(session.delivered.next());
+                doubt = Some(session.doubt());
             }
             next = self.step(&mut machine, happened);
         }

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use time::OffsetDateTime;
+
 use super::MemoryEvent;
 use crate::error::{Error, Result};
 use crate::model::Position;
@@ -17,7 +19,15 @@ const STRIDE: i64 = 10;
 pub(super) struct Log {
     /// The number of the first event that is still there, or of the next one.
     first: i64,
-    events: VecDeque<MemoryEvent>,
+    events: VecDeque<Stored>,
+    /// When the last event was enqueued, expired or not.
+    last_enqueued_at: Option<OffsetDateTime>,
+}
+
+#[derive(Debug)]
+struct Stored {
+    event: MemoryEvent,
+    enqueued_at: OffsetDateTime,
 }
 
 impl Log {
@@ -26,14 +36,16 @@ impl Log {
         self.first.saturating_add_unsigned(self.events.len() as u64)
     }
 
-    pub(super) fn append(&mut self, events: usize, body: &Arc<str>) -> Range<i64> {
+    pub(super) fn append(&mut self, events: usize, body: &Arc<str>, enqueued_at: OffsetDateTime) -> Range<i64> {
         let begin = self.end();
         let numbers = begin..begin.saturating_add_unsigned(events as u64);
-        self.events.extend(numbers.clone().map(|sequence_number| MemoryEvent {
-            sequence_number,
-            offset: offset(sequence_number).into(),
-            body: Arc::clone(body),
+        self.events.extend(numbers.clone().map(|sequence_number| {
+            let event = MemoryEvent { sequence_number, offset: offset(sequence_number).into(), body: Arc::clone(body) };
+            Stored { event, enqueued_at }
         }));
+        if !numbers.is_empty() {
+            self.last_enqueued_at = Some(enqueued_at);
+        }
         numbers
     }
 
@@ -41,7 +53,7 @@ impl Log {
     pub(super) fn read(&self, next: i64, limit: usize) -> (Vec<MemoryEvent>, i64) {
         let from = self.index(next);
         let to = from.saturating_add(limit).min(self.events.len());
-        let events: Vec<_> = self.events.range(from..to).cloned().collect();
+        let events: Vec<_> = self.events.range(from..to).map(|stored| stored.event.clone()).collect();
         let next = next.max(self.first).saturating_add_unsigned(events.len() as u64);
         (events, next)
     }
@@ -57,7 +69,11 @@ impl Log {
         let is_empty = self.events.is_empty();
         let first = if is_empty && last >= 0 { emptied.beginning(last) } else { self.first };
         let last = Position { sequence_number: last, offset: offset(last) };
-        PartitionProperties::new(first, Some(last), is_empty)
+        let properties = PartitionProperties::new(first, Some(last), is_empty);
+        match self.last_enqueued_at {
+            Some(time) => properties.with_last_enqueued_at(time),
+            None => properties,
+        }
     }
 
     /// The number of the first event to be read, and that of the next event there will be: the former may be beyond it.
@@ -70,8 +86,9 @@ impl Log {
                 let seen: i64 = offset.parse().map_err(|_| Error::config(format!("offset {offset:?} is no number")))?;
                 seen.div_euclid(STRIDE).saturating_add(1)
             }
-            StartPosition::EnqueuedAfter(_) => {
-                return Err(Error::config("a hub in memory knows no time of enqueuing"));
+            StartPosition::EnqueuedAfter(time) => {
+                let before = self.events.partition_point(|stored| stored.enqueued_at <= *time);
+                self.first.saturating_add_unsigned(before as u64)
             }
         };
         Ok((next.max(self.first), self.end()))

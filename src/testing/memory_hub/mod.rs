@@ -2,7 +2,7 @@
 //!
 //! As at the broker, a new reader of a partition displaces the one before it. What goes wrong at a broker can be brought
 //! about: links that break, fall silent or begin again, events that expire, a hub that is made anew. Not modelled: consumer
-//! groups, time.
+//! groups.
 
 mod link;
 mod log;
@@ -11,7 +11,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use time::OffsetDateTime;
+use time::macros::datetime;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
@@ -19,6 +22,9 @@ use crate::processor::{EventReceiver, EventSource, HubProperties, PartitionPrope
 use crate::testing::EmptiedReport;
 use link::{Control, Link};
 use log::Log;
+
+/// The time of a hub that was just created.
+const EPOCH: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);
 
 /// An event of a [`MemoryHub`]. Its texts are shared, so that reading it copies neither.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +60,7 @@ pub struct MemoryHub {
 #[derive(Debug)]
 struct Inner {
     name: String,
+    created: Instant,
     partitions: Mutex<Vec<Arc<Partition>>>,
     refuses_positions: AtomicBool,
     emptied: Mutex<EmptiedReport>,
@@ -80,6 +87,7 @@ impl MemoryHub {
     pub fn new(name: impl Into<String>, partitions: u32) -> Self {
         let inner = Inner {
             name: name.into(),
+            created: Instant::now(),
             partitions: Mutex::default(),
             refuses_positions: AtomicBool::new(false),
             emptied: Mutex::default(),
@@ -97,6 +105,13 @@ impl MemoryHub {
         }
     }
 
+    /// The time at which an event would be enqueued now. It begins at the start of 2026 and follows tokio's clock, so that
+    /// a paused runtime stops it.
+    #[must_use]
+    pub fn now(&self) -> OffsetDateTime {
+        EPOCH + self.inner.created.elapsed()
+    }
+
     /// Appends an event and returns its sequence number; nothing, if there is no such partition.
     pub fn publish(&self, partition: u32, body: impl Into<Arc<str>>) -> Option<i64> {
         Some(self.publish_many(partition, 1, body)?.start)
@@ -107,7 +122,7 @@ impl MemoryHub {
     pub fn publish_many(&self, partition: u32, events: usize, body: impl Into<Arc<str>>) -> Option<Range<i64>> {
         let partition = self.partition(&partition.into())?;
         let mut log = partition.log();
-        let numbers = log.append(events, &body.into());
+        let numbers = log.append(events, &body.into(), self.now());
         partition.end.send_replace(numbers.end);
         Some(numbers)
     }
@@ -297,6 +312,29 @@ mod tests {
             assert_eq!(numbers(&mut receiver, 5).await, expected, "{from:?}");
         }
         assert!(open(&hub, StartPosition::AfterOffset("x".into())).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_by_time_is_at_the_first_event_enqueued_after_it() {
+        let hub = hub_with(2);
+        let first = hub.now();
+        tokio::time::advance(SOON).await;
+        hub.publish_many(0, 3, "x");
+        for (time, expected) in [
+            (first - SOON, vec![0, 1, 2, 3, 4]),
+            (first, vec![2, 3, 4]),
+            (hub.now(), vec![]),
+            (hub.now() + SOON, vec![]),
+        ] {
+            let mut receiver = open(&hub, StartPosition::EnqueuedAfter(time)).await.unwrap();
+            assert_eq!(numbers(&mut receiver, 5).await, expected, "{time}");
+        }
+        let last_enqueued_at = first + SOON;
+        hub.expire_before(0, 100);
+        let emptied = hub.source().partition(&0.into()).await.unwrap();
+        assert_eq!(emptied.last_enqueued_at(), Some(last_enqueued_at), "expired events count");
+        hub.recreate();
+        assert_eq!(hub.source().partition(&0.into()).await.unwrap().last_enqueued_at(), None);
     }
 
     #[tokio::test(start_paused = true)]

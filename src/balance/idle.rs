@@ -1,0 +1,151 @@
+//! Owners that are entitled to what nobody owns, and do not take it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::plan::is_unowned;
+use super::policy::{Policy, Strategy};
+use super::view::{Moment, View};
+use super::{shares, weighted};
+use crate::model::OwnerId;
+
+/// Since when each owner below its share has taken nothing, although there was something unowned.
+///
+/// An owner may be unable to claim and still renew what it has: its runtime is stalled, it has reached its own limit, its
+/// listings fail, or it is of another version or SDK with a fault of its own. The others cannot know why. If they left its
+/// share to it all the same, nobody would read that share.
+#[derive(Clone, Debug, Default)]
+pub struct Idleness(BTreeMap<OwnerId, Waiting>);
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    held: usize,
+    since: Moment,
+}
+
+impl Idleness {
+    /// Notes a view at `now`, and returns the other owners that were entitled for longer than `patience` without a gain:
+    /// the ones for [`Policy::idle`]. `outage_ended` is when an outage of the observer ended: before that moment it could
+    /// not see what the others did, and the others may have been unable to do anything.
+    pub fn note(
+        &mut self,
+        view: &View,
+        policy: &Policy,
+        outage_ended: Option<Moment>,
+        now: Moment,
+        patience: Duration,
+    ) -> BTreeSet<OwnerId> {
+        if !view.partitions.iter().any(is_unowned) {
+            self.0.clear();
+            return BTreeSet::new();
+        }
+        let counts = view.counts();
+        let known = std::mem::take(&mut self.0);
+        let waiting = |owner: &OwnerId| {
+            let held = counts.get(owner).copied().unwrap_or_default();
+            let since = known.get(owner).filter(|before| held <= before.held).map_or(now, |before| before.since);
+            Waiting { held, since: since.max(outage_ended.unwrap_or_default()) }
+        };
+        // Beside idle owners the share of the others is greater, so that more of them may be below it.
+        let mut policy = Policy { idle: BTreeSet::new(), ..policy.clone() };
+        loop {
+            self.0.extend(entitled(view, &policy).map(|owner| (owner.clone(), waiting(owner))));
+            let idle = self.0.iter().filter(|(_, waiting)| now.saturating_sub(waiting.since) > patience);
+            let idle: BTreeSet<_> = idle.map(|(owner, _)| owner.clone()).collect();
+            if idle == policy.idle {
+                return idle;
+            }
+            policy.idle = idle;
+        }
+    }
+}
+
+/// The other owners that are below their share.
+fn entitled<'a>(view: &'a View, policy: &Policy) -> impl Iterator<Item = &'a OwnerId> {
+    let below_share = match policy.strategy {
+        Strategy::Balanced | Strategy::Greedy => shares::below_target(view, policy),
+        Strategy::Weighted { .. } => weighted::below_fair_load(view, policy),
+        // No other owner takes what is assigned to one.
+        Strategy::Static(_) => Vec::new(),
+    };
+    below_share.into_iter().filter(|owner| **owner != view.me)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::balance::{Holder, PartitionView};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// One letter per partition: `.` is unowned, `m` is the observer's, any other letter is a live owner's.
+    fn view_of(layout: &str) -> View {
+        let holder = |letter: char| match letter {
+            '.' => Holder::Nobody,
+            'm' => Holder::Me,
+            owner => Holder::Live(OwnerId::recorded(&owner.to_string())),
+        };
+        let entries = (0u32..).zip(layout.chars());
+        View {
+            partitions: entries.map(|(id, letter)| PartitionView::new(id.into(), holder(letter))).collect(),
+            gone: Vec::new(),
+            present: BTreeSet::new(),
+            unmarkable: BTreeSet::new(),
+            me: OwnerId::recorded("m"),
+            replaced_by: None,
+            foreign_owner: false,
+        }
+    }
+
+    /// The idle owners after these views, which come at these seconds.
+    fn idle_after(policy: &Policy, outage_ended: Option<u64>, views: &[(u64, &str)]) -> String {
+        let (mut idleness, mut idle) = (Idleness::default(), BTreeSet::new());
+        for (at, layout) in views {
+            let (now, outage_ended) = (Duration::from_secs(*at), outage_ended.map(Duration::from_secs));
+            idle = idleness.note(&view_of(layout), policy, outage_ended, now, PATIENCE);
+        }
+        idle.iter().map(OwnerId::as_str).collect()
+    }
+
+    #[test]
+    fn an_owner_below_its_share_that_gains_nothing_is_idle() {
+        let by_load = Policy { strategy: Strategy::weighted(), ..Policy::default() };
+        for policy in [Policy::default(), by_load] {
+            let after = |views: &[_]| idle_after(&policy, None, views);
+            assert_eq!(after(&[(0, "amm.."), (60, "amm..")]), "", "it has had its time only now");
+            assert_eq!(after(&[(0, "amm.."), (61, "amm..")]), "a");
+            assert_eq!(after(&[(0, "amm.."), (30, "aamm.."), (61, "aamm..")]), "", "it gained one");
+            assert_eq!(after(&[(0, "amm.."), (30, "ammmm"), (61, "amm..")]), "", "there was nothing to take");
+            assert_eq!(after(&[(0, "aammm.."), (30, "ammm..."), (61, "ammm...")]), "a", "a loss is no gain");
+        }
+    }
+
+    #[test]
+    fn an_owner_with_its_share_is_not_idle() {
+        assert_eq!(idle_after(&Policy::default(), None, &[(0, "aaammm."), (100, "aaammm.")]), "a", "or one more");
+        assert_eq!(idle_after(&Policy::default(), None, &[(0, "aaaamm."), (100, "aaaamm.")]), "");
+    }
+
+    /// Of 15 each of the four may hold four. When a has had its time, two of the others may hold five.
+    #[test]
+    fn an_owner_with_less_than_its_share_beside_idle_owners_has_its_own_time() {
+        let view = "abbbbccccmmmm..";
+        let after = |seconds: &[u64]| {
+            idle_after(&Policy::default(), None, &seconds.iter().map(|at| (*at, view)).collect::<Vec<_>>())
+        };
+        assert_eq!(after(&[0, 61]), "a");
+        assert_eq!(after(&[0, 61, 121]), "a");
+        assert_eq!(after(&[0, 61, 122]), "abc");
+    }
+
+    #[test]
+    fn the_observer_is_not_idle() {
+        assert_eq!(idle_after(&Policy::default(), None, &[(0, "aaam.."), (100, "aaam..")]), "");
+    }
+
+    #[test]
+    fn the_time_of_an_outage_does_not_count() {
+        assert_eq!(idle_after(&Policy::default(), Some(50), &[(0, "amm.."), (110, "amm..")]), "");
+        assert_eq!(idle_after(&Policy::default(), Some(50), &[(0, "amm.."), (111, "amm..")]), "a");
+    }
+}

@@ -1,0 +1,239 @@
+//! A start becomes a position, which a checkpoint can record.
+//!
+//! The properties of the partition are enough for most starts. For the others links are opened to look for one event. What
+//! is found is at the start or before it, never after it: an event too many is processed again, but an event that is left
+//! out is lost. So the properties must have been read before any link is opened.
+
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use tokio::time::timeout;
+
+use super::hub::answered;
+use super::partition::CLOSE_LIMIT;
+use super::properties::{BEFORE_EVERYTHING, PartitionProperties};
+use super::source::{EventSource, Positioned, StartPosition};
+use super::start::{is_offset_beyond_end, plain};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{PartitionId, Position};
+
+/// How long a link may take to deliver an event. After that time it counts as one that has nothing to deliver.
+const FIRST_EVENT_LIMIT: Duration = Duration::from_secs(10);
+
+/// What has to be found out about a start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Sought {
+    /// Nothing.
+    Known(Position),
+    /// The offset of this event, which the partition holds.
+    Offset(i64),
+    /// The first event after the start.
+    First {
+        /// The partition holds such an event. Otherwise there may be none yet.
+        exists: bool,
+    },
+}
+
+/// A sequence number or an offset after the end is that of the end: the events up to it are processed when they come.
+fn sought(start: &StartPosition, properties: &PartitionProperties) -> Sought {
+    let (beginning, end) = (Sought::Known(properties.beginning()), Sought::Known(properties.end()));
+    let Some(last) = properties.last() else { return end };
+    match start {
+        StartPosition::Earliest => beginning,
+        StartPosition::Latest => end,
+        StartPosition::AfterSequenceNumber(number) if *number >= last.sequence_number => end,
+        StartPosition::AfterSequenceNumber(number) if *number < properties.first_sequence_number() => beginning,
+        StartPosition::AfterSequenceNumber(number) => Sought::Offset(*number),
+        StartPosition::AfterOffset(offset) if offset == BEFORE_EVERYTHING => beginning,
+        StartPosition::EnqueuedAfter(time) if *time <= OffsetDateTime::UNIX_EPOCH => beginning,
+        StartPosition::AfterOffset(_) | StartPosition::EnqueuedAfter(_) if properties.is_empty() => end,
+        StartPosition::AfterOffset(offset) if *offset == last.offset => end,
+        StartPosition::AfterOffset(offset) => match plain(offset) {
+            Some(offset) if is_offset_beyond_end(offset, Some(last)) => end,
+            offset => Sought::First { exists: offset.is_some() && plain(&last.offset).is_some() },
+        },
+        StartPosition::EnqueuedAfter(time) => match properties.last_enqueued_at() {
+            Some(last) if last <= *time => end,
+            last => Sought::First { exists: last.is_some() },
+        },
+    }
+}
+
+/// Whether the event is known to be after the start, so that a link that was opened there must deliver it.
+fn is_after(start: &StartPosition, event: &impl Positioned) -> bool {
+    match start {
+        StartPosition::EnqueuedAfter(time) => event.enqueued_at().is_some_and(|at| at > *time),
+        StartPosition::AfterOffset(start) => {
+            event.offset().and_then(plain).zip(plain(start)).is_some_and(|(offset, start)| offset > start)
+        }
+        _ => false,
+    }
+}
+
+/// The position of a start. The properties must have been read just now.
+///
+/// # Errors
+///
+/// [`ErrorKind::Config`] if the broker refuses the start, or if the events of the source carry no sequence numbers. For any
+/// other error read the properties again, and try again.
+pub(super) async fn position_of<S: EventSource>(
+    source: &S,
+    partition: &PartitionId,
+    start: &StartPosition,
+    properties: &PartitionProperties,
+) -> Result<Position> {
+    let search = Search { source, partition, start };
+    match sought(start, properties) {
+        Sought::Known(position) => Ok(position),
+        Sought::Offset(number) => Ok(search.event(number).await?.0),
+        Sought::First { exists } => search.before_first(properties, exists).await,
+    }
+}
+
+struct Search<'a, S> {
+    source: &'a S,
+    partition: &'a PartitionId,
+    start: &'a StartPosition,
+}
+
+impl<S: EventSource> Search<'_, S> {
+    /// The place before the first event after the start.
+    async fn before_first(&self, properties: &PartitionProperties, exists: bool) -> Result<Position> {
+        let Some(first) = self.first_event(self.start).await.map_err(|error| self.refused(error))? else {
+            return self.nothing_came(properties, exists).await;
+        };
+        let number = first.sequence_number().ok_or_else(|| self.unnumbered())?;
+        if number <= properties.first_sequence_number() {
+            return Ok(properties.beginning());
+        }
+        let (before, event) = self.event(number.saturating_sub(1)).await?;
+        if event.is_some_and(|event| is_after(self.start, &event)) {
+            return Err(
+                self.distrusted(&format!("the link began with event {number}, which is not the first one after"))
+            );
+        }
+        Ok(before)
+    }
+
+    /// The place of an event, and the event if it is still there. Retention may have taken it meanwhile; a hub with
+    /// compaction may never have had it, and then its offset remains unknown.
+    async fn event(&self, number: i64) -> Result<(Position, Option<S::Event>)> {
+        let from = StartPosition::AfterSequenceNumber(number.saturating_sub(1));
+        let event = self.first_event(&from).await?;
+        let event = event.filter(|event| event.sequence_number() == Some(number));
+        if let Some(position) = event.as_ref().and_then(Positioned::position) {
+            return Ok((position, event));
+        }
+        let properties = answered(self.source.partition(self.partition)).await?;
+        if number < properties.first_sequence_number() {
+            return Ok((properties.beginning(), None));
+        }
+        Ok((Position { sequence_number: number, offset: String::new() }, None))
+    }
+
+    /// If nothing came into the partition meanwhile, the start is after its last event.
+    async fn nothing_came(&self, before: &PartitionProperties, exists: bool) -> Result<Position> {
+        let now = answered(self.source.partition(self.partition)).await?;
+        if exists || now.last() != before.last() {
+            return Err(self.distrusted("the link delivers nothing, although the hub has events after"));
+        }
+        Ok(now.end())
+    }
+
+    async fn first_event(&self, from: &StartPosition) -> Result<Option<S::Event>> {
+        let mut receiver = answered(self.source.open(self.partition, from.clone(), 1)).await?;
+        let first = timeout(FIRST_EVENT_LIMIT, receiver.next_batch(1)).await;
+        receiver.close(CLOSE_LIMIT).await;
+        first.map_or(Ok(None), |events| Ok(events?.into_iter().next()))
+    }
+
+    fn distrusted(&self, what: &str) -> Error {
+        self.source.distrust(self.partition);
+        Error::new(ErrorKind::Source, format!("{what} the start, {:?}", self.start))
+    }
+
+    fn refused(&self, error: Error) -> Error {
+        let (partition, start) = (self.partition, self.start);
+        if error.kind() != ErrorKind::InvalidPosition {
+            return error;
+        }
+        Error::config(format!("the broker refuses the start of partition {partition}, {start:?}: choose another"))
+            .with_source(error)
+    }
+
+    fn unnumbered(&self) -> Error {
+        let (partition, start) = (self.partition, self.start);
+        Error::config(format!(
+            "partition {partition} cannot start {start:?}: the events of the source carry no sequence numbers; start at the \
+             earliest or the latest event"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Event(&'static str, Option<OffsetDateTime>);
+
+    impl Positioned for Event {
+        fn sequence_number(&self) -> Option<i64> {
+            Some(7)
+        }
+
+        fn offset(&self) -> Option<&str> {
+            Some(self.0)
+        }
+
+        fn enqueued_at(&self) -> Option<OffsetDateTime> {
+            self.1
+        }
+    }
+
+    const NOON: OffsetDateTime = time::macros::datetime!(2026-01-01 12:00 UTC);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn after(offset: &str) -> StartPosition {
+        StartPosition::AfterOffset(offset.to_owned())
+    }
+
+    fn holds(first: i64, last: i64, offset: &str) -> PartitionProperties {
+        PartitionProperties::new(first, Some(Position { sequence_number: last, offset: offset.to_owned() }), false)
+    }
+
+    #[test]
+    fn offsets_that_are_text_cannot_be_compared() {
+        let sought_in = |start: &str, last: &str| sought(&after(start), &holds(0, 9, last));
+        let end = |offset: &str| Sought::Known(holds(0, 9, offset).end());
+        assert_eq!(sought_in("10", "90"), Sought::First { exists: true });
+        assert_eq!(sought_in("91", "90"), end("90"));
+        assert_eq!(sought_in("a:10", "a:90"), Sought::First { exists: false });
+        assert_eq!(sought_in("91", "a:90"), Sought::First { exists: false });
+        assert_eq!(sought_in("a:91", "90"), Sought::First { exists: false });
+        assert_eq!(sought_in("a:90", "a:90"), end("a:90"));
+    }
+
+    #[test]
+    fn a_time_is_compared_with_that_of_the_last_event() {
+        let at = |time| sought(&StartPosition::EnqueuedAfter(time), &holds(0, 9, "90").with_last_enqueued_at(NOON));
+        let end = Sought::Known(holds(0, 9, "90").end());
+        assert_eq!(at(NOON - SECOND), Sought::First { exists: true });
+        assert_eq!(at(NOON), end);
+        assert_eq!(at(NOON + SECOND), end);
+        let unknown = sought(&StartPosition::EnqueuedAfter(NOON), &holds(0, 9, "90"));
+        assert_eq!(unknown, Sought::First { exists: false });
+    }
+
+    #[test]
+    fn an_event_is_after_the_start_if_its_time_or_its_offset_is() {
+        let by_time = StartPosition::EnqueuedAfter(NOON);
+        for (enqueued_at, expected) in [(None, false), (Some(NOON), false), (Some(NOON + SECOND), true)] {
+            assert_eq!(is_after(&by_time, &Event("1", enqueued_at)), expected, "{enqueued_at:?}");
+        }
+        for (offset, expected) in [("90", false), ("91", true), ("a:91", false)] {
+            assert_eq!(is_after(&after("90"), &Event(offset, None)), expected, "{offset}");
+        }
+        assert!(!is_after(&after("a:90"), &Event("91", None)));
+    }
+}

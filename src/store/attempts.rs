@@ -1,0 +1,140 @@
+//! The waits between the attempts at an operation that may succeed later.
+
+use std::time::Duration;
+
+use rand::RngExt;
+use tokio::time::{Instant, sleep_until};
+
+use super::GroupStore;
+use crate::error::Error;
+
+/// A wait that doubles with each failure in a row.
+#[derive(Debug)]
+pub(crate) struct BackOff {
+    first: Duration,
+    longest: Duration,
+    failures: u32,
+}
+
+impl BackOff {
+    pub(crate) fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest, failures: 0 }
+    }
+
+    /// The wait before the next attempt: at least what the server asks for, and up to half longer by `chance`, a number from
+    /// 0 to 1, so that operations that failed together are not repeated together.
+    pub(crate) fn failed(&mut self, retry_after: Duration, chance: f64) -> Duration {
+        let wait = self.first.saturating_mul(2u32.saturating_pow(self.failures)).min(self.longest);
+        self.failures = self.failures.saturating_add(1);
+        wait.max(retry_after).mul_f64(1.0 + chance / 2.0)
+    }
+
+    pub(crate) fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+}
+
+/// Attempts that may begin until some moment, if there is one.
+#[derive(Debug)]
+pub(crate) struct Attempts {
+    store: GroupStore,
+    back_off: BackOff,
+    until: Option<Instant>,
+}
+
+impl Attempts {
+    /// When the next attempt begins; the last one does when the time is over. Nothing if there is none: the time is over, or
+    /// the error is not [transient](Error::is_transient).
+    pub(crate) fn next_after(&mut self, error: &Error) -> Option<Instant> {
+        let now = Instant::now();
+        if !error.is_transient() || self.until.is_some_and(|until| until <= now) {
+            return None;
+        }
+        let next = now + self.store.pause_after(error, &mut self.back_off);
+        Some(self.until.map_or(next, |until| next.min(until)))
+    }
+
+    /// Waits for it. False if there is none.
+    pub(crate) async fn again_after(&mut self, error: &Error) -> bool {
+        let next = self.next_after(error);
+        if let Some(next) = next {
+            sleep_until(next).await;
+        }
+        next.is_some()
+    }
+}
+
+impl GroupStore {
+    /// For an operation that is repeated until this moment; without one, for ever.
+    pub(crate) fn attempts(&self, until: Option<Instant>) -> Attempts {
+        let first = (self.terms().expiry / 16).min(Duration::from_secs(1));
+        let back_off = BackOff::new(first, self.request_deadline());
+        Attempts { store: self.clone(), back_off, until }
+    }
+
+    /// The wait after an operation that failed. What the server asks for counts up to the expiry.
+    pub(crate) fn pause_after(&self, error: &Error, back_off: &mut BackOff) -> Duration {
+        let retry_after = error.retry_after().unwrap_or_default().min(self.terms().expiry);
+        back_off.failed(retry_after, self.chance())
+    }
+
+    fn chance(&self) -> f64 {
+        self.inner.rng.lock().unwrap_or_else(std::sync::PoisonError::into_inner).random_range(0.0..1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::blob::memory::MemoryContainer;
+    use crate::error::ErrorKind;
+    use crate::model::{ConsumerGroup, OwnerId};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn waits_double_up_to_a_limit_until_a_success() {
+        let mut back_off = BackOff::new(5 * SECOND, 30 * SECOND);
+        let waits: Vec<_> = (0..5).map(|_| back_off.failed(Duration::ZERO, 0.0).as_secs()).collect();
+        assert_eq!(waits, [5, 10, 20, 30, 30]);
+        assert_eq!(back_off.failed(40 * SECOND, 0.5), 50 * SECOND, "the server asks for more");
+        back_off.succeeded();
+        assert_eq!(back_off.failed(SECOND, 1.0), SECOND.mul_f64(7.5));
+        assert_eq!(BackOff::new(Duration::ZERO, SECOND).failed(Duration::ZERO, 1.0), Duration::ZERO);
+    }
+
+    async fn store() -> GroupStore {
+        let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+        let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
+        builder.seed(3).connect().await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_attempt_begins_when_the_time_is_over() {
+        let (store, began) = (store().await, Instant::now());
+        let mut attempts = store.attempts(Some(began + 20 * SECOND));
+        let error = Error::new(ErrorKind::Throttled { retry_after: Some(9 * SECOND) }, "busy");
+        let mut times = Vec::new();
+        while attempts.again_after(&error).await {
+            times.push(began.elapsed());
+        }
+        assert!(times.len() >= 2 && times[0] >= 9 * SECOND && times.last() == Some(&(20 * SECOND)), "{times:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_no_repetition_can_help_is_not_repeated() {
+        let mut attempts = store().await.attempts(None);
+        for (kind, again) in [
+            (ErrorKind::Unavailable, true),
+            (ErrorKind::Unknown, true),
+            (ErrorKind::Contended, true),
+            (ErrorKind::Unauthorized, false),
+            (ErrorKind::Rejected, false),
+            (ErrorKind::ContainerNotFound, false),
+        ] {
+            assert_eq!(attempts.again_after(&Error::new(kind, "broken")).await, again, "{kind:?}");
+        }
+    }
+}

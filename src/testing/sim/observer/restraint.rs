@@ -1,0 +1,59 @@
+//! What instances send while the storage refuses.
+
+use tokio::time::Instant;
+
+use super::State;
+use crate::testing::sim::invariant::Invariant;
+
+/// From the moment when a life's requests begin to be refused.
+pub(super) struct Refused {
+    since: Instant,
+    /// How many requests it had sent before.
+    before: u64,
+    /// The most partitions that it has held since.
+    held: usize,
+    /// How many it has gained since.
+    gained: usize,
+}
+
+impl State {
+    /// Whether the storage refuses requests of this life from now on, all or a part of them.
+    pub(in super::super) fn refuses(&mut self, life: usize, refuses: bool) {
+        let held = self.held_by(life);
+        let book = &mut self.lives[life];
+        match (refuses, book.refused.take()) {
+            (true, None) => {
+                let refused = Refused { since: Instant::now(), before: book.requests, held, gained: 0 };
+                book.refused = Some(refused);
+            }
+            (true, refused) => book.refused = refused,
+            (false, Some(refused)) => self.must_be_restrained(life, &refused),
+            (false, None) => {}
+        }
+    }
+
+    pub(super) fn gains(&mut self, life: usize) {
+        let held = self.held_by(life);
+        if let Some(refused) = &mut self.lives[life].refused {
+            refused.held = refused.held.max(held);
+            refused.gained += 1;
+        }
+    }
+
+    fn held_by(&self, life: usize) -> usize {
+        self.partitions.iter().filter(|book| book.holder == Some(life)).count()
+    }
+
+    fn must_be_restrained(&mut self, life: usize, refused: &Refused) {
+        if !self.lives[life].ours {
+            return;
+        }
+        let (lasted, sent) = (refused.since.elapsed(), self.lives[life].requests - refused.before);
+        let usual = self.bounds.requests(self.partitions.len(), refused.held, refused.gained, lasted);
+        let (name, held) = (self.name_of(life), refused.held);
+        if std::env::var_os("RESTRAINT").is_some() { eprintln!("RESTRAINT {:.2} sent {sent} usual {usual} held {held} gained {} lasted {lasted:.1?}", sent as f64 / usual as f64, refused.gained); }
+        self.check(Invariant::Restrained, sent <= usual, || {
+            format!("{name} sent {sent} requests in {lasted:.1?} to a storage that refused, with {held} partitions; in calm {usual}")
+        });
+    }
+}

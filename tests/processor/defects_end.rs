@@ -1,0 +1,613 @@
+//! Defects of the end of an instance, of last checkpoints and of releases, each under its number.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use eventhubs_checkpoint::balance::{Assignment, Strategy};
+use eventhubs_checkpoint::blob::{Answer, Blob, BlobContainer, BlobList, Condition, Metadata, Written};
+use eventhubs_checkpoint::processor::{
+    CheckpointPolicy, Degraded, Handler, HandlerError, OnFailure, PartitionContext, PartitionState, Processor,
+    ShutdownReport,
+};
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation, Target};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, Operation as Purpose, OwnerId, Result};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::captured::Captured;
+use crate::meddled::{Meddle, Meddled};
+use crate::told::{Slow, Told, asking};
+use crate::world::{Instance, Recorder, World};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How long an orderly end takes at most, with the default settings.
+const LONGEST_END: Duration = Duration::from_secs(94);
+
+const CHECKPOINT: &str = "/checkpoint/";
+const OWNERSHIP: &str = "/ownership/";
+const PRESENCE: &str = "/presence/";
+
+/// So many partitions, all of which one instance takes at once. No checkpoint is written before the end.
+fn world(partitions: u32) -> World {
+    let mut world = World::new(partitions);
+    world.config.balancer = world.config.balancer.with_strategy(Strategy::Greedy);
+    world.config = world.config.without_probes().with_checkpoints(CheckpointPolicy::default().with_every(600 * SECOND));
+    world
+}
+
+/// An instance that has handled five events of each partition.
+async fn with_five_handled(world: &World, partitions: u32) -> Instance {
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(partitions as usize).await;
+    a.wait_until_all_idle(partitions as usize).await;
+    for partition in 0..partitions {
+        world.hub.publish_many(partition, 5, "x");
+    }
+    world.log.wait_for("all events", |log| log.times("x") == 5 * partitions as usize).await;
+    a
+}
+
+/// The sequence number of each partition's checkpoint.
+async fn checkpoints(world: &World) -> BTreeMap<String, Option<i64>> {
+    let listing = world.store("observer").await.list_checkpoints().await.unwrap();
+    listing.records.into_iter().map(|seen| (seen.partition.to_string(), seen.record.sequence_number)).collect()
+}
+
+async fn blobs(world: &World, kind: &str) -> usize {
+    world.container.list("").await.unwrap().blobs.iter().filter(|blob| blob.name.contains(kind)).count()
+}
+
+fn metadata(pairs: &[(&str, &str)]) -> Metadata {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// Every fault that can befall a write.
+fn faults() -> Vec<Fault> {
+    vec![
+        Fault::Latency(2 * SECOND),
+        Fault::Unreachable,
+        Fault::RequestLost,
+        Fault::AnswerLost,
+        Fault::AppliedLate(30 * SECOND),
+        Fault::Hang,
+        Fault::Conflict,
+        Fault::Overtaken(metadata(&[("sequencenumber", "-1"), ("offset", "-1")])),
+        Fault::Throttled { retry_after: None },
+        Fault::Throttled { retry_after: Some(SECOND) },
+    ]
+}
+
+/// The last checkpoint, the release and the deletion of the presence, each with every fault, of one partition and of many.
+#[tokio::test(start_paused = true)]
+async fn b07_every_fault_at_every_write_of_the_end() {
+    let writes = [(CHECKPOINT, Operation::Write), (OWNERSHIP, Operation::Write), (PRESENCE, Operation::Delete)];
+    for (name, operation) in writes {
+        for (fault, partitions) in faults().into_iter().flat_map(|fault| [(fault.clone(), 1), (fault, 8)]) {
+            if matches!(fault, Fault::Overtaken(_)) && name != CHECKPOINT {
+                // It would put another owner's record there, or nothing at all.
+                continue;
+            }
+            let case = format!("{name} {fault:?} {partitions}");
+            let world = world(partitions);
+            let a = with_five_handled(&world, partitions).await;
+            for _ in 0..if name == PRESENCE { 1 } else { partitions } {
+                world.faulty.next_on(Target::from(operation).named(name), fault.clone());
+            }
+            let report = a.shut_down().await.unwrap();
+            assert!(report.is_clean(), "{case}: {report:?}");
+            assert_eq!(world.faulty.waiting(), 0, "{case}");
+            assert!(checkpoints(&world).await.values().all(|number| *number == Some(4)), "{case}");
+            assert!(world.owners().await.values().all(String::is_empty), "{case}");
+            assert_eq!(blobs(&world, PRESENCE).await, 0, "{case}");
+        }
+    }
+}
+
+/// Ends with this fault at every request, for so long.
+async fn ends_with(fault: &Fault, partitions: u32, lasts: Duration) -> (World, ShutdownReport, Duration) {
+    let world = world(partitions);
+    let a = with_five_handled(&world, partitions).await;
+    world.faulty.set_plan(FaultPlan::always(fault.clone()));
+    let began = Instant::now();
+    let ending = tokio::spawn(a.shut_down());
+    let (faulty, over) = (world.faulty.clone(), began + lasts);
+    tokio::spawn(async move {
+        sleep_until(over).await;
+        faulty.set_plan(FaultPlan::default());
+    });
+    let report = ending.await.unwrap().unwrap();
+    let took = began.elapsed();
+    world.faulty.set_plan(FaultPlan::default());
+    (world, report, took)
+}
+
+fn refusals() -> [Fault; 4] {
+    let throttled = |retry_after| Fault::Throttled { retry_after };
+    [throttled(None), throttled(Some(2 * SECOND)), Fault::Unreachable, Fault::Hang]
+}
+
+#[tokio::test(start_paused = true)]
+async fn b07_a_storage_that_recovers_in_time_at_the_end() {
+    for (fault, partitions) in refusals().into_iter().flat_map(|fault| [(fault.clone(), 1), (fault, 8)]) {
+        let (world, report, took) = ends_with(&fault, partitions, 3 * SECOND).await;
+        assert!(report.is_clean() && took < 20 * SECOND, "{fault:?}: {report:?} after {took:?}");
+        assert!(checkpoints(&world).await.values().all(|number| *number == Some(4)), "{fault:?}");
+        assert!(world.owners().await.values().all(String::is_empty), "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b07_a_storage_that_does_not_recover_at_the_end() {
+    for (fault, partitions) in refusals().into_iter().flat_map(|fault| [(fault.clone(), 1), (fault, 8)]) {
+        let (_, report, took) = ends_with(&fault, partitions, 3600 * SECOND).await;
+        assert_eq!(report.unwritten, (0..partitions).map(Into::into).collect(), "{fault:?}: {report:?}");
+        assert_eq!(report.unreleased, partitions as usize, "{fault:?}: {report:?}");
+        assert!(report.cut_short.is_empty(), "{fault:?}: {report:?}");
+        assert!(took > 60 * SECOND && took <= LONGEST_END, "{fault:?}: {took:?}");
+    }
+}
+
+/// Refuses all writes of this name from some moment on, as without the permission.
+struct Forbidding {
+    name: &'static str,
+    from: Instant,
+}
+
+#[async_trait]
+impl Meddle for Forbidding {
+    async fn write(
+        &self,
+        inner: &dyn BlobContainer,
+        name: &str,
+        metadata: &Metadata,
+        condition: &Condition,
+    ) -> Result<Written> {
+        if name.contains(self.name) && Instant::now() >= self.from {
+            return Err(Error::new(ErrorKind::Unauthorized, "no permission"));
+        }
+        inner.write(name, metadata, condition).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b07_what_no_repetition_can_help_ends_at_once() {
+    for name in [CHECKPOINT, OWNERSHIP] {
+        let mut world = world(2);
+        let forbidding = Forbidding { name, from: Instant::now() + 60 * SECOND };
+        let container = Meddled { inner: world.container.clone(), meddler: forbidding };
+        world.faulty = Faulty::new(Arc::new(container), 11);
+        let a = with_five_handled(&world, 2).await;
+        sleep(60 * SECOND).await;
+        let began = Instant::now();
+        let report = a.shut_down().await.unwrap();
+        assert!(began.elapsed() < SECOND, "{name}: {:?}", began.elapsed());
+        assert_eq!(report.unwritten.len(), if name == CHECKPOINT { 2 } else { 0 }, "{report:?}");
+        assert_eq!(report.unreleased, if name == OWNERSHIP { 2 } else { 0 }, "{report:?}");
+    }
+}
+
+/// Takes so long for each request to blobs with such names.
+struct Slowly {
+    name: &'static str,
+    time: Duration,
+}
+
+impl Slowly {
+    fn over(world: &World, name: &'static str, time: Duration) -> Faulty {
+        Faulty::new(Arc::new(Meddled { inner: world.container.clone(), meddler: Self { name, time } }), 11)
+    }
+
+    async fn half(&self, name: &str) {
+        if name.contains(self.name) {
+            sleep(self.time / 2).await;
+        }
+    }
+}
+
+#[async_trait]
+impl Meddle for Slowly {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+        self.half(prefix).await;
+        let list = inner.list(prefix).await;
+        self.half(prefix).await;
+        list
+    }
+
+    async fn get(&self, inner: &dyn BlobContainer, name: &str) -> Result<Blob> {
+        self.half(name).await;
+        let blob = inner.get(name).await;
+        self.half(name).await;
+        blob
+    }
+
+    async fn write(
+        &self,
+        inner: &dyn BlobContainer,
+        name: &str,
+        metadata: &Metadata,
+        condition: &Condition,
+    ) -> Result<Written> {
+        self.half(name).await;
+        let written = inner.write(name, metadata, condition).await;
+        self.half(name).await;
+        written
+    }
+
+    async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<Answer> {
+        self.half(name).await;
+        let deleted = inner.delete(name, condition).await;
+        self.half(name).await;
+        deleted
+    }
+}
+
+/// So many partitions, with so many requests at once: as 1024 partitions with the default of 32.
+const MANY: u32 = 128;
+const AT_ONCE: usize = 4;
+
+/// An instance on a storage that takes so long for each request to blobs with such names.
+async fn on_a_slow_storage(world: &mut World, name: &'static str, time: Duration) -> Instance {
+    world.faulty = Slowly::over(world, name, time);
+    let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
+    let builder = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("a").unwrap());
+    let store = builder.expiry(world.expiry).concurrency(NonZeroUsize::new(AT_ONCE).unwrap()).connect().await.unwrap();
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let mut a = world.start_on(store, world.hub.source(), recorder);
+    a.wait_until_it_holds(MANY as usize).await;
+    a.wait_until_all_idle(MANY as usize).await;
+    a
+}
+
+/// A round of all takes 16 s, and 32 s.
+#[tokio::test(start_paused = true)]
+async fn b08_on_a_slow_storage_every_checkpoint_has_its_turn() {
+    for millis in [500, 1000] {
+        let mut world = world(MANY);
+        world.config.checkpoints = CheckpointPolicy::default().with_every(SECOND);
+        let a = on_a_slow_storage(&mut world, CHECKPOINT, Duration::from_millis(millis)).await;
+        for _ in 0..60 {
+            for partition in 0..MANY {
+                world.hub.publish(partition, "x");
+            }
+            sleep(2 * SECOND).await;
+        }
+        let never = a.handle.partitions().iter().filter(|status| status.checkpoint < Some(0)).count();
+        assert_eq!(never, 0, "never written of {MANY} at {millis} ms");
+        a.crash().await;
+    }
+}
+
+/// The bound is that of the phase `drain`: three times the drain time and four request deadlines, 65 s. These take 13 s.
+#[tokio::test(start_paused = true)]
+async fn b08_at_the_end_every_last_checkpoint_has_its_turn() {
+    let mut world = world(MANY);
+    let a = on_a_slow_storage(&mut world, "", Duration::from_millis(400)).await;
+    for partition in 0..MANY {
+        world.hub.publish(partition, "x");
+    }
+    world.log.wait_for("all events", |log| log.times("x") == MANY as usize).await;
+    let report = a.shut_down().await.unwrap();
+    assert!(report.is_clean(), "{} unwritten, {} unreleased", report.unwritten.len(), report.unreleased);
+    assert!(report.drain.took < 30 * SECOND, "{:?}", report.drain);
+}
+
+/// How many checkpoints are sent in this time, with an event a second on each partition.
+async fn sent_in(world: &World, partitions: u32, store: &GroupStore, time: Duration) -> u64 {
+    let before = store.requests().total(Purpose::Checkpoint);
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        for partition in 0..partitions {
+            world.hub.publish(partition, "x");
+        }
+        sleep(SECOND).await;
+    }
+    store.requests().total(Purpose::Checkpoint) - before
+}
+
+#[tokio::test(start_paused = true)]
+async fn b11_a_storage_that_refuses_gets_no_more_checkpoints() {
+    const PARTITIONS: u32 = 32;
+    let checkpoints = Target::from(Operation::Write).named(CHECKPOINT);
+    for policy in [CheckpointPolicy::default(), CheckpointPolicy::default().with_every(30 * SECOND)] {
+        for retry_after in [None, Some(3 * SECOND), Some(20 * SECOND)] {
+            for fault in [Fault::Throttled { retry_after }, Fault::Unreachable] {
+                let mut world = world(PARTITIONS);
+                world.config.checkpoints = policy.clone();
+                let store = world.store("a").await;
+                let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+                let mut a = world.start_on(store.clone(), world.hub.source(), recorder);
+                a.wait_until_it_holds(PARTITIONS as usize).await;
+                a.wait_until_all_idle(PARTITIONS as usize).await;
+                sent_in(&world, PARTITIONS, &store, 60 * SECOND).await;
+                let calm = sent_in(&world, PARTITIONS, &store, 300 * SECOND).await;
+                world.faulty.set_plan(FaultPlan::default().with_on(1.0, checkpoints.clone(), fault.clone()));
+                let refused = sent_in(&world, PARTITIONS, &store, 300 * SECOND).await;
+                assert!(refused <= calm, "{policy:?} {fault:?}: {refused}, and usually {calm}");
+                world.faulty.set_plan(FaultPlan::default());
+                sent_in(&world, PARTITIONS, &store, 60 * SECOND).await;
+                assert!(a.handle.health().degraded.is_empty(), "{:?}", a.handle.health());
+                let after = sent_in(&world, PARTITIONS, &store, 300 * SECOND).await;
+                assert!(after.abs_diff(calm) <= calm / 10, "{policy:?} {fault:?}: {after}, and usually {calm}");
+                a.crash().await;
+            }
+        }
+    }
+}
+
+/// An instance that is asked to end while the handler of the first of eight partitions hangs.
+async fn ending_with_one_that_hangs(world: &World) -> JoinHandle<Result<ShutdownReport>> {
+    let a = with_five_handled(world, 8).await;
+    world.hub.publish(0, "hang");
+    world.log.wait_for("hang", |log| log.times("hang") == 1).await;
+    tokio::spawn(a.shut_down())
+}
+
+#[tokio::test(start_paused = true)]
+async fn b12_each_partition_is_released_when_it_has_stopped() {
+    let mut world = world(8);
+    let ending = ending_with_one_that_hangs(&world).await;
+    sleep(SECOND).await;
+    assert!(!ending.is_finished());
+    let owners = world.owners().await;
+    assert_eq!(owners.iter().filter(|(_, owner)| !owner.is_empty()).map(|(id, _)| &**id).collect::<Vec<_>>(), ["0"]);
+
+    // Nothing but what is free.
+    let alone = Strategy::Static(Assignment::index(0, 1).unwrap());
+    world.config.balancer = world.config.balancer.with_strategy(alone).with_handoff(false);
+    let b = world.start("b").await;
+    for partition in 1..8 {
+        world.hub.publish(partition, "y");
+    }
+    world.log.wait_for("the others", |log| log.times("y") == 7).await;
+    assert!(!ending.is_finished());
+    let report = ending.await.unwrap().unwrap();
+    assert_eq!((report.cut_short, report.unreleased), ([0.into()].into(), 0));
+    b.crash().await;
+}
+
+/// Neither what it has released nor anything else, although nobody else is there.
+#[tokio::test(start_paused = true)]
+async fn b12_what_an_ending_instance_has_released_stays_released() {
+    let world = world(8);
+    let ending = ending_with_one_that_hangs(&world).await;
+    sleep(SECOND).await;
+    let mut seconds = 0;
+    while !ending.is_finished() {
+        let mut owners = world.owners().await;
+        owners.remove("0");
+        assert!(owners.len() == 7 && owners.values().all(String::is_empty), "{owners:?}");
+        seconds += 1;
+        sleep(SECOND).await;
+    }
+    assert!(seconds > 10, "{seconds}");
+    assert!(world.owners().await.values().all(String::is_empty));
+}
+
+/// The reason is told as ever, and a release that fails at first is repeated while others still drain.
+#[tokio::test(start_paused = true)]
+async fn b12_a_release_that_fails_while_others_drain() {
+    let world = world(8);
+    let a = with_five_handled(&world, 8).await;
+    let mut by_a = Told::by(&a);
+    world.hub.publish(0, "hang");
+    world.log.wait_for("hang", |log| log.times("hang") == 1).await;
+    let releases = Target::from(Operation::Write).named(OWNERSHIP);
+    let throttled = Fault::Throttled { retry_after: None };
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, releases, throttled));
+    let ending = tokio::spawn(a.shut_down());
+    sleep(5 * SECOND).await;
+    assert!(world.owners().await.values().all(|owner| owner == "a"));
+    world.faulty.set_plan(FaultPlan::default());
+    sleep(8 * SECOND).await;
+    assert!(!ending.is_finished());
+    assert_eq!(world.owners().await.values().filter(|owner| owner.is_empty()).count(), 7);
+    assert_eq!(ending.await.unwrap().unwrap().unreleased, 0);
+    let told = by_a.so_far();
+    assert_eq!(told.iter().filter(|told| *told == "releasing: Shutdown").count(), 8, "{told:?}");
+    assert_eq!(told.iter().filter(|told| *told == "released").count(), 8, "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b16_partitions_that_are_shut_down_after_their_handle() {
+    for wait in [Duration::ZERO, SECOND / 2, 3 * SECOND] {
+        let world = world(1);
+        world.hub.publish_many(0, 5, "x");
+        let builder = Processor::pull(world.hub.source(), world.store("a").await);
+        let mut partitions = builder.config(world.config.clone()).build().unwrap().partitions();
+        let mut partition = partitions.next().await.unwrap();
+        let batch = partition.next().await.unwrap();
+        partition.context().checkpoint(batch.last().unwrap());
+        partitions.handle().shutdown();
+        sleep(wait).await;
+        let working = tokio::spawn(async move {
+            sleep(5 * SECOND).await;
+            partition.next().await
+        });
+        let report = partitions.shutdown().await.unwrap();
+        assert!(report.is_clean(), "{wait:?}: {report:?}");
+        assert!(working.await.unwrap().is_none());
+        assert_eq!(world.checkpoint().await, Some(4));
+        assert!(world.owners().await.values().all(String::is_empty));
+    }
+}
+
+/// The future that `run` was given and the handle: as when both listen for the same signal.
+#[tokio::test(start_paused = true)]
+async fn b16_run_that_is_asked_by_its_future_and_by_the_handle() {
+    let world = world(1);
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let slow = Slow { recorder, stops_in: 3 * SECOND };
+    let mut a = world.start_with("a", world.hub.source(), slow).await;
+    a.wait_until_all_idle(1).await;
+    let handle = a.handle.clone();
+    a.shutdown.take().unwrap().send(()).unwrap();
+    sleep(Duration::from_millis(2)).await;
+    handle.shutdown();
+    let report = a.ended().await.unwrap();
+    assert!(report.is_clean(), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn e02_requests_that_come_together_are_one() {
+    for (apart, at_once) in [(2, false), (999, false), (1000, true), (1500, true)] {
+        let (log, _guard) = Captured::begin();
+        let world = world(1);
+        let a = with_five_handled(&world, 1).await;
+        world.hub.publish(0, "hang");
+        world.log.wait_for("hang", |log| log.times("hang") == 1).await;
+        a.handle.shutdown();
+        sleep(Duration::from_millis(apart)).await;
+        a.handle.shutdown();
+        let report = a.ended().await.unwrap();
+        assert_eq!(report.at_once, at_once, "{apart} ms: {report:?}");
+        let times = |event: &str| log.text().lines().filter(|line| line.contains(event)).count();
+        assert_eq!((times("asked to end"), times("asked again: ends at once")), (1, usize::from(at_once)));
+    }
+}
+
+/// Its handler fails, and takes its time to stop; meanwhile the instance learns that another one has asked for the partition.
+#[tokio::test(start_paused = true)]
+async fn b21_a_partition_given_back_by_a_failure_in_a_handoff() {
+    let mut world = World::new(2);
+    world.config.balancer = world.config.balancer.with_interval(5 * SECOND);
+    world.config = world.config.with_drain(20 * SECOND).with_on_failure(OnFailure::Release { cool_down: 600 * SECOND });
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let slow = Slow { recorder, stops_in: 18 * SECOND };
+    let mut a = world.start_with("a", world.hub.source(), slow).await;
+    a.wait_until_it_holds(2).await;
+    a.wait_until_all_idle(2).await;
+    let mut by_a = Told::by(&a);
+    let (b, asked) = asking(&world).await;
+    world.hub.publish(asked.as_str().parse().unwrap(), "fail");
+    world.log.wait_for("a failure", |log| log.times("fail") == 1).await;
+    by_a.wait_for("released").await;
+    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "duplicates: NotSettled", "released"]);
+    a.crash().await;
+    b.crash().await;
+}
+
+/// Takes a token for each event. It drops that of "poison", waits for the end with that of "wait", fails once with that of
+/// "broken", and finishes the others.
+#[derive(Clone, Debug, Default)]
+struct Tokens(Arc<Mutex<Vec<String>>>);
+
+impl Handler<MemoryEvent> for Tokens {
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        for event in &events {
+            self.0.lock().unwrap().push(event.body.to_string());
+            let (token, context) = (context.track(event), context.clone());
+            match &*event.body {
+                "poison" => drop(token),
+                "broken" if self.times("broken") == 1 => token.fail("told to fail"),
+                "wait" => drop(tokio::spawn(async move {
+                    context.unless_stopping(sleep(3600 * SECOND)).await.map(|()| token.finish());
+                })),
+                _ => token.finish(),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tokens {
+    fn times(&self, body: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|seen| *seen == body).count()
+    }
+
+    /// On an instance that has come to the last of these events.
+    async fn given(&self, world: &World, bodies: &[&str]) -> Instance {
+        for body in bodies {
+            world.hub.publish(0, *body);
+        }
+        let a = world.start_with("a", world.hub.source(), self.clone()).await;
+        a.wait_for_status("the last event", |status| status.handled == Some(bodies.len() as i64 - 1)).await;
+        sleep(2 * SECOND).await;
+        a
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn e04_a_token_dropped_at_work() {
+    let (log, _guard) = Captured::begin();
+    let world = World::new(1);
+    let a = Tokens::default().given(&world, &["x", "x", "x", "poison", "x", "poison", "x", "x"]).await;
+    let held = a.handle.health().degraded;
+    let [Degraded::CheckpointHeld { event: 3, checkpoint: Some(2), behind: 4, held_for, .. }] = held[..] else {
+        panic!("{held:?}");
+    };
+    assert!(held_for >= 2 * SECOND, "{held_for:?}");
+    let told = log.text();
+    let dropped: Vec<_> = told.lines().filter(|line| line.contains("a token was dropped unfinished")).collect();
+    assert!(dropped.len() == 1 && dropped[0].contains("WARN"), "{told}");
+    assert!(["partition=0", "sequence_number=3", "checkpoint="].iter().all(|part| dropped[0].contains(part)), "{told}");
+    let report = a.shut_down().await.unwrap();
+    assert!(!report.is_clean() && report.cut_short.is_empty() && report.unwritten.is_empty(), "{report:?}");
+    assert_eq!(report.held_back, [0.into()].into());
+}
+
+/// Work that is given up because the partition stops is no fault, unless something after it was finished.
+#[tokio::test(start_paused = true)]
+async fn e04_tokens_dropped_because_of_the_stop() {
+    for (bodies, clean) in [(["x", "x", "wait", "wait"], true), (["x", "wait", "wait", "x"], false)] {
+        let (log, _guard) = Captured::begin();
+        let world = World::new(1);
+        let a = Tokens::default().given(&world, &bodies).await;
+        assert!(a.handle.health().degraded.is_empty());
+        let report = a.shut_down().await.unwrap();
+        assert_eq!((report.is_clean(), report.held_back.is_empty()), (clean, clean), "{bodies:?}: {report:?}");
+        assert!(!log.text().contains("a token was dropped"), "{}", log.text());
+    }
+}
+
+/// What was finished after the dropped token is processed twice.
+#[tokio::test(start_paused = true)]
+async fn e04_a_handoff_with_a_dropped_token() {
+    let world = World::new(2);
+    for partition in 0..2 {
+        world.hub.publish(partition, "poison");
+    }
+    let mut a = world.start_with("a", world.hub.source(), Tokens::default()).await;
+    a.wait_until_it_holds(2).await;
+    a.wait_until_all_idle(2).await;
+    let mut by_a = Told::by(&a);
+    let (b, _) = asking(&world).await;
+    by_a.wait_for("released").await;
+    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "duplicates: NotSettled", "released"]);
+    a.crash().await;
+    b.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn e04_a_token_that_fails() {
+    let (log, _guard) = Captured::begin();
+    let world = World::new(1);
+    let handler = Tokens::default();
+    let a = handler.given(&world, &["x", "x", "broken", "y", "y"]).await;
+    assert_eq!((handler.times("x"), handler.times("broken"), handler.times("y")), (2, 2, 4));
+    assert_eq!(world.checkpoint().await, Some(4));
+    let told = log.text();
+    let failed = told.lines().find(|line| line.contains("the handler failed")).unwrap();
+    assert!(failed.contains("event 2 could not be processed: told to fail"), "{failed}");
+    assert!(a.handle.health().degraded.is_empty());
+    assert!(a.shut_down().await.unwrap().is_clean());
+}
+
+#[tokio::test(start_paused = true)]
+async fn e04_a_token_that_fails_parks_the_partition() {
+    let mut world = World::new(1);
+    world.config = world.config.with_on_failure(OnFailure::Stop);
+    let handler = Tokens::default();
+    let a = handler.given(&world, &["x", "broken", "y"]).await;
+    let status = a.wait_for_status("parked", |status| status.state == PartitionState::Parked).await;
+    assert!(status.last_error.unwrap().contains("event 1 could not be processed"));
+    assert_eq!(world.checkpoint().await, Some(0));
+    assert!(a.handle.resume(&0.into()));
+    a.wait_for_status("all", |status| status.checkpoint == Some(2)).await;
+    assert!(a.shut_down().await.unwrap().is_clean());
+}

@@ -1,0 +1,676 @@
+//! Defects of starts, each under its number: where a partition without a usable checkpoint begins, and what a quiet or busy
+//! hub makes of that.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use azure_messaging_eventhubs::ConsumerClient;
+use azure_messaging_eventhubs::models::ReceivedEventData;
+use eventhubs_checkpoint::eventhubs::EventHubSource;
+use eventhubs_checkpoint::processor::{EventSource, OnInvalidCheckpoint, PartitionContext, StartPosition, handler_fn};
+use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::{ErrorKind, Position};
+use time::OffsetDateTime;
+use tokio::time::{Instant, sleep};
+
+use crate::odd::{Odd, Oddities};
+use crate::told::record;
+use crate::world::{Instance, Recorder, World};
+
+#[path = "../common/hub_client/publish.rs"]
+mod publish;
+use publish::{producer, send, within};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// One partition, and handlers that write no checkpoints.
+fn without_checkpoints() -> World {
+    let mut world = World::new(1);
+    world.checkpoint = false;
+    world
+}
+
+/// Events 0 to 9 with their numbers as bodies, one per second.
+async fn with_ten_events() -> World {
+    let world = without_checkpoints();
+    for number in 0..10 {
+        world.hub.publish(0, number.to_string());
+        sleep(SECOND).await;
+    }
+    world
+}
+
+async fn start_at(world: &mut World, owner: &str, start: StartPosition) -> Instance {
+    world.config = world.config.clone().with_start(start);
+    world.start(owner).await
+}
+
+/// What an application configures that is to begin with the last seconds.
+fn five_seconds_ago(world: &World) -> StartPosition {
+    StartPosition::EnqueuedAfter(world.hub.now() - 5 * SECOND)
+}
+
+async fn start_odd(world: &World, owner: &str, oddities: &Oddities) -> Instance {
+    let recorder = Recorder { owner: owner.into(), log: world.log.clone(), checkpoint: false };
+    world.start_with(owner, Odd::new(&world.hub, oddities.clone()), recorder).await
+}
+
+/// The sequence number, the offset and whether they are marked as a start.
+async fn recorded(world: &World, partition: u32) -> Option<(i64, String, bool)> {
+    let record = record(world, &format!("checkpoint/{partition}")).await?;
+    let number = record["sequencenumber"].parse().unwrap();
+    Some((number, record["offset"].clone(), record.get("pinned") == record.get("sequencenumber")))
+}
+
+/// An instance with a moving start ends before its first checkpoint, by a crash or not, while its partition holds whatever
+/// `publish` made. Then 80 events come. Another instance starts a minute later.
+async fn a_moving_start(publish: impl Fn(&World), crashes: bool) {
+    let mut world = without_checkpoints();
+    publish(&world);
+    let start = five_seconds_ago(&world);
+    let mut a = start_at(&mut world, "a", start).await;
+    a.wait_until_it_holds(1).await;
+    a.wait_until_all_idle(1).await;
+    if crashes {
+        a.crash().await;
+    } else {
+        a.shut_down().await.unwrap();
+    }
+    world.hub.publish_many(0, 80, "while down");
+    sleep(60 * SECOND).await;
+    let start = five_seconds_ago(&world);
+    let b = start_at(&mut world, "b", start).await;
+    world.log.wait_for("80 events", |log| log.times("while down") == 80).await;
+    b.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn e01_a_moving_start_in_an_empty_partition() {
+    for crashes in [false, true] {
+        a_moving_start(|_| {}, crashes).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn e01_a_moving_start_in_an_emptied_partition() {
+    let publish_and_expire = |world: &World| {
+        world.hub.publish_many(0, 7, "expired");
+        world.hub.expire_before(0, i64::MAX);
+    };
+    for crashes in [false, true] {
+        a_moving_start(publish_and_expire, crashes).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn e01_a_moving_start_after_a_recent_event() {
+    for crashes in [false, true] {
+        a_moving_start(|world| assert_eq!(world.hub.publish_many(0, 7, "recent"), Some(0..7)), crashes).await;
+    }
+}
+
+/// What a new group records for a start before any event is handled, and how many events it handles.
+async fn resolved(world: &World, start: &StartPosition, oddities: Oddities) -> ((i64, String, bool), usize) {
+    let mut world = World::on(world.hub.clone());
+    world.checkpoint = false;
+    world.config = world.config.clone().with_start(start.clone());
+    oddities.lacks.iter().for_each(|number| world.log.contiguity.lacks(*number));
+    let mut a = start_odd(&world, "a", &oddities).await;
+    a.wait_until_it_holds(1).await;
+    a.wait_until_all_idle(1).await;
+    sleep(5 * SECOND).await;
+    let recorded = recorded(&world, 0).await.expect("the start is not recorded");
+    a.shut_down().await.unwrap();
+    (recorded, world.log.bodies().len())
+}
+
+async fn assert_resolved(world: &World, table: &[(StartPosition, i64, &str, usize)]) {
+    for (start, number, offset, handled) in table {
+        for times_unknown in [false, true] {
+            let oddities = Oddities { times_unknown, ..Oddities::default() };
+            let expected = ((*number, (*offset).to_owned(), true), *handled);
+            let context = format!("{start:?}, times unknown: {times_unknown}");
+            assert_eq!(resolved(world, start, oddities).await, expected, "{context}");
+        }
+    }
+}
+
+fn offset(offset: &str) -> StartPosition {
+    StartPosition::AfterOffset(offset.into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn e01_every_start_is_recorded_where_it_is() {
+    use StartPosition::{AfterSequenceNumber, Earliest, EnqueuedAfter, Latest};
+    let world = with_ten_events().await;
+    let end = world.hub.now();
+    let enqueued = |number: u32| end - SECOND * (10 - number);
+    world.hub.refuse_positions(true);
+    let table = [
+        (Earliest, -1, "-1", 10),
+        (Latest, 9, "90", 0),
+        (AfterSequenceNumber(4), 4, "40", 5),
+        (AfterSequenceNumber(0), 0, "0", 9),
+        (AfterSequenceNumber(-1), -1, "-1", 10),
+        (AfterSequenceNumber(i64::MIN), -1, "-1", 10),
+        (AfterSequenceNumber(9), 9, "90", 0),
+        (AfterSequenceNumber(70), 9, "90", 0),
+        (offset("40"), 4, "40", 5),
+        (offset("45"), 4, "40", 5),
+        (offset("-1"), -1, "-1", 10),
+        (offset("90"), 9, "90", 0),
+        (offset("700"), 9, "90", 0),
+        (EnqueuedAfter(OffsetDateTime::UNIX_EPOCH - SECOND), -1, "-1", 10),
+    ];
+    assert_resolved(&world, &table).await;
+    for (time, number, offset, handled) in [
+        (enqueued(4), 4, "40", 5),
+        (enqueued(4) - SECOND / 2, 3, "30", 6),
+        (enqueued(0) - SECOND, -1, "-1", 10),
+        (enqueued(8), 8, "80", 1),
+        (enqueued(9), 9, "90", 0),
+        (end + 3600 * SECOND, 9, "90", 0),
+    ] {
+        assert_resolved(&world, &[(EnqueuedAfter(time), number, offset, handled)]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn e01_a_start_among_expired_events_is_recorded_before_the_first() {
+    use StartPosition::{AfterSequenceNumber, Earliest, EnqueuedAfter};
+    let world = with_ten_events().await;
+    world.hub.expire_before(0, 3);
+    let starts = [
+        AfterSequenceNumber(-1),
+        AfterSequenceNumber(1),
+        AfterSequenceNumber(2),
+        Earliest,
+        offset("10"),
+        offset("20"),
+        EnqueuedAfter(world.hub.now() - 60 * SECOND),
+    ];
+    assert_resolved(&world, &starts.map(|start| (start, 2, "-1", 7))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn e01_a_start_in_a_partition_without_events_is_recorded_at_its_end() {
+    use StartPosition::{AfterSequenceNumber, EnqueuedAfter};
+    for (events, recorded_offset) in [(0, "-1"), (5, "40")] {
+        let world = without_checkpoints();
+        world.hub.publish_many(0, events, "expired");
+        world.hub.expire_before(0, i64::MAX);
+        world.hub.refuse_positions(true);
+        let last = i64::try_from(events).unwrap() - 1;
+        for start in [AfterSequenceNumber(70), offset("700"), EnqueuedAfter(world.hub.now() - 60 * SECOND)] {
+            assert_resolved(&world, &[(start, last, recorded_offset, 0)]).await;
+        }
+    }
+}
+
+/// The configuration is of another kind after the restart, and must not matter.
+#[tokio::test(start_paused = true)]
+async fn e01_what_is_recorded_counts_and_not_the_configuration() {
+    use StartPosition::{AfterSequenceNumber, EnqueuedAfter, Latest};
+    let starts = [
+        |_: &World| AfterSequenceNumber(4),
+        |_: &World| offset("40"),
+        |world: &World| EnqueuedAfter(world.hub.now() - 6 * SECOND),
+    ];
+    for start in starts {
+        let mut world = with_ten_events().await;
+        let start = start(&world);
+        let a = start_at(&mut world, "a", start.clone()).await;
+        world.log.wait_for("the last event", |log| log.times("9") == 1).await;
+        a.crash().await;
+        let b = start_at(&mut world, "b", Latest).await;
+        world.log.wait_for("the last event again", |log| log.times("9") == 2).await;
+        let all: Vec<_> = (5..10).chain(5..10).map(|number| number.to_string()).collect();
+        assert_eq!(world.log.bodies(), all, "{start:?}");
+        b.shut_down().await.unwrap();
+    }
+}
+
+/// The partition moves while it stands still, to an instance whose start is later.
+#[tokio::test(start_paused = true)]
+async fn e01_a_partition_that_moves_keeps_its_start() {
+    let mut world = without_checkpoints();
+    let start = five_seconds_ago(&world);
+    let mut a = start_at(&mut world, "a", start).await;
+    a.wait_until_it_holds(1).await;
+    a.wait_until_all_idle(1).await;
+    assert!(a.handle.pause(&0.into()));
+    world.hub.publish_many(0, 80, "while paused");
+    sleep(60 * SECOND).await;
+    let start = five_seconds_ago(&world);
+    let mut b = start_at(&mut world, "b", start).await;
+    sleep(20 * SECOND).await;
+    assert!(a.handle.release_partition(&0.into(), 600 * SECOND));
+    b.wait_until_it_holds(1).await;
+    world.log.wait_for("80 events", |log| log.times("while paused") == 80).await;
+    a.shut_down().await.unwrap();
+    b.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn e01_two_instances_that_begin_at_once_skip_nothing() {
+    let mut world = World { checkpoint: false, ..World::new(4) };
+    for round in 0..3 {
+        let start = five_seconds_ago(&world);
+        let mut a = start_at(&mut world, "a", start.clone()).await;
+        let mut b = start_at(&mut world, "b", start).await;
+        for instance in [&mut a, &mut b] {
+            instance.wait_until_it_holds(2).await;
+            instance.wait_until_all_idle(2).await;
+        }
+        let body = format!("after round {round}");
+        a.crash().await;
+        b.crash().await;
+        for partition in 0..4 {
+            world.hub.publish_many(partition, 5, body.as_str());
+        }
+        sleep(90 * SECOND).await;
+    }
+    let start = five_seconds_ago(&world);
+    let c = start_at(&mut world, "c", start).await;
+    let all = |round| format!("after round {round}");
+    world.log.wait_for("20 events of each round", |log| (0..3).all(|round| log.times(&all(round)) >= 20)).await;
+    c.shut_down().await.unwrap();
+}
+
+/// While one instance looks for its start, another one takes the partition.
+#[tokio::test(start_paused = true)]
+async fn e01_an_instance_that_loses_the_partition_meanwhile_records_nothing() {
+    let mut world = without_checkpoints();
+    world.hub.publish(0, "old");
+    sleep(60 * SECOND).await;
+    world.config = world.config.clone().with_start(five_seconds_ago(&world));
+    let oddities = Oddities { times_unknown: true, ..Oddities::default() };
+    let mut a = start_odd(&world, "a", &oddities).await;
+    a.wait_until_it_holds(1).await;
+    sleep(SECOND).await;
+    world.give_to("python").await;
+    sleep(15 * SECOND).await;
+    assert_eq!(recorded(&world, 0).await, None);
+    a.wait_until_it_holds(0).await;
+    a.crash().await;
+}
+
+/// Without times a link must show that nothing comes; what comes while it is open must not be skipped.
+#[tokio::test(start_paused = true)]
+async fn e01_an_event_that_comes_while_the_start_is_looked_for() {
+    for mute in [0, 1] {
+        let mut world = without_checkpoints();
+        world.hub.publish(0, "old");
+        sleep(60 * SECOND).await;
+        world.config = world.config.clone().with_start(five_seconds_ago(&world));
+        let oddities = Oddities { times_unknown: true, mute: Arc::new(AtomicUsize::new(mute)), ..Oddities::default() };
+        let mut a = start_odd(&world, "a", &oddities).await;
+        a.wait_until_it_holds(1).await;
+        sleep(SECOND).await;
+        world.hub.publish(0, "new");
+        world.log.wait_for("the event", |log| log.times("new") == 1).await;
+        assert_eq!(recorded(&world, 0).await, Some((0, "0".into(), true)), "mute: {mute}");
+        assert_eq!(world.log.times("old"), 0);
+        a.shut_down().await.unwrap();
+    }
+}
+
+/// The event is there, for the hub says so. A link that does not deliver it proves nothing.
+#[tokio::test(start_paused = true)]
+async fn e01_a_link_that_delivers_nothing_decides_nothing() {
+    let mut world = with_ten_events().await;
+    world.config = world.config.clone().with_start(StartPosition::EnqueuedAfter(world.hub.now() - 6 * SECOND));
+    let oddities = Oddities { mute: Arc::new(AtomicUsize::new(1)), ..Oddities::default() };
+    let a = start_odd(&world, "a", &oddities).await;
+    world.log.wait_for("the last event", |log| log.times("9") == 1).await;
+    assert_eq!(world.log.bodies(), ["5", "6", "7", "8", "9"]);
+    assert_eq!(recorded(&world, 0).await, Some((4, "40".into(), true)));
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn e01_a_hub_with_gaps_has_a_start_for_every_number() {
+    let world = with_ten_events().await;
+    let oddities = Oddities { lacks: Some(4), ..Oddities::default() };
+    let (record, handled) = resolved(&world, &StartPosition::AfterSequenceNumber(4), oddities).await;
+    assert_eq!((record, handled), ((4, String::new(), true), 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn e01_an_offset_that_the_hub_refuses_ends_the_processor() {
+    let mut world = with_ten_events().await;
+    let a = start_at(&mut world, "a", offset("text")).await;
+    let error = a.ended().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("text"), "{error}");
+    assert_eq!(recorded(&world, 0).await, None);
+}
+
+/// The application chooses a place for a checkpoint of a hub that was deleted. The instance ends before it writes another.
+#[tokio::test(start_paused = true)]
+async fn e01_a_place_chosen_for_an_invalid_checkpoint_is_recorded() {
+    use StartPosition::{AfterSequenceNumber, EnqueuedAfter};
+    for kind in 0..3 {
+        let mut world = World::new(1);
+        world.hub.publish_many(0, 50, "old");
+        let mut a = world.start("a").await;
+        a.wait_until_it_holds(1).await;
+        world.log.wait_for("50", |log| log.times("old") == 50).await;
+        a.shut_down().await.unwrap();
+        world.hub.recreate();
+        world.hub.publish_many(0, 3, "before");
+        let time = world.hub.now();
+        sleep(SECOND).await;
+        let chosen = [AfterSequenceNumber(2), offset("20"), EnqueuedAfter(time)][kind].clone();
+        let policy = OnInvalidCheckpoint::ask(move |_| chosen.clone());
+        world.config = world.config.clone().with_on_invalid_checkpoint(policy);
+        world.checkpoint = false;
+        let b = world.start("b").await;
+        b.wait_until_all_idle(1).await;
+        b.crash().await;
+        assert_eq!(recorded(&world, 0).await, Some((2, "20".into(), false)), "{kind}");
+        world.hub.publish_many(0, 5, "after");
+        let c = world.start("c").await;
+        world.log.wait_for("5 events", |log| log.times("after") == 5).await;
+        assert_eq!(world.log.times("before"), 0, "{kind}");
+        c.shut_down().await.unwrap();
+    }
+}
+
+/// The same for a checkpoint whose events have expired, with the policies that need no function.
+#[tokio::test(start_paused = true)]
+async fn e01_a_recorded_start_that_expires_is_an_invalid_checkpoint() {
+    for (policy, handled) in [(OnInvalidCheckpoint::Earliest, 4), (OnInvalidCheckpoint::Latest, 0)] {
+        let mut world = with_ten_events().await;
+        world.config = world.config.clone().with_on_invalid_checkpoint(policy);
+        let mut a = start_at(&mut world, "a", StartPosition::AfterSequenceNumber(9)).await;
+        a.wait_until_it_holds(1).await;
+        a.wait_until_all_idle(1).await;
+        a.crash().await;
+        world.hub.publish_many(0, 6, "expired");
+        world.hub.publish_many(0, 4, "left");
+        world.hub.expire_before(0, 16);
+        sleep(90 * SECOND).await;
+        let mut b = world.start("b").await;
+        b.wait_until_it_holds(1).await;
+        b.wait_until_all_idle(1).await;
+        sleep(5 * SECOND).await;
+        assert_eq!((world.log.times("expired"), world.log.times("left")), (0, handled));
+        b.shut_down().await.unwrap();
+    }
+}
+
+/// Partitions are added to a group that starts at the latest event. An instance that comes up while they are claimed must not
+/// take some of them for partitions that the group began with.
+#[tokio::test(start_paused = true)]
+async fn e01_added_partitions_are_recorded_in_order_whatever_their_start() {
+    use StartPosition::{AfterSequenceNumber, EnqueuedAfter, Latest};
+    for kind in 0..2 {
+        let mut world = World::new(1);
+        let start = [AfterSequenceNumber(1), EnqueuedAfter(world.hub.now() - SECOND)][kind].clone();
+        world.config = world.config.clone().with_start(Latest).with_start_of_added(start);
+        let mut a = world.start("a").await;
+        a.wait_until_it_holds(1).await;
+        world.hub.grow_to(6);
+        for partition in 1..6 {
+            world.hub.publish_many(partition, 2, "first");
+            world.hub.publish_many(partition, 3, "early");
+        }
+        a.wait_until_it_holds(2).await;
+        a.wait_until_all_idle(2).await;
+        let b = world.start("b").await;
+        world.log.wait_for("3 events of each", |log| log.times("early") >= 15).await;
+        assert_eq!(world.log.times("first") > 0, kind == 1);
+        a.shut_down().await.unwrap();
+        b.shut_down().await.unwrap();
+    }
+}
+
+async fn official_source(hub: &EventHub) -> EventHubSource {
+    let connection_string = hub.connection_string();
+    let client = ConsumerClient::builder().with_custom_endpoint(hub.endpoint());
+    let opening = client.open_with_connection_string(&connection_string, None);
+    EventHubSource::new(within("opening a consumer", opening).await.unwrap())
+}
+
+/// The same through the official client, in real time.
+#[tokio::test]
+async fn e01_a_start_by_time_through_the_official_client() {
+    let hub = EventHub::builder("hub").partitions(1).start("127.0.0.1:0").await.unwrap();
+    let mut world = World::new(1);
+    let producer = producer(&hub).await;
+    send(&producer, "0", vec![b"old".to_vec(); 3]).await;
+    let old = official_source(&hub).await.partition(&0.into()).await.unwrap();
+    let time = old.last_enqueued_at().unwrap();
+    sleep(SECOND / 50).await;
+    send(&producer, "0", vec![b"new".to_vec(); 2]).await;
+    let numbers = Arc::new(Mutex::new(Vec::new()));
+    // After the restart no event is after the configured time.
+    for (owner, start) in [("a", time), ("a", time + 3600 * SECOND)] {
+        world.config = world.config.clone().with_start(StartPosition::EnqueuedAfter(start));
+        let seen = numbers.clone();
+        let handler = handler_fn(move |events: Vec<ReceivedEventData>, _: PartitionContext| {
+            seen.lock().unwrap().extend(events.iter().filter_map(ReceivedEventData::sequence_number));
+            async { Ok(()) }
+        });
+        let instance = world.start_with(owner, official_source(&hub).await, handler).await;
+        let both = async {
+            while numbers.lock().unwrap().last() != Some(&4) {
+                sleep(SECOND / 50).await;
+            }
+        };
+        within("both events", both).await;
+        assert_eq!(std::mem::take(&mut *numbers.lock().unwrap()), [3, 4]);
+        instance.crash().await;
+    }
+    let expected = (2, old.last().unwrap().offset.clone(), true);
+    assert_eq!(recorded(&world, 0).await, Some(expected));
+}
+
+/// A hub whose reports are an event behind for so many looks, one per second, after 1000 events were processed.
+async fn reports_are_stale(looks: usize, policy: OnInvalidCheckpoint) -> (World, Instance) {
+    let mut world = World::new(1);
+    let config = world.config.clone().with_probe_every(SECOND).with_on_invalid_checkpoint(policy);
+    world.config = config;
+    let stale = Arc::new(AtomicUsize::new(0));
+    let oddities = Oddities { stale: stale.clone(), ..Oddities::default() };
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
+    a.wait_until_all_idle(1).await;
+    world.hub.publish_many(0, 1000, "x");
+    world.log.wait_for("1000 events", |log| log.times("x") == 1000).await;
+    sleep(10 * SECOND).await;
+    stale.store(looks, Ordering::Relaxed);
+    (world, a)
+}
+
+/// Two looks that are old are too close to each other to prove anything. With 12 of them the partition starts again, and must
+/// find that all is well.
+#[tokio::test(start_paused = true)]
+async fn b03_reports_that_are_old_repeat_nothing() {
+    for looks in [2, 12] {
+        let (world, a) = reports_are_stale(looks, OnInvalidCheckpoint::Earliest).await;
+        sleep(120 * SECOND).await;
+        assert_eq!(world.log.times("x"), 1000, "{looks} looks");
+        world.hub.publish(0, "later");
+        world.log.wait_for("the next event", |log| log.times("later") == 1).await;
+        a.shut_down().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b03_reports_that_are_old_skip_nothing() {
+    let (world, a) = reports_are_stale(12, OnInvalidCheckpoint::Latest).await;
+    a.wait_for_status("a failure", |status| status.failures > 0).await;
+    world.hub.publish_many(0, 50, "new");
+    sleep(120 * SECOND).await;
+    assert_eq!((world.log.times("x"), world.log.times("new")), (1000, 50));
+    assert_eq!(world.checkpoint().await, Some(1049));
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn b03_reports_that_are_old_end_no_processor() {
+    let (world, a) = reports_are_stale(12, OnInvalidCheckpoint::Fail).await;
+    sleep(120 * SECOND).await;
+    assert!(!a.running.is_finished());
+    assert_eq!(world.log.times("x"), 1000);
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn b03_a_hub_made_anew_is_still_noticed_by_frequent_looks() {
+    let (world, a) = reports_are_stale(0, OnInvalidCheckpoint::Earliest).await;
+    world.hub.recreate();
+    world.hub.publish_many(0, 3, "new");
+    let began = Instant::now();
+    world.log.wait_for("3 events", |log| log.times("new") == 3).await;
+    assert!(began.elapsed() < 30 * SECOND, "{:?}", began.elapsed());
+    a.shut_down().await.unwrap();
+}
+
+/// An instance whose batches are so large, and wait so long, that is idle.
+async fn gathering(events: usize, wait: Duration) -> (World, Instance) {
+    let mut world = World::new(1);
+    world.config = world.config.clone().with_batch(events).with_batch_wait(wait);
+    let a = world.start("a").await;
+    a.wait_until_all_idle(1).await;
+    (world, a)
+}
+
+#[tokio::test(start_paused = true)]
+async fn b05_a_batch_that_waits_for_long_is_not_silence() {
+    for wait in [20, 30, 50, 70, 90, 300] {
+        let (world, a) = gathering(1000, wait * SECOND).await;
+        for _ in 0..3 {
+            world.hub.publish(0, "x");
+            for _ in 0..wait + 60 {
+                sleep(SECOND).await;
+                assert_eq!(a.handle.health().degraded, [], "{wait} s");
+            }
+        }
+        assert_eq!((world.log.times("x"), a.status().failures), (3, 0), "{wait} s");
+        a.shut_down().await.unwrap();
+    }
+}
+
+/// Events all the time, in batches of 1000 or two minutes.
+#[tokio::test(start_paused = true)]
+async fn b05_a_batch_that_grows_all_the_time_is_not_silence() {
+    let (world, a) = gathering(1000, 120 * SECOND).await;
+    for _ in 0..5 * 3600 {
+        world.hub.publish(0, "x");
+        sleep(SECOND / 5).await;
+    }
+    assert_eq!(a.status().failures, 0);
+    assert!(world.log.times("x") >= 5 * (3600 - 121), "{}", world.log.times("x"));
+    a.shut_down().await.unwrap();
+}
+
+/// The first event is gathered, then the link delivers nothing more. What was gathered is handed out, and the rest follows.
+#[tokio::test(start_paused = true)]
+async fn b05_a_link_that_falls_silent_while_a_batch_waits() {
+    for paused in [false, true] {
+        let (world, a) = gathering(1000, 300 * SECOND).await;
+        world.hub.publish(0, "gathered");
+        sleep(5 * SECOND).await;
+        world.hub.silence(0, true);
+        world.hub.publish(0, "kept back");
+        let began = Instant::now();
+        if paused {
+            assert!(a.handle.pause(&0.into()));
+            sleep(40 * SECOND).await;
+            assert!(a.handle.resume(&0.into()));
+        }
+        world.log.wait_for("what was gathered", |log| log.times("gathered") == 1).await;
+        assert!(began.elapsed() < 150 * SECOND, "{:?}", began.elapsed());
+        world.log.wait_for("what was kept back", |log| log.times("kept back") == 1).await;
+        assert!(began.elapsed() < 450 * SECOND, "{:?}", began.elapsed());
+        assert_eq!((world.log.bodies().len(), a.status().failures), (2, 1));
+        a.shut_down().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b13_a_hub_that_is_busy_at_the_start_ends_nothing() {
+    for (hub_busy, check_busy) in [(1, 0), (0, 1), (5, 5)] {
+        let world = World::new(1);
+        world.hub.publish(0, "x");
+        let busy = |times| Arc::new(AtomicUsize::new(times));
+        let oddities = Oddities { hub_busy: busy(hub_busy), check_busy: busy(check_busy), ..Oddities::default() };
+        let a = start_odd(&world, "a", &oddities).await;
+        world.log.wait_for("the event", |log| log.times("x") == 1).await;
+        a.shut_down().await.unwrap();
+    }
+}
+
+/// Twenty events, of which an instance processed the first ten.
+async fn with_checkpoint_at_9() -> World {
+    let world = World::new(1);
+    for number in 0..10 {
+        world.hub.publish(0, number.to_string());
+    }
+    let a = world.start("a").await;
+    world.log.wait_for("event 9", |log| log.times("9") == 1).await;
+    a.shut_down().await.unwrap();
+    for number in 10..20 {
+        world.hub.publish(0, number.to_string());
+    }
+    world
+}
+
+/// What is handled up to event 19 by an instance whose first links begin an event too late.
+async fn handled_although_late(world: &World, links: usize) -> Vec<i64> {
+    let before = world.log.bodies().len();
+    let late = || Arc::new(AtomicUsize::new(links));
+    let oddities = Oddities { begin_late: late(), skip_first: late(), ..Oddities::default() };
+    let b = start_odd(world, "b", &oddities).await;
+    world.log.wait_for("event 19", |log| log.times("19") == 1).await;
+    b.shut_down().await.unwrap();
+    world.log.bodies()[before..].iter().map(|body| body.parse().unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn b02_a_link_that_begins_too_late_after_a_checkpoint() {
+    let world = with_checkpoint_at_9().await;
+    assert_eq!(handled_although_late(&world, 1).await, (10..20).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn b02_a_link_that_begins_too_late_after_a_rewind() {
+    for (number, offset) in [(4, "40"), (-1, "-1")] {
+        let world = with_checkpoint_at_9().await;
+        let place = Position { sequence_number: number, offset: offset.into() };
+        world.store("operator").await.rewind(&0.into(), &place).await.unwrap();
+        assert_eq!(handled_although_late(&world, 1).await, (number + 1..20).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b02_a_link_that_begins_too_late_at_a_place_that_was_chosen() {
+    use StartPosition::{AfterSequenceNumber, Earliest};
+    // One of two links looks for the offset of event 4.
+    for (chosen, first, links) in [(Earliest, 0, 1), (AfterSequenceNumber(4), 5, 2)] {
+        let mut world = with_checkpoint_at_9().await;
+        let ask = chosen.clone();
+        let policy = OnInvalidCheckpoint::ask(move |_| ask.clone());
+        world.config = world.config.clone().with_on_invalid_checkpoint(policy);
+        let wrong = Position { sequence_number: 70, offset: "700".into() };
+        world.store("operator").await.rewind(&0.into(), &wrong).await.unwrap();
+        assert_eq!(handled_although_late(&world, links).await, (first..20).collect::<Vec<_>>(), "{chosen:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b02_a_link_that_begins_too_late_at_a_start() {
+    use StartPosition::{AfterSequenceNumber, Earliest};
+    for (start, first, links) in [(Earliest, 0, 1), (AfterSequenceNumber(4), 5, 2)] {
+        let mut world = without_checkpoints();
+        for number in 0..20 {
+            world.hub.publish(0, number.to_string());
+        }
+        world.config = world.config.clone().with_start(start.clone());
+        assert_eq!(handled_although_late(&world, links).await, (first..20).collect::<Vec<_>>(), "{start:?}");
+    }
+}
