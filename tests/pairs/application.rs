@@ -9,7 +9,7 @@ use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::processor::{
     Handler, HandlerError, PartitionContext, PartitionEvents, Processor, Pulled, ShutdownReport, StopReason, Token,
 };
-use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
+use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub, MemorySource};
 use futures::FutureExt;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -19,7 +19,6 @@ use tokio::time::sleep;
 
 use crate::feature::SECOND;
 use crate::ledger::Ledger;
-use crate::source::TimedSource;
 
 /// For each batch.
 const WORK: Duration = Duration::from_millis(50);
@@ -160,7 +159,7 @@ impl Handler<MemoryEvent> for Application {
 
 /// The same application, asking for batches.
 pub async fn pull(
-    processor: Processor<TimedSource, Pulled<MemoryEvent>>,
+    processor: Processor<MemorySource, Pulled<MemoryEvent>>,
     application: Application,
     mut asked_to_end: oneshot::Receiver<()>,
 ) -> Result<ShutdownReport> {

@@ -18,7 +18,6 @@ mod impossible;
 mod ledger;
 mod run;
 mod scene;
-mod source;
 mod witness;
 #[path = "../common/world.rs"]
 mod world;

@@ -21,7 +21,7 @@ const WATCHED: Duration = Duration::from_secs(65);
 pub fn run(case: &Case) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let scene = Scene::new(case.clone());
+        let mut scene = Scene::new(case.clone());
         scene.history().await;
         scene.start(0).await;
         scene.start(1).await;

@@ -11,15 +11,15 @@ use eventhubs_checkpoint::processor::{
 };
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
-use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
+use eventhubs_checkpoint::testing::memory_hub::{MemoryHub, MemorySource};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Position, Result};
+use time::OffsetDateTime;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::application::{Application, Misdeeds, pull};
 use crate::feature::{Case, SECOND, Sharing, Start};
 use crate::ledger::Ledger;
-use crate::source::{Calendar, TimedSource};
 use crate::witness::Witness;
 use crate::world::{Instance, PATIENCE, World};
 
@@ -68,7 +68,8 @@ pub struct Scene {
     pub ledger: Ledger,
     pub misdeeds: Misdeeds,
     world: World,
-    calendar: Calendar,
+    /// When the group began, by the clock of the hub.
+    began: OffsetDateTime,
     seats: Mutex<[Seat; NAMES.len()]>,
     troubles: Mutex<Vec<Trouble>>,
 }
@@ -84,7 +85,7 @@ impl Scene {
             ledger,
             misdeeds: Misdeeds::default(),
             world,
-            calendar: Calendar { began: Instant::now() },
+            began: OffsetDateTime::UNIX_EPOCH,
             seats: Mutex::default(),
             troubles: Mutex::default(),
             case,
@@ -92,13 +93,14 @@ impl Scene {
     }
 
     /// Events from before the group began. A quiet partition has had none for a while.
-    pub async fn history(&self) {
+    pub async fn history(&mut self) {
         for second in 0..20 {
             for partition in (0..PARTITIONS).filter(|partition| *partition != QUIET || second < 10) {
                 self.publish(partition, 1);
             }
             sleep(SECOND).await;
         }
+        self.began = self.hub.now();
         let mut ledger = self.ledger.lock();
         for partition in 0..PARTITIONS {
             let start = match self.case.settings.start {
@@ -156,8 +158,8 @@ impl Scene {
         let store = self.connect(NAMES[member], &faulty, life).await;
         let world = World { config: self.config(member, life), faulty, ..self.world.clone() };
         let (ledger, hub, misdeeds) = (self.ledger.clone(), self.hub.clone(), self.misdeeds.clone());
-        let application = Application::new(life, ledger.clone(), hub.clone(), misdeeds, self.case.settings.tracks);
-        let source = TimedSource { inner: hub.source(), ledger, calendar: self.calendar };
+        let application = Application::new(life, ledger, hub.clone(), misdeeds, self.case.settings.tracks);
+        let source = hub.source();
         let instance = if self.case.settings.pull {
             start_pulling(&world, store, source, application)
         } else {
@@ -188,7 +190,9 @@ impl Scene {
         let mut settings = self.case.settings.clone();
         settings.configure_balancer(|balancer| balancer.with_seed(self.case.draw.seed ^ life as u64));
         if settings.start == Start::EnqueuedAfter {
-            let start = StartPosition::EnqueuedAfter(self.calendar.ago(STARTS_BEFORE));
+            // The first lives are of one deployment.
+            let now = if life < MEMBERS { self.began } else { self.hub.now() };
+            let start = StartPosition::EnqueuedAfter(now - STARTS_BEFORE);
             settings.configure(|config| config.with_start(start));
         }
         if settings.sharing == Sharing::Static {
@@ -356,7 +360,7 @@ impl Scene {
     }
 }
 
-fn start_pulling(world: &World, store: GroupStore, source: TimedSource, application: Application) -> Instance {
+fn start_pulling(world: &World, store: GroupStore, source: MemorySource, application: Application) -> Instance {
     let processor = Processor::pull(source, store).config(world.config.clone()).build().unwrap();
     let (snapshots, handle) = (processor.watch(), processor.handle());
     let (shutdown, asked) = oneshot::channel();

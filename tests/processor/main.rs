@@ -5,6 +5,7 @@ mod captured;
 mod defects;
 mod defects_balance;
 mod defects_end;
+mod defects_pairs;
 mod defects_starts;
 mod emptied;
 mod ends;
