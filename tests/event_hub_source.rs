@@ -298,6 +298,25 @@ async fn a_reader_that_stands_still_delays_no_other_partition() {
 mod defects {
     use super::*;
 
+    /// The client keeps one link per partition, and would go on with it wherever the next one is to begin.
+    #[tokio::test]
+    async fn b02_a_link_whose_close_was_not_awaited_is_not_continued() {
+        let hub = hub(1).await;
+        publish(&hub, "0", 5000, 10).await;
+        let source = source(&hub).await;
+        for (after, only_dropped) in [(-1, false), (999, true), (1999, false), (-1, true)] {
+            let from = StartPosition::AfterSequenceNumber(after);
+            let mut receiver = source.open(&partition("0"), from, 300).await.unwrap();
+            let events = next(&mut receiver).await;
+            assert_eq!(events[0].sequence_number(), Some(after + 1));
+            if only_dropped {
+                drop(receiver);
+            } else {
+                receiver.close(Duration::ZERO).await;
+            }
+        }
+    }
+
     /// The link of a new group to a quiet partition has nothing to deliver, and must not be opened again for that.
     #[tokio::test]
     async fn c01_the_link_to_an_emptied_partition_stays_open() {
