@@ -317,6 +317,30 @@ mod defects {
         }
     }
 
+    /// The client re-attaches the link where it was opened.
+    #[tokio::test]
+    async fn b04_a_detach_costs_no_more_than_what_is_new() {
+        const EVENTS: usize = 20_000;
+        let hub = hub(1).await;
+        publish(&hub, "0", EVENTS, 10).await;
+        let handled = Arc::new(watch::Sender::new(Vec::new()));
+        let running =
+            tokio::spawn(processor(source(&hub).await, store().await, noting(&handled)).run(std::future::pending()));
+        let mut numbers = handled.subscribe();
+        within("all events", numbers.wait_for(|numbers| numbers.len() == EVENTS)).await.unwrap();
+        let sent = hub.sent_events("0").unwrap();
+
+        assert_eq!(hub.detach_receivers("$Default", "0"), Some(1));
+        publish(&hub, "0", 1, 10).await;
+
+        within("the new event", numbers.wait_for(|numbers| numbers.len() > EVENTS)).await.unwrap();
+        let again = hub.sent_events("0").unwrap() - sent;
+        assert!(again < 2000, "{again} events were sent for one");
+        let expected = 0..=i64::try_from(EVENTS).unwrap();
+        assert!(numbers.borrow().iter().copied().eq(expected), "some came twice, or not at all");
+        running.abort();
+    }
+
     /// The link of a new group to a quiet partition has nothing to deliver, and must not be opened again for that.
     #[tokio::test]
     async fn c01_the_link_to_an_emptied_partition_stays_open() {

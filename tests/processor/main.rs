@@ -3,6 +3,7 @@
 #[path = "../common/captured.rs"]
 mod captured;
 mod defects;
+mod defects_amqp;
 mod emptied;
 mod ends;
 mod failures;

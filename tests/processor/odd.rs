@@ -22,6 +22,8 @@ pub struct Oddities {
     pub earliest_only: bool,
     /// So many of the next links begin an event too late.
     pub begin_late: Arc<AtomicUsize>,
+    /// All links begin with the first event, wherever they are opened.
+    pub begins_at_first: bool,
     /// The hub lacks this event, and says nothing of it.
     pub lacks: Option<i64>,
 }
@@ -67,6 +69,7 @@ impl EventSource for Odd {
         }
         let late = |left: usize| left.checked_sub(1);
         let from = match from {
+            _ if self.oddities.begins_at_first => StartPosition::Earliest,
             StartPosition::AfterSequenceNumber(last)
                 if self.oddities.lacks == Some(last + 1)
                     || self.oddities.begin_late.fetch_update(Ordering::Relaxed, Ordering::Relaxed, late).is_ok() =>
