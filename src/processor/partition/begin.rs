@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::machine::Happened;
 use super::{PartitionTask, Session, Shared};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::{CheckpointRecord, OwnerId, Position};
 use crate::processor::checkpointing::{Checkpointer, Start};
 use crate::processor::context::PartitionContext;
