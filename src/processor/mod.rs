@@ -54,7 +54,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::balancer::{Balancer, Snapshot, Vitals};
+use crate::balancer::{Balancer, Snapshots, Vitals};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::store::GroupStore;
@@ -137,7 +137,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
     /// What this instance knows of the group: who owns what.
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<Snapshot> {
+    pub fn watch(&self) -> Snapshots {
         self.handle.watch()
     }
 
@@ -161,6 +161,8 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// the storage answered, if trying again cannot help.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let Self { shared, balancer, handle, partitions } = self;
+        // Ends with this future, though an aborted task of the loop may be dropped later.
+        let _permit = balancer.permit();
         let requests = handle.requests.clone();
         let asked_here = requests.clone();
         let asked = async move {
