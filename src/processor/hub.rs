@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::handler::Handler;
 use super::partition::Shared;
-use super::pauses::Pauses;
+use super::pauses::{Pauses, jittered};
 use super::source::{EventSource, StartPosition};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
@@ -170,7 +170,7 @@ async fn wait_after(store: &GroupStore, error: Error, pauses: &mut Pauses) -> Re
     if !error.is_transient() {
         return Err(error);
     }
-    let pause = pauses.next();
+    let pause = jittered(pauses.next(), store.random());
     telemetry::group_not_begun(store.floods(), &error, pause);
     sleep(pause).await;
     Ok(())
