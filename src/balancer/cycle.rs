@@ -258,7 +258,7 @@ impl Balancer {
         let strategy = self.config.strategy.clone();
         let max_partitions = self.config.max_partitions;
         let handoff = self.hands_over();
-        let mut policy = Policy { strategy, max_partitions, avoid, loads, handoff, ..Policy::default() };
+        let mut policy = Policy { strategy, max_partitions, avoid, handoff, loads, ..Policy::default() };
         policy.idle = self.idle_owners(&view, &policy);
         let plan = plan(&view, &policy, &mut self.rng);
         // In its first cycle an instance takes nothing from live owners: others that start together with it have announced
