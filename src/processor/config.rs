@@ -140,7 +140,9 @@ pub struct ProcessorConfig {
     /// although there are events. Such a link is opened again after two comparisons. Default 30 s, at a request to the
     /// hub each; nothing switches both off.
     pub probe_every: Option<Duration>,
-    /// How long a handler may take to finish its batch when its partition stops. Default: a quarter of the expiry.
+    /// How long a handler may take to finish its batch when its partition stops, and again in the call of `stopped`. Default: a
+    /// quarter of the expiry, or what strict leases or the default [handoff timeout](field@BalancerConfig::handoff_timeout) leave,
+    /// which is less with an expiry below 48 s.
     pub drain: Option<Duration>,
 }
 

@@ -58,7 +58,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::balancer::{Balancer, Snapshot, Vitals};
+use crate::balancer::{Balancer, Snapshots, Vitals};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::store::GroupStore;
@@ -141,7 +141,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
     /// What this instance knows of the group: who owns what.
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<Snapshot> {
+    pub fn watch(&self) -> Snapshots {
         self.handle.watch()
     }
 
@@ -166,6 +166,8 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// [`ErrorKind::Unauthorized`]: correct the setting or the permission, and start again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let Self { shared, balancer, handle, partitions } = self;
+        // Ends with this future, though an aborted task of the loop may be dropped later.
+        let _permit = balancer.permit();
         let requests = handle.requests.clone();
         let asked_here = requests.clone();
         let asked = async move {
