@@ -3,8 +3,8 @@
 //! # Guarantees
 //!
 //! - Every event is delivered at least once, those of one partition in order and one batch at a time.
-//! - Processing goes on behind the last checkpoint; without one, at the configured start. Whatever its kind, this is written
-//!   down as a position before anything is read from there.
+//! - Processing goes on after the last checkpoint; without one, at the configured start. A start of any kind is recorded as a
+//!   position before anything is read from there.
 //! - A failing handler, a broken link or a refused checkpoint stops its own partition only, and a slow one delays no other.
 //! - A checkpoint never passes an event that is [tracked](PartitionContext::track) and not finished, and never moves backwards.
 //! - A link that delivers nothing although there are events is opened again; a checkpoint from which reading cannot go on
