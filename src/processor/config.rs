@@ -133,7 +133,7 @@ pub struct ProcessorConfig {
     /// The most events that are [tracked](super::PartitionContext::track) and not finished, those with dropped tokens
     /// included. With more, nothing further is delivered. Default 1000.
     ///
-    /// It does not bound how far the checkpoint is behind: one event that stays open holds it back, while any number of later
+    /// It does not bound how many events come again after a restart: one event that stays open holds it back, while any number of later
     /// ones is finished. See [`Degraded::CheckpointHeld`](super::Degraded::CheckpointHeld).
     pub max_in_flight: usize,
     /// How often each partition held is compared with the hub: for the lag, and to find a link that delivers nothing

@@ -10,7 +10,7 @@
 //! - A link that delivers nothing although there are events is opened again; a checkpoint from which reading cannot go on
 //!   is told, and [`OnInvalidCheckpoint`] says where to go on.
 //! - At shutdown every handler may finish its batch. Then the last checkpoint of its partition is written, and then the
-//!   partition is released, whatever the others do. Each step has its time, in which requests that fail are tried again. A
+//!   partition is released, while others still drain. Each step has its time, in which requests that fail are tried again. A
 //!   [`ShutdownReport`] tells how it went.
 //!
 //! # Non-guarantees
