@@ -3,6 +3,7 @@
 /// So named that `cargo test balance` runs everything in it.
 mod balance_loop {
     mod cost;
+    mod defects;
     mod given_back;
     mod group;
     mod idle;

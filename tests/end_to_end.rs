@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use azure_messaging_eventhubs::{ConsumerClient, OpenReceiverOptions, StartLocation, StartPosition};
-use eventhubs_checkpoint::balancer::{BalancerConfig, Snapshot};
+use eventhubs_checkpoint::balancer::{BalancerConfig, Snapshots};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
@@ -146,7 +146,7 @@ impl World {
 }
 
 struct Instance {
-    snapshots: watch::Receiver<Snapshot>,
+    snapshots: Snapshots,
     shutdown: oneshot::Sender<()>,
     running: JoinHandle<Result<ShutdownReport>>,
 }

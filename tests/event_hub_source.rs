@@ -298,6 +298,49 @@ async fn a_reader_that_stands_still_delays_no_other_partition() {
 mod defects {
     use super::*;
 
+    /// The client keeps one link per partition, and would go on with it wherever the next one is to begin.
+    #[tokio::test]
+    async fn b02_a_link_whose_close_was_not_awaited_is_not_continued() {
+        let hub = hub(1).await;
+        publish(&hub, "0", 5000, 10).await;
+        let source = source(&hub).await;
+        for (after, only_dropped) in [(-1, false), (999, true), (1999, false), (-1, true)] {
+            let from = StartPosition::AfterSequenceNumber(after);
+            let mut receiver = source.open(&partition("0"), from, 300).await.unwrap();
+            let events = next(&mut receiver).await;
+            assert_eq!(events[0].sequence_number(), Some(after + 1));
+            if only_dropped {
+                drop(receiver);
+            } else {
+                receiver.close(Duration::ZERO).await;
+            }
+        }
+    }
+
+    /// The client re-attaches the link where it was opened.
+    #[tokio::test]
+    async fn b04_a_detach_costs_no_more_than_what_is_new() {
+        const EVENTS: usize = 20_000;
+        let hub = hub(1).await;
+        publish(&hub, "0", EVENTS, 10).await;
+        let handled = Arc::new(watch::Sender::new(Vec::new()));
+        let running =
+            tokio::spawn(processor(source(&hub).await, store().await, noting(&handled)).run(std::future::pending()));
+        let mut numbers = handled.subscribe();
+        within("all events", numbers.wait_for(|numbers| numbers.len() == EVENTS)).await.unwrap();
+        let sent = hub.sent_events("0").unwrap();
+
+        assert_eq!(hub.detach_receivers("$Default", "0"), Some(1));
+        publish(&hub, "0", 1, 10).await;
+
+        within("the new event", numbers.wait_for(|numbers| numbers.len() > EVENTS)).await.unwrap();
+        let again = hub.sent_events("0").unwrap() - sent;
+        assert!(again < 2000, "{again} events were sent for one");
+        let expected = 0..=i64::try_from(EVENTS).unwrap();
+        assert!(numbers.borrow().iter().copied().eq(expected), "some came twice, or not at all");
+        running.abort();
+    }
+
     /// The link of a new group to a quiet partition has nothing to deliver, and must not be opened again for that.
     #[tokio::test]
     async fn c01_the_link_to_an_emptied_partition_stays_open() {

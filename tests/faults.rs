@@ -219,7 +219,8 @@ async fn shutdown_ends_in_time_when_the_storage_hangs() {
         world.faulty.set_plan(FaultPlan::default().with_on(1.0, target.clone(), Fault::Hang));
         let asked = Instant::now();
         a.shut_down().await.unwrap();
-        assert!(asked.elapsed() <= Duration::from_secs(45), "{target:?}: {:?}", asked.elapsed());
+        // The documented bound of an orderly end.
+        assert!(asked.elapsed() <= Duration::from_secs(94), "{target:?}: {:?}", asked.elapsed());
     }
 }
 

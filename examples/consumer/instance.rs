@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::balance::ClaimReason;
-use eventhubs_checkpoint::balancer::{BalancerConfig, Event, Snapshot};
+use eventhubs_checkpoint::balancer::{BalancerConfig, Event, Snapshots};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{
@@ -12,7 +12,7 @@ use eventhubs_checkpoint::processor::{
 };
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::{OwnerId, RequestCounts};
-use tokio::sync::{broadcast, oneshot, watch};
+use tokio::sync::{broadcast, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::Failure;
@@ -49,7 +49,7 @@ impl Handler<ReceivedEventData> for Worker {
 
 pub struct Instance {
     pub owner: String,
-    pub snapshots: watch::Receiver<Snapshot>,
+    pub snapshots: Snapshots,
     events: broadcast::Receiver<Event>,
     store: GroupStore,
     shutdown: Option<oneshot::Sender<()>>,

@@ -15,7 +15,9 @@ pub enum Strategy {
     #[default]
     Balanced,
     /// Equal numbers, everything that is lacking at once: quick to start, at the price of moves when others join just
-    /// then. Settles within two rounds.
+    /// then. From an owner that has too much, all of that is asked for at once, so that when a second instance joins a
+    /// first one, half of the handlers stop together. Each is away no longer than if it were asked for alone, but to move
+    /// one after another, use [`Balanced`](Self::Balanced). Settles within two rounds.
     Greedy,
     /// What is assigned, all of it at once, and nothing else. No live owner is ever robbed: what another holds is awaited.
     /// What is not assigned (any more) is given back. Records are written as ever, so that others see who owns what.
@@ -25,6 +27,8 @@ pub enum Strategy {
     Static(Assignment),
     /// Equal loads, at most one new partition per interval, with hysteresis: a partition is taken from a live owner only
     /// if I would still hold less than that owner held before, by more than the threshold.
+    ///
+    /// Not under [`LeaseScope::Instance`](crate::LeaseScope::Instance), whose owners write no loads.
     ///
     /// The loads are those of [`Policy::loads`]; the fair load F is their sum divided by the number of live owners. Below,
     /// T is the threshold, and everybody is given the same loads, which do not change.

@@ -64,12 +64,14 @@ pub struct BalancerConfig {
     /// knows of no handler to wait for.
     pub handoff: bool,
     /// How long a live owner that has answered may take to release a partition that was asked for, until it is stolen all the
-    /// same. Default three quarters of the expiry. At least the drain time and two request deadlines, and less than the
-    /// expiry.
+    /// same. Default three quarters of the expiry. At least two drain times, 2 s for the link, and two request deadlines; and
+    /// less than the expiry.
     pub handoff_timeout: Option<Duration>,
     /// What keeps the ownerships of this instance alive. Default [`LeaseScope::Partition`]: a renewal of each, as with all other
-    /// SDKs. Under [`LeaseScope::Instance`] a presence record does for all together, so that a settled group costs 360 requests
-    /// an hour and instance whatever the number of its partitions, at the default interval and expiry.
+    /// SDKs. Under [`LeaseScope::Instance`] a presence record does for all together, so that a settled group costs some 370
+    /// requests an hour and instance whatever the number of its partitions, at the default interval and expiry.
+    ///
+    /// Not with [`Strategy::Weighted`]: loads are written by renewals.
     ///
     /// Only instances of this crate honour such ownerships, whatever their own scope: to the other SDKs they look abandoned. A
     /// group in which one of those is found is told so, and goes on with [`LeaseScope::Partition`]; until then, within one
@@ -184,6 +186,12 @@ impl BalancerConfig {
         if interval.is_zero() {
             return Err(Error::config("the interval is zero, but there must be time between two cycles"));
         }
+        if matches!(self.strategy, Strategy::Weighted { .. }) && self.lease_scope == LeaseScope::Instance {
+            return Err(Error::config(
+                "the strategy is `Weighted` and the lease scope `Instance`, but loads are written by the renewal of each \
+                 partition, which that scope leaves out: use `LeaseScope::Partition`, or `Balanced` or `Greedy`",
+            ));
+        }
         if self.stall_after < expiry / 2 {
             return Err(Error::config(format!(
                 "the application counts as stalled after {:?}, but must be given at least half the expiry, {:?}: shorter \
@@ -221,29 +229,36 @@ impl BalancerConfig {
         self.handoff_timeout.unwrap_or_else(|| store.patience().release)
     }
 
-    /// The drain time of a handler, a last checkpoint that meets a conflict and the release must fit into a handoff.
-    pub(crate) fn check_handoff(&self, store: &GroupStore, drain: Duration) -> Result<()> {
+    /// The time in which a partition stops, a last checkpoint that meets a conflict and the release must fit into a handoff.
+    /// Without a drain time nothing is handed over.
+    pub(crate) fn check_handoff(&self, store: &GroupStore, drain: Duration, stopping: Duration) -> Result<()> {
         let (timeout, deadline, expiry) = (self.handoff_timeout(store), store.request_deadline(), store.terms().expiry);
-        if self.handoff && (drain + 2 * deadline > timeout || timeout >= expiry) {
+        if self.handoff && !drain.is_zero() && (stopping + 2 * deadline > timeout || timeout >= expiry) {
             return Err(Error::config(format!(
-                "a handoff may take {timeout:?}, but must be at least the drain time and two request deadlines, {drain:?} + \
-                 2 x {deadline:?}, and less than the expiry, {expiry:?}: change `with_handoff_timeout`, lengthen the expiry, \
-                 shorten the drain time, or switch handoffs off with `with_handoff(false)`"
+                "a handoff may take {timeout:?}, but must be at least the time in which a partition stops, {stopping:?} with a \
+                 drain time of {drain:?}, and two request deadlines of {deadline:?}, and less than the expiry, {expiry:?}: \
+                 shorten the drain time, change `with_handoff_timeout`, lengthen the expiry, or switch handoffs off with \
+                 `with_handoff(false)`"
             )));
         }
         Ok(())
     }
 
-    /// A quarter of the expiry, or what strict leases leave: a partition may drain twice when it stops, and close its link.
+    /// A quarter of the expiry, or what strict leases or a handoff within its default time leave: a partition may drain twice
+    /// when it stops, and close its link. With an expiry below 16 s a handoff leaves next to nothing, or less. Then it is a
+    /// sixteenth of the expiry, with which a handoff is in time if the link closes quickly.
     pub(crate) fn default_drain(&self, store: &GroupStore, closing: Duration) -> Duration {
-        let quarter = store.terms().expiry / 4;
-        match self.lease_policy {
-            LeasePolicy::BrokerFenced => quarter,
-            LeasePolicy::Strict => {
-                let left = time_to_drain(store.terms().expiry, store.request_deadline()).unwrap_or_default();
-                (left.saturating_sub(closing) / 2).min(quarter)
-            }
+        let (expiry, deadline) = (store.terms().expiry, store.request_deadline());
+        let mut drain = expiry / 4;
+        if self.handoff {
+            let left = store.patience().release.saturating_sub(2 * deadline + closing) / 2;
+            drain = drain.min(left.max(expiry / 16));
         }
+        if self.lease_policy == LeasePolicy::Strict {
+            let left = time_to_drain(expiry, deadline).unwrap_or_default();
+            drain = drain.min(left.saturating_sub(closing) / 2);
+        }
+        drain
     }
 }
 

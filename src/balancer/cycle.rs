@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use rand::RngExt;
 use tokio::time::Instant;
 
 use super::events::{Event, Releasing};
@@ -125,10 +126,11 @@ impl Balancer {
     fn cycle_failed(&mut self, error: &Error) {
         self.outage.failed();
         self.metrics.0.cycle_failed();
-        let soon = self.pacing.failed(self.retry_pause());
+        let jitter = self.rng.random_range(0.0..1.0);
+        let soon = self.pacing.failed(self.retry_pause(), jitter);
         // Who is asked for fewer requests does not hurry.
         let throttled = matches!(error.kind(), ErrorKind::Throttled { .. });
-        let pause = if throttled { self.pause().max(self.asked_to_wait(error)) } else { soon };
+        let pause = if throttled { soon.max(self.pause()).max(self.asked_to_wait(error)) } else { soon };
         telemetry::cycle_failed(self.store.floods(), error, pause);
         self.next_cycle = Some(Instant::now() + pause);
     }
@@ -256,7 +258,7 @@ impl Balancer {
         let strategy = self.config.strategy.clone();
         let max_partitions = self.config.max_partitions;
         let handoff = self.hands_over();
-        let mut policy = Policy { strategy, max_partitions, avoid, loads, handoff, ..Policy::default() };
+        let mut policy = Policy { strategy, max_partitions, avoid, handoff, loads, ..Policy::default() };
         policy.idle = self.idle_owners(&view, &policy);
         let plan = plan(&view, &policy, &mut self.rng);
         // In its first cycle an instance takes nothing from live owners: others that start together with it have announced

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use time::OffsetDateTime;
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::events::{Event, Events};
 use super::loads::Loads;
 use super::outage::Reach;
+use super::snapshots::Snapshots;
 use super::vitals::{Stalled, Vitals};
 use crate::balance::{Holder, PartitionView};
 use crate::model::{LeaseScope, OwnerId, PartitionId};
@@ -112,7 +113,7 @@ pub(super) enum Command {
 #[derive(Clone, Debug)]
 pub struct BalancerHandle {
     pub(super) commands: mpsc::UnboundedSender<Command>,
-    pub(super) snapshot: watch::Receiver<Snapshot>,
+    pub(super) snapshots: Snapshots,
     pub(super) vitals: Vitals,
     pub(super) loads: Loads,
     pub(super) events: Events,
@@ -122,8 +123,8 @@ pub struct BalancerHandle {
 impl BalancerHandle {
     /// The latest snapshot, and a way to wait for the next.
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<Snapshot> {
-        self.snapshot.clone()
+    pub fn watch(&self) -> Snapshots {
+        self.snapshots.clone()
     }
 
     /// Where the application gives its signs of life. Without any, it counts as well.

@@ -145,7 +145,9 @@ impl Balancer {
         if !self.asked.standing.contains_key(&partition) {
             return;
         }
-        let (owner, next) = (handoff.owner().clone(), self.look_after());
+        let asked_to_wait = outcome.as_ref().err().map(|error| self.asked_to_wait(error)).unwrap_or_default();
+        let next = self.look_after().max(Instant::now() + asked_to_wait);
+        let owner = handoff.owner().clone();
         // Until it is won, it is looked at again.
         self.asked.stands(handoff, next);
         match outcome {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
+use super::retries::Slots;
 use crate::balance::Moment;
 use crate::model::{LeaseScope, OwnerId, PartitionId, RewindId};
 use crate::store::Lease;
@@ -21,6 +22,10 @@ struct Held {
     spread: f64,
     /// Not to be written before, after a renewal that failed.
     not_before: Option<Moment>,
+    /// As long as no renewal succeeds, not before this moment either.
+    slot: Option<Moment>,
+    /// How many renewals have failed in a row.
+    failures: u32,
     /// A renewal is under way. Operations on one partition come one after another.
     renewing: bool,
     /// To be released when the renewal that is under way has ended.
@@ -71,7 +76,12 @@ impl Held {
 
     fn owe_rewriting(&mut self, scope: LeaseScope) {
         self.lease = self.lease.clone().rewritten(scope);
-        (self.rewrite, self.not_before) = (Rewrite::Owed, None);
+        self.rewrite = Rewrite::Owed;
+        self.is_due_at_once();
+    }
+
+    fn is_due_at_once(&mut self) {
+        (self.not_before, self.slot) = (None, None);
     }
 
     /// Whether it is about to be given back.
@@ -89,7 +99,7 @@ impl Held {
         let by_age = || (!self.is_by_presence()).then(|| self.lease.valid_from() + age.mul_f64(self.spread));
         let due = if self.is_urgent() { Some(Moment::ZERO) } else { by_age() };
         let due = due.filter(|_| !self.renewing)?;
-        Some(self.not_before.map_or(due, |not_before| due.max(not_before)))
+        self.not_before.into_iter().chain(self.slot).chain([due]).max()
     }
 }
 
@@ -111,6 +121,7 @@ pub(super) struct Leases {
     scope: LeaseScope,
     /// The last and the first announcement since this instance began, or was declared dead.
     presence: Option<Presence>,
+    slots: Slots,
 }
 
 /// The moments at which announcements were sent that succeeded.
@@ -122,7 +133,7 @@ struct Presence {
 
 impl Leases {
     pub(super) fn new(scope: LeaseScope) -> Self {
-        Self { held: BTreeMap::new(), scope, presence: None }
+        Self { held: BTreeMap::new(), scope, presence: None, slots: Slots::default() }
     }
 
     pub(super) fn scope(&self) -> LeaseScope {
@@ -188,6 +199,8 @@ impl Leases {
             not_before: Some(
                 now + if draining == Draining::Owed || unheeded.is_some() { Duration::ZERO } else { pause },
             ),
+            slot: None,
+            failures: 0,
             renewing: false,
             release_next: false,
             draining,
@@ -202,6 +215,14 @@ impl Leases {
             held.owe_rewriting(self.scope);
         }
         self.held.insert(held.lease.partition().clone(), held);
+        self.storage_answers();
+    }
+
+    /// A claim or a renewal was answered: others that have failed need not wait for their slots.
+    pub(super) fn storage_answers(&mut self) {
+        if self.slots.clear() {
+            self.held.values_mut().for_each(|held| held.slot = None);
+        }
     }
 
     /// When the next renewal is due, if each is due at this age.
@@ -244,7 +265,8 @@ impl Leases {
         let held =
             self.held.get_mut(partition).filter(|held| held.lease.tenure() == tenure && held.draining == Draining::No);
         let Some(held) = held else { return false };
-        (held.draining, held.not_before) = (Draining::Owed, None);
+        held.draining = Draining::Owed;
+        held.is_due_at_once();
         held.lease = held.lease.clone().with_draining();
         true
     }
@@ -254,7 +276,8 @@ impl Leases {
     pub(super) fn drop_mark(&mut self, partition: &PartitionId, dead: &OwnerId) {
         if let Some(held) = self.held.get_mut(partition).filter(|held| held.draining == Draining::No) {
             held.lease = held.lease.clone().without_mark();
-            (held.unheeded, held.not_before) = (Some(dead.clone()), None);
+            held.unheeded = Some(dead.clone());
+            held.is_due_at_once();
         }
     }
 
@@ -286,10 +309,22 @@ impl Leases {
         self.held.get(partition).is_some_and(|held| held.draining != Draining::No)
     }
 
+    /// How many of its renewals have failed in a row, and from when on its expiry counts.
+    pub(super) fn failing_since(&self, partition: &PartitionId) -> Option<(u32, Moment)> {
+        self.held.get(partition).map(|held| (held.failures, held.valid_from(self.presence)))
+    }
+
+    /// When the last announcement that succeeded was sent.
+    pub(super) fn last_present(&self) -> Option<Moment> {
+        self.presence.map(|presence| presence.last)
+    }
+
     /// Its renewal has failed.
-    pub(super) fn postpone(&mut self, partition: &PartitionId, not_before: Moment) {
+    pub(super) fn postpone(&mut self, partition: &PartitionId, not_before: Moment, expiry: Duration) {
+        let leases = self.held.len();
         if let Some(held) = self.held.get_mut(partition) {
-            held.not_before = Some(not_before);
+            (held.not_before, held.failures) = (Some(not_before), held.failures.saturating_add(1));
+            held.slot = Some(self.slots.take(not_before, leases, expiry));
             if held.rewrite == Rewrite::UnderWay {
                 held.rewrite = Rewrite::Owed;
             }
@@ -593,7 +628,7 @@ mod tests {
         leases.present_since(store.lease_time());
         assert_eq!(due(&mut leases).len(), 1);
         leases.end_renewal(lease.partition(), lease.tenure());
-        leases.postpone(lease.partition(), Moment::ZERO);
+        leases.postpone(lease.partition(), Moment::ZERO, Duration::ZERO);
         assert_eq!(due(&mut leases).len(), 1);
     }
 

@@ -36,6 +36,8 @@ mod pacing;
 mod presence;
 mod release;
 mod renewals;
+mod retries;
+mod snapshots;
 mod thread;
 mod vitals;
 mod watchdog;
@@ -56,8 +58,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, OwnerId, PartitionId};
 use crate::random::seeded;
 use crate::store::{
-    Announced, Claim, ClaimOutcome, GroupStore, Handoff, Listing, MarkOutcome, Ownership, Pursuit, ReleaseOutcome,
-    Verdict,
+    Announced, Claim, ClaimOutcome, GroupStore, Handoff, Listing, LoopPermit, MarkOutcome, Ownership, Pursuit,
+    ReleaseOutcome, Verdict,
 };
 use crate::telemetry::HeldMetrics;
 
@@ -73,6 +75,7 @@ pub use loads::Loads;
 use outage::Reach;
 use pacing::Pacing;
 use presence::Presences;
+pub use snapshots::Snapshots;
 pub use vitals::{Stalled, Vitals, Working};
 
 /// Longer ones make no difference, and sums of them must not overflow.
@@ -105,10 +108,11 @@ struct Setback {
 #[derive(Debug)]
 pub struct Balancer {
     store: GroupStore,
+    permit: LoopPermit,
     config: BalancerConfig,
     partitions: watch::Receiver<Arc<[PartitionId]>>,
     commands: mpsc::UnboundedReceiver<Command>,
-    snapshot: watch::Sender<Snapshot>,
+    snapshot: watch::Sender<Arc<Snapshot>>,
     rng: StdRng,
     /// How long handlers may take to stop.
     drain: Duration,
@@ -145,7 +149,8 @@ impl Balancer {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] if the interval does not go with the store's expiry.
+    /// [`ErrorKind::Config`] if settings do not go together, or if another loop works with this store or a clone of it and has
+    /// not ended. The message names the setting and the rule.
     pub fn new(
         store: GroupStore,
         config: BalancerConfig,
@@ -153,14 +158,17 @@ impl Balancer {
     ) -> Result<(Self, BalancerHandle)> {
         config.check(&store)?;
         let rng = seeded(config.seed)?;
+        let permit = store.loop_permit()?;
         let (commands, receiver) = mpsc::unbounded_channel();
-        let (snapshot, watched) = watch::channel(Snapshot::unknown(store.identity().owner.clone(), config.lease_scope));
+        let unknown = Snapshot::unknown(store.identity().owner.clone(), config.lease_scope);
+        let (snapshot, watched) = watch::channel(Arc::new(unknown));
         let expiry = store.terms().expiry;
         let balancer = Self {
             pacing: Pacing::new(config.interval, expiry),
             outage: Reach::new(expiry / 2 + store.request_deadline(), store.clone()),
             events: Events::new(store.metrics().clone()),
             metrics: HeldMetrics(store.metrics().clone()),
+            permit,
             store: store.lease_scope(config.lease_scope),
             leases: Leases::new(config.lease_scope),
             config,
@@ -188,13 +196,18 @@ impl Balancer {
         };
         let handle = BalancerHandle {
             commands,
-            snapshot: watched,
+            snapshots: Snapshots::new(watched),
             vitals: balancer.vitals.clone(),
             loads: balancer.loads.clone(),
             events: balancer.events.clone(),
             reach: balancer.outage.clone(),
         };
         Ok((balancer, handle))
+    }
+
+    /// It ends with what holds it: for a caller whose end is the end of the loop, though the loop itself may be dropped later.
+    pub(crate) fn permit(&self) -> LoopPermit {
+        self.permit.clone()
     }
 
     /// Lets handlers take this long to stop: under [`LeasePolicy::Strict`] they are told to, so much earlier.
@@ -231,6 +244,7 @@ impl Balancer {
                 command = self.commands.recv() => match command {
                     Some(Command::Shutdown { done }) => {
                         let unreleased = self.shut_down().await;
+                        self.permit.end();
                         // An error means that nobody waits for it.
                         let _ = done.send(unreleased);
                         return Ok(());
@@ -350,6 +364,7 @@ impl Balancer {
 
     fn publish(&self, change: impl FnOnce(&mut Snapshot)) {
         self.snapshot.send_modify(|snapshot| {
+            let snapshot = Arc::make_mut(snapshot);
             change(snapshot);
             snapshot.held = self.leases.kept();
             snapshot.asked = self.asked.owners();

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::retries::back_off;
+
 /// At most this many intervals.
 const LONGEST: u32 = 3;
 
@@ -28,12 +30,12 @@ impl Pacing {
     }
 
     /// A cycle has failed. Answers the wait before the next one: short at first, for after a stretched pause there is no time
-    /// to lose, then ever longer up to the interval.
-    pub(super) fn failed(&mut self, first: Duration) -> Duration {
+    /// to lose, then ever longer, up to the longest wait of a group at rest.
+    pub(super) fn failed(&mut self, first: Duration, jitter: f64) -> Duration {
         self.calm = 0;
-        let pause = first.saturating_mul(2u32.saturating_pow(self.failures));
+        let pause = back_off(self.failures, first, self.longest);
         self.failures = self.failures.saturating_add(1);
-        pause.min(self.interval)
+        pause.mul_f64(1.0 - jitter / 10.0)
     }
 
     /// Something has changed.
@@ -41,17 +43,18 @@ impl Pacing {
         self.calm = 0;
     }
 
-    /// The wait before the next cycle. Jitter, a number from 0 to 1, makes it up to a tenth longer, so that instances started
-    /// together do not list together for ever; but never longer than the limit.
+    /// The wait before the next cycle. Jitter, a number from 0 to 1, makes it up to a tenth longer, or where that exceeds the
+    /// limit, up to a tenth shorter than the limit: so that instances started together do not list together for ever.
     pub(super) fn pause(&self, jitter: f64) -> Duration {
-        let stretched = self.interval * self.calm.clamp(1, LONGEST);
-        stretched.mul_f64(1.0 + jitter / 10.0).min(self.longest.max(self.interval.mul_f64(1.0 + jitter / 10.0)))
+        let longer = (self.interval * self.calm.clamp(1, LONGEST)).mul_f64(1.0 + jitter / 10.0);
+        if longer <= self.longest { longer } else { self.longest.mul_f64(1.0 - jitter / 10.0) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -67,19 +70,19 @@ mod tests {
             })
             .collect();
         assert_eq!(pauses, [10, 20, 30, 30, 30].map(seconds));
-        assert_eq!(pacing.pause(0.5), seconds(30), "jitter does not exceed the limit");
         pacing.disturb();
         assert_eq!(pacing.pause(0.0), seconds(10));
         assert_eq!(pacing.pause(0.5), Duration::from_millis(10_500));
     }
 
     #[test]
-    fn a_cycle_that_failed_is_tried_again_soon_and_then_ever_later_up_to_the_interval() {
+    fn a_cycle_that_failed_is_tried_again_soon_and_then_ever_later_up_to_the_limit() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
-        let pauses: Vec<_> = (0..6).map(|_| pacing.failed(seconds(1))).collect();
-        assert_eq!(pauses, [1, 2, 4, 8, 10, 10].map(seconds));
+        let pauses: Vec<_> = (0..7).map(|_| pacing.failed(seconds(1), 0.0)).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30].map(seconds));
+        assert_eq!(pacing.failed(seconds(1), 0.5), Duration::from_millis(28_500));
         pacing.cycle(false);
-        assert_eq!(pacing.failed(seconds(1)), seconds(1));
+        assert_eq!(pacing.failed(seconds(1), 0.0), seconds(1));
     }
 
     #[test]
@@ -90,6 +93,21 @@ mod tests {
                 pacing.cycle(true);
             }
             assert_eq!(pacing.pause(0.0), seconds(longest), "{interval} {expiry}");
+        }
+    }
+
+    /// As many different waits as there are jitters, also in a settled group, and none beyond the limit.
+    #[test]
+    fn b23_jitter_spreads_the_cycles_of_a_settled_group() {
+        for (interval, expiry, longest) in [(10, 60, 30), (10, 40, 20), (20, 60, 30)] {
+            let mut pacing = Pacing::new(seconds(interval), seconds(expiry));
+            for calm in 0..5 {
+                let pauses: BTreeSet<_> = (0..10).map(|jitter| pacing.pause(f64::from(jitter) / 10.0)).collect();
+                assert_eq!(pauses.len(), 10, "{interval} {expiry} after {calm}");
+                assert!(pauses.last() <= Some(&seconds(longest)), "{pauses:?}");
+                assert!(pauses.first() >= Some(&seconds(interval)), "{pauses:?}");
+                pacing.cycle(true);
+            }
         }
     }
 }

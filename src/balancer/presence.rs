@@ -24,6 +24,8 @@ pub(super) struct Presences {
     begun: bool,
     /// When to say it again, on the lease clock; nothing: at once.
     next: Option<Moment>,
+    /// How many announcements have failed in a row.
+    failures: u32,
     /// As last listed.
     known: Vec<Presence>,
 }
@@ -111,6 +113,7 @@ impl Balancer {
             Ok(Announced::Present) => {
                 self.outage_over();
                 self.leases.present_since(sent);
+                self.presences.failures = 0;
                 self.presences.next = Some(sent + self.store.terms().expiry / 2);
             }
             Ok(Announced::DeclaredDead { by }) => {
@@ -123,7 +126,10 @@ impl Balancer {
             Err(error) => {
                 self.outage.failed();
                 telemetry::presence_failed(self.store.floods(), Operation::Presence, &error);
-                self.presences.next = Some(self.store.lease_time() + self.renewal_pause(&error));
+                let failures = self.presences.failures;
+                self.presences.failures = failures.saturating_add(1);
+                let valid_from = self.leases.last_present().unwrap_or_default();
+                self.presences.next = Some(self.try_again_at(failures, valid_from, &error));
             }
         }
         // The first cycle waits for the first announcement: who lists next is to count this instance.

@@ -5,8 +5,9 @@ use std::time::Duration;
 use rand::RngExt;
 
 use super::leases::AfterRenewal;
+use super::retries::{asked_for, back_off};
 use super::{Balancer, Ended, Event, replaced};
-use crate::balance::{Holder, Strategy};
+use crate::balance::{Holder, Moment, Strategy};
 use crate::error::{Error, Result};
 use crate::model::PartitionId;
 use crate::store::{ClaimOutcome, Lease};
@@ -52,6 +53,7 @@ impl Balancer {
             }
             ClaimOutcome::Lost { by } => {
                 self.outage_over();
+                self.leases.storage_answers();
                 self.leases.remove(partition);
                 self.publish_holder(partition, by.clone().map_or(Holder::Released, Holder::Live));
                 self.events.tell(Event::Lost { partition: partition.clone(), by });
@@ -60,7 +62,9 @@ impl Balancer {
             ClaimOutcome::Undecided(error) => {
                 self.outage.failed();
                 telemetry::ownership_undecided(self.store.floods(), Operation::Renew, partition, &error);
-                self.leases.postpone(partition, self.store.lease_time() + self.renewal_pause(&error));
+                let (failures, valid_from) = self.leases.failing_since(partition).unwrap_or_default();
+                let not_before = self.try_again_at(failures, valid_from, &error);
+                self.leases.postpone(partition, not_before, self.store.terms().expiry);
             }
         }
         if after == AfterRenewal::ToRelease
@@ -88,8 +92,12 @@ impl Balancer {
         if self.foreign_owner { self.config.interval.max(expiry / 6) } else { expiry / 2 }
     }
 
-    /// The wait before a renewal that failed is tried again. The lease must not run out while the server's wish is granted.
-    pub(super) fn renewal_pause(&self, error: &Error) -> Duration {
-        self.asked_to_wait(error).min(self.store.terms().expiry / 8).max(self.retry_pause())
+    /// When a renewal, or an announcement, is tried again that failed after so many failures, with a little jitter. What it
+    /// keeps alive counts from `valid_from`, and must not run out while the server's wish is granted.
+    pub(super) fn try_again_at(&mut self, failures: u32, valid_from: Moment, error: &Error) -> Moment {
+        let (expiry, now) = (self.store.terms().expiry, self.store.lease_time());
+        let wait = back_off(failures, self.retry_pause(), expiry / 8).mul_f64(self.rng.random_range(1.0..1.25));
+        let last_chance = (valid_from + expiry).saturating_sub(2 * self.store.request_deadline());
+        asked_for(self.asked_to_wait(error), now + wait, now, last_chance)
     }
 }

@@ -21,6 +21,8 @@ impl Balancer {
     /// their own.
     pub async fn run_apart(mut self) -> Result<()> {
         self.store = self.store.isolated()?;
+        // Ends with this future: the loop ends soon after.
+        let _permit = self.permit();
         let (report, ended) = oneshot::channel();
         // Dropped together with this future, which is what the thread waits for.
         let (_alive, abandoned) = oneshot::channel::<()>();

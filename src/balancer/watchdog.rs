@@ -48,6 +48,7 @@ impl Balancer {
     pub(super) fn outage_over(&mut self) {
         if let Some(silence) = self.outage.succeeded() {
             telemetry::outage_over(silence);
+            self.look_soon();
         }
     }
 }

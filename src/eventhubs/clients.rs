@@ -23,6 +23,9 @@ const UNUSED_LIMIT: Duration = Duration::from_secs(1);
 /// How long a connection may take to close. Together less than the processor waits for it.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
+/// Lives as long as a link does.
+pub(super) type Used = watch::Sender<()>;
+
 /// Makes a client.
 pub(super) type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<ConsumerClient>> + Send + Sync>;
 
@@ -98,8 +101,14 @@ pub(super) struct Clients {
     connect: Option<Connect>,
     /// Locked while a fresh client is made, so that all who need it get the same one.
     state: Mutex<State>,
-    /// The client of each partition's last link.
-    links: SyncMutex<HashMap<PartitionId, Weak<SharedClient>>>,
+    links: SyncMutex<HashMap<PartitionId, LastLink>>,
+}
+
+/// A partition's last link.
+struct LastLink {
+    client: Weak<SharedClient>,
+    /// Changes when it is closed.
+    used: watch::Receiver<()>,
 }
 
 struct State {
@@ -129,18 +138,31 @@ impl Clients {
         Arc::clone(&state.current)
     }
 
-    fn links(&self) -> MutexGuard<'_, HashMap<PartitionId, Weak<SharedClient>>> {
+    fn links(&self) -> MutexGuard<'_, HashMap<PartitionId, LastLink>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The partition is about to be read through this client.
-    pub(super) fn used_for(&self, partition: &PartitionId, client: &Arc<SharedClient>) {
-        self.links().insert(partition.clone(), Arc::downgrade(client));
+    /// The partition is about to be read through this client. Waits until the partition's last link through it is closed:
+    /// the client would go on with that one.
+    pub(super) async fn use_for(&self, partition: &PartitionId, client: &Arc<SharedClient>) -> Result<Used> {
+        let through = Arc::downgrade(client);
+        let last =
+            self.links().get(partition).filter(|last| last.client.ptr_eq(&through)).map(|last| last.used.clone());
+        if let Some(mut used) = last {
+            let closed = async { while used.changed().await.is_ok() {} };
+            timeout(REQUEST_DEADLINE, closed).await.map_err(|_| {
+                let open = format!("the last link to partition {partition} is still open: close its receiver first");
+                Error::new(ErrorKind::Source, open)
+            })?;
+        }
+        let (open, used) = watch::channel(());
+        self.links().insert(partition.clone(), LastLink { client: through, used });
+        Ok(open)
     }
 
     /// The client of the partition's link counts as dead.
     pub(super) fn distrust(&self, partition: &PartitionId) {
-        if let Some(client) = self.links().get(partition).and_then(Weak::upgrade) {
+        if let Some(client) = self.links().get(partition).and_then(|last| last.client.upgrade()) {
             client.note(Sign::Dead);
         }
     }

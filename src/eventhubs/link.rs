@@ -8,11 +8,13 @@ use async_stream::stream;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use azure_messaging_eventhubs::{EventHubsError, EventReceiver as ClientReceiver};
 use futures::{Stream, StreamExt};
+use tokio::runtime::Handle;
 use tokio::select;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::clients::SharedClient;
+use super::clients::{SharedClient, Used};
 use super::errors;
 use super::health::Sign;
 use super::source::REQUEST_DEADLINE;
@@ -28,11 +30,20 @@ const DEAD_CLOSE_LIMIT: Duration = Duration::from_millis(500);
 /// How long a link may stay silent after its client was replaced.
 const SILENCE_LIMIT: Duration = Duration::from_secs(3);
 
-/// An open link. The fields are dropped in this order: without a subscription nobody has the client.
+/// An open link. However it ends, it is closed to the end: the client keeps one link per partition and would go on with it,
+/// wherever the next one is to begin. Half a close is worse than none, for what then comes over the link ends the whole
+/// session.
 pub(super) struct Link {
+    open: Option<Open>,
+}
+
+/// The fields are dropped in this order: without a subscription nobody has the client.
+struct Open {
     receiver: ClientReceiver,
     client: Arc<SharedClient>,
     replaced: watch::Receiver<bool>,
+    /// Dropped when the link is closed.
+    _used: Used,
 }
 
 /// What the broker may refuse of a start: an offset or a sequence number.
@@ -45,39 +56,43 @@ fn position_of(from: &StartPosition) -> Option<String> {
 }
 
 impl Link {
-    pub(super) fn new(receiver: ClientReceiver, client: Arc<SharedClient>) -> Self {
+    pub(super) fn new(receiver: ClientReceiver, client: Arc<SharedClient>, used: Used) -> Self {
         let replaced = client.replaced();
-        Self { receiver, client, replaced }
+        Self { open: Some(Open { receiver, client, replaced, _used: used }) }
     }
 
     /// The events, until nobody wants any more or the link ends. The link is closed before its failure is told, so that it
-    /// can be opened again at once: the client keeps one link per partition.
+    /// can be opened again at once.
     pub(super) fn events(
-        self,
+        mut self,
         from: &StartPosition,
-        stopped: Stopped,
+        mut stopped: Stopped,
     ) -> impl Stream<Item = Result<ReceivedEventData>> + use<> {
         // Until an event came; later on it cannot be what the broker refuses.
         let mut position = position_of(from);
         stream! {
+            let Some(link) = &self.open else { return };
             let failure = {
-                let mut events = pin!(self.receiver.stream_events());
-                let mut stopped = pin!(stopped);
+                let mut events = pin!(link.receiver.stream_events());
                 loop {
+                    // A link in full flow always has another event, so that nothing else would be polled.
+                    if stopped.is_stopped() {
+                        break None;
+                    }
                     // With the events first the others cost nothing as long as events are there.
                     let event = select! {
                         biased;
                         event = events.next() => event,
                         () = &mut stopped => break None,
-                        failure = self.left_behind() => break Some(failure),
+                        failure = link.left_behind() => break Some(failure),
                     };
                     match event {
                         Some(Ok(event)) => {
-                            self.client.note(Sign::Alive);
+                            link.client.note(Sign::Alive);
                             position = None;
                             yield Ok(event);
                         }
-                        Some(Err(error)) => break Some(self.failure(position.as_deref(), error)),
+                        Some(Err(error)) => break Some(link.failure(position.as_deref(), error)),
                         None => break Some(Error::new(ErrorKind::Source, "the broker ended the link")),
                     }
                 }
@@ -90,17 +105,44 @@ impl Link {
     }
 
     /// The error that ends the start of a processor, if the broker refuses the link with one within the limit.
-    pub(super) async fn refusal(self, limit: Duration) -> Option<Error> {
-        let first = timeout(limit, pin!(self.receiver.stream_events()).next()).await;
-        let refusal = match first {
+    pub(super) async fn refusal(mut self, limit: Duration) -> Option<Error> {
+        let refusal = match &self.open {
+            Some(link) => link.refusal(limit).await,
+            None => None,
+        };
+        self.close().await;
+        refusal
+    }
+
+    async fn close(&mut self) {
+        if let Some(closing) = self.start_closing() {
+            // It does not panic, and ends with the runtime at the latest.
+            let _ = closing.await;
+        }
+    }
+
+    /// In a task of its own, for the caller may wait for less than it takes.
+    fn start_closing(&mut self) -> Option<JoinHandle<()>> {
+        let runtime = Handle::try_current().ok()?;
+        Some(runtime.spawn(self.open.take()?.close()))
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.start_closing();
+    }
+}
+
+impl Open {
+    async fn refusal(&self, limit: Duration) -> Option<Error> {
+        match timeout(limit, pin!(self.receiver.stream_events()).next()).await {
             Ok(Some(Err(error))) => {
                 self.client.note(errors::sign(&error));
                 errors::checking(self.receiver.partition_id(), error)
             }
             _ => None,
-        };
-        self.close().await;
-        refusal
+        }
     }
 
     fn failure(&self, position: Option<&str>, error: EventHubsError) -> Error {
@@ -115,14 +157,18 @@ impl Link {
         Error::new(ErrorKind::Source, "the client of the link was replaced")
     }
 
-    /// Closing with deliveries in flight can fail in the client; the broker drops the link all the same.
+    /// The client forgets the link first, so an error leaves nothing that it could go on with. It fails where the broker has
+    /// ended the link before, for instance.
     async fn close(self) {
         let limit = if self.client.is_dead() { DEAD_CLOSE_LIMIT } else { REQUEST_DEADLINE };
         let partition = self.receiver.partition_id().to_owned();
         match timeout(limit, self.receiver.close()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => telemetry::link_not_closed(&partition, &error),
-            Err(_) => telemetry::link_not_closed(&partition, &"it took too long"),
+            Err(_) => {
+                self.client.note(Sign::Dead);
+                telemetry::link_not_closed(&partition, &"it took too long");
+            }
         }
     }
 }

@@ -106,9 +106,10 @@ impl EventHubSource {
             start_position: Some(from),
             receive_timeout: None,
         };
+        let used = self.clients.use_for(partition, &client).await?;
         let opening = client.client().open_receiver_on_partition(partition.to_string(), Some(options));
         let receiver = opening.await.map_err(|error| errors::receiving(partition.as_str(), None, error))?;
-        Ok(Link::new(receiver, client))
+        Ok(Link::new(receiver, client, used))
     }
 }
 
@@ -135,7 +136,6 @@ impl EventSource for EventHubSource {
         prefetch: usize,
     ) -> Result<EventReceiver<ReceivedEventData>> {
         let client = self.clients.current().await;
-        self.clients.used_for(partition, &client);
         let position = client_position(from.clone());
         let credit = u32::try_from(prefetch.max(1)).unwrap_or(u32::MAX);
         let link = self.open_link(client, partition, position, Some(OWNER_LEVEL), credit).await?;

@@ -47,8 +47,11 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         self.config.check()?;
         let (partitions, named) = watch::channel(Arc::from([]));
         let (balancer, handle) = Balancer::new(self.store.clone(), self.config.balancer.clone(), named)?;
-        let drain = self.config.drain.unwrap_or_else(|| self.config.balancer.default_drain(&self.store, CLOSE_LIMIT));
-        self.config.balancer.check_handoff(&self.store, drain)?;
+        let settings = &self.config.balancer;
+        let drain = self.config.drain.unwrap_or_else(|| settings.default_drain(&self.store, CLOSE_LIMIT));
+        let is_chosen = self.config.drain.is_some() || settings.handoff_timeout.is_some();
+        let stopping = if is_chosen { stopping_time(drain) } else { drain };
+        settings.check_handoff(&self.store, drain, stopping)?;
         let balancer = balancer.with_drain(stopping_time(drain))?;
         let probes_due = self.config.probe_every.map_or(Duration::MAX, |period| period.saturating_mul(PROBES_MISSED));
         let stall_after = self.config.balancer.stall_after;

@@ -156,12 +156,12 @@ impl CheckpointWriter {
     /// A token was dropped without being finished. Work that is given up because the partition stops is no fault.
     pub(super) fn abandon(&self, sequence_number: i64) {
         let at_work = !self.shared.start.is_stopping();
-        let (is_first, checkpoint) = self.shared.with(|pending| {
+        let (holds, is_first, checkpoint) = self.shared.with(|pending| {
             let holds = at_work && pending.tracker.is_open(sequence_number);
-            (pending.dropped.add(holds.then_some(sequence_number)), pending.written)
+            (holds, pending.dropped.add(holds.then_some(sequence_number)), pending.written)
         });
         self.shared.finished.send_replace(());
-        if let Some(control) = self.shared.start.control.upgrade().filter(|_| at_work) {
+        if let Some(control) = self.shared.start.control.upgrade().filter(|_| holds) {
             telemetry::token_dropped(&control.partition, sequence_number, checkpoint, is_first);
         }
     }
@@ -203,13 +203,12 @@ impl CheckpointWriter {
         self.shared.with(|pending| {
             let (event, since) = pending.dropped.first()?;
             let last = pending.tracker.last_waiting().unwrap_or(event);
-            let behind = last.saturating_sub(event).max(0).unsigned_abs();
-            Some(HeldCheckpoint { event, held_for: since.elapsed(), checkpoint: pending.written, behind })
+            let finished_after = last.saturating_sub(event).max(0).unsigned_abs();
+            Some(HeldCheckpoint { event, held_for: since.elapsed(), checkpoint: pending.written, finished_after })
         })
     }
 
-    /// Whether events that were finished come again because of tokens that were dropped; or one was that is not known to come
-    /// again otherwise.
+    /// Whether finished events come again because a token was dropped, or one was dropped while the partition was at work.
     pub(super) fn is_held_back(&self) -> bool {
         self.shared.with(|pending| {
             let waits = pending.dropped.tokens() > 0 && pending.tracker.last_waiting().is_some();
@@ -364,6 +363,7 @@ impl Checkpointer {
         if enough && !waiting { Wake::Write(None) } else { Wake::Later }
     }
 
+    /// When the policy may write again after a failure.
     fn next_after(&mut self, outcome: &Result<CheckpointOutcome>) -> Option<Instant> {
         match outcome {
             Ok(_) => {

@@ -133,14 +133,16 @@ pub struct ProcessorConfig {
     /// The most events that are [tracked](super::PartitionContext::track) and not finished, those with dropped tokens
     /// included. With more, nothing further is delivered. Default 1000.
     ///
-    /// It does not bound how far the checkpoint is behind: one event that stays open holds it back, while any number of later
+    /// It does not bound how many events come again after a restart: one event that stays open holds it back, while any number of later
     /// ones is finished. See [`Degraded::CheckpointHeld`](super::Degraded::CheckpointHeld).
     pub max_in_flight: usize,
     /// How often each partition held is compared with the hub: for the lag, and to find a link that delivers nothing
     /// although there are events. Such a link is opened again after two comparisons. Default 30 s, at a request to the
     /// hub each; nothing switches both off.
     pub probe_every: Option<Duration>,
-    /// How long a handler may take to finish its batch when its partition stops. Default: a quarter of the expiry.
+    /// How long a handler may take to finish its batch when its partition stops, and again in the call of `stopped`. Default: a
+    /// quarter of the expiry, or what strict leases or the default [handoff timeout](field@BalancerConfig::handoff_timeout) leave,
+    /// which is less with an expiry below 48 s.
     pub drain: Option<Duration>,
 }
 

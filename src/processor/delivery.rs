@@ -3,8 +3,11 @@
 use super::properties::PartitionProperties;
 use super::source::{Positioned, StartPosition};
 
-/// How far a partition was delivered since its handler started. A link that re-attaches by itself starts at its original
-/// place again; what comes twice is left out.
+/// How far a partition was delivered since its handler started. What comes twice is left out.
+///
+/// The numbers that come through a link only grow. Where one does not, the link has begun again: the official client
+/// re-attaches a link at the place where it was opened, and everything since then would come before the next new event.
+/// Such a link is to be closed, and another one opened behind what was delivered.
 ///
 /// It belongs to one start of the handler: what was delivered before a failure has to come again.
 #[derive(Debug)]
@@ -16,6 +19,16 @@ pub(super) struct Delivered {
     opened: bool,
     /// The gap for which the last link was closed.
     refused: Option<Gap>,
+    /// The last event that came through the link, whether it was new or not.
+    came: Option<i64>,
+    begun_again: Option<BegunAgain>,
+}
+
+/// The first event that a link delivered again, and the one that came before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BegunAgain {
+    pub(super) came: i64,
+    pub(super) after: i64,
 }
 
 /// The events between the one that is due after the opening of a link, and the first one that came through it.
@@ -40,12 +53,12 @@ impl Delivered {
             StartPosition::AfterSequenceNumber(seen) => Some(*seen),
             _ => None,
         };
-        Self { from, last, opened: false, refused: None }
+        Self { from, last, opened: false, refused: None, came: None, begun_again: None }
     }
 
     /// A link was opened at [`next`](Self::next).
     pub(super) fn opened(&mut self) {
-        self.opened = true;
+        (self.opened, self.came, self.begun_again) = (true, None, None);
     }
 
     /// What a link leaves out with the first events that come through it.
@@ -77,8 +90,13 @@ impl Delivered {
         self.last.map_or_else(|| self.from.clone(), StartPosition::AfterSequenceNumber)
     }
 
-    /// Leaves out what was delivered already. What is left only grows.
-    pub(super) fn keep_new<E: Positioned>(&mut self, batch: &mut Vec<E>) {
+    /// Leaves out what was delivered already, and all from where the link began again. What is left only grows. Returns how
+    /// many events were left out.
+    pub(super) fn keep_new<E: Positioned>(&mut self, batch: &mut Vec<E>) -> usize {
+        let came = batch.len();
+        if let Some(first) = batch.iter().position(|event| self.begins_again(event)) {
+            batch.truncate(first);
+        }
         batch.retain(|event| {
             let number = event.sequence_number();
             let new = number.is_none() || number > self.last;
@@ -87,6 +105,21 @@ impl Delivered {
             }
             new
         });
+        came - batch.len()
+    }
+
+    fn begins_again<E: Positioned>(&mut self, event: &E) -> bool {
+        let Some(number) = event.sequence_number() else { return false };
+        match self.came {
+            Some(after) if number <= after => self.begun_again = Some(BegunAgain { came: number, after }),
+            _ => self.came = Some(number),
+        }
+        self.begun_again.is_some()
+    }
+
+    /// Set once the link has begun again: nothing more is to be read from it.
+    pub(super) fn begun_again(&self) -> Option<BegunAgain> {
+        self.begun_again
     }
 }
 
@@ -118,11 +151,11 @@ mod tests {
     fn what_comes_twice_is_left_out() {
         let mut delivered = Delivered::new(StartPosition::AfterSequenceNumber(6));
         assert_eq!(kept(&mut delivered, &[5, 6, 7, 8]), [7, 8]);
+        delivered.opened();
         assert_eq!(kept(&mut delivered, &[7, 8, 9]), [9]);
         assert_eq!(delivered.next(), StartPosition::AfterSequenceNumber(9));
-        let mut delivered = Delivered::new(StartPosition::Earliest);
-        assert_eq!(delivered.next(), StartPosition::Earliest);
-        assert_eq!(kept(&mut delivered, &[0, 1, 2, 0, 1, 2, 3]), [0, 1, 2, 3]);
+        assert_eq!(delivered.begun_again(), None);
+        assert_eq!(Delivered::new(StartPosition::Earliest).next(), StartPosition::Earliest);
     }
 
     fn holds(first: i64) -> PartitionProperties {
@@ -161,5 +194,32 @@ mod tests {
         let another = Gap { due: 7, came: 12 };
         assert!(delivered.refuses(another, &holds(8)), "a link that goes on where the last one was");
         assert!(!delivered.refuses(another, &holds(8)), "the same through two links");
+    }
+
+    mod defects {
+        use super::*;
+
+        #[test]
+        fn b04_a_link_whose_numbers_do_not_grow_has_begun_again() {
+            for (before, batch, expected, again) in [
+                (&[][..], &[7, 8, 7, 8, 9][..], &[7, 8][..], Some((7, 8))),
+                (&[7, 8], &[7, 8, 9], &[], Some((7, 8))),
+                (&[7, 8], &[8, 9], &[], Some((8, 8))),
+                (&[7, 8], &[0], &[], Some((0, 8))),
+                (&[7, 8], &[12, 9], &[12], Some((9, 12))),
+                (&[3, 4], &[3, 7], &[], Some((3, 4))),
+                // Not asked for, but it gets on.
+                (&[3, 4], &[5, 6, 7, 9], &[7, 9], None),
+            ] {
+                let mut delivered = Delivered::new(StartPosition::AfterSequenceNumber(6));
+                delivered.opened();
+                kept(&mut delivered, before);
+                assert_eq!(kept(&mut delivered, batch), expected, "{batch:?} after {before:?}");
+                let again = again.map(|(came, after)| BegunAgain { came, after });
+                assert_eq!(delivered.begun_again(), again, "{batch:?} after {before:?}");
+                delivered.opened();
+                assert_eq!(delivered.begun_again(), None, "another link");
+            }
+        }
     }
 }

@@ -13,7 +13,7 @@ pub(super) struct HeldCheckpoint {
     /// The one that is durable.
     pub(super) checkpoint: Option<i64>,
     /// How far the last event that was finished is after it.
-    pub(super) behind: u64,
+    pub(super) finished_after: u64,
 }
 
 /// Those of one start.

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use tokio::sync::{broadcast, watch};
+use tokio::sync::broadcast;
 
 use super::control::Control;
 use super::health::{self, Health};
 use super::registry::Registry;
 use super::shutdown::Requests;
 use super::status::PartitionStatus;
-use crate::balancer::{BalancerHandle, Event, Snapshot};
+use crate::balancer::{BalancerHandle, Event, Snapshots};
 use crate::model::PartitionId;
 
 /// Watches and steers a running [`Processor`](super::Processor), from anywhere. Cheap to clone.
@@ -26,7 +26,7 @@ pub struct ProcessorHandle {
 impl ProcessorHandle {
     /// What this instance knows of the group: who owns what.
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<Snapshot> {
+    pub fn watch(&self) -> Snapshots {
         self.balancer.watch()
     }
 

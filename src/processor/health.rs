@@ -99,7 +99,7 @@ pub enum Degraded {
         /// The sequence number of the durable checkpoint.
         checkpoint: Option<i64>,
         /// How far, in sequence numbers, the last finished event is after `event`. About so many finished events come again.
-        behind: u64,
+        finished_after: u64,
     },
     /// Partitions stay unowned because of `max_partitions`.
     Unclaimed {
@@ -139,7 +139,7 @@ pub(super) fn of(signs: &Signs<'_>) -> Health {
         held_for: held.held_for,
         event: held.event,
         checkpoint: held.checkpoint,
-        behind: held.behind,
+        finished_after: held.finished_after,
     }));
     let unclaimed = signs.snapshot.unclaimed_for_cap;
     degraded.extend((unclaimed > 0).then_some(Degraded::Unclaimed { partitions: unclaimed }));

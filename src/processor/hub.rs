@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::handler::Handler;
 use super::partition::Shared;
-use super::pauses::Pauses;
+use super::pauses::{Pauses, jittered};
 use super::resolve::position_of;
 use super::source::{EventSource, StartPosition};
 use crate::error::{Error, ErrorKind, Result};
@@ -28,10 +28,10 @@ const PINNED_AT_ONCE: usize = 8;
 pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
     shared: &Arc<Shared<S, H>>,
 ) -> Result<Arc<[PartitionId]>> {
-    let floods = shared.store.floods();
-    let not_ready = |error: &Error, pause| telemetry::hub_not_ready(floods, error, pause);
-    let partitions = repeated(|| hub_partitions(shared), not_ready).await?;
-    repeated(|| answered(shared.source.check(&partitions[0])), not_ready).await?;
+    let store = &shared.store;
+    let not_ready = |error: &Error, pause| telemetry::hub_not_ready(store.floods(), error, pause);
+    let partitions = repeated(store, || hub_partitions(shared), not_ready).await?;
+    repeated(store, || answered(shared.source.check(&partitions[0])), not_ready).await?;
     begin_group(shared, &partitions).await?;
     Ok(partitions)
 }
@@ -91,7 +91,7 @@ async fn begin_group<S: EventSource, H: Handler<S::Event>>(
         shared.added.begins_with(partitions.to_vec());
         return Ok(());
     }
-    let begun = repeated(|| recorded(&shared.store), not_begun(&shared.store)).await?;
+    let begun = repeated(&shared.store, || recorded(&shared.store), not_begun(&shared.store)).await?;
     let last = begun.last().or(partitions.iter().max()).cloned();
     let (founders, added): (Vec<_>, Vec<_>) = partitions.iter().cloned().partition(|p| Some(p) <= last.as_ref());
     telemetry::group_begins(begun.len(), founders.len(), added.len());
@@ -130,7 +130,7 @@ async fn pinned<S: EventSource, H: Handler<S::Event>>(
     partition: PartitionId,
     start: StartPosition,
 ) -> Result<()> {
-    repeated(|| pin(&shared, &partition, &start), not_begun(&shared.store)).await
+    repeated(&shared.store, || pin(&shared, &partition, &start), not_begun(&shared.store)).await
 }
 
 fn not_begun(store: &GroupStore) -> impl Fn(&Error, Duration) {
@@ -166,6 +166,7 @@ async fn pin<S: EventSource, H>(shared: &Shared<S, H>, partition: &PartitionId, 
 /// Repeats a request until it succeeds. An error that waiting cannot change is returned, any other one is reported together
 /// with the pause after it.
 async fn repeated<T, F: Future<Output = Result<T>>>(
+    store: &GroupStore,
     request: impl Fn() -> F,
     failed: impl Fn(&Error, Duration),
 ) -> Result<T> {
@@ -173,7 +174,7 @@ async fn repeated<T, F: Future<Output = Result<T>>>(
     loop {
         match request().await {
             Err(error) if error.is_transient() => {
-                let pause = pauses.next();
+                let pause = jittered(pauses.next(), store.random());
                 failed(&error, pause);
                 sleep(pause).await;
             }

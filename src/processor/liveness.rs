@@ -375,7 +375,8 @@ mod tests {
             let old = |second| Probed(second, 0, Some(8), Fine);
             run("two old ones", [after(9), Waits, old(1), old(2), Probed(3, 0, Some(9), Fine), old(12)]);
             run("old for 10 s", [after(9), Waits, old(1), old(2), old(10), Probed(11, 0, Some(8), BeyondEnd)]);
-            run("an event in between", [after(7), Waits, old(1), Received(Some(9)), Waits, old(8), old(12), old(17)]);
+            let between = [after(9), Waits, old(1), Received(Some(10)), Waits, old(8), old(12), old(17)];
+            run("an event in between", between.into_iter().chain([Probed(18, 0, Some(8), BeyondEnd)]));
         }
 
         #[test]

@@ -3,14 +3,14 @@
 //! # Guarantees
 //!
 //! - Every event is delivered at least once, those of one partition in order and one batch at a time.
-//! - Processing goes on behind the last checkpoint; without one, at the configured start. Whatever its kind, this is written
-//!   down as a position before anything is read from there.
+//! - Processing goes on after the last checkpoint; without one, at the configured start. A start of any kind is recorded as a
+//!   position before anything is read from there.
 //! - A failing handler, a broken link or a refused checkpoint stops its own partition only, and a slow one delays no other.
 //! - A checkpoint never passes an event that is [tracked](PartitionContext::track) and not finished, and never moves backwards.
 //! - A link that delivers nothing although there are events is opened again; a checkpoint from which reading cannot go on
 //!   is told, and [`OnInvalidCheckpoint`] says where to go on.
 //! - At shutdown every handler may finish its batch. Then the last checkpoint of its partition is written, and then the
-//!   partition is released, whatever the others do. Each step has its time, in which requests that fail are tried again. A
+//!   partition is released, while others still drain. Each step has its time, in which requests that fail are tried again. A
 //!   [`ShutdownReport`] tells how it went.
 //!
 //! # Non-guarantees
@@ -58,7 +58,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::balancer::{Balancer, Snapshot, Vitals};
+use crate::balancer::{Balancer, Snapshots, Vitals};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::store::GroupStore;
@@ -141,7 +141,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
     /// What this instance knows of the group: who owns what.
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<Snapshot> {
+    pub fn watch(&self) -> Snapshots {
         self.handle.watch()
     }
 
@@ -166,6 +166,8 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// [`ErrorKind::Unauthorized`]: correct the setting or the permission, and start again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let Self { shared, balancer, handle, partitions } = self;
+        // Ends with this future, though an aborted task of the loop may be dropped later.
+        let _permit = balancer.permit();
         let requests = handle.requests.clone();
         let asked_here = requests.clone();
         let asked = async move {

@@ -6,6 +6,14 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// The wait with jitter, up to a quarter shorter by a random number: what lost its links together does not open them together
+/// for ever.
+pub(super) fn jittered(pause: Duration, random: u64) -> Duration {
+    let quarter = pause / 4;
+    // The number of a percent is random enough.
+    pause.saturating_sub(quarter * u32::try_from(random % 100).unwrap_or_default() / 100)
+}
+
 /// How long to wait before the next attempt, and what counts as progress.
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
@@ -44,6 +52,15 @@ impl Pauses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn b23_jitter_shortens_a_wait_by_up_to_a_quarter() {
+        let waits: BTreeSet<_> = (0..1000).map(|random| jittered(LONGEST_PAUSE, random)).collect();
+        assert_eq!(waits.len(), 100);
+        assert!(waits.first() > Some(&(LONGEST_PAUSE * 3 / 4)) && waits.last() == Some(&LONGEST_PAUSE));
+        assert_eq!(jittered(Duration::ZERO, 50), Duration::ZERO);
+    }
 
     #[test]
     fn restarts_wait_longer_each_time_up_to_a_limit() {

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use futures::stream::{BoxStream, Fuse, Stream, StreamExt};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::timeout;
 
 use super::batch::Gathered;
@@ -61,15 +62,39 @@ impl<E> EventSender<E> {
 }
 
 /// Tells a stream that nobody wants any more events: close the link, and end.
+///
+/// A stream that only waits for this while it has no events ready does not see it as long as events come. Check
+/// [`is_stopped`](Self::is_stopped) before each event.
 #[derive(Debug)]
-pub struct Stopped(oneshot::Receiver<()>);
+pub struct Stopped {
+    sender_gone: oneshot::Receiver<()>,
+    stopped: bool,
+}
+
+impl Stopped {
+    fn new(sender_gone: oneshot::Receiver<()>) -> Self {
+        Self { sender_gone, stopped: false }
+    }
+
+    /// Whether to close the link now. Costs one atomic load; unlike a poll, it does not depend on the budget that tokio
+    /// gives a task for each turn.
+    pub fn is_stopped(&mut self) -> bool {
+        self.stopped = self.stopped || self.sender_gone.try_recv() != Err(TryRecvError::Empty);
+        self.stopped
+    }
+}
 
 /// Ready when nobody wants any more.
 impl Future for Stopped {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        Pin::new(&mut self.0).poll(context).map(|_| ())
+        if self.is_stopped() {
+            return Poll::Ready(());
+        }
+        let sender_gone = Pin::new(&mut self.sender_gone).poll(context);
+        self.stopped = sender_gone.is_ready();
+        sender_gone.map(|_| ())
     }
 }
 
@@ -90,14 +115,14 @@ enum Reading<E> {
 
 impl<E: Send + 'static> EventReceiver<E> {
     /// Reads a stream in the task of whoever asks for events: two wakes and a channel per event less than
-    /// [`spawn`](Self::spawn). The stream is polled only while somebody waits for events. When the future that it gets is
-    /// ready, it must close its link and end; what it yields meanwhile is dropped.
+    /// [`spawn`](Self::spawn). The stream is polled only while somebody waits for events. Once it is
+    /// [stopped](Stopped::is_stopped) it must close its link and end; what it yields until then is dropped.
     pub fn new<S>(open: impl FnOnce(Stopped) -> S) -> Self
     where
         S: Stream<Item = Result<E>> + Send + 'static,
     {
         let (stop, stopped) = oneshot::channel();
-        let events = open(Stopped(stopped)).boxed().fuse();
+        let events = open(Stopped::new(stopped)).boxed().fuse();
         Self::over(Reading::Stream(StreamReading { open: Some((events, stop)), close_later }))
     }
 
@@ -201,8 +226,14 @@ impl<E> StreamReading<E> {
 
 async fn close<E>((mut stream, stop): Open<E>, limit: Duration) {
     drop(stop);
+    let ending = async {
+        while stream.next().await.is_some() {
+            // A stream that does not look at the signal may always have another event: the limit must be seen, too.
+            yield_now().await;
+        }
+    };
     // Too late is no failure: the link is dropped then.
-    let _ = timeout(limit, async { while stream.next().await.is_some() {} }).await;
+    let _ = timeout(limit, ending).await;
 }
 
 fn close_later<E: Send + 'static>(open: Open<E>) {
@@ -333,6 +364,29 @@ mod tests {
                 }
                 assert_eq!(gone.await.is_ok(), closed, "{seconds} s, only dropped: {drop_only}");
             }
+        }
+    }
+
+    mod defects {
+        use super::*;
+
+        #[tokio::test]
+        async fn b02_a_stream_is_stopped_though_the_budget_of_its_task_is_spent() {
+            let (stop, stopped) = oneshot::channel();
+            let mut stopped = Stopped::new(stopped);
+            let (sender, mut events) = mpsc::unbounded_channel();
+            (0..1000).for_each(|number| sender.send(number).unwrap());
+            drop(stop);
+            while events.recv().now_or_never().is_some() {}
+            assert!(!events.is_empty(), "the budget is spent");
+            assert!((&mut stopped).now_or_never().is_some() && stopped.is_stopped());
+            stopped.await;
+        }
+
+        #[tokio::test]
+        async fn b02_a_stream_that_never_rests_is_given_up_after_the_limit() {
+            let receiver = EventReceiver::new(|_stopped| stream::repeat_with(|| Ok(())));
+            receiver.close(Duration::from_millis(50)).await;
         }
     }
 }

@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(asked(&requests), (false, false));
         requests.ask();
         requests.ask();
-        advance(TOGETHER - Duration::from_millis(1)).await;
+        advance(TOGETHER.saturating_sub(Duration::from_millis(1))).await;
         requests.ask();
         assert_eq!(asked(&requests), (true, false));
         advance(Duration::from_millis(1)).await;

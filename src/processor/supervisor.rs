@@ -121,7 +121,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         });
     }
 
-    /// Tells the balancer what becomes of the partition. An error ends the processor.
+    /// Passes on to the balancer what becomes of the partition. An error ends the processor.
     fn task_ended(&mut self, control: &Arc<Control>, outcome: Outcome) -> Result<(), Arc<Error>> {
         self.registry.remove(control);
         let (partition, tenure) = (control.partition.clone(), control.tenure);
@@ -165,7 +165,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     }
 
     /// Stops every partition in good order, within the drain time and what the last checkpoints may take. Each is released
-    /// when it has stopped, whatever the others do.
+    /// when it has stopped, while others still drain.
     pub(super) async fn stop_all(&mut self, reason: StopReason) -> Drained {
         self.ending = true;
         for entry in self.entries.values() {

@@ -1,7 +1,7 @@
 //! Describes a store, checks the settings, and makes the first request.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -193,6 +193,7 @@ impl GroupStoreBuilder {
             requests: RequestCounters::new(metrics),
             floods: Floods::new(self.expiry / 2),
             findings,
+            balanced: AtomicBool::new(false),
         };
         let (container, inner) = (self.container, Arc::new(inner));
         let store = GroupStore { container, inner, cooperative: false, scope: LeaseScope::default() };

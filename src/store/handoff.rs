@@ -131,7 +131,8 @@ impl GroupStore {
     /// Asks the owner of a partition, as a listing showed it, to hand it over. Every other key of its record stays as it is.
     ///
     /// Only the young record of a [cooperative](super::GroupStore::cooperative) owner is marked: a mark renews it, and
-    /// must not keep a dead owner alive. Ask for one partition at a time. A mark cannot be taken back; one that is not
+    /// must not keep a dead owner alive. A record has one mark at a time, but any number of partitions can be asked for at
+    /// once, also of one owner: each is drained and released by itself. A mark cannot be taken back; one that is not
     /// pursued ends when the partition is released and the reservation lapses.
     pub async fn mark(&self, seen: &Ownership) -> MarkOutcome {
         let Some(victim) = Victim::of(&seen.record) else { return MarkOutcome::Lost };

@@ -19,6 +19,7 @@ mod builder;
 mod checkpoint;
 mod handoff;
 mod listing;
+mod only_loop;
 mod ownership;
 mod partitions;
 mod pin;
@@ -30,7 +31,7 @@ mod twin;
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -56,6 +57,7 @@ pub use builder::GroupStoreBuilder;
 pub use checkpoint::CheckpointOutcome;
 pub use handoff::{Handoff, MarkOutcome, Patience, Pursuit, Unmarked};
 use listing::ListingDeadlines;
+pub(crate) use only_loop::LoopPermit;
 pub use ownership::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
 use partitions::{Partitions, Turn};
 pub use presence::{Announced, Presence};
@@ -117,7 +119,9 @@ pub struct Checkpoint {
     pub last_modified: OffsetDateTime,
 }
 
-/// The records of one consumer group, on behalf of one owner. Cheap to clone; all clones are one owner.
+/// The records of one consumer group, on behalf of one owner. Cheap to clone; all clones are one owner. At most one
+/// [`Balancer`](crate::balancer::Balancer) or [`Processor`](crate::processor::Processor) works with it and its clones at a
+/// time.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -171,6 +175,8 @@ struct Inner {
     requests: RequestCounters,
     floods: Floods,
     findings: Vec<Finding>,
+    /// A balancing loop works with it.
+    balanced: AtomicBool,
 }
 
 impl GroupStore {
@@ -346,7 +352,7 @@ impl GroupStore {
         *self.inner.last_answer.lock().unwrap_or_else(PoisonError::into_inner) = answer;
     }
 
-    fn random(&self) -> u64 {
+    pub(crate) fn random(&self) -> u64 {
         self.inner.rng.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
     }
 

@@ -36,7 +36,7 @@ struct Known {
     began_by_rewind: bool,
     /// The rewind that the last adoption took notice of.
     rewind: Option<RewindId>,
-    /// The one before it: the ownership may name that one for good, when the checkpoint alone was put elsewhere since.
+    /// The one before it. The ownership may still name it, if only the checkpoint was put elsewhere since.
     earlier_rewind: Option<RewindId>,
     /// The one that the ownership named when the tenure began. Of two that came at once, the two records may name one each
     /// for good; the adoption that follows covers both, for the checkpoint is put back before the ownership is marked.

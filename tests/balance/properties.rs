@@ -320,7 +320,12 @@ fn some_below_share(view: &View, policy: &Policy, number: usize) -> BTreeSet<Own
     let (mut idleness, second) = (Idleness::default(), Duration::from_secs(1));
     idleness.note(view, policy, None, Duration::ZERO, second);
     let below = idleness.note(view, policy, None, 2 * second, second);
-    below.into_iter().enumerate().filter(|(place, _)| (place + number) % 2 == 0).map(|(_, owner)| owner).collect()
+    below
+        .into_iter()
+        .enumerate()
+        .filter(|(place, _)| (place + number).is_multiple_of(2))
+        .map(|(_, owner)| owner)
+        .collect()
 }
 
 #[test]

@@ -66,7 +66,7 @@ async fn who_comes_back_keeps_what_nobody_has_taken_and_is_told_that_it_was_decl
     comes(&group, ABANDONED + LONGEST_CYCLE + ROUND, |group| held_by(group, "b") == 5).await;
     group.outage_over(Some("a"));
     let is_back = |group: &Simulation| held(group, "a").len() == 3;
-    comes(&group, Duration::from_secs(5), is_back).await;
+    comes(&group, Duration::from_secs(10), is_back).await;
     let events: Vec<_> = told(&group, before).into_iter().filter(|(_, owner, _)| owner == "a").collect();
     let dead = |event: &Event| matches!(event, Event::DeclaredDead { by: Some(by) } if by.as_str() == "b");
     assert!(events.iter().any(|(_, _, event)| dead(event)), "{events:?}");

@@ -18,7 +18,7 @@ async fn a_group_at_rest_looks_seldom_and_any_change_makes_it_look_soon() {
     for _ in 0..3 {
         next_cycle(&group, "a").await;
         let cycle = next_cycle(&group, "a").await;
-        assert!(cycle > 29 * INTERVAL / 10 && cycle <= LONGEST_CYCLE, "{cycle:?}");
+        assert!(cycle > 27 * INTERVAL / 10 && cycle <= LONGEST_CYCLE, "{cycle:?}");
     }
     group.start("c", config()).await.unwrap();
     next_cycle(&group, "a").await;
@@ -41,7 +41,7 @@ async fn no_cycle_takes_longer_than_half_the_expiry() {
     group.run_for(5 * MINUTE).await;
     next_cycle(&group, "a").await;
     let cycle = next_cycle(&group, "a").await;
-    assert!(cycle > 19 * INTERVAL / 10 && cycle <= 2 * INTERVAL + Duration::from_millis(500), "{cycle:?}");
+    assert!(cycle > 18 * INTERVAL / 10 && cycle <= 2 * INTERVAL + Duration::from_millis(500), "{cycle:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{BalancerConfig, Snapshot};
+use eventhubs_checkpoint::balancer::{BalancerConfig, Snapshot, Snapshots};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::clock::WallClock;
@@ -184,7 +184,7 @@ impl Handler<MemoryEvent> for Recorder {
 }
 
 pub struct Instance {
-    pub snapshots: watch::Receiver<Snapshot>,
+    pub snapshots: Snapshots,
     pub running: JoinHandle<Result<ShutdownReport>>,
     pub handle: ProcessorHandle,
     pub shutdown: Option<oneshot::Sender<()>>,

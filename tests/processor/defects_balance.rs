@@ -7,9 +7,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::balance::Strategy;
+use eventhubs_checkpoint::balancer::{BalancerConfig, LeasePolicy};
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, BlobList};
-use eventhubs_checkpoint::processor::{Degraded, Processor};
+use eventhubs_checkpoint::processor::{Degraded, PartitionContext, Processor, ProcessorConfig, handler_fn};
+use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation};
+use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId};
 use tokio::time::sleep;
 
 use crate::meddled::{Meddle, Meddled};
@@ -153,5 +158,123 @@ async fn b10_failing_cycles_are_ill_health() {
     world.faulty.set_plan(FaultPlan::default());
     sleep(Duration::from_secs(31)).await;
     assert_eq!(a.handle.health().degraded, []);
+    a.shut_down().await.unwrap();
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn store(expiry: Duration, deadline: Option<Duration>) -> GroupStore {
+    let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+    let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
+    let builder = builder.expiry(expiry).peer_expiry(expiry);
+    let deadline = deadline.unwrap_or((5 * SECOND).min(expiry / 4));
+    builder.request_deadline(deadline).connect().await.unwrap()
+}
+
+fn build(store: GroupStore, config: ProcessorConfig) -> Result<()> {
+    let handler = handler_fn(async |_: Vec<MemoryEvent>, _: PartitionContext| Ok(()));
+    Processor::builder(MemoryHub::new("hub", 1).source(), store, handler).config(config).build().map(|_| ())
+}
+
+#[tokio::test]
+async fn b09_a_drain_time_that_does_not_fit_into_a_handoff() {
+    let with_drain = async |drain| build(store(60 * SECOND, None).await, ProcessorConfig::default().with_drain(drain));
+    // Twice 16.5 s and 2 s, and two requests of 5 s each, are the 45 s of a handoff.
+    with_drain(16 * SECOND + SECOND / 2).await.unwrap();
+    let error = with_drain(17 * SECOND).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("a partition stops, 36s with a drain time of 17s"), "{error}");
+    assert!(error.to_string().contains("shorten the drain time"), "{error}");
+    let alone = ProcessorConfig::default().with_balancer(BalancerConfig::default().with_handoff(false));
+    build(store(60 * SECOND, None).await, alone.with_drain(17 * SECOND)).unwrap();
+}
+
+#[tokio::test]
+async fn b09_a_handoff_timeout_that_does_not_fit_is_refused_too() {
+    let with_timeout = async |timeout, drain| {
+        let balancer = BalancerConfig::default().with_handoff_timeout(timeout);
+        let mut config = ProcessorConfig::default();
+        config.drain = drain;
+        build(store(60 * SECOND, None).await, config.with_balancer(balancer))
+    };
+    with_timeout(42 * SECOND, None).await.unwrap();
+    with_timeout(41 * SECOND, None).await.unwrap_err();
+    with_timeout(20 * SECOND, Some(4 * SECOND)).await.unwrap();
+    with_timeout(60 * SECOND, None).await.unwrap_err();
+}
+
+/// Wherever anything can be built. Strict leases need the time to close a link in any case.
+#[tokio::test(start_paused = true)]
+async fn b09_all_defaults_can_be_built() {
+    let mut built = 0;
+    let seconds = (4..60).chain([90, 120, 300, 3600, 24 * 3600]).map(|seconds| seconds * SECOND);
+    for expiry in seconds {
+        for deadline in [None, Some(SECOND / 100), Some(expiry / 8), Some(expiry / 4)] {
+            for policy in [LeasePolicy::BrokerFenced, LeasePolicy::Strict] {
+                let balancer = BalancerConfig::default().with_interval(expiry / 6).with_lease_policy(policy);
+                let balancer = balancer.with_stall_after(expiry);
+                let config = ProcessorConfig::default().with_balancer(balancer);
+                if build(store(expiry, deadline).await, config.clone().with_drain(Duration::ZERO)).is_ok() {
+                    let outcome = build(store(expiry, deadline).await, config);
+                    outcome.unwrap_or_else(|error| panic!("{expiry:?} {deadline:?} {policy:?}: {error}"));
+                    built += 1;
+                }
+            }
+        }
+    }
+    assert!(built > 400, "{built}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b18_two_processors_on_one_store() {
+    let world = World::new(2);
+    let shared = world.store("a").await;
+    let config = || world.config.clone();
+    let handler = || handler_fn(async |_: Vec<MemoryEvent>, _: PartitionContext| Ok(()));
+    let builder = || Processor::builder(world.hub.source(), shared.clone(), handler()).config(config());
+    let never_run = builder().build().unwrap();
+    let error = builder().build().map(|_| ()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("as owner a"), "{error}");
+    drop(never_run);
+
+    // One after another, however the first one ends.
+    builder().build().unwrap().run(sleep(20 * SECOND)).await.unwrap();
+    let abandoned = builder().build().unwrap();
+    assert!(tokio::time::timeout(20 * SECOND, abandoned.run(std::future::pending())).await.is_err());
+    let hurried = builder().build().unwrap();
+    let handle = hurried.handle();
+    let ending = async {
+        sleep(20 * SECOND).await;
+        handle.shutdown();
+        handle.shutdown();
+    };
+    let (report, ()) = tokio::join!(hurried.run(std::future::pending()), ending);
+    report.unwrap();
+    builder().build().unwrap().run(sleep(20 * SECOND)).await.unwrap();
+}
+
+/// The loop of the first one is on a thread of its own, which ends a moment after its processor.
+#[tokio::test]
+async fn b18_the_next_processor_need_not_wait_for_the_thread_of_the_last() {
+    let shared = store(60 * SECOND, None).await;
+    for _ in 0..20 {
+        let handler = handler_fn(async |_: Vec<MemoryEvent>, _: PartitionContext| Ok(()));
+        let source = MemoryHub::new("hub", 1).source();
+        let processor = Processor::builder(source, shared.clone(), handler).build().unwrap();
+        processor.run(sleep(SECOND / 100)).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b17_a_snapshot_that_is_kept_holds_up_nothing() {
+    let world = World::new(2);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(2).await;
+    let watching = a.handle.watch();
+    let kept = watching.borrow();
+    sleep(120 * SECOND).await;
+    assert!(watching.borrow().cycles > kept.cycles);
+    assert!(world.oldest().await < 40 * SECOND);
     a.shut_down().await.unwrap();
 }

@@ -312,31 +312,34 @@ async fn sent_in(world: &World, partitions: u32, store: &GroupStore, time: Durat
 
 #[tokio::test(start_paused = true)]
 async fn b11_a_storage_that_refuses_gets_no_more_checkpoints() {
-    const PARTITIONS: u32 = 32;
-    let checkpoints = Target::from(Operation::Write).named(CHECKPOINT);
-    for policy in [CheckpointPolicy::default(), CheckpointPolicy::default().with_every(30 * SECOND)] {
-        for retry_after in [None, Some(3 * SECOND), Some(20 * SECOND)] {
-            for fault in [Fault::Throttled { retry_after }, Fault::Unreachable] {
-                let mut world = world(PARTITIONS);
-                world.config.checkpoints = policy.clone();
-                let store = world.store("a").await;
-                let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-                let mut a = world.start_on(store.clone(), world.hub.source(), recorder);
-                a.wait_until_it_holds(PARTITIONS as usize).await;
-                a.wait_until_all_idle(PARTITIONS as usize).await;
-                sent_in(&world, PARTITIONS, &store, 60 * SECOND).await;
-                let calm = sent_in(&world, PARTITIONS, &store, 300 * SECOND).await;
-                world.faulty.set_plan(FaultPlan::default().with_on(1.0, checkpoints.clone(), fault.clone()));
-                let refused = sent_in(&world, PARTITIONS, &store, 300 * SECOND).await;
-                assert!(refused <= calm, "{policy:?} {fault:?}: {refused}, and usually {calm}");
-                world.faulty.set_plan(FaultPlan::default());
-                sent_in(&world, PARTITIONS, &store, 60 * SECOND).await;
-                assert!(a.handle.health().degraded.is_empty(), "{:?}", a.handle.health());
-                let after = sent_in(&world, PARTITIONS, &store, 300 * SECOND).await;
-                assert!(after.abs_diff(calm) <= calm / 10, "{policy:?} {fault:?}: {after}, and usually {calm}");
-                a.crash().await;
-            }
-        }
+    const PARTITIONS: u32 = 8;
+    let throttled = |seconds: Option<u32>| Fault::Throttled { retry_after: seconds.map(|seconds| seconds * SECOND) };
+    let (usual, rare) = (CheckpointPolicy::default(), CheckpointPolicy::default().with_every(30 * SECOND));
+    for (policy, fault) in [
+        (&usual, throttled(None)),
+        (&usual, throttled(Some(3))),
+        (&usual, throttled(Some(20))),
+        (&usual, Fault::Unreachable),
+        (&rare, throttled(None)),
+    ] {
+        let mut world = world(PARTITIONS);
+        world.config.checkpoints = policy.clone();
+        let store = world.store("a").await;
+        let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+        let mut a = world.start_on(store.clone(), world.hub.source(), recorder);
+        a.wait_until_it_holds(PARTITIONS as usize).await;
+        sent_in(&world, PARTITIONS, &store, 60 * SECOND).await;
+        let calm = sent_in(&world, PARTITIONS, &store, 300 * SECOND).await;
+        let checkpoints = Target::from(Operation::Write).named(CHECKPOINT);
+        world.faulty.set_plan(FaultPlan::default().with_on(1.0, checkpoints, fault.clone()));
+        let refused = sent_in(&world, PARTITIONS, &store, 300 * SECOND).await;
+        assert!(refused <= calm, "{policy:?} {fault:?}: {refused}, and usually {calm}");
+        world.faulty.set_plan(FaultPlan::default());
+        sent_in(&world, PARTITIONS, &store, 60 * SECOND).await;
+        assert!(a.handle.health().degraded.is_empty(), "{:?}", a.handle.health());
+        let after = sent_in(&world, PARTITIONS, &store, 60 * SECOND).await;
+        assert!(after * 5 >= calm * 9 / 10, "{policy:?} {fault:?}: {after} in a minute, and usually {calm} in five");
+        a.crash().await;
     }
 }
 
@@ -371,7 +374,7 @@ async fn b12_each_partition_is_released_when_it_has_stopped() {
     b.crash().await;
 }
 
-/// Neither what it has released nor anything else, although nobody else is there.
+/// It claims nothing back, although no other instance is there.
 #[tokio::test(start_paused = true)]
 async fn b12_what_an_ending_instance_has_released_stays_released() {
     let world = world(8);
@@ -389,7 +392,7 @@ async fn b12_what_an_ending_instance_has_released_stays_released() {
     assert!(world.owners().await.values().all(String::is_empty));
 }
 
-/// The reason is told as ever, and a release that fails at first is repeated while others still drain.
+/// It is repeated while others still drain, and its reason is `Shutdown`.
 #[tokio::test(start_paused = true)]
 async fn b12_a_release_that_fails_while_others_drain() {
     let world = world(8);
@@ -506,7 +509,9 @@ impl Handler<MemoryEvent> for Tokens {
                 "poison" => drop(token),
                 "broken" if self.times("broken") == 1 => token.fail("told to fail"),
                 "wait" => drop(tokio::spawn(async move {
-                    context.unless_stopping(sleep(3600 * SECOND)).await.map(|()| token.finish());
+                    if context.unless_stopping(sleep(3600 * SECOND)).await.is_some() {
+                        token.finish();
+                    }
                 })),
                 _ => token.finish(),
             }
@@ -526,7 +531,7 @@ impl Tokens {
             world.hub.publish(0, *body);
         }
         let a = world.start_with("a", world.hub.source(), self.clone()).await;
-        a.wait_for_status("the last event", |status| status.handled == Some(bodies.len() as i64 - 1)).await;
+        a.wait_for_status("the last event", |status| status.handled == i64::try_from(bodies.len() - 1).ok()).await;
         sleep(2 * SECOND).await;
         a
     }
@@ -538,7 +543,7 @@ async fn e04_a_token_dropped_at_work() {
     let world = World::new(1);
     let a = Tokens::default().given(&world, &["x", "x", "x", "poison", "x", "poison", "x", "x"]).await;
     let held = a.handle.health().degraded;
-    let [Degraded::CheckpointHeld { event: 3, checkpoint: Some(2), behind: 4, held_for, .. }] = held[..] else {
+    let [Degraded::CheckpointHeld { event: 3, checkpoint: Some(2), finished_after: 4, held_for, .. }] = held[..] else {
         panic!("{held:?}");
     };
     assert!(held_for >= 2 * SECOND, "{held_for:?}");

@@ -63,7 +63,7 @@ async fn recorded(world: &World, partition: u32) -> Option<(i64, String, bool)> 
     Some((number, record["offset"].clone(), record.get("pinned") == record.get("sequencenumber")))
 }
 
-/// An instance with a moving start ends before its first checkpoint, by a crash or not, while its partition holds whatever
+/// An instance with a moving start ends before its first checkpoint, by a crash or not, while its partition holds what
 /// `publish` made. Then 80 events come. Another instance starts a minute later.
 async fn a_moving_start(publish: impl Fn(&World), crashes: bool) {
     let mut world = without_checkpoints();
@@ -468,7 +468,7 @@ async fn e01_a_start_by_time_through_the_official_client() {
     assert_eq!(recorded(&world, 0).await, Some(expected));
 }
 
-/// A hub whose reports are an event behind for so many looks, one per second, after 1000 events were processed.
+/// A hub whose reports lack the last event for so many looks, one per second, after 1000 events were processed.
 async fn reports_are_stale(looks: usize, policy: OnInvalidCheckpoint) -> (World, Instance) {
     let mut world = World::new(1);
     let config = world.config.clone().with_probe_every(SECOND).with_on_invalid_checkpoint(policy);

@@ -3,6 +3,7 @@
 #[path = "../common/captured.rs"]
 mod captured;
 mod defects;
+mod defects_amqp;
 mod defects_balance;
 mod defects_end;
 mod defects_pairs;

@@ -25,6 +25,8 @@ pub struct Oddities {
     pub begin_late: Arc<AtomicUsize>,
     /// So many of the next links that are opened at the earliest event begin with the second one.
     pub skip_first: Arc<AtomicUsize>,
+    /// All links begin with the first event, wherever they are opened.
+    pub begins_at_first: bool,
     /// The hub lacks this event, and says nothing of it.
     pub lacks: Option<i64>,
     /// So many of the next links deliver nothing.
@@ -103,6 +105,7 @@ impl EventSource for Odd {
             return Ok(EventReceiver::spawn(1, |sender| async move { sender.stopped().await }));
         }
         let from = match from {
+            _ if self.oddities.begins_at_first => StartPosition::Earliest,
             StartPosition::AfterSequenceNumber(last)
                 if self.oddities.lacks == Some(last + 1) || counts(&self.oddities.begin_late) =>
             {

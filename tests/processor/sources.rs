@@ -88,7 +88,7 @@ async fn d1_every_partition_shows_who_has_it_since_when_and_what_it_is_doing() {
     let statuses = a.handle.partitions();
     assert_eq!(statuses.len(), snapshot.held.len());
     assert!(statuses.iter().all(|status| status.state == PartitionState::Idle && status.state_for > 20 * SECOND));
-    let shown = serde_json::to_value((&snapshot, &statuses, a.handle.health())).unwrap();
+    let shown = serde_json::to_value((&*snapshot, &statuses, a.handle.health())).unwrap();
     assert!(shown.to_string().contains(r#""state":"idle""#), "{shown}");
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::balance::{Holder, Strategy};
-use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle, Snapshot};
+use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle, Snapshot, Snapshots};
 use eventhubs_checkpoint::{PartitionId, Result};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Group {
     handle: BalancerHandle,
-    snapshots: watch::Receiver<Snapshot>,
+    snapshots: Snapshots,
     running: JoinHandle<Result<()>>,
     _partitions: watch::Sender<Arc<[PartitionId]>>,
 }

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::machine::Happened;
 use super::{PartitionTask, Session, Shared};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::{CheckpointRecord, OwnerId, Position};
 use crate::processor::checkpointing::{Checkpointer, Start};
 use crate::processor::context::PartitionContext;
@@ -24,8 +24,8 @@ use crate::processor::start::{Doubt, InvalidCheckpoint, InvalidReason, blame, ch
 use crate::store::{AdoptOutcome, Adoption};
 use crate::telemetry;
 
-/// A hub can be a little behind with what it says of itself. A checkpoint is beyond its end only if it is so again after
-/// each of these waits: to begin anew by mistake would process everything twice. Together they are as long as
+/// A report of a hub can be some seconds old. A checkpoint counts as beyond the end only if it still is so after each of
+/// these waits, because a mistake would process everything twice. Together they are as long as
 /// [`OLDEST_REPORT`](crate::processor::liveness::OLDEST_REPORT).
 const SECOND_LOOKS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(5)];
 
@@ -112,7 +112,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Ok((judge(&properties), properties))
     }
 
-    /// There is no checkpoint. The start is written down as a position before anything is read from there.
+    /// There is no checkpoint. The start is recorded as a position before anything is read from there.
     async fn first_start(&self, properties: &PartitionProperties) -> Result<Begun> {
         let partition = &self.control.partition;
         let start = self.shared.added.start_of(partition, &self.shared.config);

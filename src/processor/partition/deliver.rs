@@ -7,7 +7,7 @@ use super::{PartitionTask, Session};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::batch::BatchLimits;
 use crate::processor::checkpointing::CheckpointWriter;
-use crate::processor::delivery::{Delivered, Gap};
+use crate::processor::delivery::{BegunAgain, Delivered, Gap};
 use crate::processor::handler::Handler;
 use crate::processor::liveness::{Silence, Verdict};
 use crate::processor::pauses::Pauses;
@@ -71,6 +71,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let Session { writer, writing, silence, delivered, .. } = session;
         let waiting = async {
             loop {
+                if let Some(again) = delivered.begun_again() {
+                    return Err(begun_again(again));
+                }
                 tokio::select! {
                     biased;
                     () = self.until_open(writer) => {}
@@ -96,8 +99,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                         if let Some(gap) = delivered.gap(&batch) {
                             self.judge_gap(delivered, gap).await?;
                         }
-                        silence.received(batch.last().and_then(S::Event::sequence_number));
-                        delivered.keep_new(&mut batch);
+                        let came = batch.last().and_then(S::Event::sequence_number);
+                        self.control.metrics.repeated(delivered.keep_new(&mut batch));
+                        // Old events of a link that gets on are a sign of activity: there is an end to them.
+                        silence.received(came);
                         if !batch.is_empty() {
                             return Ok(batch);
                         }
@@ -170,4 +175,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             wait: config.batch_wait,
         }
     }
+}
+
+fn begun_again(again: BegunAgain) -> Error {
+    let BegunAgain { came, after } = again;
+    Error::new(ErrorKind::Source, format!("the link began again: event {came} came after event {after}"))
 }

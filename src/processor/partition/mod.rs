@@ -22,6 +22,7 @@ use super::delivery::Delivered;
 use super::handler::{Handler, StopReason};
 use super::hub::answered;
 use super::liveness::Silence;
+use super::pauses::jittered;
 use super::source::{EventReceiver, EventSource};
 use super::start::Doubt;
 use super::status::Phase;
@@ -205,7 +206,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         tokio::select! {
             biased;
             reason = stopping => Happened::Stop(reason),
-            () = sleep(pause) => Happened::Done,
+            () = sleep(jittered(pause, self.shared.store.random())) => Happened::Done,
         }
     }
 

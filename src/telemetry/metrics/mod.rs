@@ -13,6 +13,7 @@
 //! | `eventhubs_checkpoint_handler_failures_total` | counter | count | `partition` | Errors, panics and missed deadlines of the handler. |
 //! | `eventhubs_checkpoint_link_failures_total` | counter | count | `partition` | Links that could not be opened, or broke, or were silent. |
 //! | `eventhubs_checkpoint_silent_links_total` | counter | count | `partition` | Links that delivered nothing although there were events, and were opened again. |
+//! | `eventhubs_checkpoint_repeated_events_total` | counter | count | `partition` | Events that a link delivered again, and that were left out. |
 //! | `eventhubs_checkpoint_checkpoint_writes_total` | counter | count | `partition`, `outcome` | Checkpoints that were to be written: `written`, `superseded` by a later one, `failed`, and so pending, or refused: `fenced`, `rewound`. |
 //! | `eventhubs_checkpoint_checkpoint_write_duration_seconds` | histogram | seconds | | How long writing a checkpoint took, whatever came of it. |
 //! | `eventhubs_checkpoint_invalid_checkpoints_total` | counter | count | `partition`, `reason` | Checkpoints from which reading could not go on: `expired`, `beyond_end`, `refused`. |
@@ -128,6 +129,8 @@ metrics! {
         "Links that could not be opened, or broke, or were silent.";
     SILENT_LINKS = "silent_links_total", Counter, Count, ["partition"],
         "Links that delivered nothing although there were events, and were opened again.";
+    REPEATED_EVENTS = "repeated_events_total", Counter, Count, ["partition"],
+        "Events that a link delivered again, and that were left out.";
     CHECKPOINT_WRITES = "checkpoint_writes_total", Counter, Count, ["partition", "outcome"],
         "Checkpoints that were to be written: `written`, `superseded` by a later one, `failed`, and so pending, or refused: `fenced`, `rewound`.";
     CHECKPOINT_WRITE_DURATION = "checkpoint_write_duration_seconds", Histogram, Seconds, [],
@@ -292,6 +295,12 @@ impl PartitionMetrics {
 
     pub(crate) fn link_silent(&self) {
         self.counter(&SILENT_LINKS).increment(1);
+    }
+
+    pub(crate) fn repeated(&self, events: usize) {
+        if events > 0 {
+            self.counter(&REPEATED_EVENTS).increment(u64::try_from(events).unwrap_or(u64::MAX));
+        }
     }
 
     pub(crate) fn writing(&self) -> Timer {

@@ -20,10 +20,12 @@ use tokio::task::JoinSet;
 use super::attach::{Purpose, purpose};
 use super::consume;
 use super::delayed::delayed;
+use super::late_frames::Over;
 use super::message::{MAX_MESSAGE_SIZE, error, product};
 use super::namespace::Namespace;
 use super::publish;
 use super::requests::{self, ReplyLinks};
+use super::served::Served;
 
 pub(super) const MAX_FRAME_SIZE: u32 = 64 * 1024;
 /// The service's own idle time-out, in milliseconds.
@@ -40,6 +42,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) namespace: Arc<Namespace>,
+    served: Arc<Served>,
     authorized: AtomicBool,
 }
 
@@ -93,15 +96,16 @@ pub(super) async fn listen(
 async fn serve(namespace: Arc<Namespace>, socket: TcpStream, delay: Duration) {
     // Without it the system holds small answers back.
     let _ = socket.set_nodelay(true);
-    let (stream, way) = delayed(socket, delay);
+    let served = Arc::new(Served::default());
+    let (stream, way) = delayed(socket, delay, Over::new(Arc::clone(&served)));
     let mut way_task = JoinSet::new();
     way_task.spawn(way);
-    serve_connection(namespace, stream).await;
+    serve_connection(Connection { namespace, served, authorized: AtomicBool::new(false) }, stream).await;
     // The last bytes, a close among them, are still on their way.
     way_task.join_next().await;
 }
 
-async fn serve_connection(namespace: Arc<Namespace>, stream: DuplexStream) {
+async fn serve_connection(connection: Connection, stream: DuplexStream) {
     let acceptor = ConnectionAcceptor::builder()
         .container_id("event-hub-stand-in")
         .max_frame_size(MAX_FRAME_SIZE)
@@ -123,7 +127,7 @@ async fn serve_connection(namespace: Arc<Namespace>, stream: DuplexStream) {
         .handle_max(MAX_HANDLE)
         .properties(product())
         .build();
-    let connection = Arc::new(Connection { namespace, authorized: AtomicBool::new(false) });
+    let connection = Arc::new(connection);
     let mut sessions = JoinSet::new();
     while let Ok(session) = session_acceptor.accept(&mut handle).await {
         while sessions.try_join_next().is_some() {}
@@ -164,6 +168,9 @@ async fn serve_link(
         .max_message_size(max_message_size(&attach.role))
         .properties(product())
         .build();
+    connection.served.all_detached_ended().await;
+    // Before the client knows of the link, and can detach it.
+    let serving = matches!(purpose, Ok(Purpose::Consume(_))).then(|| connection.served.begin(&attach.name));
     let link = match acceptor.accept_incoming_attach(attach, session).await {
         Ok(link) => link,
         Err(error) => {
@@ -183,7 +190,7 @@ async fn serve_link(
             links.spawn(publish::serve(hub, link, partition));
         }
         (LinkEndpoint::Sender(link), Ok(Purpose::Consume(wanted))) => {
-            links.spawn(consume::serve(link, wanted));
+            links.spawn(consume::serve(link, wanted, serving));
         }
         (link, refused) => {
             links.spawn(close(link, refused.err().unwrap_or_else(wrong_way)));

@@ -8,11 +8,16 @@ use super::attach::Consume;
 use super::message::{condition, error};
 use super::partition::Partition;
 use super::receivers::{Ending, Refusal, Registration};
+use super::served::Serving;
 
 /// Sends events as the receiver's credit allows, until the link ends or the receiver has to go.
-pub(super) async fn serve(mut link: Sender, wanted: Consume) {
+pub(super) async fn serve(mut link: Sender, wanted: Consume, serving: Option<Serving>) {
+    let sent = || {
+        wanted.partition.count_sent();
+        serving.as_ref().inspect(|serving| serving.count());
+    };
     let reason = match begin(&wanted) {
-        Ok((registration, start)) => send(&mut link, &wanted.partition, start, registration).await,
+        Ok((registration, start)) => send(&mut link, &wanted.partition, start, registration, sent).await,
         Err(refusal) => Some(refusal),
     };
     tracing::debug!(
@@ -45,26 +50,38 @@ fn begin(wanted: &Consume) -> Result<(Registration, i64), Error> {
 }
 
 /// Returns why the link is to be closed, or `None` if the client ended it. The registration ends with this function.
-async fn send(link: &mut Sender, partition: &Partition, start: i64, mut registration: Registration) -> Option<Error> {
+async fn send(
+    link: &mut Sender,
+    partition: &Partition,
+    start: i64,
+    mut registration: Registration,
+    sent: impl Fn(),
+) -> Option<Error> {
     let mut end = partition.end();
     let mut next = start;
     loop {
         tokio::select! {
             biased;
             ending = &mut registration.ending => return Some(farewell(ending.ok()?)),
-            advanced = advance(link, partition, &mut end, next) => next = advanced?,
+            advanced = advance(link, partition, &mut end, next, &sent) => next = advanced?,
         }
     }
 }
 
 /// Sends the event with this sequence number, or the oldest one if that has expired, or waits until there is one.
 /// Returns the sequence number after it, `None` when the link ends.
-async fn advance(link: &mut Sender, partition: &Partition, end: &mut watch::Receiver<i64>, next: i64) -> Option<i64> {
+async fn advance(
+    link: &mut Sender,
+    partition: &Partition,
+    end: &mut watch::Receiver<i64>,
+    next: i64,
+    sent: impl Fn(),
+) -> Option<i64> {
     let awaited = match partition.at_or_after(next) {
         Ok(event) => {
             // Waits for credit. How the client settles the event is of no interest.
             let _settlement = link.send_batchable_ref(&event.sendable).await.ok()?;
-            partition.count_sent();
+            sent();
             return Some(event.position.sequence_number + 1);
         }
         Err(awaited) => awaited,
@@ -116,7 +133,8 @@ mod tests {
         let mut session = SessionAcceptor::new().accept(&mut connection).await.expect("a session");
         let link = LinkAcceptor::new().accept(&mut session).await.expect("a link");
         let LinkEndpoint::Sender(link) = link else { panic!("the client receives") };
-        serve(link, Consume { group: "group".into(), partition, selector: Selector::EARLIEST, epoch: None }).await;
+        serve(link, Consume { group: "group".into(), partition, selector: Selector::EARLIEST, epoch: None }, None)
+            .await;
     }
 
     async fn next(receiver: &mut Receiver, limit: Duration) -> Option<Result<(), RecvError>> {

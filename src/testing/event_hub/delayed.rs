@@ -26,12 +26,16 @@ const UNDER_WAY: usize = 16;
 ///
 /// The cut is why even a connection without delay goes this way: the AMQP library runs its engine in tasks of its own,
 /// which nobody can abort but which do end at the end of their stream.
-pub(super) fn delayed(socket: TcpStream, delay: Duration) -> (DuplexStream, impl Future<Output = ()> + Send) {
+pub(super) fn delayed(
+    socket: TcpStream,
+    delay: Duration,
+    over: Over,
+) -> (DuplexStream, impl Future<Output = ()> + Send) {
     let (engine, way) = duplex(BUFFER);
     let (from_client, to_client) = socket.into_split();
     let (from_engine, mut to_engine) = split(way);
     let way = async move {
-        let over = Mutex::new(Over::default());
+        let over = Mutex::new(over);
         let inbound = async {
             take_in(from_client, &mut to_engine, &over).await;
             let _ = to_engine.shutdown().await;
@@ -113,7 +117,7 @@ mod tests {
     async fn delays_what_the_engine_sends_and_nothing_else() {
         const DELAY: Duration = Duration::from_millis(500);
         let (mut client, accepted) = sockets().await;
-        let (mut engine, way) = delayed(accepted, DELAY);
+        let (mut engine, way) = delayed(accepted, DELAY, Over::default());
         let way = tokio::spawn(way);
         let started = Instant::now();
 
@@ -134,7 +138,7 @@ mod tests {
     #[tokio::test]
     async fn a_dropped_way_ends_both_sides() {
         let (mut client, accepted) = sockets().await;
-        let (mut engine, way) = delayed(accepted, Duration::ZERO);
+        let (mut engine, way) = delayed(accepted, Duration::ZERO, Over::default());
         drop(way);
         assert_eq!(engine.read(&mut [0]).await.expect("the end"), 0);
         assert_eq!(client.read(&mut [0]).await.expect("the end"), 0);

@@ -5,30 +5,74 @@
 //! the whole connection with `amqp:not-found`.
 //!
 //! And the library answers the detach of a link at once, though events of that link wait to be sent, and sends them after
-//! its answer, which AMQP forbids: the JavaScript client closes the connection upon it, the Rust client the session.
+//! its answer, which AMQP forbids: the JavaScript client closes the connection upon it, the Rust client the session. Where the
+//! client has attached another link meanwhile, that one gets the handle, and its client the events. In a session they are sent
+//! in their order, so as many as the task of the former link has handed over are kept back first.
 //!
 //! Where the connection ends so, the JavaScript client, if it is closing, waits for ever.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use fe2o3_amqp_types::performatives::Performative;
+use fe2o3_amqp_types::performatives::{Attach, Performative, Transfer};
 
 use super::frames::Fate;
+use super::served::Served;
 
 /// What is over on a connection.
 #[derive(Default)]
 pub(super) struct Over {
     /// The sessions that the client has ended, by its channels.
     sessions: HashSet<u16>,
-    /// The links that the engine has detached, by its channels and handles.
-    links: HashSet<(u16, u32)>,
+    served: Arc<Served>,
+    /// The names of the client's links, by its channels and handles.
+    names: HashMap<(u16, u32), String>,
+    /// By the engine's channels and handles.
+    links: HashMap<(u16, u32), Link>,
     /// The client's channel of each of the engine's.
     channels: HashMap<u16, u16>,
     /// How many transfers were kept from the client in a session, by its channel.
     kept_back: HashMap<u16, u32>,
 }
 
+/// What the engine sends under one of its handles.
+#[derive(Default)]
+struct Link {
+    /// Events are sent over it.
+    id: Option<u64>,
+    detached: bool,
+    /// How many events of it were seen.
+    seen: u64,
+    /// So many events of former links with its handle are still to come.
+    late: u64,
+}
+
+impl Link {
+    /// The link before is over. What its task has handed over and was not seen is still to come.
+    fn after(former: Option<Self>, id: Option<u64>, served: &Served) -> Self {
+        let late = former.map_or(0, |former| {
+            let sent = former.id.map_or(0, |id| served.sent(id));
+            former.late + sent.saturating_sub(former.seen)
+        });
+        Self { id, late, ..Self::default() }
+    }
+
+    fn judge(&mut self, transfer: &Transfer) -> Fate {
+        let last = u64::from(!transfer.more);
+        if self.late > 0 {
+            self.late -= last;
+            return Fate::KeptBack;
+        }
+        self.seen += last;
+        if self.detached { Fate::KeptBack } else { Fate::Passed }
+    }
+}
+
 impl Over {
+    pub(super) fn new(served: Arc<Served>) -> Self {
+        Self { served, ..Self::default() }
+    }
+
     /// Of what comes from the client.
     pub(super) fn judge_client(&mut self, channel: u16, performative: &mut Performative) -> Fate {
         match performative {
@@ -37,10 +81,19 @@ impl Over {
             Performative::Begin(_) => {
                 self.sessions.remove(&channel);
                 self.kept_back.remove(&channel);
+                self.names.retain(|(of, _), _| *of != channel);
             }
             _ if self.sessions.contains(&channel) => return Fate::KeptBack,
             Performative::End(_) => {
                 self.sessions.insert(channel);
+            }
+            Performative::Attach(Attach { handle, name, .. }) => {
+                self.names.insert((channel, handle.0), name.clone());
+            }
+            Performative::Detach(detach) => {
+                if let Some(name) = self.names.remove(&(channel, detach.handle.0)) {
+                    self.served.detached(&name);
+                }
             }
             Performative::Flow(flow) => return self.catch_up(channel, flow.next_incoming_id.as_mut()),
             _ => {}
@@ -63,22 +116,33 @@ impl Over {
     /// Of what comes from the engine.
     pub(super) fn judge_engine(&mut self, channel: u16, performative: &mut Performative) -> Fate {
         match performative {
-            Performative::Begin(begin) => self.channels.extend(begin.remote_channel.map(|client| (channel, client))),
-            Performative::Attach(attach) => {
-                self.links.remove(&(channel, attach.handle.0));
+            Performative::Begin(begin) => {
+                self.channels.extend(begin.remote_channel.map(|client| (channel, client)));
+                self.links.retain(|(of, _), _| *of != channel);
+            }
+            Performative::Attach(Attach { handle, name, .. }) => {
+                let key = (channel, handle.0);
+                let link = Link::after(self.links.remove(&key), self.served.id_of(name), &self.served);
+                self.links.insert(key, link);
             }
             Performative::Detach(detach) => {
-                self.links.insert((channel, detach.handle.0));
+                self.links.entry((channel, detach.handle.0)).or_default().detached = true;
             }
-            Performative::Transfer(transfer) if self.links.contains(&(channel, transfer.handle.0)) => {
-                if let Some(client) = self.channels.get(&channel) {
-                    *self.kept_back.entry(*client).or_default() += 1;
-                }
-                return Fate::KeptBack;
-            }
+            Performative::Transfer(transfer) => return self.judge_transfer(channel, transfer),
             _ => {}
         }
         Fate::Passed
+    }
+
+    fn judge_transfer(&mut self, channel: u16, transfer: &Transfer) -> Fate {
+        let link = self.links.entry((channel, transfer.handle.0)).or_default();
+        let fate = link.judge(transfer);
+        if fate == Fate::KeptBack
+            && let Some(client) = self.channels.get(&channel)
+        {
+            *self.kept_back.entry(*client).or_default() += 1;
+        }
+        fate
     }
 }
 
@@ -180,6 +244,25 @@ mod tests {
         ];
         for (at, (channel, mut performative, fate)) in sent.into_iter().enumerate() {
             assert_eq!(over.judge_engine(channel, &mut performative), fate, "{at}");
+        }
+    }
+
+    /// The handle goes to the next link while events of the former one wait for room in the session's window.
+    #[test]
+    fn b02_events_of_the_former_link_with_a_handle_are_kept_back() {
+        let served = Arc::new(Served::default());
+        let mut over = Over::new(Arc::clone(&served));
+        over.judge_engine(1, &mut answered_begin(1));
+        let former = served.begin("n");
+        (0..3).for_each(|_| former.count());
+        for (mut performative, fate) in [(attach(7), Passed), (transfer(7), Passed), (detach(7), Passed)] {
+            assert_eq!(over.judge_engine(1, &mut performative), fate);
+        }
+        drop(former);
+        let _next = served.begin("n");
+        let sent = [(attach(7), Passed), (transfer(7), KeptBack), (transfer(7), KeptBack), (transfer(7), Passed)];
+        for (at, (mut performative, fate)) in sent.into_iter().enumerate() {
+            assert_eq!(over.judge_engine(1, &mut performative), fate, "{at}");
         }
     }
 

@@ -86,6 +86,7 @@ mod receivers;
 mod requests;
 mod sas;
 mod selector;
+mod served;
 mod settings;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -11,6 +11,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The longest time between two cycles of another SDK, jitter and requests included.
 const PEER_CYCLE: Duration = Duration::from_secs(41);
 
+/// What it takes to own a partition and to take over its checkpoint.
+const REQUESTS_PER_CLAIM: u64 = 4;
+
 /// What follows from a plan's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -23,6 +26,7 @@ pub struct Bounds {
     interval: Duration,
     expiry: Duration,
     greedy: bool,
+    checkpoint_every: Duration,
 }
 
 impl Bounds {
@@ -38,6 +42,7 @@ impl Bounds {
             interval: settings.interval + settings.latency * 4,
             expiry: settings.expiry,
             greedy: settings.greedy,
+            checkpoint_every: settings.checkpoint_every,
         }
     }
 
@@ -77,6 +82,17 @@ impl Bounds {
     #[must_use]
     pub fn convergence(&self, partitions: usize, instances: usize, foreign: bool) -> Duration {
         self.expiry + self.dark(partitions, instances, foreign) + 2 * self.cycle + LONGEST_PAUSE
+    }
+
+    /// The most requests that an instance sends in calm times within `lasted`, if it holds `held` partitions and has gained
+    /// `gained`: each is renewed as often as beside owners of other SDKs and checkpointed as often as the policy says, the
+    /// group is listed and the presence written every interval, and what is gained is claimed and adopted.
+    #[must_use]
+    pub fn requests(&self, held: usize, gained: usize, lasted: Duration) -> u64 {
+        let times = |every: Duration| u64::try_from(lasted.as_millis().div_ceil(every.as_millis().max(1)) + 1);
+        let times = |every| times(every).unwrap_or(u64::MAX);
+        let per_partition = times(self.interval.max(self.expiry / 6)) + times(self.checkpoint_every);
+        per_partition * held as u64 + 2 * times(self.interval) + REQUESTS_PER_CLAIM * gained as u64
     }
 
     fn rounds(&self, partitions: usize, instances: usize) -> Duration {

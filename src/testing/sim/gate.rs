@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
+use super::observer::{Reporter, Request};
 use crate::blob::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written};
 use crate::error::Result;
 use crate::model::PartitionId;
@@ -56,11 +57,22 @@ impl Gate {
     }
 }
 
-/// A container behind a gate.
+/// A container behind a gate. Every request that passes is counted, whatever becomes of it further on.
 #[derive(Clone)]
 pub(super) struct GatedContainer {
     pub(super) inner: Arc<dyn BlobContainer>,
     pub(super) gate: Gate,
+    pub(super) reporter: Reporter,
+}
+
+impl GatedContainer {
+    async fn send<T>(&self, kind: Request, request: impl Future<Output = T>) -> T {
+        self.gate.pass().await;
+        self.reporter.requested(kind);
+        let answer = request.await;
+        self.gate.pass().await;
+        answer
+    }
 }
 
 impl fmt::Debug for GatedContainer {
@@ -72,19 +84,19 @@ impl fmt::Debug for GatedContainer {
 #[async_trait]
 impl BlobContainer for GatedContainer {
     async fn list(&self, prefix: &str) -> Result<BlobList> {
-        self.gate.around(self.inner.list(prefix)).await
+        self.send(Request::List, self.inner.list(prefix)).await
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {
-        self.gate.around(self.inner.get(name)).await
+        self.send(Request::Get, self.inner.get(name)).await
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
-        self.gate.around(self.inner.write(name, metadata, condition)).await
+        self.send(Request::Write, self.inner.write(name, metadata, condition)).await
     }
 
     async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
-        self.gate.around(self.inner.delete(name, condition)).await
+        self.send(Request::Write, self.inner.delete(name, condition)).await
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {

@@ -32,6 +32,8 @@ pub enum Invariant {
     /// In one start of a partition the handler of ours gets every event once and in order, but for those that retention took
     /// before they were read.
     Continuous,
+    /// While the storage refuses requests, an instance of ours sends no more of them than in calm times.
+    Restrained,
     /// What ours writes to an ownership names its writer, or nobody; and the key `ownerid` is always there.
     OwnRecord,
     /// Nothing of ours is written without a condition.
@@ -44,7 +46,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Fenced,
         Self::NeverBack,
         Self::NothingSkipped,
@@ -57,6 +59,7 @@ impl Invariant {
         Self::NotDark,
         Self::OneHandler,
         Self::Continuous,
+        Self::Restrained,
         Self::OwnRecord,
         Self::Conditional,
         Self::CleanEnd,

@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use async_trait::async_trait;
 
-use super::observer::{Observer, Request};
+use super::observer::Observer;
 use crate::blob::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -32,17 +32,14 @@ impl fmt::Debug for Witness {
 #[async_trait]
 impl BlobContainer for Witness {
     async fn list(&self, prefix: &str) -> Result<BlobList> {
-        self.observer.lock().requested(self.life, Request::List);
         self.inner.list(prefix).await
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {
-        self.observer.lock().requested(self.life, Request::Get);
         self.inner.get(name).await
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
-        self.observer.lock().requested(self.life, Request::Write);
         let (witness, name) = (self.clone(), name.to_owned());
         let (metadata, condition) = (metadata.clone(), condition.clone());
         // What has arrived is applied and told, whatever becomes of its sender.
@@ -57,7 +54,6 @@ impl BlobContainer for Witness {
     }
 
     async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
-        self.observer.lock().requested(self.life, Request::Write);
         self.inner.delete(name, condition).await
     }
 

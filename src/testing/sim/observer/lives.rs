@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::restraint::Refused;
 use super::timeline::Mark;
 use super::{Partition, State};
 use crate::model::{Identity, OwnerId};
@@ -27,6 +28,8 @@ pub(super) struct Life {
     /// When it last said that it is there, if nobody has declared it dead since.
     pub(super) present_at: Option<Instant>,
     pub(super) requests: u64,
+    /// Since its requests are refused.
+    pub(super) refused: Option<Refused>,
     /// The tenure of each partition in which it is or was the owner.
     pub(super) tenures: BTreeMap<usize, u64>,
     /// The tenure in which it last adopted each partition.
@@ -63,6 +66,7 @@ impl State {
             leaves: None,
             present_at: None,
             requests: 0,
+            refused: None,
             tenures: BTreeMap::new(),
             adoptions: BTreeMap::new(),
             sessions: BTreeMap::new(),

@@ -8,6 +8,7 @@ mod hub;
 mod lives;
 mod ownerships;
 mod reporter;
+mod restraint;
 #[cfg(test)]
 mod tests;
 mod timeline;

@@ -112,6 +112,7 @@ impl State {
             book.last_owner = holder;
             let tenure = book.tenures;
             self.lives[owner].tenures.insert(partition, tenure);
+            self.gains(owner);
         }
         match (before, holder) {
             _ if lives => self.is_claimed(partition),

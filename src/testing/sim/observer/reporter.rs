@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Observer, index_of};
+use super::{Observer, Request, index_of};
 use crate::model::{Identity, PartitionId};
 use crate::processor::StopReason;
 use crate::testing::memory_hub::MemoryEvent;
@@ -18,6 +18,10 @@ impl Reporter {
     /// The life has this identity in the records. Only for those that write an incarnation.
     pub fn identified(&self, identity: &Identity) {
         self.observer.lock().identified(self.life, identity);
+    }
+
+    pub(in super::super) fn requested(&self, kind: Request) {
+        self.observer.lock().requested(self.life, kind);
     }
 
     /// A partition's handler starts.

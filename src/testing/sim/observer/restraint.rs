@@ -49,11 +49,10 @@ impl State {
             return;
         }
         let (lasted, sent) = (refused.since.elapsed(), self.lives[life].requests - refused.before);
-        let usual = self.bounds.requests(self.partitions.len(), refused.held, refused.gained, lasted);
+        let usual = self.bounds.requests(refused.held, refused.gained, lasted);
         let (name, held) = (self.name_of(life), refused.held);
-        if std::env::var_os("RESTRAINT").is_some() { eprintln!("RESTRAINT {:.2} sent {sent} usual {usual} held {held} gained {} lasted {lasted:.1?}", sent as f64 / usual as f64, refused.gained); }
         self.check(Invariant::Restrained, sent <= usual, || {
-            format!("{name} sent {sent} requests in {lasted:.1?} to a storage that refused, with {held} partitions; in calm {usual}")
+            format!("{name} sent {sent} requests in {lasted:.1?} while they were refused, with {held} partitions; in calm {usual}")
         });
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use time::macros::datetime;
 use tokio::time::advance;
 
-use super::{Entering, Observer, Reporter};
+use super::{Entering, Observer, Reporter, Request};
 use crate::blob::Condition;
 use crate::codec::{encode_checkpoint, encode_ownership};
 use crate::model::{CheckpointRecord, Identity, Incarnation, OwnerId, OwnershipRecord, RewindId};
@@ -334,5 +334,22 @@ mod continuity {
             scene.reporter(one).started(&0.into());
         };
         assert_eq!(broken_by([0..=4, 2..=9], restarts), []);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn d16_no_more_is_sent_while_requests_are_refused() {
+    for (too_many, broken) in [(0, vec![]), (1, vec![Invariant::Restrained])] {
+        let mut scene = Scene::new(|_| {});
+        let one = scene.enters("one", Some(0));
+        scene.begins(one);
+        scene.observer.lock().refuses(one, true);
+        advance(Duration::from_secs(60)).await;
+        let usual = Bounds::of(&scene.plan.settings).requests(1, 0, Duration::from_secs(60));
+        for _ in 0..usual + too_many {
+            scene.reporter(one).requested(Request::Write);
+        }
+        scene.observer.lock().refuses(one, false);
+        assert_eq!(scene.broken(), broken, "{too_many} too many");
     }
 }

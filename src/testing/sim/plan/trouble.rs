@@ -89,6 +89,11 @@ impl Trouble {
         }
     }
 
+    /// Whether requests are refused: then fewer of them should come.
+    pub(crate) fn refuses(self) -> bool {
+        matches!(self, Self::Outage | Self::Throttling | Self::Checkpoints)
+    }
+
     /// Whether listings may show what was: then an instance may be wrong in good faith.
     pub(crate) fn shows_the_past(self) -> bool {
         matches!(self, Self::StaleListings | Self::Mixed)

@@ -87,16 +87,19 @@ impl World<'_> {
             shown: self.server_time().await + time::Duration::seconds(spec.skew_seconds),
             since: Instant::now(),
         };
+        let reporter = Reporter { observer: self.observer.clone(), life };
+        let container =
+            GatedContainer { inner: Arc::new(faulty.clone()), gate: gate.clone(), reporter: reporter.clone() };
         let host = Host {
             owner: owner.clone(),
             group: self.group.clone(),
             seed,
             member: spec,
             settings: self.plan.settings.clone(),
-            container: Arc::new(GatedContainer { inner: Arc::new(faulty.clone()), gate: gate.clone() }),
+            container: Arc::new(container),
             source: HostSource { inner: self.hub.source(), gate: gate.clone() },
             clock: Arc::new(clock),
-            reporter: Reporter { observer: self.observer.clone(), life },
+            reporter,
             shutdown: asked,
             extra_work: extra,
             gate: gate.clone(),
@@ -210,6 +213,7 @@ impl World<'_> {
                 trouble.map_or_else(|| FaultPlan::always(Fault::Latency(latency)), |trouble| trouble.faults(latency));
             for running in &seat.lives {
                 running.faulty.set_plan(plan.clone());
+                self.observer.lock().refuses(running.life, trouble.is_some_and(Trouble::refuses));
                 if trouble.is_some_and(Trouble::shows_the_past) {
                     self.observer.lock().misleads(running.life);
                 }

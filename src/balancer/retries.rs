@@ -1,0 +1,79 @@
+//! When renewals that failed are tried again: ever later, and while none succeeds, no more often than when all is well.
+
+use std::time::Duration;
+
+use crate::balance::Moment;
+
+/// While no renewal succeeds, at least this many are tried within an expiry, so that a storage that is back is noticed
+/// before the leases run out, however few they are.
+const LEAST_PER_EXPIRY: u32 = 8;
+
+/// The wait after so many failures in a row: it doubles, up to a limit.
+pub(super) fn back_off(failures: u32, first: Duration, longest: Duration) -> Duration {
+    first.saturating_mul(2u32.saturating_pow(failures.min(16))).min(longest)
+}
+
+/// When to try again if the server asked for a wait: not before, but for one attempt while there is still time to renew.
+pub(super) fn asked_for(wait: Duration, earliest: Moment, now: Moment, last_chance: Moment) -> Moment {
+    let wanted = (now + wait).max(earliest);
+    if last_chance > now { wanted.min(last_chance.max(earliest)) } else { wanted }
+}
+
+/// Spreads the repetitions of renewals while none succeeds: one slot for each lease within an expiry. When the storage is
+/// well, each is renewed twice in that time.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    last: Option<Moment>,
+}
+
+impl Slots {
+    /// The first free slot that is not before `earliest`.
+    pub(super) fn take(&mut self, earliest: Moment, leases: usize, expiry: Duration) -> Moment {
+        let leases = u32::try_from(leases).unwrap_or(u32::MAX).max(LEAST_PER_EXPIRY);
+        let slot = self.last.map_or(earliest, |last| earliest.max(last + expiry / leases));
+        self.last = Some(slot);
+        slot
+    }
+
+    /// A renewal succeeded. Answers whether slots had been taken.
+    pub(super) fn clear(&mut self) -> bool {
+        self.last.take().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_wait_doubles_up_to_its_limit() {
+        let waits = [0, 1, 2, 3, 4, u32::MAX].map(|failures| back_off(failures, seconds(1), seconds(7)));
+        assert_eq!(waits, [1, 2, 4, 7, 7, 7].map(seconds));
+    }
+
+    #[test]
+    fn the_wait_that_the_server_asks_for_is_kept_but_for_a_last_attempt() {
+        let at =
+            |wait, now, last_chance| asked_for(seconds(wait), seconds(now + 1), seconds(now), seconds(last_chance));
+        assert_eq!(at(0, 100, 120), seconds(101));
+        assert_eq!(at(5, 100, 120), seconds(105));
+        assert_eq!(at(30, 100, 120), seconds(120), "the lease would run out");
+        assert_eq!(at(30, 120, 120), seconds(150), "it was tried");
+        assert_eq!(at(30, 130, 120), seconds(160), "it has run out");
+    }
+
+    #[test]
+    fn many_leases_are_tried_once_in_an_expiry_and_few_often_enough() {
+        for (leases, least) in [(256, 250), (8, 8), (1, 8)] {
+            let (mut slots, mut taken) = (Slots::default(), 0);
+            while slots.take(seconds(100), leases, seconds(60)) < seconds(160) {
+                taken += 1;
+            }
+            assert!(taken >= least && taken <= leases.max(8), "{taken} of {leases}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The links of a connection over which events are sent.
+//!
+//! The AMQP library answers a client's detach at once, and gives the handle of the link to the next one. The task that sends
+//! the events of the former link does not know of it yet: an event, or the notice that another receiver displaces it, would
+//! reach the client as one of the next link. The service does not mix its links up. So a link is not attached before the tasks
+//! of those that the client has detached have ended, and what such a task has sent is counted.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::watch;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Served {
+    links: watch::Sender<Links>,
+}
+
+#[derive(Debug, Default)]
+struct Links {
+    next_id: u64,
+    /// The last link of each name; none where two sessions use it at once.
+    ids: HashMap<String, Option<u64>>,
+    by_id: HashMap<u64, Link>,
+}
+
+#[derive(Debug)]
+struct Link {
+    sent: Arc<AtomicU64>,
+    detached: bool,
+    ended: bool,
+}
+
+/// The task that serves a link holds it until it ends.
+#[derive(Debug)]
+pub(super) struct Serving {
+    served: Arc<Served>,
+    id: u64,
+    sent: Arc<AtomicU64>,
+}
+
+impl Served {
+    /// A link of this name is about to be attached.
+    pub(super) fn begin(self: &Arc<Self>, name: &str) -> Serving {
+        let sent = Arc::new(AtomicU64::new(0));
+        let mut id = 0;
+        self.links.send_modify(|links| {
+            id = links.next_id;
+            links.next_id += 1;
+            let is_used = links.id_of(name).is_some_and(|id| links.by_id.get(&id).is_some_and(|link| !link.ended));
+            links.ids.insert(name.to_owned(), (!is_used).then_some(id));
+            links.by_id.insert(id, Link { sent: Arc::clone(&sent), detached: false, ended: false });
+        });
+        Serving { served: Arc::clone(self), id, sent }
+    }
+
+    pub(super) fn id_of(&self, name: &str) -> Option<u64> {
+        self.links.borrow().id_of(name)
+    }
+
+    /// The client has detached the link of this name.
+    pub(super) fn detached(&self, name: &str) {
+        self.links.send_modify(|links| {
+            if let Some(link) = links.id_of(name).and_then(|id| links.by_id.get_mut(&id)) {
+                link.detached = true;
+            }
+        });
+    }
+
+    /// How many events its task has sent. Nobody asks a second time.
+    pub(super) fn sent(&self, id: u64) -> u64 {
+        let mut sent = 0;
+        self.links.send_modify(|links| {
+            sent = links.by_id.get(&id).map_or(0, |link| link.sent.load(Ordering::Relaxed));
+            if links.by_id.get(&id).is_some_and(|link| link.ended) {
+                links.by_id.remove(&id);
+            }
+        });
+        sent
+    }
+
+    /// Waits until no task sends events over a link that the client has detached.
+    pub(super) async fn all_detached_ended(&self) {
+        let none = |links: &Links| !links.by_id.values().any(|link| link.detached && !link.ended);
+        // The sender is there: it is this one.
+        let _ = self.links.subscribe().wait_for(none).await;
+    }
+}
+
+impl Links {
+    fn id_of(&self, name: &str) -> Option<u64> {
+        self.ids.get(name).copied().flatten()
+    }
+}
+
+impl Serving {
+    /// An event was sent.
+    pub(super) fn count(&self) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.served.links.send_modify(|links| {
+            if let Some(link) = links.by_id.get_mut(&self.id) {
+                link.ended = true;
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_detached_link_is_awaited_until_its_task_ends_and_others_are_not() {
+        let served = Arc::new(Served::default());
+        let (one, other) = (served.begin("one"), served.begin("other"));
+        assert!(served.all_detached_ended().now_or_never().is_some());
+        served.detached("one");
+        served.detached("unknown");
+        assert!(served.all_detached_ended().now_or_never().is_none());
+        drop(one);
+        assert!(served.all_detached_ended().now_or_never().is_some());
+        drop(other);
+    }
+
+    #[test]
+    fn counts_what_each_link_has_sent() {
+        let served = Arc::new(Served::default());
+        let first = served.begin("name");
+        first.count();
+        first.count();
+        let id = served.id_of("name").expect("one link has it");
+        drop(first);
+        let second = served.begin("name");
+        assert_eq!(served.sent(id), 2);
+        let id = served.id_of("name").expect("one link has it");
+        let _third = served.begin("name");
+        assert_eq!(served.id_of("name"), None, "two links have it");
+        second.count();
+        assert_eq!(served.sent(id), 1);
+    }
+}

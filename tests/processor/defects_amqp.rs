@@ -1,0 +1,74 @@
+//! Defects of the way from the hub to the handler that were found in review, each under its number.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::processor::PartitionState;
+use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
+use tokio::time::sleep;
+
+use crate::odd::{Odd, Oddities};
+use crate::world::{Recorder, World};
+
+fn numbered(hub: &MemoryHub, numbers: std::ops::Range<i64>) -> Vec<String> {
+    let bodies: Vec<_> = numbers.map(|number| number.to_string()).collect();
+    bodies.iter().for_each(|body| assert!(hub.publish(0, body.as_str()).is_some()));
+    bodies
+}
+
+/// Everything since the link was opened comes again through it, and a fresh link goes on at once.
+#[tokio::test(start_paused = true)]
+async fn b04_a_link_that_begins_again_is_replaced() {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    let mut published = numbered(&world.hub, 0..100);
+    world.log.wait_for("100 events", |log| log.bodies().len() == 100).await;
+
+    world.hub.reattach(0);
+    let status = a.wait_for_status("the link ends", |status| status.failures == 1).await;
+    let error = status.last_error.expect("the failure").to_string();
+    assert!(error.contains("event 0 came after event 99"), "{error}");
+    published.extend(numbered(&world.hub, 100..101));
+
+    world.log.wait_for("event 100", |log| log.times("100") == 1).await;
+    assert_eq!(a.status().failures, 1);
+    assert_eq!(world.log.bodies(), published);
+    assert!(world.log.stops.lock().unwrap().is_empty(), "the handler noticed it");
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn b04_links_that_all_begin_again_make_progress() {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    let mut published = Vec::new();
+    for round in 0..20 {
+        published.extend(numbered(&world.hub, 5 * round..5 * (round + 1)));
+        let count = published.len();
+        world.log.wait_for("all so far", |log| log.bodies().len() == count).await;
+        world.hub.reattach(0);
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(world.log.bodies(), published);
+    a.shut_down().await.unwrap();
+}
+
+/// A hub whose links all begin with the first event, wherever they are opened.
+#[tokio::test(start_paused = true)]
+async fn b04_a_link_that_begins_before_its_place_is_read_up_to_it() {
+    let world = World::new(1);
+    let oddities = Oddities { begins_at_first: true, ..Oddities::default() };
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let mut a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
+    a.wait_until_it_holds(1).await;
+    let mut published = numbered(&world.hub, 0..100);
+    world.log.wait_for("100 events", |log| log.bodies().len() == 100).await;
+    world.hub.break_link(0);
+    published.extend(numbered(&world.hub, 100..110));
+    world.log.wait_for("110 events", |log| log.bodies().len() == 110).await;
+    assert_eq!(world.log.bodies(), published);
+    sleep(Duration::from_secs(120)).await;
+    assert_eq!((a.status().failures, a.status().state), (1, PartitionState::Idle));
+    a.shut_down().await.unwrap();
+}
