@@ -195,7 +195,7 @@ impl Case {
     pub fn new(features: &[&'static Feature], seed: u64) -> Self {
         let features = features.to_vec();
         let mut draw = Draw::new(&name_of(&features), seed);
-        // A hub that was made again is not recognizable once its numbers pass those of the one before.
+        // Its burst passes the numbers of a hub before.
         draw.refuses |= features.iter().any(|feature| feature.name == "prefetch");
         let (mut settings, mut allowed) = (Settings::new(), Allowed::at_rest());
         for feature in &features {

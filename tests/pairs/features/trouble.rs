@@ -16,6 +16,9 @@ const OUTAGE: Duration = Duration::from_secs(100);
 
 const THROTTLING: Duration = Duration::from_secs(90);
 
+/// The share of requests that is throttled. With twice as much one lease in a thousand is not renewed in time.
+const THROTTLED: f64 = 0.15;
+
 /// Longer than `stall_after` and the expiry.
 const HANGS: Duration = Duration::from_secs(150);
 
@@ -37,9 +40,10 @@ pub const FEATURES: [Feature; 9] = [
     Feature::of("made anew", |_, _| ())
         .acting(|scene| Box::pin(make_anew(scene)))
         .allowing(|allowed, _, _| allowed.dark_for(FOUND_BY_PROBES)),
+    // An instance that ends just then cannot write its last position.
     Feature::of("rewind", |_, _| ()).acting(|scene| Box::pin(scene.rewind(TARGET, 20))).allowing(|allowed, _, _| {
         allowed.dark_for(60 * SECOND);
-        (allowed.repeats, allowed.before_start) = (true, true);
+        (allowed.repeats, allowed.before_start, allowed.unclean_ends) = (true, true, true);
     }),
     Feature::of("outage", |_, _| ()).acting(|scene| Box::pin(outage(scene))).allowing(|allowed, _, _| {
         allowed.dark_for(OUTAGE + CRASH);
@@ -94,7 +98,7 @@ async fn outage(scene: &Scene) {
 
 async fn throttling(scene: &Scene) {
     let fault = Fault::Throttled { retry_after: Some(SECOND) };
-    let trouble = scene.trouble(None, FaultPlan::default().with(0.3, fault));
+    let trouble = scene.trouble(None, FaultPlan::default().with(THROTTLED, fault));
     sleep(THROTTLING).await;
     scene.no_trouble(trouble);
 }
