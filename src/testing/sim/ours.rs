@@ -177,7 +177,7 @@ impl Worker {
     fn finish_later(&self, handling: &Handling, event: &MemoryEvent, token: Token) {
         let (handling, host, event) = (handling.clone(), Arc::clone(&self.host), event.clone());
         let longest = self.host.member.work + Duration::from_millis(500);
-        let time = self.up_to(longest.mul_f64(self.host.settings.tuning.pace_in_flight()));
+        let time = self.up_to(longest.mul_f64(self.host.settings.tuning.pace()));
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         while under_way.try_join_next().is_some() {}
         under_way.spawn(async move {

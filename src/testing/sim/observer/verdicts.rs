@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::State;
+use super::{Partition, State};
 use crate::balance::invariants::fair;
 use crate::testing::sim::invariant::Invariant;
 
@@ -38,6 +38,11 @@ impl State {
     /// How often a partition has changed hands.
     pub(in super::super) fn tenures(&self) -> u64 {
         self.partitions.iter().map(|book| book.tenures).sum()
+    }
+
+    pub(in super::super) fn is_at_rest(&self) -> bool {
+        let is_processed = |book: &Partition| book.stale || book.since_rewind.prefix() >= book.end - 1;
+        self.amiss().is_none() && self.partitions.iter().all(is_processed)
     }
 
     pub(in super::super) fn must_be_caught_up(&mut self) {

@@ -103,18 +103,10 @@ impl Tuning {
         self.stall_after < 2 * HEAVY
     }
 
-    /// Which part of the usual time a handler takes for a batch: one with few events takes less, or a group with small batches
-    /// would never catch up.
+    /// Which part of the usual time a handler takes for a batch, and for an event in flight: with small batches it takes less, or
+    /// a group would never catch up.
     pub(crate) fn pace(&self) -> f64 {
-        share_of_a_hundred(self.batch.min(self.prefetch))
+        let most = self.batch.min(self.prefetch).min(self.max_in_flight).min(100);
+        f64::from(u32::try_from(most).unwrap_or(100)) / 100.0
     }
-
-    /// The same for an event in flight.
-    pub(crate) fn pace_in_flight(&self) -> f64 {
-        share_of_a_hundred(self.batch.min(self.prefetch).min(self.max_in_flight))
-    }
-}
-
-fn share_of_a_hundred(events: usize) -> f64 {
-    f64::from(u32::try_from(events.min(100)).unwrap_or(100)) / 100.0
 }
