@@ -25,6 +25,7 @@ use eventhubs_checkpoint::testing::EmptiedReport;
 use eventhubs_checkpoint::testing::event_hub::{DEFAULT_KEY, EventHub};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Result};
 use publish::{producer, send, within};
+use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -315,6 +316,16 @@ mod defects {
                 receiver.close(Duration::ZERO).await;
             }
         }
+    }
+
+    /// The client would panic.
+    #[tokio::test]
+    async fn b19_a_start_before_1970_is_refused_as_well_when_it_is_opened() {
+        let hub = hub(1).await;
+        let source = source(&hub).await;
+        let start = StartPosition::EnqueuedAfter(OffsetDateTime::UNIX_EPOCH - Duration::from_secs(1));
+        let error = source.open(&partition("0"), start, 10).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
     }
 
     /// The client re-attaches the link where it was opened.

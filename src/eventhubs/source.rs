@@ -134,6 +134,7 @@ impl EventSource for EventHubSource {
         from: StartPosition,
         prefetch: usize,
     ) -> Result<EventReceiver<ReceivedEventData>> {
+        from.check()?;
         let client = self.clients.current().await;
         let position = client_position(from.clone());
         let credit = u32::try_from(prefetch.max(1)).unwrap_or(u32::MAX);

@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 
 use super::properties::PartitionProperties;
 pub use super::receiver::{EventReceiver, EventSender, Stopped};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{PartitionId, Position};
 
 /// An event that knows its place in the partition.
@@ -40,8 +40,20 @@ pub enum StartPosition {
     AfterSequenceNumber(i64),
     /// After the event with this offset.
     AfterOffset(String),
-    /// At the first event enqueued after this time.
+    /// At the first event enqueued after this time, which must not be before 1970.
     EnqueuedAfter(OffsetDateTime),
+}
+
+impl StartPosition {
+    /// No hub holds events that were enqueued before 1970, and the official client panics at such a time.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self {
+            Self::EnqueuedAfter(time) if *time < OffsetDateTime::UNIX_EPOCH => Err(Error::config(format!(
+                "the start is after {time}, but no event was enqueued before 1970: use StartPosition::Earliest"
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What the processor wants to know of an event hub.

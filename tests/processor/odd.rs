@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 
 use eventhubs_checkpoint::processor::{EventReceiver, EventSource, HubProperties, PartitionProperties, StartPosition};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub, MemorySource};
 use eventhubs_checkpoint::{Error, ErrorKind, PartitionId, Result};
+use futures::stream;
 
 /// What goes wrong. Nothing, unless said.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +24,8 @@ pub struct Oddities {
     pub earliest_only: bool,
     /// So many of the next links begin an event too late.
     pub begin_late: Arc<AtomicUsize>,
+    /// So many of the next openings panic, or their links do: when they are read, or when they are closed.
+    pub panics: Arc<AtomicUsize>,
     /// All links begin with the first event, wherever they are opened.
     pub begins_at_first: bool,
     /// The hub lacks this event, and says nothing of it.
@@ -41,6 +45,19 @@ impl Odd {
 
 fn told(kind: ErrorKind) -> Error {
     Error::new(kind, "told to fail")
+}
+
+/// Panics at once, or has a link that does.
+fn panicking(how: usize) -> EventReceiver<MemoryEvent> {
+    assert_ne!(how % 3, 0, "told to panic");
+    let mut polled = 0;
+    EventReceiver::new(move |_| {
+        stream::poll_fn(move |_| {
+            polled += 1;
+            assert!(how % 3 == 2 && polled == 1, "told to panic");
+            Poll::Ready(Some(Err(told(ErrorKind::Source))))
+        })
+    })
 }
 
 impl EventSource for Odd {
@@ -67,12 +84,15 @@ impl EventSource for Odd {
         if self.oddities.earliest_only && from != StartPosition::Earliest {
             return Err(told(ErrorKind::InvalidPosition));
         }
-        let late = |left: usize| left.checked_sub(1);
+        let fewer = |left: usize| left.checked_sub(1);
+        if let Ok(left) = self.oddities.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer) {
+            return Ok(panicking(left));
+        }
         let from = match from {
             _ if self.oddities.begins_at_first => StartPosition::Earliest,
             StartPosition::AfterSequenceNumber(last)
                 if self.oddities.lacks == Some(last + 1)
-                    || self.oddities.begin_late.fetch_update(Ordering::Relaxed, Ordering::Relaxed, late).is_ok() =>
+                    || self.oddities.begin_late.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok() =>
             {
                 StartPosition::AfterSequenceNumber(last + 1)
             }
