@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use super::properties::PartitionProperties;
 pub use super::receiver::{EventReceiver, EventSender, Stopped};
 use crate::error::{Error, Result};
-use crate::model::{PartitionId, Position};
+use crate::model::{ConsumerGroup, PartitionId, Position};
 
 /// An event that knows its place in the partition.
 pub trait Positioned {
@@ -74,6 +74,11 @@ pub struct HubProperties {
 pub trait EventSource: Send + Sync + 'static {
     /// What it yields.
     type Event: Positioned + Send + 'static;
+
+    /// The consumer group that it reads for, if the source knows it. The store must keep the records of the same one.
+    fn consumer_group(&self) -> Option<&ConsumerGroup> {
+        None
+    }
 
     /// Reads the hub's name and partitions.
     fn hub(&self) -> impl Future<Output = Result<HubProperties>> + Send;
