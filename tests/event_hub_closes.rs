@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{EventSource, StartPosition};
@@ -20,7 +20,7 @@ use eventhubs_checkpoint::testing::event_hub::EventHub;
 use eventhubs_checkpoint::{ConsumerGroup, PartitionId};
 use publish::{producer, send, within};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 const PREFETCHES: [usize; 4] = [300, 1000, 3000, 10_000];
 /// More than are read between an open and a close, so that the link is in full flow to the end.

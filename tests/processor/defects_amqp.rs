@@ -15,7 +15,9 @@ use crate::world::{Recorder, World};
 
 fn numbered(hub: &MemoryHub, numbers: std::ops::Range<i64>) -> Vec<String> {
     let bodies: Vec<_> = numbers.map(|number| number.to_string()).collect();
-    bodies.iter().for_each(|body| assert!(hub.publish(0, body.as_str()).is_some()));
+    for body in &bodies {
+        hub.publish(0, body.as_str()).expect("there is a partition");
+    }
     bodies
 }
 
@@ -30,7 +32,7 @@ async fn b04_a_link_that_begins_again_is_replaced() {
 
     world.hub.reattach(0);
     let status = a.wait_for_status("the link ends", |status| status.failures == 1).await;
-    let error = status.last_error.expect("the failure").to_string();
+    let error = status.last_error.expect("the failure");
     assert!(error.contains("event 0 came after event 99"), "{error}");
     published.extend(numbered(&world.hub, 100..101));
 
@@ -62,7 +64,7 @@ async fn b04_links_that_all_begin_again_make_progress() {
 #[tokio::test(start_paused = true)]
 async fn b04_a_link_that_begins_before_its_place_is_read_up_to_it() {
     let world = World::new(1);
-    let oddities = Oddities { begins_at_first: true, ..Oddities::default() };
+    let oddities = Oddities { begins_at: Some(StartPosition::Earliest), ..Oddities::default() };
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
     a.wait_until_it_holds(1).await;

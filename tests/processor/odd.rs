@@ -26,8 +26,8 @@ pub struct Oddities {
     pub begin_late: Arc<AtomicUsize>,
     /// So many of the next openings panic, or their links do: when they are read, or when they are closed.
     pub panics: Arc<AtomicUsize>,
-    /// All links begin with the first event, wherever they are opened.
-    pub begins_at_first: bool,
+    /// All links begin here, wherever they are opened.
+    pub begins_at: Option<StartPosition>,
     /// The hub lacks this event, and says nothing of it.
     pub lacks: Option<i64>,
 }
@@ -88,8 +88,7 @@ impl EventSource for Odd {
         if let Ok(left) = self.oddities.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer) {
             return Ok(panicking(left));
         }
-        let from = match from {
-            _ if self.oddities.begins_at_first => StartPosition::Earliest,
+        let from = match self.oddities.begins_at.clone().unwrap_or(from) {
             StartPosition::AfterSequenceNumber(last)
                 if self.oddities.lacks == Some(last + 1)
                     || self.oddities.begin_late.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok() =>
