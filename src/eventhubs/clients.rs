@@ -140,7 +140,7 @@ impl Clients {
     }
 
     /// The partition is about to be read through this client. Waits until the partition's last link through it is closed:
-    /// the client would go on with that one.
+    /// otherwise the client would continue that link.
     pub(super) async fn use_for(&self, partition: &PartitionId, client: &Arc<SharedClient>) -> Result<Used> {
         let through = Arc::downgrade(client);
         let last =

@@ -49,7 +49,7 @@ const OWNER_LEVEL: i64 = 0;
 /// then would come again. The [`Processor`](crate::processor::Processor) sees it by the first event that does, and opens
 /// another link after the last event. What was on its way by then, up to `prefetch` events, was sent for nothing.
 /// `RetryOptions { max_retries: 0, .. }` in the [settings](super::EventHubSourceBuilder::settings) spares that, too: the
-/// client then mends nothing by itself.
+/// client then repairs nothing by itself.
 ///
 /// # Memory
 ///

@@ -116,7 +116,7 @@ enum Reading<E> {
 
 impl<E: Send + 'static> EventReceiver<E> {
     /// Reads a stream in the task of whoever asks for events: two wakes and a channel per event less than
-    /// [`spawn`](Self::spawn). The stream is polled only while somebody waits for events. Once it is
+    /// [`spawn`](Self::spawn). The stream is polled only while the processor waits for events. Once it is
     /// [stopped](Stopped::is_stopped) it must close its link and end; what it yields until then is dropped.
     pub fn new<S>(open: impl FnOnce(Stopped) -> S) -> Self
     where
