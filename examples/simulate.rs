@@ -138,6 +138,7 @@ impl Args {
             storm: self.hours,
             foreign: !self.no_foreign,
             platform: self.platform,
+            wild: self.wild,
             ..Scale::default()
         }
     }

@@ -145,6 +145,7 @@ fn what_breaks_an_invariant_is_caught_and_shrunk_to_the_incident_that_it_takes()
         incident_every: Duration::from_secs(60),
         foreign: false,
         platform: false,
+        wild: false,
     };
     let mut plan =
         Plan::draw(7, &scale).with(Duration::from_secs(300), What::Crash { member: 1, down: Duration::ZERO });

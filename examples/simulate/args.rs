@@ -59,6 +59,10 @@ pub struct Args {
     #[arg(long)]
     pub platform: bool,
 
+    /// All settings are drawn from the whole range that `build` accepts, and not only some near their defaults.
+    #[arg(long)]
+    pub wild: bool,
+
     /// How many seeds run at once [default: one per core].
     #[arg(long, value_name = "N")]
     pub workers: Option<NonZeroUsize>,
@@ -73,12 +77,12 @@ pub struct Args {
 
     /// Plays this story in place of what the seed would draw; `--first-seed` alone has a say in it.
     #[arg(long, value_enum, value_name = "NAME")]
-    #[arg(conflicts_with_all = ["seeds", "instances", "partitions", "hours", "no_foreign", "platform"])]
+    #[arg(conflicts_with_all = ["seeds", "instances", "partitions", "hours", "no_foreign", "platform", "wild"])]
     pub story: Option<Story>,
 
     /// Compares with groups that follow the rules of the official SDKs, and with lease grabbing, on the same seeds. Prints
     /// a table in Markdown. With `--seeds`, `--first-seed`, `--instances`, `--partitions`, `--workers`.
-    #[arg(long, conflicts_with_all = ["timeline", "verbose", "story", "json", "hours", "no_foreign", "platform"])]
+    #[arg(long, conflicts_with_all = ["timeline", "verbose", "story", "json", "hours", "no_foreign", "platform", "wild"])]
     pub compare: bool,
 
     /// Counts what groups at rest ask of the storage in an hour, beside what the defaults of the official SDKs come to.
@@ -116,9 +120,10 @@ impl Args {
         }
         let foreign = if self.no_foreign { " --no-foreign" } else { "" };
         let platform = if self.platform { " --platform" } else { "" };
+        let wild = if self.wild { " --wild" } else { "" };
         format!(
             "cargo run --release --example simulate -- --first-seed {seed} --instances {} --partitions {} \
-             --hours {}{foreign}{platform} --verbose",
+             --hours {}{foreign}{platform}{wild} --verbose",
             self.instances,
             self.partitions,
             self.hours.as_secs_f64() / 3600.0
@@ -175,7 +180,8 @@ mod tests {
 
     #[test]
     fn the_command_that_repeats_a_seed_draws_the_same_plan() {
-        let args = parsed("--seeds 9 --instances 3 --partitions 5 --hours 0.25 --no-foreign --platform").unwrap();
+        let args =
+            parsed("--seeds 9 --instances 3 --partitions 5 --hours 0.25 --no-foreign --platform --wild").unwrap();
         let command = args.replay(7);
         let again = parsed(command.split_once(" -- ").unwrap().1).unwrap();
         assert_eq!((again.first_seed, again.scale(), again.verbose), (7, args.scale(), true));

@@ -89,7 +89,7 @@ impl Balancer {
                 self.outage_over();
                 self.setbacks.remove(partition);
                 self.got(partition, reason);
-                self.loads.begin(partition);
+                self.loads.begin(partition, lease.record().load);
                 let tenure = lease.tenure();
                 self.hold(lease);
                 self.events.tell(Event::Claimed { partition: partition.clone(), tenure, reason: reason.clone() });

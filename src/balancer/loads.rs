@@ -19,16 +19,34 @@ struct Measured {
     counted: u64,
     since: Instant,
     per_minute: Option<u64>,
+    /// The time that `per_minute` is the mean of.
+    over: Duration,
 }
 
 impl Measured {
     fn new() -> Self {
-        Self { told: None, counted: 0, since: Instant::now(), per_minute: None }
+        Self { told: None, counted: 0, since: Instant::now(), per_minute: None, over: Duration::ZERO }
+    }
+
+    /// The weight of what was measured before is at most that of [`MEMORY`].
+    fn add_sample(&mut self, elapsed: Duration) {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let (kept, new) = (millis(self.over.min(MEMORY)), millis(elapsed));
+        let known = self.per_minute.unwrap_or_default().saturating_mul(kept);
+        let sum = known.saturating_add(self.counted.saturating_mul(60_000));
+        let time = kept.saturating_add(new).max(1);
+        self.per_minute = Some(sum.saturating_add(time / 2) / time);
+        (self.counted, self.since, self.over) = (0, Instant::now(), self.over.saturating_add(elapsed));
     }
 }
 
 /// The shortest time over which work is measured.
 const SAMPLE: Duration = Duration::from_secs(10);
+
+/// The work of so long is averaged. Work comes in bursts: events are received only when the handler has ended its batch, which may
+/// take minutes. With a mean over one or two bursts the loads of equal partitions differ by more than the threshold of
+/// [`Strategy::Weighted`](crate::balance::Strategy::Weighted), and the partitions move without end.
+const MEMORY: Duration = Duration::from_secs(10 * 60);
 
 impl Loads {
     fn measured(&self) -> MutexGuard<'_, BTreeMap<PartitionId, Measured>> {
@@ -41,15 +59,15 @@ impl Loads {
         self.measured().entry(partition.clone()).or_insert_with(Measured::new).told = Some(load);
     }
 
-    /// Counts work that was done. The processor counts events.
+    /// Counts work that was done. The processor counts events as they are received: a batch that waits is handled all at once.
     pub fn count(&self, partition: &PartitionId, work: u64) {
         let mut measured = self.measured();
         let measured = measured.entry(partition.clone()).or_insert_with(Measured::new);
         measured.counted = measured.counted.saturating_add(work);
     }
 
-    /// What was told, or else the work per minute, of which the last sample makes up one half. Nothing as long as nothing is
-    /// known.
+    /// What was told, or else the mean work per minute of the last [`MEMORY`], in which older work counts ever less. Nothing as
+    /// long as nothing is known.
     pub(super) fn of(&self, partition: &PartitionId) -> Option<u64> {
         let mut measured = self.measured();
         let measured = measured.get_mut(partition)?;
@@ -58,19 +76,19 @@ impl Loads {
         }
         let elapsed = measured.since.elapsed();
         if elapsed >= SAMPLE {
-            let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-            let sample = measured.counted.saturating_mul(60_000) / millis;
-            measured.per_minute = Some(measured.per_minute.map_or(sample, |before| before.midpoint(sample)));
-            (measured.counted, measured.since) = (0, Instant::now());
+            measured.add_sample(elapsed);
         }
         measured.per_minute
     }
 
-    /// The partition was won: what was counted before says nothing about now. From here on no work is measured as none.
-    pub(super) fn begin(&self, partition: &PartitionId) {
+    /// The partition was won, and its record names what the owner before measured. That counts as one half of [`MEMORY`]: what
+    /// comes first is often what waited while the partition moved, and says little of its load. From here on no work is
+    /// measured as none.
+    pub(super) fn begin(&self, partition: &PartitionId, recorded: Option<u64>) {
         let mut measured = self.measured();
         let told = measured.get(partition).and_then(|measured| measured.told);
-        measured.insert(partition.clone(), Measured { told, ..Measured::new() });
+        let over = recorded.map_or(Duration::ZERO, |_| MEMORY / 2);
+        measured.insert(partition.clone(), Measured { told, per_minute: recorded, over, ..Measured::new() });
     }
 }
 
@@ -89,10 +107,33 @@ mod tests {
         assert_eq!(loads.of(&partition), Some(100));
         advance(Duration::from_secs(30)).await;
         assert_eq!(loads.of(&partition), Some(50));
-        loads.begin(&partition);
+        loads.begin(&partition, None);
         assert_eq!(loads.of(&partition), None);
         advance(Duration::from_secs(30)).await;
         assert_eq!(loads.of(&partition), Some(0), "an idle partition is known to be idle");
+        loads.begin(&partition, Some(100));
+        loads.count(&partition, 100);
+        advance(Duration::from_secs(30)).await;
+        assert_eq!(loads.of(&partition), Some(109), "what the owner before recorded counts as much as five minutes");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bursts_are_averaged_over_minutes_and_old_work_is_forgotten() {
+        let (loads, partition) = (Loads::default(), PartitionId::from(3));
+        loads.begin(&partition, None);
+        let mut measured = Vec::new();
+        for second in (30..=3600).step_by(30) {
+            advance(Duration::from_secs(30)).await;
+            // A batch of a minute and a half.
+            loads.count(&partition, if second % 90 == 0 { 90 } else { 0 });
+            measured.push(loads.of(&partition).unwrap());
+        }
+        assert!(measured[20..].iter().all(|load| (54..=66).contains(load)), "{measured:?}");
+        for _ in 0..120 {
+            advance(Duration::from_secs(30)).await;
+            loads.of(&partition);
+        }
+        assert!(loads.of(&partition).is_some_and(|load| load <= 10), "{:?}", loads.of(&partition));
     }
 
     #[tokio::test(start_paused = true)]
@@ -102,7 +143,7 @@ mod tests {
         loads.tell(&partition, 7);
         advance(Duration::from_secs(30)).await;
         assert_eq!(loads.of(&partition), Some(7));
-        loads.begin(&partition);
+        loads.begin(&partition, Some(50));
         assert_eq!(loads.of(&partition), Some(7));
     }
 }

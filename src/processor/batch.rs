@@ -43,16 +43,23 @@ pub(super) struct Gathered<E> {
     events: Vec<E>,
     /// When the first of them was here.
     since: Option<Instant>,
+    /// How many events were received since that was last asked.
+    received: u64,
 }
 
 impl<E> Default for Gathered<E> {
     fn default() -> Self {
-        Self { events: Vec::new(), since: None }
+        Self { events: Vec::new(), since: None, received: 0 }
     }
 }
 
 impl<E: Positioned> Gathered<E> {
+    fn count(&mut self, events: &[E]) {
+        self.received = self.received.saturating_add(events.len() as u64);
+    }
+
     fn add(&mut self, events: Vec<E>) {
+        self.count(&events);
         self.since.get_or_insert_with(Instant::now);
         if self.events.is_empty() {
             self.events = events;
@@ -77,7 +84,9 @@ impl<E: Positioned + Send + 'static> EventReceiver<E> {
     /// Those of [`next_batch`](Self::next_batch), after all events before them.
     pub(super) async fn gather(&mut self, limits: &BatchLimits) -> Result<Option<Vec<E>>> {
         if limits.takes_what_is_here() && self.gathered.events.is_empty() {
-            return self.next_batch(limits.events).await.map(Some);
+            let batch = self.next_batch(limits.events).await?;
+            self.gathered.count(&batch);
+            return Ok(Some(batch));
         }
         let (count, full) = limits.measure(&self.gathered.events);
         let due = self.gathered.since.map(|since| since + limits.wait);
@@ -101,6 +110,11 @@ impl<E: Positioned + Send + 'static> EventReceiver<E> {
     /// The last event that waits to be handed out.
     pub(super) fn last_gathered(&self) -> Option<&E> {
         self.gathered.events.last()
+    }
+
+    /// How many events were received since the last call.
+    pub(super) fn take_received(&mut self) -> u64 {
+        std::mem::take(&mut self.gathered.received)
     }
 
     /// Ends the reading with this error, after the events that wait to be handed out.

@@ -6,6 +6,7 @@ mod defects;
 mod defects_amqp;
 mod defects_balance;
 mod defects_end;
+mod defects_pairs;
 mod defects_starts;
 mod emptied;
 mod ends;

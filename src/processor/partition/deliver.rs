@@ -46,7 +46,6 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         pauses: &mut Pauses,
     ) -> Happened {
         let Some(last) = batch.last().map(S::Event::sequence_number) else { return Happened::Done };
-        let events = u64::try_from(batch.len()).unwrap_or(u64::MAX);
         self.control.progress.enter(Phase::Handling);
         session.writer.delivered(batch.iter().filter_map(S::Event::sequence_number));
         let handling = self.control.metrics.handling();
@@ -58,7 +57,6 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         handling.end();
         if let Happened::Done = happened {
             self.control.progress.handled(last);
-            self.shared.loads.count(&self.control.partition, events);
             pauses.handled(last);
         }
         happened
@@ -82,6 +80,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                     never = receiver.keep_going(self.shared.config.batch) => match never {},
                 }
                 silence.waits();
+                self.shared.loads.count(&self.control.partition, receiver.take_received());
                 if let Some(last) = receiver.last_gathered()
                     && silence.gathered(last.sequence_number())
                 {

@@ -205,6 +205,12 @@ pub struct MemorySource {
 }
 
 impl MemorySource {
+    /// The same as [`MemoryHub::now`].
+    #[must_use]
+    pub fn now(&self) -> OffsetDateTime {
+        self.hub.now()
+    }
+
     fn existing(&self, id: &PartitionId) -> Result<Arc<Partition>> {
         let missing = || Error::config(format!("hub {} has no partition {id}", self.hub.inner.name));
         self.hub.partition(id).ok_or_else(missing)

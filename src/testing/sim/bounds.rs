@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
-use super::plan::Settings;
+use super::plan::{HEAVY, Settings, Tuning};
 use crate::model::LeaseTerms;
+use crate::processor::OnFailure;
 
 /// How long a handler that failed may wait at the longest before it is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The longest time between two cycles of another SDK, jitter and requests included.
 const PEER_CYCLE: Duration = Duration::from_secs(41);
+
+/// How long a settled group is watched at least.
+const QUIET: Duration = Duration::from_secs(480);
 
 /// What it takes to own a partition and to take over its checkpoint.
 const REQUESTS_PER_CLAIM: u64 = 4;
@@ -25,15 +29,29 @@ pub struct Bounds {
     pub peer_lifetime: Duration,
     interval: Duration,
     expiry: Duration,
-    greedy: bool,
-    checkpoint_every: Duration,
+    sharing: Sharing,
+    /// Nothing, if positions are written by their number.
+    checkpoint_every: Option<Duration>,
+    /// How much longer a group may need to settle because of what follows a failure or a stall.
+    aftermath: Duration,
+    quiet: Duration,
+}
+
+/// How many partitions an instance takes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sharing {
+    OneByOne,
+    AtOnce,
+    /// One by one, and all that nobody owns may come to one instance.
+    ByLoad,
 }
 
 impl Bounds {
     /// The bounds of these settings.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
-        let deadline = Duration::from_secs(5).min(settings.expiry / 4);
+        let tuning = &settings.tuning;
+        let deadline = tuning.deadline(settings.expiry);
         let longest = (3 * settings.interval).min(settings.expiry / 2);
         Self {
             cycle: longest + deadline,
@@ -41,9 +59,22 @@ impl Bounds {
             peer_lifetime: settings.peer_expiry + LeaseTerms::GRACE,
             interval: settings.interval + settings.latency * 4,
             expiry: settings.expiry,
-            greedy: settings.greedy,
-            checkpoint_every: settings.checkpoint_every,
+            sharing: match settings.greedy {
+                _ if tuning.weighted => Sharing::ByLoad,
+                true => Sharing::AtOnce,
+                false => Sharing::OneByOne,
+            },
+            checkpoint_every: tuning.checkpoint_events.is_none().then_some(settings.checkpoint_every),
+            aftermath: aftermath(tuning),
+            quiet: quiet(settings),
         }
+    }
+
+    /// How long a settled group is watched, so that what waits in batches, and what two looks at the hub reveal, is handled
+    /// and checkpointed at the end.
+    #[must_use]
+    pub fn quiet(&self) -> Duration {
+        self.quiet
     }
 
     /// The same where an owner of another SDK has a clock that is so far behind, for it compares the server's times with it:
@@ -81,7 +112,7 @@ impl Bounds {
     /// an expiry from its end, then it is as if the owner had just died; a handler may be waiting to be tried again.
     #[must_use]
     pub fn convergence(&self, partitions: usize, instances: usize, foreign: bool) -> Duration {
-        self.expiry + self.dark(partitions, instances, foreign) + 2 * self.cycle + LONGEST_PAUSE
+        self.expiry + self.dark(partitions, instances, foreign) + 2 * self.cycle + LONGEST_PAUSE + self.aftermath
     }
 
     /// The most requests that an instance sends in calm times within `lasted`, if it holds `held` partitions and has gained
@@ -91,12 +122,31 @@ impl Bounds {
     pub fn requests(&self, held: usize, gained: usize, lasted: Duration) -> u64 {
         let times = |every: Duration| u64::try_from(lasted.as_millis().div_ceil(every.as_millis().max(1)) + 1);
         let times = |every| times(every).unwrap_or(u64::MAX);
-        let per_partition = times(self.interval.max(self.expiry / 6)) + times(self.checkpoint_every);
+        let Some(checkpoint_every) = self.checkpoint_every else { return u64::MAX };
+        let per_partition = times(self.interval.max(self.expiry / 6)) + times(checkpoint_every);
         per_partition * held as u64 + 2 * times(self.interval) + REQUESTS_PER_CLAIM * gained as u64
     }
 
     fn rounds(&self, partitions: usize, instances: usize) -> Duration {
-        let share = u32::try_from(partitions / instances.max(1) + 1).unwrap_or(u32::MAX);
-        self.interval * if self.greedy { 1 } else { share }
+        let rounds = match self.sharing {
+            Sharing::OneByOne => partitions / instances.max(1) + 1,
+            Sharing::AtOnce => 1,
+            Sharing::ByLoad => partitions + 1,
+        };
+        self.interval * u32::try_from(rounds).unwrap_or(u32::MAX)
     }
+}
+
+fn aftermath(tuning: &Tuning) -> Duration {
+    let given_back = match tuning.on_failure {
+        OnFailure::Release { cool_down } => cool_down,
+        OnFailure::Restart | OnFailure::Stop => Duration::ZERO,
+    };
+    given_back + if tuning.stalls_under_heavy_load() { HEAVY } else { Duration::ZERO }
+}
+
+fn quiet(settings: &Settings) -> Duration {
+    let tuning = &settings.tuning;
+    let probes = 2 * tuning.probe_every.unwrap_or_default();
+    (tuning.batch_wait + probes + 2 * settings.checkpoint_every + QUIET / 2).max(QUIET)
 }

@@ -10,14 +10,14 @@ use tokio::time::{Instant, sleep};
 
 use super::host::{Ended, Host, Kind, Living};
 use super::observer::Handling;
-use super::plan::Settings;
+use super::plan::{Settings, StartAt, Tuning};
 use crate::balance::Strategy;
 use crate::balancer::{BalancerConfig, LeasePolicy};
 use crate::clock::LeaseClock;
 use crate::error::{Error, ErrorKind};
 use crate::processor::{
-    CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, StartPosition, StopReason,
-    Token,
+    CheckpointPolicy, Handler, HandlerError, OnInvalidCheckpoint, PartitionContext, Processor, ProcessorConfig,
+    StartPosition, StopReason, Token,
 };
 use crate::store::GroupStore;
 use crate::testing::memory_hub::MemoryEvent;
@@ -52,7 +52,7 @@ async fn live(host: Host) -> Ended {
         store = connect(&host, rng.next_u64()) => store,
     };
     host.reporter.identified(store.identity());
-    let config = config(&host.settings, rng.next_u64());
+    let config = config(&host, rng.next_u64());
     let source = host.source.clone();
     let host = Arc::new(host);
     let handler = Worker { host: Arc::clone(&host), rng: Mutex::new(rng), under_way: Mutex::default() };
@@ -75,6 +75,8 @@ async fn connect(host: &Host, seed: u64) -> GroupStore {
         let builder = builder.expiry(host.settings.expiry).peer_expiry(host.settings.peer_expiry);
         let builder = builder.wall_clock(host.clock.clone()).probe(host.member.skew_seconds != 0);
         let builder = builder.lease_clock(Arc::new(NeverSuspended(Instant::now())));
+        let builder = builder.concurrency(host.settings.tuning.concurrency);
+        let builder = builder.request_deadline(host.settings.tuning.deadline(host.settings.expiry));
         match builder.seed(seed).connect().await {
             Ok(store) => return store,
             Err(_) => sleep(RETRY).await,
@@ -92,19 +94,57 @@ impl LeaseClock for NeverSuspended {
     }
 }
 
-fn config(settings: &Settings, seed: u64) -> ProcessorConfig {
-    let balancer = BalancerConfig::default()
+fn config(host: &Host, seed: u64) -> ProcessorConfig {
+    let (settings, tuning) = (&host.settings, &host.settings.tuning);
+    let start = match tuning.start {
+        Some(StartAt::After(number)) => StartPosition::AfterSequenceNumber(number),
+        Some(StartAt::Ago(time)) => StartPosition::EnqueuedAfter(host.source.inner.now() - time),
+        None if settings.latest => StartPosition::Latest,
+        None => StartPosition::Earliest,
+    };
+    let mut config = ProcessorConfig::default()
+        .with_balancer(balancing(settings, seed))
+        .with_start(start)
+        .with_checkpoints(checkpoints(settings))
+        .with_batch(tuning.batch)
+        .with_batch_wait(tuning.batch_wait)
+        .with_prefetch(tuning.prefetch)
+        .with_max_in_flight(tuning.max_in_flight)
+        .with_on_failure(tuning.on_failure);
+    if tuning.invalid_to_latest {
+        config = config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Latest);
+    }
+    (config.probe_every, config.drain, config.handler_deadline) =
+        (tuning.probe_every, tuning.drain, tuning.handler_deadline);
+    config
+}
+
+fn balancing(settings: &Settings, seed: u64) -> BalancerConfig {
+    let strategy = match settings {
+        Settings { tuning: Tuning { weighted: true, .. }, .. } => Strategy::weighted(),
+        Settings { greedy: true, .. } => Strategy::Greedy,
+        _ => Strategy::Balanced,
+    };
+    let mut balancer = BalancerConfig::default()
         .with_interval(settings.interval)
-        .with_strategy(if settings.greedy { Strategy::Greedy } else { Strategy::Balanced })
+        .with_strategy(strategy)
         .with_lease_policy(if settings.strict { LeasePolicy::Strict } else { LeasePolicy::BrokerFenced })
+        .with_stall_after(settings.tuning.stall_after)
+        .with_on_stall(settings.tuning.on_stall)
         .with_handoff(settings.handoff)
         .with_lease_scope(settings.lease_scope)
         .with_own_thread(false)
         .with_seed(seed);
-    ProcessorConfig::default()
-        .with_balancer(balancer)
-        .with_start(if settings.latest { StartPosition::Latest } else { StartPosition::Earliest })
-        .with_checkpoints(CheckpointPolicy::default().with_every(settings.checkpoint_every))
+    balancer.handoff_timeout = settings.tuning.handoff_timeout;
+    balancer
+}
+
+fn checkpoints(settings: &Settings) -> CheckpointPolicy {
+    let tuning = &settings.tuning;
+    let mut policy = CheckpointPolicy::default().with_on_close(tuning.checkpoints_on_close);
+    policy.every = tuning.checkpoints_by_time.then_some(settings.checkpoint_every);
+    policy.every_events = tuning.checkpoint_events;
+    policy
 }
 
 struct Worker {
@@ -126,7 +166,8 @@ impl Worker {
     }
 
     async fn work(&self) {
-        let time = self.up_to(self.host.member.work) + self.up_to(*self.host.extra_work.borrow());
+        let usual = self.host.member.work.mul_f64(self.host.settings.tuning.pace());
+        let time = self.up_to(usual) + self.up_to(*self.host.extra_work.borrow());
         if !time.is_zero() {
             sleep(time).await;
         }
@@ -135,7 +176,8 @@ impl Worker {
 
     fn finish_later(&self, handling: &Handling, event: &MemoryEvent, token: Token) {
         let (handling, host, event) = (handling.clone(), Arc::clone(&self.host), event.clone());
-        let time = self.up_to(self.host.member.work + Duration::from_millis(500));
+        let longest = self.host.member.work + Duration::from_millis(500);
+        let time = self.up_to(longest.mul_f64(self.host.settings.tuning.pace()));
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         while under_way.try_join_next().is_some() {}
         under_way.spawn(async move {

@@ -2,12 +2,19 @@
 
 mod draw;
 mod trouble;
+mod tuning;
+mod wild;
 
 use std::time::Duration;
 
 pub use self::trouble::Trouble;
+pub use self::tuning::{StartAt, Tuning};
 use super::foreign::Sdk;
 use crate::model::LeaseScope;
+use crate::processor::OnFailure;
+
+/// How much longer a handler under heavy load takes for a batch.
+pub(super) const HEAVY: Duration = Duration::from_secs(60);
 
 /// How large the plans are that are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,6 +32,9 @@ pub struct Scale {
     /// Whether the storage is a [`Platform`](crate::testing::faulty::Platform), and names of owners may end with dots. The
     /// plan of a seed is otherwise the same. Default no.
     pub platform: bool,
+    /// Whether all settings are drawn from the whole range that `build` accepts, and not only some of them near their defaults.
+    /// The plan of a seed is otherwise the same. Default no.
+    pub wild: bool,
 }
 
 impl Default for Scale {
@@ -36,6 +46,7 @@ impl Default for Scale {
             incident_every: Duration::from_secs(180),
             foreign: true,
             platform: false,
+            wild: false,
         }
     }
 }
@@ -69,6 +80,14 @@ impl Plan {
         let behind = foreign.map(|member| member.skew_seconds.min(0).unsigned_abs()).max();
         Duration::from_secs(behind.unwrap_or(0))
     }
+
+    /// Whether partitions may move although nothing goes wrong: loads change, or a handler that fails gives its partition back.
+    pub(super) fn moves_in_calm(&self) -> bool {
+        let tuning = &self.settings.tuning;
+        let fails =
+            self.members.iter().any(|member| member.failures_per_mille > 0) || tuning.handler_deadline.is_some();
+        tuning.weighted || (fails && matches!(tuning.on_failure, OnFailure::Release { .. }))
+    }
 }
 
 /// What all instances of ours have in common.
@@ -97,6 +116,8 @@ pub struct Settings {
     pub stable_names: bool,
     /// The longest time that a request takes when all is well.
     pub latency: Duration,
+    /// What is at its default unless [`Scale::wild`] is set.
+    pub tuning: Tuning,
 }
 
 /// What users get if they set nothing, and requests that take up to 50 ms.
@@ -115,6 +136,7 @@ impl Default for Settings {
             lease_scope: LeaseScope::default(),
             stable_names: true,
             latency: Duration::from_millis(50),
+            tuning: Tuning::default(),
         }
     }
 }

@@ -66,6 +66,8 @@ enum Action {
     Stop(u32),
     /// Those of its lives that were told to end have had their time.
     Kill(u32),
+    /// The last batch of a heavy load is over.
+    Recovered,
     Publish(u32),
     Tick,
     Lags,
@@ -82,6 +84,8 @@ struct World<'a> {
     hub: MemoryHub,
     /// How often the hub was made anew.
     generation: u32,
+    /// How many instances are under heavy load and may count as stalled.
+    heavy: u32,
     rng: StdRng,
     started: Instant,
     seats: Vec<Seat>,
@@ -115,6 +119,7 @@ impl<'a> World<'a> {
             container,
             hub: MemoryHub::new(HUB, plan.partitions),
             generation: 0,
+            heavy: 0,
             rng: StdRng::seed_from_u64(plan.seed ^ 0x5eed),
             started,
             seats: plan.members.iter().map(|_| Seat::default()).collect(),
@@ -127,6 +132,7 @@ impl<'a> World<'a> {
             faults: BTreeMap::new(),
             incidents: BTreeMap::new(),
         };
+        world.hub.refuse_positions(plan.settings.tuning.hub_refuses);
         world.set_up();
         Ok(world)
     }
@@ -185,9 +191,14 @@ impl<'a> World<'a> {
             Action::Start { member, replaces } => self.start(member, replaces).await,
             Action::Stop(member) => self.stop(member),
             Action::Kill(member) => self.kill(member).await,
+            Action::Recovered => {
+                self.heavy -= 1;
+                self.disturbed();
+            }
             Action::Publish(partition) => self.publish(partition),
             Action::Tick => {
                 self.reap().await;
+                self.resume_parked();
                 self.observer.lock().look_at_the_time();
                 self.after(TICK, Action::Tick);
             }
@@ -213,7 +224,7 @@ impl<'a> World<'a> {
     }
 
     fn disturbed(&self) {
-        self.observer.lock().in_trouble(!self.troubles.is_empty() || !self.frozen.is_empty());
+        self.observer.lock().in_trouble(!self.troubles.is_empty() || !self.frozen.is_empty() || self.heavy > 0);
     }
 
     fn report(&self) -> Report {

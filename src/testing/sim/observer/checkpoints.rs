@@ -36,6 +36,9 @@ impl State {
             book.since_rewind.raise(start);
             book.ever.raise(start);
         }
+        let (book, start) = (&mut self.partitions[partition], self.starts_after.min(position));
+        book.since_rewind.raise(start);
+        book.ever.raise(start);
         self.adopts(life, partition, position);
         self.skips_nothing(life, partition, position);
     }
@@ -94,9 +97,12 @@ impl State {
         if is_back {
             let asked = is_operator || stale || is_beyond_end;
             self.check(Invariant::NeverBack, asked, || format!("{name} put partition {partition} back unasked"));
-        } else if !is_operator {
+        } else if !is_operator && !self.invalid_to_latest {
             // Retention has overtaken the checkpoint.
             self.skips_nothing(life, partition, position);
+        }
+        if !is_operator && self.invalid_to_latest {
+            self.partitions[partition].ever.raise(position);
         }
         self.count("rewinds accepted");
         let moment = self.moment;

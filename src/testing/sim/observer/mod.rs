@@ -28,7 +28,7 @@ pub use self::reporter::{Handling, Reporter};
 pub use self::timeline::{Mark, Marked};
 use super::bounds::Bounds;
 use super::invariant::{Invariant, Violation};
-use super::plan::{Plan, Role};
+use super::plan::{Plan, Role, StartAt};
 use crate::blob::{Condition, Metadata};
 use crate::model::PartitionId;
 
@@ -57,6 +57,11 @@ pub(super) struct State {
     expiry: Duration,
     strict: bool,
     latest: bool,
+    /// Events up to here are left out where a partition has no checkpoint.
+    starts_after: i64,
+    invalid_to_latest: bool,
+    /// Partitions are shared by load, and not by number.
+    by_load: bool,
     founders: u32,
     /// Owners of other SDKs take part.
     mixed: bool,
@@ -147,12 +152,19 @@ impl Partition {
 
 impl Observer {
     pub(super) fn new(plan: &Plan, verbose: bool) -> Self {
+        let starts_after = match plan.settings.tuning.start {
+            Some(StartAt::After(number)) => number,
+            Some(StartAt::Ago(_)) | None => -1,
+        };
         Self(Arc::new(Mutex::new(State {
             started: Instant::now(),
             bounds: Bounds::of(&plan.settings).with_peers_behind(plan.peers_behind()),
             expiry: plan.settings.expiry,
             strict: plan.settings.strict,
             latest: plan.settings.latest,
+            starts_after,
+            invalid_to_latest: plan.settings.tuning.invalid_to_latest,
+            by_load: plan.settings.tuning.weighted,
             founders: plan.partitions,
             mixed: plan.members.iter().any(|member| matches!(member.role, Role::Foreign(_))),
             has_begun: false,

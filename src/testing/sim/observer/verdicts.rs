@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::State;
+use super::{Partition, State};
 use crate::balance::invariants::fair;
 use crate::testing::sim::invariant::Invariant;
 
@@ -23,7 +23,7 @@ impl State {
             }
         }
         let held: Vec<_> = counts.values().copied().collect();
-        let shares = fair(self.partitions.len(), &held);
+        let shares = if self.by_load { Ok(()) } else { fair(self.partitions.len(), &held) };
         let superseded = self
             .lives
             .iter()
@@ -40,16 +40,31 @@ impl State {
         self.partitions.iter().map(|book| book.tenures).sum()
     }
 
+    pub(in super::super) fn is_at_rest(&self) -> bool {
+        let is_processed = |book: &Partition| book.stale || book.since_rewind.prefix() >= book.end - 1;
+        self.amiss().is_none() && self.partitions.iter().all(is_processed)
+    }
+
     pub(in super::super) fn must_be_caught_up(&mut self) {
         for index in 0..self.partitions.len() {
             let book = &self.partitions[index];
             if book.stale {
                 continue;
             }
-            let (last, done, stored) = (book.end - 1, book.since_rewind.prefix(), book.stored.unwrap_or(-1));
+            let (last, done) = (book.end - 1, book.since_rewind.prefix());
             self.check(Invariant::CaughtUp, done >= last, || {
                 format!("of partition {index} {last} is published, but only {done} was processed")
             });
+        }
+    }
+
+    pub(in super::super) fn must_be_checkpointed(&mut self) {
+        for index in 0..self.partitions.len() {
+            let book = &self.partitions[index];
+            if book.stale {
+                continue;
+            }
+            let (last, stored) = (book.end - 1, book.stored.unwrap_or(-1));
             self.check(Invariant::CaughtUp, stored == last, || {
                 format!("of partition {index} {last} is published, but the checkpoint is {stored}")
             });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Incident, Load, Member, Plan, Role, Scale, Settings, Trouble, What};
+use super::{Incident, Load, Member, Plan, Role, Scale, Settings, Trouble, Tuning, What};
 use crate::model::LeaseScope;
 use crate::testing::sim::foreign::Sdk;
 
@@ -20,11 +20,14 @@ impl Plan {
     #[must_use]
     pub fn draw(seed: u64, scale: &Scale) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        let settings = settings(&mut rng);
+        let mut settings = settings(&mut rng);
         let mixed = scale.foreign && scale.instances > 1 && rng.random_bool(0.3);
         let mut members: Vec<_> = (0..scale.instances.max(1)).map(|index| member(&mut rng, index, mixed)).collect();
         if scale.platform {
             name_with_dots(&mut members, seed);
+        }
+        if scale.wild {
+            settings = settings.made_wild(seed, members.iter().map(|member| member.role));
         }
         let loads = (0..scale.partitions.max(1)).map(|_| load(&mut rng)).collect();
         let mut drawing = Drawing { rng, scale, members: scale.instances.max(1), settings: &settings };
@@ -63,6 +66,7 @@ fn settings(rng: &mut StdRng) -> Settings {
         lease_scope: if rng.random_bool(0.4) { LeaseScope::Instance } else { LeaseScope::Partition },
         stable_names: rng.random_bool(0.5),
         latency: Duration::from_millis([5, 50, 400][rng.random_range(0..3)]),
+        tuning: Tuning::default(),
     }
 }
 

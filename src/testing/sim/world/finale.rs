@@ -15,9 +15,6 @@ use crate::testing::sim::plan::Role;
 /// How often a group that settles is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a settled group is watched.
-const QUIET: Duration = Duration::from_secs(480);
-
 /// Until late writes have arrived, and whatever ends has ended.
 const AFTERWARDS: Duration = Duration::from_secs(60);
 
@@ -38,12 +35,27 @@ impl World<'_> {
         self.observer.lock().mark_alone(None, Mark::Balanced);
         let before = self.observer.lock().tenures();
         self.publishes = false;
-        self.run_for(QUIET).await;
+        self.run_for(Bounds::of(&self.plan.settings).quiet()).await;
         let after = self.observer.lock().tenures();
         let moved = after - before;
-        self.observer.lock().check(Invariant::Sticky, moved == 0, || format!("{moved} partitions moved in calm"));
+        if self.plan.moves_in_calm() {
+            self.come_to_rest().await;
+        } else {
+            self.observer.lock().check(Invariant::Sticky, moved == 0, || format!("{moved} partitions moved in calm"));
+        }
         self.must_be_settled(|amiss| format!("later: {amiss}"), Invariant::Sticky);
         self.observer.lock().must_be_caught_up();
+        if self.plan.settings.tuning.checkpoints_by_time && !self.plan.moves_in_calm() {
+            self.observer.lock().must_be_checkpointed();
+        }
+    }
+
+    /// What moves although nothing goes wrong may do so just now, and a batch then waits again.
+    async fn come_to_rest(&mut self) {
+        let (since, bound) = (Instant::now(), self.bound() + Bounds::of(&self.plan.settings).quiet());
+        while !self.observer.lock().is_at_rest() && since.elapsed() < bound {
+            self.run_for(LOOK_EVERY).await;
+        }
     }
 
     fn bound(&self) -> Duration {
@@ -67,6 +79,10 @@ impl World<'_> {
             self.observer.lock().check(Invariant::CleanEnd, clean, || format!("life {life} ended so: {ended:?}"));
         }
         self.observer.lock().must_be_released();
+        let moves = self.convergence.is_none() || self.plan.moves_in_calm();
+        if self.plan.settings.tuning.checkpoints_on_close && !moves {
+            self.observer.lock().must_be_checkpointed();
+        }
     }
 
     /// Nothing is left of any life.

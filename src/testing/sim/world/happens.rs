@@ -7,15 +7,13 @@ use tokio::time::{sleep, timeout};
 use super::seat::GRACE_PERIOD;
 use super::{Action, World};
 use crate::model::{OwnerId, PartitionId, Position};
+use crate::processor::{OnFailure, PartitionState};
 use crate::store::GroupStore;
 use crate::testing::sim::observer::Entering;
-use crate::testing::sim::plan::{Trouble, What};
+use crate::testing::sim::plan::{HEAVY, Trouble, What};
 
 /// How long an operator tries to put a checkpoint back.
 const OPERATOR_PATIENCE: Duration = Duration::from_secs(300);
-
-/// How much longer a handler under heavy load takes for a batch.
-const HEAVY: Duration = Duration::from_secs(60);
 
 impl World<'_> {
     pub(super) async fn begin(&mut self, index: usize) {
@@ -45,6 +43,11 @@ impl World<'_> {
             What::HeavyLoad { member, lasts } => {
                 self.extra_work(*member, HEAVY);
                 self.after(*lasts, Action::End(index));
+                if plan.settings.tuning.stalls_under_heavy_load() {
+                    self.heavy += 1;
+                    self.disturbed();
+                    self.after(*lasts + 2 * HEAVY, Action::Recovered);
+                }
             }
             of_the_hub => self.hub_incident(index, of_the_hub).await,
         }
@@ -145,6 +148,19 @@ impl World<'_> {
         if let Some((handle, partition)) = self.partition_of(member, index) {
             let _ = handle.pause(&partition);
             self.after(lasts, Action::End(incident));
+        }
+    }
+
+    /// An operator resumes what is parked after a failure.
+    pub(super) fn resume_parked(&self) {
+        if self.plan.settings.tuning.on_failure != OnFailure::Stop {
+            return;
+        }
+        for running in self.seats.iter().flat_map(|seat| &seat.lives) {
+            let Some(handle) = running.desk.handle() else { continue };
+            for parked in handle.partitions().iter().filter(|status| status.state == PartitionState::Parked) {
+                let _ = handle.resume(&parked.partition);
+            }
         }
     }
 

@@ -1,0 +1,58 @@
+//! How events come to the application.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::away;
+use crate::feature::{Feature, SECOND};
+use crate::scene::{Scene, TARGET};
+
+/// More than is held ahead, and more than may be in flight.
+const BURST: usize = 5000;
+
+/// Where one event is held ahead, each is a batch.
+const SMALL_BURST: usize = 300;
+
+const COOL_DOWN: Duration = Duration::from_secs(60);
+
+pub const FEATURES: [Feature; 6] = [
+    Feature::of("batch wait", |settings, draw| {
+        settings.configure(|config| config.with_batch(1000).with_batch_wait(draw.batch_wait));
+    })
+    // A move begins the wait again.
+    .allowing(|allowed, _, draw| allowed.delay += 2 * draw.batch_wait),
+    Feature::of("prefetch", |settings, draw| settings.configure(|config| config.with_prefetch(draw.prefetch)))
+        .acting(|scene| Box::pin(burst(scene)))
+        .allowing(|allowed, _, _| allowed.delay += 30 * SECOND),
+    Feature::of("tokens", |settings, _| settings.tracks = true),
+    Feature::of("pause", |_, _| ())
+        .acting(|scene| Box::pin(pause(scene)))
+        .allowing(|allowed, _, draw| allowed.delay += draw.pause),
+    Feature::of("release", |_, _| ())
+        .acting(|scene| Box::pin(release(scene)))
+        .allowing(|allowed, settings, _| allowed.dark_for(away(settings, COOL_DOWN))),
+    Feature::of("pull", |settings, _| settings.pull = true),
+];
+
+async fn burst(scene: &Scene) {
+    scene.publish(TARGET, if scene.case.draw.prefetch == 1 { SMALL_BURST } else { BURST });
+    sleep(10 * SECOND).await;
+}
+
+async fn pause(scene: &Scene) {
+    let reader = scene.reader_of(TARGET).await;
+    scene.steer(reader, |handle| {
+        let _ = handle.pause(&TARGET.into());
+    });
+    sleep(scene.case.draw.pause).await;
+    scene.resume(TARGET);
+}
+
+async fn release(scene: &Scene) {
+    let reader = scene.reader_of(TARGET).await;
+    scene.steer(reader, |handle| {
+        let _ = handle.release_partition(&TARGET.into(), COOL_DOWN);
+    });
+    sleep(COOL_DOWN).await;
+}

@@ -1,0 +1,36 @@
+//! The table of features. Every pair of them is tested, or in the list of the impossible ones.
+
+mod delivery;
+mod policies;
+mod sharing;
+mod starts;
+mod trouble;
+
+use std::time::Duration;
+
+use crate::feature::{Feature, Settings, Sharing};
+
+static TABLES: (
+    [Feature; delivery::FEATURES.len()],
+    [Feature; policies::FEATURES.len()],
+    [Feature; sharing::FEATURES.len()],
+    [Feature; starts::FEATURES.len()],
+    [Feature; trouble::FEATURES.len()],
+) = (delivery::FEATURES, policies::FEATURES, sharing::FEATURES, starts::FEATURES, trouble::FEATURES);
+
+pub fn all() -> impl Iterator<Item = &'static Feature> {
+    let (delivery, policies, sharing, starts, trouble) = &TABLES;
+    delivery.iter().chain(policies).chain(sharing).chain(starts).chain(trouble)
+}
+
+/// An expiry, the longest time between two cycles, a request that hangs, and two rounds of claims.
+const CRASH: Duration = Duration::from_secs(62 + 30 + 5 + 20);
+
+/// The longest time between two cycles, two rounds of claims, and the start of the handler.
+const TAKEN_OVER: Duration = Duration::from_secs(30 + 20 + 5);
+
+/// How long the partitions of an instance may be without a handler that gives them back for this long.
+fn away(settings: &Settings, time: Duration) -> Duration {
+    // Nobody else may take them.
+    if settings.sharing == Sharing::Static { time + TAKEN_OVER } else { TAKEN_OVER }
+}

@@ -1,0 +1,57 @@
+//! The container of one instance: the ledger sees which checkpoints it accepts.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use eventhubs_checkpoint::Result;
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::blob::{
+    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
+};
+
+use crate::ledger::Ledger;
+
+#[derive(Clone)]
+pub struct Witness {
+    pub inner: Arc<MemoryContainer>,
+    pub ledger: Ledger,
+    pub is_operator: bool,
+}
+
+impl fmt::Debug for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Witness").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl BlobContainer for Witness {
+    async fn list(&self, prefix: &str) -> Result<BlobList> {
+        self.inner.list(prefix).await
+    }
+
+    async fn get(&self, name: &str) -> Result<Blob> {
+        self.inner.get(name).await
+    }
+
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        let written = self.inner.write(name, metadata, condition).await?;
+        if let Some((_, partition)) = name.split_once("/checkpoint/") {
+            self.ledger.lock().checkpoint(partition.parse().unwrap(), metadata, self.is_operator);
+        }
+        Ok(written)
+    }
+
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+        self.inner.delete(name, condition).await
+    }
+
+    async fn create_container(&self) -> Result<ContainerCreation> {
+        self.inner.create_container().await
+    }
+
+    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+        Ok(Arc::new(self.clone()))
+    }
+}

@@ -1,0 +1,61 @@
+//! Defects that showed where two features meet: see `tests/pairs`.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::balance::Strategy;
+use eventhubs_checkpoint::balancer::Event;
+use eventhubs_checkpoint::processor::{PartitionContext, handler_fn};
+use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
+use tokio::sync::broadcast::Receiver;
+use tokio::time::sleep;
+
+use crate::world::World;
+
+const PARTITIONS: u32 = 5;
+
+async fn publish_steadily(hub: MemoryHub) {
+    loop {
+        for partition in 0..PARTITIONS {
+            hub.publish(partition, "x");
+        }
+        sleep(Duration::from_secs(5)).await;
+    }
+}
+
+fn claims(events: &mut Receiver<Event>) -> usize {
+    let told = std::iter::from_fn(|| events.try_recv().ok());
+    told.filter(|event| matches!(event, Event::Claimed { .. })).count()
+}
+
+/// In a group that shares equal partitions by load and has had time to settle.
+async fn claims_in_half_an_hour(batch_wait: Duration, work: Duration) -> usize {
+    let mut world = World::new(PARTITIONS);
+    world.config = world.config.clone().with_batch(1000).with_batch_wait(batch_wait);
+    world.config.balancer = world.config.balancer.clone().with_strategy(Strategy::weighted());
+    let handler = || {
+        handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
+            sleep(work).await;
+            context.checkpoint(events.last().unwrap());
+            Ok(())
+        })
+    };
+    let mut instances = Vec::new();
+    for owner in ["a", "b", "c"] {
+        instances.push(world.start_with(owner, world.hub.source(), handler()).await);
+    }
+    tokio::spawn(publish_steadily(world.hub.clone()));
+    sleep(Duration::from_secs(900)).await;
+    let mut told: Vec<_> = instances.iter().map(|instance| instance.handle.events()).collect();
+    sleep(Duration::from_secs(1800)).await;
+    told.iter_mut().map(claims).sum()
+}
+
+/// A batch is counted as work when it is handled: bursts of a minute are not loads that change.
+#[tokio::test(start_paused = true)]
+async fn batches_of_a_minute_do_not_make_partitions_move_by_load() {
+    let minute = Duration::from_secs(60);
+    for (batch_wait, work) in [(minute, Duration::ZERO), (Duration::ZERO, minute)] {
+        let claims = claims_in_half_an_hour(batch_wait, work).await;
+        assert!(claims <= 5, "{claims} claims with batches that wait {batch_wait:?} and take {work:?}");
+    }
+}
