@@ -26,8 +26,7 @@
 //! 2. *Who shares what*: a [`ConsumerGroup`], and an [`OwnerId`] that no other instance has; best one that stays the same
 //!    after a restart, such as the name of a pod, for then it has its partitions back at once.
 //! 3. *A [`store::GroupStore`]* over both. It looks at once whether the container can be used.
-//! 4. *An event source*: `eventhubs::EventHubSource` over the official client, and how to make a fresh client when its
-//!    connection is dead.
+//! 4. *An event source*: `eventhubs::EventHubSource` over the official client, for the same consumer group.
 //! 5. *A handler*: it gets batches, and marks what is done. Everything else has defaults that hold together:
 //!    [`processor::ProcessorConfig`], [`balancer::BalancerConfig`].
 //!
@@ -37,7 +36,7 @@
 use std::env;
 use std::sync::Arc;
 
-use azure_messaging_eventhubs::{ConsumerClient, models::ReceivedEventData};
+use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{PartitionContext, Processor, handler_fn};
@@ -48,10 +47,11 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let container = AzureContainer::from_connection_string(env::var("STORAGE_CONNECTION_STRING")?, "checkpoints")?;
-    let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
+    let hub = env::var("EVENTHUBS_CONNECTION_STRING")?;
+    let group = ConsumerGroup::from_connection_string(&hub, "$Default")?;
     let me = OwnerId::new(env::var("HOSTNAME")?)?;
+    let source = EventHubSource::from_connection_string(&group, hub).connect().await?;
     let store = GroupStore::builder(Arc::new(container), group, me).connect().await?;
-    let source = EventHubSource::new(connect().await?).with_reconnect(connect);
 
     let handler = handler_fn(|events: Vec<ReceivedEventData>, partition: PartitionContext| async move {
         for event in &events {
@@ -62,11 +62,6 @@ async fn main() -> Result<(), Failure> {
     let ended = Processor::builder(source, store, handler).build()?.run_until_signalled().await?;
     println!("ended in good order: {}", ended.is_clean());
     Ok(())
-}
-
-async fn connect() -> Result<ConsumerClient, Failure> {
-    let hub = env::var("EVENTHUBS_CONNECTION_STRING")?;
-    Ok(ConsumerClient::builder().open_with_connection_string(&hub, Some("orders")).await?)
 }
 ```"#
 )]

@@ -125,7 +125,7 @@ pub(crate) fn capped(unclaimed: usize) {
 }
 
 pub(crate) fn owner_idle(owner: &OwnerId) {
-    warn!(%owner, "another instance takes none of what nobody owns; its share of that goes to the others");
+    warn!(%owner, "another instance claims no unowned partitions; the others take its share of them");
 }
 
 pub(crate) fn outage_over(silence: Duration) {

@@ -12,16 +12,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use azure_messaging_eventhubs::{ConsumerClient, EventHubsError};
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{EventSource, StartPosition};
 use eventhubs_checkpoint::testing::event_hub::EventHub;
-use eventhubs_checkpoint::{PartitionId, Result};
+use eventhubs_checkpoint::{ConsumerGroup, PartitionId};
 use publish::{producer, send, within};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 const PREFETCHES: [usize; 4] = [300, 1000, 3000, 10_000];
 /// More than are read between an open and a close, so that the link is in full flow to the end.
@@ -79,20 +78,14 @@ impl fmt::Display for Outcome {
     }
 }
 
-async fn connect(hub: EventHub) -> Result<ConsumerClient, EventHubsError> {
-    ConsumerClient::builder()
-        .with_custom_endpoint(hub.endpoint())
-        .open_with_connection_string(&hub.connection_string(), None)
-        .await
-}
-
-async fn source(hub: &EventHub, replaced: &Arc<AtomicUsize>) -> EventHubSource {
-    let (hub, replaced) = (hub.clone(), Arc::clone(replaced));
-    let client = within("a client", connect(hub.clone())).await.unwrap();
-    EventHubSource::new(client).with_reconnect(move || {
-        replaced.fetch_add(1, Ordering::Relaxed);
-        connect(hub.clone())
-    })
+async fn source(hub: &EventHub, made: &Arc<AtomicUsize>) -> EventHubSource {
+    let (endpoint, made) = (hub.endpoint(), Arc::clone(made));
+    let group = ConsumerGroup::from_connection_string(&hub.connection_string(), "$Default").unwrap();
+    let builder = EventHubSource::from_connection_string(&group, hub.connection_string()).settings(move |client| {
+        made.fetch_add(1, Ordering::Relaxed);
+        client.with_custom_endpoint(endpoint.clone())
+    });
+    within("a client", builder.connect()).await.unwrap()
 }
 
 impl Outcome {
@@ -124,13 +117,13 @@ impl Outcome {
 }
 
 async fn closes(hub: EventHub, prefetch: usize) -> Outcome {
-    let replaced = Arc::default();
-    let source = source(&hub, &replaced).await;
+    let made = Arc::default();
+    let source = source(&hub, &made).await;
     let mut outcome = Outcome { prefetch, ..Outcome::default() };
     for _ in 0..setting("CLOSES", 8) {
         outcome.open_and_close(&source).await;
     }
-    outcome.clients_replaced = replaced.load(Ordering::Relaxed);
+    outcome.clients_replaced = made.load(Ordering::Relaxed) - 1;
     outcome
 }
 

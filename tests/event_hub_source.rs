@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use azure_messaging_eventhubs::RetryOptions;
 use azure_messaging_eventhubs::models::ReceivedEventData;
-use azure_messaging_eventhubs::{ConsumerClient, EventHubsError, RetryOptions};
 use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
@@ -25,6 +25,7 @@ use eventhubs_checkpoint::testing::EmptiedReport;
 use eventhubs_checkpoint::testing::event_hub::{DEFAULT_KEY, EventHub};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Result};
 use publish::{producer, send, within};
+use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -42,16 +43,25 @@ async fn publish(hub: &EventHub, partition: &str, count: usize, size: usize) {
     within("closing a producer", producer.close()).await.unwrap();
 }
 
-async fn connect(hub: EventHub, retries: u32) -> Result<ConsumerClient, EventHubsError> {
-    ConsumerClient::builder()
-        .with_retry_options(RetryOptions { max_retries: retries, ..RetryOptions::default() })
-        .with_custom_endpoint(hub.endpoint())
-        .open_with_connection_string(&hub.connection_string(), None)
-        .await
+/// Counts the clients that it makes.
+async fn counted_source(hub: &EventHub, retries: u32) -> (EventHubSource, Arc<AtomicUsize>) {
+    let (endpoint, made) = (hub.endpoint(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&made);
+    let builder =
+        EventHubSource::from_connection_string(&group("$Default"), hub.connection_string()).settings(move |client| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let retries = RetryOptions { max_retries: retries, ..RetryOptions::default() };
+            client.with_retry_options(retries).with_custom_endpoint(endpoint.clone())
+        });
+    (within("opening a consumer", builder.connect()).await.unwrap(), made)
 }
 
 async fn source(hub: &EventHub) -> EventHubSource {
-    EventHubSource::new(within("opening a consumer", connect(hub.clone(), 8)).await.unwrap())
+    counted_source(hub, 8).await.0
+}
+
+fn group(name: &str) -> ConsumerGroup {
+    ConsumerGroup::new("localhost", "hub", name).unwrap()
 }
 
 fn partition(id: &str) -> PartitionId {
@@ -84,9 +94,8 @@ fn run(source: EventHubSource, store: GroupStore, read: Arc<Read>) -> JoinHandle
 }
 
 async fn store() -> GroupStore {
-    let group = ConsumerGroup::new("localhost", "hub", "$Default").unwrap();
     let container = Arc::new(MemoryContainer::new());
-    GroupStore::builder(container, group, OwnerId::new("a").unwrap()).connect().await.unwrap()
+    GroupStore::builder(container, group("$Default"), OwnerId::new("a").unwrap()).connect().await.unwrap()
 }
 
 async fn all_have_read(count: i64, readers: &mut [watch::Receiver<i64>]) {
@@ -102,15 +111,7 @@ async fn all_have_read(count: i64, readers: &mut [watch::Receiver<i64>]) {
 
 async fn eight_partitions_go_on_after(disturbance: impl Fn(&EventHub), retries: u32) {
     let hub = hub(8).await;
-    let made = Arc::new(AtomicUsize::new(0));
-    let source = {
-        let (hub, made) = (hub.clone(), Arc::clone(&made));
-        let client = within("opening a consumer", connect(hub.clone(), retries)).await.unwrap();
-        EventHubSource::new(client).with_reconnect(move || {
-            made.fetch_add(1, Ordering::Relaxed);
-            connect(hub.clone(), retries)
-        })
-    };
+    let (source, made) = counted_source(&hub, retries).await;
     let read: Read = hub.partition_ids().iter().map(|id| (partition(id), watch::Sender::new(0))).collect();
     let mut readers: Vec<_> = read.values().map(watch::Sender::subscribe).collect();
     for id in hub.partition_ids() {
@@ -118,7 +119,7 @@ async fn eight_partitions_go_on_after(disturbance: impl Fn(&EventHub), retries: 
     }
     let running = run(source, store().await, Arc::new(read));
     all_have_read(50, &mut readers).await;
-    assert_eq!(made.load(Ordering::Relaxed), 0);
+    assert_eq!(made.load(Ordering::Relaxed), 1);
 
     disturbance(&hub);
 
@@ -127,7 +128,7 @@ async fn eight_partitions_go_on_after(disturbance: impl Fn(&EventHub), retries: 
     }
     all_have_read(100, &mut readers).await;
     let made = made.load(Ordering::Relaxed);
-    assert!(made < 8, "{made} clients for 8 partitions: they do not share them");
+    assert!(made <= 8, "{made} clients for 8 partitions: they do not share them");
     running.abort();
 }
 
@@ -160,12 +161,7 @@ async fn a_distrusted_link_gets_a_fresh_client_and_the_old_one_ends_once_it_is_s
     let hub = hub(2).await;
     publish(&hub, "0", 1, 10).await;
     publish(&hub, "1", 1, 10).await;
-    let (connecting, made) = (hub.clone(), Arc::new(AtomicUsize::new(0)));
-    let counted = Arc::clone(&made);
-    let source = source(&hub).await.with_reconnect(move || {
-        counted.fetch_add(1, Ordering::Relaxed);
-        connect(connecting.clone(), 8)
-    });
+    let (source, made) = counted_source(&hub, 8).await;
     let open = async |id| source.open(&partition(id), StartPosition::Earliest, 10).await.unwrap();
     let (mut distrusted, mut other) = (open("0").await, open("1").await);
     assert_eq!((next(&mut distrusted).await.len(), next(&mut other).await.len()), (1, 1));
@@ -173,12 +169,12 @@ async fn a_distrusted_link_gets_a_fresh_client_and_the_old_one_ends_once_it_is_s
     source.distrust(&partition("0"));
     distrusted.close(Duration::from_secs(2)).await;
     assert_eq!(next(&mut open("0").await).await.len(), 1);
-    assert_eq!(made.load(Ordering::Relaxed), 1);
+    assert_eq!(made.load(Ordering::Relaxed), 2);
     let error = within("the end of a link left behind", other.next_batch(10)).await.unwrap_err();
     assert!(error.to_string().contains("replaced"), "{error}");
     other.close(Duration::from_secs(2)).await;
     assert_eq!(next(&mut open("1").await).await.len(), 1, "through the fresh client");
-    assert_eq!(made.load(Ordering::Relaxed), 1);
+    assert_eq!(made.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test]
@@ -201,10 +197,9 @@ async fn a_source_closes_in_time_though_its_links_were_cut_short() {
 #[tokio::test]
 async fn a_source_shows_no_key() {
     let hub = hub(1).await;
-    let connecting = hub.clone();
-    let source = source(&hub).await.with_reconnect(move || connect(connecting.clone(), 8));
+    let source = source(&hub).await;
     let shown = format!("{source:?}");
-    assert!(!shown.contains(DEFAULT_KEY) && shown.contains("reconnects: true"), "{shown}");
+    assert!(!shown.contains(DEFAULT_KEY) && shown.contains("$Default"), "{shown}");
     within("closing the source", source.close()).await.unwrap();
 }
 
@@ -317,6 +312,16 @@ mod defects {
         }
     }
 
+    /// The client would panic.
+    #[tokio::test]
+    async fn b19_a_start_before_1970_is_refused_as_well_when_it_is_opened() {
+        let hub = hub(1).await;
+        let source = source(&hub).await;
+        let start = StartPosition::EnqueuedAfter(OffsetDateTime::UNIX_EPOCH - Duration::from_secs(1));
+        let error = source.open(&partition("0"), start, 10).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+    }
+
     /// The client re-attaches the link where it was opened.
     #[tokio::test]
     async fn b04_a_detach_costs_no_more_than_what_is_new() {
@@ -370,9 +375,7 @@ mod defects {
     async fn a04_a_link_that_ends_with_not_found_is_opened_again() {
         let hub = hub(1).await;
         publish(&hub, "0", 1, 10).await;
-        let connecting = hub.clone();
-        let client = within("opening a consumer", connect(hub.clone(), 0)).await.unwrap();
-        let source = EventHubSource::new(client).with_reconnect(move || connect(connecting.clone(), 0));
+        let (source, _) = counted_source(&hub, 0).await;
         let handled = Arc::new(watch::Sender::new(Vec::new()));
         let mut running = tokio::spawn(processor(source, store().await, noting(&handled)).run(std::future::pending()));
         let mut numbers = handled.subscribe();
@@ -389,6 +392,53 @@ mod defects {
         });
         second.await.unwrap();
         running.abort();
+    }
+
+    /// In the group that the source was built for, also through a fresh client.
+    #[tokio::test]
+    async fn e03_every_client_reads_in_the_consumer_group_of_the_source() {
+        let hub = EventHub::builder("hub").partitions(1).consumer_group("billing").start("127.0.0.1:0").await.unwrap();
+        publish(&hub, "0", 1, 10).await;
+        let endpoint = hub.endpoint();
+        let builder = EventHubSource::from_connection_string(&group("billing"), hub.connection_string()).settings(
+            move |client| client.with_custom_endpoint(endpoint.clone()).with_consumer_group("$Default".into()),
+        );
+        let source = within("opening a consumer", builder.connect()).await.unwrap();
+        for _ in 0..2 {
+            let mut receiver = source.open(&partition("0"), StartPosition::Earliest, 10).await.unwrap();
+            assert_eq!(next(&mut receiver).await.len(), 1);
+            assert_eq!([hub.open_receivers("billing", "0"), hub.open_receivers("$Default", "0")], [Some(1), Some(0)]);
+            receiver.close(Duration::from_secs(2)).await;
+            source.distrust(&partition("0"));
+        }
+    }
+
+    #[tokio::test]
+    async fn e03_a_store_of_another_group_is_refused() {
+        let hub = EventHub::builder("hub").partitions(1).consumer_group("billing").start("127.0.0.1:0").await.unwrap();
+        let endpoint = hub.endpoint();
+        let builder = EventHubSource::from_connection_string(&group("billing"), hub.connection_string())
+            .settings(move |client| client.with_custom_endpoint(endpoint.clone()));
+        let source = within("opening a consumer", builder.connect()).await.unwrap();
+        let handler = handler_fn(|_: Vec<ReceivedEventData>, _: PartitionContext| async { Ok::<_, HandlerError>(()) });
+        let error = Processor::builder(source, store().await, handler).build().map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        for named in ["localhost/hub/billing", "localhost/hub/$Default"] {
+            assert!(error.to_string().contains(named), "{error}");
+        }
+    }
+
+    /// As the emulator is.
+    #[tokio::test]
+    async fn e03_a_hub_without_tls_needs_no_settings() {
+        let hub = hub(1).await;
+        let at = format!("Endpoint=sb://127.0.0.1:{}/", hub.port());
+        let local = hub.connection_string().replace("Endpoint=sb://localhost/", &at);
+        let connection_string = format!("{local};UseDevelopmentEmulator=true");
+        let group = ConsumerGroup::from_connection_string(&connection_string, "$Default").unwrap();
+        let connecting = EventHubSource::from_connection_string(&group, connection_string).connect();
+        let source = within("opening a consumer", connecting).await.unwrap();
+        assert_eq!(source.hub().await.unwrap().partitions.len(), 1);
     }
 
     const PROBE_EVERY: Duration = Duration::from_millis(50);

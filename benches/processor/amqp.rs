@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use azure_messaging_eventhubs::{ConsumerClient, OpenReceiverOptions, StartLocation, StartPosition};
+use eventhubs_checkpoint::ConsumerGroup;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use futures::StreamExt;
 use tokio::task::JoinSet;
@@ -20,7 +21,13 @@ async fn client(hub: &Address) -> Result<ConsumerClient> {
 }
 
 pub(crate) async fn ours(events: u32, hub: &Address) -> Result<Cost> {
-    ours::process(EventHubSource::new(client(hub).await?), events, Saying::Checkpoint).await
+    let group = ConsumerGroup::from_connection_string(&hub.connection_string, ConsumerGroup::DEFAULT_NAME)?;
+    let endpoint = hub.endpoint.clone();
+    let source = EventHubSource::from_connection_string(&group, &hub.connection_string)
+        .settings(move |client| client.with_custom_endpoint(endpoint.clone()))
+        .connect()
+        .await?;
+    ours::process(source, events, Saying::Checkpoint).await
 }
 
 /// A task per partition, as the processor has.

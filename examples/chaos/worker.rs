@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use azure_messaging_eventhubs::RetryOptions;
 use azure_messaging_eventhubs::models::ReceivedEventData;
-use azure_messaging_eventhubs::{ConnectionString, ConsumerClient, RetryOptions};
 use clap::Parser;
 use eventhubs_checkpoint::balancer::{BalancerConfig, Event};
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
@@ -23,7 +23,7 @@ use time::OffsetDateTime;
 use tokio::runtime::Handle;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing_subscriber::EnvFilter;
 
 use crate::clock::Clock;
@@ -33,9 +33,6 @@ use crate::runs::runs;
 use crate::{Failure, child, seconds, signals};
 
 const GROUP: &str = "$Default";
-
-/// How long opening a connection may take.
-const OPEN_DEADLINE: Duration = Duration::from_secs(20);
 
 /// How often the tasks of the runtime are counted.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
@@ -119,19 +116,13 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         .init();
     let diary = Arc::new(Diary::open(&args.diary, Clock::of_run(args.began))?);
     tokio::pin!(asked_to_end);
-    let (store, first) = tokio::select! {
-        both = async { (persistently(|| store(&args, &clock)).await, persistently(|| consumer(&args)).await) } => both,
+    let (store, source) = tokio::select! {
+        both = async { (persistently(|| store(&args, &clock)).await, persistently(|| source(&args)).await) } => both,
         () = &mut asked_to_end => {
             note(&diary, What::Ended(CLEAN.to_owned()));
             return Ok(());
         }
     };
-    let again = Arc::new(args.clone());
-    let connect = move || {
-        let args = again.clone();
-        async move { consumer(&args).await }
-    };
-    let source = EventHubSource::new(first).with_reconnect(connect);
     let config = ProcessorConfig::default()
         .with_balancer(BalancerConfig::default().with_interval(args.interval))
         .with_checkpoints(CheckpointPolicy::default().with_every(args.interval))
@@ -160,21 +151,19 @@ async fn persistently<T, F: Future<Output = Result<T, Failure>>>(open: impl Fn()
 async fn store(args: &Args, clock: &SkewedClock) -> Result<GroupStore, Failure> {
     let access = Access::connection_string(&args.storage, &args.container);
     let container = AzureContainer::builder(access).wall_clock(Arc::new(clock.clone())).build()?;
-    let parsed: ConnectionString = args.hub.parse()?;
-    let event_hub = parsed.entity_path.ok_or("the connection string names no event hub")?;
-    let group = ConsumerGroup::new(parsed.fully_qualified_namespace, event_hub, GROUP)?;
+    let group = ConsumerGroup::from_connection_string(&args.hub, GROUP)?;
     let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new(&args.owner)?).expiry(args.expiry);
     Ok(builder.connect().await?)
 }
 
-async fn consumer(args: &Args) -> Result<ConsumerClient, Failure> {
-    let retries = RetryOptions { max_retries: 3, ..RetryOptions::default() };
-    let builder = ConsumerClient::builder()
-        .with_consumer_group(GROUP.to_owned())
-        .with_retry_options(retries)
-        .with_custom_endpoint(args.hub_endpoint.clone());
-    let opening = builder.open_with_connection_string(&args.hub, None);
-    Ok(timeout(OPEN_DEADLINE, opening).await.map_err(|_| "the event hub does not answer")??)
+async fn source(args: &Args) -> Result<EventHubSource, Failure> {
+    let group = ConsumerGroup::from_connection_string(&args.hub, GROUP)?;
+    let endpoint = args.hub_endpoint.clone();
+    let builder = EventHubSource::from_connection_string(&group, &args.hub).settings(move |client| {
+        let retries = RetryOptions { max_retries: 3, ..RetryOptions::default() };
+        client.with_retry_options(retries).with_custom_endpoint(endpoint.clone())
+    });
+    Ok(builder.connect().await?)
 }
 
 /// Standard input brings orders, and its end says that the runner is gone.

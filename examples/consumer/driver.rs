@@ -70,8 +70,8 @@ impl Driver {
             background.spawn(producer::publish(order, sent));
         }
         if !plan.embedded {
-            let (client, ledger) = (hub.consumer().await?, ledger.clone());
-            background.spawn(async move { lag::watch(&client, &ledger, &lag).await });
+            let (source, ledger) = (hub.source().await?, ledger.clone());
+            background.spawn(async move { lag::watch(&source, &ledger, &lag).await });
         }
         let hub = hub.group().event_hub();
         screen.say(&format!("event hub {hub:?}, instances here: {}; who holds which partitions:", instances.len()));

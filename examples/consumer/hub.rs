@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azure_identity::DeveloperToolsCredential;
-use azure_messaging_eventhubs::{ConnectionString, ConsumerClient, ProducerClient, RetryOptions};
+use azure_messaging_eventhubs::builders::ConsumerClientBuilder;
+use azure_messaging_eventhubs::{ConnectionString, ProducerClient, RetryOptions};
 use eventhubs_checkpoint::ConsumerGroup;
+use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::testing::event_hub::EventHub;
 use tokio::time::timeout;
 
@@ -79,22 +81,17 @@ impl Hub {
         &self.group
     }
 
-    pub async fn consumer(&self) -> Result<ConsumerClient, Failure> {
-        let mut builder = ConsumerClient::builder()
-            .with_consumer_group(self.group.name().to_owned())
-            .with_retry_options(few_retries());
-        if let Some(endpoint) = &self.endpoint {
-            builder = builder.with_custom_endpoint(endpoint.clone());
-        }
-        let (namespace, event_hub) = (self.group.namespace(), self.group.event_hub());
-        match &self.access {
-            Access::ConnectionString(secret) => {
-                self.opened(builder.open_with_connection_string(secret, Some(event_hub))).await
-            }
-            Access::Entra(credential) => {
-                self.opened(builder.open(namespace, event_hub.to_owned(), credential.clone())).await
-            }
-        }
+    pub async fn source(&self) -> Result<EventHubSource, Failure> {
+        let endpoint = self.endpoint.clone();
+        let builder = match &self.access {
+            Access::ConnectionString(secret) => EventHubSource::from_connection_string(&self.group, secret.as_str()),
+            Access::Entra(credential) => EventHubSource::with_token(&self.group, credential.clone()),
+        };
+        let builder = builder.settings(move |client| {
+            let client = client.with_retry_options(few_retries());
+            endpoint.clone().into_iter().fold(client, ConsumerClientBuilder::with_custom_endpoint)
+        });
+        self.opened(builder.connect()).await
     }
 
     pub async fn producer(&self) -> Result<ProducerClient, Failure> {

@@ -6,7 +6,6 @@ use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::balance::ClaimReason;
 use eventhubs_checkpoint::balancer::{BalancerConfig, Event, Snapshots};
 use eventhubs_checkpoint::blob::BlobContainer;
-use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ShutdownReport, StopReason,
 };
@@ -82,12 +81,7 @@ impl Instance {
             )
             .with_checkpoints(CheckpointPolicy::default().with_every(plan.interval));
         let worker = Worker { owner: owner.clone(), ledger };
-        let again = Arc::clone(hub);
-        let connect = move || {
-            let hub = Arc::clone(&again);
-            async move { hub.consumer().await }
-        };
-        let source = EventHubSource::new(hub.consumer().await?).with_reconnect(connect);
+        let source = hub.source().await?;
         let processor = Processor::builder(source, store.clone(), worker).config(config).build()?;
         let (snapshots, events) = (processor.watch(), processor.handle().events());
         let (shutdown, asked) = oneshot::channel();

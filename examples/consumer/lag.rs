@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use azure_messaging_eventhubs::ConsumerClient;
+use eventhubs_checkpoint::processor::EventSource;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -12,15 +12,20 @@ use crate::ledger::Ledger;
 const EVERY: Duration = Duration::from_secs(5);
 
 /// Tells, every now and then, how many events lie behind the last one processed, over the partitions of which one was.
-pub async fn watch(client: &ConsumerClient, ledger: &Ledger, lag: &watch::Sender<Option<i64>>) -> Result<(), Failure> {
+pub async fn watch(
+    source: &impl EventSource,
+    ledger: &Ledger,
+    lag: &watch::Sender<Option<i64>>,
+) -> Result<(), Failure> {
     loop {
         sleep(EVERY).await;
         let mut behind = None;
         for (partition, processed) in ledger.last_sequence_numbers() {
-            let asked = timeout(EVERY, client.get_partition_properties(partition.as_str())).await;
+            let asked = timeout(EVERY, source.partition(&partition)).await;
             // A hub that does not answer now leaves the figure as it is; the processor tells what is wrong.
             let Ok(Ok(properties)) = asked else { continue };
-            let missing = (properties.last_enqueued_sequence_number - processed).max(0);
+            let last = properties.last().map_or(-1, |last| last.sequence_number);
+            let missing = (last - processed).max(0);
             behind = Some(behind.unwrap_or(0) + missing);
         }
         lag.send_replace(behind);

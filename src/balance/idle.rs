@@ -1,4 +1,4 @@
-//! Owners that are entitled to what nobody owns, and do not take it.
+//! Owners that are entitled to unowned partitions, and do not claim them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::model::OwnerId;
 ///
 /// An owner may be unable to claim and still renew what it has: its runtime is stalled, it has reached its own limit, its
 /// listings fail, or it is of another version or SDK with a fault of its own. The others cannot know why. If they left its
-/// share to it all the same, nobody would read that share.
+/// share to it all the same, no instance would read that share.
 #[derive(Clone, Debug, Default)]
 pub struct Idleness(BTreeMap<OwnerId, Waiting>);
 
@@ -24,7 +24,7 @@ struct Waiting {
 }
 
 impl Idleness {
-    /// Notes a view at `now`, and returns the other owners that were entitled for longer than `patience` without a gain:
+    /// Notes a view at `now`, and returns the other owners that were entitled for longer than `limit` without a gain:
     /// the ones for [`Policy::idle`]. `outage_ended` is when an outage of the observer ended: before that moment it could
     /// not see what the others did, and the others may have been unable to do anything.
     pub fn note(
@@ -33,7 +33,7 @@ impl Idleness {
         policy: &Policy,
         outage_ended: Option<Moment>,
         now: Moment,
-        patience: Duration,
+        limit: Duration,
     ) -> BTreeSet<OwnerId> {
         if !view.partitions.iter().any(is_unowned) {
             self.0.clear();
@@ -46,11 +46,11 @@ impl Idleness {
             let since = known.get(owner).filter(|before| held <= before.held).map_or(now, |before| before.since);
             Waiting { held, since: since.max(outage_ended.unwrap_or_default()) }
         };
-        // Beside idle owners the share of the others is greater, so that more of them may be below it.
+        // Without the idle owners the share of the others is greater, so that more of them may be below it.
         let mut policy = Policy { idle: BTreeSet::new(), ..policy.clone() };
         loop {
             self.0.extend(entitled(view, &policy).map(|owner| (owner.clone(), waiting(owner))));
-            let idle = self.0.iter().filter(|(_, waiting)| now.saturating_sub(waiting.since) > patience);
+            let idle = self.0.iter().filter(|(_, waiting)| now.saturating_sub(waiting.since) > limit);
             let idle: BTreeSet<_> = idle.map(|(owner, _)| owner.clone()).collect();
             if idle == policy.idle {
                 return idle;
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use crate::balance::{Holder, PartitionView};
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const LIMIT: Duration = Duration::from_secs(60);
 
     /// One letter per partition: `.` is unowned, `m` is the observer's, any other letter is a live owner's.
     fn view_of(layout: &str) -> View {
@@ -102,7 +102,7 @@ mod tests {
         let (mut idleness, mut idle) = (Idleness::default(), BTreeSet::new());
         for (at, layout) in views {
             let (now, outage_ended) = (Duration::from_secs(*at), outage_ended.map(Duration::from_secs));
-            idle = idleness.note(&view_of(layout), policy, outage_ended, now, PATIENCE);
+            idle = idleness.note(&view_of(layout), policy, outage_ended, now, LIMIT);
         }
         idle.iter().map(OwnerId::as_str).collect()
     }

@@ -307,7 +307,7 @@ fn steals_only_where_nothing_is_unowned(view: &View, policy: &Policy, plan: &Pla
 }
 
 /// What I gain stays within the share, and each steal or handoff is one of the [`fewest_moves`]: so it leaves its victim
-/// no less than its share. Beside idle owners the share of what nobody owns is the share among the others.
+/// no less than its share. The share of unowned partitions is the share without the idle owners.
 fn shares_by_number(view: &View, policy: &Policy, plan: &Plan, at_once: usize) -> Verdict {
     let new: Vec<_> = gains(plan).collect();
     ensure(new.len() <= at_once, || format!("gains {} at once", new.len()))?;
@@ -328,8 +328,8 @@ fn shares_by_number(view: &View, policy: &Policy, plan: &Plan, at_once: usize) -
         let (mine, share) = (counts[&view.me], floor + usize::from(above < remainder));
         let left = moves(&counts);
         if gain.victim.is_none() && mine > share {
-            let share = share_beside_idle(partitions, &counts, view, policy);
-            ensure(mine <= share, || format!("gains up to {mine}, but the share beside idle owners is {share}"))?;
+            let share = share_without_idle(partitions, &counts, view, policy);
+            ensure(mine <= share, || format!("gains up to {mine}, but the share without idle owners is {share}"))?;
         } else {
             ensure(mine <= share, || format!("gains up to {mine}, but the share is {share}"))?;
             ensure(left + usize::from(gain.victim.is_some()) == to_come, || format!("a move too many: {gain:?}"))?;
@@ -339,7 +339,7 @@ fn shares_by_number(view: &View, policy: &Policy, plan: &Plan, at_once: usize) -
     Ok(())
 }
 
-fn share_beside_idle(partitions: usize, counts: &BTreeMap<OwnerId, usize>, view: &View, policy: &Policy) -> usize {
+fn share_without_idle(partitions: usize, counts: &BTreeMap<OwnerId, usize>, view: &View, policy: &Policy) -> usize {
     let (idle, active): (Vec<_>, Vec<_>) = counts.iter().partition(|(owner, _)| policy.idle.contains(*owner));
     let partitions = partitions - idle.iter().map(|(_, held)| **held).sum::<usize>();
     let (floor, remainder) = (partitions / active.len(), partitions % active.len());

@@ -12,7 +12,7 @@
 //! ([`Attendance`]); if not, the first round, in which it takes its first partition, may share by a number that is too
 //! small.
 //!
-//! An owner that is below its share and takes nothing, whatever the reason, does not count where something is unowned
+//! An owner that is below its share and takes nothing, for any reason, does not count where something is unowned
 //! ([`Policy::idle`]): the others take all of that.
 //!
 //! What a live owner has too much is stolen from it, or, with [`Policy::handoff`], asked for: it counts for the one who

@@ -78,7 +78,7 @@ pub struct Plan {
     /// The partitions to be given back. None of them is claimed by the same plan, nor does any make room in it.
     pub release: Vec<PlannedRelease>,
     /// How many partitions that nobody owns would be for me to take, now or in the next intervals, if
-    /// [`Policy::max_partitions`] did not forbid it. Above zero they stay unowned, and nobody reads them, unless owners below
+    /// [`Policy::max_partitions`] did not forbid it. Above zero they stay unowned, and are not read, unless owners below
     /// their own caps take them once this owner counts as [idle](Policy::idle): raise the cap or add instances.
     pub unclaimed_for_cap: usize,
 }

@@ -142,7 +142,7 @@ pub struct Policy {
     /// owner [idle](Self::idle) after a while. Until then, and if they are all at their limits,
     /// [`Plan::unclaimed_for_cap`](super::Plan::unclaimed_for_cap) says what stays unowned.
     pub max_partitions: Option<usize>,
-    /// Other owners that are below their share, but take nothing of what nobody owns, as [`Idleness`](super::Idleness) finds
+    /// Other owners that are below their share, but claim no unowned partitions, as [`Idleness`](super::Idleness) finds
     /// them. They do not count where something is unowned. They keep what they hold, and are never brought below their
     /// share.
     pub idle: BTreeSet<OwnerId>,

@@ -15,7 +15,7 @@ pub(super) fn wanted(view: &View, policy: &Policy, at_once: usize, rng: &mut imp
     let held = census.counts();
     let shares = Shares::of(view.partitions.len(), held.len());
     let lacking = shares.target(&held).saturating_sub(held[ME]);
-    let (of_unowned, active) = beside_idle(&census, &held, policy);
+    let (of_unowned, active) = without_idle(&census, &held, policy);
     let claimable = lacking.max(of_unowned.target(&active).saturating_sub(held[ME]));
     if claimable == 0 {
         return Wanted { unowned: Vec::new(), stolen: Vec::new(), at_once };
@@ -31,11 +31,11 @@ pub(super) fn wanted(view: &View, policy: &Policy, at_once: usize, rng: &mut imp
     Wanted { unowned, stolen, at_once }
 }
 
-/// The owners that may hold one more than they do, beside the idle ones.
+/// The owners that may hold one more than they do, if the idle ones take nothing.
 pub(super) fn below_target<'a>(view: &'a View, policy: &Policy) -> Vec<&'a OwnerId> {
     let census = Census::of(view);
     let held = census.counts();
-    let (Shares { floor, remainder }, active) = beside_idle(&census, &held, policy);
+    let (Shares { floor, remainder }, active) = without_idle(&census, &held, policy);
     let above = active.iter().filter(|held| **held > floor).count();
     // One above the floor is too many for an owner if as many others have that much as may.
     let is_below = |held: usize| held < floor || (held == floor && above < remainder);
@@ -43,7 +43,7 @@ pub(super) fn below_target<'a>(view: &'a View, policy: &Policy) -> Vec<&'a Owner
 }
 
 /// The shares of the owners that are not idle, if the idle ones keep what they hold; and what each of the former holds.
-fn beside_idle(census: &Census<'_>, held: &[usize], policy: &Policy) -> (Shares, Vec<usize>) {
+fn without_idle(census: &Census<'_>, held: &[usize], policy: &Policy) -> (Shares, Vec<usize>) {
     let owners = census.owners.iter().zip(held);
     let (idle, active): (Vec<_>, Vec<_>) = owners.partition(|(owner, _)| policy.idle.contains(*owner));
     let kept: usize = idle.into_iter().map(|(_, held)| held).sum();

@@ -19,13 +19,13 @@ pub(super) fn wanted(view: &View, policy: &Policy, threshold_percent: u32, rng: 
     let group = Group::of(view, policy, threshold_percent);
     let nothing = Wanted { unowned: Vec::new(), stolen: Vec::new(), at_once: 1 };
     let mine = group.loads[ME];
-    let fair_beside_idle = group.fair_beside(&policy.idle);
-    if !fair_beside_idle.is_above(mine) {
+    let fair_without_idle = group.fair_without(&policy.idle);
+    if !fair_without_idle.is_above(mine) {
         return nothing;
     }
     let unowned = unowned(view, policy, rng);
     if !unowned.is_empty() {
-        return Wanted { unowned: group.fill_up(unowned, fair_beside_idle), ..nothing };
+        return Wanted { unowned: group.fill_up(unowned, fair_without_idle), ..nothing };
     }
     if !group.fair.is_above(mine) {
         return nothing;
@@ -44,10 +44,10 @@ pub(super) fn weights(partitions: &[PartitionView], loads: &BTreeMap<PartitionId
     loads.into_iter().map(|load| load.map_or(mean, u128::from).max(least)).collect()
 }
 
-/// The owners that carry less than the fair load beside the idle ones.
+/// The owners that carry less than the fair load without the idle ones.
 pub(super) fn below_fair_load<'a>(view: &'a View, policy: &Policy) -> Vec<&'a OwnerId> {
     let group = Group::of(view, policy, 0);
-    let fair = group.fair_beside(&policy.idle);
+    let fair = group.fair_without(&policy.idle);
     let loads = group.census.owners.into_iter().zip(group.loads);
     loads.filter(|(_, load)| fair.is_above(*load)).map(|(owner, _)| owner).collect()
 }
@@ -95,7 +95,7 @@ impl<'a> Group<'a> {
     }
 
     /// The fair load of the others, if these keep what they carry.
-    fn fair_beside(&self, idle: &BTreeSet<OwnerId>) -> Fair {
+    fn fair_without(&self, idle: &BTreeSet<OwnerId>) -> Fair {
         let owners = self.census.owners.iter().zip(&self.loads);
         let kept = owners.filter(|(owner, _)| idle.contains(**owner)).map(|(_, load)| *load);
         kept.fold(self.fair, |fair, load| Fair { total: fair.total - load, owners: fair.owners - 1 })

@@ -53,7 +53,7 @@ pub struct BalancerConfig {
     pub lease_policy: LeasePolicy,
     /// When an application counts as stalled: no heartbeat of its runtime, or one batch in the handler, for longer than this.
     /// Default 5 min: longer than any ordinary batch. With a stalled runtime an instance claims nothing. With a batch that takes
-    /// too long it still claims its share of what nobody owns, for the other instances may have the same fault; it takes
+    /// too long it still claims its share of the unowned partitions, for the other instances may have the same fault; it takes
     /// nothing from live owners.
     pub stall_after: Duration,
     /// What to do then. Default [`OnStall::Keep`].

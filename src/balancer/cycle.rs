@@ -263,20 +263,20 @@ impl Balancer {
         let plan = plan(&view, &policy, &mut self.rng);
         // In its first cycle an instance takes nothing from live owners: others that start together with it have announced
         // themselves by the second, and nothing moves twice. An instance with a stuck batch would serve no partition
-        // better than its live owner. What nobody owns it takes: with the same fault everywhere, nobody else would.
+        // better than its live owner. It takes unowned partitions: with the same fault everywhere, no other instance would.
         let first = handoff && self.snapshot.borrow().cycles == 0;
         if first || !stalled.is_empty() { without_takeovers(plan) } else { plan }
     }
 
     fn idle_owners(&mut self, view: &View, policy: &Policy) -> BTreeSet<OwnerId> {
-        let (outage_ended, now, patience) = (self.outage.ended(), self.store.lease_time(), self.store.terms().expiry);
-        let idle = self.idleness.note(view, policy, outage_ended, now, patience);
+        let (outage_ended, now, limit) = (self.outage.ended(), self.store.lease_time(), self.store.terms().expiry);
+        let idle = self.idleness.note(view, policy, outage_ended, now, limit);
         idle.difference(&self.idle).for_each(telemetry::owner_idle);
         self.idle.clone_from(&idle);
         idle
     }
 
-    /// With a stalled runtime, whatever is claimed would not be read.
+    /// With a stalled runtime, a claimed partition would not be read.
     pub(super) fn claims_nothing(&self) -> bool {
         self.draining || self.snapshot.borrow().stalled.runtime
     }

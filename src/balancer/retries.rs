@@ -35,7 +35,7 @@ impl Slots {
         slot
     }
 
-    /// A renewal succeeded. Answers whether slots had been taken.
+    /// A renewal succeeded. Returns whether slots had been taken.
     pub(super) fn clear(&mut self) -> bool {
         self.last.take().is_some()
     }

@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use azure_messaging_eventhubs::{ConsumerClient, EventHubsError};
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 
+use super::connect::Connector;
 use super::errors;
 use super::health::{Health, Pace, Sign};
 use super::source::REQUEST_DEADLINE;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::PartitionId;
+use crate::model::{ConsumerGroup, PartitionId};
 use crate::telemetry;
 
 /// How long to wait at the end until no link uses a client any more. Links are closed before; what is left was cut short.
@@ -25,9 +26,6 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
 /// Lives as long as a link does.
 pub(super) type Used = watch::Sender<()>;
-
-/// Makes a client.
-pub(super) type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<ConsumerClient>> + Send + Sync>;
 
 /// A client, shared by the links that were opened through it.
 pub(super) struct SharedClient {
@@ -98,7 +96,7 @@ impl SharedClient {
 
 /// The clients of a source.
 pub(super) struct Clients {
-    connect: Option<Connect>,
+    connector: Connector,
     /// Locked while a fresh client is made, so that all who need it get the same one.
     state: Mutex<State>,
     links: SyncMutex<HashMap<PartitionId, LastLink>>,
@@ -119,22 +117,21 @@ struct State {
 }
 
 impl Clients {
-    pub(super) fn new(client: ConsumerClient) -> Self {
+    /// The client was made by the connector.
+    pub(super) fn new(client: ConsumerClient, connector: Connector) -> Self {
         let state = State { current: SharedClient::new(client), retired: Vec::new(), pace: Pace::new() };
-        Self { connect: None, state: Mutex::new(state), links: SyncMutex::default() }
+        Self { connector, state: Mutex::new(state), links: SyncMutex::default() }
     }
 
-    pub(super) fn with_connect(self, connect: Connect) -> Self {
-        Self { connect: Some(connect), ..self }
+    pub(super) fn group(&self) -> &ConsumerGroup {
+        self.connector.group()
     }
 
     /// The client to use: a fresh one if the connection of the last one is dead. If none can be made now, the last one.
     pub(super) async fn current(&self) -> Arc<SharedClient> {
         let mut state = self.state.lock().await;
         state.close_unused();
-        if let Some(connect) = &self.connect {
-            state.renew(connect).await;
-        }
+        state.renew(&self.connector).await;
         Arc::clone(&state.current)
     }
 
@@ -143,7 +140,7 @@ impl Clients {
     }
 
     /// The partition is about to be read through this client. Waits until the partition's last link through it is closed:
-    /// the client would go on with that one.
+    /// otherwise the client would continue that link.
     pub(super) async fn use_for(&self, partition: &PartitionId, client: &Arc<SharedClient>) -> Result<Used> {
         let through = Arc::downgrade(client);
         let last =
@@ -184,15 +181,12 @@ async fn close_once_unused(client: Arc<SharedClient>) -> Result<()> {
 }
 
 impl State {
-    async fn renew(&mut self, connect: &Connect) {
+    async fn renew(&mut self, connector: &Connector) {
         let health = *self.current.health();
         if !health.is_dead() || !self.pace.try_now(Instant::now(), health.is_proven()) {
             return;
         }
-        let made = timeout(REQUEST_DEADLINE, connect()).await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Source, format!("no client was made within {REQUEST_DEADLINE:?}")))
-        });
-        match made {
+        match connector.client().await {
             Ok(client) => {
                 telemetry::reconnected();
                 let old = std::mem::replace(&mut self.current, SharedClient::new(client));
@@ -222,6 +216,6 @@ impl State {
 /// The clients hold keys.
 impl fmt::Debug for Clients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clients").field("reconnects", &self.connect.is_some()).finish_non_exhaustive()
+        f.debug_struct("Clients").field("connector", &self.connector).finish_non_exhaustive()
     }
 }

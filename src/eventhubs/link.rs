@@ -37,7 +37,7 @@ pub(super) struct Link {
     open: Option<Open>,
 }
 
-/// The fields are dropped in this order: without a subscription nobody has the client.
+/// The fields are dropped in this order: once the subscription is dropped, this link no longer holds the client.
 struct Open {
     receiver: ClientReceiver,
     client: Arc<SharedClient>,

@@ -2,6 +2,7 @@
 
 mod checkpoint_store;
 mod clients;
+mod connect;
 mod errors;
 mod health;
 mod held;
@@ -10,4 +11,5 @@ mod source;
 mod unowned;
 
 pub use checkpoint_store::{BlobCheckpointStore, BlobCheckpointStoreBuilder};
+pub use connect::EventHubSourceBuilder;
 pub use source::EventHubSource;

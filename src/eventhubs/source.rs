@@ -1,20 +1,18 @@
 //! Reads an event hub through the official `ConsumerClient`.
 
-use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
 use azure_core_amqp::message::AmqpMessageBody;
 use azure_messaging_eventhubs::models::ReceivedEventData;
-use azure_messaging_eventhubs::{ConsumerClient, OpenReceiverOptions, StartLocation, StartPosition as ClientPosition};
-use futures::FutureExt;
+use azure_messaging_eventhubs::{OpenReceiverOptions, StartLocation, StartPosition as ClientPosition};
 use time::OffsetDateTime;
 
 use super::clients::{Clients, SharedClient};
 use super::errors;
 use super::link::{self, Link};
-use crate::error::{Error, ErrorKind, Result};
-use crate::model::PartitionId;
+use crate::error::Result;
+use crate::model::{ConsumerGroup, PartitionId};
 use crate::processor::PartitionProperties;
 use crate::processor::source::{EventReceiver, EventSource, HubProperties, Positioned, StartPosition};
 
@@ -29,14 +27,30 @@ const CHECK_DEADLINE: Duration = Duration::from_secs(1);
 /// partition to the one who opened it last, who is the one who won it last.
 const OWNER_LEVEL: i64 = 0;
 
-/// An [`EventSource`] over an event hub. Every instance needs a client of its own, for two receivers of one client share
-/// a link.
+/// An [`EventSource`] over an event hub. Every instance needs a source of its own: two receivers of one client share a link.
+///
+/// Its clients are made [from a connection string](Self::from_connection_string) or [with a token](Self::with_token), for the
+/// consumer group whose records the store keeps.
 ///
 /// # Connections that die
 ///
 /// The official client mends a link that breaks. When many break at once, as with a connection that is cut or a broker
-/// that restarts, version 0.16 may not get over it: its links then fail for ever, or fall silent. Only a fresh client
-/// helps; say with [`with_reconnect`](Self::with_reconnect) how to make one.
+/// that restarts, version 0.16 may not get over it: its links then fail for ever, or fall silent. Only a fresh client helps,
+/// so the source makes one when the connection of the last one is dead.
+///
+/// A connection counts as dead after an error that says so, a request that got no answer within 20 s, a link that was
+/// [distrusted](EventSource::distrust) or took as long to close, or three failures in a row over all partitions. What is
+/// opened next goes through the fresh client. Links that still get events keep the old one, the others end with an error, to
+/// be opened again; the old client is closed once no link uses it. A fresh one is made 2 s after the last one at the
+/// earliest, and more seldom, up to every 30 s, while nothing comes through them.
+///
+/// # Links that begin again
+///
+/// The official client re-attaches a link that the broker detaches at the place where it was opened, so that everything since
+/// then would come again. The [`Processor`](crate::processor::Processor) sees it by the first event that does, and opens
+/// another link after the last event. What was on its way by then, up to `prefetch` events, was sent for nothing.
+/// `RetryOptions { max_retries: 0, .. }` in the [settings](super::EventHubSourceBuilder::settings) spares that, too: the
+/// client then repairs nothing by itself.
 ///
 /// # Memory
 ///
@@ -50,46 +64,8 @@ pub struct EventHubSource {
 }
 
 impl EventHubSource {
-    /// Reads through this client, in the consumer group for which it was opened.
-    #[must_use]
-    pub fn new(client: ConsumerClient) -> Self {
-        Self { clients: Clients::new(client) }
-    }
-
-    /// Makes a fresh client with `connect` when the connection of the last one is dead. Make it as the first one was
-    /// made: for the same event hub and consumer group.
-    ///
-    /// A connection counts as dead after an error that says so, a request that got no answer within 20 s, a link that was
-    /// [distrusted](EventSource::distrust), or three failures in a row over all partitions. What is opened next goes through
-    /// the fresh client. Links that still get events keep the old one, the others end with an error, to be
-    /// opened again; the old client is closed once no link uses it.
-    ///
-    /// `connect` gets 20 s. It is called again 2 s after the last time at the earliest, and more seldom, up to every 30 s,
-    /// while nothing comes through its clients. Its errors are logged, so they must not hold secrets.
-    ///
-    /// ```no_run
-    /// # use azure_messaging_eventhubs::{ConsumerClient, EventHubsError};
-    /// # use eventhubs_checkpoint::eventhubs::EventHubSource;
-    /// async fn connect(connection_string: String) -> Result<ConsumerClient, EventHubsError> {
-    ///     ConsumerClient::builder().open_with_connection_string(&connection_string, None).await
-    /// }
-    ///
-    /// # async fn example(connection_string: String) -> Result<(), EventHubsError> {
-    /// let client = connect(connection_string.clone()).await?;
-    /// let source = EventHubSource::new(client).with_reconnect(move || connect(connection_string.clone()));
-    /// # drop(source);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn with_reconnect<F, E>(self, connect: impl Fn() -> F + Send + Sync + 'static) -> Self
-    where
-        F: Future<Output = Result<ConsumerClient, E>> + Send + 'static,
-        E: Into<Box<dyn StdError + Send + Sync>>,
-    {
-        let failed = |error: E| Error::new(ErrorKind::Source, "no fresh client could be made").with_source(error);
-        let connect = Box::new(move || connect().map(move |made| made.map_err(failed)).boxed());
-        Self { clients: self.clients.with_connect(connect) }
+    pub(super) fn new(clients: Clients) -> Self {
+        Self { clients }
     }
 
     async fn open_link(
@@ -116,6 +92,10 @@ impl EventHubSource {
 impl EventSource for EventHubSource {
     type Event = ReceivedEventData;
 
+    fn consumer_group(&self) -> Option<&ConsumerGroup> {
+        Some(self.clients.group())
+    }
+
     async fn hub(&self) -> Result<HubProperties> {
         let client = self.clients.current().await;
         let failed = |error| errors::properties("the event hub", error);
@@ -135,6 +115,7 @@ impl EventSource for EventHubSource {
         from: StartPosition,
         prefetch: usize,
     ) -> Result<EventReceiver<ReceivedEventData>> {
+        from.check()?;
         let client = self.clients.current().await;
         let position = client_position(from.clone());
         let credit = u32::try_from(prefetch.max(1)).unwrap_or(u32::MAX);

@@ -1,6 +1,7 @@
 //! The plain values that everything speaks of: who, which partition, which position. No I/O, no clock.
 
 mod checkpoint;
+mod connection_string;
 mod names;
 mod owner;
 mod ownership;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
+use super::connection_string::HubNames;
+
 /// A name that cannot be used, with the rule it breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {value:?} cannot be used: {rule}")]
@@ -58,6 +60,34 @@ impl ConsumerGroup {
         check_segment("event hub", &group.event_hub)?;
         check_segment("consumer group", &group.name)?;
         Ok(group)
+    }
+
+    /// Names a consumer group of the event hub of a connection string: one that the portal shows for an event hub, with its
+    /// `EntityPath`.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new), and if the connection string names no namespace or no event hub. Nothing of it is in the
+    /// error, for it holds a key. One of a whole namespace has no `EntityPath`: add `;EntityPath=NAME`, or use
+    /// [`new`](Self::new).
+    ///
+    /// ```
+    /// use eventhubs_checkpoint::ConsumerGroup;
+    /// let hub = "Endpoint=sb://example.servicebus.windows.net/;SharedAccessKeyName=listen;SharedAccessKey=a2V5;EntityPath=orders";
+    /// let group = ConsumerGroup::from_connection_string(hub, ConsumerGroup::DEFAULT_NAME)?;
+    /// assert_eq!(group.to_string(), "example.servicebus.windows.net/orders/$Default");
+    /// # Ok::<(), eventhubs_checkpoint::InvalidName>(())
+    /// ```
+    pub fn from_connection_string(connection_string: &str, name: impl Into<String>) -> Result<Self, InvalidName> {
+        let names = HubNames::of(connection_string);
+        let unnamed = |what, rule| InvalidName::new(what, "", rule);
+        let namespace = names
+            .namespace
+            .ok_or_else(|| unnamed("namespace", "the connection string has no Endpoint=sb://NAMESPACE/"))?;
+        let event_hub = names
+            .event_hub
+            .ok_or_else(|| unnamed("event hub", "the connection string has no EntityPath=NAME: add it"))?;
+        Self::new(namespace, event_hub, name)
     }
 
     /// The fully qualified namespace.

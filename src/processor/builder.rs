@@ -15,7 +15,8 @@ use super::registry::Registry;
 use super::shutdown::Requests;
 use super::source::EventSource;
 use crate::balancer::Balancer;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::model::ConsumerGroup;
 use crate::store::GroupStore;
 
 /// Numbers from the hub that are older than so many probes are stale.
@@ -38,6 +39,17 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         self
     }
 
+    fn check_group(&self) -> Result<()> {
+        let kept = self.store.group();
+        let same = |read: &ConsumerGroup| read.to_string().eq_ignore_ascii_case(&kept.to_string());
+        match self.source.consumer_group().filter(|read| !same(read)) {
+            Some(read) => Err(Error::config(format!(
+                "the source reads for {read}, but the store keeps the records of {kept}: build both from the same consumer group"
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// Checks the settings.
     ///
     /// # Errors
@@ -45,6 +57,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setting and the rule.
     pub fn build(self) -> Result<Processor<S, H>> {
         self.config.check()?;
+        self.check_group()?;
         let (partitions, named) = watch::channel(Arc::from([]));
         let (balancer, handle) = Balancer::new(self.store.clone(), self.config.balancer.clone(), named)?;
         let settings = &self.config.balancer;

@@ -274,6 +274,8 @@ impl ProcessorConfig {
     }
 
     pub(super) fn check(&self) -> Result<()> {
+        self.start.check()?;
+        self.start_of_added.check()?;
         let counts = [
             (self.batch, "the batch is 0, but a handler must get at least one event at once"),
             (self.batch_bytes.unwrap_or(1), "the batch has 0 bytes; leave the limit out, or give a size"),

@@ -7,7 +7,7 @@ use super::source::{Positioned, StartPosition};
 ///
 /// The numbers that come through a link only grow. Where one does not, the link has begun again: the official client
 /// re-attaches a link at the place where it was opened, and everything since then would come before the next new event.
-/// Such a link is to be closed, and another one opened behind what was delivered.
+/// Such a link must be closed, and another one opened after the last event that was delivered.
 ///
 /// It belongs to one start of the handler: what was delivered before a failure has to come again.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::handler::Handler;
+use super::panics::caught;
 use super::partition::Shared;
 use super::pauses::{Pauses, jittered};
 use super::resolve::position_of;
@@ -37,7 +38,7 @@ pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
 }
 
 pub(super) async fn answered<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(HUB_DEADLINE, request).await.unwrap_or_else(|_| {
+    timeout(HUB_DEADLINE, caught(request)).await.unwrap_or_else(|_| {
         Err(Error::new(ErrorKind::Unavailable, format!("the event hub did not answer within {HUB_DEADLINE:?}")))
     })
 }

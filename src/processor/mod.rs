@@ -35,6 +35,7 @@ mod health;
 mod hub;
 mod lag;
 mod liveness;
+mod panics;
 mod partition;
 mod pauses;
 mod prober;

@@ -14,6 +14,7 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::timeout;
 
 use super::batch::Gathered;
+use super::panics::{caught, caught_in};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long a link may take to close whose receiver was only dropped.
@@ -115,7 +116,7 @@ enum Reading<E> {
 
 impl<E: Send + 'static> EventReceiver<E> {
     /// Reads a stream in the task of whoever asks for events: two wakes and a channel per event less than
-    /// [`spawn`](Self::spawn). The stream is polled only while somebody waits for events. Once it is
+    /// [`spawn`](Self::spawn). The stream is polled only while the processor waits for events. Once it is
     /// [stopped](Stopped::is_stopped) it must close its link and end; what it yields until then is dropped.
     pub fn new<S>(open: impl FnOnce(Stopped) -> S) -> Self
     where
@@ -207,21 +208,39 @@ struct StreamReading<E> {
 }
 
 impl<E> StreamReading<E> {
-    /// All that is ready, and the failure after it. Ready with neither at the end. What the stream gave up is handed out
-    /// by the same call, so nothing can be lost between two of them.
+    /// All that is ready, and the failure after it, of which a panic is one. Ready with neither at the end. What the stream
+    /// gave up is handed out by the same call, so nothing can be lost between two of them.
     fn poll_batch(&mut self, context: &mut Context<'_>, limit: usize) -> Poll<(Vec<E>, Option<Error>)> {
         let mut events = Vec::new();
         let Some((stream, _)) = &mut self.open else { return Poll::Ready((events, None)) };
-        while events.len() < limit {
-            match stream.poll_next_unpin(context) {
-                Poll::Ready(Some(Ok(event))) => events.push(event),
-                Poll::Ready(Some(Err(failure))) => return Poll::Ready((events, Some(failure))),
-                Poll::Pending if events.is_empty() => return Poll::Pending,
-                Poll::Pending | Poll::Ready(None) => break,
+        match caught_in(|| poll_events(stream, context, limit, &mut events)) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(failure)) => Poll::Ready((events, failure)),
+            Err(panicked) => {
+                // It is not to be polled again.
+                self.open = None;
+                Poll::Ready((events, Some(panicked)))
             }
         }
-        Poll::Ready((events, None))
     }
+}
+
+/// Takes what is ready, up to the limit. Pending if that is nothing.
+fn poll_events<E>(
+    stream: &mut (impl Stream<Item = Result<E>> + Unpin),
+    context: &mut Context<'_>,
+    limit: usize,
+    events: &mut Vec<E>,
+) -> Poll<Option<Error>> {
+    while events.len() < limit {
+        match stream.poll_next_unpin(context) {
+            Poll::Ready(Some(Ok(event))) => events.push(event),
+            Poll::Ready(Some(Err(failure))) => return Poll::Ready(Some(failure)),
+            Poll::Pending if events.is_empty() => return Poll::Pending,
+            Poll::Pending | Poll::Ready(None) => break,
+        }
+    }
+    Poll::Ready(None)
 }
 
 async fn close<E>((mut stream, stop): Open<E>, limit: Duration) {
@@ -231,9 +250,10 @@ async fn close<E>((mut stream, stop): Open<E>, limit: Duration) {
             // A stream that does not look at the signal may always have another event: the limit must be seen, too.
             yield_now().await;
         }
+        Ok(())
     };
-    // Too late is no failure: the link is dropped then.
-    let _ = timeout(limit, ending).await;
+    // Neither a panic nor being too late is a failure: the link is dropped then.
+    let _ = timeout(limit, caught(ending)).await;
 }
 
 fn close_later<E: Send + 'static>(open: Open<E>) {

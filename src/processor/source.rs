@@ -6,8 +6,8 @@ use time::OffsetDateTime;
 
 use super::properties::PartitionProperties;
 pub use super::receiver::{EventReceiver, EventSender, Stopped};
-use crate::error::Result;
-use crate::model::{PartitionId, Position};
+use crate::error::{Error, Result};
+use crate::model::{ConsumerGroup, PartitionId, Position};
 
 /// An event that knows its place in the partition.
 pub trait Positioned {
@@ -53,9 +53,21 @@ pub enum StartPosition {
     /// After the event with this offset. If both are plain numbers, the processor starts after the last event if that has a
     /// smaller offset.
     AfterOffset(String),
-    /// At the first event enqueued after this time. If there is none yet, the processor starts after the last event, also
-    /// for a time in the future. A time before 1970 is the same as [`Earliest`](Self::Earliest).
+    /// At the first event enqueued after this time, which must not be before 1970. If there is none yet, the processor starts
+    /// after the last event, also for a time in the future.
     EnqueuedAfter(OffsetDateTime),
+}
+
+impl StartPosition {
+    /// No hub holds events that were enqueued before 1970, and the official client panics at such a time.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self {
+            Self::EnqueuedAfter(time) if *time < OffsetDateTime::UNIX_EPOCH => Err(Error::config(format!(
+                "the start is after {time}, but no event was enqueued before 1970: use StartPosition::Earliest"
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What the processor wants to know of an event hub.
@@ -76,6 +88,11 @@ pub struct HubProperties {
 pub trait EventSource: Send + Sync + 'static {
     /// What it yields.
     type Event: Positioned + Send + 'static;
+
+    /// The consumer group that it reads for, if the source knows it. The store must keep the records of the same one.
+    fn consumer_group(&self) -> Option<&ConsumerGroup> {
+        None
+    }
 
     /// Reads the hub's name and partitions.
     fn hub(&self) -> impl Future<Output = Result<HubProperties>> + Send;

@@ -340,7 +340,7 @@ fn the_share_of_idle_owners_in_what_nobody_owns_goes_to_the_others() {
             let policy = |idle: BTreeSet<OwnerId>| Policy { idle, loads: loads.clone(), ..by(&strategy) };
             // The first owners plan, the last ones never do.
             let mut idleness = vec![Idleness::default(); owners - idle];
-            // Each time that some count as idle, others may be below their share beside them, and have their time.
+            // Each time that some count as idle, others may be below the greater share of the rest, and have their time.
             for round in 0..partitions as u64 + 8 * owners as u64 {
                 for (me, idleness) in idleness.iter_mut().enumerate() {
                     let view = world.view(me);

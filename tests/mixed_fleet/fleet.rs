@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azure_messaging_eventhubs::ConsumerClient;
 use eventhubs_checkpoint::balance::Strategy;
 use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::blob::BlobContainer;
@@ -70,16 +69,16 @@ impl Fleet {
 
     /// A processor of this crate joins.
     pub async fn ours(&self, owner: &str) -> Ours {
-        let builder = ConsumerClient::builder().with_custom_endpoint(self.hub.endpoint());
-        let connection_string = self.hub.connection_string();
-        let opening = builder.open_with_connection_string(&connection_string, None);
-        let client = timeout(PATIENCE, opening).await.unwrap().unwrap();
         let balancer = BalancerConfig::default().with_interval(INTERVAL).with_strategy(Strategy::Greedy);
         let checkpoints = CheckpointPolicy::default().with_every(Duration::from_millis(200));
         let config = ProcessorConfig::default().with_balancer(balancer).with_checkpoints(checkpoints);
         let recorder = Recorder { owner: owner.to_owned(), processed: self.processed.clone() };
         let store = store(&self.container, owner).await;
-        let processor = Processor::builder(EventHubSource::new(client), store, recorder).config(config).build();
+        let endpoint = self.hub.endpoint();
+        let builder = EventHubSource::from_connection_string(store.group(), self.hub.connection_string())
+            .settings(move |client| client.with_custom_endpoint(endpoint.clone()));
+        let source = timeout(PATIENCE, builder.connect()).await.unwrap().unwrap();
+        let processor = Processor::builder(source, store, recorder).config(config).build();
         Ours::run(owner, processor.unwrap())
     }
 

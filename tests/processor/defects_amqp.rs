@@ -1,17 +1,23 @@
 //! Defects of the way from the hub to the handler that were found in review, each under its number.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::PartitionState;
+use eventhubs_checkpoint::ErrorKind;
+use eventhubs_checkpoint::processor::{PartitionState, Processor, StartPosition};
 use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
-use tokio::time::sleep;
+use time::OffsetDateTime;
+use tokio::time::{Instant, sleep};
 
 use crate::odd::{Odd, Oddities};
 use crate::world::{Recorder, World};
 
 fn numbered(hub: &MemoryHub, numbers: std::ops::Range<i64>) -> Vec<String> {
     let bodies: Vec<_> = numbers.map(|number| number.to_string()).collect();
-    bodies.iter().for_each(|body| assert!(hub.publish(0, body.as_str()).is_some()));
+    for body in &bodies {
+        hub.publish(0, body.as_str()).expect("there is a partition");
+    }
     bodies
 }
 
@@ -26,7 +32,7 @@ async fn b04_a_link_that_begins_again_is_replaced() {
 
     world.hub.reattach(0);
     let status = a.wait_for_status("the link ends", |status| status.failures == 1).await;
-    let error = status.last_error.expect("the failure").to_string();
+    let error = status.last_error.expect("the failure");
     assert!(error.contains("event 0 came after event 99"), "{error}");
     published.extend(numbered(&world.hub, 100..101));
 
@@ -58,7 +64,7 @@ async fn b04_links_that_all_begin_again_make_progress() {
 #[tokio::test(start_paused = true)]
 async fn b04_a_link_that_begins_before_its_place_is_read_up_to_it() {
     let world = World::new(1);
-    let oddities = Oddities { begins_at_first: true, ..Oddities::default() };
+    let oddities = Oddities { begins_at: Some(StartPosition::Earliest), ..Oddities::default() };
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
     a.wait_until_it_holds(1).await;
@@ -71,4 +77,38 @@ async fn b04_a_link_that_begins_before_its_place_is_read_up_to_it() {
     sleep(Duration::from_secs(120)).await;
     assert_eq!((a.status().failures, a.status().state), (1, PartitionState::Idle));
     a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn b19_a_start_before_1970_is_refused() {
+    let world = World::new(1);
+    let start = StartPosition::EnqueuedAfter(OffsetDateTime::UNIX_EPOCH - Duration::from_secs(1));
+    let configs = [world.config.clone().with_start(start.clone()), world.config.clone().with_start_of_added(start)];
+    for config in configs {
+        let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+        let processor = Processor::builder(world.hub.source(), world.store("a").await, recorder);
+        let error = processor.config(config).build().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains("1969-12-31") && error.to_string().contains("Earliest"), "{error}");
+    }
+}
+
+/// Panics of `open`, of a link that is read, and of a link that is closed, twice each, and then all is well.
+#[tokio::test(start_paused = true)]
+async fn b20_a_source_that_panics_is_tried_again_within_one_start() {
+    let world = World::new(1);
+    let oddities = Oddities { panics: Arc::new(AtomicUsize::new(6)), ..Oddities::default() };
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let began = Instant::now();
+    let mut a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
+    a.wait_until_it_holds(1).await;
+    let status = a.wait_for_status("six failures", |status| status.failures == 6).await;
+    assert!(status.last_error.is_some_and(|error| error.contains("told to panic")));
+    assert!(began.elapsed() > Duration::from_secs(5), "the waits did not grow: {:?}", began.elapsed());
+    let published = numbered(&world.hub, 0..10);
+    world.log.wait_for("10 events", |log| log.bodies().len() == 10).await;
+    assert_eq!(world.log.bodies(), published);
+    assert!(world.log.stops.lock().unwrap().is_empty(), "still the same start");
+    assert!(a.shut_down().await.unwrap().is_clean());
+    assert_eq!(world.log.stops.lock().unwrap().len(), 1);
 }

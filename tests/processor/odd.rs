@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 
 use eventhubs_checkpoint::processor::{EventReceiver, EventSource, HubProperties, PartitionProperties, StartPosition};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub, MemorySource};
 use eventhubs_checkpoint::{Error, ErrorKind, PartitionId, Result};
+use futures::stream;
 
 /// What goes wrong. Nothing, unless said.
 #[derive(Clone, Debug, Default)]
@@ -25,8 +27,10 @@ pub struct Oddities {
     pub begin_late: Arc<AtomicUsize>,
     /// So many of the next links that are opened at the earliest event begin with the second one.
     pub skip_first: Arc<AtomicUsize>,
-    /// All links begin with the first event, wherever they are opened.
-    pub begins_at_first: bool,
+    /// So many of the next openings panic, or their links do: when they are read, or when they are closed.
+    pub panics: Arc<AtomicUsize>,
+    /// All links begin here, wherever they are opened.
+    pub begins_at: Option<StartPosition>,
     /// The hub lacks this event, and says nothing of it.
     pub lacks: Option<i64>,
     /// So many of the next links deliver nothing.
@@ -74,6 +78,19 @@ fn told(kind: ErrorKind) -> Error {
     Error::new(kind, "told to fail")
 }
 
+/// Panics at once, or has a link that does.
+fn panicking(how: usize) -> EventReceiver<MemoryEvent> {
+    assert_ne!(how % 3, 0, "told to panic");
+    let mut polled = 0;
+    EventReceiver::new(move |_| {
+        stream::poll_fn(move |_| {
+            polled += 1;
+            assert!(how % 3 == 2 && polled == 1, "told to panic");
+            Poll::Ready(Some(Err(told(ErrorKind::Source))))
+        })
+    })
+}
+
 impl EventSource for Odd {
     type Event = MemoryEvent;
 
@@ -104,8 +121,11 @@ impl EventSource for Odd {
         if counts(&self.oddities.mute) {
             return Ok(EventReceiver::spawn(1, |sender| async move { sender.stopped().await }));
         }
-        let from = match from {
-            _ if self.oddities.begins_at_first => StartPosition::Earliest,
+        let fewer = |left: usize| left.checked_sub(1);
+        if let Ok(left) = self.oddities.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer) {
+            return Ok(panicking(left));
+        }
+        let from = match self.oddities.begins_at.clone().unwrap_or(from) {
             StartPosition::AfterSequenceNumber(last)
                 if self.oddities.lacks == Some(last + 1) || counts(&self.oddities.begin_late) =>
             {

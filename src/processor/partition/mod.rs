@@ -176,8 +176,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         {
             return happened;
         }
-        let opening =
-            self.shared.source.open(&self.control.partition, session.delivered.next(), self.shared.config.prefetch);
+        // The call is inside, for it may panic before it returns its future.
+        let opening = async {
+            let (partition, from) = (&self.control.partition, session.delivered.next());
+            self.shared.source.open(partition, from, self.shared.config.prefetch).await
+        };
         let opened = tokio::select! {
             biased;
             reason = self.stopping_or_fenced(&mut session.writing) => return Happened::Stop(reason),

@@ -1,0 +1,23 @@
+//! Panics of an event source. Each counts as a failure of the source, which is tried again.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use futures::FutureExt;
+
+use super::partition::message_of;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The outcome of a request, of which a panic is one.
+pub(super) async fn caught<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+    AssertUnwindSafe(request).catch_unwind().await.unwrap_or_else(|panic| Err(panicked(&*panic)))
+}
+
+/// The same for one poll. What it wrote before the panic stays.
+pub(super) fn caught_in<T>(poll: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(poll)).map_err(|panic| panicked(&*panic))
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    Error::new(ErrorKind::Source, format!("the event source panicked: {}", message_of(panic)))
+}
