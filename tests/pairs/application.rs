@@ -1,6 +1,6 @@
 //! The application: handles events, fails and hangs when it is told to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,7 +26,7 @@ const WORK: Duration = Duration::from_millis(50);
 /// Less than the drain time: whatever is in flight can be finished when a partition stops.
 const LONGEST_IN_FLIGHT: Duration = Duration::from_secs(10);
 
-/// What the next call for a partition does, once.
+/// What a call for a partition does, instead of handling its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misdeed {
     Fail,
@@ -36,17 +36,19 @@ pub enum Misdeed {
     Hang(Duration),
 }
 
-/// Clones are the same.
+/// What the next calls do, one after another. Clones are the same.
 #[derive(Clone, Default)]
-pub struct Misdeeds(Arc<Mutex<HashMap<u32, Misdeed>>>);
+pub struct Misdeeds(Arc<Mutex<VecDeque<(u32, Misdeed)>>>);
 
 impl Misdeeds {
     pub fn add(&self, partition: u32, misdeed: Misdeed) {
-        self.0.lock().unwrap().insert(partition, misdeed);
+        self.0.lock().unwrap().push_back((partition, misdeed));
     }
 
     fn take(&self, partition: u32) -> Option<Misdeed> {
-        self.0.lock().unwrap().remove(&partition)
+        let mut due = self.0.lock().unwrap();
+        let next = due.iter().position(|(of, _)| *of == partition)?;
+        due.remove(next).map(|(_, misdeed)| misdeed)
     }
 
     /// Until nothing is left to be done wrong.

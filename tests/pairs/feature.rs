@@ -121,6 +121,9 @@ pub struct Draw {
     pub pause: Duration,
     /// How long an instance stays away.
     pub down: Duration,
+    /// Whether an instance that ends, or that loses the storage, is another one than the one that reads the partition which is
+    /// paused, released, silenced.
+    pub beside: bool,
     /// Whether the storage is away for all instances, or only for one.
     pub outage_for_all: bool,
     /// Whether requests hang while the storage is away, instead of failing at once.
@@ -145,6 +148,7 @@ impl Draw {
             prefetch: if rng.random() { 1 } else { 3000 },
             pause,
             down,
+            beside: rng.random(),
             outage_for_all: rng.random(),
             outage_hangs: rng.random(),
             panics: rng.random(),

@@ -28,6 +28,8 @@ pub const PARTITIONS: u32 = 5;
 /// The partition that is paused, released, silenced.
 pub const TARGET: u32 = 0;
 
+const BESIDE: u32 = 1;
+
 /// The partition that is published to now and then only.
 pub const QUIET: u32 = 4;
 
@@ -269,6 +271,11 @@ impl Scene {
         if let Some(instance) = &self.seats.lock().unwrap()[member].instance {
             order(&instance.handle);
         }
+    }
+
+    /// The instance that ends, or loses the storage.
+    pub async fn victim(&self) -> usize {
+        self.reader_of(if self.case.draw.beside { BESIDE } else { TARGET }).await
     }
 
     /// The instance that handles this partition. Waits until there is one; after a long wait it is the first instance.

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::{CRASH, away};
 use crate::application::Misdeed;
-use crate::feature::{Allowed, Draw, Feature, SECOND, Settings};
+use crate::feature::{Allowed, Draw, Feature, SECOND, Settings, Sharing};
 use crate::scene::{Scene, TARGET};
 
 /// Longer than the expiry.
@@ -20,7 +20,7 @@ const THROTTLING: Duration = Duration::from_secs(90);
 const THROTTLED: f64 = 0.15;
 
 /// Longer than `stall_after` and the expiry.
-const HANGS: Duration = Duration::from_secs(150);
+const HANGS: Duration = Duration::from_secs(300);
 
 const STALL_AFTER: Duration = Duration::from_secs(60);
 
@@ -56,7 +56,9 @@ pub const FEATURES: [Feature; 9] = [
         .acting(|scene| Box::pin(shutdown(scene)))
         .allowing(|allowed, settings, draw| allowed.dark_for(away(settings, draw.down))),
     Feature::of("crash", |_, _| ()).acting(|scene| Box::pin(crash(scene))).allowing(|allowed, settings, draw| {
-        allowed.dark_for(away(settings, draw.down) + CRASH);
+        // Nobody else may take what is assigned.
+        let down = if settings.sharing == Sharing::Static { draw.down } else { Duration::ZERO };
+        allowed.dark_for(down + CRASH);
         allowed.repeats = true;
     }),
 ];
@@ -65,9 +67,10 @@ fn stalls(settings: &mut Settings, on_stall: OnStall) {
     settings.configure_balancer(|balancer| balancer.with_stall_after(STALL_AFTER).with_on_stall(on_stall));
 }
 
-/// A handler that hangs is cut short where its partition moves.
+/// A handler that hangs is cut short where its partition moves. No other partition waits for it.
 fn hangs(allowed: &mut Allowed, _: &Settings, _: &Draw) {
-    allowed.dark_for(HANGS + 45 * SECOND);
+    allowed.dark_for(30 * SECOND);
+    allowed.delay += HANGS;
     allowed.unclean_ends = true;
 }
 
@@ -90,7 +93,7 @@ async fn make_anew(scene: &Scene) {
 
 async fn outage(scene: &Scene) {
     let fault = if scene.case.draw.outage_hangs { Fault::Hang } else { Fault::Unreachable };
-    let whose = if scene.case.draw.outage_for_all { None } else { Some(scene.reader_of(TARGET).await) };
+    let whose = if scene.case.draw.outage_for_all { None } else { Some(scene.victim().await) };
     let trouble = scene.trouble(whose, FaultPlan::always(fault));
     sleep(OUTAGE).await;
     scene.no_trouble(trouble);
@@ -104,15 +107,15 @@ async fn throttling(scene: &Scene) {
 }
 
 async fn shutdown(scene: &Scene) {
-    let reader = scene.reader_of(TARGET).await;
-    scene.end_in_order(reader).await;
+    let victim = scene.victim().await;
+    scene.end_in_order(victim).await;
     sleep(scene.case.draw.down).await;
-    scene.start(reader).await;
+    scene.start(victim).await;
 }
 
 async fn crash(scene: &Scene) {
-    let reader = scene.reader_of(TARGET).await;
-    scene.crash(reader).await;
+    let victim = scene.victim().await;
+    scene.crash(victim).await;
     sleep(scene.case.draw.down).await;
-    scene.start(reader).await;
+    scene.start(victim).await;
 }
