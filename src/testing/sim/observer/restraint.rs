@@ -18,10 +18,10 @@ pub(super) struct Refused {
 
 impl State {
     /// Whether the storage refuses requests of this life from now on, all or a part of them.
-    pub(in super::super) fn refuses(&mut self, life: usize, refuses: bool) {
+    pub(in super::super) fn refuses(&mut self, life: usize, begins: bool) {
         let held = self.held_by(life);
         let book = &mut self.lives[life];
-        match (refuses, book.refused.take()) {
+        match (begins, book.refused.take()) {
             (true, None) => {
                 let refused = Refused { since: Instant::now(), before: book.requests, held, gained: 0 };
                 book.refused = Some(refused);

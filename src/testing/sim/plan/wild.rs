@@ -65,7 +65,7 @@ impl Draw {
         let interval = self.share(expiry, 0.05, 0.33).max(Duration::from_secs(1));
         let peer_expiry = settings.peer_expiry.max(expiry);
         let checkpoint_every = self.seconds(&[1, 5, 60, 240]);
-        Settings { expiry, interval, peer_expiry, checkpoint_every, ..settings }
+        Settings { expiry, peer_expiry, interval, checkpoint_every, ..settings }
     }
 
     fn tuning(&mut self, settings: &Settings) -> Tuning {
