@@ -32,6 +32,15 @@ impl State {
         }
     }
 
+    /// What it has sent until it was connected does not count: how often a process that cannot connect is started is not a
+    /// matter of this crate.
+    pub(super) fn is_connected(&mut self, life: usize) {
+        let book = &mut self.lives[life];
+        if let Some(refused) = &mut book.refused {
+            (refused.since, refused.before) = (Instant::now(), book.requests);
+        }
+    }
+
     pub(super) fn gains(&mut self, life: usize) {
         let held = self.held_by(life);
         if let Some(refused) = &mut self.lives[life].refused {
@@ -45,7 +54,7 @@ impl State {
     }
 
     fn must_be_restrained(&mut self, life: usize, refused: &Refused) {
-        if !self.lives[life].ours {
+        if !self.lives[life].ours || self.lives[life].incarnation.is_none() {
             return;
         }
         let (lasted, sent) = (refused.since.elapsed(), self.lives[life].requests - refused.before);
