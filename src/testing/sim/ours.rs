@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
+use time::OffsetDateTime;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -19,7 +20,7 @@ use crate::processor::{
     CheckpointPolicy, Handler, HandlerError, OnInvalidCheckpoint, PartitionContext, Processor, ProcessorConfig,
     StartPosition, StopReason, Token,
 };
-use crate::store::GroupStore;
+use crate::store::{GroupStore, GroupStoreBuilder};
 use crate::testing::memory_hub::MemoryEvent;
 
 /// Until a process that cannot connect tries again.
@@ -52,7 +53,7 @@ async fn live(host: Host) -> Ended {
         store = connect(&host, rng.next_u64()) => store,
     };
     host.reporter.identified(store.identity());
-    let config = config(&host, rng.next_u64());
+    let config = config(&host.settings, host.source.inner.now(), rng.next_u64());
     let source = host.source.clone();
     let host = Arc::new(host);
     let handler = Worker { host: Arc::clone(&host), rng: Mutex::new(rng), under_way: Mutex::default() };
@@ -72,16 +73,22 @@ async fn live(host: Host) -> Ended {
 async fn connect(host: &Host, seed: u64) -> GroupStore {
     loop {
         let builder = GroupStore::builder(host.container.clone(), host.group.clone(), host.owner.clone());
-        let builder = builder.expiry(host.settings.expiry).peer_expiry(host.settings.peer_expiry);
+        let builder = with_terms(builder, &host.settings);
         let builder = builder.wall_clock(host.clock.clone()).probe(host.member.skew_seconds != 0);
         let builder = builder.lease_clock(Arc::new(NeverSuspended(Instant::now())));
-        let builder = builder.concurrency(host.settings.tuning.concurrency);
-        let builder = builder.request_deadline(host.settings.tuning.deadline(host.settings.expiry));
         match builder.seed(seed).connect().await {
             Ok(store) => return store,
             Err(_) => sleep(RETRY).await,
         }
     }
+}
+
+fn with_terms(builder: GroupStoreBuilder, settings: &Settings) -> GroupStoreBuilder {
+    builder
+        .expiry(settings.expiry)
+        .peer_expiry(settings.peer_expiry)
+        .concurrency(settings.tuning.concurrency)
+        .request_deadline(settings.tuning.deadline(settings.expiry))
 }
 
 /// Leases by tokio's clock alone: a run must not depend on what the machine under it does.
@@ -94,11 +101,11 @@ impl LeaseClock for NeverSuspended {
     }
 }
 
-fn config(host: &Host, seed: u64) -> ProcessorConfig {
-    let (settings, tuning) = (&host.settings, &host.settings.tuning);
+fn config(settings: &Settings, now: OffsetDateTime, seed: u64) -> ProcessorConfig {
+    let tuning = &settings.tuning;
     let start = match tuning.start {
         Some(StartAt::After(number)) => StartPosition::AfterSequenceNumber(number),
-        Some(StartAt::Ago(time)) => StartPosition::EnqueuedAfter(host.source.inner.now() - time),
+        Some(StartAt::Ago(time)) => StartPosition::EnqueuedAfter(now - time),
         None if settings.latest => StartPosition::Latest,
         None => StartPosition::Earliest,
     };
@@ -218,5 +225,30 @@ impl Handler<MemoryEvent> for Worker {
 
     async fn stopped(&self, context: PartitionContext, reason: StopReason) {
         self.host.reporter.stopped(context.partition(), &reason);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blob::memory::MemoryContainer;
+    use crate::model::{ConsumerGroup, OwnerId};
+    use crate::processor::handler_fn;
+    use crate::testing::memory_hub::MemoryHub;
+    use crate::testing::sim::plan::{Plan, Scale};
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_drawn_is_accepted() {
+        for seed in 0..1000 {
+            let settings = Plan::draw(seed, &Scale { wild: true, ..Scale::default() }).settings;
+            let group = ConsumerGroup::new("ns", "hub", "group").unwrap();
+            let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
+            let store = with_terms(builder, &settings).connect().await.unwrap();
+            let source = MemoryHub::new("hub", 1).source();
+            let config = config(&settings, source.now(), 1);
+            let handler = handler_fn(|_: Vec<MemoryEvent>, _: PartitionContext| async { Ok(()) });
+            let built = Processor::builder(source, store, handler).config(config).build();
+            assert!(built.is_ok(), "seed {seed}: {:?}", built.err());
+        }
     }
 }

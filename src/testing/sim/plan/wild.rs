@@ -135,3 +135,52 @@ impl Tuning {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Plan, Scale};
+    use super::*;
+
+    fn drawn(seed: u64, wild: bool) -> Plan {
+        Plan::draw(seed, &Scale { wild, ..Scale::default() })
+    }
+
+    #[test]
+    fn the_plans_without_wild_settings_have_the_defaults_and_the_same_members() {
+        for seed in 1..200 {
+            let (tame, wild) = (drawn(seed, false), drawn(seed, true));
+            assert_eq!(tame.settings.tuning, Tuning::default());
+            assert_eq!((tame.members, tame.loads), (wild.members, wild.loads));
+        }
+    }
+
+    #[test]
+    fn every_setting_is_drawn_away_from_its_default() {
+        let tunings: Vec<_> = (1..200).map(|seed| drawn(seed, true).settings.tuning).collect();
+        let usual = Tuning::default();
+        let differs: [(&str, fn(&Tuning, &Tuning) -> bool); 19] = [
+            ("request_deadline", |one, other| one.request_deadline != other.request_deadline),
+            ("concurrency", |one, other| one.concurrency != other.concurrency),
+            ("weighted", |one, other| one.weighted != other.weighted),
+            ("stall_after", |one, other| one.stall_after != other.stall_after),
+            ("on_stall", |one, other| one.on_stall != other.on_stall),
+            ("handoff_timeout", |one, other| one.handoff_timeout != other.handoff_timeout),
+            ("drain", |one, other| one.drain != other.drain),
+            ("batch", |one, other| one.batch != other.batch),
+            ("batch_wait", |one, other| one.batch_wait != other.batch_wait),
+            ("prefetch", |one, other| one.prefetch != other.prefetch),
+            ("max_in_flight", |one, other| one.max_in_flight != other.max_in_flight),
+            ("probe_every", |one, other| one.probe_every != other.probe_every),
+            ("handler_deadline", |one, other| one.handler_deadline != other.handler_deadline),
+            ("on_failure", |one, other| one.on_failure != other.on_failure),
+            ("invalid_to_latest", |one, other| one.invalid_to_latest != other.invalid_to_latest),
+            ("checkpoints_by_time", |one, other| one.checkpoints_by_time != other.checkpoints_by_time),
+            ("checkpoint_events", |one, other| one.checkpoint_events != other.checkpoint_events),
+            ("checkpoints_on_close", |one, other| one.checkpoints_on_close != other.checkpoints_on_close),
+            ("start", |one, other| one.start != other.start),
+        ];
+        for (name, differs) in differs {
+            assert!(tunings.iter().any(|tuning| differs(tuning, &usual)), "{name}");
+        }
+    }
+}
