@@ -141,6 +141,8 @@ mod tests {
     use super::super::{Plan, Scale};
     use super::*;
 
+    type Differs = fn(&Tuning, &Tuning) -> bool;
+
     fn drawn(seed: u64, wild: bool) -> Plan {
         Plan::draw(seed, &Scale { wild, ..Scale::default() })
     }
@@ -158,7 +160,7 @@ mod tests {
     fn every_setting_is_drawn_away_from_its_default() {
         let tunings: Vec<_> = (1..200).map(|seed| drawn(seed, true).settings.tuning).collect();
         let usual = Tuning::default();
-        let differs: [(&str, fn(&Tuning, &Tuning) -> bool); 19] = [
+        let differs: [(&str, Differs); 19] = [
             ("request_deadline", |one, other| one.request_deadline != other.request_deadline),
             ("concurrency", |one, other| one.concurrency != other.concurrency),
             ("weighted", |one, other| one.weighted != other.weighted),
