@@ -106,7 +106,8 @@ impl Case {
         let mut a = world.start("a").await;
         a.wait_until_it_holds(1).await;
         a.wait_for_status("it reads", |status| status.handled.is_none() && status.lag.events.is_some()).await;
-        sleep(Duration::from_secs(5)).await;
+        // A checkpoint beyond the end is confirmed for 10 s.
+        sleep(Duration::from_secs(15)).await;
         world.hub.publish_many(0, more, "hang");
         assert_eq!(lag(&world).await, after, "{name}, after, {report:?}");
         a.crash().await;

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::ProcessorConfig;
+use eventhubs_checkpoint::processor::{CheckpointPolicy, ProcessorConfig};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -66,6 +66,7 @@ pub enum Sharing {
 
 /// The settings of every instance, and how the application works.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Settings {
     pub config: ProcessorConfig,
     pub start: Start,
@@ -85,7 +86,7 @@ pub struct Settings {
 impl Settings {
     fn new() -> Self {
         Self {
-            config: World::new(0).config.with_checkpoints(Default::default()),
+            config: World::new(0).config.with_checkpoints(CheckpointPolicy::default()),
             start: Start::Earliest,
             sharing: Sharing::Balanced,
             pull: false,
@@ -112,6 +113,7 @@ impl Settings {
 
 /// What the seed decides.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a decision of its own")]
 pub struct Draw {
     pub seed: u64,
     /// From the begin of the first action to that of the second.

@@ -277,7 +277,7 @@ impl State {
         let (put_back_by, sessions) = (record.get("rewound").cloned(), self.sessions.len());
         let Some(book) = self.partitions.get_mut(partition) else { return };
         let is_put_back = put_back_by.is_some() && put_back_by != book.put_back_by;
-        let before = std::mem::replace(&mut book.checkpoint, Some(number));
+        let before = book.checkpoint.replace(number);
         book.put_back_by = put_back_by;
         if is_put_back && by_operator {
             return book.rewind(number, sessions);

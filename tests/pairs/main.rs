@@ -55,8 +55,8 @@ fn seeds() -> Range<u64> {
 /// The cases that the environment names; nothing, if it names none.
 fn named_cases() -> Option<Vec<Case>> {
     let names = variable("EVENTHUBS_CHECKPOINT_PAIR")?;
-    let named = |name| Feature::named(name).unwrap_or_else(|| panic!("there is no feature {name:?}"));
-    let features: Vec<_> = names.split(" + ").map(named).collect();
+    let feature = |name| Feature::named(name).unwrap_or_else(|| panic!("there is no feature {name:?}"));
+    let features: Vec<_> = names.split(" + ").map(feature).collect();
     Some(seeds().map(|seed| Case::new(&features, seed)).collect())
 }
 
@@ -64,7 +64,7 @@ fn named_cases() -> Option<Vec<Case>> {
 fn pairs_of(feature: &Feature) -> Vec<[&'static Feature; 2]> {
     let all: Vec<_> = features::all().collect();
     let (count, index) = (all.len(), all.iter().position(|other| other.name == feature.name).unwrap());
-    let opposite = if count.is_multiple_of(2) && index < count / 2 { count / 2..=count / 2 } else { 1..=0 };
+    let opposite = (count.is_multiple_of(2) && index < count / 2).then_some(count / 2);
     let steps = (1..=(count - 1) / 2).chain(opposite);
     steps.map(|step| [all[index], all[(index + step) % count]]).collect()
 }

@@ -31,8 +31,7 @@ pub fn run(case: &Case) -> Vec<String> {
             () = watch(&scene) => {}
             () = scene.resume_parked() => {}
         }
-        let violations = scene.ledger.lock().violations().to_vec();
-        violations
+        scene.ledger.lock().violations().to_vec()
     })
 }
 

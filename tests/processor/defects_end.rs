@@ -479,9 +479,9 @@ async fn e02_requests_that_come_together_are_one() {
 async fn b21_a_partition_given_back_by_a_failure_in_a_handoff() {
     let mut world = World::new(2);
     world.config.balancer = world.config.balancer.with_interval(5 * SECOND);
-    world.config = world.config.with_drain(20 * SECOND).with_on_failure(OnFailure::Release { cool_down: 600 * SECOND });
+    world.config = world.config.with_drain(16 * SECOND).with_on_failure(OnFailure::Release { cool_down: 600 * SECOND });
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let slow = Slow { recorder, stops_in: 18 * SECOND };
+    let slow = Slow { recorder, stops_in: 15 * SECOND };
     let mut a = world.start_with("a", world.hub.source(), slow).await;
     a.wait_until_it_holds(2).await;
     a.wait_until_all_idle(2).await;

@@ -10,17 +10,11 @@ use std::time::Duration;
 
 use crate::feature::{Feature, Settings, Sharing};
 
-static TABLES: (
-    [Feature; delivery::FEATURES.len()],
-    [Feature; policies::FEATURES.len()],
-    [Feature; sharing::FEATURES.len()],
-    [Feature; starts::FEATURES.len()],
-    [Feature; trouble::FEATURES.len()],
-) = (delivery::FEATURES, policies::FEATURES, sharing::FEATURES, starts::FEATURES, trouble::FEATURES);
+static TABLES: [&[Feature]; 5] =
+    [&delivery::FEATURES, &policies::FEATURES, &sharing::FEATURES, &starts::FEATURES, &trouble::FEATURES];
 
 pub fn all() -> impl Iterator<Item = &'static Feature> {
-    let (delivery, policies, sharing, starts, trouble) = &TABLES;
-    delivery.iter().chain(policies).chain(sharing).chain(starts).chain(trouble)
+    TABLES.into_iter().flatten()
 }
 
 /// An expiry, the longest time between two cycles, a request that hangs, and two rounds of claims.

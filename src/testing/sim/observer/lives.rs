@@ -84,6 +84,7 @@ impl State {
 
     pub(in super::super) fn identified(&mut self, life: usize, identity: &Identity) {
         self.lives[life].incarnation = Some(identity.incarnation.as_str().to_owned());
+        self.is_connected(life);
         self.saw(life, "connects", 0, 0);
     }
 

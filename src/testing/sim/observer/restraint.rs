@@ -18,10 +18,10 @@ pub(super) struct Refused {
 
 impl State {
     /// Whether the storage refuses requests of this life from now on, all or a part of them.
-    pub(in super::super) fn refuses(&mut self, life: usize, refuses: bool) {
+    pub(in super::super) fn refuses(&mut self, life: usize, begins: bool) {
         let held = self.held_by(life);
         let book = &mut self.lives[life];
-        match (refuses, book.refused.take()) {
+        match (begins, book.refused.take()) {
             (true, None) => {
                 let refused = Refused { since: Instant::now(), before: book.requests, held, gained: 0 };
                 book.refused = Some(refused);
@@ -29,6 +29,15 @@ impl State {
             (true, refused) => book.refused = refused,
             (false, Some(refused)) => self.must_be_restrained(life, &refused),
             (false, None) => {}
+        }
+    }
+
+    /// What it has sent until it was connected does not count: how often a process that cannot connect is started is not a
+    /// matter of this crate.
+    pub(super) fn is_connected(&mut self, life: usize) {
+        let book = &mut self.lives[life];
+        if let Some(refused) = &mut book.refused {
+            (refused.since, refused.before) = (Instant::now(), book.requests);
         }
     }
 
@@ -45,7 +54,7 @@ impl State {
     }
 
     fn must_be_restrained(&mut self, life: usize, refused: &Refused) {
-        if !self.lives[life].ours {
+        if !self.lives[life].ours || self.lives[life].incarnation.is_none() {
             return;
         }
         let (lasted, sent) = (refused.since.elapsed(), self.lives[life].requests - refused.before);

@@ -65,7 +65,7 @@ impl Draw {
         let interval = self.share(expiry, 0.05, 0.33).max(Duration::from_secs(1));
         let peer_expiry = settings.peer_expiry.max(expiry);
         let checkpoint_every = self.seconds(&[1, 5, 60, 240]);
-        Settings { expiry, interval, peer_expiry, checkpoint_every, ..settings }
+        Settings { expiry, peer_expiry, interval, checkpoint_every, ..settings }
     }
 
     fn tuning(&mut self, settings: &Settings) -> Tuning {
@@ -141,6 +141,8 @@ mod tests {
     use super::super::{Plan, Scale};
     use super::*;
 
+    type Differs = fn(&Tuning, &Tuning) -> bool;
+
     fn drawn(seed: u64, wild: bool) -> Plan {
         Plan::draw(seed, &Scale { wild, ..Scale::default() })
     }
@@ -158,7 +160,7 @@ mod tests {
     fn every_setting_is_drawn_away_from_its_default() {
         let tunings: Vec<_> = (1..200).map(|seed| drawn(seed, true).settings.tuning).collect();
         let usual = Tuning::default();
-        let differs: [(&str, fn(&Tuning, &Tuning) -> bool); 19] = [
+        let differs: [(&str, Differs); 19] = [
             ("request_deadline", |one, other| one.request_deadline != other.request_deadline),
             ("concurrency", |one, other| one.concurrency != other.concurrency),
             ("weighted", |one, other| one.weighted != other.weighted),
