@@ -201,8 +201,12 @@ impl Case {
     pub fn new(features: &[&'static Feature], seed: u64) -> Self {
         let features = features.to_vec();
         let mut draw = Draw::new(&name_of(&features), seed);
-        // Its burst passes the numbers of a hub before.
-        draw.refuses |= features.iter().any(|feature| feature.name == "prefetch");
+        // Its burst passes the numbers of the hub before. Only a position that is refused until then shows that the hub was made
+        // again.
+        if features.iter().any(|feature| feature.name == "prefetch") {
+            draw.refuses = true;
+            draw.gap = draw.gap.max(5 * SECOND);
+        }
         let (mut settings, mut allowed) = (Settings::new(), Allowed::at_rest());
         for feature in &features {
             (feature.set)(&mut settings, &draw);
