@@ -24,14 +24,19 @@ pub(super) struct Pauses {
 
 impl Pauses {
     pub(super) fn next(&mut self) -> Duration {
-        self.next_within(LONGEST_PAUSE)
+        self.next_from(FIRST_PAUSE)
     }
 
     /// The same, but no longer than this.
     pub(super) fn next_within(&mut self, longest: Duration) -> Duration {
-        let pause = FIRST_PAUSE * 2u32.saturating_pow(self.failures.min(16));
-        self.failures += 1;
-        pause.min(LONGEST_PAUSE).min(longest)
+        self.next().min(longest)
+    }
+
+    /// The same, but the first wait is at least this long: what the server asks for.
+    pub(super) fn next_from(&mut self, first: Duration) -> Duration {
+        let pause = first.max(FIRST_PAUSE).saturating_mul(2u32.saturating_pow(self.failures.min(16)));
+        self.failures = self.failures.saturating_add(1);
+        pause.min(LONGEST_PAUSE)
     }
 
     pub(super) fn handled(&mut self, last: Option<i64>) {
@@ -70,6 +75,7 @@ mod tests {
         assert_eq!(waits[0], FIRST_PAUSE);
         assert_eq!(waits[9], LONGEST_PAUSE);
         assert_eq!(pauses.next_within(FIRST_PAUSE * 40), FIRST_PAUSE * 40);
+        assert_eq!(pauses.next_from(LONGEST_PAUSE * 2), LONGEST_PAUSE);
         pauses.handled(Some(5));
         assert_eq!(pauses.next(), FIRST_PAUSE);
         pauses.handled(Some(5));
@@ -77,6 +83,7 @@ mod tests {
         pauses.link_held(LONGEST_PAUSE);
         assert_eq!(pauses.next(), FIRST_PAUSE * 4);
         pauses.link_held(LONGEST_PAUSE * 2);
-        assert_eq!(pauses.next(), FIRST_PAUSE);
+        assert_eq!(pauses.next_from(FIRST_PAUSE * 8), FIRST_PAUSE * 8);
+        assert_eq!(pauses.next_from(FIRST_PAUSE * 8), FIRST_PAUSE * 16);
     }
 }

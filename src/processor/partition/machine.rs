@@ -151,7 +151,9 @@ impl Machine {
         use ErrorKind as K;
         let pause = match error.kind() {
             // What the hub answers is of other kinds.
-            K::Unknown | K::Unavailable | K::Throttled { .. } => self.pauses.next_within(self.storage_pause),
+            K::Unknown | K::Unavailable => self.pauses.next_within(self.storage_pause),
+            // A storage that asks for fewer requests gets fewer: three for each adoption, from each partition.
+            K::Throttled { retry_after } => self.pauses.next_from(retry_after.unwrap_or_default()),
             _ => self.pauses.next(),
         };
         (State::Waiting { before }, Next::Wait(pause))
@@ -323,6 +325,14 @@ mod tests {
                 assert_eq!(waits[11], Duration::from_secs(longest), "{kind:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_storage_that_throttles_is_asked_less_often() {
+        let throttled = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(3)) };
+        let failures = (0..6).flat_map(|_| [Happened::Failed(error(throttled)), Happened::Done]);
+        let waits: Vec<_> = after(OnFailure::Restart, failures).iter().filter_map(Next::pause).collect();
+        assert_eq!(waits, [3, 6, 12, 24, 30, 30].map(Duration::from_secs));
     }
 
     #[test]

@@ -116,15 +116,17 @@ impl Bounds {
     }
 
     /// The most requests that an instance sends in calm times within `lasted`, if it holds `held` partitions and has gained
-    /// `gained`: each is renewed as often as beside owners of other SDKs and checkpointed as often as the policy says, the
-    /// group is listed and the presence written every interval, and what is gained is claimed and adopted.
+    /// `gained`: each is renewed as often as beside owners of other SDKs and checkpointed as often as the policy says; every
+    /// interval two kinds of record are listed and a claim is attempted; what is gained is claimed and adopted. The presence
+    /// may be written more often than in calm times, and read each time: it is one record, and has to stay valid.
     #[must_use]
     pub fn requests(&self, held: usize, gained: usize, lasted: Duration) -> u64 {
         let times = |every: Duration| u64::try_from(lasted.as_millis().div_ceil(every.as_millis().max(1)) + 1);
         let times = |every| times(every).unwrap_or(u64::MAX);
         let Some(checkpoint_every) = self.checkpoint_every else { return u64::MAX };
         let per_partition = times(self.interval.max(self.expiry / 6)) + times(checkpoint_every);
-        per_partition * held as u64 + 2 * times(self.interval) + REQUESTS_PER_CLAIM * gained as u64
+        let presence = 2 * times(self.expiry / 8);
+        per_partition * held as u64 + 3 * times(self.interval) + presence + REQUESTS_PER_CLAIM * gained as u64
     }
 
     fn rounds(&self, partitions: usize, instances: usize) -> Duration {
