@@ -138,7 +138,7 @@ impl Assignment {
 pub struct Policy {
     /// How partitions are shared.
     pub strategy: Strategy,
-    /// The most that I may hold. What is above it is given back. The others do not know of it: they find this
+    /// The most that I may hold. What is above it is released. The others do not know of it: they find this
     /// owner [idle](Self::idle) after a while. Until then, and if they are all at their limits,
     /// [`Plan::unclaimed_for_cap`](super::Plan::unclaimed_for_cap) says what stays unowned.
     pub max_partitions: Option<usize>,

@@ -29,8 +29,8 @@ const OWNER_LEVEL: i64 = 0;
 
 /// An [`EventSource`] over an event hub. Every instance needs a source of its own: two receivers of one client share a link.
 ///
-/// Its clients are made [from a connection string](Self::from_connection_string) or [with a token](Self::with_token), for the
-/// consumer group whose records the store keeps.
+/// Its clients are made [from a connection string](Self::from_connection_string) or [with a token](Self::with_token), for
+/// the consumer group whose records the store keeps.
 ///
 /// # Connections that die
 ///
@@ -46,9 +46,10 @@ const OWNER_LEVEL: i64 = 0;
 ///
 /// # Links that begin again
 ///
-/// The official client re-attaches a link that the broker detaches at the place where it was opened, so that everything since
-/// then would come again. The [`Processor`](crate::processor::Processor) sees it by the first event that does, and opens
-/// another link after the last event. What was on its way by then, up to `prefetch` events, was sent for nothing.
+/// The official client re-attaches a link that the broker detaches at the place where it was opened, so that everything
+/// since then would be delivered again. The [`Processor`](crate::processor::Processor) sees it by the first event that
+/// does, and opens another link after the last event. What was on its way by then, up to `prefetch` events, was sent for
+/// nothing.
 /// `RetryOptions { max_retries: 0, .. }` in the [settings](super::EventHubSourceBuilder::settings) spares that, too: the
 /// client then repairs nothing by itself.
 ///

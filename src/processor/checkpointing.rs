@@ -208,7 +208,8 @@ impl CheckpointWriter {
         })
     }
 
-    /// Whether finished events come again because a token was dropped, or one was dropped while the partition was at work.
+    /// Whether finished events are processed again because a token was dropped, or one was dropped while the partition was
+    /// at work.
     pub(super) fn is_held_back(&self) -> bool {
         self.shared.with(|pending| {
             let waits = pending.dropped.tokens() > 0 && pending.tracker.last_waiting().is_some();
@@ -256,8 +257,8 @@ impl CheckpointWriter {
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Ends the writing task. What is marked is written first if there is a time for it and the policy agrees: attempts begin
-    /// up to this moment.
+    /// Ends the writing task. What is marked is written first if there is a time for it and the policy agrees: attempts
+    /// begin up to this moment.
     pub(super) fn close(&self, last_by: Option<Instant>) {
         // An error means that the task has ended already.
         let _ = self.commands.send(Command::Close { last_by });

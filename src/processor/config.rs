@@ -100,17 +100,17 @@ pub struct ProcessorConfig {
     pub balancer: BalancerConfig,
     /// Where a partition without a checkpoint starts. Default [`StartPosition::Earliest`]: nothing is lost.
     ///
-    /// With [`StartPosition::Latest`] the first instance writes the start of every partition down as it begins. An owner that
-    /// is not of this crate's [`Processor`](super::Processor) may be at work there already, at an earlier event and without a
-    /// checkpoint. Its first checkpoint replaces the start, so that the next owner goes on from there.
+    /// With [`StartPosition::Latest`] the first instance writes the start of every partition down as it begins. An owner
+    /// that is not of this crate's [`Processor`](super::Processor) may be at work there already, at an earlier event and
+    /// without a checkpoint. Its first checkpoint replaces the start, so that the next owner goes on from there.
     pub start: StartPosition,
     /// Where a partition starts that was added to the hub after the group had begun, if `start` is
-    /// [`StartPosition::Latest`]. Default [`StartPosition::Earliest`]: a group that has begun wants every event from then on,
-    /// and those that came between the growth of the hub and the moment this instance noticed it are among them.
+    /// [`StartPosition::Latest`]. Default [`StartPosition::Earliest`]: a group that has begun wants every event from then
+    /// on, and those that came between the growth of the hub and the moment this instance noticed it are among them.
     ///
-    /// What was added is told by the checkpoints, which this crate writes in order. Owners of other SDKs do not: where one has
-    /// claimed an added partition before an instance of this crate comes up, those before it look like some that the group
-    /// began with, and start at the latest event. Beside other SDKs start at the earliest.
+    /// What was added is told by the checkpoints, which this crate writes in order. Owners of other SDKs do not: where one
+    /// has claimed an added partition before an instance of this crate comes up, those before it look like some that the
+    /// group began with, and start at the latest event. Beside other SDKs start at the earliest.
     pub start_of_added: StartPosition,
     /// What to do with a checkpoint from which reading cannot go on. Default [`OnInvalidCheckpoint::Earliest`].
     pub on_invalid_checkpoint: OnInvalidCheckpoint,
@@ -133,16 +133,16 @@ pub struct ProcessorConfig {
     /// The most events that are [tracked](super::PartitionContext::track) and not finished, those with dropped tokens
     /// included. With more, nothing further is delivered. Default 1000.
     ///
-    /// It does not bound how many events come again after a restart: one event that stays open holds it back, while any number of later
-    /// ones is finished. See [`Degraded::CheckpointHeld`](super::Degraded::CheckpointHeld).
+    /// It does not bound how many events are processed again after a restart: one event that stays open holds it back,
+    /// while any number of later ones is finished. See [`Degraded::CheckpointHeld`](super::Degraded::CheckpointHeld).
     pub max_in_flight: usize,
     /// How often each partition held is compared with the hub: for the lag, and to find a link that delivers nothing
     /// although there are events. Such a link is opened again after two comparisons. Default 30 s, at a request to the
     /// hub each; nothing switches both off.
     pub probe_every: Option<Duration>,
-    /// How long a handler may take to finish its batch when its partition stops, and again in the call of `stopped`. Default: a
-    /// quarter of the expiry, or what strict leases or the default [handoff timeout](field@BalancerConfig::handoff_timeout) leave,
-    /// which is less with an expiry below 48 s.
+    /// How long a handler may take to finish its batch when its partition stops, and again in the call of `stopped`.
+    /// Default: a quarter of the expiry, or what strict leases or the default [handoff
+    /// timeout](field@BalancerConfig::handoff_timeout) leave, which is less with an expiry below 48 s.
     pub drain: Option<Duration>,
 }
 

@@ -52,8 +52,8 @@ impl PartitionContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unfinished`] if a tracked event before it holds it back: it stays marked, and is written when that one is
-    /// finished. [`ErrorKind::Fenced`] if the partition belongs to somebody else now; [`ErrorKind::Rewound`] if its
+    /// [`ErrorKind::Unfinished`] if a tracked event before it holds it back: it stays marked, and is written when that one
+    /// is finished. [`ErrorKind::Fenced`] if the partition belongs to somebody else now; [`ErrorKind::Rewound`] if its
     /// checkpoint was put back; [`ErrorKind::Closed`] if it has been stopped; otherwise what the storage answered: the
     /// position stays pending and is written later.
     pub async fn checkpoint_now(&self, event: &impl Positioned) -> Result<()> {
@@ -91,8 +91,9 @@ impl PartitionContext {
     /// more. Of those, the ones that were neither tracked nor marked are checkpointed together with the next one that is.
     ///
     /// When [`max_in_flight`](super::ProcessorConfig::max_in_flight) events are tracked and not finished, no more are
-    /// delivered. With fewer, events after an open one are delivered and finished as ever, however many; they come again if the
-    /// partition starts again before the open one is finished. When the partition stops, but for a failure, those in flight have the drain time to be finished.
+    /// delivered. With fewer, events after an open one are delivered and finished as ever, however many; they are processed
+    /// again if the partition starts again before the open one is finished. When the partition stops, but for a failure,
+    /// those in flight have the drain time to be finished.
     #[must_use = "an event that is never finished holds the checkpoint back for ever"]
     pub fn track(&self, event: &impl Positioned) -> Token {
         let place = event.position().map(|position| (position.sequence_number, position.offset.into_boxed_str()));
@@ -152,9 +153,10 @@ impl PartitionContext {
 /// An event in flight: see [`PartitionContext::track`].
 ///
 /// Dropped without being finished, it keeps its event open, and counts as in flight: what was not said to be done is not
-/// done. The checkpoint stays before the event, and when the partition starts again, the event and all after it come again.
-/// While the partition is at work, a warning and [`Degraded::CheckpointHeld`](super::Degraded::CheckpointHeld) report it. At
-/// the end nothing waits for it, and [`ShutdownReport::held_back`](super::ShutdownReport::held_back) names the partition.
+/// done. The checkpoint stays before the event, and when the partition starts again, the event and all after it are
+/// delivered again. While the partition is at work, a warning and
+/// [`Degraded::CheckpointHeld`](super::Degraded::CheckpointHeld) report it. At the end nothing waits for it, and
+/// [`ShutdownReport::held_back`](super::ShutdownReport::held_back) names the partition.
 ///
 /// Call [`fail`](Self::fail) for an event that cannot be processed now, and [`finish`](Self::finish) for one that never can,
 /// after it was put aside elsewhere.
@@ -175,10 +177,10 @@ impl Token {
 
     /// The event cannot be processed: fails the partition as an error of [`Handler::handle`](super::Handler::handle) does,
     /// and [`OnFailure`](super::OnFailure) says what follows. By default the partition starts again from its checkpoint, and
-    /// the event comes again.
+    /// the event is delivered again.
     ///
     /// A batch that the handler has at hand is finished first. Of several that fail the first counts. A partition that stops
-    /// already does so as before, and the event comes again at its next start.
+    /// already does so as before, and the event is delivered again at its next start.
     pub fn fail(mut self, error: impl Into<HandlerError>) {
         let event = self.place.take().map(|(number, _)| number);
         self.checkpoints.fail(event, error.into());

@@ -82,11 +82,11 @@ impl ProcessorHandle {
         self.registry.get(partition).is_some_and(|control| control.release(cool_down))
     }
 
-    /// Asks the processor to end in good order, as the future given to [`run`](super::Processor::run) does.
+    /// Asks the processor to shut down, as the future given to [`run`](super::Processor::run) does.
     ///
-    /// Asked again at least a second after the first request, it ends at once: what is not finished then is as after a crash.
-    /// A request within that second changes nothing, so that several parts of a program may pass on the same signal. The
-    /// first request may also have come from the future or from a signal.
+    /// Asked again at least a second after the first request, it ends at once: what is not finished then is as after a
+    /// crash. A request within that second changes nothing, so that several parts of a program may pass on the same signal.
+    /// The first request may also have come from the future or from a signal.
     pub fn shutdown(&self) {
         self.requests.ask();
     }

@@ -88,7 +88,7 @@ pub enum Degraded {
         error: String,
     },
     /// A [`Token`](super::Token) was dropped before its event was finished. The checkpoint stays before that event until the
-    /// partition starts again; then the event and all after it come again.
+    /// partition starts again; then the event and all after it are delivered again.
     CheckpointHeld {
         /// The partition.
         partition: PartitionId,
@@ -98,7 +98,8 @@ pub enum Degraded {
         event: i64,
         /// The sequence number of the durable checkpoint.
         checkpoint: Option<i64>,
-        /// How far, in sequence numbers, the last finished event is after `event`. About so many finished events come again.
+        /// How far, in sequence numbers, the last finished event is after `event`. About so many finished events are
+        /// processed again.
         finished_after: u64,
     },
     /// Partitions stay unowned because of `max_partitions`.

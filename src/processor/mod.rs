@@ -11,7 +11,7 @@
 //!   is told, and [`OnInvalidCheckpoint`] says where to go on.
 //! - At shutdown every handler may finish its batch. Then the last checkpoint of its partition is written, and then the
 //!   partition is released, while others still drain. Each step has its time, in which requests that fail are tried again. A
-//!   [`ShutdownReport`] tells how it went.
+//!   [`ShutdownReport`] says how it went.
 //!
 //! # Non-guarantees
 //!
@@ -162,8 +162,8 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     ///
     /// [`ErrorKind::Config`] for what only the operator can mend: no such hub, no partitions, no such consumer group.
     /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. [`ErrorKind::Closed`] if the balancing loop
-    /// panicked, which is a bug. Everything else is reported and tried again, also at the start. Before anything starts, also
-    /// any other error of the hub or the storage for which [`Error::is_transient`] is false, such as
+    /// panicked, which is a bug. Everything else is reported and tried again, also at the start. Before anything starts,
+    /// also any other error of the hub or the storage for which [`Error::is_transient`] is false, such as
     /// [`ErrorKind::Unauthorized`]: correct the setting or the permission, and start again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let Self { shared, balancer, handle, partitions } = self;

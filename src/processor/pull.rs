@@ -55,7 +55,7 @@ impl<E> Partitions<E> {
         &self.handle
     }
 
-    /// Ends in good order: streams end after the batch at hand, last checkpoints are written, the partitions released. If the
+    /// Shuts down: streams end after the batch at hand, last checkpoints are written, the partitions released. If the
     /// end was asked for already, by [`ProcessorHandle::shutdown`], this waits for it.
     ///
     /// # Errors

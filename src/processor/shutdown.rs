@@ -11,7 +11,8 @@ use tokio::time::{Instant, timeout};
 use crate::model::PartitionId;
 use crate::telemetry;
 
-/// A request so soon after the first is the same one: a program may listen for a signal in two places, and some send it twice.
+/// A request so soon after the first is the same one: a program may listen for a signal in two places, and some send it
+/// twice.
 const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Whether the processor was asked to end, once or again. All clones are one.
@@ -90,8 +91,9 @@ pub struct ShutdownReport {
     pub cut_short: BTreeSet<PartitionId>,
     /// Partitions whose last marked position could not be written. What is behind the one before comes again.
     pub unwritten: BTreeSet<PartitionId>,
-    /// Partitions with events whose [`Token`](super::Token) was dropped. Such an event and all after it come again, although
-    /// these may be finished. A token that was dropped because the partition stopped counts only if a later event was finished.
+    /// Partitions with events whose [`Token`](super::Token) was dropped. Such an event and all after it are processed
+    /// again, although these may be finished. A token that was dropped because the partition stopped counts only if a later
+    /// event was finished.
     pub held_back: BTreeSet<PartitionId>,
     /// How many partitions could not be released in time. They expire.
     pub unreleased: usize,

@@ -111,7 +111,7 @@ pub(super) struct End {
 }
 
 impl End {
-    /// Whether nothing that was processed comes again.
+    /// Whether nothing that was processed is processed again.
     pub(super) fn is_settled(self) -> bool {
         !(self.cut_short || self.unwritten || self.held_back)
     }

@@ -164,7 +164,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         Ok(())
     }
 
-    /// Stops every partition in good order, within the drain time and what the last checkpoints may take. Each is released
+    /// Stops every partition within the drain time and what the last checkpoints may take. Each is released
     /// when it has stopped, while others still drain.
     pub(super) async fn stop_all(&mut self, reason: StopReason) -> Drained {
         self.ending = true;

@@ -167,8 +167,8 @@ impl Handler<MemoryEvent> for Recorder {
             self.log.events.lock().unwrap().push(entry);
             self.log.changed.send_replace(());
             match &*event.body {
-                "fail" if self.log.times("fail") == 1 => return Err("told to fail".into()),
-                "panic" if self.log.times("panic") == 1 => panic!("told to panic"),
+                "fail" if self.log.times("fail") == 1 => return Err("failed on request".into()),
+                "panic" if self.log.times("panic") == 1 => panic!("panicked on request"),
                 "hang" => std::future::pending().await,
                 _ if self.checkpoint => context.checkpoint(event),
                 _ => {}

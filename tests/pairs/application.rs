@@ -1,4 +1,4 @@
-//! The application: handles events, fails and hangs when it is told to.
+//! The application: handles events, fails and hangs on request.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
@@ -23,7 +23,7 @@ use crate::ledger::Ledger;
 /// For each batch.
 const WORK: Duration = Duration::from_millis(50);
 
-/// Less than the drain time: whatever is in flight can be finished when a partition stops.
+/// Less than the drain time: all events in flight can be finished when a partition stops.
 const LONGEST_IN_FLIGHT: Duration = Duration::from_secs(10);
 
 /// What a call for a partition does, instead of handling its batch.
@@ -121,14 +121,14 @@ impl Application {
                 sleep(time).await;
                 return Ok(());
             }
-            Misdeed::Panic => panic!("told to panic"),
+            Misdeed::Panic => panic!("panicked on request"),
             Misdeed::FailAndExpire => {
                 self.hub.expire_before(number(context), i64::MAX);
                 self.ledger.lock().expired(number(context));
             }
             Misdeed::Fail => {}
         }
-        Err("told to fail".into())
+        Err("failed on request".into())
     }
 
     fn finish_later(&self, session: usize, event: &MemoryEvent, token: Token) {

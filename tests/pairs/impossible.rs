@@ -24,7 +24,7 @@ pub const GROUPS: &[(Reason, &[&str])] = &[
     (Reason::OneSetting, &["stall keep", "stall release"]),
     (Reason::OneSetting, &["earliest", "latest", "enqueued after", "after sequence number"]),
     (Reason::Refused, &["weighted", "scope instance"]),
-    (Reason::Ends, &["invalid fail", "made anew"]),
+    (Reason::Ends, &["invalid fail", "recreated hub"]),
 ];
 
 /// Why these two cannot meet; nothing, if they can.

@@ -170,7 +170,7 @@ impl State {
         (partition.first, partition.invalidated) = (partition.end(), true);
     }
 
-    pub fn made_anew(&mut self) {
+    pub fn recreated(&mut self) {
         self.generation += 1;
         for partition in &mut self.partitions {
             (partition.stale, partition.invalidated) = (true, true);
@@ -187,7 +187,7 @@ impl State {
         self.lives.len() - 1
     }
 
-    /// Whatever it does from now on does not count.
+    /// What it does from now on does not count.
     pub fn dies(&mut self, life: usize) {
         self.lives[life] = false;
         for session in 0..self.sessions.len() {

@@ -94,8 +94,9 @@ impl Scene {
         }
     }
 
-    /// Events from before the group began. A quiet partition has had none for a while. The others have so many that a hub that
-    /// is made again has fewer to the end: nothing shows that it was made again once its numbers pass those of the one before.
+    /// Events from before the group began. A quiet partition has had none for a while. The others have so many that a hub
+    /// that is made again has fewer to the end: nothing shows that it was made again once its numbers pass those of the one
+    /// before.
     pub async fn history(&mut self) {
         for second in 0..20 {
             for partition in (0..PARTITIONS).filter(|partition| *partition != QUIET) {
@@ -143,7 +144,7 @@ impl Scene {
     pub fn make_anew(&self) {
         let mut ledger = self.ledger.lock();
         self.hub.recreate();
-        ledger.made_anew();
+        ledger.recreated();
     }
 }
 

@@ -21,7 +21,7 @@ fn numbered(hub: &MemoryHub, numbers: std::ops::Range<i64>) -> Vec<String> {
     bodies
 }
 
-/// Everything since the link was opened comes again through it, and a fresh link goes on at once.
+/// Everything since the link was opened is delivered again through it, and a fresh link goes on at once.
 #[tokio::test(start_paused = true)]
 async fn b04_a_link_that_begins_again_is_replaced() {
     let world = World::new(1);
@@ -103,7 +103,7 @@ async fn b20_a_source_that_panics_is_tried_again_within_one_start() {
     let mut a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
     a.wait_until_it_holds(1).await;
     let status = a.wait_for_status("six failures", |status| status.failures == 6).await;
-    assert!(status.last_error.is_some_and(|error| error.contains("told to panic")));
+    assert!(status.last_error.is_some_and(|error| error.contains("panicked on request")));
     assert!(began.elapsed() > Duration::from_secs(5), "the waits did not grow: {:?}", began.elapsed());
     let published = numbered(&world.hub, 0..10);
     world.log.wait_for("10 events", |log| log.bodies().len() == 10).await;

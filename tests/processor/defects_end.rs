@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::captured::Captured;
+use crate::handoffs::write_faults;
 use crate::meddled::{Meddle, Meddled};
 use crate::told::{Slow, Told, asking};
 use crate::world::{Instance, Recorder, World};
@@ -67,20 +68,10 @@ fn metadata(pairs: &[(&str, &str)]) -> Metadata {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Every fault that can befall a write.
+/// Every fault that can befall a write, and another writer that comes in between.
 fn faults() -> Vec<Fault> {
-    vec![
-        Fault::Latency(2 * SECOND),
-        Fault::Unreachable,
-        Fault::RequestLost,
-        Fault::AnswerLost,
-        Fault::AppliedLate(30 * SECOND),
-        Fault::Hang,
-        Fault::Conflict,
-        Fault::Overtaken(metadata(&[("sequencenumber", "-1"), ("offset", "-1")])),
-        Fault::Throttled { retry_after: None },
-        Fault::Throttled { retry_after: Some(SECOND) },
-    ]
+    let overtaken = Fault::Overtaken(metadata(&[("sequencenumber", "-1"), ("offset", "-1")]));
+    write_faults().into_iter().chain([overtaken]).collect()
 }
 
 /// The last checkpoint, the release and the deletion of the presence, each with every fault, of one partition and of many.
@@ -474,7 +465,8 @@ async fn e02_requests_that_come_together_are_one() {
     }
 }
 
-/// Its handler fails, and takes its time to stop; meanwhile the instance learns that another one has asked for the partition.
+/// Its handler fails, and takes its time to stop; meanwhile the instance learns that another one has asked for the
+/// partition.
 #[tokio::test(start_paused = true)]
 async fn b21_a_partition_given_back_by_a_failure_in_a_handoff() {
     let mut world = World::new(2);
@@ -507,7 +499,7 @@ impl Handler<MemoryEvent> for Tokens {
             let (token, context) = (context.track(event), context.clone());
             match &*event.body {
                 "poison" => drop(token),
-                "broken" if self.times("broken") == 1 => token.fail("told to fail"),
+                "broken" if self.times("broken") == 1 => token.fail("failed on request"),
                 "wait" => drop(tokio::spawn(async move {
                     if context.unless_stopping(sleep(3600 * SECOND)).await.is_some() {
                         token.finish();
@@ -598,7 +590,7 @@ async fn e04_a_token_that_fails() {
     assert_eq!(world.checkpoint().await, Some(4));
     let told = log.text();
     let failed = told.lines().find(|line| line.contains("the handler failed")).unwrap();
-    assert!(failed.contains("event 2 could not be processed: told to fail"), "{failed}");
+    assert!(failed.contains("event 2 could not be processed: failed on request"), "{failed}");
     assert!(a.handle.health().degraded.is_empty());
     assert!(a.shut_down().await.unwrap().is_clean());
 }

@@ -48,7 +48,7 @@ impl Handler<MemoryEvent> for Failing {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         self.note(&format!("handle {}", events.len()));
         if Self::is_due(&self.failures) {
-            return Err("told to fail".into());
+            return Err("failed on request".into());
         }
         context.checkpoint(events.last().unwrap());
         Ok(())
@@ -57,7 +57,7 @@ impl Handler<MemoryEvent> for Failing {
     async fn started(&self, _: PartitionContext) {
         self.note("started");
         sleep(self.starting).await;
-        assert!(!Self::is_due(&self.panics_at_start), "told to panic");
+        assert!(!Self::is_due(&self.panics_at_start), "panicked on request");
     }
 
     async fn stopped(&self, _: PartitionContext, reason: StopReason) {
@@ -95,7 +95,7 @@ async fn a_parked_partition_is_kept_and_does_nothing_until_it_is_resumed() {
     assert_eq!(a.held(), 2);
     let degraded = a.handle.health().degraded;
     let [Degraded::Parked { partition, error: Some(error) }] = &degraded[..] else { panic!("{degraded:?}") };
-    assert_eq!((partition.as_str(), error.as_str()), ("0", "the handler failed: told to fail"));
+    assert_eq!((partition.as_str(), error.as_str()), ("0", "the handler failed: failed on request"));
     assert_eq!(handler.calls().iter().filter(|call| call.starts_with("handle")).count(), 1);
     assert!(a.handle.resume(&0.into()));
     sleep(SECOND).await;
@@ -213,7 +213,7 @@ async fn what_an_earlier_start_left_running_is_told_to_stop() {
             told.fetch_add(1, Ordering::Relaxed);
         });
         let fails = Failing::is_due(&first);
-        async move { if fails { Err("told to fail".into()) } else { Ok(()) } }
+        async move { if fails { Err("failed on request".into()) } else { Ok(()) } }
     });
     let mut a = world.start_with("a", world.hub.source(), handler).await;
     a.wait_until_it_holds(1).await;

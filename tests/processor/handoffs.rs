@@ -203,7 +203,7 @@ async fn a_mark_that_somebody_erases_is_made_again() {
 }
 
 /// Every fault that can befall a write, but for another owner that comes in between.
-fn faults() -> [Fault; 9] {
+pub fn write_faults() -> [Fault; 9] {
     [
         Fault::Latency(2 * SECOND),
         Fault::Unreachable,
@@ -221,7 +221,7 @@ fn faults() -> [Fault; 9] {
 #[tokio::test(start_paused = true)]
 async fn a_handoff_of_which_any_one_write_goes_wrong_repeats_nothing() {
     let turns = (0..8).map(|turn| (OWNERSHIP, turn)).chain((0..3).map(|turn| (CHECKPOINT, turn)));
-    for ((name, turn), fault) in turns.flat_map(|turn| faults().map(|fault| (turn, fault))) {
+    for ((name, turn), fault) in turns.flat_map(|turn| write_faults().map(|fault| (turn, fault))) {
         let mut world = World::new(2);
         if name == CHECKPOINT {
             // None but the last.

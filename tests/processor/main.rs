@@ -352,7 +352,7 @@ async fn a_closure_that_panics_restarts_its_partition_like_any_other_handler() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
     let handler = handler_fn(move |_: Vec<MemoryEvent>, _: PartitionContext| {
-        assert!(counted.fetch_add(1, Ordering::Relaxed) > 0, "told to panic");
+        assert!(counted.fetch_add(1, Ordering::Relaxed) > 0, "panicked on request");
         async { Ok(()) }
     });
     let mut a = world.start_with("a", world.hub.source(), handler).await;

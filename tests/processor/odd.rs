@@ -75,17 +75,17 @@ impl Odd {
 }
 
 fn told(kind: ErrorKind) -> Error {
-    Error::new(kind, "told to fail")
+    Error::new(kind, "failed on request")
 }
 
 /// Panics at once, or has a link that does.
 fn panicking(how: usize) -> EventReceiver<MemoryEvent> {
-    assert_ne!(how % 3, 0, "told to panic");
+    assert_ne!(how % 3, 0, "panicked on request");
     let mut polled = 0;
     EventReceiver::new(move |_| {
         stream::poll_fn(move |_| {
             polled += 1;
-            assert!(how % 3 == 2 && polled == 1, "told to panic");
+            assert!(how % 3 == 2 && polled == 1, "panicked on request");
             Poll::Ready(Some(Err(told(ErrorKind::Source))))
         })
     })

@@ -32,7 +32,7 @@ impl Handler<MemoryEvent> for Open {
             self.tokens.lock().unwrap().insert(event.sequence_number, context.track(event));
         }
         let poisoned = events.iter().any(|event| Some(event.sequence_number) == self.poison);
-        if poisoned { Err("told to fail".into()) } else { Ok(()) }
+        if poisoned { Err("failed on request".into()) } else { Ok(()) }
     }
 
     async fn stopped(&self, _: PartitionContext, reason: StopReason) {

@@ -42,7 +42,7 @@ pub struct Bounds {
 enum Sharing {
     OneByOne,
     AtOnce,
-    /// One by one, and all that nobody owns may come to one instance.
+    /// One by one, and one instance may claim all unowned partitions.
     ByLoad,
 }
 
@@ -116,9 +116,10 @@ impl Bounds {
     }
 
     /// The most requests that an instance sends in calm times within `lasted`, if it holds `held` partitions and has gained
-    /// `gained`: each is renewed as often as beside owners of other SDKs and checkpointed as often as the policy says; every
-    /// interval two kinds of record are listed and a claim is attempted; what is gained is claimed and adopted. The presence
-    /// may be written more often than in calm times, and read each time: it is one record, and has to stay valid.
+    /// `gained`: each is renewed as often as with owners of other SDKs in the group and checkpointed as often as the policy
+    /// says; every interval two kinds of record are listed and a claim is attempted; what is gained is claimed and adopted.
+    /// The presence may be written more often than in calm times, and read each time: it is one record, and has to stay
+    /// valid.
     #[must_use]
     pub fn requests(&self, held: usize, gained: usize, lasted: Duration) -> u64 {
         let times = |every: Duration| u64::try_from(lasted.as_millis().div_ceil(every.as_millis().max(1)) + 1);

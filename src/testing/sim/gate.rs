@@ -57,7 +57,7 @@ impl Gate {
     }
 }
 
-/// A container behind a gate. Every request that passes is counted, whatever becomes of it further on.
+/// A container behind a gate. Every request that passes is counted, even if it is refused or lost later.
 #[derive(Clone)]
 pub(super) struct GatedContainer {
     pub(super) inner: Arc<dyn BlobContainer>,

@@ -25,6 +25,6 @@ const TAKEN_OVER: Duration = Duration::from_secs(30 + 20 + 5);
 
 /// How long the partitions of an instance may be without a handler that gives them back for this long.
 fn away(settings: &Settings, time: Duration) -> Duration {
-    // Nobody else may take them.
+    // No other instance may take them.
     if settings.sharing == Sharing::Static { time + TAKEN_OVER } else { TAKEN_OVER }
 }

@@ -67,7 +67,7 @@ pub const FEATURES: [Feature; 8] = [
     }),
 ];
 
-/// Nobody waits for what is in flight when a handler fails.
+/// Events in flight are not waited for when a handler fails.
 fn fails(allowed: &mut Allowed, settings: &Settings, _: &Draw) {
     allowed.dark_for(RESTART);
     allowed.repeats |= settings.tracks;

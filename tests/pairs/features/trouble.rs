@@ -37,7 +37,7 @@ pub const FEATURES: [Feature; 9] = [
     Feature::of("silence", |_, _| ())
         .acting(|scene| Box::pin(silence(scene)))
         .allowing(|allowed, _, _| allowed.delay += FOUND_BY_PROBES),
-    Feature::of("made anew", |_, _| ())
+    Feature::of("recreated hub", |_, _| ())
         .acting(|scene| Box::pin(make_anew(scene)))
         .allowing(|allowed, _, _| allowed.dark_for(FOUND_BY_PROBES)),
     // An instance that ends just then cannot write its last position.
@@ -56,7 +56,7 @@ pub const FEATURES: [Feature; 9] = [
         .acting(|scene| Box::pin(shutdown(scene)))
         .allowing(|allowed, settings, draw| allowed.dark_for(away(settings, draw.down))),
     Feature::of("crash", |_, _| ()).acting(|scene| Box::pin(crash(scene))).allowing(|allowed, settings, draw| {
-        // Nobody else may take what is assigned.
+        // No other instance may take what is assigned.
         let down = if settings.sharing == Sharing::Static { draw.down } else { Duration::ZERO };
         allowed.dark_for(down + CRASH);
         allowed.repeats = true;

@@ -20,7 +20,8 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// A request that takes longer is of no use.
 const LONGEST_REQUEST: Duration = Duration::from_secs(10);
 
-/// A start by time is so long before an instance comes up. So nothing is left out as long as each partition has an owner once.
+/// A start by time is so long before an instance comes up. So nothing is left out as long as each partition has an owner
+/// once.
 const LOOKS_BACK: Duration = Duration::from_secs(600);
 
 impl Settings {
@@ -58,7 +59,7 @@ impl Draw {
         self.0.random_bool(chance).then(|| value(self))
     }
 
-    /// Owners of other SDKs have expiries of their own. Beside those, ours do not keep to much longer ones.
+    /// Owners of other SDKs have expiries of their own. Next to those, ours cannot use much longer ones.
     fn terms(&mut self, settings: Settings, mixed: bool) -> Settings {
         let long: &[u64] = if mixed { &[20, 60] } else { &[120, 300] };
         let expiry = if self.0.random_bool(0.3) { self.seconds(long) } else { self.seconds(&[5, 8, 12, 20, 45, 60]) };
