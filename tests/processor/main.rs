@@ -134,7 +134,7 @@ async fn a_failing_or_panicking_handler_restarts_its_own_partition_from_the_chec
         let [(_, partition, StopReason::Failed { error })] = &stops[..] else { panic!("{stops:?}") };
         assert_eq!((partition.as_str(), error.kind()), ("0", ErrorKind::Handler));
         let told = format!("{error}: {:?}", error.source().map(ToString::to_string));
-        assert!(told.contains("told to"), "the cause is gone: {told}");
+        assert!(told.contains("on request"), "the cause is gone: {told}");
         a.shut_down().await.unwrap();
     }
 }
