@@ -257,7 +257,7 @@ impl CheckpointWriter {
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Ends the writing task. What is marked is written first if there is a time for it and the policy agrees: attempts
+    /// Ends the writing task. What is marked is written first if there is a time for it: attempts
     /// begin up to this moment.
     pub(super) fn close(&self, last_by: Option<Instant>) {
         // An error means that the task has ended already.
@@ -347,7 +347,7 @@ impl Checkpointer {
     }
 
     async fn close(mut self, last_by: Option<Instant>) -> Ended {
-        let Some(last_by) = last_by.filter(|_| self.policy.on_close) else { return Ended::Closed };
+        let Some(last_by) = last_by else { return Ended::Closed };
         let mut attempts = self.store.attempts(Some(last_by));
         loop {
             let outcome = self.write().await;

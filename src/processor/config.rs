@@ -27,6 +27,9 @@ pub struct CheckpointPolicy {
     pub every: Option<Duration>,
     /// When the partition is stopped in an orderly way. Default: yes. This last write is tried again until the time of the
     /// end, or of the handoff, is over.
+    ///
+    /// After a failure of the handler the marked position is always written. Else a handler that fails more often than
+    /// [`every`](Self::every) would make no progress: each restart would go back to the same checkpoint.
     pub on_close: bool,
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The wait before the first restart; it doubles up to [`LONGEST_PAUSE`] until a batch is handled.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The wait with jitter, up to a quarter shorter by a random number: what lost its links together does not open them together
 /// for ever.
@@ -24,19 +24,14 @@ pub(super) struct Pauses {
 
 impl Pauses {
     pub(super) fn next(&mut self) -> Duration {
-        self.next_from(FIRST_PAUSE)
+        self.next_between(FIRST_PAUSE, LONGEST_PAUSE)
     }
 
-    /// The same, but no longer than this.
-    pub(super) fn next_within(&mut self, longest: Duration) -> Duration {
-        self.next().min(longest)
-    }
-
-    /// The same, but the first wait is at least this long: what the server asks for.
-    pub(super) fn next_from(&mut self, first: Duration) -> Duration {
+    /// The same, but the first wait is at least `first`, and no wait is longer than `longest`.
+    pub(super) fn next_between(&mut self, first: Duration, longest: Duration) -> Duration {
         let pause = first.max(FIRST_PAUSE).saturating_mul(2u32.saturating_pow(self.failures.min(16)));
         self.failures = self.failures.saturating_add(1);
-        pause.min(LONGEST_PAUSE)
+        pause.min(longest)
     }
 
     pub(super) fn handled(&mut self, last: Option<i64>) {
@@ -74,8 +69,7 @@ mod tests {
         assert!(waits.is_sorted());
         assert_eq!(waits[0], FIRST_PAUSE);
         assert_eq!(waits[9], LONGEST_PAUSE);
-        assert_eq!(pauses.next_within(FIRST_PAUSE * 40), FIRST_PAUSE * 40);
-        assert_eq!(pauses.next_from(LONGEST_PAUSE * 2), LONGEST_PAUSE);
+        assert_eq!(pauses.next_between(FIRST_PAUSE, FIRST_PAUSE * 40), FIRST_PAUSE * 40);
         pauses.handled(Some(5));
         assert_eq!(pauses.next(), FIRST_PAUSE);
         pauses.handled(Some(5));
@@ -83,7 +77,7 @@ mod tests {
         pauses.link_held(LONGEST_PAUSE);
         assert_eq!(pauses.next(), FIRST_PAUSE * 4);
         pauses.link_held(LONGEST_PAUSE * 2);
-        assert_eq!(pauses.next_from(FIRST_PAUSE * 8), FIRST_PAUSE * 8);
-        assert_eq!(pauses.next_from(FIRST_PAUSE * 8), FIRST_PAUSE * 16);
+        assert_eq!(pauses.next_between(FIRST_PAUSE * 8, LONGEST_PAUSE), FIRST_PAUSE * 8);
+        assert_eq!(pauses.next_between(FIRST_PAUSE * 8, LONGEST_PAUSE), FIRST_PAUSE * 16);
     }
 }

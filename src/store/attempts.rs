@@ -65,10 +65,12 @@ impl Attempts {
 }
 
 impl GroupStore {
-    /// For an operation that is repeated until this moment; without one, for ever.
+    /// For an operation that is repeated until this moment; without one, for ever. In the end it is repeated every sixth of
+    /// the expiry, as seldom as a record is written in calm times.
     pub(crate) fn attempts(&self, until: Option<Instant>) -> Attempts {
-        let first = (self.terms().expiry / 16).min(Duration::from_secs(1));
-        let back_off = BackOff::new(first, self.request_deadline());
+        let expiry = self.terms().expiry;
+        let first = (expiry / 16).min(Duration::from_secs(1));
+        let back_off = BackOff::new(first, expiry / 6);
         Attempts { store: self.clone(), back_off, until }
     }
 

@@ -1,10 +1,12 @@
 //! Defects that showed where two features meet: see `tests/pairs`.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::balance::Strategy;
 use eventhubs_checkpoint::balancer::Event;
-use eventhubs_checkpoint::processor::{PartitionContext, handler_fn};
+use eventhubs_checkpoint::processor::{CheckpointPolicy, PartitionContext, handler_fn};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::sleep;
@@ -58,4 +60,27 @@ async fn batches_of_a_minute_do_not_make_partitions_move_by_load() {
         let claims = claims_in_half_an_hour(batch_wait, work).await;
         assert!(claims <= 5, "{claims} claims with batches that wait {batch_wait:?} and take {work:?}");
     }
+}
+
+/// Each restart goes on from the last event that was handled, even if the policy writes nothing at an orderly end.
+#[tokio::test(start_paused = true)]
+async fn failures_between_two_checkpoints_allow_progress() {
+    let mut world = World::new(1);
+    let rare = CheckpointPolicy::default().with_every(Duration::from_secs(240)).with_on_close(false);
+    world.config = world.config.clone().with_batch(1).with_checkpoints(rare);
+    let (calls, handled) = (AtomicU32::new(0), Arc::new(Mutex::new(Vec::new())));
+    let log = Arc::clone(&handled);
+    let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
+        let fails = calls.fetch_add(1, Ordering::Relaxed) % 10 == 9;
+        if !fails {
+            log.lock().unwrap().push(events[0].sequence_number);
+            context.checkpoint(&events[0]);
+        }
+        async move { if fails { Err("failed on request".into()) } else { Ok(()) } }
+    });
+    let a = world.start_with("a", world.hub.source(), handler).await;
+    world.hub.publish_many(0, 100, "x");
+    sleep(Duration::from_secs(120)).await;
+    assert_eq!(*handled.lock().unwrap(), Vec::from_iter(0..100));
+    a.shut_down().await.unwrap();
 }

@@ -117,9 +117,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             self.finish_in_flight(&session.writer, session.drained_by).await;
         }
         self.call_stopped(session.context.clone(), reason).await;
-        session.writer.close(checkpoints_count.then(|| self.last_checkpoint_by(failed)));
+        // After a failure always: a handler that fails more often than the policy writes would make no progress.
+        let to_be_written = checkpoints_count && (failed || self.shared.config.checkpoints.on_close);
+        session.writer.close(to_be_written.then(|| self.last_checkpoint_by(failed)));
         session.writing.join_all().await;
-        let to_be_written = checkpoints_count && self.shared.config.checkpoints.on_close;
         self.control.progress.unwritten(to_be_written && session.writer.is_behind());
         self.control.progress.held_back(checkpoints_count && session.writer.is_held_back());
     }

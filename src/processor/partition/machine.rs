@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind};
 use crate::processor::config::OnFailure;
 use crate::processor::handler::StopReason;
-use crate::processor::pauses::Pauses;
+use crate::processor::pauses::{LONGEST_PAUSE, Pauses};
 
 /// What the partition's task does next. Each ends with a [`Happened`].
 #[derive(Clone, Debug)]
@@ -112,15 +112,15 @@ enum Then {
 pub(super) struct Machine {
     state: State,
     on_failure: OnFailure,
-    /// The longest wait for a storage that does not answer: that it does again should not be noticed late.
-    storage_pause: Duration,
+    /// The time between two cycles of the balancer. No wait for a storage that cannot be reached is longer.
+    interval: Duration,
     pub(super) pauses: Pauses,
 }
 
 impl Machine {
-    pub(super) fn new(on_failure: OnFailure, storage_pause: Duration) -> (Self, Next) {
+    pub(super) fn new(on_failure: OnFailure, interval: Duration) -> (Self, Next) {
         let pauses = Pauses::default();
-        (Self { state: State::Adopting, on_failure, storage_pause, pauses }, Next::Adopt)
+        (Self { state: State::Adopting, on_failure, interval, pauses }, Next::Adopt)
     }
 
     pub(super) fn step(&mut self, happened: Happened) -> Next {
@@ -151,9 +151,12 @@ impl Machine {
         use ErrorKind as K;
         let pause = match error.kind() {
             // What the hub answers is of other kinds.
-            K::Unknown | K::Unavailable => self.pauses.next_within(self.storage_pause),
-            // A storage that asks for fewer requests gets fewer: three for each adoption, from each partition.
-            K::Throttled { retry_after } => self.pauses.next_from(retry_after.unwrap_or_default()),
+            K::Unknown | K::Unavailable => self.pauses.next_between(Duration::ZERO, self.interval.min(LONGEST_PAUSE)),
+            // An adoption takes three requests, so it is tried a third as often.
+            K::Throttled { retry_after } => {
+                let asked = retry_after.unwrap_or_default();
+                self.pauses.next_between(asked, asked.max(3 * self.interval).min(2 * LONGEST_PAUSE))
+            }
             _ => self.pauses.next(),
         };
         (State::Waiting { before }, Next::Wait(pause))
@@ -214,7 +217,7 @@ mod tests {
     use super::*;
 
     const COOL_DOWN: Duration = Duration::from_secs(7);
-    const STORAGE_PAUSE: Duration = Duration::from_secs(10);
+    const INTERVAL: Duration = Duration::from_secs(10);
 
     fn error(kind: ErrorKind) -> Arc<Error> {
         Arc::new(Error::new(kind, "broken"))
@@ -244,7 +247,7 @@ mod tests {
 
     /// Everything that can happen in so many steps. Answers how many ways there are.
     fn explore(policy: OnFailure, past: &mut Vec<Happened>, depth: usize) -> usize {
-        let (mut machine, mut next) = Machine::new(policy, STORAGE_PAUSE);
+        let (mut machine, mut next) = Machine::new(policy, INTERVAL);
         let (mut started, mut opened) = (false, false);
         for happened in past.iter() {
             next = machine.step(happened.clone());
@@ -283,7 +286,7 @@ mod tests {
 
     /// The steps after these.
     fn after(policy: OnFailure, past: impl IntoIterator<Item = Happened>) -> Vec<Next> {
-        let (mut machine, first) = Machine::new(policy, STORAGE_PAUSE);
+        let (mut machine, first) = Machine::new(policy, INTERVAL);
         [first].into_iter().chain(past.into_iter().map(|happened| machine.step(happened))).collect()
     }
 

@@ -18,6 +18,9 @@ const QUIET: Duration = Duration::from_secs(480);
 /// What it takes to own a partition and to take over its checkpoint.
 const REQUESTS_PER_CLAIM: u64 = 4;
 
+/// What the first attempts to adopt or to write a last checkpoint take, before the waits grow.
+const QUICK_REQUESTS: u64 = 12;
+
 /// What follows from a plan's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -119,7 +122,7 @@ impl Bounds {
     /// `gained`: each is renewed as often as with owners of other SDKs in the group and checkpointed as often as the policy
     /// says; every interval two kinds of record are listed and a claim is attempted; what is gained is claimed and adopted.
     /// The presence may be written more often than in calm times, and read each time: it is one record, and has to stay
-    /// valid.
+    /// valid. A failure is followed by some quick attempts, since most pass soon.
     #[must_use]
     pub fn requests(&self, held: usize, gained: usize, lasted: Duration) -> u64 {
         let times = |every: Duration| u64::try_from(lasted.as_millis().div_ceil(every.as_millis().max(1)) + 1);
@@ -127,7 +130,8 @@ impl Bounds {
         let Some(checkpoint_every) = self.checkpoint_every else { return u64::MAX };
         let per_partition = times(self.interval.max(self.expiry / 6)) + times(checkpoint_every);
         let presence = 2 * times(self.expiry / 8);
-        per_partition * held as u64 + 3 * times(self.interval) + presence + REQUESTS_PER_CLAIM * gained as u64
+        let quick = QUICK_REQUESTS * (held as u64 + 1);
+        quick + per_partition * held as u64 + 3 * times(self.interval) + presence + REQUESTS_PER_CLAIM * gained as u64
     }
 
     fn rounds(&self, partitions: usize, instances: usize) -> Duration {
