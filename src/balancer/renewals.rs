@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::RngExt;
 
 use super::leases::AfterRenewal;
-use super::retries::{asked_for, back_off};
+use super::retries::{asked_for, back_off, last_chance};
 use super::{Balancer, Ended, Event, replaced};
 use crate::balance::{Holder, Moment, Strategy};
 use crate::error::{Error, Result};
@@ -97,7 +97,8 @@ impl Balancer {
     pub(super) fn try_again_at(&mut self, failures: u32, valid_from: Moment, error: &Error) -> Moment {
         let (expiry, now) = (self.store.terms().expiry, self.store.lease_time());
         let wait = back_off(failures, self.retry_pause(), expiry / 8).mul_f64(self.rng.random_range(1.0..1.25));
-        let last_chance = (valid_from + expiry).saturating_sub(2 * self.store.request_deadline());
-        asked_for(self.asked_to_wait(error), now + wait, now, last_chance)
+        let lifetime = self.lifetime().unwrap_or(expiry);
+        let last_chance = last_chance(self.renewal_age(), lifetime, self.store.request_deadline());
+        asked_for(self.asked_to_wait(error), now + wait, now, valid_from + last_chance)
     }
 }

@@ -19,6 +19,12 @@ pub(super) fn asked_for(wait: Duration, earliest: Moment, now: Moment, last_chan
     if last_chance > now { wanted.min(last_chance.max(earliest)) } else { wanted }
 }
 
+/// The age at which a lease is tried once more in any case: two requests before its end; or halfway from its first renewal to
+/// its end, if that is later, for requests may be given up to half the expiry.
+pub(super) fn last_chance(renewal_age: Duration, lifetime: Duration, request_deadline: Duration) -> Duration {
+    lifetime.saturating_sub(2 * request_deadline).max((renewal_age + lifetime) / 2)
+}
+
 /// Spreads the repetitions of renewals while none succeeds: one slot for each lease within an expiry. When the storage is
 /// well, each is renewed twice in that time.
 #[derive(Debug, Default)]
@@ -64,6 +70,16 @@ mod tests {
         assert_eq!(at(30, 100, 120), seconds(120), "the lease would run out");
         assert_eq!(at(30, 120, 120), seconds(150), "it was tried");
         assert_eq!(at(30, 130, 120), seconds(160), "it has run out");
+    }
+
+    #[test]
+    fn the_last_chance_is_between_the_renewal_and_the_end() {
+        for (expiry, lifetime, deadline, expected) in
+            [(60, 60, 5, 50), (60, 40, 5, 35), (20, 20, 5, 15), (60, 60, 29, 45)]
+        {
+            let chance = last_chance(seconds(expiry) / 2, seconds(lifetime), seconds(deadline));
+            assert_eq!(chance, seconds(expected), "{expiry} {lifetime} {deadline}");
+        }
     }
 
     #[test]
