@@ -278,3 +278,25 @@ async fn b17_a_snapshot_that_is_kept_holds_up_nothing() {
     assert!(world.oldest().await < 40 * SECOND);
     a.shut_down().await.unwrap();
 }
+
+/// Strict leases end with the drain time before the expiry, and that is when it is too late for another attempt.
+#[tokio::test(start_paused = true)]
+async fn strict_leases_are_tried_again_before_the_drain_time() {
+    for drain in [None, Some(8 * SECOND)] {
+        let mut world = greedy(4);
+        let balancer = world.config.balancer.clone().with_lease_policy(LeasePolicy::Strict).with_handoff(false);
+        world.config = world.config.with_balancer(balancer);
+        world.config.drain = drain;
+        let mut a = world.start("a").await;
+        a.wait_until_it_holds(4).await;
+        for round in 0..20 {
+            world.faulty.set_plan(FaultPlan::always(Fault::Throttled { retry_after: Some(60 * SECOND) }));
+            sleep(2 * SECOND).await;
+            world.faulty.set_plan(FaultPlan::default());
+            sleep(67 * SECOND).await;
+            let stops = world.log.stops.lock().unwrap();
+            assert!(stops.is_empty(), "drain time {drain:?}, round {round}: {stops:?}");
+        }
+        a.shut_down().await.unwrap();
+    }
+}
