@@ -15,7 +15,8 @@ use crate::telemetry::{self, Operation};
 
 impl Balancer {
     pub(super) fn start_renewals(&mut self) {
-        for lease in self.leases.start_renewals(self.renewal_age(), self.store.lease_time()) {
+        let (age, now, expiry) = (self.renewal_age(), self.store.lease_time(), self.store.terms().expiry);
+        for lease in self.leases.start_renewals(age, now, expiry) {
             let store = self.store.clone();
             let lease = self.with_load(lease);
             self.operations.spawn(async move {
@@ -64,7 +65,7 @@ impl Balancer {
                 telemetry::ownership_undecided(self.store.floods(), Operation::Renew, partition, &error);
                 let (failures, valid_from) = self.leases.failing_since(partition).unwrap_or_default();
                 let not_before = self.try_again_at(failures, valid_from, &error);
-                self.leases.postpone(partition, not_before, self.store.terms().expiry);
+                self.leases.postpone(partition, not_before);
             }
         }
         if after == AfterRenewal::ToRelease

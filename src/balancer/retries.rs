@@ -25,25 +25,36 @@ pub(super) fn last_chance(renewal_age: Duration, lifetime: Duration, request_dea
     lifetime.saturating_sub(2 * request_deadline).max((renewal_age + lifetime) / 2)
 }
 
-/// Spreads the repetitions of renewals while none succeeds: one slot for each lease within an expiry. When the storage is
-/// well, each is renewed twice in that time.
+/// Lets one renewal that has failed be tried again at a time while none succeeds: as many within an expiry as there are
+/// leases. When the storage is well, each is renewed twice in that time.
 #[derive(Debug, Default)]
-pub(super) struct Slots {
-    last: Option<Moment>,
+pub(super) struct Turns {
+    next: Moment,
+    /// A renewal waits for its turn.
+    any_waits: bool,
 }
 
-impl Slots {
-    /// The first free slot that is not before `earliest`.
-    pub(super) fn take(&mut self, earliest: Moment, leases: usize, expiry: Duration) -> Moment {
-        let leases = u32::try_from(leases).unwrap_or(u32::MAX).max(LEAST_PER_EXPIRY);
-        let slot = self.last.map_or(earliest, |last| earliest.max(last + expiry / leases));
-        self.last = Some(slot);
-        slot
+impl Turns {
+    /// A renewal has failed, and waits for its turn.
+    pub(super) fn wait(&mut self) {
+        self.any_waits = true;
     }
 
-    /// A renewal succeeded. Returns whether slots had been taken.
+    /// When the next one has its turn.
+    pub(super) fn next(&self) -> Moment {
+        self.next
+    }
+
+    /// One of so many leases has its turn now.
+    pub(super) fn take(&mut self, now: Moment, leases: usize, expiry: Duration) {
+        let leases = u32::try_from(leases).unwrap_or(u32::MAX).max(LEAST_PER_EXPIRY);
+        self.next = now + expiry / leases;
+    }
+
+    /// A renewal succeeded. Returns whether any had waited.
     pub(super) fn clear(&mut self) -> bool {
-        self.last.take().is_some()
+        self.next = Moment::ZERO;
+        std::mem::take(&mut self.any_waits)
     }
 }
 
@@ -83,13 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn many_leases_are_tried_once_in_an_expiry_and_few_often_enough() {
-        for (leases, least) in [(256, 250), (8, 8), (1, 8)] {
-            let (mut slots, mut taken) = (Slots::default(), 0);
-            while slots.take(seconds(100), leases, seconds(60)) < seconds(160) {
+    fn many_leases_have_a_turn_in_an_expiry_and_few_often_enough() {
+        for (leases, expected) in [(256, 256), (8, 8), (1, 8)] {
+            let (mut turns, mut taken) = (Turns::default(), 0);
+            while turns.next() < seconds(60) {
+                turns.take(turns.next(), leases, seconds(60));
                 taken += 1;
             }
-            assert!(taken >= least && taken <= leases.max(8), "{taken} of {leases}");
+            assert_eq!(taken, expected, "{leases}");
         }
     }
 }
