@@ -57,6 +57,7 @@ impl Balancer {
             }
         };
         self.outage_over();
+        self.asked.look_by(self.look_after());
         let cycle = Cycle { asked, records: listing.records };
         let view = self.observe(&cycle, &[]);
         if let Some(by) = &view.replaced_by {

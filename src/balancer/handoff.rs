@@ -1,13 +1,15 @@
 //! Planned moves: asking live owners for partitions, and answering those who ask.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::events::{DuplicateCause, Event, Releasing};
+use super::retries::back_off;
 use super::{Balancer, Ended};
 use crate::balance::{ClaimReason, Holder, PlannedHandoff, View};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{OwnerId, PartitionId};
 use crate::store::{Claim, Handoff, MarkOutcome, Ownership, Patience, Pursuit};
 use crate::telemetry::{self, Operation};
@@ -25,11 +27,13 @@ struct Standing {
     handoff: Handoff,
     /// When to look at it again; nothing while that is being done.
     next: Option<Instant>,
+    /// How many looks have failed in a row.
+    failures: u32,
 }
 
 impl Asked {
-    fn stands(&mut self, handoff: Handoff, next: Instant) {
-        self.standing.insert(handoff.partition().clone(), Standing { handoff, next: Some(next) });
+    fn stands(&mut self, handoff: Handoff, next: Instant, failures: u32) {
+        self.standing.insert(handoff.partition().clone(), Standing { handoff, next: Some(next), failures });
     }
 
     /// Those to look at now; they count as being looked at from here on.
@@ -65,6 +69,13 @@ impl Asked {
         self.standing.remove(partition).map(|standing| standing.handoff)
     }
 
+    /// The storage is back: those whose looks have failed are looked at by this moment.
+    pub(super) fn look_by(&mut self, soon: Instant) {
+        for standing in self.standing.values_mut().filter(|standing| standing.failures > 0) {
+            (standing.next, standing.failures) = (standing.next.map(|next| next.min(soon)), 0);
+        }
+    }
+
     /// A mark cannot be taken back. What is released for this instance goes to others when the reservation has lapsed.
     pub(super) fn clear(&mut self) {
         self.standing.clear();
@@ -82,8 +93,24 @@ impl Balancer {
         Patience { release: self.config.handoff_timeout(&self.store), ..self.store.patience() }
     }
 
-    fn look_after(&self) -> Instant {
+    pub(super) fn look_after(&self) -> Instant {
         Instant::now() + self.config.interval / 2
+    }
+
+    /// Ever later, until a listing succeeds.
+    fn look_after_failure(&self, failures: u32, error: &Error) -> Instant {
+        let pause = back_off(failures, self.config.interval / 2, self.store.terms().expiry);
+        Instant::now() + pause.max(self.asked_to_wait(error))
+    }
+
+    /// How long its owner has for what it is to do next.
+    fn wait_for(&self, handoff: &Handoff) -> Duration {
+        let patience = self.patience();
+        if handoff.is_acknowledged() { patience.release } else { patience.acknowledgement }
+    }
+
+    fn had_outage_within(&self, time: Duration) -> bool {
+        self.outage.ended().is_some_and(|ended| self.store.lease_time() < ended + time)
     }
 
     pub(super) fn start_marks(&mut self, planned: Vec<PlannedHandoff>, listed: &[Ownership]) {
@@ -105,7 +132,7 @@ impl Balancer {
                 self.outage_over();
                 self.events.tell(Event::Asked { partition: partition.clone(), from: handoff.owner().clone() });
                 let next = self.look_after();
-                self.asked.stands(handoff, next);
+                self.asked.stands(handoff, next, 0);
                 self.publish(|_| {});
             }
             MarkOutcome::Lost => {
@@ -142,20 +169,23 @@ impl Balancer {
 
     pub(super) fn pursued(&mut self, handoff: Handoff, outcome: Result<Pursuit>) {
         let partition = handoff.partition().clone();
-        if !self.asked.standing.contains_key(&partition) {
-            return;
-        }
-        let asked_to_wait = outcome.as_ref().err().map(|error| self.asked_to_wait(error)).unwrap_or_default();
-        let next = self.look_after().max(Instant::now() + asked_to_wait);
-        let owner = handoff.owner().clone();
+        let Some(standing) = self.asked.standing.get(&partition) else { return };
+        let (next, failures) = match &outcome {
+            Ok(_) => (self.look_after(), 0),
+            Err(error) => (self.look_after_failure(standing.failures, error), standing.failures.saturating_add(1)),
+        };
+        let (owner, wait) = (handoff.owner().clone(), self.wait_for(&handoff));
         // Until it is won, it is looked at again.
-        self.asked.stands(handoff, next);
+        self.asked.stands(handoff, next, failures);
+        if outcome.is_ok() {
+            self.outage_over();
+        }
         match outcome {
-            Ok(Pursuit::Wait) => self.outage_over(),
+            Ok(Pursuit::Wait) => {}
             Ok(Pursuit::Take(claim)) => self.take(claim, ClaimReason::HandedOver),
-            Ok(Pursuit::Steal(claim)) => self.take(claim, ClaimReason::Stolen(owner)),
-            Ok(Pursuit::Over) => {
-                self.outage_over();
+            Ok(Pursuit::Steal(claim)) if !self.had_outage_within(wait) => self.take(claim, ClaimReason::Stolen(owner)),
+            // After an outage the next cycle plans anew: an answer may have come and gone, or could not be given.
+            Ok(Pursuit::Steal(_) | Pursuit::Over) => {
                 self.asked.remove(&partition);
                 self.look_soon();
                 self.publish(|_| {});
@@ -170,7 +200,6 @@ impl Balancer {
     /// Its owner is not declared dead even if it did not answer: that would give up all its partitions. It learns what it
     /// lost from its next listing.
     fn take(&mut self, claim: Claim, reason: ClaimReason) {
-        self.outage_over();
         if !self.claims_nothing() && self.may_claim() && self.claiming.insert(claim.partition().clone()) {
             self.start_claim(claim, reason);
         }

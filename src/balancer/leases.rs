@@ -8,7 +8,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::retries::Slots;
+use super::retries::Turns;
 use crate::balance::Moment;
 use crate::model::{LeaseScope, OwnerId, PartitionId, RewindId};
 use crate::store::Lease;
@@ -22,8 +22,8 @@ struct Held {
     spread: f64,
     /// Not to be written before, after a renewal that failed.
     not_before: Option<Moment>,
-    /// As long as no renewal succeeds, not before this moment either.
-    slot: Option<Moment>,
+    /// As long as no renewal succeeds, not before its turn either.
+    waits_for_turn: bool,
     /// How many renewals have failed in a row.
     failures: u32,
     /// A renewal is under way. Operations on one partition come one after another.
@@ -81,7 +81,7 @@ impl Held {
     }
 
     fn is_due_at_once(&mut self) {
-        (self.not_before, self.slot) = (None, None);
+        (self.not_before, self.waits_for_turn) = (None, false);
     }
 
     /// Whether it is about to be given back.
@@ -99,7 +99,7 @@ impl Held {
         let by_age = || (!self.is_by_presence()).then(|| self.lease.valid_from() + age.mul_f64(self.spread));
         let due = if self.is_urgent() { Some(Moment::ZERO) } else { by_age() };
         let due = due.filter(|_| !self.renewing)?;
-        self.not_before.into_iter().chain(self.slot).chain([due]).max()
+        self.not_before.into_iter().chain([due]).max()
     }
 }
 
@@ -121,7 +121,7 @@ pub(super) struct Leases {
     scope: LeaseScope,
     /// The last and the first announcement since this instance began, or was declared dead.
     presence: Option<Presence>,
-    slots: Slots,
+    turns: Turns,
 }
 
 /// The moments at which announcements were sent that succeeded.
@@ -133,7 +133,7 @@ struct Presence {
 
 impl Leases {
     pub(super) fn new(scope: LeaseScope) -> Self {
-        Self { held: BTreeMap::new(), scope, presence: None, slots: Slots::default() }
+        Self { held: BTreeMap::new(), scope, presence: None, turns: Turns::default() }
     }
 
     pub(super) fn scope(&self) -> LeaseScope {
@@ -199,7 +199,7 @@ impl Leases {
             not_before: Some(
                 now + if draining == Draining::Owed || unheeded.is_some() { Duration::ZERO } else { pause },
             ),
-            slot: None,
+            waits_for_turn: false,
             failures: 0,
             renewing: false,
             release_next: false,
@@ -218,16 +218,17 @@ impl Leases {
         self.storage_answers();
     }
 
-    /// A claim or a renewal was answered: others that have failed need not wait for their slots.
+    /// A claim or a renewal was answered: others that have failed need not wait for their turns.
     pub(super) fn storage_answers(&mut self) {
-        if self.slots.clear() {
-            self.held.values_mut().for_each(|held| held.slot = None);
+        if self.turns.clear() {
+            self.held.values_mut().for_each(|held| held.waits_for_turn = false);
         }
     }
 
     /// When the next renewal is due, if each is due at this age.
     pub(super) fn next_due(&self, age: Duration) -> Option<Moment> {
-        self.held.values().filter_map(|held| held.due(age)).min()
+        let turn = |held: &Held| if held.waits_for_turn { self.turns.next() } else { Moment::ZERO };
+        self.held.values().filter_map(|held| Some(held.due(age)?.max(turn(held)))).min()
     }
 
     /// How long ago the one that was renewed longest ago was. Nothing is as old as none.
@@ -236,9 +237,12 @@ impl Leases {
         ages.max().unwrap_or_default()
     }
 
-    /// The leases that are due now; they count as being renewed from here on.
-    pub(super) fn start_renewals(&mut self, age: Duration, now: Moment) -> Vec<Lease> {
-        let due = self.held.values_mut().filter(|held| held.due(age).is_some_and(|due| due <= now));
+    /// The leases that are due now, of those that wait for a turn only the one that has it; they count as being renewed from
+    /// here on.
+    pub(super) fn start_renewals(&mut self, age: Duration, now: Moment, expiry: Duration) -> Vec<Lease> {
+        self.give_turn(age, now, expiry);
+        let due = self.held.values_mut().filter(|held| !held.waits_for_turn);
+        let due = due.filter(|held| held.due(age).is_some_and(|due| due <= now));
         due.map(|held| {
             held.renewing = true;
             if held.rewrite == Rewrite::Owed {
@@ -247,6 +251,20 @@ impl Leases {
             held.lease.clone()
         })
         .collect()
+    }
+
+    /// To the one that has failed the least often; of several, to the one that expires first.
+    fn give_turn(&mut self, age: Duration, now: Moment, expiry: Duration) {
+        if now < self.turns.next() {
+            return;
+        }
+        let (leases, presence) = (self.held.len(), self.presence);
+        let waiting = self.held.values_mut().filter(|held| held.waits_for_turn);
+        let due = waiting.filter(|held| held.due(age).is_some_and(|due| due <= now));
+        if let Some(held) = due.min_by_key(|held| (held.failures, held.valid_from(presence))) {
+            held.waits_for_turn = false;
+            self.turns.take(now, leases, expiry);
+        }
     }
 
     /// A renewal has ended, whatever its outcome.
@@ -320,11 +338,11 @@ impl Leases {
     }
 
     /// Its renewal has failed.
-    pub(super) fn postpone(&mut self, partition: &PartitionId, not_before: Moment, expiry: Duration) {
-        let leases = self.held.len();
+    pub(super) fn postpone(&mut self, partition: &PartitionId, not_before: Moment) {
         if let Some(held) = self.held.get_mut(partition) {
             (held.not_before, held.failures) = (Some(not_before), held.failures.saturating_add(1));
-            held.slot = Some(self.slots.take(not_before, leases, expiry));
+            held.waits_for_turn = true;
+            self.turns.wait();
             if held.rewrite == Rewrite::UnderWay {
                 held.rewrite = Rewrite::Owed;
             }
@@ -440,6 +458,8 @@ mod tests {
     use crate::store::{Claim, ClaimOutcome, GroupStore, MarkOutcome};
     use std::sync::Arc;
 
+    const EXPIRY: Duration = Duration::from_secs(60);
+
     async fn store() -> GroupStore {
         store_of("a", &Arc::new(MemoryContainer::new())).await
     }
@@ -494,18 +514,18 @@ mod tests {
         let place = crate::model::Position { sequence_number: 3, offset: "30".to_owned() };
         let id = store_of("operator", &container).await.rewind(&partition, &place).await.unwrap().id;
         leases.found_rewound(&partition, &id);
-        let due = leases.start_renewals(far, lease.valid_from());
+        let due = leases.start_renewals(far, lease.valid_from(), EXPIRY);
         assert_eq!(due.len(), 1);
         leases.found_rewound(&partition, &id);
         let second = won(store.renew_one(&due[0]).await);
         assert!(second.tenure() > lease.tenure());
         hold(&mut leases, &second);
         leases.found_rewound(&partition, &id);
-        assert!(leases.start_renewals(far, second.valid_from()).is_empty(), "it is no news");
+        assert!(leases.start_renewals(far, second.valid_from(), EXPIRY).is_empty(), "it is no news");
 
         assert!(leases.surrender(&partition, second.tenure(), Instant::now()));
         leases.found_rewound(&partition, &RewindId::new(7));
-        assert!(leases.start_renewals(far, second.valid_from()).is_empty(), "its next owner starts from there");
+        assert!(leases.start_renewals(far, second.valid_from(), EXPIRY).is_empty(), "its next owner starts from there");
     }
 
     #[tokio::test]
@@ -514,16 +534,16 @@ mod tests {
         let lease = won(store.claim_one(&Claim::unowned(partition.clone())).await);
         hold(&mut leases, &lease);
         let far = Duration::from_secs(60);
-        assert!(leases.start_renewals(far, lease.valid_from()).is_empty());
+        assert!(leases.start_renewals(far, lease.valid_from(), EXPIRY).is_empty());
         assert!(leases.drain(&partition, lease.tenure()));
         assert!(!leases.drain(&partition, lease.tenure()), "it is no news");
         assert!(leases.is_draining(&partition));
         // An answer of before counts for nothing.
         hold(&mut leases, &won(store.renew_one(&lease).await));
-        let due = leases.start_renewals(far, lease.valid_from());
+        let due = leases.start_renewals(far, lease.valid_from(), EXPIRY);
         assert!(matches!(&due[..], [lease] if lease.record().draining));
         hold(&mut leases, &won(store.renew_one(&due[0]).await));
-        assert!(leases.start_renewals(far, lease.valid_from()).is_empty());
+        assert!(leases.start_renewals(far, lease.valid_from(), EXPIRY).is_empty());
         assert!(leases.is_draining(&partition));
     }
 
@@ -540,7 +560,7 @@ mod tests {
 
         leases.drop_mark(&partition, &dead.identity().owner);
         for writes in 0..3 {
-            let due = leases.start_renewals(Duration::from_secs(60), lease.valid_from());
+            let due = leases.start_renewals(EXPIRY, lease.valid_from(), EXPIRY);
             assert_eq!(due.len(), usize::from(writes < 2), "the first one meets it, the second takes it away");
             for lease in due {
                 hold(&mut leases, &won(store.renew_one(&lease).await));
@@ -556,7 +576,7 @@ mod tests {
         let (store, partition, mut leases) = (store().await, PartitionId::from(0), Leases::new(LeaseScope::Partition));
         let lease = won(store.claim_one(&Claim::unowned(partition.clone())).await);
         hold(&mut leases, &lease);
-        assert_eq!(leases.start_renewals(Duration::ZERO, Moment::MAX).len(), 1);
+        assert_eq!(leases.start_renewals(Duration::ZERO, Moment::MAX / 2, EXPIRY).len(), 1);
         assert_eq!(leases.take_for_release(&partition, lease.tenure()), None);
         assert!(leases.kept().is_empty() && leases.is_to_be_released(&partition, lease.tenure()));
         assert_eq!(leases.end_renewal(&partition, lease.tenure()), AfterRenewal::ToRelease);
@@ -573,7 +593,7 @@ mod tests {
     }
 
     fn due(leases: &mut Leases) -> Vec<Lease> {
-        leases.start_renewals(Duration::ZERO, Moment::MAX)
+        leases.start_renewals(Duration::ZERO, Moment::MAX / 2, EXPIRY)
     }
 
     #[tokio::test]
@@ -628,7 +648,7 @@ mod tests {
         leases.present_since(store.lease_time());
         assert_eq!(due(&mut leases).len(), 1);
         leases.end_renewal(lease.partition(), lease.tenure());
-        leases.postpone(lease.partition(), Moment::ZERO, Duration::ZERO);
+        leases.postpone(lease.partition(), Moment::ZERO);
         assert_eq!(due(&mut leases).len(), 1);
     }
 
@@ -643,5 +663,65 @@ mod tests {
         assert!(!leases.any_by_presence());
         let age = Duration::from_secs(30);
         assert!(leases.next_due(age).is_some_and(|due| due >= lease.valid_from() + age));
+    }
+
+    mod defects {
+        use super::*;
+
+        const SECOND: Duration = Duration::from_secs(1);
+
+        /// Of so many partitions, all renewed at this moment.
+        async fn renewed_at(partitions: u32) -> (Vec<PartitionId>, Leases, Moment) {
+            let (store, mut leases, mut renewed_at) = (store().await, Leases::new(LeaseScope::Partition), Moment::ZERO);
+            let partitions: Vec<_> = (0..partitions).map(PartitionId::from).collect();
+            for partition in &partitions {
+                let lease = won(store.claim_one(&Claim::unowned(partition.clone())).await);
+                renewed_at = lease.valid_from();
+                hold(&mut leases, &lease);
+            }
+            (partitions, leases, renewed_at)
+        }
+
+        fn tried(leases: &mut Leases, at: Moment) -> Vec<PartitionId> {
+            let started = leases.start_renewals(EXPIRY / 2, at, EXPIRY);
+            started.iter().map(|lease| lease.partition().clone()).collect()
+        }
+
+        fn fails(leases: &mut Leases, partition: &PartitionId, not_before: Moment) {
+            let tenure = leases.tenures()[partition];
+            leases.end_renewal(partition, tenure);
+            leases.postpone(partition, not_before);
+        }
+
+        /// The one that fails first is asked to wait for long, as the other is not.
+        #[tokio::test(start_paused = true)]
+        async fn a_turn_goes_to_a_lease_that_may_be_tried() {
+            let (partitions, mut leases, renewed_at) = renewed_at(2).await;
+            let failed_at = renewed_at + EXPIRY / 2;
+            assert_eq!(tried(&mut leases, failed_at).len(), 2);
+            fails(&mut leases, &partitions[0], failed_at + 20 * SECOND);
+            fails(&mut leases, &partitions[1], failed_at + SECOND);
+            assert_eq!(leases.next_due(EXPIRY / 2), Some(failed_at + SECOND));
+            assert_eq!(tried(&mut leases, failed_at + SECOND), [partitions[1].clone()]);
+        }
+
+        /// However often the first ones fail, each has its turn within an expiry.
+        #[tokio::test(start_paused = true)]
+        async fn each_lease_has_its_turn() {
+            let (partitions, mut leases, renewed_at) = renewed_at(64).await;
+            let mut now = renewed_at + EXPIRY / 2;
+            for partition in tried(&mut leases, now) {
+                fails(&mut leases, &partition, now + SECOND);
+            }
+            let (end, mut had_turns) = (now + EXPIRY + 2 * SECOND, BTreeSet::new());
+            while now < end {
+                for partition in tried(&mut leases, now) {
+                    fails(&mut leases, &partition, now + SECOND);
+                    had_turns.insert(partition);
+                }
+                now = leases.next_due(EXPIRY / 2).unwrap();
+            }
+            assert_eq!(had_turns, partitions.into_iter().collect());
+        }
     }
 }

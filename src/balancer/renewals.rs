@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::RngExt;
 
 use super::leases::AfterRenewal;
-use super::retries::{asked_for, back_off};
+use super::retries::{asked_for, back_off, last_chance};
 use super::{Balancer, Ended, Event, replaced};
 use crate::balance::{Holder, Moment, Strategy};
 use crate::error::{Error, Result};
@@ -15,7 +15,8 @@ use crate::telemetry::{self, Operation};
 
 impl Balancer {
     pub(super) fn start_renewals(&mut self) {
-        for lease in self.leases.start_renewals(self.renewal_age(), self.store.lease_time()) {
+        let (age, now, expiry) = (self.renewal_age(), self.store.lease_time(), self.store.terms().expiry);
+        for lease in self.leases.start_renewals(age, now, expiry) {
             let store = self.store.clone();
             let lease = self.with_load(lease);
             self.operations.spawn(async move {
@@ -64,7 +65,7 @@ impl Balancer {
                 telemetry::ownership_undecided(self.store.floods(), Operation::Renew, partition, &error);
                 let (failures, valid_from) = self.leases.failing_since(partition).unwrap_or_default();
                 let not_before = self.try_again_at(failures, valid_from, &error);
-                self.leases.postpone(partition, not_before, self.store.terms().expiry);
+                self.leases.postpone(partition, not_before);
             }
         }
         if after == AfterRenewal::ToRelease
@@ -97,7 +98,8 @@ impl Balancer {
     pub(super) fn try_again_at(&mut self, failures: u32, valid_from: Moment, error: &Error) -> Moment {
         let (expiry, now) = (self.store.terms().expiry, self.store.lease_time());
         let wait = back_off(failures, self.retry_pause(), expiry / 8).mul_f64(self.rng.random_range(1.0..1.25));
-        let last_chance = (valid_from + expiry).saturating_sub(2 * self.store.request_deadline());
-        asked_for(self.asked_to_wait(error), now + wait, now, last_chance)
+        let lifetime = self.lifetime().unwrap_or(expiry);
+        let last_chance = last_chance(self.renewal_age(), lifetime, self.store.request_deadline());
+        asked_for(self.asked_to_wait(error), now + wait, now, valid_from + last_chance)
     }
 }

@@ -19,25 +19,42 @@ pub(super) fn asked_for(wait: Duration, earliest: Moment, now: Moment, last_chan
     if last_chance > now { wanted.min(last_chance.max(earliest)) } else { wanted }
 }
 
-/// Spreads the repetitions of renewals while none succeeds: one slot for each lease within an expiry. When the storage is
-/// well, each is renewed twice in that time.
-#[derive(Debug, Default)]
-pub(super) struct Slots {
-    last: Option<Moment>,
+/// The age at which a lease is tried once more in any case: two requests before its end; or halfway from its first renewal to
+/// its end, if that is later, for requests may be given up to half the expiry.
+pub(super) fn last_chance(renewal_age: Duration, lifetime: Duration, request_deadline: Duration) -> Duration {
+    lifetime.saturating_sub(2 * request_deadline).max((renewal_age + lifetime) / 2)
 }
 
-impl Slots {
-    /// The first free slot that is not before `earliest`.
-    pub(super) fn take(&mut self, earliest: Moment, leases: usize, expiry: Duration) -> Moment {
-        let leases = u32::try_from(leases).unwrap_or(u32::MAX).max(LEAST_PER_EXPIRY);
-        let slot = self.last.map_or(earliest, |last| earliest.max(last + expiry / leases));
-        self.last = Some(slot);
-        slot
+/// Lets one renewal that has failed be tried again at a time while none succeeds: as many within an expiry as there are
+/// leases. When the storage is well, each is renewed twice in that time.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    next: Moment,
+    /// A renewal waits for its turn.
+    any_waits: bool,
+}
+
+impl Turns {
+    /// A renewal has failed, and waits for its turn.
+    pub(super) fn wait(&mut self) {
+        self.any_waits = true;
     }
 
-    /// A renewal succeeded. Returns whether slots had been taken.
+    /// When the next one has its turn.
+    pub(super) fn next(&self) -> Moment {
+        self.next
+    }
+
+    /// One of so many leases has its turn now.
+    pub(super) fn take(&mut self, now: Moment, leases: usize, expiry: Duration) {
+        let leases = u32::try_from(leases).unwrap_or(u32::MAX).max(LEAST_PER_EXPIRY);
+        self.next = now + expiry / leases;
+    }
+
+    /// A renewal succeeded. Returns whether any had waited.
     pub(super) fn clear(&mut self) -> bool {
-        self.last.take().is_some()
+        self.next = Moment::ZERO;
+        std::mem::take(&mut self.any_waits)
     }
 }
 
@@ -67,13 +84,24 @@ mod tests {
     }
 
     #[test]
-    fn many_leases_are_tried_once_in_an_expiry_and_few_often_enough() {
-        for (leases, least) in [(256, 250), (8, 8), (1, 8)] {
-            let (mut slots, mut taken) = (Slots::default(), 0);
-            while slots.take(seconds(100), leases, seconds(60)) < seconds(160) {
+    fn the_last_chance_is_between_the_renewal_and_the_end() {
+        for (expiry, lifetime, deadline, expected) in
+            [(60, 60, 5, 50), (60, 40, 5, 35), (20, 20, 5, 15), (60, 60, 29, 45)]
+        {
+            let chance = last_chance(seconds(expiry) / 2, seconds(lifetime), seconds(deadline));
+            assert_eq!(chance, seconds(expected), "{expiry} {lifetime} {deadline}");
+        }
+    }
+
+    #[test]
+    fn many_leases_have_a_turn_in_an_expiry_and_few_often_enough() {
+        for (leases, expected) in [(256, 256), (8, 8), (1, 8)] {
+            let (mut turns, mut taken) = (Turns::default(), 0);
+            while turns.next() < seconds(60) {
+                turns.take(turns.next(), leases, seconds(60));
                 taken += 1;
             }
-            assert!(taken >= least && taken <= leases.max(8), "{taken} of {leases}");
+            assert_eq!(taken, expected, "{leases}");
         }
     }
 }

@@ -141,7 +141,8 @@ impl BlobCheckpointStore {
     }
 
     /// Gives back every partition that is held, so that others need not wait for the expiry. To be called when the
-    /// processor has ended: a running one claims them again. After it the store may serve another processor.
+    /// processor has ended: a running one claims them again. After it the store may serve another processor. A release that
+    /// fails is tried again, for four request deadlines, 20 s by default.
     ///
     /// The call may be dropped, by a time limit for instance, and repeated: a partition stays held until its release is
     /// settled. The same after [`ReleaseOutcome::Undecided`]. As long as a partition of it is held, the store serves the same

@@ -289,7 +289,7 @@ impl Holder {
             Ok(AdoptOutcome::Lost { by }) => self.forget(partition, held, by.as_ref()),
             Err(error) if error.kind() == ErrorKind::Contended => {
                 telemetry::adoption_contended(partition, &error);
-                self.release_held(partition, held).await;
+                self.release_held(partition, held, Instant::now()).await;
             }
             Err(error) => telemetry::adoption_failed(self.store.floods(), partition, &error),
         }
@@ -317,20 +317,30 @@ impl Holder {
         }
     }
 
-    /// Releases everything. A call that was dropped or had no outcome can be repeated.
+    /// Releases everything. What fails is repeated within four request deadlines. A call that was dropped or had no outcome
+    /// can be repeated.
     pub(super) async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
+        let until = Instant::now() + 4 * self.store.request_deadline();
         let all: Vec<_> =
             self.memory().held.iter().map(|(partition, held)| (partition.clone(), held.clone())).collect();
         let releasing = all.iter().map(|(partition, held)| async move {
-            let outcome = self.release_held(partition, held).await;
+            let outcome = self.release_held(partition, held, until).await;
             (partition.clone(), outcome)
         });
         releasing.collect::<FuturesUnordered<_>>().collect().await
     }
 
-    /// The partition stays in the memory until its release is settled.
-    async fn release_held(&self, partition: &PartitionId, held: &Arc<Held>) -> ReleaseOutcome {
-        let outcome = self.store.release_one(&held.lease()).await;
+    /// Attempts begin until this moment. The partition stays in the memory until its release is settled.
+    async fn release_held(&self, partition: &PartitionId, held: &Arc<Held>, until: Instant) -> ReleaseOutcome {
+        let mut attempts = self.store.attempts(Some(until));
+        let outcome = loop {
+            match self.store.release_one(&held.lease()).await {
+                ReleaseOutcome::Undecided(error) if attempts.again_after(&error).await => {
+                    telemetry::ownership_undecided(self.store.floods(), Operation::Release, partition, &error);
+                }
+                outcome => break outcome,
+            }
+        };
         match &outcome {
             ReleaseOutcome::Released => {
                 self.memory().remove(partition, held);

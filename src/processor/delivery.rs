@@ -42,7 +42,7 @@ pub(super) struct Gap {
 
 impl Gap {
     /// Whether retention has taken the events in between.
-    fn is_expired(self, properties: &PartitionProperties) -> bool {
+    pub(super) fn is_expired(self, properties: &PartitionProperties) -> bool {
         self.came <= properties.first_sequence_number()
     }
 }
@@ -73,6 +73,12 @@ impl Delivered {
         };
         let came = batch.first()?.sequence_number()?;
         (came > due).then_some(Gap { due, came })
+    }
+
+    /// Whether the last link left out something else at the same place. Retention may be taking events all the time, and the
+    /// hub's reports are a little old.
+    pub(super) fn refused_another(&self, gap: Gap) -> bool {
+        self.refused.is_some_and(|refused| refused.due == gap.due && refused != gap)
     }
 
     /// Whether to open another link instead: what is left out is still there, as far as the hub says. A gap that comes

@@ -86,3 +86,29 @@ async fn b14_loads_without_renewals_to_write_them() {
     assert_eq!(error.kind(), eventhubs_checkpoint::ErrorKind::Config);
     assert!(error.to_string().contains("use `LeaseScope::Partition`, or `Balanced` or `Greedy`"), "{error}");
 }
+
+/// The server asks for a longer wait than the leases last. With a short expiry, half of it is as late as two requests before
+/// its end.
+#[tokio::test(start_paused = true)]
+async fn short_leases_are_tried_again_before_they_expire() {
+    for (expiry, interval) in [(4, 1), (20, 5)] {
+        for partitions in [2, 8] {
+            let expiry = Duration::from_secs(expiry);
+            let mut group = Simulation::new(3, partitions).with_expiry(expiry);
+            let config = config().with_interval(Duration::from_secs(interval)).with_strategy(Strategy::Greedy);
+            for owner in ["a", "b"] {
+                group.start(owner, config.clone()).await.unwrap();
+            }
+            group.run_for(2 * MINUTE).await;
+            let before = group.moves();
+            let trouble = Fault::Throttled { retry_after: Some(expiry) };
+            for _ in 0..20 {
+                group.set_faults(Some("a"), &FaultPlan::always(trouble.clone()));
+                group.run_for(expiry / 6).await;
+                group.outage_over(Some("a"));
+                group.run_for(expiry * 137 / 100).await;
+            }
+            assert_eq!(group.moves()[before.len()..], [], "{expiry:?}, {partitions} partitions");
+        }
+    }
+}

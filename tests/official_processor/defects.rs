@@ -211,3 +211,28 @@ async fn a08_a_second_release_all_leaves_the_next_owner_alone() {
     assert_eq!(owner_in(&container, 0).await, "b");
     assert!(a.release_all().await.is_empty());
 }
+
+/// The end of an instance with many partitions is a burst of requests, of which the storage may refuse some.
+#[tokio::test(start_paused = true)]
+async fn release_all_repeats_what_the_storage_refused() {
+    let busy = Fault::Throttled { retry_after: Some(Duration::from_secs(3)) };
+    for fault in [Fault::Throttled { retry_after: None }, busy, Fault::Unreachable] {
+        let (faulty, container) = faulty();
+        let a = ours(faulty.clone());
+        assert_eq!(cycle(&*a, "app", [0, 1]).await, [0, 1]);
+        (0..3).for_each(|_| faulty.next_on(writes("ownership"), fault.clone()));
+        let released = a.release_all().await;
+        assert!(released.iter().all(|(_, outcome)| matches!(outcome, ReleaseOutcome::Released)), "{released:?}");
+        assert_eq!([owner_in(&container, 0).await, owner_in(&container, 1).await], ["", ""]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_all_ends_though_the_storage_refuses() {
+    let (faulty, _) = faulty();
+    let a = ours(faulty.clone());
+    assert_eq!(cycle(&*a, "app", [0, 1]).await, [0, 1]);
+    faulty.set_plan(FaultPlan::always(Fault::Throttled { retry_after: Some(Duration::from_secs(60)) }));
+    let released = timeout(Duration::from_secs(21), a.release_all()).await.unwrap();
+    assert!(released.iter().all(|(_, outcome)| matches!(outcome, ReleaseOutcome::Undecided(_))), "{released:?}");
+}

@@ -18,6 +18,7 @@ use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId};
 use tokio::time::sleep;
 
 use crate::meddled::{Meddle, Meddled};
+use crate::told::Told;
 use crate::world::{Instance, World};
 
 /// Until a dead owner is replaced: its expiry, the grace, the longest cycle, and the requests.
@@ -277,4 +278,70 @@ async fn b17_a_snapshot_that_is_kept_holds_up_nothing() {
     assert!(watching.borrow().cycles > kept.cycles);
     assert!(world.oldest().await < 40 * SECOND);
     a.shut_down().await.unwrap();
+}
+
+/// Strict leases end with the drain time before the expiry, and that is when it is too late for another attempt.
+#[tokio::test(start_paused = true)]
+async fn strict_leases_are_tried_again_before_the_drain_time() {
+    for drain in [None, Some(8 * SECOND)] {
+        let mut world = greedy(4);
+        let balancer = world.config.balancer.clone().with_lease_policy(LeasePolicy::Strict).with_handoff(false);
+        world.config = world.config.with_balancer(balancer);
+        world.config.drain = drain;
+        let mut a = world.start("a").await;
+        a.wait_until_it_holds(4).await;
+        for round in 0..20 {
+            world.faulty.set_plan(FaultPlan::always(Fault::Throttled { retry_after: Some(60 * SECOND) }));
+            sleep(2 * SECOND).await;
+            world.faulty.set_plan(FaultPlan::default());
+            sleep(67 * SECOND).await;
+            let stops = world.log.stops.lock().unwrap();
+            assert!(stops.is_empty(), "drain time {drain:?}, round {round}: {stops:?}");
+        }
+        a.shut_down().await.unwrap();
+    }
+}
+
+/// The instance `b` has asked `a` for half of 32 partitions, and is refused by the storage from then on.
+async fn refused_while_asking() -> (World, Instance, World, Instance) {
+    let world = greedy(32);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(32).await;
+    let apart = World { faulty: Faulty::new(world.container.clone(), 3), ..world.clone() };
+    let mut b = apart.start("b").await;
+    b.wait_until("16 requests", |snapshot| snapshot.asked.len() == 16).await;
+    apart.faulty.set_plan(FaultPlan::always(Fault::Throttled { retry_after: None }));
+    (world, a, apart, b)
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_at_requests_back_off_while_refused() {
+    let (_world, a, apart, b) = refused_while_asking().await;
+    sleep(120 * SECOND).await;
+    let before = apart.faulty.trace().len();
+    sleep(600 * SECOND).await;
+    let refused = apart.faulty.trace().len() - before;
+    apart.faulty.set_plan(FaultPlan::always(Fault::Latency(SECOND / 1000)));
+    sleep(120 * SECOND).await;
+    let before = apart.faulty.trace().len();
+    sleep(600 * SECOND).await;
+    let calm = apart.faulty.trace().len() - before;
+    assert_eq!((a.held(), b.held()), (16, 16));
+    assert!(refused <= calm, "{refused} requests in ten minutes while refused, {calm} when calm");
+}
+
+/// The partitions were handed over, and taken back when nobody came for them. They must be asked for again.
+#[tokio::test(start_paused = true)]
+async fn requests_that_an_outage_outlasted_are_made_anew() {
+    let (world, mut a, apart, mut b) = refused_while_asking().await;
+    sleep(300 * SECOND).await;
+    a.wait_until_it_holds(32).await;
+    let (mut by_a, mut by_b) = (Told::by(&a), Told::by(&b));
+    apart.faulty.set_plan(FaultPlan::default());
+    b.wait_until_it_holds(16).await;
+    sleep(120 * SECOND).await;
+    let told = [by_a.so_far(), by_b.so_far()].concat();
+    let by_force = told.iter().filter(|told| told.contains("Stolen") || told.contains("duplicates"));
+    assert_eq!(by_force.count(), 0, "{told:?}");
+    assert_eq!((a.held(), b.held(), world.log.contiguity.violations()), (16, 16, vec![]));
 }

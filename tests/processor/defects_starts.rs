@@ -675,3 +675,26 @@ async fn b02_a_link_that_begins_too_late_at_a_start() {
         assert_eq!(handled_although_late(&world, links).await, (first..20).collect::<Vec<_>>(), "{start:?}");
     }
 }
+
+/// The hub takes 20 events per second, and reports what it holds with a delay of two seconds: each link begins with another
+/// event, and later than the report says.
+#[tokio::test(start_paused = true)]
+async fn events_that_expire_while_links_are_opened_stop_nothing() {
+    let world = without_checkpoints();
+    world.hub.publish_many(0, 5000, "old");
+    let hub = world.hub.clone();
+    let busy = tokio::spawn(async move {
+        for first in 1.. {
+            hub.expire_before(0, first);
+            hub.publish(0, "new");
+            sleep(SECOND / 20).await;
+        }
+    });
+    sleep(100 * SECOND).await;
+    let a = start_odd(&world, "a", &Oddities { first_behind: 40, ..Oddities::default() }).await;
+    sleep(60 * SECOND).await;
+    let handled = world.log.times("new");
+    assert!(handled > 2000, "{handled} events");
+    busy.abort();
+    a.shut_down().await.unwrap();
+}

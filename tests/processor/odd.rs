@@ -39,6 +39,8 @@ pub struct Oddities {
     pub times_unknown: bool,
     /// In so many of the next reports on a partition the last event is missing.
     pub stale: Arc<AtomicUsize>,
+    /// Reports as the first event of a partition one that is so far before it.
+    pub first_behind: i64,
     /// So many of the next requests for the hub fail, and then so many checks.
     pub hub_busy: Arc<AtomicUsize>,
     pub check_busy: Arc<AtomicUsize>,
@@ -60,7 +62,8 @@ impl Odd {
     }
 
     fn reported(&self, properties: &PartitionProperties) -> PartitionProperties {
-        let (first, time) = (properties.first_sequence_number(), properties.last_enqueued_at());
+        let first = (properties.first_sequence_number() - self.oddities.first_behind).max(0);
+        let time = properties.last_enqueued_at();
         let mut last = properties.last().cloned();
         if let Some(last) = last.as_mut().filter(|_| counts(&self.oddities.stale)) {
             last.sequence_number -= 1;

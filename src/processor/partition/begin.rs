@@ -25,9 +25,10 @@ use crate::store::{AdoptOutcome, Adoption};
 use crate::telemetry;
 
 /// A report of a hub can be some seconds old. A checkpoint counts as beyond the end only if it still is so after each of
-/// these waits, because a mistake would process everything twice. Together they are as long as
+/// these waits, because a mistake would process everything twice. The same for events
+/// that a link leaves out again, and that may have expired. Together they are as long as
 /// [`OLDEST_REPORT`](crate::processor::liveness::OLDEST_REPORT).
-const SECOND_LOOKS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(5)];
+pub(super) const SECOND_LOOKS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(5)];
 
 /// What came of taking over.
 enum Begun {

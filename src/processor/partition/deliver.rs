@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use tokio::time::sleep;
+
+use super::begin::SECOND_LOOKS;
 use super::machine::Happened;
 use super::{PartitionTask, Session};
 use crate::error::{Error, ErrorKind, Result};
@@ -127,7 +130,15 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// A link may go on where an earlier one was, and not where it was opened. What it leaves out would be lost.
     async fn judge_gap(&self, delivered: &mut Delivered, gap: Gap) -> Result<()> {
-        let properties = self.properties().await?;
+        let mut properties = self.properties().await?;
+        let looks = if delivered.refused_another(gap) { &SECOND_LOOKS[..] } else { &[] };
+        for wait in looks {
+            if gap.is_expired(&properties) {
+                break;
+            }
+            sleep(*wait).await;
+            properties = self.properties().await?;
+        }
         if !delivered.refuses(gap, &properties) {
             return Ok(());
         }
