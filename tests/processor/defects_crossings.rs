@@ -1,0 +1,88 @@
+//! Defects where something happens to a partition while something else is under way, each under its rule.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use eventhubs_checkpoint::balance::Strategy;
+use eventhubs_checkpoint::processor::{
+    EventReceiver, EventSource, Handler, HandlerError, HubProperties, PartitionContext, PartitionProperties,
+    PartitionState, StartPosition,
+};
+use eventhubs_checkpoint::store::{GroupStore, MarkOutcome};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
+use eventhubs_checkpoint::{ConsumerGroup, Operation as Purpose, OwnerId, PartitionId, Position, Result};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::odd::{Odd, Oddities};
+use crate::told::{Told, asking, owner_of_all, publish};
+use crate::world::{Instance, Recorder, World};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+const CHECKPOINT: &str = "/checkpoint/";
+
+/// The place before everything.
+fn everything() -> Position {
+    Position { sequence_number: -1, offset: "-1".to_owned() }
+}
+
+/// Until so many partitions have begun to stop.
+async fn wait_until_stopping(instance: &Instance, count: usize) {
+    let stopping = || instance.handle.partitions().iter().filter(|of| of.state == PartitionState::Stopping).count();
+    let waiting = async {
+        while stopping() < count {
+            sleep(SECOND / 100).await;
+        }
+    };
+    timeout(600 * SECOND, waiting).await.expect("they never stop");
+}
+
+/// Only a partition that starts again because of a rewind stays paused.
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_is_lost_while_it_is_rewound_is_not_paused_when_it_is_won_again() {
+    let world = World::new(1);
+    let a = owner_of_all(&world, 1, 14 * SECOND).await;
+    a.wait_until_all_idle(1).await;
+    assert!(a.handle.pause(&0.into()));
+    world.store("operator").await.rewind(&0.into(), &everything()).await.unwrap();
+    wait_until_stopping(&a, 1).await;
+    world.give_to("python").await;
+    sleep(200 * SECOND).await;
+    assert_eq!(world.owners().await["0"], "a");
+    assert_eq!(a.status().state, PartitionState::Idle);
+    publish(&world, 1, "x");
+    world.log.wait_for("the event", |log| log.times("x 0") == 1).await;
+    a.shut_down().await.unwrap();
+}
+
+/// Its processing did not stop because of the handoff, but it has stopped.
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_is_asked_for_while_it_is_rewound_is_released_when_it_has_stopped() {
+    let mut world = World::new(2);
+    world.config.balancer = world.config.balancer.with_interval(5 * SECOND);
+    let mut a = owner_of_all(&world, 2, 14 * SECOND).await;
+    let store = world.store("b").await;
+    let recorder = Recorder { owner: "b".into(), log: world.log.clone(), checkpoint: true };
+    let mut b = world.start_on(store.clone(), world.hub.source(), recorder);
+    a.wait_until_it_holds(1).await;
+    b.wait_until_it_holds(1).await;
+    a.wait_until_all_idle(1).await;
+    let partition = a.status().partition;
+    let mut by_a = Told::by(&a);
+    world.store("operator").await.rewind(&partition, &everything()).await.unwrap();
+    wait_until_stopping(&a, 1).await;
+    let began = Instant::now();
+    let seen = store.list_ownerships().await.unwrap().records;
+    let seen = seen.into_iter().find(|seen| seen.partition == partition).unwrap();
+    assert!(matches!(store.mark(&seen).await, MarkOutcome::Standing(_)));
+    by_a.wait_for("releasing: HandedOver").await;
+    assert!(began.elapsed() < 14 * SECOND, "{:?}", began.elapsed());
+    by_a.wait_for("released").await;
+    assert!(began.elapsed() <= 15 * SECOND, "{:?}", began.elapsed());
+    assert!(!by_a.so_far().iter().any(|told| told.contains("duplicates")));
+    a.shut_down().await.unwrap();
+    b.shut_down().await.unwrap();
+}
