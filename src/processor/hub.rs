@@ -175,7 +175,8 @@ async fn repeated<T, F: Future<Output = Result<T>>>(
     loop {
         match request().await {
             Err(error) if error.is_transient() => {
-                let pause = jittered(pauses.next(), store.random());
+                let asked = error.retry_after().unwrap_or_default();
+                let pause = jittered(pauses.next_from(asked), store.random());
                 failed(&error, pause);
                 sleep(pause).await;
             }

@@ -24,7 +24,7 @@ pub(super) struct Pauses {
 
 impl Pauses {
     pub(super) fn next(&mut self) -> Duration {
-        self.next_from(FIRST_PAUSE)
+        self.next_from(Duration::ZERO)
     }
 
     /// The same, but no longer than this.
@@ -32,11 +32,12 @@ impl Pauses {
         self.next().min(longest)
     }
 
-    /// The same, but the first wait is at least this long: what the server asks for.
-    pub(super) fn next_from(&mut self, first: Duration) -> Duration {
-        let pause = first.max(FIRST_PAUSE).saturating_mul(2u32.saturating_pow(self.failures.min(16)));
+    /// The same, but no wait is shorter than what the server asks for, up to [`LONGEST_PAUSE`], also with [jitter](jittered).
+    pub(super) fn next_from(&mut self, asked: Duration) -> Duration {
+        let first = FIRST_PAUSE.max(asked.min(LONGEST_PAUSE) * 4 / 3);
+        let pause = first.saturating_mul(2u32.saturating_pow(self.failures.min(16)));
         self.failures = self.failures.saturating_add(1);
-        pause.min(LONGEST_PAUSE)
+        pause.min(LONGEST_PAUSE.max(first))
     }
 
     pub(super) fn handled(&mut self, last: Option<i64>) {
@@ -75,7 +76,7 @@ mod tests {
         assert_eq!(waits[0], FIRST_PAUSE);
         assert_eq!(waits[9], LONGEST_PAUSE);
         assert_eq!(pauses.next_within(FIRST_PAUSE * 40), FIRST_PAUSE * 40);
-        assert_eq!(pauses.next_from(LONGEST_PAUSE * 2), LONGEST_PAUSE);
+        assert_eq!(pauses.next_from(LONGEST_PAUSE * 2), LONGEST_PAUSE * 4 / 3);
         pauses.handled(Some(5));
         assert_eq!(pauses.next(), FIRST_PAUSE);
         pauses.handled(Some(5));
@@ -83,7 +84,7 @@ mod tests {
         pauses.link_held(LONGEST_PAUSE);
         assert_eq!(pauses.next(), FIRST_PAUSE * 4);
         pauses.link_held(LONGEST_PAUSE * 2);
-        assert_eq!(pauses.next_from(FIRST_PAUSE * 8), FIRST_PAUSE * 8);
-        assert_eq!(pauses.next_from(FIRST_PAUSE * 8), FIRST_PAUSE * 16);
+        assert_eq!(pauses.next_from(FIRST_PAUSE * 6), FIRST_PAUSE * 8);
+        assert_eq!(pauses.next_from(FIRST_PAUSE * 6), FIRST_PAUSE * 16);
     }
 }

@@ -86,3 +86,44 @@ async fn a_partition_that_is_asked_for_while_it_is_rewound_is_released_when_it_h
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_adoption_is_not_repeated_before_the_time_that_the_storage_asks_for() {
+    for asked in [2, 20] {
+        let asked = asked * SECOND;
+        let world = World::new(1);
+        let writes = Target::from(Operation::Write).named(CHECKPOINT);
+        let fault = Fault::Throttled { retry_after: Some(asked) };
+        world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, fault));
+        let store = world.store("a").await;
+        let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+        let a = world.start_on(store.clone(), world.hub.source(), recorder);
+        let mut attempts = Vec::new();
+        while attempts.len() < 3 {
+            if store.requests().total(Purpose::Adopt) > attempts.len() as u64 {
+                attempts.push(Instant::now());
+            }
+            sleep(SECOND / 100).await;
+        }
+        for pair in attempts.windows(2) {
+            assert!(pair[1] - pair[0] >= asked, "{:?} instead of {asked:?}", pair[1] - pair[0]);
+        }
+        a.crash().await;
+    }
+}
+
+/// As in every other phase.
+#[tokio::test(start_paused = true)]
+async fn a_group_does_not_begin_before_the_time_that_a_throttling_storage_asks_for() {
+    let mut world = World::new(1);
+    world.config = world.config.with_start(StartPosition::Latest);
+    let writes = Target::from(Operation::Write).named(CHECKPOINT);
+    let fault = Fault::Throttled { retry_after: Some(20 * SECOND) };
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, fault));
+    let store = world.store("a").await;
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let a = world.start_on(store.clone(), world.hub.source(), recorder);
+    sleep(19 * SECOND).await;
+    assert_eq!(store.requests().total(Purpose::Checkpoint), 1);
+    a.crash().await;
+}

@@ -332,7 +332,7 @@ mod tests {
         let throttled = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(3)) };
         let failures = (0..6).flat_map(|_| [Happened::Failed(error(throttled)), Happened::Done]);
         let waits: Vec<_> = after(OnFailure::Restart, failures).iter().filter_map(Next::pause).collect();
-        assert_eq!(waits, [3, 6, 12, 24, 30, 30].map(Duration::from_secs));
+        assert_eq!(waits, [4, 8, 16, 30, 30, 30].map(Duration::from_secs), "at least 3 s, also with jitter");
     }
 
     #[test]
