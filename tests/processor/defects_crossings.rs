@@ -112,6 +112,50 @@ async fn a_throttled_adoption_is_not_repeated_before_the_time_that_the_storage_a
     }
 }
 
+/// A hub whose reports on partitions take 20 s, once that is set.
+struct Sluggish(MemorySource, Arc<AtomicBool>);
+
+impl EventSource for Sluggish {
+    type Event = MemoryEvent;
+
+    async fn hub(&self) -> Result<HubProperties> {
+        self.0.hub().await
+    }
+
+    async fn partition(&self, partition: &PartitionId) -> Result<PartitionProperties> {
+        if self.1.load(Ordering::Relaxed) {
+            sleep(20 * SECOND).await;
+        }
+        self.0.partition(partition).await
+    }
+
+    async fn open(&self, id: &PartitionId, from: StartPosition, ahead: usize) -> Result<EventReceiver<MemoryEvent>> {
+        self.0.open(id, from, ahead).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_is_paused_while_the_hub_is_asked_about_a_gap_delivers_nothing() {
+    let world = World::new(1);
+    let slow = Arc::new(AtomicBool::new(false));
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let a = world.start_with("a", Sluggish(world.hub.source(), slow.clone()), recorder).await;
+    world.hub.publish_many(0, 2, "before");
+    world.log.wait_for("the events", |log| log.times("before") == 2).await;
+    slow.store(true, Ordering::Relaxed);
+    world.hub.break_link(0);
+    world.hub.publish_many(0, 2, "expired");
+    world.hub.publish(0, "after");
+    world.hub.expire_before(0, 4);
+    sleep(5 * SECOND).await;
+    assert!(a.handle.pause(&0.into()));
+    sleep(60 * SECOND).await;
+    assert_eq!(world.log.times("after"), 0);
+    assert!(a.handle.resume(&0.into()));
+    world.log.wait_for("the event", |log| log.times("after") == 1).await;
+    a.shut_down().await.unwrap();
+}
+
 /// As in every other phase.
 #[tokio::test(start_paused = true)]
 async fn a_group_does_not_begin_before_the_time_that_a_throttling_storage_asks_for() {
