@@ -156,6 +156,30 @@ async fn a_partition_that_is_paused_while_the_hub_is_asked_about_a_gap_delivers_
     a.shut_down().await.unwrap();
 }
 
+/// A link may be slow. The next one proves that it was.
+#[tokio::test(start_paused = true)]
+async fn a_start_at_a_time_that_one_slow_link_does_not_find_is_not_the_end_of_the_partition() {
+    for (ago, expected) in [(3600, 0), (3, 2), (0, 5)] {
+        let mut world = World::new(1);
+        for number in 0..5 {
+            world.hub.publish(0, number.to_string());
+            sleep(SECOND).await;
+        }
+        let start = StartPosition::EnqueuedAfter(world.hub.now() - (ago * SECOND).mul_f64(1.1));
+        world.config = world.config.clone().with_start(start);
+        let mute = Arc::new(AtomicUsize::new(1));
+        let oddities = Oddities { times_unknown: true, mute, ..Oddities::default() };
+        let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+        let a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
+        a.wait_until_all_idle(1).await;
+        world.hub.publish(0, "5");
+        world.log.wait_for("the last event", |log| log.times("5") == 1).await;
+        let expected: Vec<_> = (expected..=5).map(|number| number.to_string()).collect();
+        assert_eq!(world.log.bodies(), expected, "{ago} s ago");
+        a.shut_down().await.unwrap();
+    }
+}
+
 /// As in every other phase.
 #[tokio::test(start_paused = true)]
 async fn a_group_does_not_begin_before_the_time_that_a_throttling_storage_asks_for() {
