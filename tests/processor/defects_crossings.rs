@@ -156,6 +156,79 @@ async fn a_partition_that_is_paused_while_the_hub_is_asked_about_a_gap_delivers_
     a.shut_down().await.unwrap();
 }
 
+/// Fails at "work" when the partition is to stop, and at "poison" at once.
+struct Failing(Recorder);
+
+impl Handler<MemoryEvent> for Failing {
+    async fn started(&self, context: PartitionContext) {
+        self.0.started(context).await;
+    }
+
+    async fn handle(
+        &self,
+        events: Vec<MemoryEvent>,
+        context: PartitionContext,
+    ) -> std::result::Result<(), HandlerError> {
+        let (work, poison) = (&*events[0].body == "work", &*events[0].body == "poison");
+        self.0.handle(events, context.clone()).await?;
+        if work {
+            context.stopping().await;
+        }
+        if work || poison { Err("told to fail".into()) } else { Ok(()) }
+    }
+}
+
+/// A part of it may have been processed, although nothing was cut short.
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_failed_before_its_partition_is_handed_over_may_be_processed_twice() {
+    for body in ["work", "poison", "good"] {
+        let mut world = World::new(2);
+        world.checkpoint = body == "good";
+        let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: world.checkpoint };
+        let mut a = world.start_with("a", world.hub.source(), Failing(recorder)).await;
+        a.wait_until_it_holds(2).await;
+        a.wait_until_all_idle(2).await;
+        for partition in 0..2 {
+            world.hub.publish(partition, body);
+        }
+        // The waits between restarts are long by then.
+        sleep(120 * SECOND).await;
+        let mut by_a = Told::by(&a);
+        let (b, _) = asking(&world).await;
+        by_a.wait_for("released").await;
+        let told = by_a.so_far().iter().any(|told| told == "duplicates: NotSettled");
+        assert_eq!(told, body != "good", "{body}");
+        a.crash().await;
+        b.crash().await;
+    }
+}
+
+/// All partitions wait for one request, which hangs.
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_has_not_stopped_when_the_time_of_the_handoff_is_over_is_released() {
+    let mut world = World::new(4);
+    world.config.balancer = world.config.balancer.with_strategy(Strategy::Greedy);
+    let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
+    let builder = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("a").unwrap());
+    let store = builder.expiry(world.expiry).concurrency(NonZeroUsize::MIN).seed(3).connect().await.unwrap();
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let mut a = world.start_on(store, world.hub.source(), recorder);
+    a.wait_until_it_holds(4).await;
+    a.wait_until_all_idle(4).await;
+    let mut by_a = Told::by(&a);
+    let writes = Target::from(Operation::Write).named(CHECKPOINT);
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, Fault::Hang));
+    publish(&world, 4, "x");
+    let (b, _) = asking(&world).await;
+    by_a.wait_for("releasing: HandedOver").await;
+    let began = Instant::now();
+    by_a.wait_for("duplicates: StillRunning").await;
+    assert!((39 * SECOND..=41 * SECOND).contains(&began.elapsed()), "{:?}", began.elapsed());
+    by_a.wait_for("released").await;
+    a.crash().await;
+    b.crash().await;
+}
+
 /// A link may be slow. The next one proves that it was.
 #[tokio::test(start_paused = true)]
 async fn a_start_at_a_time_that_one_slow_link_does_not_find_is_not_the_end_of_the_partition() {
