@@ -40,6 +40,10 @@ impl Pauses {
         pause.min(LONGEST_PAUSE.max(first))
     }
 
+    pub(super) fn furthest(&self) -> Option<i64> {
+        self.furthest
+    }
+
     pub(super) fn handled(&mut self, last: Option<i64>) {
         if last.is_none() || last > self.furthest {
             self.furthest = last.or(self.furthest);

@@ -268,3 +268,55 @@ async fn a_group_does_not_begin_before_the_time_that_a_throttling_storage_asks_f
     assert_eq!(store.requests().total(Purpose::Checkpoint), 1);
     a.crash().await;
 }
+
+/// Fails the token of each "poison", at once or a little later.
+struct FailsTokens {
+    poisoned: Arc<AtomicUsize>,
+    later: bool,
+}
+
+impl Handler<MemoryEvent> for FailsTokens {
+    async fn handle(
+        &self,
+        events: Vec<MemoryEvent>,
+        context: PartitionContext,
+    ) -> std::result::Result<(), HandlerError> {
+        for event in &events {
+            let token = context.track(event);
+            if &*event.body != "poison" {
+                token.finish();
+                continue;
+            }
+            self.poisoned.fetch_add(1, Ordering::Relaxed);
+            if self.later {
+                tokio::spawn(async move {
+                    sleep(SECOND / 10).await;
+                    token.fail("told to fail");
+                });
+            } else {
+                token.fail("told to fail");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// New events that come after it in the same batch are no progress.
+#[tokio::test(start_paused = true)]
+async fn a_token_that_fails_again_and_again_is_retried_ever_more_seldom() {
+    for later in [false, true] {
+        let world = World::new(1);
+        let poisoned = Arc::new(AtomicUsize::new(0));
+        let handler = FailsTokens { poisoned: poisoned.clone(), later };
+        let a = world.start_with("a", world.hub.source(), handler).await;
+        a.wait_until_all_idle(1).await;
+        world.hub.publish(0, "poison");
+        for _ in 0..120 {
+            sleep(5 * SECOND).await;
+            world.hub.publish(0, "x");
+        }
+        let calls = poisoned.load(Ordering::Relaxed);
+        assert!((20..60).contains(&calls), "later: {later}: {calls} calls in ten minutes");
+        a.crash().await;
+    }
+}

@@ -57,7 +57,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         handling.end();
         if let Happened::Done = happened {
             self.control.progress.handled(last);
-            pauses.handled(last);
+            // The token of an event that came again may fail again.
+            if pauses.furthest().and_then(|furthest| session.writer.waits_for(furthest)).is_none() {
+                pauses.handled(last);
+            }
         }
         happened
     }
