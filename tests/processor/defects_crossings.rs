@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use eventhubs_checkpoint::balance::Strategy;
+use eventhubs_checkpoint::blob::{BlobContainer, BlobList};
 use eventhubs_checkpoint::processor::{
     EventReceiver, EventSource, Handler, HandlerError, HubProperties, PartitionContext, PartitionProperties,
     PartitionState, StartPosition,
@@ -13,9 +15,12 @@ use eventhubs_checkpoint::processor::{
 use eventhubs_checkpoint::store::{GroupStore, MarkOutcome};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
-use eventhubs_checkpoint::{ConsumerGroup, Operation as Purpose, OwnerId, PartitionId, Position, Result};
+use eventhubs_checkpoint::{
+    ConsumerGroup, Error, ErrorKind, Operation as Purpose, OwnerId, PartitionId, Position, Result,
+};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::meddled::{Meddle, Meddled};
 use crate::odd::{Odd, Oddities};
 use crate::told::{Told, asking, owner_of_all, publish};
 use crate::world::{Instance, Recorder, World};
@@ -319,4 +324,37 @@ async fn a_token_that_fails_again_and_again_is_retried_ever_more_seldom() {
         assert!((20..60).contains(&calls), "later: {later}: {calls} calls in ten minutes");
         a.crash().await;
     }
+}
+
+/// Once that is set, a listing of the ownerships takes 12 s, but every second one is refused at once.
+struct SlowOrBusy(Arc<AtomicBool>, AtomicUsize);
+
+#[async_trait]
+impl Meddle for SlowOrBusy {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+        if self.0.load(Ordering::Relaxed) && prefix.ends_with("$default/ownership/") {
+            if self.1.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
+                return Err(Error::new(ErrorKind::Throttled { retry_after: None }, "busy"));
+            }
+            sleep(12 * SECOND).await;
+        }
+        inner.list(prefix).await
+    }
+}
+
+/// It says nothing of how long a listing takes.
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_is_refused_at_once_does_not_shorten_the_time_of_the_next_one() {
+    let world = World::new(1);
+    let slow = Arc::new(AtomicBool::new(false));
+    let meddler = SlowOrBusy(slow.clone(), AtomicUsize::new(0));
+    let container = Meddled { inner: world.container.clone(), meddler };
+    let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
+    let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new("a").unwrap());
+    let store = builder.expiry(world.expiry).seed(3).connect().await.unwrap();
+    slow.store(true, Ordering::Relaxed);
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let mut a = world.start_on(store, world.hub.source(), recorder);
+    a.wait_until_it_holds(1).await;
+    a.crash().await;
 }
