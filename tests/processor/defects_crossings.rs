@@ -358,3 +358,37 @@ async fn a_listing_that_is_refused_at_once_does_not_shorten_the_time_of_the_next
     a.wait_until_it_holds(1).await;
     a.crash().await;
 }
+
+/// Takes the token when the checkpoint has passed its event already, and drops it.
+struct TooLate(Arc<AtomicUsize>);
+
+impl Handler<MemoryEvent> for TooLate {
+    async fn handle(
+        &self,
+        events: Vec<MemoryEvent>,
+        context: PartitionContext,
+    ) -> std::result::Result<(), HandlerError> {
+        for event in &events {
+            context.checkpoint(event);
+            drop(context.track(event));
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// It keeps no event open, so nothing has to wait for it.
+#[tokio::test(start_paused = true)]
+async fn a_token_of_an_event_that_was_passed_is_not_in_flight_after_it_was_dropped() {
+    let mut world = World::new(1);
+    world.config = world.config.with_max_in_flight(3);
+    let handled = Arc::new(AtomicUsize::new(0));
+    let a = world.start_with("a", world.hub.source(), TooLate(handled.clone())).await;
+    for _ in 0..10 {
+        world.hub.publish(0, "x");
+        sleep(SECOND).await;
+    }
+    sleep(60 * SECOND).await;
+    assert_eq!((handled.load(Ordering::Relaxed), a.status().in_flight), (10, 0));
+    assert!(a.shut_down().await.unwrap().is_clean());
+}
