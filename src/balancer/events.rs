@@ -96,7 +96,8 @@ pub enum DuplicateCause {
     NotReleased,
     /// It was released here before its handler had stopped: the time for that was over.
     StillRunning,
-    /// It was released here, but its handler was cut short, or its last checkpoint could not be written.
+    /// It was released here, but its handler was cut short or failed at its last batch, or its last checkpoint could not be
+    /// written.
     NotSettled,
 }
 

@@ -105,6 +105,7 @@ pub(super) enum Command {
     StopClaiming,
     Forget { partition: PartitionId, tenure: u64, by: Option<OwnerId> },
     Release { partition: PartitionId, tenure: u64, cool_down: Duration, settled: bool },
+    Unprocessed { partition: PartitionId },
     Shutdown { done: oneshot::Sender<usize> },
 }
 
@@ -164,6 +165,12 @@ impl BalancerHandle {
     /// The same, though what was processed last may not be checkpointed.
     pub(crate) fn release_unsettled(&self, partition: PartitionId, tenure: u64, cool_down: Duration) {
         self.send(Command::Release { partition, tenure, cool_down, settled: false });
+    }
+
+    /// Says that nothing processes a partition that is not [held](Snapshot::held) any more: if it is to be given back, nothing
+    /// is left to wait for.
+    pub(crate) fn unprocessed(&self, partition: PartitionId) {
+        self.send(Command::Unprocessed { partition });
     }
 
     /// Everything that happens from now on, with its reason. Who listens too slowly misses the oldest of the last thousand.

@@ -298,6 +298,7 @@ impl Balancer {
             Command::Release { partition, tenure, cool_down, settled } => {
                 self.given_back(&partition, tenure, cool_down, settled);
             }
+            Command::Unprocessed { partition } => self.unprocessed(&partition),
             Command::Shutdown { .. } => {}
         }
     }

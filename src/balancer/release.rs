@@ -61,6 +61,14 @@ impl Balancer {
         self.release(partition, tenure, reason);
     }
 
+    /// Its processing has stopped for another reason, perhaps under an earlier tenure: it was rewound meanwhile.
+    pub(super) fn unprocessed(&mut self, partition: &PartitionId) {
+        let Some(tenure) = self.leases.tenures().get(partition).copied() else { return };
+        if self.leases.is_surrendered(partition, tenure) {
+            self.release_now(partition, tenure);
+        }
+    }
+
     /// How long a handler's last checkpoint may take: one under way, and one that meets a conflict.
     fn last_checkpoint(&self) -> Duration {
         4 * self.store.request_deadline()

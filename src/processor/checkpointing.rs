@@ -157,7 +157,12 @@ impl CheckpointWriter {
     pub(super) fn abandon(&self, sequence_number: i64) {
         let at_work = !self.shared.start.is_stopping();
         let (holds, is_first, checkpoint) = self.shared.with(|pending| {
-            let holds = at_work && pending.tracker.is_open(sequence_number);
+            if !pending.tracker.is_open(sequence_number) {
+                // The checkpoint has passed the event: nothing waits for the token.
+                pending.tracker.finish(sequence_number, "");
+                return (false, false, pending.written);
+            }
+            let holds = at_work;
             (holds, pending.dropped.add(holds.then_some(sequence_number)), pending.written)
         });
         self.shared.finished.send_replace(());

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::handler::Handler;
 use super::panics::caught;
 use super::partition::Shared;
-use super::pauses::{Pauses, jittered};
+use super::pauses::{LONGEST_PAUSE, Pauses, jittered};
 use super::resolve::position_of;
 use super::source::{EventSource, StartPosition};
 use crate::error::{Error, ErrorKind, Result};
@@ -175,7 +175,8 @@ async fn repeated<T, F: Future<Output = Result<T>>>(
     loop {
         match request().await {
             Err(error) if error.is_transient() => {
-                let pause = jittered(pauses.next(), store.random());
+                let asked = error.retry_after().unwrap_or_default();
+                let pause = jittered(pauses.next_between(asked, LONGEST_PAUSE), store.random());
                 failed(&error, pause);
                 sleep(pause).await;
             }

@@ -218,6 +218,9 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// The same as [`run`](Self::run), until the process is asked to end: by Ctrl-C, or on Unix by SIGTERM, as container
     /// runtimes do. Another signal, at least a second after the first one, ends it at once.
     ///
+    /// With the default settings the end may take 94 s, but Kubernetes kills a process 30 s after SIGTERM unless
+    /// `terminationGracePeriodSeconds` says otherwise. The operations guide has the bounds of all phases.
+    ///
     /// # Errors
     ///
     /// Those of [`run`](Self::run), and [`ErrorKind::Config`] if the system does not let signals be listened to.

@@ -24,14 +24,20 @@ pub(super) struct Pauses {
 
 impl Pauses {
     pub(super) fn next(&mut self) -> Duration {
-        self.next_between(FIRST_PAUSE, LONGEST_PAUSE)
+        self.next_between(Duration::ZERO, LONGEST_PAUSE)
     }
 
-    /// The same, but the first wait is at least `first`, and no wait is longer than `longest`.
-    pub(super) fn next_between(&mut self, first: Duration, longest: Duration) -> Duration {
-        let pause = first.max(FIRST_PAUSE).saturating_mul(2u32.saturating_pow(self.failures.min(16)));
+    /// The same, but no wait is longer than `longest`, nor shorter than what the server asks for, up to [`LONGEST_PAUSE`],
+    /// also with [jitter](jittered).
+    pub(super) fn next_between(&mut self, asked: Duration, longest: Duration) -> Duration {
+        let first = FIRST_PAUSE.max(asked.min(LONGEST_PAUSE) * 4 / 3);
+        let pause = first.saturating_mul(2u32.saturating_pow(self.failures.min(16)));
         self.failures = self.failures.saturating_add(1);
-        pause.min(longest)
+        pause.min(longest.max(first))
+    }
+
+    pub(super) fn furthest(&self) -> Option<i64> {
+        self.furthest
     }
 
     pub(super) fn handled(&mut self, last: Option<i64>) {
@@ -69,7 +75,8 @@ mod tests {
         assert!(waits.is_sorted());
         assert_eq!(waits[0], FIRST_PAUSE);
         assert_eq!(waits[9], LONGEST_PAUSE);
-        assert_eq!(pauses.next_between(FIRST_PAUSE, FIRST_PAUSE * 40), FIRST_PAUSE * 40);
+        assert_eq!(pauses.next_between(Duration::ZERO, FIRST_PAUSE * 40), FIRST_PAUSE * 40);
+        assert_eq!(pauses.next_between(LONGEST_PAUSE * 2, LONGEST_PAUSE), LONGEST_PAUSE * 4 / 3);
         pauses.handled(Some(5));
         assert_eq!(pauses.next(), FIRST_PAUSE);
         pauses.handled(Some(5));
@@ -77,7 +84,7 @@ mod tests {
         pauses.link_held(LONGEST_PAUSE);
         assert_eq!(pauses.next(), FIRST_PAUSE * 4);
         pauses.link_held(LONGEST_PAUSE * 2);
-        assert_eq!(pauses.next_between(FIRST_PAUSE * 8, LONGEST_PAUSE), FIRST_PAUSE * 8);
-        assert_eq!(pauses.next_between(FIRST_PAUSE * 8, LONGEST_PAUSE), FIRST_PAUSE * 16);
+        assert_eq!(pauses.next_between(FIRST_PAUSE * 6, LONGEST_PAUSE), FIRST_PAUSE * 8);
+        assert_eq!(pauses.next_between(FIRST_PAUSE * 6, LONGEST_PAUSE), FIRST_PAUSE * 16);
     }
 }

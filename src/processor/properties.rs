@@ -51,7 +51,8 @@ impl PartitionProperties {
     /// Adds the time at which the last event was enqueued, expired or not. Without an event it is left out.
     ///
     /// A start at [`EnqueuedAfter`](super::StartPosition::EnqueuedAfter) is compared with it. A source that does not report
-    /// it delays such a start by 10 s in a partition that has no event after the time.
+    /// it delays such a start by 10 s in a partition that has no event after the time, and by 20 s if its events do not carry
+    /// their times either.
     #[must_use]
     pub fn with_last_enqueued_at(mut self, time: OffsetDateTime) -> Self {
         self.last_enqueued_at = self.last.is_some().then_some(time);

@@ -59,14 +59,14 @@ fn sought(start: &StartPosition, properties: &PartitionProperties) -> Sought {
     }
 }
 
-/// Whether the event is known to be after the start, so that a link that was opened there must deliver it.
-fn is_after(start: &StartPosition, event: &impl Positioned) -> bool {
+/// Whether the event is after the start, so that a link that was opened there must deliver it; nothing if that is unknown.
+fn is_after(start: &StartPosition, event: &impl Positioned) -> Option<bool> {
     match start {
-        StartPosition::EnqueuedAfter(time) => event.enqueued_at().is_some_and(|at| at > *time),
+        StartPosition::EnqueuedAfter(time) => event.enqueued_at().map(|at| at > *time),
         StartPosition::AfterOffset(start) => {
-            event.offset().and_then(plain).zip(plain(start)).is_some_and(|(offset, start)| offset > start)
+            event.offset().and_then(plain).zip(plain(start)).map(|(offset, start)| offset > start)
         }
-        _ => false,
+        _ => None,
     }
 }
 
@@ -107,7 +107,7 @@ impl<S: EventSource> Search<'_, S> {
             return Ok(properties.beginning());
         }
         let (before, event) = self.event(number.saturating_sub(1)).await?;
-        if event.is_some_and(|event| is_after(self.start, &event)) {
+        if event.is_some_and(|event| is_after(self.start, &event) == Some(true)) {
             return Err(
                 self.distrusted(&format!("the link began with event {number}, which is not the first one after"))
             );
@@ -131,13 +131,24 @@ impl<S: EventSource> Search<'_, S> {
         Ok((Position { sequence_number: number, offset: String::new() }, None))
     }
 
-    /// If nothing came into the partition meanwhile, the start is after its last event.
+    /// If nothing came into the partition meanwhile, and none of its events is after the start, the start is at its end.
     async fn nothing_came(&self, before: &PartitionProperties, exists: bool) -> Result<Position> {
         let now = answered(self.source.partition(self.partition)).await?;
-        if exists || now.last() != before.last() {
-            return Err(self.distrusted("the link delivers nothing, although the hub has events after"));
+        if exists || now.last() != before.last() || !self.nothing_is_after(&now).await? {
+            return Err(self.distrusted("the link delivers nothing, although the hub may have events after"));
         }
         Ok(now.end())
+    }
+
+    /// One link that delivers nothing proves nothing. The last event must come through another one, and if it does not show
+    /// whether it is after the start, a third one must deliver nothing, too.
+    async fn nothing_is_after(&self, properties: &PartitionProperties) -> Result<bool> {
+        let Some(last) = properties.last().filter(|_| !properties.is_empty()) else { return Ok(true) };
+        let Some(event) = self.event(last.sequence_number).await?.1 else { return Ok(false) };
+        match is_after(self.start, &event) {
+            Some(is_after) => Ok(!is_after),
+            None => Ok(self.first_event(self.start).await?.is_none()),
+        }
     }
 
     async fn first_event(&self, from: &StartPosition) -> Result<Option<S::Event>> {
@@ -228,12 +239,12 @@ mod tests {
     #[test]
     fn an_event_is_after_the_start_if_its_time_or_its_offset_is() {
         let by_time = StartPosition::EnqueuedAfter(NOON);
-        for (enqueued_at, expected) in [(None, false), (Some(NOON), false), (Some(NOON + SECOND), true)] {
+        for (enqueued_at, expected) in [(None, None), (Some(NOON), Some(false)), (Some(NOON + SECOND), Some(true))] {
             assert_eq!(is_after(&by_time, &Event("1", enqueued_at)), expected, "{enqueued_at:?}");
         }
-        for (offset, expected) in [("90", false), ("91", true), ("a:91", false)] {
+        for (offset, expected) in [("90", Some(false)), ("91", Some(true)), ("a:91", None)] {
             assert_eq!(is_after(&after("90"), &Event(offset, None)), expected, "{offset}");
         }
-        assert!(!is_after(&after("a:90"), &Event("91", None)));
+        assert_eq!(is_after(&after("a:90"), &Event("91", None)), None);
     }
 }

@@ -101,6 +101,7 @@ struct Inner {
 
 /// How the partition stopped last.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each can be by itself")]
 pub(super) struct End {
     /// The handler, or something in flight, did not finish in time.
     pub(super) cut_short: bool,
@@ -108,12 +109,14 @@ pub(super) struct End {
     pub(super) unwritten: bool,
     /// A token that was dropped holds the checkpoint back.
     pub(super) held_back: bool,
+    /// The handler failed at its last batch, of which a part may have been processed.
+    failed: bool,
 }
 
 impl End {
     /// Whether nothing that was processed is processed again.
     pub(super) fn is_settled(self) -> bool {
-        !(self.cut_short || self.unwritten || self.held_back)
+        !(self.cut_short || self.unwritten || self.held_back || self.failed)
     }
 }
 
@@ -183,6 +186,10 @@ impl Progress {
 
     pub(super) fn held_back(&self, held_back: bool) {
         self.inner().end.held_back = held_back;
+    }
+
+    pub(super) fn batch_failed(&self, failed: bool) {
+        self.inner().end.failed = failed;
     }
 
     /// The checkpoint that a dropped token holds back, if one does.

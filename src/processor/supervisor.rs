@@ -27,6 +27,8 @@ use crate::telemetry;
 struct Entry {
     control: Arc<Control>,
     ended: bool,
+    /// It ended because its checkpoint was put back: it starts again if the partition is still held.
+    again: bool,
 }
 
 /// How a partition's task ended; or by a panic, which is a bug.
@@ -39,7 +41,7 @@ pub(super) struct Supervisor<S, H> {
     registry: Registry,
     tasks: JoinSet<(Arc<Control>, Outcome)>,
     entries: BTreeMap<PartitionId, Entry>,
-    /// Were paused when their checkpoint was put back, and are to start so.
+    /// Were paused when their checkpoint was put back, and start so now.
     paused: BTreeSet<PartitionId>,
     /// Nothing is started again.
     ending: bool,
@@ -92,12 +94,20 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     }
 
     fn reconcile(&mut self, snapshot: &Snapshot) {
-        self.entries.retain(|partition, Entry { control, ended }| {
+        self.entries.retain(|partition, Entry { control, ended, again }| {
             let held = snapshot.held.get(partition) == Some(&control.tenure);
             if !held {
                 control.stop(lost(&self.shared.store, snapshot, partition));
             }
-            held || !*ended
+            if !*ended {
+                return true;
+            }
+            if !snapshot.held.contains_key(partition) {
+                self.balancer.unprocessed(partition.clone());
+            } else if *again && control.is_paused() {
+                self.paused.insert(partition.clone());
+            }
+            held && !*again
         });
         for (partition, tenure) in &snapshot.held {
             if !self.entries.contains_key(partition) {
@@ -113,7 +123,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             control.pause();
         }
         self.registry.insert(Arc::clone(&control));
-        self.entries.insert(partition, Entry { control: Arc::clone(&control), ended: false });
+        self.entries.insert(partition, Entry { control: Arc::clone(&control), ended: false, again: false });
         let task = PartitionTask { shared: Arc::clone(&self.shared), control: Arc::clone(&control) };
         self.tasks.spawn(async move {
             let outcome = AssertUnwindSafe(task.run()).catch_unwind().await;
@@ -127,17 +137,12 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         let (partition, tenure) = (control.partition.clone(), control.tenure);
         if let Some(entry) = self.entries.get_mut(&partition) {
             entry.ended = true;
+            entry.again = !self.ending && matches!(outcome, Ok(Ended::Stopped(StopReason::Rewound)));
         }
         match outcome {
             Ok(Ended::Stopped(StopReason::Lost { by })) => self.balancer.lost(partition, tenure, by),
             Ok(Ended::Stopped(StopReason::Replaced)) => self.balancer.forget(partition, tenure),
-            // Started again, as it is still held.
-            Ok(Ended::Stopped(StopReason::Rewound)) if !self.ending => {
-                self.entries.remove(&partition);
-                if control.is_paused() {
-                    self.paused.insert(partition);
-                }
-            }
+            Ok(Ended::Stopped(StopReason::Rewound)) if !self.ending => {}
             Ok(Ended::Stopped(StopReason::Released | StopReason::Shutdown | StopReason::Rewound)) => {
                 if control.progress.end().is_settled() {
                     self.balancer.release(partition, tenure, control.cool_down());

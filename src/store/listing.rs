@@ -30,9 +30,10 @@ impl ListingDeadlines {
         self.longer().get(prefix).copied().unwrap_or(self.least)
     }
 
-    /// A listing ended after this time, answered or not.
-    pub(super) fn ended(&self, prefix: &str, took: Duration) {
-        let deadline = (2 * took).min(self.most);
+    /// A listing ended after this time. One that was not answered may have been refused at once, so it shortens nothing.
+    pub(super) fn ended(&self, prefix: &str, took: Duration, answered: bool) {
+        let before = if answered { self.least } else { self.of(prefix) };
+        let deadline = (2 * took).min(self.most).max(before);
         if deadline > self.least {
             self.longer().insert(prefix.to_owned(), deadline);
         } else {
@@ -52,12 +53,14 @@ mod tests {
     #[test]
     fn a_slow_listing_has_ever_more_time_until_it_is_quick_again() {
         let deadlines = ListingDeadlines::new(seconds(5), seconds(30));
-        let next = |took| {
-            deadlines.ended("a/", took);
+        let ended = |took, answered| {
+            deadlines.ended("a/", took, answered);
             deadlines.of("a/")
         };
+        let next = |took| ended(took, true);
         assert_eq!(deadlines.of("a/"), seconds(5));
-        assert_eq!([5, 10, 20, 30, 30].map(|took| next(seconds(took))), [10, 20, 30, 30, 30].map(seconds));
+        assert_eq!([5, 10, 20, 30, 30].map(|took| ended(seconds(took), false)), [10, 20, 30, 30, 30].map(seconds));
+        assert_eq!(ended(seconds(0), false), seconds(30), "it was refused");
         assert_eq!(next(seconds(6)), seconds(12));
         assert_eq!(deadlines.of("b/"), seconds(5), "every prefix has its own");
         assert_eq!(next(seconds(1)), seconds(5));

@@ -312,7 +312,7 @@ impl GroupStore {
     ) -> Result<(Listing<T>, HashSet<(String, ETag)>)> {
         let (deadline, began) = (self.inner.listing_deadlines.of(prefix), Instant::now());
         let list = self.send_within(deadline, Operation::List, self.container.list(prefix)).await;
-        self.inner.listing_deadlines.ended(prefix, began.elapsed());
+        self.inner.listing_deadlines.ended(prefix, began.elapsed(), list.is_ok());
         let list = list?;
         self.note(list.answer);
         let mut listing = Listing { records: Vec::with_capacity(list.blobs.len()), malformed: Vec::new() };

@@ -5,6 +5,7 @@ mod captured;
 mod defects;
 mod defects_amqp;
 mod defects_balance;
+mod defects_crossings;
 mod defects_end;
 mod defects_pairs;
 mod defects_starts;

@@ -66,6 +66,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         match timeout_at(drained_by, handling).await.map(handler_failure) {
             Ok(None) => self.handled(events, session),
             Ok(Some(error)) => {
+                self.control.progress.batch_failed(true);
                 self.control.metrics.handler_failed();
                 telemetry::handler_failed_while_draining(&self.control.partition, &error);
             }
@@ -96,6 +97,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     fn handled(&self, events: usize, session: &Session<S::Event>) {
         session.writer.handled();
+        self.control.progress.batch_failed(false);
         self.control.metrics.handled(events);
     }
 

@@ -60,7 +60,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         handling.end();
         if let Happened::Done = happened {
             self.control.progress.handled(last);
-            pauses.handled(last);
+            // The token of an event that came again may fail again.
+            if pauses.furthest().and_then(|furthest| session.writer.waits_for(furthest)).is_none() {
+                pauses.handled(last);
+            }
         }
         happened
     }
@@ -77,11 +80,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 if let Some(again) = delivered.begun_again() {
                     return Err(begun_again(again));
                 }
-                tokio::select! {
-                    biased;
-                    () = self.until_open(writer) => {}
-                    never = receiver.keep_going(self.shared.config.batch) => match never {},
-                }
+                self.go_on_until_open(receiver, writer).await;
                 silence.waits();
                 self.shared.loads.count(&self.control.partition, receiver.take_received());
                 if let Some(last) = receiver.last_gathered()
@@ -101,6 +100,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                         let Some(mut batch) = batch? else { continue };
                         if let Some(gap) = delivered.gap(&batch) {
                             self.judge_gap(delivered, gap).await?;
+                            // Meanwhile it may have been paused.
+                            self.go_on_until_open(receiver, writer).await;
                         }
                         let came = batch.last().and_then(S::Event::sequence_number);
                         self.control.metrics.repeated(delivered.keep_new(&mut batch));
@@ -162,6 +163,14 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             }
         };
         Err(Error::new(kind, message))
+    }
+
+    async fn go_on_until_open(&self, receiver: &mut EventReceiver<S::Event>, writer: &CheckpointWriter) {
+        tokio::select! {
+            biased;
+            () = self.until_open(writer) => {}
+            never = receiver.keep_going(self.shared.config.batch) => match never {},
+        }
     }
 
     /// Until the partition is not paused, and events may be in flight.

@@ -154,8 +154,8 @@ impl Machine {
             K::Unknown | K::Unavailable => self.pauses.next_between(Duration::ZERO, self.interval.min(LONGEST_PAUSE)),
             // An adoption takes three requests, so it is tried a third as often.
             K::Throttled { retry_after } => {
-                let asked = retry_after.unwrap_or_default();
-                self.pauses.next_between(asked, asked.max(3 * self.interval).min(2 * LONGEST_PAUSE))
+                let longest = (3 * self.interval).min(2 * LONGEST_PAUSE);
+                self.pauses.next_between(retry_after.unwrap_or_default(), longest)
             }
             _ => self.pauses.next(),
         };
@@ -335,7 +335,7 @@ mod tests {
         let throttled = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(3)) };
         let failures = (0..6).flat_map(|_| [Happened::Failed(error(throttled)), Happened::Done]);
         let waits: Vec<_> = after(OnFailure::Restart, failures).iter().filter_map(Next::pause).collect();
-        assert_eq!(waits, [3, 6, 12, 24, 30, 30].map(Duration::from_secs));
+        assert_eq!(waits, [4, 8, 16, 30, 30, 30].map(Duration::from_secs), "at least 3 s, also with jitter");
     }
 
     #[test]

@@ -1,0 +1,394 @@
+//! Defects where something happens to a partition while something else is under way, each under its rule.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use eventhubs_checkpoint::balance::Strategy;
+use eventhubs_checkpoint::blob::{BlobContainer, BlobList};
+use eventhubs_checkpoint::processor::{
+    EventReceiver, EventSource, Handler, HandlerError, HubProperties, PartitionContext, PartitionProperties,
+    PartitionState, StartPosition,
+};
+use eventhubs_checkpoint::store::{GroupStore, MarkOutcome};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
+use eventhubs_checkpoint::{
+    ConsumerGroup, Error, ErrorKind, Operation as Purpose, OwnerId, PartitionId, Position, Result,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::meddled::{Meddle, Meddled};
+use crate::odd::{Odd, Oddities};
+use crate::told::{Told, asking, owner_of_all, publish};
+use crate::world::{Instance, Recorder, World};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+const CHECKPOINT: &str = "/checkpoint/";
+
+/// The place before everything.
+fn everything() -> Position {
+    Position { sequence_number: -1, offset: "-1".to_owned() }
+}
+
+/// Until so many partitions have begun to stop.
+async fn wait_until_stopping(instance: &Instance, count: usize) {
+    let stopping = || instance.handle.partitions().iter().filter(|of| of.state == PartitionState::Stopping).count();
+    let waiting = async {
+        while stopping() < count {
+            sleep(SECOND / 100).await;
+        }
+    };
+    timeout(600 * SECOND, waiting).await.expect("they never stop");
+}
+
+/// Only a partition that starts again because of a rewind stays paused.
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_is_lost_while_it_is_rewound_is_not_paused_when_it_is_won_again() {
+    let world = World::new(1);
+    let a = owner_of_all(&world, 1, 14 * SECOND).await;
+    a.wait_until_all_idle(1).await;
+    assert!(a.handle.pause(&0.into()));
+    world.store("operator").await.rewind(&0.into(), &everything()).await.unwrap();
+    wait_until_stopping(&a, 1).await;
+    world.give_to("python").await;
+    sleep(200 * SECOND).await;
+    assert_eq!(world.owners().await["0"], "a");
+    assert_eq!(a.status().state, PartitionState::Idle);
+    publish(&world, 1, "x");
+    world.log.wait_for("the event", |log| log.times("x 0") == 1).await;
+    a.shut_down().await.unwrap();
+}
+
+/// Its processing did not stop because of the handoff, but it has stopped.
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_is_asked_for_while_it_is_rewound_is_released_when_it_has_stopped() {
+    let mut world = World::new(2);
+    world.config.balancer = world.config.balancer.with_interval(5 * SECOND);
+    let mut a = owner_of_all(&world, 2, 14 * SECOND).await;
+    let store = world.store("b").await;
+    let recorder = Recorder { owner: "b".into(), log: world.log.clone(), checkpoint: true };
+    let mut b = world.start_on(store.clone(), world.hub.source(), recorder);
+    a.wait_until_it_holds(1).await;
+    b.wait_until_it_holds(1).await;
+    a.wait_until_all_idle(1).await;
+    let partition = a.status().partition;
+    let mut by_a = Told::by(&a);
+    world.store("operator").await.rewind(&partition, &everything()).await.unwrap();
+    wait_until_stopping(&a, 1).await;
+    let began = Instant::now();
+    let seen = store.list_ownerships().await.unwrap().records;
+    let seen = seen.into_iter().find(|seen| seen.partition == partition).unwrap();
+    assert!(matches!(store.mark(&seen).await, MarkOutcome::Standing(_)));
+    by_a.wait_for("releasing: HandedOver").await;
+    assert!(began.elapsed() < 14 * SECOND, "{:?}", began.elapsed());
+    by_a.wait_for("released").await;
+    assert!(began.elapsed() <= 15 * SECOND, "{:?}", began.elapsed());
+    assert!(!by_a.so_far().iter().any(|told| told.contains("duplicates")));
+    a.shut_down().await.unwrap();
+    b.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_adoption_is_not_repeated_before_the_time_that_the_storage_asks_for() {
+    for asked in [2, 20] {
+        let asked = asked * SECOND;
+        let world = World::new(1);
+        let writes = Target::from(Operation::Write).named(CHECKPOINT);
+        let fault = Fault::Throttled { retry_after: Some(asked) };
+        world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, fault));
+        let store = world.store("a").await;
+        let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+        let a = world.start_on(store.clone(), world.hub.source(), recorder);
+        let mut attempts = Vec::new();
+        while attempts.len() < 3 {
+            if store.requests().total(Purpose::Adopt) > attempts.len() as u64 {
+                attempts.push(Instant::now());
+            }
+            sleep(SECOND / 100).await;
+        }
+        for pair in attempts.windows(2) {
+            assert!(pair[1] - pair[0] >= asked, "{:?} instead of {asked:?}", pair[1] - pair[0]);
+        }
+        a.crash().await;
+    }
+}
+
+/// A hub whose reports on partitions take 20 s, once that is set.
+struct Sluggish(MemorySource, Arc<AtomicBool>);
+
+impl EventSource for Sluggish {
+    type Event = MemoryEvent;
+
+    async fn hub(&self) -> Result<HubProperties> {
+        self.0.hub().await
+    }
+
+    async fn partition(&self, partition: &PartitionId) -> Result<PartitionProperties> {
+        if self.1.load(Ordering::Relaxed) {
+            sleep(20 * SECOND).await;
+        }
+        self.0.partition(partition).await
+    }
+
+    async fn open(&self, id: &PartitionId, from: StartPosition, ahead: usize) -> Result<EventReceiver<MemoryEvent>> {
+        self.0.open(id, from, ahead).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_is_paused_while_the_hub_is_asked_about_a_gap_delivers_nothing() {
+    let world = World::new(1);
+    let slow = Arc::new(AtomicBool::new(false));
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let a = world.start_with("a", Sluggish(world.hub.source(), slow.clone()), recorder).await;
+    world.hub.publish_many(0, 2, "before");
+    world.log.wait_for("the events", |log| log.times("before") == 2).await;
+    slow.store(true, Ordering::Relaxed);
+    world.hub.break_link(0);
+    world.hub.publish_many(0, 2, "expired");
+    world.hub.publish(0, "after");
+    world.hub.expire_before(0, 4);
+    sleep(5 * SECOND).await;
+    assert!(a.handle.pause(&0.into()));
+    sleep(60 * SECOND).await;
+    assert_eq!(world.log.times("after"), 0);
+    assert!(a.handle.resume(&0.into()));
+    world.log.wait_for("the event", |log| log.times("after") == 1).await;
+    a.shut_down().await.unwrap();
+}
+
+/// Fails at "work" when the partition is to stop, and at "poison" at once.
+struct Failing(Recorder);
+
+impl Handler<MemoryEvent> for Failing {
+    async fn started(&self, context: PartitionContext) {
+        self.0.started(context).await;
+    }
+
+    async fn handle(
+        &self,
+        events: Vec<MemoryEvent>,
+        context: PartitionContext,
+    ) -> std::result::Result<(), HandlerError> {
+        let (work, poison) = (&*events[0].body == "work", &*events[0].body == "poison");
+        self.0.handle(events, context.clone()).await?;
+        if work {
+            context.stopping().await;
+        }
+        if work || poison { Err("told to fail".into()) } else { Ok(()) }
+    }
+}
+
+/// A part of it may have been processed, although nothing was cut short.
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_failed_before_its_partition_is_handed_over_may_be_processed_twice() {
+    for body in ["work", "poison", "good"] {
+        let mut world = World::new(2);
+        world.checkpoint = body == "good";
+        let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: world.checkpoint };
+        let mut a = world.start_with("a", world.hub.source(), Failing(recorder)).await;
+        a.wait_until_it_holds(2).await;
+        a.wait_until_all_idle(2).await;
+        for partition in 0..2 {
+            world.hub.publish(partition, body);
+        }
+        // The waits between restarts are long by then.
+        sleep(120 * SECOND).await;
+        let mut by_a = Told::by(&a);
+        let (b, _) = asking(&world).await;
+        by_a.wait_for("released").await;
+        let told = by_a.so_far().iter().any(|told| told == "duplicates: NotSettled");
+        assert_eq!(told, body != "good", "{body}");
+        a.crash().await;
+        b.crash().await;
+    }
+}
+
+/// All partitions wait for one request, which hangs.
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_has_not_stopped_when_the_time_of_the_handoff_is_over_is_released() {
+    let mut world = World::new(4);
+    world.config.balancer = world.config.balancer.with_strategy(Strategy::Greedy);
+    let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
+    let builder = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("a").unwrap());
+    let store = builder.expiry(world.expiry).concurrency(NonZeroUsize::MIN).seed(3).connect().await.unwrap();
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let mut a = world.start_on(store, world.hub.source(), recorder);
+    a.wait_until_it_holds(4).await;
+    a.wait_until_all_idle(4).await;
+    let mut by_a = Told::by(&a);
+    let writes = Target::from(Operation::Write).named(CHECKPOINT);
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, Fault::Hang));
+    publish(&world, 4, "x");
+    let (b, _) = asking(&world).await;
+    by_a.wait_for("releasing: HandedOver").await;
+    let began = Instant::now();
+    by_a.wait_for("duplicates: StillRunning").await;
+    assert!((39 * SECOND..=41 * SECOND).contains(&began.elapsed()), "{:?}", began.elapsed());
+    by_a.wait_for("released").await;
+    a.crash().await;
+    b.crash().await;
+}
+
+/// A link may be slow. The next one proves that it was.
+#[tokio::test(start_paused = true)]
+async fn a_start_at_a_time_that_one_slow_link_does_not_find_is_not_the_end_of_the_partition() {
+    for (ago, expected) in [(3600, 0), (3, 2), (0, 5)] {
+        let mut world = World::new(1);
+        for number in 0..5 {
+            world.hub.publish(0, number.to_string());
+            sleep(SECOND).await;
+        }
+        let start = StartPosition::EnqueuedAfter(world.hub.now() - (ago * SECOND).mul_f64(1.1));
+        world.config = world.config.clone().with_start(start);
+        let mute = Arc::new(AtomicUsize::new(1));
+        let oddities = Oddities { times_unknown: true, mute, ..Oddities::default() };
+        let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+        let a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
+        a.wait_until_all_idle(1).await;
+        world.hub.publish(0, "5");
+        world.log.wait_for("the last event", |log| log.times("5") == 1).await;
+        let expected: Vec<_> = (expected..=5).map(|number| number.to_string()).collect();
+        assert_eq!(world.log.bodies(), expected, "{ago} s ago");
+        a.shut_down().await.unwrap();
+    }
+}
+
+/// As in every other phase.
+#[tokio::test(start_paused = true)]
+async fn a_group_does_not_begin_before_the_time_that_a_throttling_storage_asks_for() {
+    let mut world = World::new(1);
+    world.config = world.config.with_start(StartPosition::Latest);
+    let writes = Target::from(Operation::Write).named(CHECKPOINT);
+    let fault = Fault::Throttled { retry_after: Some(20 * SECOND) };
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, fault));
+    let store = world.store("a").await;
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let a = world.start_on(store.clone(), world.hub.source(), recorder);
+    sleep(19 * SECOND).await;
+    assert_eq!(store.requests().total(Purpose::Checkpoint), 1);
+    a.crash().await;
+}
+
+/// Fails the token of each "poison", at once or a little later.
+struct FailsTokens {
+    poisoned: Arc<AtomicUsize>,
+    later: bool,
+}
+
+impl Handler<MemoryEvent> for FailsTokens {
+    async fn handle(
+        &self,
+        events: Vec<MemoryEvent>,
+        context: PartitionContext,
+    ) -> std::result::Result<(), HandlerError> {
+        for event in &events {
+            let token = context.track(event);
+            if &*event.body != "poison" {
+                token.finish();
+                continue;
+            }
+            self.poisoned.fetch_add(1, Ordering::Relaxed);
+            if self.later {
+                tokio::spawn(async move {
+                    sleep(SECOND / 10).await;
+                    token.fail("told to fail");
+                });
+            } else {
+                token.fail("told to fail");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// New events that come after it in the same batch are no progress.
+#[tokio::test(start_paused = true)]
+async fn a_token_that_fails_again_and_again_is_retried_ever_more_seldom() {
+    for later in [false, true] {
+        let world = World::new(1);
+        let poisoned = Arc::new(AtomicUsize::new(0));
+        let handler = FailsTokens { poisoned: poisoned.clone(), later };
+        let a = world.start_with("a", world.hub.source(), handler).await;
+        a.wait_until_all_idle(1).await;
+        world.hub.publish(0, "poison");
+        for _ in 0..120 {
+            sleep(5 * SECOND).await;
+            world.hub.publish(0, "x");
+        }
+        let calls = poisoned.load(Ordering::Relaxed);
+        assert!((20..60).contains(&calls), "later: {later}: {calls} calls in ten minutes");
+        a.crash().await;
+    }
+}
+
+/// Once that is set, a listing of the ownerships takes 12 s, but every second one is refused at once.
+struct SlowOrBusy(Arc<AtomicBool>, AtomicUsize);
+
+#[async_trait]
+impl Meddle for SlowOrBusy {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+        if self.0.load(Ordering::Relaxed) && prefix.ends_with("$default/ownership/") {
+            if self.1.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
+                return Err(Error::new(ErrorKind::Throttled { retry_after: None }, "busy"));
+            }
+            sleep(12 * SECOND).await;
+        }
+        inner.list(prefix).await
+    }
+}
+
+/// It says nothing of how long a listing takes.
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_is_refused_at_once_does_not_shorten_the_time_of_the_next_one() {
+    let world = World::new(1);
+    let slow = Arc::new(AtomicBool::new(false));
+    let meddler = SlowOrBusy(slow.clone(), AtomicUsize::new(0));
+    let container = Meddled { inner: world.container.clone(), meddler };
+    let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
+    let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new("a").unwrap());
+    let store = builder.expiry(world.expiry).seed(3).connect().await.unwrap();
+    slow.store(true, Ordering::Relaxed);
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let mut a = world.start_on(store, world.hub.source(), recorder);
+    a.wait_until_it_holds(1).await;
+    a.crash().await;
+}
+
+/// Takes the token when the checkpoint has passed its event already, and drops it.
+struct TooLate(Arc<AtomicUsize>);
+
+impl Handler<MemoryEvent> for TooLate {
+    async fn handle(
+        &self,
+        events: Vec<MemoryEvent>,
+        context: PartitionContext,
+    ) -> std::result::Result<(), HandlerError> {
+        for event in &events {
+            context.checkpoint(event);
+            drop(context.track(event));
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// It keeps no event open, so nothing has to wait for it.
+#[tokio::test(start_paused = true)]
+async fn a_token_of_an_event_that_was_passed_is_not_in_flight_after_it_was_dropped() {
+    let mut world = World::new(1);
+    world.config = world.config.with_max_in_flight(3);
+    let handled = Arc::new(AtomicUsize::new(0));
+    let a = world.start_with("a", world.hub.source(), TooLate(handled.clone())).await;
+    for _ in 0..10 {
+        world.hub.publish(0, "x");
+        sleep(SECOND).await;
+    }
+    sleep(60 * SECOND).await;
+    assert_eq!((handled.load(Ordering::Relaxed), a.status().in_flight), (10, 0));
+    assert!(a.shut_down().await.unwrap().is_clean());
+}
