@@ -20,7 +20,10 @@ pub enum InvalidReason {
     /// Events behind it are gone without having been processed: the partition stood still for longer than the hub's
     /// retention.
     Expired,
-    /// It is not of this event hub: the hub was made anew under its name, or the checkpoint is another hub's.
+    /// It is not of this event hub: the hub was recreated under its name, or the checkpoint is another hub's.
+    ///
+    /// A hub that was recreated while no instance read it, and that has grown past the checkpoint since, is not recognized:
+    /// reading goes on from that number. After recreating a hub, delete the checkpoints of its consumer groups.
     BeyondEnd,
     /// The broker refused to start there.
     Refused,
