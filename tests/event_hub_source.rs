@@ -441,6 +441,24 @@ mod defects {
         assert_eq!(source.hub().await.unwrap().partitions.len(), 1);
     }
 
+    /// The stand-in waited for ever for the reply to its own detach, and meanwhile attached no other link of the connection.
+    #[tokio::test]
+    async fn a_link_that_is_closed_while_it_is_detached_holds_up_no_other() {
+        let hub = hub(1).await;
+        publish(&hub, "0", 100, 10).await;
+        let source = source(&hub).await;
+        for round in 0..5 {
+            let mut receiver = source.open(&partition("0"), StartPosition::Earliest, 300).await.unwrap();
+            // An error is as good: the client's session may be over.
+            let _ = within("the first events", receiver.next_batch(10)).await;
+            let detaching = async {
+                sleep(Duration::from_millis(round)).await;
+                assert!(hub.detach_receivers("$Default", "0").is_some());
+            };
+            tokio::join!(receiver.close(Duration::from_secs(2)), detaching);
+        }
+    }
+
     const PROBE_EVERY: Duration = Duration::from_millis(50);
 
     fn processor<H: Handler<ReceivedEventData>>(

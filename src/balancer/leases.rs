@@ -23,7 +23,7 @@ struct Held {
     /// Not to be written before, after a renewal that failed.
     not_before: Option<Moment>,
     /// As long as no renewal succeeds, not before its turn either.
-    waits_for_turn: bool,
+    turn: Turn,
     /// How many renewals have failed in a row.
     failures: u32,
     /// A renewal is under way. Operations on one partition come one after another.
@@ -41,6 +41,13 @@ struct Held {
     doubted: bool,
     /// Asked for it and has died: the mark is to be taken away, at once.
     unheeded: Option<OwnerId>,
+}
+
+/// Whether a renewal waits for its turn among those that have failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    NotNeeded,
+    Awaited,
 }
 
 /// Whether somebody asked for a lease, and what its record says to that.
@@ -81,7 +88,7 @@ impl Held {
     }
 
     fn is_due_at_once(&mut self) {
-        (self.not_before, self.waits_for_turn) = (None, false);
+        (self.not_before, self.turn) = (None, Turn::NotNeeded);
     }
 
     /// Whether it is about to be given back.
@@ -199,7 +206,7 @@ impl Leases {
             not_before: Some(
                 now + if draining == Draining::Owed || unheeded.is_some() { Duration::ZERO } else { pause },
             ),
-            waits_for_turn: false,
+            turn: Turn::NotNeeded,
             failures: 0,
             renewing: false,
             release_next: false,
@@ -221,13 +228,13 @@ impl Leases {
     /// A claim or a renewal was answered: others that have failed need not wait for their turns.
     pub(super) fn storage_answers(&mut self) {
         if self.turns.clear() {
-            self.held.values_mut().for_each(|held| held.waits_for_turn = false);
+            self.held.values_mut().for_each(|held| held.turn = Turn::NotNeeded);
         }
     }
 
     /// When the next renewal is due, if each is due at this age.
     pub(super) fn next_due(&self, age: Duration) -> Option<Moment> {
-        let turn = |held: &Held| if held.waits_for_turn { self.turns.next() } else { Moment::ZERO };
+        let turn = |held: &Held| if held.turn == Turn::Awaited { self.turns.next() } else { Moment::ZERO };
         self.held.values().filter_map(|held| Some(held.due(age)?.max(turn(held)))).min()
     }
 
@@ -241,7 +248,7 @@ impl Leases {
     /// here on.
     pub(super) fn start_renewals(&mut self, age: Duration, now: Moment, expiry: Duration) -> Vec<Lease> {
         self.give_turn(age, now, expiry);
-        let due = self.held.values_mut().filter(|held| !held.waits_for_turn);
+        let due = self.held.values_mut().filter(|held| held.turn == Turn::NotNeeded);
         let due = due.filter(|held| held.due(age).is_some_and(|due| due <= now));
         due.map(|held| {
             held.renewing = true;
@@ -259,10 +266,10 @@ impl Leases {
             return;
         }
         let (leases, presence) = (self.held.len(), self.presence);
-        let waiting = self.held.values_mut().filter(|held| held.waits_for_turn);
+        let waiting = self.held.values_mut().filter(|held| held.turn == Turn::Awaited);
         let due = waiting.filter(|held| held.due(age).is_some_and(|due| due <= now));
         if let Some(held) = due.min_by_key(|held| (held.failures, held.valid_from(presence))) {
-            held.waits_for_turn = false;
+            held.turn = Turn::NotNeeded;
             self.turns.take(now, leases, expiry);
         }
     }
@@ -341,7 +348,7 @@ impl Leases {
     pub(super) fn postpone(&mut self, partition: &PartitionId, not_before: Moment) {
         if let Some(held) = self.held.get_mut(partition) {
             (held.not_before, held.failures) = (Some(not_before), held.failures.saturating_add(1));
-            held.waits_for_turn = true;
+            held.turn = Turn::Awaited;
             self.turns.wait();
             if held.rewrite == Rewrite::UnderWay {
                 held.rewrite = Rewrite::Owed;

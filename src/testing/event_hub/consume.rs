@@ -26,6 +26,8 @@ pub(super) async fn serve(mut link: Sender, wanted: Consume, serving: Option<Ser
         ?reason,
         "event hub stand-in: receiver ends"
     );
+    // The close may wait for ever, where the client detaches the link at the same moment; no event is sent any more.
+    drop(serving);
     // Whatever becomes of it, the link is over.
     let _ = match reason {
         Some(reason) => link.close_with_error(reason).await,
