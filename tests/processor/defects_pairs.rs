@@ -68,8 +68,8 @@ async fn failures_between_two_checkpoints_allow_progress() {
     let mut world = World::new(1);
     let rare = CheckpointPolicy::default().with_every(Duration::from_secs(240)).with_on_close(false);
     world.config = world.config.clone().with_batch(1).with_checkpoints(rare);
-    let (calls, handled) = (AtomicU32::new(0), Arc::new(Mutex::new(Vec::new())));
-    let log = Arc::clone(&handled);
+    let (calls, numbers) = (AtomicU32::new(0), Arc::new(Mutex::new(Vec::new())));
+    let log = Arc::clone(&numbers);
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
         let fails = calls.fetch_add(1, Ordering::Relaxed) % 10 == 9;
         if !fails {
@@ -81,6 +81,6 @@ async fn failures_between_two_checkpoints_allow_progress() {
     let a = world.start_with("a", world.hub.source(), handler).await;
     world.hub.publish_many(0, 100, "x");
     sleep(Duration::from_secs(120)).await;
-    assert_eq!(*handled.lock().unwrap(), Vec::from_iter(0..100));
+    assert_eq!(*numbers.lock().unwrap(), (0..100).collect::<Vec<_>>());
     a.shut_down().await.unwrap();
 }
