@@ -3,33 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::view::{Moment, Observer};
-use crate::model::{Incarnation, LeaseTerms, OwnerId, PresenceRecord};
-
-/// One presence record, as an answer showed it.
-///
-/// Who is present is given a share, also while it owns nothing. So nobody may be who would not claim one, because it is
-/// stalled, say, or about to end: the others would leave its share to it, and nobody would read that.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attendance {
-    /// What it says.
-    pub record: PresenceRecord,
-    /// Time since it was last written, by the server's clock, when the server answered.
-    pub age: Duration,
-    /// When the answer was here.
-    pub received: Moment,
-}
-
-impl Attendance {
-    fn age_at(&self, now: Moment) -> Duration {
-        self.age + now.saturating_sub(self.received)
-    }
-
-    fn is_live(&self, observer: &Observer<'_>, now: Moment) -> bool {
-        let lifetime = observer.terms.expiry + LeaseTerms::GRACE;
-        self.record.broken_by.is_none() && observer.forgiven(self.age_at(now), now) < lifetime
-    }
-}
+use super::observer::{Attendance, Moment, Observer};
+use crate::model::{Incarnation, OwnerId, PresenceRecord};
 
 /// The presence of each owner: of several, that of its latest life.
 pub(super) struct Attendances<'a>(HashMap<&'a OwnerId, &'a Attendance>);

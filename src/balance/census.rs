@@ -1,6 +1,6 @@
 //! Who holds how many partitions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::view::View;
 use crate::model::OwnerId;
@@ -41,5 +41,15 @@ impl<'a> Census<'a> {
             counts[*holder] += 1;
         }
         counts
+    }
+}
+
+impl View {
+impl View {
+    /// How many partitions each live owner holds or is being handed. I am always in it, and so is whoever is present.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<OwnerId, usize> {
+        let census = Census::of(self);
+        census.owners.iter().map(|owner| (*owner).clone()).zip(census.counts()).collect()
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::plan::is_unowned;
+use super::candidates::is_unowned;
 use super::policy::{Policy, Strategy};
-use super::view::{Moment, View};
+use super::observer::Moment;
+use super::view::View;
 use super::{shares, weighted};
 use crate::model::OwnerId;
 

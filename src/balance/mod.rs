@@ -19,18 +19,20 @@
 //! asks from then on ([`PartitionView::handoff_to`]), and comes when its owner has finished what it had begun.
 
 mod attendance;
+mod candidates;
 mod census;
 mod idle;
 #[cfg(any(test, feature = "testing"))]
 pub mod invariants;
+mod observer;
 mod plan;
 mod policy;
 mod shares;
 mod view;
 mod weighted;
 
-pub use attendance::Attendance;
 pub use idle::Idleness;
+pub use observer::{Attendance, Moment, Observation, Observer};
 pub use plan::{ClaimReason, Plan, PlannedClaim, PlannedHandoff, PlannedRelease, ReleaseReason, plan};
 pub use policy::{Assignment, InvalidIndex, Policy, Strategy};
-pub use view::{Holder, Moment, Observation, Observer, PartitionView, View, observe};
+pub use view::{Holder, PartitionView, View, observe};

@@ -1,10 +1,10 @@
 //! What one instance should do about what it sees.
 
 use rand::Rng;
-use rand::seq::SliceRandom;
 use serde::Serialize;
 
 use super::policy::{Policy, Strategy};
+use super::candidates::{Wanted, claimable, is_unowned};
 use super::view::{Holder, PartitionView, View};
 use super::{shares, weighted};
 use crate::model::{OwnerId, PartitionId};
@@ -91,16 +91,6 @@ impl Plan {
     }
 }
 
-/// What a strategy would take, were it not for the cap: partitions by their place in the view, the first ones first.
-pub(super) struct Wanted {
-    /// Of what nobody owns, everything that is for me to take, now or in the next intervals.
-    pub(super) unowned: Vec<usize>,
-    /// From live owners, after that: stolen or asked for.
-    pub(super) stolen: Vec<usize>,
-    /// How many of them all at once.
-    pub(super) at_once: usize,
-}
-
 /// Decides what to do about a view.
 ///
 /// Post-conditions, for any view and policy (`invariants`, with the feature `testing`, has them as functions):
@@ -181,55 +171,9 @@ fn assigned(view: &View, policy: &Policy) -> Wanted {
     Wanted { unowned, stolen: Vec::new(), at_once: usize::MAX }
 }
 
-/// Free and released partitions, then expired ones. The order of one kind is random, so that two instances seldom
-/// collide.
-pub(super) fn unowned(view: &View, policy: &Policy, rng: &mut impl Rng) -> Vec<usize> {
-    let mut free = claimable(view, policy, is_free);
-    let mut expired = claimable(view, policy, is_expired);
-    free.shuffle(rng);
-    expired.shuffle(rng);
-    free.append(&mut expired);
-    free
-}
-
-/// The partitions that can be had from other live owners, in random order.
-pub(super) fn in_other_hands(view: &View, policy: &Policy, rng: &mut impl Rng) -> Vec<usize> {
-    let mut found = claimable(view, policy, |entry| {
-        let theirs = matches!(&entry.holder, Holder::Live(owner) if *owner != view.me);
-        let unmarkable = policy.handoff && view.unmarkable.contains(&entry.partition);
-        theirs && entry.handoff_to.is_none() && !unmarkable
-    });
-    found.shuffle(rng);
-    found
-}
-
-/// Whether it is for anybody to claim.
-pub(super) fn is_unowned(entry: &PartitionView) -> bool {
-    is_free(entry) || is_expired(entry)
-}
-
-fn is_free(entry: &PartitionView) -> bool {
-    matches!(entry.holder, Holder::Nobody | Holder::Released) && entry.handoff_to.is_none()
-}
-
-fn is_expired(entry: &PartitionView) -> bool {
-    matches!(entry.holder, Holder::Expired(_))
-}
-
 /// Whether it is recorded as mine and not run, or reserved for me.
 fn is_mine_to_claim(entry: &PartitionView, me: &OwnerId) -> bool {
     matches!(entry.holder, Holder::Orphan | Holder::Released) && entry.counts_for(me) == Some(me)
-}
-
-/// The partitions like this that may be mine and are not to be avoided, by their places.
-fn claimable(view: &View, policy: &Policy, like_this: impl Fn(&PartitionView) -> bool) -> Vec<usize> {
-    let entries = view.partitions.iter().enumerate();
-    let found = entries.filter(|(ordinal, entry)| {
-        like_this(entry)
-            && !policy.avoid.contains(&entry.partition)
-            && policy.strategy.admits(*ordinal, &entry.partition)
-    });
-    found.map(|(place, _)| place).collect()
 }
 
 fn planned_claim(entry: &PartitionView) -> Option<PlannedClaim> {

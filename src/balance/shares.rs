@@ -4,7 +4,7 @@ use rand::Rng;
 use rand::seq::SliceRandom;
 
 use super::census::{Census, ME};
-use super::plan::{Wanted, in_other_hands, unowned};
+use super::candidates::{Wanted, in_other_hands, unowned};
 use super::policy::Policy;
 use super::view::View;
 use crate::model::OwnerId;

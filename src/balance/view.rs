@@ -5,29 +5,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::attendance::{Attendance, Attendances};
-use super::census::Census;
+use super::attendance::Attendances;
+use super::observer::{Moment, Observation, Observer};
 use crate::model::{
     Identity, Incarnation, LeaseScope, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, PresenceRecord, Relation,
 };
-
-/// A point on an instance's own monotonic clock: the time since some fixed moment. Only differences mean anything.
-pub type Moment = Duration;
-
-/// One ownership record, as an answer showed it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Observation {
-    /// Whose record it is.
-    pub partition: PartitionId,
-    /// What it says.
-    pub record: OwnershipRecord,
-    /// Time since it was last written, by the server's clock, when the server answered.
-    pub age: Duration,
-    /// When the answer was here.
-    pub received: Moment,
-    /// It lies in the other tree of names, which some SDKs use.
-    pub other_tree: bool,
-}
 
 impl Observation {
     /// The last sign of life of its owner is the record itself, or, if that says so, a younger presence.
@@ -38,33 +20,6 @@ impl Observation {
         let age = self.age + now.saturating_sub(self.received);
         let age = presence.map_or(age, |presence| age.min(presence));
         Seen { record, age, live: observer.terms.counts_as_live(record, observer.forgiven(age, now)) }
-    }
-}
-
-/// Who looks at a listing, and what it knows beside it.
-#[derive(Clone, Copy, Debug)]
-pub struct Observer<'a> {
-    /// Who is looking.
-    pub me: &'a Identity,
-    /// How long an ownership lives without renewal.
-    pub terms: LeaseTerms,
-    /// The partitions that I run.
-    pub running: &'a BTreeSet<PartitionId>,
-    /// Who says that it is there. May be left empty: then whoever owns nothing is not known.
-    pub presences: &'a [Attendance],
-    /// The time between the cycles of the one to whom a partition is handed over. A released partition is reserved for it
-    /// for so long and the [grace](LeaseTerms::GRACE).
-    pub interval: Duration,
-    /// When an outage of mine ended, if there was one: for a while no request of mine had succeeded. What stopped me may
-    /// have stopped the others, so a record last written before that end counts as live for one expiry from there on.
-    /// One written later counts by its own age. The last outage is enough, and it may be kept for ever.
-    pub outage_ended: Option<Moment>,
-}
-
-impl Observer<'_> {
-    /// An age that begins anew with the end of an outage of mine.
-    pub(super) fn forgiven(&self, age: Duration, now: Moment) -> Duration {
-        self.outage_ended.map_or(age, |ended| age.min(now.saturating_sub(ended)))
     }
 }
 
@@ -145,14 +100,6 @@ pub struct View {
     /// renewals must come more often.
     pub foreign_owner: bool,
 }
-
-impl View {
-    /// How many partitions each live owner holds or is being handed. I am always in it, and so is whoever is present.
-    #[must_use]
-    pub fn counts(&self) -> BTreeMap<OwnerId, usize> {
-        let census = Census::of(self);
-        census.owners.iter().map(|owner| (*owner).clone()).zip(census.counts()).collect()
-    }
 
     /// The holder of a partition, or nothing if the hub has no such partition.
     #[must_use]

@@ -7,7 +7,8 @@ use rand::RngExt;
 use tokio::time::Instant;
 
 use super::events::{Event, Releasing};
-use super::handle::RecordAge;
+use super::listed::{Cycle, Others};
+use super::snapshot::RecordAge;
 use super::{Balancer, Ended, replaced};
 use crate::balance::{
     ClaimReason, Holder, Moment, Observation, Observer, PartitionView, Plan, PlannedRelease, Policy, View, observe,
@@ -17,26 +18,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::OwnerId;
 use crate::store::{GroupStore, Listing, Ownership, Presence};
 use crate::telemetry;
-
-/// What was listed, and when it was asked for.
-pub(super) struct Cycle {
-    asked: Moment,
-    records: Vec<Ownership>,
-}
-
-/// Who else is there, beside the owners here.
-pub(super) struct Others {
-    presences: Option<Vec<Presence>>,
-    other_tree: Vec<Ownership>,
-}
-
-impl Others {
-    async fn list(store: &GroupStore, presences: bool, other_tree: bool) -> Result<Self> {
-        let presences = if presences { Some(store.list_presences().await?.records) } else { None };
-        let other_tree = if other_tree { store.list_other_tree().await?.records } else { Vec::new() };
-        Ok(Self { presences, other_tree })
-    }
-}
 
 impl Balancer {
     pub(super) fn start_listing(&mut self) {

@@ -14,74 +14,6 @@ use crate::model::{OwnerId, PartitionId};
 use crate::store::{Claim, Handoff, MarkOutcome, Ownership, Patience, Pursuit};
 use crate::telemetry::{self, Operation};
 
-/// What this instance has asked for and not got yet.
-#[derive(Debug, Default)]
-pub(super) struct Asked {
-    /// The mark is being written.
-    marking: BTreeSet<PartitionId>,
-    standing: BTreeMap<PartitionId, Standing>,
-}
-
-#[derive(Debug)]
-struct Standing {
-    handoff: Handoff,
-    /// When to look at it again; nothing while that is being done.
-    next: Option<Instant>,
-    /// How many looks have failed in a row.
-    failures: u32,
-}
-
-impl Asked {
-    fn stands(&mut self, handoff: Handoff, next: Instant, failures: u32) {
-        self.standing.insert(handoff.partition().clone(), Standing { handoff, next: Some(next), failures });
-    }
-
-    /// Those to look at now; they count as being looked at from here on.
-    fn due(&mut self, now: Instant) -> Vec<Handoff> {
-        let due = self.standing.values_mut().filter(|standing| standing.next.is_some_and(|next| next <= now));
-        due.map(|standing| {
-            standing.next = None;
-            standing.handoff.clone()
-        })
-        .collect()
-    }
-
-    pub(super) fn next_look(&self) -> Option<Instant> {
-        self.standing.values().filter_map(|standing| standing.next).min()
-    }
-
-    /// The partitions asked for, and from whom, where the mark stands.
-    pub(super) fn owners(&self) -> BTreeMap<PartitionId, OwnerId> {
-        let standing = self.standing.iter();
-        standing.map(|(partition, standing)| (partition.clone(), standing.handoff.owner().clone())).collect()
-    }
-
-    /// Whether it is asked for, or about to be.
-    pub(super) fn contains(&self, partition: &PartitionId) -> bool {
-        self.marking.contains(partition) || self.standing.contains_key(partition)
-    }
-
-    pub(super) fn marking(&self) -> &BTreeSet<PartitionId> {
-        &self.marking
-    }
-
-    pub(super) fn remove(&mut self, partition: &PartitionId) -> Option<Handoff> {
-        self.standing.remove(partition).map(|standing| standing.handoff)
-    }
-
-    /// The storage is back: those whose looks have failed are looked at by this moment.
-    pub(super) fn look_by(&mut self, soon: Instant) {
-        for standing in self.standing.values_mut().filter(|standing| standing.failures > 0) {
-            (standing.next, standing.failures) = (standing.next.map(|next| next.min(soon)), 0);
-        }
-    }
-
-    /// A mark cannot be taken back. What is released for this instance goes to others when the reservation has lapsed.
-    pub(super) fn clear(&mut self) {
-        self.standing.clear();
-    }
-}
-
 /// The side of the one that asks.
 impl Balancer {
     /// Only where handlers are given their time to stop: without, nothing would be gained by asking first.
@@ -117,7 +49,7 @@ impl Balancer {
         let wanted: BTreeSet<_> = planned.into_iter().map(|planned| planned.partition).collect();
         for seen in listed.iter().filter(|seen| wanted.contains(&seen.partition)) {
             let (store, seen) = (self.store.clone(), seen.clone());
-            self.asked.marking.insert(seen.partition.clone());
+            self.asked.begin(seen.partition.clone());
             self.operations.spawn(async move {
                 let outcome = store.mark(&seen).await;
                 Ended::Marked { partition: seen.partition, outcome }
@@ -126,7 +58,7 @@ impl Balancer {
     }
 
     pub(super) fn marked(&mut self, partition: &PartitionId, outcome: MarkOutcome) {
-        self.asked.marking.remove(partition);
+        self.asked.end(partition);
         match outcome {
             MarkOutcome::Standing(handoff) => {
                 self.outage_over();
@@ -169,10 +101,10 @@ impl Balancer {
 
     pub(super) fn pursued(&mut self, handoff: Handoff, outcome: Result<Pursuit>) {
         let partition = handoff.partition().clone();
-        let Some(standing) = self.asked.standing.get(&partition) else { return };
+        let Some(failures) = self.asked.failures(&partition) else { return };
         let (next, failures) = match &outcome {
             Ok(_) => (self.look_after(), 0),
-            Err(error) => (self.look_after_failure(standing.failures, error), standing.failures.saturating_add(1)),
+            Err(error) => (self.look_after_failure(failures, error), failures.saturating_add(1)),
         };
         let (owner, wait) = (handoff.owner().clone(), self.wait_for(&handoff));
         // Until it is won, it is looked at again.

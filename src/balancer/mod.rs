@@ -23,6 +23,7 @@
 //! Renewals are apart from the cycles: each lease when it is due, from its cached ETag, without a listing; or all together,
 //! by the presence of the instance, if that is its [lease scope](BalancerConfig::lease_scope).
 
+mod asked;
 mod claims;
 mod config;
 mod cycle;
@@ -30,14 +31,16 @@ mod events;
 mod handle;
 mod handoff;
 mod leases;
+mod listed;
 mod loads;
 mod outage;
 mod pacing;
 mod presence;
+mod presences;
 mod release;
 mod renewals;
 mod retries;
-mod snapshots;
+mod snapshot;
 mod thread;
 mod vitals;
 mod watchdog;
@@ -63,19 +66,19 @@ use crate::store::{
 };
 use crate::telemetry::HeldMetrics;
 
+use asked::Asked;
 pub use config::{BalancerConfig, LeasePolicy, OnStall};
-use cycle::{Cycle, Others};
 use events::Events;
 pub use events::{DuplicateCause, Event, Releasing};
 use handle::Command;
-pub use handle::{BalancerHandle, RecordAge, Snapshot};
-use handoff::Asked;
+pub use handle::BalancerHandle;
 use leases::Leases;
+use listed::{Cycle, Others};
 pub use loads::Loads;
 use outage::Reach;
 use pacing::Pacing;
-use presence::Presences;
-pub use snapshots::Snapshots;
+use presences::Presences;
+pub use snapshot::{RecordAge, Snapshot, Snapshots};
 pub use vitals::{Stalled, Vitals, Working};
 
 /// Longer ones make no difference, and sums of them must not overflow.

@@ -13,34 +13,6 @@ use crate::model::{LeaseScope, OwnerId};
 use crate::store::{Announced, Presence};
 use crate::telemetry::{self, Operation};
 
-/// What is known of who is there, and what was said of this instance.
-#[derive(Debug, Default)]
-pub(super) struct Presences {
-    /// Something of this instance may be there.
-    announced: bool,
-    /// How many announcements and withdrawals are under way.
-    under_way: u32,
-    /// The first announcement has been made, or could not be.
-    begun: bool,
-    /// When to say it again, on the lease clock; nothing: at once.
-    next: Option<Moment>,
-    /// How many announcements have failed in a row.
-    failures: u32,
-    /// As last listed.
-    known: Vec<Presence>,
-}
-
-impl Presences {
-    pub(super) fn is_busy(&self) -> bool {
-        self.under_way > 0
-    }
-
-    /// The presence of an owner, as last listed.
-    pub(super) fn of(&self, owner: &OwnerId) -> Option<&Presence> {
-        self.known.iter().find(|seen| seen.record.owner == *owner)
-    }
-}
-
 impl Balancer {
     /// Who would not claim a share must not be given one. What lives by the presence needs it in any case.
     fn is_to_be_present(&self) -> bool {

@@ -17,11 +17,11 @@ use tokio::time::{sleep, timeout};
 use super::clients::{SharedClient, Used};
 use super::errors;
 use super::health::Sign;
-use super::source::REQUEST_DEADLINE;
+use super::REQUEST_DEADLINE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Position;
 use crate::processor::PartitionProperties;
-use crate::processor::source::{StartPosition, Stopped};
+use crate::processor::{StartPosition, Stopped};
 use crate::telemetry;
 
 /// How long closing a link of a dead connection may take. Nothing hangs on it, for the next link has another connection.

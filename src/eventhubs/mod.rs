@@ -3,6 +3,7 @@
 mod checkpoint_store;
 mod clients;
 mod connect;
+mod connector;
 mod errors;
 mod health;
 mod held;
@@ -10,6 +11,11 @@ mod link;
 mod source;
 mod unowned;
 
+use std::time::Duration;
+
 pub use checkpoint_store::{BlobCheckpointStore, BlobCheckpointStoreBuilder};
 pub use connect::EventHubSourceBuilder;
 pub use source::EventHubSource;
+
+/// The client can wait for ever for an answer that got lost.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(20);

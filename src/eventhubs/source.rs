@@ -8,16 +8,14 @@ use azure_messaging_eventhubs::models::ReceivedEventData;
 use azure_messaging_eventhubs::{OpenReceiverOptions, StartLocation, StartPosition as ClientPosition};
 use time::OffsetDateTime;
 
+use super::REQUEST_DEADLINE;
 use super::clients::{Clients, SharedClient};
 use super::errors;
 use super::link::{self, Link};
 use crate::error::Result;
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::processor::PartitionProperties;
-use crate::processor::source::{EventReceiver, EventSource, HubProperties, Positioned, StartPosition};
-
-/// The client can wait for ever for an answer that got lost.
-pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(20);
+use crate::processor::{EventReceiver, EventSource, HubProperties, Positioned, StartPosition};
 
 /// How long to look whether the broker refuses a consumer group. A refusal comes with the first answer; on an empty
 /// partition nothing comes where all is well.

@@ -3,20 +3,20 @@
 //! One task per partition owns the [`Adoption`], so at most one write is in flight; what is marked meanwhile goes into the
 //! next one, of which only the greatest position counts. What may be marked, the [`Tracker`] says.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::config::CheckpointPolicy;
-use super::control::Control;
 use super::dropped::{Dropped, HeldCheckpoint};
-use super::handler::HandlerError;
+use super::orders::Stopping;
+use super::stop::HandlerError;
 use super::tracker::{Reached, Tracker};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{OwnerId, Position};
+use crate::model::{OwnerId, PartitionId, Position};
 use crate::store::{Adoption, BackOff, CheckpointOutcome, GroupStore};
 use crate::telemetry::{self, PartitionMetrics};
 
@@ -79,15 +79,15 @@ struct Shared {
 /// The start of the partition that the checkpoints belong to.
 #[derive(Debug)]
 pub(super) struct Start {
-    /// It holds a [`CheckpointWriter`] itself.
-    pub(super) control: Weak<Control>,
+    pub(super) partition: PartitionId,
+    pub(super) stopping: Stopping,
     /// True once this start comes to its end.
     pub(super) over: watch::Receiver<bool>,
 }
 
 impl Start {
     fn is_stopping(&self) -> bool {
-        *self.over.borrow() || self.control.upgrade().is_none_or(|control| control.is_stopping())
+        *self.over.borrow() || self.stopping.is_asked()
     }
 }
 
@@ -166,8 +166,8 @@ impl CheckpointWriter {
             (holds, pending.dropped.add(holds.then_some(sequence_number)), pending.written)
         });
         self.shared.finished.send_replace(());
-        if let Some(control) = self.shared.start.control.upgrade().filter(|_| holds) {
-            telemetry::token_dropped(&control.partition, sequence_number, checkpoint, is_first);
+        if holds {
+            telemetry::token_dropped(&self.shared.start.partition, sequence_number, checkpoint, is_first);
         }
     }
 
@@ -466,6 +466,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::processor::orders::Orders;
 
     fn writer() -> CheckpointWriter {
         let shared = Shared {
@@ -474,7 +475,11 @@ mod tests {
             finished: watch::Sender::default(),
             failed: watch::Sender::default(),
             every_events: None,
-            start: Start { control: Weak::new(), over: watch::channel(false).1 },
+            start: Start {
+                partition: PartitionId::from(0),
+                stopping: Stopping::new(watch::channel(Orders::default()).1),
+                over: watch::channel(false).1,
+            },
         };
         CheckpointWriter { shared: Arc::new(shared), commands: mpsc::unbounded_channel().0 }
     }

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 
 use super::checkpointing::CheckpointWriter;
 use super::control::Control;
-use super::handler::HandlerError;
-use super::source::Positioned;
+use super::stop::HandlerError;
+use super::positioned::Positioned;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::telemetry;

@@ -5,34 +5,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::handler::StopReason;
+use super::orders::{Orders, Stopping};
 use super::properties::PartitionProperties;
 use super::status::Progress;
+use super::stop::StopReason;
 use crate::model::PartitionId;
 use crate::telemetry::PartitionMetrics;
-
-#[derive(Debug, Default)]
-struct Orders {
-    stop: Option<StopReason>,
-    /// When it was asked to stop first.
-    asked: Option<Instant>,
-    /// For how long not to take the partition again, when it was asked to be given back.
-    cool_down: Duration,
-    paused: bool,
-    /// It was told to go on since its handler failed.
-    resumed: bool,
-}
-
-impl Orders {
-    /// False if it stops already.
-    fn ask(&mut self, reason: StopReason) -> bool {
-        let first = self.stop.is_none();
-        if first {
-            (self.stop, self.asked) = (Some(reason), Some(Instant::now()));
-        }
-        first
-    }
-}
 
 /// One partition under one tenure.
 #[derive(Debug)]
@@ -98,6 +76,11 @@ impl Control {
 
     pub(super) fn is_stopping(&self) -> bool {
         self.orders.borrow().stop.is_some()
+    }
+
+    /// The same for those that must not keep the task's state.
+    pub(super) fn watch_stopping(&self) -> Stopping {
+        Stopping::new(self.orders.subscribe())
     }
 
     pub(super) async fn stopping(&self) -> StopReason {

@@ -1,7 +1,8 @@
 //! Which events of a partition are new.
 
 use super::properties::PartitionProperties;
-use super::source::{Positioned, StartPosition};
+use super::positioned::Positioned;
+use super::source::StartPosition;
 
 /// How far a partition was delivered since its handler started. What comes twice is left out.
 ///

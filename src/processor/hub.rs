@@ -6,21 +6,17 @@ use std::time::Duration;
 
 use futures::{TryStreamExt, stream};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::handler::Handler;
-use super::panics::caught;
-use super::partition::Shared;
 use super::pauses::{LONGEST_PAUSE, Pauses, jittered};
 use super::resolve::position_of;
-use super::source::{EventSource, StartPosition};
+use super::shared::Shared;
+use super::source::{EventSource, StartPosition, answered};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::store::GroupStore;
 use crate::telemetry;
-
-/// How long the hub may take to tell its partitions.
-const HUB_DEADLINE: Duration = Duration::from_secs(30);
 
 /// How many partitions are pinned at once.
 const PINNED_AT_ONCE: usize = 8;
@@ -35,12 +31,6 @@ pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
     repeated(store, || answered(shared.source.check(&partitions[0])), not_ready).await?;
     begin_group(shared, &partitions).await?;
     Ok(partitions)
-}
-
-pub(super) async fn answered<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(HUB_DEADLINE, caught(request)).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Unavailable, format!("the event hub did not answer within {HUB_DEADLINE:?}")))
-    })
 }
 
 async fn hub_partitions<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<[PartitionId]>> {

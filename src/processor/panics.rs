@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::FutureExt;
 
-use super::partition::message_of;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The outcome of a request, of which a panic is one.
@@ -20,4 +19,9 @@ pub(super) fn caught_in<T>(poll: impl FnOnce() -> T) -> Result<T> {
 
 fn panicked(panic: &(dyn Any + Send)) -> Error {
     Error::new(ErrorKind::Source, format!("the event source panicked: {}", message_of(panic)))
+}
+
+pub(super) fn message_of(panic: &(dyn Any + Send)) -> &str {
+    let message = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    message.unwrap_or("no message")
 }

@@ -8,10 +8,9 @@ use futures::stream;
 use tokio::time::sleep;
 
 use super::control::Control;
-use super::hub::answered;
-use super::partition::Shared;
+use super::shared::Shared;
 use super::registry::Registry;
-use super::source::EventSource;
+use super::source::{EventSource, answered};
 use crate::telemetry;
 
 /// How many requests to the hub at once.

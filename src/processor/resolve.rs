@@ -9,10 +9,10 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
-use super::hub::answered;
-use super::partition::CLOSE_LIMIT;
+use super::limits::CLOSE_LIMIT;
 use super::properties::{BEFORE_EVERYTHING, PartitionProperties};
-use super::source::{EventSource, Positioned, StartPosition};
+use super::positioned::Positioned;
+use super::source::{EventSource, StartPosition, answered};
 use super::start::{is_offset_beyond_end, plain};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{PartitionId, Position};

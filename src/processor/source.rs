@@ -1,38 +1,19 @@
 //! Where events come from: the port of the processor towards the event hub.
 
 use std::future::Future;
+use std::time::Duration;
 
 use time::OffsetDateTime;
+use tokio::time::timeout;
 
+use super::panics::caught;
 use super::properties::PartitionProperties;
-pub use super::receiver::{EventReceiver, EventSender, Stopped};
-use crate::error::{Error, Result};
+use super::receiver::EventReceiver;
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId, Position};
 
-/// An event that knows its place in the partition.
-pub trait Positioned {
-    /// Grows with every event of the partition.
-    fn sequence_number(&self) -> Option<i64>;
-
-    /// Text whose meaning only the service knows.
-    fn offset(&self) -> Option<&str>;
-
-    /// Both, if both are there.
-    fn position(&self) -> Option<Position> {
-        Some(Position { sequence_number: self.sequence_number()?, offset: self.offset()?.to_owned() })
-    }
-
-    /// When the hub enqueued it, if that is known. A link that is opened to resolve
-    /// [`EnqueuedAfter`](StartPosition::EnqueuedAfter) is checked with it.
-    fn enqueued_at(&self) -> Option<OffsetDateTime> {
-        None
-    }
-
-    /// Bytes of the body, as far as known; for the byte limit of a batch.
-    fn size(&self) -> usize {
-        0
-    }
-}
+/// How long the hub may take to answer a request.
+const HUB_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Where to start reading a partition.
 ///
@@ -127,4 +108,11 @@ pub trait EventSource: Send + Sync + 'static {
     {
         async { Ok(()) }
     }
+}
+
+/// The outcome of a request to the event source, which may neither take for ever nor panic.
+pub(super) async fn answered<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(HUB_DEADLINE, caught(request)).await.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Unavailable, format!("the event hub did not answer within {HUB_DEADLINE:?}")))
+    })
 }

@@ -10,8 +10,12 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::control::Control;
-use super::handler::{Handler, StopReason};
-use super::partition::{CLOSE_LIMIT, Ended, PartitionTask, Shared, message_of, stop_limit};
+use super::handler::Handler;
+use super::stop::StopReason;
+use super::limits::{CLOSE_LIMIT, stop_limit};
+use super::panics::message_of;
+use super::partition::{Ended, PartitionTask};
+use super::shared::Shared;
 use super::registry::Registry;
 use super::shutdown::{PhaseReport, phase};
 use super::source::EventSource;

@@ -167,7 +167,7 @@ impl Drop for Request<'_> {
     fn drop(&mut self) {
         let Self { counters, operation, outcome } = *self;
         counters.table[operation as usize][outcome as usize].fetch_add(1, Ordering::Relaxed);
-        counters.metrics.request(operation, outcome);
+        counters.metrics.request(operation.name(), outcome.name());
     }
 }
 

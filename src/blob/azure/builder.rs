@@ -7,7 +7,8 @@ use std::time::Duration;
 use azure_core::http::ClientOptions;
 
 use super::AzureContainer;
-use super::auth::{Access, Credentials};
+use super::auth::Access;
+use super::credentials::Credentials;
 use super::endpoint::ContainerUrl;
 use super::token::TokenSource;
 use super::unusable::Reported;

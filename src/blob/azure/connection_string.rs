@@ -7,13 +7,11 @@ use std::collections::BTreeMap;
 use azure_core::credentials::Secret;
 use azure_core::http::Url;
 
-use super::auth::Credentials;
-use super::endpoint::parse_url;
+use super::credentials::Credentials;
+use super::endpoint::{EMULATOR_ACCOUNT, parse_url};
 use crate::error::{Error, Result};
 
-/// The account and the key that every emulator of Azure Storage has. Microsoft publishes them; they protect nothing:
-/// <https://learn.microsoft.com/azure/storage/common/storage-use-azurite#well-known-storage-account-and-key>.
-pub(super) const EMULATOR_ACCOUNT: &str = "devstoreaccount1";
+/// The key of [`EMULATOR_ACCOUNT`].
 const EMULATOR_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 const EMULATOR_URL: &str = "http://127.0.0.1:10000/devstoreaccount1";
 

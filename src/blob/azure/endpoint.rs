@@ -3,13 +3,16 @@
 use azure_core::http::Url;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::connection_string::EMULATOR_ACCOUNT;
 use crate::error::{Error, Result};
 
 /// Everything but the unreserved characters of RFC 3986. With `/` encoded a blob name is one path segment, so that a
 /// name that ends with a slash or holds `..` arrives as it is. In a query a space is `%20`, for the service does not take
 /// `+` for one.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// The account that every emulator of Azure Storage has. Microsoft publishes it and its key; they protect nothing:
+/// <https://learn.microsoft.com/azure/storage/common/storage-use-azurite#well-known-storage-account-and-key>.
+pub(super) const EMULATOR_ACCOUNT: &str = "devstoreaccount1";
 
 /// Where a container is. Never holds a query, and so never a signature.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use azure_core::error::ErrorKind as AzureErrorKind;
 use time::OffsetDateTime;
 
-use super::auth::CredentialKind;
+use super::credentials::CredentialKind;
 use super::redacted::RedactedCause;
 use super::refusals::{Class, meaning};
 use crate::error::{Error, ErrorKind};

@@ -7,6 +7,7 @@ mod auth;
 pub(super) mod builder;
 mod client;
 mod connection_string;
+mod credentials;
 mod date;
 pub(super) mod endpoint;
 pub(super) mod errors;
@@ -33,7 +34,7 @@ use azure_core::http::{Method, Request};
 pub use self::auth::Access;
 pub use self::builder::AzureContainerBuilder;
 
-use self::auth::Credentials;
+use self::credentials::Credentials;
 use self::builder::Settings;
 use self::client::{Client, Outcome};
 use self::errors::{Operation, Verb, unusable_answer};
@@ -137,7 +138,7 @@ impl AzureContainer {
         let Credentials::Sas(current) = &self.settings().credentials else {
             return Err(Error::config("there is no SAS to replace: the container was opened with other credentials"));
         };
-        current.replace(auth::query_of_sas(sas.as_ref(), &self.settings().container_url)?);
+        current.replace(credentials::query_of_sas(sas.as_ref(), &self.settings().container_url)?);
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //! <https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes>, as far as the six calls of this crate
 //! can meet them.
 
-use super::auth::CredentialKind;
+use super::credentials::CredentialKind;
 
 /// What a refusal means to the one who asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

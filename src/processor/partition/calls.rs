@@ -8,12 +8,16 @@ use futures::FutureExt;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::machine::Happened;
-use super::{CLOSE_LIMIT, PartitionTask, Session, Shared, stop_limit};
+use super::{PartitionTask, Session};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind};
 use crate::processor::checkpointing::CheckpointWriter;
 use crate::processor::context::PartitionContext;
-use crate::processor::handler::{Handler, HandlerError, StopReason};
+use crate::processor::handler::Handler;
+use crate::processor::stop::{HandlerError, StopReason};
+use crate::processor::limits::{CLOSE_LIMIT, stop_limit};
+use crate::processor::panics::message_of;
+use crate::processor::shared::Shared;
 use crate::processor::source::EventSource;
 use crate::telemetry;
 
@@ -185,9 +189,4 @@ fn handler_failure(handled: Result<Result<(), HandlerError>, Panic>) -> Option<E
 
 fn panicked(panic: &(dyn Any + Send)) -> Error {
     Error::new(ErrorKind::Handler, format!("the handler panicked: {}", message_of(panic)))
-}
-
-pub(in crate::processor) fn message_of(panic: &(dyn Any + Send)) -> &str {
-    let message = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    message.unwrap_or("no message")
 }

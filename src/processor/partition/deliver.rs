@@ -15,7 +15,9 @@ use crate::processor::handler::Handler;
 use crate::processor::liveness::{Silence, Verdict};
 use crate::processor::pauses::Pauses;
 use crate::processor::properties::PartitionProperties;
-use crate::processor::source::{EventReceiver, EventSource, Positioned};
+use crate::processor::positioned::Positioned;
+use crate::processor::receiver::EventReceiver;
+use crate::processor::source::EventSource;
 use crate::processor::status::Phase;
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 use crate::processor::config::OnFailure;
-use crate::processor::handler::StopReason;
+use crate::processor::stop::StopReason;
 use crate::processor::pauses::{LONGEST_PAUSE, Pauses};
 
 /// What the partition's task does next. Each ends with a [`Happened`].

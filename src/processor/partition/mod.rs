@@ -19,11 +19,13 @@ use super::config::ProcessorConfig;
 use super::context::PartitionContext;
 use super::control::Control;
 use super::delivery::Delivered;
-use super::handler::{Handler, StopReason};
-use super::hub::answered;
+use super::handler::Handler;
+use super::stop::StopReason;
 use super::liveness::Silence;
 use super::pauses::jittered;
-use super::source::{EventReceiver, EventSource};
+use super::receiver::EventReceiver;
+use super::shared::Shared;
+use super::source::{EventSource, answered};
 use super::start::Doubt;
 use super::status::Phase;
 use crate::balancer::{Loads, Vitals};
@@ -32,36 +34,7 @@ use crate::model::{ConsumerGroup, OwnerId, Relation};
 use crate::store::GroupStore;
 use crate::telemetry;
 
-pub(in crate::processor) use self::calls::message_of;
 pub(in crate::processor) use self::machine::Ended;
-
-/// How long a link may take to close. Closing late harms nobody: the broker gives the partition to the next reader.
-pub(super) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
-
-/// How long a partition may take to stop: its batch, or the call of `started`, and what is in flight; its link; the call
-/// of `stopped`.
-pub(super) fn stopping_time(drain: Duration) -> Duration {
-    2 * drain + CLOSE_LIMIT
-}
-
-/// How long all partitions together may take to stop at the end, the last checkpoints included.
-pub(super) fn stop_limit(drain: Duration, store: &GroupStore) -> Duration {
-    3 * drain + 4 * store.request_deadline()
-}
-
-/// What all partitions of a processor have in common.
-#[derive(Debug)]
-pub(super) struct Shared<S, H> {
-    pub(super) source: S,
-    pub(super) handler: H,
-    pub(super) store: GroupStore,
-    pub(super) group: Arc<ConsumerGroup>,
-    pub(super) config: ProcessorConfig,
-    pub(super) drain: Duration,
-    pub(super) vitals: Vitals,
-    pub(super) loads: Loads,
-    pub(super) added: Added,
-}
 
 /// One partition's task.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use ::metrics::{Gauge, Label};
 use tokio::time::Instant;
 
-use super::{ALL, Kind, Metric, Unit};
+use super::names::{ALL, Kind, Metric, Unit};
 use crate::model::ConsumerGroup;
 
 pub(super) use ::metrics::{Counter, Histogram};

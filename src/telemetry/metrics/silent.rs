@@ -1,6 +1,6 @@
 //! What takes the place of the recorder without the feature `metrics`: nothing, of no size and without any code.
 
-use super::Metric;
+use super::names::Metric;
 use crate::model::ConsumerGroup;
 
 pub(super) const IS_ON: bool = false;

@@ -4,22 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{MemoryEvent, Partition};
+use super::event::MemoryEvent;
+use super::partition::{Control, Partition};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::{EventSender, StartPosition};
-
-/// What was done to the links of a partition.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Control {
-    /// How many readers there have been; the last is the one that reads.
-    pub(super) reader: u64,
-    /// The reader whose link is silent.
-    pub(super) silenced: Option<u64>,
-    /// How often the links were broken.
-    pub(super) breaks: u64,
-    /// How often the links began again.
-    pub(super) reattached: u64,
-}
 
 pub(super) struct Link {
     partition: Arc<Partition>,

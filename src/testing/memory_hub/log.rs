@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use time::OffsetDateTime;
 
-use super::MemoryEvent;
+use super::event::MemoryEvent;
 use crate::error::{Error, Result};
 use crate::model::Position;
 use crate::processor::{PartitionProperties, StartPosition};

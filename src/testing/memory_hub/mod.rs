@@ -4,8 +4,10 @@
 //! about: links that break, fall silent or begin again, events that expire, a hub that is made anew. Not modelled: consumer
 //! groups.
 
+mod event;
 mod link;
 mod log;
+mod partition;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,36 +22,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::processor::{EventReceiver, EventSource, HubProperties, PartitionProperties, Positioned, StartPosition};
 use crate::testing::EmptiedReport;
-use link::{Control, Link};
-use log::Log;
+pub use event::MemoryEvent;
+use link::Link;
+use partition::Partition;
 
 /// The time of a hub that was just created.
 const EPOCH: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);
-
-/// An event of a [`MemoryHub`]. Its texts are shared, so that reading it copies neither.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemoryEvent {
-    /// Its place, counted from 0.
-    pub sequence_number: i64,
-    /// The sequence number times 10, as text.
-    pub offset: Arc<str>,
-    /// What was published.
-    pub body: Arc<str>,
-}
-
-impl Positioned for MemoryEvent {
-    fn sequence_number(&self) -> Option<i64> {
-        Some(self.sequence_number)
-    }
-
-    fn offset(&self) -> Option<&str> {
-        Some(&self.offset)
-    }
-
-    fn size(&self) -> usize {
-        self.body.len()
-    }
-}
 
 /// The hub. Clones are the same hub. What names a partition that there is not does nothing.
 #[derive(Clone, Debug)]
@@ -64,21 +42,6 @@ struct Inner {
     partitions: Mutex<Vec<Arc<Partition>>>,
     refuses_positions: AtomicBool,
     emptied: Mutex<EmptiedReport>,
-}
-
-/// Whoever needs both takes the control first.
-#[derive(Debug, Default)]
-struct Partition {
-    log: Mutex<Log>,
-    /// The number of the next event.
-    end: watch::Sender<i64>,
-    control: watch::Sender<Control>,
-}
-
-impl Partition {
-    fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl MemoryHub {

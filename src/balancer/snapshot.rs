@@ -1,0 +1,149 @@
+//! What one instance knows of its group.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use time::OffsetDateTime;
+use tokio::sync::watch;
+
+use super::vitals::Stalled;
+use crate::balance::{Holder, PartitionView};
+use crate::model::{LeaseScope, OwnerId, PartitionId};
+
+/// What one instance knows of the group after a cycle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// Who is looking.
+    pub owner: OwnerId,
+    /// How many cycles have succeeded. Zero: nothing is known yet.
+    pub cycles: u64,
+    /// Every partition and its holder.
+    pub partitions: Vec<PartitionView>,
+    /// The partitions that this instance holds, with the tenure of each: another tenure is another time of holding it.
+    pub held: BTreeMap<PartitionId, u64>,
+    /// Partitions that are given back: their processing has to stop, and their last checkpoints may still be written.
+    pub releasing: BTreeSet<PartitionId>,
+    /// Partitions that this instance has asked for, and their owners, who are to hand them over.
+    pub asked: BTreeMap<PartitionId, OwnerId>,
+    /// Since when each ownership has been held, and how old its record was, by the last listing.
+    pub records: BTreeMap<PartitionId, RecordAge>,
+    /// How many partitions stay unowned because of `max_partitions`.
+    pub unclaimed_for_cap: usize,
+    /// What keeps the ownerships of this instance alive: as it was set, or [`LeaseScope::Partition`] because an owner of another
+    /// SDK has been seen.
+    pub lease_scope: LeaseScope,
+    /// What is not well in the application.
+    pub stalled: Stalled,
+}
+
+/// The times of an ownership record, by the server's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RecordAge {
+    /// When it was claimed. Only owners of this crate say so.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub since: Option<OffsetDateTime>,
+    /// Time since it was last written, when it was listed.
+    pub age: Duration,
+}
+
+impl Snapshot {
+    pub(super) fn unknown(owner: OwnerId, lease_scope: LeaseScope) -> Self {
+        Self {
+            owner,
+            cycles: 0,
+            partitions: Vec::new(),
+            held: BTreeMap::new(),
+            releasing: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            records: BTreeMap::new(),
+            unclaimed_for_cap: 0,
+            lease_scope,
+            stalled: Stalled::default(),
+        }
+    }
+
+    /// How many partitions each live owner holds. Owners that hold none are not in it.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<OwnerId, usize> {
+        let mut counts = BTreeMap::new();
+        for view in &self.partitions {
+            let owner = match &view.holder {
+                Holder::Me => &self.owner,
+                Holder::Live(owner) | Holder::Elsewhere(owner) => owner,
+                _ => continue,
+            };
+            *counts.entry(owner.clone()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The holder of a partition, as far as this instance knows.
+    #[must_use]
+    pub fn holder(&self, partition: &PartitionId) -> Option<&Holder> {
+        self.partitions.iter().find(|view| view.partition == *partition).map(|view| &view.holder)
+    }
+
+    /// The other live owner of a partition, as far as this instance knows.
+    #[must_use]
+    pub fn other_owner(&self, partition: &PartitionId) -> Option<&OwnerId> {
+        match self.holder(partition)? {
+            Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner),
+            _ => None,
+        }
+    }
+}
+
+/// The latest [`Snapshot`], and a way to wait for the next.
+///
+/// Used as a [`watch::Receiver`], but each snapshot is shared instead of lent: it can be kept for as long as needed, also in
+/// a section that blocks, without holding up the balancing loop.
+#[derive(Clone, Debug)]
+pub struct Snapshots(watch::Receiver<Arc<Snapshot>>);
+
+impl Snapshots {
+    pub(super) fn new(latest: watch::Receiver<Arc<Snapshot>>) -> Self {
+        Self(latest)
+    }
+
+    /// The latest snapshot. It stays as it is; later ones are others.
+    #[must_use]
+    pub fn borrow(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.0.borrow())
+    }
+
+    /// The same, after which [`changed`](Self::changed) waits for a later one.
+    pub fn borrow_and_update(&mut self) -> Arc<Snapshot> {
+        Arc::clone(&self.0.borrow_and_update())
+    }
+
+    /// Waits for a snapshot that was not seen yet. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// If the loop has ended: there will be no other.
+    pub async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
+        self.0.changed().await
+    }
+
+    /// Waits until a snapshot, the latest one included, meets the condition, and returns it. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// If the loop has ended before.
+    pub async fn wait_for(
+        &mut self,
+        mut condition: impl FnMut(&Snapshot) -> bool,
+    ) -> Result<Arc<Snapshot>, watch::error::RecvError> {
+        loop {
+            let latest = self.borrow_and_update();
+            if condition(&latest) {
+                return Ok(latest);
+            }
+            self.changed().await?;
+        }
+    }
+}

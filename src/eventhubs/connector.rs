@@ -1,0 +1,128 @@
+//! How the clients of a source are made: the first and every fresh one alike, for the consumer group of the source.
+
+use std::fmt;
+use std::sync::Arc;
+
+use azure_core::credentials::{Secret, TokenCredential};
+use azure_core::http::Url;
+use azure_messaging_eventhubs::builders::ConsumerClientBuilder;
+use azure_messaging_eventhubs::{ConnectionString, ConsumerClient, EventHubsError};
+use tokio::time::timeout;
+
+use super::REQUEST_DEADLINE;
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::ConsumerGroup;
+
+/// The port of AMQP without TLS.
+const AMQP_PORT: u16 = 5672;
+
+pub(super) type Settings = Box<dyn Fn(ConsumerClientBuilder) -> ConsumerClientBuilder + Send + Sync>;
+
+/// How the client shows that it may read.
+pub(super) enum Access {
+    ConnectionString(Secret),
+    Token(Arc<dyn TokenCredential>),
+}
+
+/// Makes clients for a consumer group.
+pub(super) struct Connector {
+    group: ConsumerGroup,
+    access: Access,
+    settings: Settings,
+}
+
+impl Connector {
+    pub(super) fn new(group: &ConsumerGroup, access: Access) -> Self {
+        Self { group: group.clone(), access, settings: Box::new(|client| client) }
+    }
+
+    pub(super) fn with_settings(self, settings: Settings) -> Self {
+        Self { settings, ..self }
+    }
+
+    pub(super) fn group(&self) -> &ConsumerGroup {
+        &self.group
+    }
+
+    /// Whether the connection string is of the group's event hub.
+    pub(super) fn check(&self) -> Result<()> {
+        let Access::ConnectionString(secret) = &self.access else { return Ok(()) };
+        let unusable =
+            |error| Error::config("the connection string of the event hub cannot be used").with_source(error);
+        let named = ConnectionString::try_from(secret).map_err(unusable)?;
+        for (what, named, expected) in [
+            ("namespace", Some(named.fully_qualified_namespace), self.group.namespace()),
+            ("event hub", named.entity_path, self.group.event_hub()),
+        ] {
+            if let Some(named) = named.filter(|named| !named.eq_ignore_ascii_case(expected)) {
+                return Err(Error::config(format!(
+                    "the connection string is of {what} {named:?}, but the consumer group is of {expected:?}: name the same one"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a connection.
+    pub(super) async fn client(&self) -> Result<ConsumerClient> {
+        let failed = || Error::new(ErrorKind::Source, format!("no client could be made for {}", self.group));
+        match timeout(REQUEST_DEADLINE, self.open()).await {
+            Ok(Ok(client)) => Ok(client),
+            Ok(Err(error)) => Err(failed().with_source(error)),
+            Err(elapsed) => Err(failed().with_source(elapsed)),
+        }
+    }
+
+    async fn open(&self) -> Result<ConsumerClient, EventHubsError> {
+        match &self.access {
+            Access::ConnectionString(secret) => {
+                let named = ConnectionString::try_from(secret)?;
+                let client = self.builder(without_tls(secret.secret(), &named.endpoint));
+                // The client wants the event hub spelled as it is in there.
+                let event_hub = named.entity_path.as_deref().unwrap_or(self.group.event_hub());
+                client.open_with_connection_string(secret.secret(), Some(event_hub)).await
+            }
+            Access::Token(credential) => {
+                let event_hub = self.group.event_hub().to_owned();
+                self.builder(None).open(self.group.namespace(), event_hub, Arc::clone(credential)).await
+            }
+        }
+    }
+
+    fn builder(&self, endpoint: Option<String>) -> ConsumerClientBuilder {
+        let client = endpoint.into_iter().fold(ConsumerClient::builder(), ConsumerClientBuilder::with_custom_endpoint);
+        (self.settings)(client).with_consumer_group(self.group.name().to_owned())
+    }
+}
+
+/// Where the emulator listens, if the connection string is of one. The client does not know the key.
+fn without_tls(connection_string: &str, endpoint: &str) -> Option<String> {
+    let is_key = |part: &&str| part.trim().eq_ignore_ascii_case("UseDevelopmentEmulator=true");
+    connection_string.split(';').find(is_key)?;
+    let endpoint = Url::parse(endpoint).ok()?;
+    Some(format!("amqp://{}:{}", endpoint.host_str()?, endpoint.port().unwrap_or(AMQP_PORT)))
+}
+
+/// The access is a secret.
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_emulator_is_reached_without_tls_at_its_port() {
+        for (connection_string, endpoint, expected) in [
+            ("A=b; UseDevelopmentEmulator=true;", "sb://localhost:5673", Some("amqp://localhost:5673")),
+            ("usedevelopmentemulator=true", "sb://emulator/", Some("amqp://emulator:5672")),
+            ("UseDevelopmentEmulator=false", "sb://localhost", None),
+            ("", "sb://localhost:5673", None),
+        ] {
+            assert_eq!(without_tls(connection_string, endpoint).as_deref(), expected);
+        }
+    }
+}

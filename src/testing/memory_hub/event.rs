@@ -1,0 +1,30 @@
+//! An event of the hub.
+
+use std::sync::Arc;
+
+use crate::processor::Positioned;
+
+/// An event of a [`MemoryHub`](super::MemoryHub). Its texts are shared, so that reading it copies neither.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryEvent {
+    /// Its place, counted from 0.
+    pub sequence_number: i64,
+    /// The sequence number times 10, as text.
+    pub offset: Arc<str>,
+    /// What was published.
+    pub body: Arc<str>,
+}
+
+impl Positioned for MemoryEvent {
+    fn sequence_number(&self) -> Option<i64> {
+        Some(self.sequence_number)
+    }
+
+    fn offset(&self) -> Option<&str> {
+        Some(&self.offset)
+    }
+
+    fn size(&self) -> usize {
+        self.body.len()
+    }
+}
