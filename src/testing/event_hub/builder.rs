@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::connection::{self, Connections};
+use super::listen::{self, Connections};
 use super::hub::Hub;
 use super::namespace::Namespace;
 use super::sas::SasKey;
@@ -137,7 +137,7 @@ impl EventHubBuilder {
         let namespace = Arc::new(Namespace::new(key, others.chain([hub.clone()]).collect()));
         let connections = Arc::new(Connections::default());
         let mut tasks = JoinSet::new();
-        tasks.spawn(connection::listen(namespace.clone(), connections.clone(), listener, delay));
+        tasks.spawn(listen::listen(namespace.clone(), connections.clone(), listener, delay));
         tracing::debug!(hub = hub.name, %local, "event hub stand-in listens");
         Ok(EventHub { hub, server: Arc::new(Server { namespace, address: local, connections, _listener: tasks }) })
     }

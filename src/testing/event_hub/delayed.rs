@@ -11,7 +11,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::connection::MAX_FRAME_SIZE;
+use super::frames::MAX_FRAME_SIZE;
 use super::frames::Frames;
 use super::late_frames::Over;
 

@@ -2,6 +2,9 @@
 
 use fe2o3_amqp_types::performatives::Performative;
 
+/// The greatest frame, in bytes.
+pub(super) const MAX_FRAME_SIZE: u32 = 64 * 1024;
+
 /// A frame's size, the offset of its body in words of four bytes, its kind, and its channel.
 const HEADER: usize = 8;
 /// The kind of all frames but those of SASL.

@@ -4,10 +4,9 @@ use fe2o3_amqp_types::primitives::{Array, OrderedMap, Value};
 use time::OffsetDateTime;
 
 use super::hub::Hub;
-use super::message::{AnyMessage, application_property, missing, timestamp};
+use super::message::{Answer, AnyMessage, application_property, missing, timestamp};
 use super::namespace::Namespace;
 use super::partition::PartitionProperties;
-use super::requests::Answer;
 
 /// Answers a READ of a hub or of a partition.
 pub(super) fn read(namespace: &Namespace, request: &AnyMessage) -> Answer {

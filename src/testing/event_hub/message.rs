@@ -66,3 +66,17 @@ pub(super) fn milliseconds(time: OffsetDateTime) -> i64 {
 pub(super) fn timestamp(time: OffsetDateTime) -> Value {
     Value::Timestamp(Timestamp::from_milliseconds(milliseconds(time)))
 }
+
+/// What a request is answered: a status as in HTTP, and a body.
+#[derive(Debug, PartialEq)]
+pub(super) struct Answer {
+    pub(super) code: i32,
+    pub(super) description: String,
+    pub(super) body: Value,
+}
+
+impl Answer {
+    pub(super) fn status(code: i32, description: impl Into<String>) -> Self {
+        Self { code, description: description.into(), body: Value::Null }
+    }
+}

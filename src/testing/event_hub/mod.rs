@@ -76,6 +76,7 @@ mod delayed;
 mod frames;
 mod hub;
 mod late_frames;
+mod listen;
 mod log;
 mod management;
 mod message;
@@ -98,7 +99,7 @@ pub use builder::{DEFAULT_DELAY, DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubBuilder}
 pub use partition::PartitionProperties;
 pub use settings::{DEFAULT_RETENTION_COUNT, HubSettings};
 
-use connection::Connections;
+use listen::Connections;
 use hub::Hub;
 use namespace::Namespace;
 

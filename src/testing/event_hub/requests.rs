@@ -11,25 +11,11 @@ use tokio::sync::mpsc;
 use super::attach::Service;
 use super::connection::Connection;
 use super::management;
-use super::message::{AnyMessage, application_property};
+use super::message::{Answer, AnyMessage, application_property};
 use crate::clock::{SystemWallClock, WallClock};
 
 /// How many answers may wait for the client's credit.
 const WAITING_ANSWERS: usize = 64;
-
-/// What a request is answered: a status as in HTTP, and a body.
-#[derive(Debug, PartialEq)]
-pub(super) struct Answer {
-    pub(super) code: i32,
-    pub(super) description: String,
-    pub(super) body: Value,
-}
-
-impl Answer {
-    pub(super) fn status(code: i32, description: impl Into<String>) -> Self {
-        Self { code, description: description.into(), body: Value::Null }
-    }
-}
 
 /// The links of a session on which answers leave, by service and address.
 #[derive(Clone, Debug, Default)]

@@ -9,12 +9,10 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::foreign::Foreign;
 use super::gate::Gate;
 use super::gate::HostSource;
 use super::observer::Reporter;
-use super::ours::Ours;
-use super::plan::{Member, Role, Settings};
+use super::plan::{Member, Settings};
 use crate::blob::BlobContainer;
 use crate::clock::WallClock;
 use crate::model::{ConsumerGroup, OwnerId};
@@ -104,25 +102,6 @@ pub trait Kind: Send + Sync {
 
     /// One life of it.
     fn live(&self, host: Host) -> Living;
-}
-
-/// Who plays which role.
-pub trait Cast: Send + Sync {
-    /// The kind for this role.
-    fn kind_of(&self, role: Role) -> Arc<dyn Kind>;
-}
-
-/// Our processor, and the foreign owners that are built in. A guest is played by our processor.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Usual;
-
-impl Cast for Usual {
-    fn kind_of(&self, role: Role) -> Arc<dyn Kind> {
-        match role {
-            Role::Foreign(sdk) => Arc::new(Foreign::like(sdk)),
-            Role::Ours | Role::Guest(_) => Arc::new(Ours),
-        }
-    }
 }
 
 /// Where a life leaves its handle.

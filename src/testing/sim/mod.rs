@@ -22,6 +22,7 @@
 //! [`Simulation`] is the smaller one, with balancing loops alone.
 
 mod bounds;
+mod cast;
 mod foreign;
 mod gate;
 mod host;
@@ -39,7 +40,8 @@ mod world;
 pub use self::bounds::Bounds;
 pub use self::foreign::{Foreign, Sdk};
 pub use self::gate::HostSource;
-pub use self::host::{Cast, Ended, Host, Kind, Living, Usual};
+pub use self::cast::{Cast, Usual};
+pub use self::host::{Ended, Host, Kind, Living};
 pub use self::invariant::{Invariant, Violation};
 pub use self::loops::{Entry, Happening, Move, Simulation};
 pub use self::observer::{Handling, Mark, Marked, Reporter};

@@ -2,6 +2,7 @@
 
 mod finale;
 mod happens;
+mod lives;
 mod seat;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
 use self::seat::Seat;
-use super::host::Cast;
+use super::cast::Cast;
 use super::observer::{Mark, Observer};
 use super::plan::{Plan, Trouble, What};
 use super::report::{Report, Totals};

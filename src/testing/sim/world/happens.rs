@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::seat::GRACE_PERIOD;
+use super::lives::GRACE_PERIOD;
 use super::{Action, World};
 use crate::model::{OwnerId, PartitionId, Position};
 use crate::processor::{OnFailure, PartitionState};

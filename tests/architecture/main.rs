@@ -1,8 +1,12 @@
 //! The direction of dependencies, what the pure parts must not know, and what operators are to know: read from the source.
 
+mod circles;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use circles::Crate;
 
 /// What each top-level module may use of the others. An arrow that is not here must not come about by chance.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -71,6 +75,13 @@ fn dependencies_point_one_way() {
             assert!(!line.contains("use crate::{"), "{path:?}: name the module that is used: {line}");
         }
     }
+}
+
+#[test]
+fn no_two_files_need_each_other() {
+    let sources = sources();
+    let files = sources.iter().map(|(_, path, text)| (path.as_path(), text.as_str()));
+    assert_eq!(Crate::parse(files).circles(), [""; 0]);
 }
 
 /// What decides for a partition that is processed.
