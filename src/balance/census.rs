@@ -45,8 +45,8 @@ impl<'a> Census<'a> {
 }
 
 impl View {
-impl View {
-    /// How many partitions each live owner holds or is being handed. I am always in it, and so is whoever is present.
+    /// How many partitions each live owner holds or is being handed. I am always in it, and so is every owner that is
+    /// present.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<OwnerId, usize> {
         let census = Census::of(self);

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::candidates::is_unowned;
-use super::policy::{Policy, Strategy};
 use super::observer::Moment;
+use super::policy::{Policy, Strategy};
 use super::view::View;
 use super::{shares, weighted};
 use crate::model::OwnerId;

@@ -3,8 +3,8 @@
 use rand::Rng;
 use serde::Serialize;
 
-use super::policy::{Policy, Strategy};
 use super::candidates::{Wanted, claimable, is_unowned};
+use super::policy::{Policy, Strategy};
 use super::view::{Holder, PartitionView, View};
 use super::{shares, weighted};
 use crate::model::{OwnerId, PartitionId};

@@ -3,8 +3,8 @@
 use rand::Rng;
 use rand::seq::SliceRandom;
 
-use super::census::{Census, ME};
 use super::candidates::{Wanted, in_other_hands, unowned};
+use super::census::{Census, ME};
 use super::policy::Policy;
 use super::view::View;
 use crate::model::OwnerId;

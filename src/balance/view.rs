@@ -1,6 +1,6 @@
 //! What a listing says about the group at one moment.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -101,6 +101,7 @@ pub struct View {
     pub foreign_owner: bool,
 }
 
+impl View {
     /// The holder of a partition, or nothing if the hub has no such partition.
     #[must_use]
     pub fn holder(&self, partition: &PartitionId) -> Option<&Holder> {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand::Rng;
 
-use super::census::{Census, ME};
 use super::candidates::{Wanted, in_other_hands, unowned};
+use super::census::{Census, ME};
 use super::policy::Policy;
 use super::view::{PartitionView, View};
 use crate::model::{OwnerId, PartitionId};

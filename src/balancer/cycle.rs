@@ -16,7 +16,7 @@ use crate::balance::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::OwnerId;
-use crate::store::{GroupStore, Listing, Ownership, Presence};
+use crate::store::{Listing, Ownership};
 use crate::telemetry;
 
 impl Balancer {

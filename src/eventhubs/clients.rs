@@ -10,10 +10,10 @@ use futures::future::join_all;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 
+use super::REQUEST_DEADLINE;
 use super::connector::Connector;
 use super::errors;
 use super::health::{Health, Pace, Sign};
-use super::REQUEST_DEADLINE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::telemetry;

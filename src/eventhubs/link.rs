@@ -14,10 +14,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use super::REQUEST_DEADLINE;
 use super::clients::{SharedClient, Used};
 use super::errors;
 use super::health::Sign;
-use super::REQUEST_DEADLINE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Position;
 use crate::processor::PartitionProperties;

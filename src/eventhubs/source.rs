@@ -8,7 +8,6 @@ use azure_messaging_eventhubs::models::ReceivedEventData;
 use azure_messaging_eventhubs::{OpenReceiverOptions, StartLocation, StartPosition as ClientPosition};
 use time::OffsetDateTime;
 
-use super::REQUEST_DEADLINE;
 use super::clients::{Clients, SharedClient};
 use super::errors;
 use super::link::{self, Link};

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 
 use super::checkpointing::CheckpointWriter;
 use super::control::Control;
-use super::stop::HandlerError;
 use super::positioned::Positioned;
+use super::stop::HandlerError;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::telemetry;

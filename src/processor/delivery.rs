@@ -1,7 +1,7 @@
 //! Which events of a partition are new.
 
-use super::properties::PartitionProperties;
 use super::positioned::Positioned;
+use super::properties::PartitionProperties;
 use super::source::StartPosition;
 
 /// How far a partition was delivered since its handler started. What comes twice is left out.

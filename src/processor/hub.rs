@@ -13,7 +13,7 @@ use super::pauses::{LONGEST_PAUSE, Pauses, jittered};
 use super::resolve::position_of;
 use super::shared::Shared;
 use super::source::{EventSource, StartPosition, answered};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::model::PartitionId;
 use crate::store::GroupStore;
 use crate::telemetry;

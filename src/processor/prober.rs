@@ -8,8 +8,8 @@ use futures::stream;
 use tokio::time::sleep;
 
 use super::control::Control;
-use super::shared::Shared;
 use super::registry::Registry;
+use super::shared::Shared;
 use super::source::{EventSource, answered};
 use crate::telemetry;
 

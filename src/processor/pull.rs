@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 use super::context::PartitionContext;
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
-use super::stop::{HandlerError, StopReason};
 use super::shutdown::ShutdownReport;
+use super::stop::{HandlerError, StopReason};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 

@@ -10,8 +10,8 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use super::limits::CLOSE_LIMIT;
-use super::properties::{BEFORE_EVERYTHING, PartitionProperties};
 use super::positioned::Positioned;
+use super::properties::{BEFORE_EVERYTHING, PartitionProperties};
 use super::source::{EventSource, StartPosition, answered};
 use super::start::{is_offset_beyond_end, plain};
 use crate::error::{Error, ErrorKind, Result};

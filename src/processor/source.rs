@@ -7,10 +7,11 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use super::panics::caught;
+use super::positioned::Positioned;
 use super::properties::PartitionProperties;
 use super::receiver::EventReceiver;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{ConsumerGroup, PartitionId, Position};
+use crate::model::{ConsumerGroup, PartitionId};
 
 /// How long the hub may take to answer a request.
 const HUB_DEADLINE: Duration = Duration::from_secs(30);

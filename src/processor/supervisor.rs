@@ -11,14 +11,14 @@ use tokio::time::timeout;
 
 use super::control::Control;
 use super::handler::Handler;
-use super::stop::StopReason;
 use super::limits::{CLOSE_LIMIT, stop_limit};
 use super::panics::message_of;
 use super::partition::{Ended, PartitionTask};
-use super::shared::Shared;
 use super::registry::Registry;
+use super::shared::Shared;
 use super::shutdown::{PhaseReport, phase};
 use super::source::EventSource;
+use super::stop::StopReason;
 use crate::balance::Holder;
 use crate::balancer::{BalancerHandle, Snapshot};
 use crate::error::{Error, ErrorKind, Result};

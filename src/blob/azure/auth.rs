@@ -7,8 +7,8 @@ use azure_core::credentials::{Secret, TokenCredential};
 
 use super::connection_string::ConnectionString;
 use super::credentials::{Credentials, sas_of_url};
-use super::endpoint::{ContainerUrl, parse_url, without_query};
-use crate::error::Result;
+use super::endpoint::{ContainerUrl, parse_url};
+use crate::error::{Error, Result};
 
 /// Where a container is, and what opens it. Making one never fails: a mistake shows when the container is built.
 ///

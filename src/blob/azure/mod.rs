@@ -34,9 +34,9 @@ use azure_core::http::{Method, Request};
 pub use self::auth::Access;
 pub use self::builder::AzureContainerBuilder;
 
-use self::credentials::Credentials;
 use self::builder::Settings;
 use self::client::{Client, Outcome};
+use self::credentials::Credentials;
 use self::errors::{Operation, Verb, unusable_answer};
 use self::headers::METADATA_PREFIX;
 use self::xml::Page;

@@ -14,11 +14,11 @@ use crate::error::{Error, ErrorKind};
 use crate::processor::checkpointing::CheckpointWriter;
 use crate::processor::context::PartitionContext;
 use crate::processor::handler::Handler;
-use crate::processor::stop::{HandlerError, StopReason};
 use crate::processor::limits::{CLOSE_LIMIT, stop_limit};
 use crate::processor::panics::message_of;
 use crate::processor::shared::Shared;
 use crate::processor::source::EventSource;
+use crate::processor::stop::{HandlerError, StopReason};
 use crate::telemetry;
 
 type Panic = Box<dyn Any + Send>;

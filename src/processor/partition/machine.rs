@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 use crate::processor::config::OnFailure;
-use crate::processor::stop::StopReason;
 use crate::processor::pauses::{LONGEST_PAUSE, Pauses};
+use crate::processor::stop::StopReason;
 
 /// What the partition's task does next. Each ends with a [`Happened`].
 #[derive(Clone, Debug)]

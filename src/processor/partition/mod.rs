@@ -13,14 +13,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use self::machine::{Happened, Machine, Next};
-use super::added::Added;
 use super::checkpointing::{CheckpointWriter, Ended as WritingEnded};
-use super::config::ProcessorConfig;
 use super::context::PartitionContext;
 use super::control::Control;
 use super::delivery::Delivered;
 use super::handler::Handler;
-use super::stop::StopReason;
 use super::liveness::Silence;
 use super::pauses::jittered;
 use super::receiver::EventReceiver;
@@ -28,10 +25,9 @@ use super::shared::Shared;
 use super::source::{EventSource, answered};
 use super::start::Doubt;
 use super::status::Phase;
-use crate::balancer::{Loads, Vitals};
+use super::stop::StopReason;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{ConsumerGroup, OwnerId, Relation};
-use crate::store::GroupStore;
+use crate::model::{OwnerId, Relation};
 use crate::telemetry;
 
 pub(in crate::processor) use self::machine::Ended;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::listen::{self, Connections};
 use super::hub::Hub;
+use super::listen::{self, Connections};
 use super::namespace::Namespace;
 use super::sas::SasKey;
 use super::settings::HubSettings;

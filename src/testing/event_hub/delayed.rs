@@ -11,8 +11,8 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::frames::MAX_FRAME_SIZE;
 use super::frames::Frames;
+use super::frames::MAX_FRAME_SIZE;
 use super::late_frames::Over;
 
 /// How much lies between the engine and the way, in bytes, and how much is read at once.

@@ -3,7 +3,6 @@
 //! The tasks form a tree: the stand-in owns the connections, a connection its sessions, a session its links. Who ends,
 //! ends all below.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 

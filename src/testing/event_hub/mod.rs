@@ -99,8 +99,8 @@ pub use builder::{DEFAULT_DELAY, DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubBuilder}
 pub use partition::PartitionProperties;
 pub use settings::{DEFAULT_RETENTION_COUNT, HubSettings};
 
-use listen::Connections;
 use hub::Hub;
+use listen::Connections;
 use namespace::Namespace;
 
 /// The condition with which receivers are detached unless told otherwise: `amqp:link:detach-forced`.

@@ -15,16 +15,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use time::OffsetDateTime;
 use time::macros::datetime;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
-use crate::processor::{EventReceiver, EventSource, HubProperties, PartitionProperties, Positioned, StartPosition};
+use crate::processor::{EventReceiver, EventSource, HubProperties, PartitionProperties, StartPosition};
 use crate::testing::EmptiedReport;
 pub use event::MemoryEvent;
 use link::Link;
-use partition::Partition;
+use log::Log;
+use partition::{Control, Partition};
 
 /// The time of a hub that was just created.
 const EPOCH: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);

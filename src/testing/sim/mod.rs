@@ -38,9 +38,9 @@ mod witness;
 mod world;
 
 pub use self::bounds::Bounds;
+pub use self::cast::{Cast, Usual};
 pub use self::foreign::{Foreign, Sdk};
 pub use self::gate::HostSource;
-pub use self::cast::{Cast, Usual};
 pub use self::host::{Ended, Host, Kind, Living};
 pub use self::invariant::{Invariant, Violation};
 pub use self::loops::{Entry, Happening, Move, Simulation};

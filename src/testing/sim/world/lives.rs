@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::seat::Running;
