@@ -99,6 +99,9 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         visit_item(self, item);
     }
 
+    /// `pub(super)` needs nothing of the parent.
+    fn visit_visibility(&mut self, _: &'ast Visibility) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let segments: Path = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         self.file.named.extend(self.absolute(&segments));
