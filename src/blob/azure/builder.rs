@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use azure_core::credentials::TokenCredential;
 use azure_core::http::ClientOptions;
 
-use super::AzureContainer;
 use super::auth::Access;
+use super::container::AzureContainer;
 use super::credentials::Credentials;
-use super::endpoint::ContainerUrl;
+use super::settings::Settings;
 use super::token::TokenSource;
 use super::unusable::Reported;
 use crate::clock::{SystemWallClock, WallClock};
@@ -35,17 +36,63 @@ pub struct AzureContainerBuilder {
     client_options: ClientOptions,
 }
 
-/// What a container was built with, kept to build it again for another runtime, and what it shares with those.
-pub(super) struct Settings {
-    pub(super) container_url: ContainerUrl,
-    pub(super) credentials: Credentials,
-    pub(super) tokens: Option<Arc<TokenSource>>,
-    pub(super) unusable: Reported,
-    pub(super) request_deadline: Duration,
-    pub(super) api_version: String,
-    pub(super) page_size: Option<u32>,
-    pub(super) wall_clock: Arc<dyn WallClock>,
-    pub(super) client_options: ClientOptions,
+impl AzureContainer {
+    /// Opens a container with the given access and default settings for the rest, all of which can be changed.
+    #[must_use]
+    pub fn builder(access: Access) -> AzureContainerBuilder {
+        AzureContainerBuilder::new(access)
+    }
+
+    /// Opens a container with a connection string of its storage account. See [`Access::connection_string`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the string or the container name is malformed.
+    pub fn from_connection_string(text: impl Into<String>, container: impl Into<String>) -> Result<Self> {
+        Self::builder(Access::connection_string(text, container)).build()
+    }
+
+    /// Opens the container that a URL with a shared access signature names. See [`Access::sas_url`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL names no container or has no signature.
+    pub fn from_sas_url(container_url: impl Into<String>) -> Result<Self> {
+        Self::builder(Access::sas_url(container_url)).build()
+    }
+
+    /// Opens a container with the URL of its blob service and a shared access signature for the account. See
+    /// [`Access::account_sas_url`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL has no signature or the container name is malformed.
+    pub fn from_account_sas_url(account_url: impl Into<String>, container: impl Into<String>) -> Result<Self> {
+        Self::builder(Access::account_sas_url(account_url, container)).build()
+    }
+
+    /// Opens a container with a key of its account. See [`Access::account_key`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL, the key or the container name is malformed.
+    pub fn with_account_key(
+        account_url: impl Into<String>,
+        account: impl Into<String>,
+        key: impl Into<String>,
+        container: impl Into<String>,
+    ) -> Result<Self> {
+        Self::builder(Access::account_key(account_url, account, key, container)).build()
+    }
+
+    /// Opens a container with a credential of Entra ID. See [`Access::token`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL names no container or is not https.
+    pub fn with_token(container_url: impl Into<String>, credential: Arc<dyn TokenCredential>) -> Result<Self> {
+        Self::builder(Access::token(container_url, credential)).build()
+    }
 }
 
 impl AzureContainerBuilder {
@@ -184,18 +231,6 @@ impl fmt::Debug for AzureContainerBuilder {
             .field("api_version", &self.api_version)
             .field("page_size", &self.page_size)
             .field("allow_http", &self.allow_http)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("url", &self.container_url.url().as_str())
-            .field("credentials", &self.credentials.kind())
-            .field("request_deadline", &self.request_deadline)
-            .field("api_version", &self.api_version)
-            .field("page_size", &self.page_size)
             .finish_non_exhaustive()
     }
 }

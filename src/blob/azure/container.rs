@@ -1,0 +1,205 @@
+//! The container: each call of the port as a request.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use azure_core::http::headers::{HeaderName, IF_MATCH};
+use azure_core::http::{Method, Request};
+
+use super::client::{Client, Outcome};
+use super::credentials::{self, Credentials};
+use super::errors::{Operation, Verb, unusable_answer};
+use super::headers::{self, METADATA_PREFIX};
+use super::settings::Settings;
+use super::xml::{self, Page};
+use crate::blob::validation::{check_blob_name, checked_metadata, delete_cannot_create};
+use crate::blob::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written};
+use crate::error::{Error, Result};
+
+const BLOB_TYPE: HeaderName = HeaderName::from_static("x-ms-blob-type");
+const IF_NONE_MATCH: HeaderName = HeaderName::from_static("if-none-match");
+const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
+
+/// A container of Azure Blob Storage. Clones share one HTTP client.
+///
+/// ```
+/// use std::time::Duration;
+/// use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+///
+/// // Short:
+/// let container = AzureContainer::from_connection_string("UseDevelopmentStorage=true", "leases")?;
+///
+/// // With settings:
+/// let access = Access::connection_string("UseDevelopmentStorage=true", "leases");
+/// let container = AzureContainer::builder(access).request_deadline(Duration::from_secs(2)).build()?;
+/// # Ok::<(), eventhubs_checkpoint::Error>(())
+/// ```
+///
+/// # Guarantees
+///
+/// - A write or a deletion is sent once. (One exception cannot do harm: a signature that the service refused because the
+///   local clock is wrong is made again with the service's time, over https or on this machine.)
+/// - Each request ends within the request deadline.
+/// - Neither errors nor `Debug` hold keys, signatures or tokens.
+///
+/// # Caveats
+///
+/// A soft-deleted, archived or leased blob is treated as the service treats it; this crate makes none of them.
+#[derive(Clone)]
+pub struct AzureContainer {
+    pub(super) client: Arc<Client>,
+}
+
+impl AzureContainer {
+    /// Replaces the shared access signature that this container was opened with: for this container, its clones and the
+    /// isolated ones made from it, from the next request on. Keep a clone for that before a store takes the container, and
+    /// call this before the old signature expires.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use eventhubs_checkpoint::blob::{BlobContainer, azure::AzureContainer};
+    ///
+    /// let container = AzureContainer::from_sas_url("https://account.blob.core.windows.net/leases?sv=2023-11-03&sig=old")?;
+    /// let for_the_store: Arc<dyn BlobContainer> = Arc::new(container.clone());
+    /// // Later, from a task of the application:
+    /// container.replace_sas("https://account.blob.core.windows.net/leases?sv=2023-11-03&sig=new")?;
+    /// # Ok::<(), eventhubs_checkpoint::Error>(())
+    /// ```
+    ///
+    /// `sas`: the URL of the same container or of its account with the new signature, or only the query of such a URL.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if there is no signature in it, if it is for another container, or if
+    /// this container was not opened with a shared access signature. The old one stays in use.
+    pub fn replace_sas(&self, sas: impl AsRef<str>) -> Result<()> {
+        let Credentials::Sas(current) = &self.settings().credentials else {
+            return Err(Error::config("there is no SAS to replace: the container was opened with other credentials"));
+        };
+        current.replace(credentials::query_of_sas(sas.as_ref(), &self.settings().container_url)?);
+        Ok(())
+    }
+
+    pub(super) fn connect(settings: Arc<Settings>) -> Self {
+        Self { client: Arc::new(Client::new(settings)) }
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        self.client.settings()
+    }
+
+    fn operation<'a>(&'a self, verb: Verb, name: &'a str) -> Operation<'a> {
+        Operation { verb, name, container: self.settings().container_url.container() }
+    }
+
+    fn blob_request(&self, method: Method, name: &str) -> Request {
+        self.client.request(method, self.settings().container_url.blob(name))
+    }
+
+    async fn list_page(&self, prefix: &str, marker: Option<&str>) -> Result<(Page, Answer)> {
+        let operation = self.operation(Verb::List, prefix);
+        let size = self.settings().page_size.map(|size| size.to_string());
+        let mut query = vec![("restype", "container"), ("comp", "list"), ("include", "metadata"), ("prefix", prefix)];
+        query.extend(marker.map(|marker| ("marker", marker)));
+        query.extend(size.as_deref().map(|size| ("maxresults", size)));
+        let url = self.settings().container_url.with_query(&query);
+        let reply = self.client.read(operation, self.client.request(Method::Get, url)).await?;
+        let page = xml::parse_page(&reply.body, reply.answer)
+            .map_err(|error| unusable_answer(operation, &error.to_string()).with_source(error))?;
+        Ok((page, reply.answer))
+    }
+}
+
+#[async_trait]
+impl BlobContainer for AzureContainer {
+    async fn list(&self, prefix: &str) -> Result<BlobList> {
+        let (mut blobs, mut unusable) = (Vec::new(), HashSet::new());
+        let mut marker = None;
+        loop {
+            let (page, answer) = self.list_page(prefix, marker.as_deref()).await?;
+            blobs.extend(page.blobs);
+            unusable.extend(page.unusable);
+            if page.next_marker.is_none() {
+                self.settings().unusable.report(prefix, unusable);
+                blobs.sort_by(|left, right| left.name.cmp(&right.name));
+                return Ok(BlobList { blobs, answer });
+            }
+            if page.next_marker == marker {
+                let operation = self.operation(Verb::List, prefix);
+                return Err(unusable_answer(operation, "the next page is the same again"));
+            }
+            marker = page.next_marker;
+        }
+    }
+
+    async fn get(&self, name: &str) -> Result<Blob> {
+        check_blob_name(name)?;
+        let operation = self.operation(Verb::Get, name);
+        let reply = self.client.read(operation, self.blob_request(Method::Head, name)).await?;
+        let (etag, last_modified) =
+            headers::version(&reply.headers).ok_or_else(|| unusable_answer(operation, "it has no etag or date"))?;
+        let metadata = headers::metadata(&reply.headers);
+        Ok(Blob { name: name.to_owned(), metadata, etag, last_modified, answer: reply.answer })
+    }
+
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        check_blob_name(name)?;
+        let metadata = checked_metadata(metadata)?;
+        let operation = self.operation(Verb::Write, name);
+        let mut request = self.blob_request(Method::Put, name);
+        match condition {
+            Condition::Match(etag) => {
+                request.url_mut().set_query(Some("comp=metadata"));
+                request.insert_header(IF_MATCH, etag.quoted());
+            }
+            Condition::Create => {
+                request.insert_header(BLOB_TYPE, "BlockBlob");
+                request.insert_header(IF_NONE_MATCH, "*");
+            }
+            Condition::Any => request.insert_header(BLOB_TYPE, "BlockBlob"),
+        }
+        for (key, value) in metadata {
+            request.insert_header(format!("{METADATA_PREFIX}{key}"), value);
+        }
+        let reply = self.client.write(operation, request).await?;
+        let (etag, last_modified) =
+            headers::version(&reply.headers).ok_or_else(|| unusable_answer(operation, "it has no etag or date"))?;
+        let versioned = headers::header(&reply.headers, &VERSION_ID).is_some();
+        Ok(Written { etag, last_modified, versioned, answer: reply.answer })
+    }
+
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+        check_blob_name(name)?;
+        let mut request = self.blob_request(Method::Delete, name);
+        match condition {
+            Condition::Create => return Err(delete_cannot_create()),
+            Condition::Match(etag) => request.insert_header(IF_MATCH, etag.quoted()),
+            Condition::Any => {}
+        }
+        Ok(self.client.write(self.operation(Verb::Delete, name), request).await?.answer)
+    }
+
+    async fn create_container(&self) -> Result<ContainerCreation> {
+        let operation = self.operation(Verb::CreateContainer, "");
+        let url = self.settings().container_url.with_query(&[("restype", "container")]);
+        match self.client.send_once(operation, self.client.request(Method::Put, url)).await? {
+            Outcome::Success(_) => Ok(ContainerCreation::Created),
+            Outcome::Refused { code: Some(code), .. } if code == "ContainerAlreadyExists" => {
+                Ok(ContainerCreation::Existed)
+            }
+            Outcome::Refused { error, .. } => Err(error),
+        }
+    }
+
+    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+        Ok(Arc::new(Self::connect(self.client.settings().clone())))
+    }
+}
+
+impl fmt::Debug for AzureContainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AzureContainer").field(self.settings()).finish()
+    }
+}

@@ -1,0 +1,38 @@
+//! What a container was built with.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use azure_core::http::ClientOptions;
+
+use super::credentials::Credentials;
+use super::endpoint::ContainerUrl;
+use super::token::TokenSource;
+use super::unusable::Reported;
+use crate::clock::WallClock;
+
+/// What a container was built with, kept to build it again for another runtime, and what it shares with those.
+pub(super) struct Settings {
+    pub(super) container_url: ContainerUrl,
+    pub(super) credentials: Credentials,
+    pub(super) tokens: Option<Arc<TokenSource>>,
+    pub(super) unusable: Reported,
+    pub(super) request_deadline: Duration,
+    pub(super) api_version: String,
+    pub(super) page_size: Option<u32>,
+    pub(super) wall_clock: Arc<dyn WallClock>,
+    pub(super) client_options: ClientOptions,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("url", &self.container_url.url().as_str())
+            .field("credentials", &self.credentials.kind())
+            .field("request_deadline", &self.request_deadline)
+            .field("api_version", &self.api_version)
+            .field("page_size", &self.page_size)
+            .finish_non_exhaustive()
+    }
+}
