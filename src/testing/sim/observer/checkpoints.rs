@@ -16,6 +16,7 @@ impl State {
         let is_rewind = rewound.is_some() && rewound != book.rewound;
         let (stored, ours) = (book.stored, self.lives[life].ours);
         self.partitions[partition].rewound = rewound;
+        self.partitions[partition].set_back = !ours && stored.is_some_and(|stored| position < stored);
         match stored {
             _ if !ours => self.foreign_checkpoint(life, partition, position),
             _ if is_rewind => self.rewind_written(life, partition, position),

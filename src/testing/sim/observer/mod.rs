@@ -109,6 +109,8 @@ struct Partition {
     record: Metadata,
     tenures: u64,
     last_owner: Option<usize>,
+    /// The stored checkpoint was written by an owner of another SDK, over a later one.
+    set_back: bool,
     /// The greatest tenure that has adopted.
     adopted: u64,
     stored: Option<i64>,
@@ -135,6 +137,7 @@ impl Partition {
             record: Metadata::new(),
             tenures: 0,
             last_owner: None,
+            set_back: false,
             adopted: 0,
             stored: None,
             begun_at: None,

@@ -49,8 +49,11 @@ impl State {
         }
     }
 
+    /// How many partitions it holds, or processes without knowing that it has lost them.
     fn held_by(&self, life: usize) -> usize {
-        self.partitions.iter().filter(|book| book.holder == Some(life)).count()
+        let processed = &self.lives[life].sessions;
+        let partitions = self.partitions.iter().enumerate();
+        partitions.filter(|(index, book)| book.holder == Some(life) || processed.contains_key(index)).count()
     }
 
     fn must_be_restrained(&mut self, life: usize, refused: &Refused) {

@@ -353,3 +353,37 @@ async fn d16_no_more_is_sent_while_requests_are_refused() {
         assert_eq!(scene.broken(), broken, "{too_many} too many");
     }
 }
+
+/// An instance that was frozen does not know yet what it has lost, and goes on with it.
+#[tokio::test(start_paused = true)]
+async fn d16_lost_partitions_cost_until_they_stop() {
+    let mut scene = Scene::new(|_| {});
+    let [one, two] = [0, 1].map(|member| scene.enters(&format!("m{member}"), Some(member)));
+    scene.begins(one);
+    scene.owns(two);
+    scene.observer.lock().refuses(one, true);
+    let usual = Bounds::of(&scene.plan.settings).requests(1, 0, Duration::ZERO);
+    for _ in 0..usual {
+        scene.reporter(one).requested(Request::Write);
+    }
+    scene.observer.lock().refuses(one, false);
+    assert_eq!(scene.broken(), nothing());
+}
+
+#[test]
+fn a_checkpoint_that_another_sdk_set_back_is_excused() {
+    for (ours, broken) in [(false, vec![]), (true, vec![Invariant::NeverBack, Invariant::CaughtUp])] {
+        let mut scene = Scene::new(|_| {});
+        let one = scene.enters("one", Some(0));
+        scene.begins(one);
+        scene.observer.lock().published(0, 10);
+        scene.handles(one, 0..=9);
+        scene.stores(one, 9, None);
+        let owner = OwnerId::new("other").unwrap();
+        let other =
+            if ours { one } else { scene.observer.lock().enters(Entering { member: Some(1), owner, ours: false }) };
+        scene.stores(other, 5, None);
+        scene.observer.lock().must_be_checkpointed();
+        assert_eq!(scene.broken(), broken, "{ours}");
+    }
+}

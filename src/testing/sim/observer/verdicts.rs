@@ -58,10 +58,11 @@ impl State {
         }
     }
 
+    /// Unless an owner of another SDK has set the checkpoint back: the next event has it written again.
     pub(in super::super) fn must_be_checkpointed(&mut self) {
         for index in 0..self.partitions.len() {
             let book = &self.partitions[index];
-            if book.stale {
+            if book.stale || book.set_back {
                 continue;
             }
             let (last, stored) = (book.end - 1, book.stored.unwrap_or(-1));
