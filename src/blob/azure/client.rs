@@ -12,10 +12,10 @@ use azure_core::http::{
 use azure_core::time::Duration;
 use tokio::time::Instant;
 
-use super::settings::Settings;
 use super::credentials::{CredentialKind, Credentials, SasPolicy};
 use super::errors::{Operation, Refusal, issuer_timed_out, no_answer, no_token, timed_out, unusable_answer};
 use super::headers::{header, retry_after, server_time};
+use super::settings::Settings;
 use super::shared_key::{SharedKeyPolicy, skew};
 use super::token::TokenPolicy;
 use crate::blob::Answer;
