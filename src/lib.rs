@@ -88,6 +88,7 @@ mod error;
 pub mod eventhubs;
 mod model;
 pub mod processor;
+#[allow(missing_docs, unreachable_pub, reason = "public for `internal` alone")]
 mod protocol;
 mod random;
 pub mod store;
@@ -101,6 +102,25 @@ pub use model::{
     OwnershipRecord, PartitionId, Position, PresenceRecord, Relation, RewindId,
 };
 pub use telemetry::{Operation, Outcome, RequestCounts, metrics};
+
+/// Private parts, for the tests of this crate. They change without notice.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+#[allow(missing_docs, reason = "not for users")]
+pub mod internal {
+    pub mod balance {
+        pub use crate::balance::*;
+    }
+    pub mod clock {
+        pub use crate::clock::*;
+    }
+    pub mod codec {
+        pub use crate::codec::*;
+    }
+    pub mod protocol {
+        pub use crate::protocol::*;
+    }
+}
 
 /// Compiles the examples of the README.
 #[cfg(all(doctest, feature = "azure", feature = "eventhubs"))]

@@ -22,8 +22,6 @@ mod attendance;
 mod candidates;
 mod census;
 mod idle;
-#[cfg(any(test, feature = "testing"))]
-pub mod invariants;
 mod observer;
 mod plan;
 mod policy;
@@ -36,3 +34,4 @@ pub use observer::{Attendance, Moment, Observation, Observer};
 pub use plan::{ClaimReason, Plan, PlannedClaim, PlannedHandoff, PlannedRelease, ReleaseReason, plan};
 pub use policy::{Assignment, InvalidIndex, Policy, Strategy};
 pub use view::{Holder, PartitionView, View, observe};
+pub use weighted::weights;

@@ -51,7 +51,8 @@ impl OwnerId {
     }
 
     /// An owner as another SDK recorded it, by whatever rules that one has.
-    pub(crate) fn recorded(id: &str) -> Self {
+    #[doc(hidden)]
+    pub fn recorded(id: &str) -> Self {
         Self(id.into())
     }
 
@@ -119,7 +120,8 @@ impl Incarnation {
         PrimitiveDateTime::parse(began, WRITTEN).ok().map(PrimitiveDateTime::assume_utc)
     }
 
-    pub(crate) fn recorded(text: &str) -> Self {
+    #[doc(hidden)]
+    pub fn recorded(text: &str) -> Self {
         Self(text.into())
     }
 

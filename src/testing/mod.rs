@@ -4,10 +4,7 @@ pub mod conformance;
 mod emptied;
 #[cfg(feature = "testing-hub")]
 pub mod event_hub;
-#[cfg(test)]
-mod exploration;
 pub mod faulty;
 pub mod memory_hub;
-pub mod sim;
 
 pub use emptied::EmptiedReport;

@@ -1,0 +1,258 @@
+//! A group of planners over a shared list of records, without a store: each observes, plans and applies, in turn or all
+//! at once. Every plan is checked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eventhubs_checkpoint::internal::balance::{
+    Attendance, ClaimReason, Moment, Observation, Observer, Plan, Policy, Strategy, View, observe, plan,
+};
+use eventhubs_checkpoint::{Identity, OwnerId, OwnershipRecord, PartitionId, PresenceRecord};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use std::time::Duration;
+
+use super::table::{INTERVAL, TERMS, id, life};
+use crate::invariants;
+
+struct Written {
+    record: OwnershipRecord,
+    at: Moment,
+}
+
+pub struct Member {
+    pub identity: Identity,
+    pub policy: Policy,
+    pub running: BTreeSet<PartitionId>,
+    /// Whether it writes its presence.
+    pub present: bool,
+    /// When it last planned and renewed.
+    lived: Moment,
+    /// It neither plans nor renews any more.
+    pub dead: bool,
+}
+
+/// What happened in one round.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// Partitions claimed, by the member that did.
+    pub claims: Vec<(usize, PartitionId, ClaimReason)>,
+    pub releases: usize,
+    /// Partitions asked for.
+    pub asked: usize,
+}
+
+impl Round {
+    /// Partitions taken from live owners, or handed over by them.
+    pub fn moved(&self) -> impl Iterator<Item = &PartitionId> {
+        let moved = |reason: &ClaimReason| matches!(reason, ClaimReason::Stolen(_) | ClaimReason::HandedOver);
+        self.claims.iter().filter(move |(.., reason)| moved(reason)).map(|(_, partition, _)| partition)
+    }
+
+    pub fn moves(&self) -> usize {
+        self.moved().count()
+    }
+
+    pub fn claims_of(&self, member: usize) -> usize {
+        self.claims.iter().filter(|(by, ..)| *by == member).count()
+    }
+
+    pub fn is_quiet(&self) -> bool {
+        self.claims.is_empty() && self.releases == 0 && self.asked == 0
+    }
+}
+
+pub struct Group {
+    partitions: Vec<PartitionId>,
+    records: BTreeMap<PartitionId, Written>,
+    pub members: Vec<Member>,
+    now: Moment,
+    rng: StdRng,
+}
+
+impl Group {
+    /// A hub that nobody has read yet.
+    pub fn new(partitions: usize, seed: u64) -> Self {
+        Self {
+            partitions: (0..partitions).map(id).collect(),
+            records: BTreeMap::new(),
+            members: Vec::new(),
+            now: Duration::from_secs(1000),
+            rng: StdRng::seed_from_u64(seed),
+        }
+    }
+
+    /// With so many members that share all partitions fairly.
+    pub fn balanced(partitions: usize, members: usize, strategy: &Strategy, seed: u64) -> Self {
+        let mut group = Self::new(partitions, seed);
+        for _ in 0..members {
+            group.join(Policy { strategy: strategy.clone(), ..Policy::default() });
+        }
+        group.settle();
+        invariants::fair(partitions, &group.counts()).unwrap();
+        group
+    }
+
+    pub fn join(&mut self, policy: Policy) -> usize {
+        let owner = OwnerId::new(format!("owner-{}", self.members.len())).unwrap();
+        let identity = Identity { owner, incarnation: life() };
+        let (running, lived) = (BTreeSet::new(), self.now);
+        self.members.push(Member { identity, policy, running, present: false, lived, dead: false });
+        self.members.len() - 1
+    }
+
+    pub fn resize(&mut self, partitions: usize) {
+        self.partitions = (0..partitions).map(id).collect();
+    }
+
+    pub fn alive(&self) -> Vec<usize> {
+        (0..self.members.len()).filter(|member| !self.members[*member].dead).collect()
+    }
+
+    /// How many partitions each living member runs.
+    pub fn counts(&self) -> Vec<usize> {
+        self.alive().into_iter().map(|member| self.members[member].running.len()).collect()
+    }
+
+    pub fn counts_sorted(&self) -> Vec<usize> {
+        let mut counts = self.counts();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        counts
+    }
+
+    /// One interval: every living member in turn; a claim takes effect before the next one plans.
+    pub fn round(&mut self) -> Round {
+        let mut round = Round::default();
+        self.pass_interval();
+        for member in self.alive() {
+            let plan = self.plan(member);
+            self.hand_over(member, &mut round);
+            self.apply(member, plan, &mut round);
+        }
+        round
+    }
+
+    /// One interval in which all living members look before any of them acts. Of those that want the same partition the
+    /// first one wins, as with the ETags of a store.
+    pub fn round_at_once(&mut self) -> Round {
+        let mut round = Round::default();
+        self.pass_interval();
+        let mut plans: Vec<_> = self.alive().into_iter().map(|member| (member, self.plan(member))).collect();
+        plans.shuffle(&mut self.rng);
+        self.alive().into_iter().for_each(|member| self.hand_over(member, &mut round));
+        for (member, mut plan) in plans {
+            plan.claim.retain(|claim| round.claims.iter().all(|(_, taken, _)| *taken != claim.partition));
+            self.apply(member, plan, &mut round);
+        }
+        round
+    }
+
+    /// Rounds until one is quiet; answers those before it.
+    pub fn settle(&mut self) -> Vec<Round> {
+        let rounds: Vec<_> = (0..1000).map(|_| self.round()).take_while(|round| !round.is_quiet()).collect();
+        assert!(rounds.len() < 1000, "does not settle: {:?}", self.counts());
+        rounds
+    }
+
+    fn pass_interval(&mut self) {
+        self.now += INTERVAL;
+        for member in self.members.iter_mut().filter(|member| !member.dead) {
+            member.lived = self.now;
+            for partition in &member.running {
+                if let Some(written) = self.records.get_mut(partition) {
+                    written.at = self.now;
+                }
+            }
+        }
+    }
+
+    pub fn view(&self, member: usize) -> View {
+        let listing: Vec<_> =
+            self.records.iter().map(|(partition, written)| self.observation(partition, written)).collect();
+        let Member { identity, running, .. } = &self.members[member];
+        let presences: Vec<_> = self.members.iter().filter_map(|member| self.attendance(member)).collect();
+        let (presences, interval) = (&presences[..], INTERVAL);
+        let observer = Observer { me: identity, terms: TERMS, running, presences, interval, outage_ended: None };
+        observe(&listing, &self.partitions, &observer, self.now)
+    }
+
+    fn observation(&self, partition: &PartitionId, written: &Written) -> Observation {
+        Observation {
+            partition: partition.clone(),
+            record: written.record.clone(),
+            age: self.now.saturating_sub(written.at),
+            received: self.now,
+            other_tree: false,
+        }
+    }
+
+    fn attendance(&self, member: &Member) -> Option<Attendance> {
+        let Identity { owner, incarnation } = member.identity.clone();
+        let record = PresenceRecord {
+            owner,
+            incarnation: Some(incarnation),
+            load: None,
+            broken_by: None,
+            other: BTreeMap::new(),
+        };
+        let age = self.now.saturating_sub(member.lived);
+        member.present.then_some(Attendance { record, age, received: self.now })
+    }
+
+    fn plan(&mut self, member: usize) -> Plan {
+        let view = self.view(member);
+        let policy = &self.members[member].policy;
+        let plan = plan(&view, policy, &mut self.rng);
+        invariants::check(&view, policy, &plan).unwrap();
+        plan
+    }
+
+    /// Whoever is asked for a partition hands it over at once, by what it saw before.
+    fn hand_over(&mut self, member: usize, round: &mut Round) {
+        let Member { identity, running, .. } = &self.members[member];
+        let asked: Vec<_> =
+            running.iter().filter(|partition| self.is_asked_for(partition, identity)).cloned().collect();
+        for partition in asked {
+            self.members[member].running.remove(&partition);
+            let written = self.records.get_mut(&partition).unwrap();
+            *written = Written { record: written.record.released(), at: self.now };
+            round.releases += 1;
+        }
+    }
+
+    fn is_asked_for(&self, partition: &PartitionId, owner: &Identity) -> bool {
+        let record = self.records.get(partition).map(|written| &written.record);
+        record.is_some_and(|record| record.owner.as_ref() == Some(&owner.owner) && record.handoff_to.is_some())
+    }
+
+    fn apply(&mut self, member: usize, plan: Plan, round: &mut Round) {
+        for handoff in plan.handoff {
+            // Of several marks the first one stands, and one that comes after the release finds another record.
+            let written = self.records.get_mut(&handoff.partition).unwrap();
+            if written.record.owner == Some(handoff.from) && written.record.handoff_to.is_none() {
+                written.record.handoff_to = Some(self.members[member].identity.owner.clone());
+                written.at = self.now;
+                round.asked += 1;
+            }
+        }
+        for claim in plan.claim {
+            let Identity { owner, incarnation } = self.members[member].identity.clone();
+            for other in &mut self.members {
+                other.running.remove(&claim.partition);
+            }
+            self.members[member].running.insert(claim.partition.clone());
+            let cooperative = self.members[member].policy.handoff;
+            let (owner, incarnation) = (Some(owner), Some(incarnation));
+            let record = OwnershipRecord { owner, incarnation, cooperative, ..OwnershipRecord::default() };
+            self.records.insert(claim.partition.clone(), Written { record, at: self.now });
+            round.claims.push((member, claim.partition, claim.reason));
+        }
+        for release in plan.release {
+            if !self.members[member].running.remove(&release.partition) {
+                continue;
+            }
+            self.records.insert(release.partition, Written { record: OwnershipRecord::default(), at: self.now });
+            round.releases += 1;
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Who should own what: the cases of `scenarios/balance.json`, whole groups of planners, and what holds of every plan.
+
+mod cycles;
+mod group;
+mod handoff;
+mod layouts;
+mod properties;
+mod runs;
+mod statics;
+mod systems;
+mod table;

@@ -1,0 +1,7 @@
+//! `cargo simulate --help`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    eventhubs_checkpoint_lab::simulate::main()
+}

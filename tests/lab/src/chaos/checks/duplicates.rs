@@ -1,0 +1,295 @@
+//! Events that were processed more than once, and why.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use super::Check;
+use super::spans::{Span, Spans};
+use crate::chaos::clock::Moment;
+use crate::chaos::diary::What;
+use crate::chaos::evidence::{Evidence, Session};
+use crate::chaos::faults::Happened;
+use crate::chaos::fleet::End;
+use crate::chaos::plan::Fault;
+
+/// The wait before a checkpoint that was not written is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How long after an event its checkpoint may be written although nothing is wrong any more: one that a fault has held up
+/// takes two requests, of a quarter of the expiry each, to fail; and checkpoints come every eighth of it.
+fn checkpoint_lag(expiry: Duration) -> Duration {
+    expiry.mul_f64(2.0 / 4.0 + 1.0 / 8.0) + RETRY
+}
+
+/// How long who was displaced may be at what it has in its hands, and its successor may take to begin to read.
+const HEARS_WITHIN: Duration = Duration::from_secs(3);
+
+/// Why the checkpoint behind an event was not there when the next owner began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// The process was killed first.
+    Killed,
+    /// A handoff went without the last checkpoint, and that was told.
+    Told,
+    /// The process was stopped meanwhile, or something else was wrong on its way.
+    During(Fault),
+    /// There is no reason for it.
+    Unexplained,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Killed => f.write_str("in flight at a kill"),
+            Self::Told => f.write_str("told: duplicates possible"),
+            Self::During(fault) => write!(f, "during {}", fault.name()),
+            Self::Unexplained => f.write_str("UNEXPLAINED"),
+        }
+    }
+}
+
+/// How many there are of each cause, and examples of those without one.
+#[derive(Debug, Default)]
+pub struct Duplicates {
+    pub by_cause: BTreeMap<Cause, u64>,
+    pub unexplained: Vec<String>,
+}
+
+pub fn duplicates(evidence: &Evidence, sessions: &[Session]) -> Duplicates {
+    let mut duplicates = Duplicates::default();
+    for partition in evidence.published.keys() {
+        let own = sessions.iter().enumerate().filter(|(_, session)| session.partition == *partition);
+        let runs = own.flat_map(|(index, session)| session.runs.iter().map(move |run| (index, *run)));
+        let mut runs: Vec<_> = runs.map(|(session, (at, first, last))| Span { first, last, session, at }).collect();
+        runs.sort_by_key(|run| run.at);
+        let mut spans = Spans::default();
+        for run in runs {
+            for before in spans.cover(run) {
+                let again = Span { first: before.first, last: before.last, ..run };
+                let repeat = Repeat { before, again, first: &sessions[before.session], second: &sessions[run.session] };
+                duplicates.add(evidence, &repeat);
+            }
+        }
+    }
+    duplicates
+}
+
+/// The same events in two sessions, or twice in one.
+struct Repeat<'a> {
+    before: Span,
+    again: Span,
+    first: &'a Session,
+    second: &'a Session,
+}
+
+impl Duplicates {
+    fn add(&mut self, evidence: &Evidence, repeat: &Repeat<'_>) {
+        let cause = repeat.cause(evidence);
+        *self.by_cause.entry(cause).or_default() += repeat.before.length();
+        if cause == Cause::Unexplained {
+            self.unexplained.push(repeat.to_string());
+        }
+    }
+}
+
+impl Repeat<'_> {
+    fn cause(&self, evidence: &Evidence) -> Cause {
+        if self.before.session == self.again.session {
+            return Cause::Unexplained;
+        }
+        let is_killed = |life| matches!(evidence.end_of(life), Some((_, End::Killed)));
+        if self.first.stopped.is_none() && is_killed(self.first.life) {
+            return Cause::Killed;
+        }
+        let trouble = self.trouble(evidence);
+        let told = evidence.diaries.values().flatten().any(|entry| {
+            let partition =
+                if let What::DuplicatesPossible(partition, _) = &entry.what { Some(partition) } else { None };
+            partition == Some(&self.first.partition) && (trouble.from..=trouble.to).contains(&entry.moment())
+        });
+        if told {
+            return Cause::Told;
+        }
+        let meanwhile = || evidence.happened.iter().filter(|happened| trouble.overlaps(happened));
+        let is_of = |session: &Session, happened: &Happened| {
+            happened.instance.is_none_or(|instance| instance == session.life.instance)
+        };
+        let heard = trouble.late <= HEARS_WITHIN;
+        let deaf = |happened: &Happened| {
+            happened.fault.makes_deaf() && [self.first, self.second].iter().any(|session| is_of(session, happened))
+        };
+        if !heard && !meanwhile().any(deaf) {
+            return Cause::Unexplained;
+        }
+        let during =
+            meanwhile().filter(|happened| happened.fault.explains_duplicates() && is_of(trouble.displaced, happened));
+        // Of several the one that is its own, and then the one that began last.
+        let during = during.max_by_key(|happened| (happened.instance, happened.from));
+        during.map_or(Cause::Unexplained, |happened| Cause::During(happened.fault))
+    }
+
+    fn trouble(&self, evidence: &Evidence) -> Trouble<'_> {
+        let (displaced, at, successor) = if self.first.from < self.second.from {
+            (self.first, self.before.at, self.second)
+        } else {
+            (self.second, self.again.at, self.first)
+        };
+        let late = at.saturating_sub(successor.from);
+        if at < successor.from {
+            return Trouble {
+                displaced,
+                from: at.saturating_sub(checkpoint_lag(evidence.expiry)),
+                to: successor.from,
+                late,
+            };
+        }
+        Trouble { displaced, from: successor.from.saturating_sub(evidence.expiry * 2), to: at, late }
+    }
+}
+
+/// Who was displaced, and when something must have gone wrong with it. Either between its event and the beginning of its
+/// successor, which did not find a checkpoint behind the event; or before that, and it did not hear of its successor until
+/// the event.
+struct Trouble<'a> {
+    displaced: &'a Session,
+    from: Moment,
+    to: Moment,
+    /// How long after its successor had begun it still processed the event.
+    late: Duration,
+}
+
+impl Trouble<'_> {
+    fn overlaps(&self, happened: &Happened) -> bool {
+        happened.from <= self.to && happened.to >= self.from
+    }
+}
+
+impl fmt::Display for Repeat<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { before, again, first, second } = self;
+        write!(
+            f,
+            "{} to {} of partition {}: at {:.1?} by {} (began {:.1?}), at {:.1?} by {} (began {:.1?})",
+            before.first,
+            before.last,
+            first.partition,
+            before.at,
+            first.life,
+            first.from,
+            again.at,
+            second.life,
+            second.from
+        )
+    }
+}
+
+pub fn are_explained(duplicates: &Duplicates) -> Check {
+    let causes = duplicates.by_cause.iter().map(|(cause, events)| format!("{events} {cause}"));
+    let told = causes.collect::<Vec<_>>().join(", ");
+    let told = if told.is_empty() { "none".to_owned() } else { told };
+    Check::new("duplicates are explained", &duplicates.unexplained, told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chaos::evidence::tests::{entry, in_order};
+    use crate::chaos::writes::tests::life;
+
+    /// The second instance processes 4 and 5 again.
+    fn overlapping() -> Evidence {
+        let mut evidence = in_order();
+        let diary = evidence.diaries.get_mut(&life(1)).unwrap();
+        diary[1] = entry(50, What::Processed("0".to_owned(), 4, 9));
+        evidence
+    }
+
+    fn found(evidence: &Evidence) -> Vec<(Cause, u64)> {
+        duplicates(evidence, &evidence.sessions()).by_cause.into_iter().collect()
+    }
+
+    #[test]
+    fn what_comes_once_is_no_duplicate() {
+        assert_eq!(found(&in_order()), []);
+        assert!(are_explained(&Duplicates::default()).holds);
+    }
+
+    #[test]
+    fn without_a_reason_they_are_unexplained() {
+        let evidence = overlapping();
+        assert_eq!(found(&evidence), [(Cause::Unexplained, 2)]);
+        let check = are_explained(&duplicates(&evidence, &evidence.sessions()));
+        assert!(!check.holds);
+        assert!(check.detail.contains("4 to 5 of partition 0: at 20.0ms by i1.1"), "{}", check.detail);
+    }
+
+    #[test]
+    fn a_kill_explains_what_was_in_flight() {
+        let mut evidence = overlapping();
+        evidence.diaries.get_mut(&life(0)).unwrap().truncate(2);
+        evidence.lives[0].end = Some((Moment::from_millis(30), End::Killed));
+        assert_eq!(found(&evidence), [(Cause::Killed, 2)]);
+    }
+
+    #[test]
+    fn a_warning_explains_its_partition_and_a_fault_whom_it_strikes() {
+        let mut evidence = overlapping();
+        let happened =
+            |instance, fault| Happened { fault, instance, from: Moment::from_millis(15), to: Moment::from_millis(35) };
+        evidence.instances = 3;
+        evidence.happened = vec![happened(Some(2), Fault::Freeze)];
+        assert_eq!(found(&evidence), [(Cause::Unexplained, 2)]);
+        evidence.happened.push(happened(None, Fault::Outage));
+        assert_eq!(found(&evidence), [(Cause::During(Fault::Outage), 2)]);
+        let told = What::DuplicatesPossible("0".to_owned(), "NotReleased".to_owned());
+        evidence.diaries.get_mut(&life(1)).unwrap().insert(0, entry(38, told));
+        assert_eq!(found(&evidence), [(Cause::Told, 2)]);
+    }
+
+    #[test]
+    fn a_zombie_that_hears_late_of_its_successor_is_explained_by_its_own_fault_alone() {
+        let mut evidence = overlapping();
+        let diary = evidence.diaries.get_mut(&life(0)).unwrap();
+        diary[2] = entry(60, What::Processed("0".to_owned(), 6, 7));
+        let frozen = |instance| Happened {
+            fault: Fault::Freeze,
+            instance: Some(instance),
+            from: Moment::from_millis(25),
+            to: Moment::from_millis(58),
+        };
+        evidence.happened = vec![frozen(1)];
+        assert_eq!(found(&evidence), [(Cause::Unexplained, 4)]);
+        evidence.happened = vec![frozen(0)];
+        assert_eq!(found(&evidence), [(Cause::During(Fault::Freeze), 4)]);
+        // Whichever of the two was faster.
+        evidence.diaries.get_mut(&life(0)).unwrap()[2] = entry(45, What::Processed("0".to_owned(), 6, 7));
+        assert_eq!(found(&evidence), [(Cause::During(Fault::Freeze), 4)]);
+    }
+
+    #[test]
+    fn trouble_with_the_storage_does_not_explain_who_goes_on_long_after_its_successor_began() {
+        let still_at_it = |fault, at| {
+            let mut evidence = overlapping();
+            evidence.diaries.get_mut(&life(0)).unwrap()[2] = entry(at, What::Processed("0".to_owned(), 6, 7));
+            let (from, to) = (Moment::from_millis(25), Moment::from_secs(20));
+            evidence.happened = vec![Happened { fault, instance: Some(0), from, to }];
+            found(&evidence)
+        };
+        assert_eq!(still_at_it(Fault::Isolate, 1_000), [(Cause::During(Fault::Isolate), 4)]);
+        assert_eq!(still_at_it(Fault::Isolate, 10_000), [(Cause::During(Fault::Isolate), 2), (Cause::Unexplained, 2)]);
+        assert_eq!(still_at_it(Fault::Freeze, 10_000), [(Cause::During(Fault::Freeze), 4)]);
+    }
+
+    #[test]
+    fn nothing_explains_an_event_that_comes_twice_to_one_start_of_a_handler() {
+        let mut evidence = overlapping();
+        let happened = |fault| Happened { fault, instance: None, from: Moment::ZERO, to: Moment::from_secs(1) };
+        evidence.happened = vec![happened(Fault::HubCut)];
+        assert_eq!(found(&evidence), [(Cause::Unexplained, 2)]);
+        evidence.happened.push(happened(Fault::Throttle));
+        let again = entry(60, What::Processed("0".to_owned(), 9, 9));
+        evidence.diaries.get_mut(&life(1)).unwrap().insert(2, again);
+        assert_eq!(found(&evidence), [(Cause::During(Fault::Throttle), 2), (Cause::Unexplained, 1)]);
+    }
+}

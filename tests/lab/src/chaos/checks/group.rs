@@ -1,0 +1,127 @@
+//! The group as a whole: who is there, who has what.
+
+use std::collections::BTreeMap;
+
+use super::Check;
+use crate::chaos::diary::What;
+use crate::chaos::evidence::Evidence;
+use crate::chaos::fleet::End;
+use crate::chaos::life::owner;
+use crate::chaos::outside::Look;
+use crate::chaos::worker::CLEAN;
+
+pub fn is_balanced(evidence: &Evidence) -> Check {
+    let wrong = unbalanced(&evidence.settled, evidence.instances, evidence.partitions).into_iter().collect::<Vec<_>>();
+    let shares = evidence.settled.shares().into_iter().map(|(owner, count)| format!("{owner} {count}"));
+    Check::new("all are owned and balanced at the end", &wrong, shares.collect::<Vec<_>>().join(", "))
+}
+
+/// What is wrong with these shares, if anything.
+pub fn unbalanced(look: &Look, instances: u32, partitions: u16) -> Option<String> {
+    let mut shares: BTreeMap<String, usize> = (0..instances).map(|instance| (owner(instance), 0)).collect();
+    for (partition, owner) in &look.owners {
+        match shares.get_mut(owner) {
+            Some(share) => *share += 1,
+            None => return Some(format!("partition {partition} is owned by {owner:?}")),
+        }
+    }
+    let owned: usize = shares.values().sum();
+    if owned != usize::from(partitions) {
+        return Some(format!("{owned} of {partitions} partitions are owned"));
+    }
+    let (least, most) = (shares.values().min(), shares.values().max());
+    (most > least.map(|least| least + 1).as_ref()).then(|| format!("{shares:?}"))
+}
+
+/// Asked to end when all is quiet, everybody does, having released all and written the last checkpoints.
+pub fn ends_in_good_order(evidence: &Evidence) -> Check {
+    let mut wrong = Vec::new();
+    for (partition, owner) in evidence.ended.owners.iter().filter(|(_, owner)| !owner.is_empty()) {
+        wrong.push(format!("partition {partition} still belongs to {owner}"));
+    }
+    for (partition, last) in &evidence.published {
+        let position = evidence.ended.positions.get(partition).copied().unwrap_or(-1);
+        if position != *last {
+            wrong.push(format!("the checkpoint of partition {partition} is {position} of {last}"));
+        }
+    }
+    for instance in 0..evidence.instances {
+        let last = evidence.lives.iter().rfind(|biography| biography.life.instance == instance);
+        let diary = last.and_then(|biography| evidence.diaries.get(&biography.life));
+        let ended = diary.and_then(|diary| diary.iter().rev().find_map(|entry| ended(&entry.what)));
+        if ended != Some(CLEAN) {
+            wrong.push(format!("{} ended {}", owner(instance), ended.unwrap_or("without a word")));
+        }
+    }
+    Check::new("all end in good order", &wrong, "released, checkpoints at the last event".to_owned())
+}
+
+fn ended(what: &What) -> Option<&str> {
+    if let What::Ended(how) = what { Some(how) } else { None }
+}
+
+pub fn nobody_is_gone(evidence: &Evidence) -> Check {
+    let mut wrong = Vec::new();
+    for biography in &evidence.lives {
+        match &biography.end {
+            Some((at, End::Unasked(status))) => wrong.push(format!("{} at {at:.1?}: {status}", biography.life)),
+            Some((at, End::Disorderly(how))) => wrong.push(format!("{} asked at {at:.1?}: {how}", biography.life)),
+            None => wrong.push(format!("{} never ended", biography.life)),
+            Some((_, End::Killed | End::Orderly)) => {}
+        }
+    }
+    let killed = evidence.lives.iter().filter(|b| matches!(b.end, Some((_, End::Killed)))).count();
+    Check::new(
+        "no process is gone that was not killed",
+        &wrong,
+        format!("{} lives, {killed} killed", evidence.lives.len()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chaos::clock::Moment;
+    use crate::chaos::evidence::tests::in_order;
+
+    fn owned(owners: &[&str]) -> Look {
+        let owners = (0..).zip(owners).map(|(partition, owner): (u32, _)| (partition.to_string(), (*owner).to_owned()));
+        Look { owners: owners.collect(), ..Look::default() }
+    }
+
+    #[test]
+    fn shares_differ_by_one_at_the_most() {
+        assert_eq!(unbalanced(&owned(&["i1", "i2", "i1"]), 2, 3), None);
+        assert!(unbalanced(&owned(&["i1", "i1", "i1"]), 2, 3).is_some());
+        assert!(unbalanced(&owned(&["i1", "i2"]), 2, 3).is_some());
+        assert!(unbalanced(&owned(&["i1", "i2", ""]), 2, 3).is_some());
+        assert!(unbalanced(&owned(&["i1", "i2", "i9"]), 2, 3).is_some());
+    }
+
+    #[test]
+    fn what_is_not_released_or_not_checkpointed_is_told() {
+        let mut evidence = in_order();
+        assert!(ends_in_good_order(&evidence).holds);
+        evidence.ended.owners.insert("0".to_owned(), "i1".to_owned());
+        evidence.ended.positions.insert("0".to_owned(), 8);
+        let check = ends_in_good_order(&evidence);
+        assert_eq!(check.detail, "partition 0 still belongs to i1; the checkpoint of partition 0 is 8 of 9");
+    }
+
+    #[test]
+    fn an_end_that_is_not_clean_is_told() {
+        let mut evidence = in_order();
+        evidence.diaries.values_mut().for_each(|diary| drop(diary.pop()));
+        assert_eq!(ends_in_good_order(&evidence).detail, "i1 ended without a word; i2 ended without a word");
+    }
+
+    #[test]
+    fn who_is_gone_without_being_asked_is_told() {
+        let mut evidence = in_order();
+        evidence.lives[0].end = Some((Moment::ZERO, End::Killed));
+        assert!(nobody_is_gone(&evidence).holds);
+        evidence.lives[1].end = Some((Moment::from_secs(1), End::Unasked("exit status: 101".to_owned())));
+        let check = nobody_is_gone(&evidence);
+        assert_eq!((check.holds, check.detail.as_str()), (false, "i2.1 at 1.0s: exit status: 101"));
+    }
+}

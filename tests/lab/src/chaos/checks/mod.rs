@@ -1,0 +1,51 @@
+//! What must hold, judged from what was seen from outside and from what the handlers wrote on disk.
+
+mod duplicates;
+mod events;
+mod group;
+mod records;
+mod resources;
+mod spans;
+
+use crate::chaos::evidence::Evidence;
+
+use duplicates::duplicates;
+
+pub use group::unbalanced;
+
+/// How much of what is wrong is told.
+const SHOWN: usize = 5;
+
+/// One thing that must hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    pub name: &'static str,
+    pub holds: bool,
+    /// What it was judged by, or what is wrong.
+    pub detail: String,
+}
+
+impl Check {
+    /// It holds if nothing is wrong.
+    fn new(name: &'static str, wrong: &[String], detail: String) -> Self {
+        let mut shown: Vec<_> = wrong.iter().take(SHOWN).cloned().collect();
+        shown.extend((wrong.len() > SHOWN).then(|| format!("and {} more", wrong.len() - SHOWN)));
+        Self { name, holds: wrong.is_empty(), detail: if wrong.is_empty() { detail } else { shown.join("; ") } }
+    }
+}
+
+pub fn all(evidence: &Evidence) -> Vec<Check> {
+    let sessions = evidence.sessions();
+    vec![
+        events::nothing_is_lost(evidence, &sessions),
+        events::every_start_is_continuous(evidence, &sessions),
+        events::no_checkpoint_passes_what_is_not_processed(evidence, &sessions),
+        records::positions_never_move_back(evidence),
+        records::displaced_instances_are_fenced(evidence),
+        duplicates::are_explained(&duplicates(evidence, &sessions)),
+        group::is_balanced(evidence),
+        group::ends_in_good_order(evidence),
+        group::nobody_is_gone(evidence),
+        resources::are_flat(&evidence.lives),
+    ]
+}

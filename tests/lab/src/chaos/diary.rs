@@ -1,0 +1,94 @@
+//! What an instance writes down about itself on disk, line by line, so that it is there whatever ends the process.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::chaos::clock::{Clock, Moment};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Microseconds since the run began.
+    pub at: u64,
+    #[serde(flatten)]
+    pub what: What,
+}
+
+impl Entry {
+    pub fn moment(&self) -> Moment {
+        Moment::from_micros(self.at)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// A partition begins to deliver.
+    Started(String),
+    /// And stops, for this reason.
+    Stopped(String, String),
+    /// The handler is done with successive events: partition, first and last.
+    Processed(String, i64, i64),
+    /// The balancer said that events of a partition may come twice, and why.
+    DuplicatesPossible(String, String),
+    /// How many tasks the runtime has.
+    Tasks(usize),
+    /// The processor ended when asked: how.
+    Ended(String),
+}
+
+/// The writing end.
+#[derive(Debug)]
+pub struct Diary {
+    file: Mutex<File>,
+    clock: Clock,
+}
+
+impl Diary {
+    pub fn open(path: &Path, clock: Clock) -> Result<Self, String> {
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        let file = file.map_err(|error| format!("the diary {} cannot be written: {error}", path.display()))?;
+        Ok(Self { file: Mutex::new(file), clock })
+    }
+
+    /// It survives the end of the process once this has returned; not that of the machine.
+    pub fn write(&self, entries: impl IntoIterator<Item = What>) -> io::Result<()> {
+        let at = u64::try_from(self.clock.now().as_micros()).unwrap_or(u64::MAX);
+        let mut lines = Vec::new();
+        for what in entries {
+            serde_json::to_writer(&mut lines, &Entry { at, what })?;
+            lines.push(b'\n');
+        }
+        self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&lines)
+    }
+}
+
+/// What is in a diary. A line of which only a part is there is left out.
+pub fn read(path: &Path) -> Result<Vec<Entry>, String> {
+    let text = fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
+    let entry = |line: &str| serde_json::from_str(line).map_err(|error| format!("{}: {error}: {line}", path.display()));
+    whole.lines().map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_half_a_line_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("diary");
+        let diary = Diary::open(&path, Clock::start()).unwrap();
+        let written = [What::Started("3".to_owned()), What::Processed("3".to_owned(), 0, 9), What::Tasks(7)];
+        diary.write(written.clone()).unwrap();
+        let mut text = fs::read(&path).unwrap();
+        text.extend(b"{\"at\":12,\"sta");
+        fs::write(&path, text).unwrap();
+        let read: Vec<_> = read(&path).unwrap().into_iter().map(|entry| entry.what).collect();
+        assert_eq!(read, written);
+    }
+}

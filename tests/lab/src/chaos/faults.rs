@@ -1,0 +1,241 @@
+//! Carries out a plan.
+
+use std::path::PathBuf;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::sleep;
+
+use crate::chaos::Failure;
+use crate::chaos::child::Child;
+use crate::chaos::clock::{Clock, Moment};
+use crate::chaos::fleet::Fleet;
+use crate::chaos::plan::{Fault, Incident, Place};
+use crate::chaos::proxy::Road;
+use crate::chaos::weather::{Condition, Weather};
+use crate::support::azurite::Azurite;
+
+const HOGS_PER_CORE: usize = 2;
+
+/// An incident as it was.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Happened {
+    pub fault: Fault,
+    pub instance: Option<u32>,
+    pub from: Moment,
+    pub to: Moment,
+}
+
+/// Everything that faults take hold of.
+pub struct Stage {
+    pub clock: Clock,
+    pub fleet: Arc<Fleet>,
+    pub road: Arc<Road>,
+    pub hub_weather: Arc<Weather>,
+    azurite: Mutex<Option<Azurite>>,
+    /// Held from the end of a storage to the start of the next, for on a busy machine that may take long.
+    restarting: Arc<Mutex<()>>,
+    pub folder: PathBuf,
+    pub expiry: Duration,
+    /// How long an instance that is asked to end may take.
+    pub ends_within: Duration,
+    happened: std::sync::Mutex<Vec<Happened>>,
+    turns: Turns,
+}
+
+/// At any time there is at most one incident in each place.
+#[derive(Default)]
+struct Turns {
+    instances: Vec<Mutex<()>>,
+    storage: Mutex<()>,
+    hub: Mutex<()>,
+    machine: Mutex<()>,
+}
+
+impl Turns {
+    fn of(&self, incident: &Incident) -> &Mutex<()> {
+        let instance = || self.instances.get(incident.instance? as usize);
+        match incident.fault.place() {
+            Place::Instance => instance().unwrap_or(&self.machine),
+            Place::Storage => &self.storage,
+            Place::Hub => &self.hub,
+            Place::Machine => &self.machine,
+        }
+    }
+}
+
+impl Stage {
+    pub fn new(
+        clock: Clock,
+        (fleet, ends_within): (Arc<Fleet>, Duration),
+        (road, hub_weather): (Arc<Road>, Arc<Weather>),
+        azurite: Azurite,
+        (folder, expiry): (PathBuf, Duration),
+    ) -> Self {
+        let (azurite, happened) = (Mutex::new(Some(azurite)), std::sync::Mutex::default());
+        let restarting = Arc::default();
+        let instances = (0..fleet.size()).map(|_| Mutex::default()).collect();
+        let turns = Turns { instances, ..Turns::default() };
+        Self { clock, fleet, road, hub_weather, azurite, restarting, folder, expiry, ends_within, happened, turns }
+    }
+
+    /// From its beginning to its end.
+    pub async fn strike(&self, incident: &Incident) -> Result<Happened, Failure> {
+        let Incident { fault, instance, .. } = *incident;
+        // What takes longer than was planned, as it does on a busy machine, holds up what comes next in its place.
+        let _turn = self.turns.of(incident).lock().await;
+        let happens = Happened { fault, instance, from: self.clock.now(), to: Moment::MAX };
+        self.happenings().push(happens.clone());
+        match instance {
+            Some(instance) => self.strike_one(incident, instance).await?,
+            None => self.strike_all(incident).await?,
+        }
+        let happened = Happened { to: self.clock.now(), ..happens.clone() };
+        self.happenings().iter_mut().filter(|other| **other == happens).for_each(|other| *other = happened.clone());
+        Ok(happened)
+    }
+
+    /// Where the storage is; none while it is restarted.
+    pub async fn storage(&self) -> Option<String> {
+        self.azurite.lock().await.as_ref().map(|azurite| azurite.endpoint().to_owned())
+    }
+
+    pub fn happened(&self) -> Vec<Happened> {
+        self.happenings().clone()
+    }
+
+    fn happenings(&self) -> MutexGuard<'_, Vec<Happened>> {
+        self.happened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts right what a fault that was cut short has left.
+    pub async fn restore(&self) -> Result<(), Failure> {
+        self.road.weather.clear();
+        self.hub_weather.clear();
+        let restarting = self.restarting.lock().await;
+        if self.storage().await.is_none() {
+            self.start_storage().await?;
+        }
+        drop(restarting);
+        for instance in 0..self.fleet.size() {
+            self.fleet.send(instance, Signal::CONT).await;
+            self.fleet.set_clock(instance, 0).await;
+            self.fleet.start_if_missing(instance).await?;
+        }
+        let now = self.clock.now();
+        self.happenings().iter_mut().for_each(|happened| happened.to = happened.to.min(now));
+        Ok(())
+    }
+
+    async fn start_storage(&self) -> Result<(), Failure> {
+        let started = start_storage(&self.folder).await?;
+        self.road.lead_to(started.endpoint());
+        *self.azurite.lock().await = Some(started);
+        Ok(())
+    }
+
+    async fn strike_one(&self, incident: &Incident, instance: u32) -> Result<(), Failure> {
+        let lasts = incident.lasts;
+        match incident.fault {
+            Fault::Kill => {
+                self.fleet.kill(instance).await?;
+                sleep(lasts).await;
+                self.fleet.start(instance).await?;
+            }
+            Fault::Restart => {
+                self.fleet.end(instance, self.ends_within).await?;
+                sleep(lasts).await;
+                self.fleet.start(instance).await?;
+            }
+            Fault::Freeze => {
+                self.fleet.send(instance, Signal::STOP).await;
+                sleep(lasts).await;
+                self.fleet.send(instance, Signal::CONT).await;
+            }
+            Fault::Clock => {
+                self.fleet.set_clock(instance, incident.skew).await;
+                sleep(lasts).await;
+                self.fleet.set_clock(instance, 0).await;
+            }
+            _ => self.change_weather(incident).await,
+        }
+        Ok(())
+    }
+
+    async fn strike_all(&self, incident: &Incident) -> Result<(), Failure> {
+        match incident.fault {
+            Fault::StorageRestart => self.restart_storage(incident.lasts).await,
+            Fault::Cpu => self.hog(incident.lasts).await,
+            _ => {
+                self.change_weather(incident).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn change_weather(&self, incident: &Incident) {
+        let Some(condition) = condition(incident.fault, self.expiry) else { return };
+        let weather = match incident.fault {
+            Fault::HubCut | Fault::HubSilence => &*self.hub_weather,
+            _ => &self.road.weather,
+        };
+        let token = weather.begin(incident.instance, condition);
+        sleep(incident.lasts).await;
+        weather.end(&token);
+    }
+
+    /// In good order, for the emulator, unlike the service, forgets what it has said when it is killed.
+    /// Takes as long as it takes; the incident has at least this time, what is left of which is calm.
+    async fn restart_storage(&self, lasts: Duration) -> Result<(), Failure> {
+        let over = self.clock.now() + lasts;
+        let restarting = self.stop_storage().await?;
+        self.start_storage().await?;
+        drop(restarting);
+        sleep(over.saturating_sub(self.clock.now())).await;
+        Ok(())
+    }
+
+    /// Until it has written down what it has. Nobody starts another before what is given is dropped.
+    pub async fn stop_storage(&self) -> Result<OwnedMutexGuard<()>, Failure> {
+        let restarting = self.restarting.clone().lock_owned().await;
+        let running = self.azurite.lock().await.take();
+        let stop = || {
+            drop(running);
+            restarting
+        };
+        Ok(tokio::task::spawn_blocking(stop).await?)
+    }
+
+    async fn hog(&self, lasts: Duration) -> Result<(), Failure> {
+        let cores = std::thread::available_parallelism()?.get();
+        let hogs: Result<Vec<_>, _> =
+            (0..HOGS_PER_CORE * cores).map(|_| Child::spawn("hog", ["hog".into()], &self.folder)).collect();
+        let hogs = hogs?;
+        sleep(lasts).await;
+        for mut hog in hogs {
+            hog.kill().await?;
+        }
+        Ok(())
+    }
+}
+
+/// An emulator that keeps what it has in this folder.
+pub async fn start_storage(folder: &std::path::Path) -> Result<Azurite, Failure> {
+    let location = folder.join("azurite");
+    let location = location.to_str().ok_or("the folder for the storage has no readable name")?;
+    Ok(Azurite::start_with(&["--location", location]).await?)
+}
+
+fn condition(fault: Fault, expiry: Duration) -> Option<Condition> {
+    match fault {
+        Fault::Isolate | Fault::Outage | Fault::HubCut => Some(Condition::Cut),
+        Fault::Hang | Fault::HubSilence => Some(Condition::Hang),
+        Fault::LostAnswers => Some(Condition::LostAnswers(1.0 / 3.0)),
+        // Requests have a quarter of the expiry.
+        Fault::Delay => Some(Condition::Delay(0.5, expiry.mul_f64(0.35))),
+        Fault::Throttle => Some(Condition::Throttle(0.5)),
+        Fault::Kill | Fault::Restart | Fault::Freeze | Fault::StorageRestart | Fault::Cpu | Fault::Clock => None,
+    }
+}

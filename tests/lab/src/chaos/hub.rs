@@ -1,0 +1,38 @@
+//! The event hub in a process of its own: `chaos hub`.
+
+use std::io::Write as _;
+
+use clap::Parser;
+use eventhubs_checkpoint::testing::event_hub::EventHub;
+use serde::{Deserialize, Serialize};
+
+use crate::chaos::Failure;
+use crate::chaos::child;
+
+#[derive(Debug, Parser)]
+pub struct Args {
+    #[arg(long)]
+    pub partitions: u16,
+    /// How many events every partition keeps.
+    #[arg(long)]
+    pub retention: usize,
+}
+
+/// What the hub says when it is there.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Hello {
+    pub port: u16,
+    pub endpoint: String,
+    pub connection_string: String,
+}
+
+/// Runs until the runner is gone or kills it.
+pub async fn run(args: Args) -> Result<(), Failure> {
+    child::end_with_parent();
+    let builder = EventHub::builder("hub").partitions(args.partitions).retention_count(args.retention);
+    let hub = builder.start("127.0.0.1:0").await?;
+    let hello = Hello { port: hub.port(), endpoint: hub.endpoint(), connection_string: hub.connection_string() };
+    println!("{}", serde_json::to_string(&hello)?);
+    std::io::stdout().flush()?;
+    std::future::pending().await
+}

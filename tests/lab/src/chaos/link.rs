@@ -1,0 +1,81 @@
+//! The way from one instance to the event hub: bytes, which pass as the weather lets them.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::chaos::Failure;
+use crate::chaos::weather::{Condition, Treatment, Weather};
+
+const BUFFER: usize = 32 * 1024;
+
+/// A way that is open until it is dropped.
+pub struct Link {
+    port: u16,
+    _tasks: JoinSet<()>,
+}
+
+impl Link {
+    pub async fn open(weather: Arc<Weather>, hub: SocketAddr, instance: u32) -> Result<Self, Failure> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(listen(listener, weather, hub, instance));
+        Ok(Self { port, _tasks: tasks })
+    }
+
+    /// The hub's endpoint as seen through this.
+    pub fn endpoint(&self) -> String {
+        format!("amqp://127.0.0.1:{}", self.port)
+    }
+}
+
+async fn listen(listener: TcpListener, weather: Arc<Weather>, hub: SocketAddr, instance: u32) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((connection, _)) = accepted else { continue };
+                connections.spawn(connect(connection, weather.clone(), hub, instance));
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn connect(client: TcpStream, weather: Arc<Weather>, hub: SocketAddr, instance: u32) {
+    if weather.treatment(instance) == Treatment::Cut {
+        return;
+    }
+    let Ok(hub) = TcpStream::connect(hub).await else { return };
+    // Small frames must not wait for others.
+    let _ = (client.set_nodelay(true), hub.set_nodelay(true));
+    let ((from_client, to_client), (from_hub, to_hub)) = (client.into_split(), hub.into_split());
+    tokio::select! {
+        _ = pass(from_client, to_hub, &weather, instance) => {}
+        _ = pass(from_hub, to_client, &weather, instance) => {}
+        () = weather.strikes(instance, Condition::Cut) => {}
+    }
+}
+
+/// Until one side ends. What comes while nothing may pass waits.
+async fn pass(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    weather: &Weather,
+    instance: u32,
+) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        let length = from.read(&mut buffer).await?;
+        if length == 0 {
+            return to.shutdown().await;
+        }
+        weather.spares(instance, Condition::Hang).await;
+        to.write_all(&buffer[..length]).await?;
+    }
+}

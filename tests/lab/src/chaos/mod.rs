@@ -1,0 +1,84 @@
+//! Real processes, real faults: instances of a group are killed, frozen and cut off, and judged from outside. `--help`
+//! tells more.
+//!
+//! What is promised is shown for many more cases by the simulation; here are the operating system, sockets, an AMQP hub
+//! and an HTTP storage. `plan.rs` decides what happens, `faults.rs` does it, `checks` judge.
+//! `worker.rs` is an instance.
+
+mod args;
+mod checks;
+mod child;
+mod clock;
+mod diary;
+mod evidence;
+mod faults;
+mod fleet;
+mod hog;
+mod hub;
+mod life;
+mod link;
+mod outside;
+mod plan;
+mod plot;
+mod proxy;
+mod reading;
+mod report;
+mod request;
+mod run;
+mod samples;
+mod screen;
+mod timeline;
+mod watcher;
+mod weather;
+mod worker;
+mod writes;
+
+use std::process::ExitCode;
+
+/// Whatever ends a process of this program.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+const BROKEN: u8 = 1;
+const FAILED: u8 = 2;
+
+/// Runs what the first argument says: the command line, or one of the processes that it starts.
+#[must_use]
+pub fn main() -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error.into()),
+    };
+    // Processes of this program run as what the first argument says.
+    let role = std::env::args().nth(1).unwrap_or_default();
+    let ended = match role.as_str() {
+        "hog" => hog::run(),
+        "hub" => runtime.block_on(hub::run(in_role())),
+        "worker" => runtime.block_on(worker::run(in_role())),
+        _ => return runtime.block_on(chaos(&clap::Parser::parse())),
+    };
+    ended.map_or_else(|failure| failed(&failure), |()| ExitCode::SUCCESS)
+}
+
+/// The arguments behind the role.
+fn in_role<T: clap::Parser>() -> T {
+    T::parse_from(std::env::args().skip(1))
+}
+
+async fn chaos(args: &args::Args) -> ExitCode {
+    match run::run(args).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => BROKEN.into(),
+        Err(failure) => failed(&failure),
+    }
+}
+
+fn failed(failure: &Failure) -> ExitCode {
+    eprintln!("error: {failure}");
+    FAILED.into()
+}
+
+/// An argument in seconds.
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    std::time::Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}

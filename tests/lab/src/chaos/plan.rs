@@ -1,0 +1,291 @@
+//! Which fault comes when and to whom, drawn from a seed.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+
+use crate::chaos::clock::Moment;
+
+/// What is done to the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Fault {
+    /// An instance is killed (SIGKILL) and comes back.
+    Kill,
+    /// An instance is asked to end (SIGTERM) and comes back.
+    Restart,
+    /// An instance is stopped (SIGSTOP) for longer than the expiry, and goes on (SIGCONT).
+    Freeze,
+    /// One instance cannot reach the storage for longer than the expiry.
+    Isolate,
+    /// Nobody reaches the storage for 1.5 times the expiry.
+    Outage,
+    /// The storage takes requests and never answers.
+    Hang,
+    /// A third of the requests is carried out, but the answer is lost.
+    LostAnswers,
+    /// Half of the requests or answers come late, some after the deadline.
+    Delay,
+    /// Half of the requests are refused: 503 with Retry-After.
+    Throttle,
+    /// The storage is restarted.
+    StorageRestart,
+    /// Connections to the event hub are cut.
+    HubCut,
+    /// Connections to the event hub stay, but nothing comes through.
+    HubSilence,
+    /// Every core has two processes more that never sleep.
+    Cpu,
+    /// The wall clock of one instance is wrong by minutes.
+    Clock,
+}
+
+/// What a fault takes hold of. At any time there is at most one incident in each place, and one per instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Instance,
+    Storage,
+    Hub,
+    Machine,
+}
+
+/// One fault at one time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Incident {
+    pub at: Moment,
+    pub fault: Fault,
+    /// Whom it strikes; nobody in particular if there is none.
+    pub instance: Option<u32>,
+    pub lasts: Duration,
+    /// By how many seconds a clock is wrong.
+    pub skew: i64,
+}
+
+impl Incident {
+    pub fn end(&self) -> Moment {
+        self.at + self.lasts
+    }
+}
+
+/// What plans are drawn for.
+#[derive(Clone, Debug)]
+pub struct Scale {
+    pub instances: u32,
+    pub expiry: Duration,
+    /// Nothing happens before, so that everybody can come up.
+    pub warm_up: Duration,
+    /// All is over by then.
+    pub length: Duration,
+    /// Between two incidents, on average.
+    pub pause: Duration,
+    /// This fault and no other.
+    pub only: Option<Fault>,
+}
+
+impl Fault {
+    pub fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// Whether events may be processed again because of it: checkpoints cannot be written, or the instance does not
+    /// hear that it was displaced. Trouble with the hub is none, nor is a wrong clock or an end in good order.
+    pub fn explains_duplicates(self) -> bool {
+        !matches!(self, Self::Kill | Self::Restart | Self::Clock | Self::HubCut | Self::HubSilence)
+    }
+
+    /// Whether who was displaced may not hear of it meanwhile, or its successor not displace it. Where there is trouble with
+    /// the storage alone, the broker tells.
+    pub fn makes_deaf(self) -> bool {
+        matches!(self, Self::Freeze | Self::Cpu | Self::HubCut | Self::HubSilence)
+    }
+
+    pub fn place(self) -> Place {
+        match self {
+            Self::Kill | Self::Restart | Self::Freeze | Self::Isolate | Self::Clock => Place::Instance,
+            Self::Outage | Self::Hang | Self::LostAnswers | Self::Delay | Self::Throttle | Self::StorageRestart => {
+                Place::Storage
+            }
+            Self::HubCut | Self::HubSilence => Place::Hub,
+            Self::Cpu => Place::Machine,
+        }
+    }
+
+    /// Whether it strikes one instance at one time, and all at another.
+    fn may_strike_one(self) -> bool {
+        matches!(self, Self::Hang | Self::LostAnswers | Self::Delay | Self::Throttle | Self::HubCut | Self::HubSilence)
+    }
+
+    /// Least and most, in expiries. A kill and a restart last until the process comes up again.
+    fn lasts(self) -> (f64, f64) {
+        match self {
+            Self::Kill => (0.1, 1.5),
+            Self::Restart => (0.1, 0.5),
+            Self::Freeze => (1.3, 2.0),
+            Self::Isolate | Self::Outage => (1.5, 1.5),
+            Self::Hang | Self::HubSilence => (0.5, 1.5),
+            Self::LostAnswers | Self::Delay | Self::Throttle | Self::Cpu => (0.7, 1.3),
+            Self::StorageRestart => (0.8, 1.2),
+            Self::HubCut => (0.01, 0.3),
+            Self::Clock => (1.0, 2.0),
+        }
+    }
+}
+
+/// The incidents of a seed, in the order in which they begin.
+pub fn draw(seed: u64, scale: &Scale) -> Vec<Incident> {
+    let mut drawing = Drawing {
+        rng: StdRng::seed_from_u64(seed),
+        scale,
+        busy: vec![Moment::ZERO; scale.instances as usize],
+        places: Vec::new(),
+    };
+    let mut incidents = Vec::new();
+    let mut bag = Vec::new();
+    let mut at = scale.warm_up;
+    while at < scale.length {
+        let fault = drawing.next_fault(&mut bag);
+        // One that does not fit before the end gives way to others that may.
+        if let Some(incident) = drawing.incident(fault, at) {
+            at = if scale.only.is_some() { incident.end() } else { at };
+            incidents.push(incident);
+        }
+        at += scale.pause.mul_f64(drawing.rng.random_range(0.5..1.5));
+    }
+    incidents.sort_by_key(|incident| incident.at);
+    incidents
+}
+
+struct Drawing<'a> {
+    rng: StdRng,
+    scale: &'a Scale,
+    /// Until when each instance has trouble of its own.
+    busy: Vec<Moment>,
+    /// And each place that all share.
+    places: Vec<(Place, Moment)>,
+}
+
+impl Drawing<'_> {
+    /// Every fault comes once before one comes again.
+    fn next_fault(&mut self, bag: &mut Vec<Fault>) -> Fault {
+        if let Some(fault) = bag.pop().or(self.scale.only) {
+            return fault;
+        }
+        *bag = Fault::value_variants().to_vec();
+        bag.shuffle(&mut self.rng);
+        bag.pop().unwrap_or(Fault::Kill)
+    }
+
+    fn incident(&mut self, fault: Fault, not_before: Moment) -> Option<Incident> {
+        let (least, most) = fault.lasts();
+        let lasts = self.scale.expiry.mul_f64(if least < most { self.rng.random_range(least..most) } else { least });
+        let place = fault.place();
+        let instance = self.instance(fault);
+        let free = match (place, instance) {
+            (Place::Instance, Some(instance)) => self.busy[instance as usize],
+            _ => self
+                .places
+                .iter()
+                .filter(|(taken, _)| *taken == place)
+                .map(|(_, until)| *until)
+                .max()
+                .unwrap_or_default(),
+        };
+        let incident = Incident { at: not_before.max(free), fault, instance, lasts, skew: self.skew(fault) };
+        if incident.end() > self.scale.length {
+            return None;
+        }
+        match (place, instance) {
+            (Place::Instance, Some(instance)) => self.busy[instance as usize] = incident.end(),
+            _ => self.places.push((place, incident.end())),
+        }
+        Some(incident)
+    }
+
+    /// The first instance never ends, so that its memory can be watched, unless it is alone.
+    fn instance(&mut self, fault: Fault) -> Option<u32> {
+        let ends = matches!(fault, Fault::Kill | Fault::Restart);
+        let first = u32::from(ends && self.scale.instances > 1);
+        let strikes_one = fault.place() == Place::Instance || fault.may_strike_one() && self.rng.random_bool(0.5);
+        strikes_one.then(|| self.rng.random_range(first..self.scale.instances))
+    }
+
+    /// More or less than what a storage tolerates in a signature, which is 15 minutes.
+    fn skew(&mut self, fault: Fault) -> i64 {
+        let seconds = [-3600, -1200, -200, 200, 1200, 3600];
+        if fault == Fault::Clock { seconds[self.rng.random_range(0..seconds.len())] } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scale() -> Scale {
+        let seconds = Duration::from_secs;
+        Scale {
+            instances: 4,
+            expiry: seconds(8),
+            warm_up: seconds(5),
+            length: seconds(120),
+            pause: seconds(5),
+            only: None,
+        }
+    }
+
+    #[test]
+    fn a_seed_always_gives_the_same_plan_and_another_one_another() {
+        assert_eq!(draw(1, &scale()), draw(1, &scale()));
+        assert_ne!(draw(1, &scale()), draw(2, &scale()));
+    }
+
+    #[test]
+    fn all_is_within_the_time_and_most_faults_come() {
+        for seed in 0..50 {
+            let plan = draw(seed, &scale());
+            assert!(plan.iter().all(|incident| incident.at >= scale().warm_up && incident.end() <= scale().length));
+            let mut faults: Vec<_> = plan.iter().map(|incident| incident.fault).collect();
+            faults.sort();
+            faults.dedup();
+            assert!(faults.len() >= 9, "seed {seed}: {faults:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_overlaps_in_one_place() {
+        let of_place = |plan: &[Incident], place| {
+            plan.iter().filter(|incident| incident.fault.place() == place).cloned().collect::<Vec<_>>()
+        };
+        for seed in 0..50 {
+            let plan = draw(seed, &scale());
+            for place in [Place::Storage, Place::Hub, Place::Machine] {
+                assert!(of_place(&plan, place).windows(2).all(|pair| pair[0].end() <= pair[1].at), "seed {seed}");
+            }
+            for instance in 0..4 {
+                let mut own = of_place(&plan, Place::Instance);
+                own.retain(|incident| incident.instance == Some(instance));
+                assert!(own.windows(2).all(|pair| pair[0].end() <= pair[1].at), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_instance_never_ends() {
+        let ends = |incident: &Incident| matches!(incident.fault, Fault::Kill | Fault::Restart);
+        for seed in 0..50 {
+            let plan = draw(seed, &scale());
+            assert!(plan.iter().filter(|incident| ends(incident)).all(|incident| incident.instance != Some(0)));
+        }
+    }
+
+    #[test]
+    fn one_fault_alone_comes_again_and_again_one_after_the_other() {
+        for fault in Fault::value_variants() {
+            let plan = draw(3, &Scale { only: Some(*fault), ..scale() });
+            assert!(plan.len() >= 3, "{fault:?}: {plan:?}");
+            assert!(plan.iter().all(|incident| incident.fault == *fault));
+            assert!(plan.windows(2).all(|pair| pair[0].end() < pair[1].at));
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The way from one life of an instance to the storage: passes requests on as the weather lets it, and notes what was
+//! written, by whom and with which outcome.
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{DATE, HOST, HeaderValue, RETRY_AFTER};
+use hyper::http::request::Parts;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use time::OffsetDateTime;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::chaos::Failure;
+use crate::chaos::clock::Clock;
+use crate::chaos::life::Life;
+use crate::chaos::request;
+use crate::chaos::weather::{Condition, Treatment, Weather};
+use crate::chaos::writes::Write;
+
+type Answer = Response<Full<Bytes>>;
+type Storage = Client<HttpConnector, Full<Bytes>>;
+
+/// By how much the date of a signature may be wrong: the emulator does not look, the service does.
+const TOLERATED_SKEW: time::Duration = time::Duration::minutes(15);
+
+/// What all proxies share.
+pub struct Road {
+    pub weather: Weather,
+    clock: Clock,
+    /// Host and port of the storage; it has another port after a restart.
+    authority: Mutex<String>,
+    storage: Storage,
+    writes: Mutex<Vec<Write>>,
+}
+
+impl Road {
+    pub fn new(weather: Weather, clock: Clock, endpoint: &str) -> Arc<Self> {
+        let storage = Client::builder(TokioExecutor::new()).build_http();
+        let authority = Mutex::new(authority(endpoint));
+        Arc::new(Self { weather, clock, authority, storage, writes: Mutex::default() })
+    }
+
+    pub fn lead_to(&self, endpoint: &str) {
+        *self.authority.lock().unwrap_or_else(PoisonError::into_inner) = authority(endpoint);
+    }
+
+    pub fn take_writes(&self) -> Vec<Write> {
+        std::mem::take(&mut *self.writes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn carry(&self, life: Life, head: Parts, body: Bytes) -> Result<Answer, Failure> {
+        let noted = request::written(life, &head, self.clock.now());
+        let answer = self.forward(head, body).await;
+        if let Some(mut write) = noted {
+            if let Ok(answer) = &answer {
+                write.answered = Some(self.clock.now());
+                write.status = answer.status().as_u16();
+                write.etag = request::etag(answer.headers());
+            }
+            self.writes.lock().unwrap_or_else(PoisonError::into_inner).push(write);
+        }
+        answer
+    }
+
+    async fn forward(&self, mut head: Parts, body: Bytes) -> Result<Answer, Failure> {
+        let authority = self.authority.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+        head.uri = Uri::builder().scheme("http").authority(authority).path_and_query(path).build()?;
+        head.headers.remove(HOST);
+        let (head, body) = self.storage.request(Request::from_parts(head, Full::new(body))).await?.into_parts();
+        let body = body.collect().await?.to_bytes();
+        Ok(Response::from_parts(head, Full::new(body)))
+    }
+}
+
+fn authority(endpoint: &str) -> String {
+    let address = endpoint.split_once("://").map_or(endpoint, |(_, address)| address);
+    address.split('/').next().unwrap_or(address).to_owned()
+}
+
+/// A way that is open until it is dropped.
+pub struct Proxy {
+    port: u16,
+    _tasks: JoinSet<()>,
+}
+
+impl Proxy {
+    pub async fn open(road: Arc<Road>, life: Life) -> Result<Self, Failure> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(listen(listener, road, life));
+        Ok(Self { port, _tasks: tasks })
+    }
+
+    /// The storage's endpoint as seen through this.
+    pub fn endpoint(&self, account: &str) -> String {
+        format!("http://127.0.0.1:{}/{account}", self.port)
+    }
+}
+
+async fn listen(listener: TcpListener, road: Arc<Road>, life: Life) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                // Too many open files, for example: the client will try again.
+                let Ok((connection, _)) = accepted else { continue };
+                connections.spawn(serve(connection, road.clone(), life));
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// Until the client leaves or the weather breaks the connection.
+async fn serve(connection: TcpStream, road: Arc<Road>, life: Life) {
+    let service = service_fn(|request| treat(request, &road, life));
+    let serving = http1::Builder::new().serve_connection(TokioIo::new(connection), service);
+    tokio::select! {
+        // It fails when the client leaves.
+        _ = serving => {}
+        () = road.weather.strikes(life.instance, Condition::Cut) => {}
+    }
+}
+
+async fn treat(request: Request<Incoming>, road: &Arc<Road>, life: Life) -> Result<Answer, Failure> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await?.to_bytes();
+    if request::is_skewed(&head, now(), TOLERATED_SKEW) {
+        return Ok(refusal(StatusCode::FORBIDDEN, "AuthenticationFailed"));
+    }
+    let treatment = road.weather.treatment(life.instance);
+    let before = if let Treatment::Delay { request, .. } = treatment { request } else { Duration::ZERO };
+    match treatment {
+        Treatment::Cut => return Err("the connection breaks".into()),
+        Treatment::Refuse => return Ok(refusal(StatusCode::SERVICE_UNAVAILABLE, "ServerBusy")),
+        Treatment::Hang => {
+            road.weather.spares(life.instance, Condition::Hang).await;
+            return Err("the connection breaks".into());
+        }
+        Treatment::Pass | Treatment::LoseAnswer | Treatment::Delay { .. } => {}
+    }
+    let road = road.clone();
+    // In a task of its own: what is on its way arrives even if the client gives up.
+    let carried = tokio::spawn(async move {
+        sleep(before).await;
+        road.carry(life, head, body).await
+    });
+    let answer = carried.await??;
+    match treatment {
+        Treatment::LoseAnswer => Err("the answer is lost".into()),
+        Treatment::Delay { answer: late, .. } => {
+            sleep(late).await;
+            Ok(answer)
+        }
+        _ => Ok(answer),
+    }
+}
+
+/// What the service answers when it does not do as asked.
+fn refusal(status: StatusCode, code: &str) -> Answer {
+    let body = format!(
+        "<?xml version=\"1.0\" encoding=\"utf-8\"?><Error><Code>{code}</Code><Message>By the proxy.</Message></Error>"
+    );
+    let mut answer = Response::new(Full::new(Bytes::from(body)));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert("content-type", HeaderValue::from_static("application/xml"));
+    if let Ok(code) = HeaderValue::from_str(code) {
+        headers.insert("x-ms-error-code", code);
+    }
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    headers.insert("x-ms-version", HeaderValue::from_static("2023-11-03"));
+    if let Some(date) = request::http_date(now()) {
+        headers.insert(DATE, date);
+    }
+    answer
+}
+
+#[expect(clippy::disallowed_methods, reason = "the proxy plays the server, whose clock this is")]
+fn now() -> OffsetDateTime {
+    OffsetDateTime::now_utc()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chaos::weather::Token;
+    use crate::chaos::writes::Kind;
+    use crate::stub::{Act, Stub};
+
+    const LIFE: Life = Life { instance: 1, number: 2 };
+    const CREATED: &str = "HTTP/1.1 201 Created\r\netag: \"0x1\"\r\ncontent-length: 0\r\n\r\n";
+
+    /// A storage that takes everything, behind a proxy.
+    struct World {
+        storage: Stub,
+        road: Arc<Road>,
+        proxy: Proxy,
+    }
+
+    impl World {
+        async fn new() -> Self {
+            let storage = Stub::start([Act::Send(CREATED.to_owned())]);
+            let endpoint = format!("http://{}/account", storage.address);
+            let road = Road::new(Weather::new(1), Clock::start(), &endpoint);
+            let proxy = Proxy::open(road.clone(), LIFE).await.unwrap();
+            Self { storage, road, proxy }
+        }
+
+        fn during(&self, condition: Condition) -> Token {
+            self.road.weather.begin(Some(LIFE.instance), condition)
+        }
+
+        /// Writes a checkpoint.
+        async fn write(&self) -> Result<reqwest::Response, reqwest::Error> {
+            let url = format!("{}/c/ns/hub/g/checkpoint/3?comp=metadata", self.proxy.endpoint("account"));
+            let request = reqwest::Client::new().put(url).header("content-length", 0).header("if-match", "\"0x0\"");
+            let request = request.header("x-ms-meta-ownerid", "i2").header("x-ms-meta-sequencenumber", "7");
+            request.timeout(Duration::from_millis(500)).send().await
+        }
+    }
+
+    #[tokio::test]
+    async fn what_passes_is_noted_with_its_outcome() {
+        let world = World::new().await;
+        assert_eq!(world.write().await.unwrap().status(), 201);
+        let [write] = &world.road.take_writes()[..] else { panic!("one write") };
+        assert_eq!((write.by, write.kind, write.partition.as_str()), (LIFE, Kind::Checkpoint, "3"));
+        assert_eq!((write.status, write.position, write.owner.as_str()), (201, 7, "i2"));
+        assert_eq!((write.replaces.as_deref(), write.etag.as_deref()), (Some("0x0"), Some("0x1")));
+        assert!(world.road.take_writes().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_lost_was_given() {
+        let world = World::new().await;
+        let _lost = world.during(Condition::LostAnswers(1.0));
+        assert!(world.write().await.is_err());
+        assert!(world.road.take_writes()[0].is_accepted());
+    }
+
+    #[tokio::test]
+    async fn what_is_cut_off_hangs_or_is_refused_does_not_arrive() {
+        let world = World::new().await;
+        let cut = world.during(Condition::Cut);
+        assert!(world.write().await.is_err());
+        world.road.weather.end(&cut);
+        let hangs = world.during(Condition::Hang);
+        assert!(world.write().await.unwrap_err().is_timeout());
+        world.road.weather.end(&hangs);
+        let _throttled = world.during(Condition::Throttle(1.0));
+        let refused = world.write().await.unwrap();
+        assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"1".parse().unwrap()));
+        assert!(world.storage.requests().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_late_request_arrives_although_the_client_has_given_up() {
+        let world = World::new().await;
+        let _late = world.during(Condition::Delay(1.0, Duration::from_secs(1)));
+        let (mut given_up, mut writes) = (0, Vec::new());
+        while given_up == 0 {
+            given_up += u32::from(world.write().await.is_err());
+        }
+        while writes.is_empty() {
+            sleep(Duration::from_millis(20)).await;
+            writes = world.road.take_writes();
+        }
+        assert!(writes[0].is_accepted());
+    }
+
+    #[tokio::test]
+    async fn the_storage_may_move() {
+        let world = World::new().await;
+        let other = Stub::start([Act::Send(CREATED.to_owned())]);
+        world.road.lead_to(&format!("http://{}/account", other.address));
+        world.write().await.unwrap();
+        assert_eq!((world.storage.requests().len(), other.requests().len()), (0, 1));
+    }
+
+    #[test]
+    fn the_authority_of_an_endpoint_is_its_host_and_port() {
+        assert_eq!(authority("http://127.0.0.1:10000/devstoreaccount1"), "127.0.0.1:10000");
+    }
+}

@@ -1,0 +1,67 @@
+//! How the instances read.
+
+use std::time::Duration;
+
+use clap::Args;
+use eventhubs_checkpoint::processor::ProcessorConfig;
+
+use crate::chaos::seconds;
+
+/// The settings of a processor that decide how many events wait where.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct Reading {
+    /// How many events of a partition are held ahead of the handler.
+    #[arg(long, default_value_t = 300, value_name = "EVENTS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub prefetch: u32,
+
+    /// The most events a handler gets at once.
+    #[arg(long, default_value_t = 100, value_name = "EVENTS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub batch: u32,
+
+    /// How long a batch that is not full waits for more events.
+    #[arg(long, default_value = "0", value_name = "SECONDS", value_parser = seconds)]
+    pub batch_wait: Duration,
+}
+
+impl Reading {
+    /// The same for the command line of an instance.
+    pub fn args(&self) -> [String; 3] {
+        let Self { prefetch, batch, batch_wait } = self;
+        [
+            format!("--prefetch={prefetch}"),
+            format!("--batch={batch}"),
+            format!("--batch-wait={}", batch_wait.as_secs_f64()),
+        ]
+    }
+
+    pub fn configure(&self, config: ProcessorConfig) -> ProcessorConfig {
+        config.with_prefetch(self.prefetch as usize).with_batch(self.batch as usize).with_batch_wait(self.batch_wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        reading: Reading,
+    }
+
+    #[test]
+    fn an_instance_reads_as_the_runner_was_asked() {
+        let reading = Reading { prefetch: 3000, batch: 10, batch_wait: Duration::from_millis(1500) };
+        let line = Line::parse_from(["worker".to_owned()].into_iter().chain(reading.args()));
+        assert_eq!(line.reading, reading);
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_processor() {
+        let (usual, line) = (ProcessorConfig::default(), Line::parse_from(["worker"]));
+        let config = line.reading.configure(ProcessorConfig::default());
+        assert_eq!((config.prefetch, config.batch, config.batch_wait), (usual.prefetch, usual.batch, usual.batch_wait));
+    }
+}

@@ -1,0 +1,73 @@
+//! The outcome as tables.
+
+use std::collections::BTreeMap;
+
+use crate::chaos::checks::Check;
+use crate::chaos::clock::Moment;
+use crate::chaos::evidence::Evidence;
+use crate::chaos::plan::Fault;
+use crate::table::markdown;
+
+/// Everything there is to say.
+pub fn report(evidence: &Evidence, checks: &[Check]) -> String {
+    format!("\n{}\n{}\n{}", faults(evidence), checked(checks), figures(evidence))
+}
+
+fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
+    texts.map(str::to_owned).to_vec()
+}
+
+fn faults(evidence: &Evidence) -> String {
+    let mut by_fault: BTreeMap<Fault, (u32, f64)> = BTreeMap::new();
+    for happened in &evidence.happened {
+        let (times, seconds) = by_fault.entry(happened.fault).or_default();
+        *times += 1;
+        *seconds += happened.to.saturating_sub(happened.from).as_secs_f64();
+    }
+    let rows: Vec<_> = by_fault
+        .into_iter()
+        .map(|(fault, (times, seconds))| vec![fault.name(), times.to_string(), format!("{seconds:.0}")])
+        .collect();
+    markdown(&cells(["fault", "times", "seconds in all"]), &rows)
+}
+
+fn checked(checks: &[Check]) -> String {
+    let width = |text: fn(&Check) -> &str| checks.iter().map(|check| text(check).chars().count()).max().unwrap_or(0);
+    let name = width(|check| check.name);
+    let line = |check: &Check| {
+        let verdict = if check.holds { "ok    " } else { "FAILED" };
+        // What is wrong stands below each other.
+        let detail = check.detail.replace("; ", &format!("\n{:1$}", "", name + 10));
+        format!("{verdict}  {:<name$}  {detail}\n", check.name)
+    };
+    checks.iter().map(line).collect()
+}
+
+fn figures(evidence: &Evidence) -> String {
+    let dark = longest_dark(evidence);
+    let sessions = evidence.sessions().len();
+    let accepted = evidence.writes.iter().filter(|write| write.is_accepted()).count();
+    let refused = evidence.writes.iter().filter(|write| write.is_refused()).count();
+    let open = evidence.writes.iter().filter(|write| write.is_open()).count();
+    format!(
+        "{} starts of partitions; longest time without an event processed in a partition {:.1} s (expiry {:.0} s)\n\
+         {} writes to records: {accepted} accepted, {refused} refused, {open} without an answer from the storage\n",
+        sessions,
+        dark.as_secs_f64(),
+        evidence.expiry.as_secs_f64(),
+        evidence.writes.len()
+    )
+}
+
+/// Between two events of one partition that were processed one after the other.
+fn longest_dark(evidence: &Evidence) -> Moment {
+    let mut by_partition: BTreeMap<String, Vec<Moment>> = BTreeMap::new();
+    for session in evidence.sessions() {
+        by_partition.entry(session.partition).or_default().extend(session.runs.iter().map(|(at, ..)| *at));
+    }
+    let gaps = by_partition.into_values().flat_map(|mut times| {
+        times.sort();
+        times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect::<Vec<_>>()
+    });
+    gaps.max().unwrap_or_default()
+}

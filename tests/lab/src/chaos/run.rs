@@ -1,0 +1,336 @@
+//! One run: sets the stage, carries out the plan, lets the group settle and end, and collects the evidence.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep};
+
+use crate::chaos::Failure;
+use crate::chaos::args::Args;
+use crate::chaos::checks::{self, unbalanced};
+use crate::chaos::child::Child;
+use crate::chaos::clock::Clock;
+use crate::chaos::diary;
+use crate::chaos::evidence::Evidence;
+use crate::chaos::faults::{Happened, Stage, start_storage};
+use crate::chaos::fleet::{Fleet, Orders};
+use crate::chaos::hub::Hello;
+use crate::chaos::link::Link;
+use crate::chaos::outside;
+use crate::chaos::plan::{self, Incident};
+use crate::chaos::plot;
+use crate::chaos::proxy::Road;
+use crate::chaos::report::report;
+use crate::chaos::screen::{Screen, told};
+use crate::chaos::timeline;
+use crate::chaos::watcher::{Seen, watch};
+use crate::chaos::weather::Weather;
+use crate::draw::svg;
+use crate::publisher::{Address, Load, publish};
+use crate::signals;
+
+const CONTAINER: &str = "chaos";
+const EVENT_SIZE: usize = 256;
+const PACE: Duration = Duration::from_millis(50);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const HUB_STARTS_WITHIN: Duration = Duration::from_secs(20);
+
+/// So many events a partition keeps at the most.
+const RETENTION: u32 = 50_000;
+
+type Positions = BTreeMap<String, i64>;
+
+/// Runs as the arguments say, tells what came of it, and gives whether all checks hold.
+pub async fn run(args: &Args) -> Result<bool, Failure> {
+    args.check()?;
+    if args.show_plan {
+        for incident in plan::draw(args.seed, &args.scale()) {
+            println!("{:>7.1} s  {}", incident.at.as_secs_f64(), told(&incident));
+        }
+        return Ok(true);
+    }
+    let asked_to_end = signals::asked_to_end();
+    let folder = Folder::open(args.keep.as_deref())?;
+    let Args { instances, partitions, seed, .. } = args;
+    println!(
+        "{instances} instances, {partitions} partitions, {} events, expiry {:?}, seed {seed}; logs in {}",
+        args.events(),
+        args.expiry,
+        folder.path().display()
+    );
+    let evidence = Run::start(args, folder.path()).await?.finish(asked_to_end).await?;
+    let checks = checks::all(&evidence);
+    print!("{}", report(&evidence, &checks));
+    let title = format!("Seed {seed}: {instances} processes, {partitions} partitions, leases of {:?}", args.expiry);
+    write(args.plot.as_deref(), || plot::render(&evidence))?;
+    write(args.timeline.as_deref(), || svg::render(&timeline::picture(&evidence, title)))?;
+    let hold = checks.iter().all(|check| check.holds);
+    if !hold {
+        println!("logs and diaries: {}", folder.keep().display());
+    }
+    Ok(hold)
+}
+
+fn write(path: Option<&Path>, picture: impl FnOnce() -> String) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    let written = std::fs::write(path, picture());
+    Ok(written.map_err(|error| format!("the picture {} cannot be written: {error}", path.display()))?)
+}
+
+/// Where the processes leave what they leave.
+enum Folder {
+    Given(PathBuf),
+    Temporary(TempDir),
+}
+
+impl Folder {
+    fn open(given: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = given else { return Ok(Self::Temporary(TempDir::with_prefix("chaos-")?)) };
+        let cannot = |error| format!("the folder {} cannot be used: {error}", path.display());
+        std::fs::create_dir_all(path).map_err(cannot)?;
+        if std::fs::read_dir(path).map_err(cannot)?.next().is_some() {
+            return Err(format!("the folder {} is not empty: name a new one", path.display()).into());
+        }
+        // The emulator runs in another folder.
+        Ok(Self::Given(path.canonicalize().map_err(cannot)?))
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Given(path) => path,
+            Self::Temporary(folder) => folder.path(),
+        }
+    }
+
+    fn keep(self) -> PathBuf {
+        match self {
+            Self::Given(path) => path,
+            Self::Temporary(folder) => folder.keep(),
+        }
+    }
+}
+
+struct Run<'a> {
+    args: &'a Args,
+    folder: &'a Path,
+    screen: Screen,
+    stage: Arc<Stage>,
+    seen: watch::Receiver<Seen>,
+    /// How many batches are wanted.
+    batches: watch::Sender<u32>,
+    publishing: JoinHandle<Result<Positions, Failure>>,
+    /// Lives as long as this does.
+    _hub: Child,
+}
+
+impl<'a> Run<'a> {
+    /// Until all instances are there.
+    async fn start(args: &'a Args, folder: &'a Path) -> Result<Self, Failure> {
+        let azurite = start_storage(folder).await?;
+        let (hub, hello) = start_hub(args, folder).await?;
+        // The first start of all may have had to install the emulator.
+        let clock = Clock::start();
+        outside::create_container(&reqwest::Client::new(), azurite.endpoint(), CONTAINER).await?;
+        let road = Road::new(Weather::new(args.seed), clock, azurite.endpoint());
+        let hub_weather = Arc::new(Weather::new(args.seed));
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, hello.port));
+        let links = (0..args.instances).map(|instance| Link::open(hub_weather.clone(), address, instance));
+        let orders = Orders {
+            folder: folder.to_owned(),
+            container: CONTAINER.to_owned(),
+            hub: hello.clone(),
+            expiry: args.expiry,
+            interval: args.interval(),
+            reading: args.reading.clone(),
+            clock,
+        };
+        let fleet = Arc::new(Fleet::new(orders, road.clone(), try_join_all(links).await?));
+        for instance in 0..args.instances {
+            fleet.start(instance).await?;
+        }
+        let ends_within = ends_within(args.expiry);
+        let stage =
+            Stage::new(clock, (fleet, ends_within), (road, hub_weather), azurite, (folder.to_owned(), args.expiry));
+        let stage = Arc::new(stage);
+        let (seen, watched) = watch::channel(Seen::default());
+        tokio::spawn(watch(stage.clone(), CONTAINER.to_owned(), seen));
+        let (load, wanted) = load(args.events(), args.length());
+        let batches = watch::Sender::new(wanted);
+        let address = Address { endpoint: hello.endpoint.clone(), connection_string: hello.connection_string.clone() };
+        let publishing = tokio::spawn(publish(address, load, batches.subscribe()));
+        Ok(Self { args, folder, screen: Screen::new(clock), stage, seen: watched, batches, publishing, _hub: hub })
+    }
+
+    /// Carries out the plan, until it is done or the user has seen enough, and lets all come to an end.
+    async fn finish(mut self, asked_to_end: impl Future<Output = ()>) -> Result<Evidence, Failure> {
+        let plan = plan::draw(self.args.seed, &self.args.scale());
+        tokio::pin!(asked_to_end);
+        let interrupted = tokio::select! {
+            carried = self.carry_out(plan) => { carried?; false }
+            () = &mut asked_to_end => true,
+        };
+        if interrupted {
+            // A fault that is cut short would go on for ever.
+            self.screen.say("no more faults");
+            self.stage.restore().await?;
+            self.batches.send_replace(0);
+        }
+        let published = (&mut self.publishing).await??;
+        self.screen.say(&format!("{} events are published; the group settles", count(&published)));
+        let settled = self.settle(&published).await?;
+        self.end(published, settled).await
+    }
+
+    async fn carry_out(&self, plan: Vec<Incident>) -> Result<(), Failure> {
+        let (mut striking, mut plan) = (JoinSet::new(), plan.into_iter().peekable());
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        while plan.peek().is_some() || !striking.is_empty() || self.stage.clock.now() < self.args.length() {
+            let due = plan.peek().map(|incident| incident.at.saturating_sub(self.stage.clock.now()));
+            tokio::select! {
+                () = sleep(due.unwrap_or_default()), if due.is_some() => {
+                    let Some(incident) = plan.next() else { continue };
+                    self.screen.incident(&incident);
+                    let stage = self.stage.clone();
+                    striking.spawn(async move { stage.strike(&incident).await });
+                }
+                Some(struck) = striking.join_next() => self.over(&struck??),
+                _ = looks.tick() => self.look().await?,
+            }
+        }
+        Ok(())
+    }
+
+    fn over(&self, happened: &Happened) {
+        self.screen.over(happened);
+    }
+
+    async fn look(&self) -> Result<(), Failure> {
+        for (life, status) in self.stage.fleet.look().await? {
+            self.screen.say(&format!("{life} is gone, and nobody asked it to: {status}"));
+        }
+        Ok(())
+    }
+
+    /// Until all is processed and shared, or that has taken too long: then the checks say what is missing.
+    async fn settle(&mut self, published: &Positions) -> Result<outside::Look, Failure> {
+        let started = Instant::now();
+        while started.elapsed() < patience(self.args) {
+            self.look().await?;
+            let look = self.seen.borrow().last.clone();
+            if look.positions == *published && unbalanced(&look, self.args.instances, self.args.partitions).is_none() {
+                self.screen.say(&format!("settled after {:.1} s", started.elapsed().as_secs_f64()));
+                return Ok(look);
+            }
+            sleep(Duration::from_millis(250)).await;
+        }
+        self.screen.say(&format!("not settled after {:.1} s", started.elapsed().as_secs_f64()));
+        Ok(self.seen.borrow().last.clone())
+    }
+
+    async fn end(self, published: Positions, settled: outside::Look) -> Result<Evidence, Failure> {
+        let fleet = &self.stage.fleet;
+        let limit = self.stage.ends_within;
+        try_join_all((0..fleet.size()).map(|instance| fleet.end(instance, limit))).await?;
+        let endpoint = self.stage.storage().await.ok_or("the storage is gone")?;
+        let ended = outside::look(&reqwest::Client::new(), &endpoint, CONTAINER).await?;
+        // Before the folder goes in which it keeps what it has.
+        drop(self.stage.stop_storage().await?);
+        let lives = fleet.biographies().await;
+        let mut diaries = BTreeMap::new();
+        for biography in &lives {
+            let path = self.folder.join(format!("{}.diary", biography.life));
+            // One that was killed before it began has none.
+            let entries = if path.exists() { diary::read(&path)? } else { Vec::new() };
+            diaries.insert(biography.life, entries);
+        }
+        let seen = self.seen.borrow().clone();
+        Ok(Evidence {
+            expiry: self.args.expiry,
+            instances: self.args.instances,
+            partitions: self.args.partitions,
+            retention: retention(self.args),
+            published,
+            happened: self.stage.happened(),
+            lives,
+            diaries,
+            writes: self.stage.road.take_writes(),
+            seen,
+            settled,
+            ended,
+        })
+    }
+}
+
+async fn start_hub(args: &Args, folder: &Path) -> Result<(Child, Arc<Hello>), Failure> {
+    let role = [
+        "hub".into(),
+        format!("--partitions={}", args.partitions).into(),
+        format!("--retention={}", retention(args)).into(),
+    ];
+    let mut hub = Child::spawn("hub", role, folder)?;
+    let started = Instant::now();
+    loop {
+        let said = std::fs::read_to_string(folder.join("hub.out"))?;
+        if let Some((hello, _)) = said.split_once('\n') {
+            return Ok((hub, Arc::new(serde_json::from_str(hello)?)));
+        }
+        if hub.ended()?.is_some() || started.elapsed() > HUB_STARTS_WITHIN {
+            let log = std::fs::read_to_string(folder.join("hub.log"))?;
+            return Err(format!("the event hub has not started: {log}").into());
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// How many events a partition keeps.
+fn retention(args: &Args) -> u32 {
+    let per_partition = args.events() / u32::from(args.partitions) + 1;
+    (2 * per_partition).min(RETENTION)
+}
+
+/// An even load, and of how many batches.
+fn load(events: u32, length: Duration) -> (Load, u32) {
+    let steps = u32::try_from(length.as_millis() / PACE.as_millis()).unwrap_or(u32::MAX).max(1);
+    let events_per_batch = events.div_ceil(steps).max(1);
+    let batches = events.div_ceil(events_per_batch);
+    (Load { events_per_batch, event_size: EVENT_SIZE, pace: length / batches }, batches)
+}
+
+fn count(published: &Positions) -> i64 {
+    published.values().map(|last| last + 1).sum()
+}
+
+/// Handlers drain for a quarter of the expiry and `stopped` takes as long; links, a last checkpoint and a release have
+/// half an expiry each; the client 5 s. A busy machine needs some more.
+fn ends_within(expiry: Duration) -> Duration {
+    expiry * 2 + Duration::from_secs(15)
+}
+
+/// Long enough for the dead to expire, for every partition to be claimed by one instance after the other, and for the last
+/// batch of a partition to be handed out, twice if it changes hands.
+fn patience(args: &Args) -> Duration {
+    let claims = args.interval() * (2 * u32::from(args.partitions));
+    args.expiry * 4 + claims + args.reading.batch_wait * 2 + Duration::from_secs(60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_load_is_even_and_no_less_than_was_asked_for() {
+        for (events, seconds) in [(200_000, 120), (7, 120), (1_000_000, 3600), (1, 10)] {
+            let (load, batches) = load(events, Duration::from_secs(seconds));
+            assert!(load.events_per_batch * batches >= events);
+            assert!(load.pace * batches <= Duration::from_secs(seconds));
+            assert!(load.pace * batches > Duration::from_secs(seconds - 1));
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! An instance of the group, in a process of its own: `chaos worker`.
+
+use std::io::BufRead;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use azure_messaging_eventhubs::RetryOptions;
+use azure_messaging_eventhubs::models::ReceivedEventData;
+use clap::Parser;
+use eventhubs_checkpoint::balancer::{BalancerConfig, Event};
+use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+use eventhubs_checkpoint::eventhubs::EventHubSource;
+use eventhubs_checkpoint::internal::clock::{SystemWallClock, WallClock};
+use eventhubs_checkpoint::processor::{
+    CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, StopReason,
+};
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+use time::OffsetDateTime;
+use tokio::runtime::Handle;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::sleep;
+use tracing_subscriber::EnvFilter;
+
+use crate::chaos::Failure;
+use crate::chaos::child;
+use crate::chaos::clock::Clock;
+use crate::chaos::diary::{Diary, What};
+use crate::chaos::reading::Reading;
+use crate::chaos::seconds;
+use crate::runs::runs;
+use crate::signals;
+
+const GROUP: &str = "$Default";
+
+/// How often the tasks of the runtime are counted.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
+
+/// In the diary, of an end in good order.
+pub const CLEAN: &str = "clean";
+
+/// How long to wait before a service that does not answer at the start is asked again.
+const TRY_EVERY: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Debug, Parser)]
+pub struct Args {
+    #[arg(long)]
+    pub owner: String,
+    /// When the run began, in nanoseconds of the monotonic clock.
+    #[arg(long)]
+    pub began: u64,
+    #[arg(long)]
+    pub diary: PathBuf,
+    #[arg(long)]
+    pub storage: String,
+    #[arg(long)]
+    pub container: String,
+    #[arg(long)]
+    pub hub: String,
+    #[arg(long)]
+    pub hub_endpoint: String,
+    #[arg(long, value_parser = seconds)]
+    pub expiry: Duration,
+    #[arg(long, value_parser = seconds)]
+    pub interval: Duration,
+    #[command(flatten)]
+    pub reading: Reading,
+}
+
+/// A clock that can be put wrong.
+#[derive(Clone, Debug, Default)]
+struct SkewedClock(Arc<AtomicI64>);
+
+impl WallClock for SkewedClock {
+    fn now(&self) -> OffsetDateTime {
+        SystemWallClock.now() + time::Duration::seconds(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Writes down what it is given, and checkpoints it.
+struct Worker {
+    diary: Arc<Diary>,
+}
+
+impl Handler<ReceivedEventData> for Worker {
+    async fn handle(&self, events: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {
+        let numbers = events.iter().filter_map(ReceivedEventData::sequence_number);
+        let partition = context.partition().to_string();
+        let processed = runs(numbers).into_iter().map(|(first, last)| What::Processed(partition.clone(), first, last));
+        self.diary.write(processed)?;
+        for event in &events {
+            context.checkpoint(event);
+        }
+        Ok(())
+    }
+
+    async fn started(&self, context: PartitionContext) {
+        note(&self.diary, What::Started(context.partition().to_string()));
+    }
+
+    async fn stopped(&self, context: PartitionContext, reason: StopReason) {
+        note(&self.diary, What::Stopped(context.partition().to_string(), format!("{reason:?}")));
+    }
+}
+
+/// Runs until SIGTERM, or until the runner is gone.
+pub async fn run(args: Args) -> Result<(), Failure> {
+    let asked_to_end = signals::asked_to_end();
+    let clock = SkewedClock::default();
+    obey(clock.clone());
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new("off,eventhubs_checkpoint=info"))
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+    let diary = Arc::new(Diary::open(&args.diary, Clock::of_run(args.began))?);
+    tokio::pin!(asked_to_end);
+    let (store, source) = tokio::select! {
+        both = async { (persistently(|| store(&args, &clock)).await, persistently(|| source(&args)).await) } => both,
+        () = &mut asked_to_end => {
+            note(&diary, What::Ended(CLEAN.to_owned()));
+            return Ok(());
+        }
+    };
+    let config = ProcessorConfig::default()
+        .with_balancer(BalancerConfig::default().with_interval(args.interval))
+        .with_checkpoints(CheckpointPolicy::default().with_every(args.interval))
+        .with_probe_every(args.expiry);
+    let config = args.reading.configure(config);
+    let processor = Processor::builder(source, store, Worker { diary: diary.clone() }).config(config).build()?;
+    tokio::spawn(listen(processor.handle().events(), diary.clone()));
+    tokio::spawn(count_tasks(diary.clone()));
+    let report = processor.run(asked_to_end).await?;
+    let how = if report.is_clean() { CLEAN.to_owned() } else { format!("{report:?}") };
+    note(&diary, What::Ended(how));
+    Ok(())
+}
+
+/// Opens what may not answer yet: whoever starts a process again when it ends would do the same.
+async fn persistently<T, F: Future<Output = Result<T, Failure>>>(open: impl Fn() -> F) -> T {
+    loop {
+        match open().await {
+            Ok(opened) => return opened,
+            Err(failure) => eprintln!("not yet: {failure}"),
+        }
+        sleep(TRY_EVERY).await;
+    }
+}
+
+async fn store(args: &Args, clock: &SkewedClock) -> Result<GroupStore, Failure> {
+    let access = Access::connection_string(&args.storage, &args.container);
+    let container = AzureContainer::builder(access).wall_clock(Arc::new(clock.clone())).build()?;
+    let group = ConsumerGroup::from_connection_string(&args.hub, GROUP)?;
+    let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new(&args.owner)?).expiry(args.expiry);
+    Ok(builder.connect().await?)
+}
+
+async fn source(args: &Args) -> Result<EventHubSource, Failure> {
+    let group = ConsumerGroup::from_connection_string(&args.hub, GROUP)?;
+    let endpoint = args.hub_endpoint.clone();
+    let builder = EventHubSource::from_connection_string(&group, &args.hub).settings(move |client| {
+        let retries = RetryOptions { max_retries: 3, ..RetryOptions::default() };
+        client.with_retry_options(retries).with_custom_endpoint(endpoint.clone())
+    });
+    Ok(builder.connect().await?)
+}
+
+/// Standard input brings orders, and its end says that the runner is gone.
+fn obey(clock: SkewedClock) {
+    child::die_with_parent();
+    thread::spawn(move || {
+        for order in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if let Some(offset) = order.strip_prefix("clock ").and_then(|offset| offset.parse().ok()) {
+                clock.0.store(offset, Ordering::Relaxed);
+            }
+        }
+        child::abandoned();
+    });
+}
+
+async fn listen(mut events: broadcast::Receiver<Event>, diary: Arc<Diary>) {
+    loop {
+        match events.recv().await {
+            Ok(Event::DuplicatesPossible { partition, cause }) => {
+                note(&diary, What::DuplicatesPossible(partition.to_string(), format!("{cause:?}")));
+            }
+            Ok(_) | Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return,
+        }
+    }
+}
+
+async fn count_tasks(diary: Arc<Diary>) {
+    loop {
+        sleep(COUNT_EVERY).await;
+        note(&diary, What::Tasks(Handle::current().metrics().num_alive_tasks()));
+    }
+}
+
+fn note(diary: &Diary, what: What) {
+    if let Err(error) = diary.write([what]) {
+        eprintln!("the diary cannot be written: {error}");
+    }
+}

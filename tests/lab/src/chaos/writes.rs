@@ -1,0 +1,144 @@
+//! The writes to the records that the storage proxy saw, in the order in which the storage took them.
+
+use std::collections::BTreeMap;
+
+use crate::chaos::clock::Moment;
+use crate::chaos::life::Life;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Ownership,
+    Checkpoint,
+}
+
+/// One request to write a record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    pub by: Life,
+    pub kind: Kind,
+    pub partition: String,
+    pub sent: Moment,
+    /// When the storage had answered; none if it never did.
+    pub answered: Option<Moment>,
+    /// 0 if there was no answer.
+    pub status: u16,
+    /// The ETag that it replaces; none if it creates.
+    pub replaces: Option<String>,
+    /// The ETag that it made.
+    pub etag: Option<String>,
+    pub owner: String,
+    /// Of a checkpoint; before the first event it is -1.
+    pub position: i64,
+}
+
+impl Write {
+    pub fn is_accepted(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// Somebody else was first, or is the owner now.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.status, 409 | 412)
+    }
+
+    /// Nobody knows whether it was applied.
+    pub fn is_open(&self) -> bool {
+        self.answered.is_none() || self.status >= 500
+    }
+}
+
+/// The writes to one blob that were accepted, each after the one that it replaced. The storage orders them by their
+/// ETags, whatever the order in which their answers came; where a link is missing, for nobody saw the answer, the time
+/// decides.
+pub fn chain<'a>(writes: impl IntoIterator<Item = &'a Write>) -> Vec<&'a Write> {
+    let mut accepted: Vec<_> = writes.into_iter().filter(|write| write.is_accepted()).collect();
+    accepted.sort_by_key(|write| write.answered);
+    let made: BTreeMap<_, _> = accepted.iter().filter_map(|write| Some((write.etag.as_deref()?, *write))).collect();
+    let next: BTreeMap<_, _> = accepted.iter().filter_map(|write| Some((write.replaces.as_deref()?, *write))).collect();
+    let is_first = |write: &&&Write| write.replaces.as_deref().is_none_or(|etag| !made.contains_key(etag));
+    let mut chain = Vec::with_capacity(accepted.len());
+    for first in accepted.iter().filter(is_first) {
+        let mut link = Some(*first);
+        while let Some(write) = link {
+            chain.push(write);
+            link = write.etag.as_deref().and_then(|etag| next.get(etag).copied());
+        }
+    }
+    chain
+}
+
+/// A time during which one life was the owner.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tenure {
+    pub owner: Life,
+    /// When the claim was sent.
+    pub from: Moment,
+}
+
+/// The tenures of one partition, from the accepted writes of its ownership. A mark that asks for a handoff, which keeps
+/// the owner, is none; nor is a release.
+pub fn tenures(ownerships: &[&Write]) -> Vec<Tenure> {
+    let mut tenures: Vec<Tenure> = Vec::new();
+    let mut owner = None;
+    for write in ownerships {
+        if write.owner.is_empty() {
+            owner = None;
+        } else if write.owner == write.by.owner() && owner != Some(write.by) {
+            owner = Some(write.by);
+            tenures.push(Tenure { owner: write.by, from: write.sent });
+        }
+    }
+    tenures
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    pub fn life(instance: u32) -> Life {
+        Life { instance, number: 1 }
+    }
+
+    pub fn write(kind: Kind, by: Life, at: u64, etags: (&str, &str), position: i64) -> Write {
+        Write {
+            by,
+            kind,
+            partition: "0".to_owned(),
+            sent: Moment::from_millis(at),
+            answered: Some(Moment::from_millis(at + 5)),
+            status: 200,
+            replaces: (!etags.0.is_empty()).then(|| etags.0.to_owned()),
+            etag: Some(etags.1.to_owned()),
+            owner: by.owner(),
+            position,
+        }
+    }
+
+    #[test]
+    fn etags_order_what_was_written_and_time_fills_the_gaps() {
+        let checkpoint = |at, etags| write(Kind::Checkpoint, life(0), at, etags, 0);
+        let refused = Write { status: 412, etag: None, ..checkpoint(3, ("b", "x")) };
+        // The answer of "b" came last, and that of "d" was not seen.
+        let writes = [
+            checkpoint(9, ("a", "b")),
+            checkpoint(4, ("b", "c")),
+            checkpoint(1, ("", "a")),
+            checkpoint(20, ("d", "e")),
+        ];
+        let chain = chain(writes.iter().chain([&refused]));
+        let etags: Vec<_> = chain.iter().filter_map(|write| write.etag.as_deref()).collect();
+        assert_eq!(etags, ["a", "b", "c", "e"]);
+    }
+
+    #[test]
+    fn a_tenure_begins_with_a_claim_and_not_with_a_renewal_or_a_mark() {
+        let ownership = |by, at| write(Kind::Ownership, by, at, ("a", "b"), 0);
+        let (one, two) = (life(0), life(1));
+        let mark = Write { owner: one.owner(), ..ownership(two, 3) };
+        let release = Write { owner: String::new(), ..ownership(one, 4) };
+        let writes = [ownership(one, 1), ownership(one, 2), mark, release, ownership(one, 5), ownership(two, 6)];
+        let tenures = tenures(&writes.iter().collect::<Vec<_>>());
+        let began: Vec<_> = tenures.iter().map(|tenure| (tenure.owner, tenure.from.as_millis())).collect();
+        assert_eq!(began, [(one, 1), (one, 5), (two, 6)]);
+    }
+}

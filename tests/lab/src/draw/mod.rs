@@ -1,0 +1,4 @@
+//! Pictures of groups in time.
+
+pub mod picture;
+pub mod svg;

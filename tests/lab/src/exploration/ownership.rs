@@ -1,0 +1,331 @@
+//! An instance's claims, renewals and releases, as the store and the balancer carry them out.
+//!
+//! Every answer is judged by `protocol::after_doubt` and `protocol::begins_tenure`.
+
+use std::time::Duration;
+
+use super::listing::TERMS;
+use super::notes::{Event, Invariant, Notes};
+use super::scenario::Rule;
+use super::state::{Content, Instance, Keys, Lease, Life, Operation, Owner, State, Task, Version, Work, Write, Writer};
+use super::storage::{Answer, attempts};
+use super::system::{Label, Model, Steps};
+use eventhubs_checkpoint::internal::protocol::{Adopt, Found, Goal, Next, after_doubt, begins_tenure};
+use eventhubs_checkpoint::{LeaseTerms, Relation};
+
+pub(super) const YOUNG: Duration = Duration::ZERO;
+/// Too old for a renewal to stand, but not expired.
+pub(super) const OLD: Duration = Duration::from_secs(31);
+const EXPIRED: Duration = TERMS.expiry.saturating_add(LeaseTerms::GRACE);
+
+impl Model {
+    /// Whether it may begin something with the ownership. In the store that does not depend on what is done about the
+    /// checkpoint; where a scenario does without that, it has fewer states.
+    pub(super) fn may_operate(&self, instance: &Instance) -> bool {
+        self.scenario.overlaps || matches!(instance.work.task, Task::Running | Task::Stopped)
+    }
+
+    pub(super) fn operation_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let instance = &state.instances[number];
+        match (instance.operation, instance.lease) {
+            (Some(operation), _) if operation.reading => self.read_record(state, number, operation, steps),
+            (Some(operation), _) => self.write_record(state, number, operation, steps),
+            (None, Some(lease)) if self.may_operate(instance) => {
+                let goal = if lease.keys.draining { Goal::Acknowledge } else { Goal::Renew };
+                self.write_record(state, number, Operation::of(lease, goal), steps);
+                if instance.leaving && self.is_settled(&instance.work) {
+                    self.write_record(&given_up(state, number), number, Operation::of(lease, Goal::Release), steps);
+                } else if instance.leaving {
+                    self.release_unsettled(state, number, lease, steps);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the last checkpoint is written, or was given up.
+    fn is_settled(&self, work: &Work) -> bool {
+        let settled = self.has_written_all(work) || self.leaves_out(Rule::CheckpointBeforeRelease);
+        work.task == Task::Stopped || work.task == Task::Running && settled
+    }
+
+    /// The time to drain is over: it says that events may be processed twice.
+    fn release_unsettled(&self, state: &State, number: usize, lease: Lease, steps: &mut Steps<'_>) {
+        let work = state.instances[number].work;
+        if state.left.unsettled == 0 || work.task != Task::Running {
+            return;
+        }
+        let mut to = given_up(state, number);
+        to.left.unsettled -= 1;
+        to.instances[number].operation = Some(Operation::of(lease, Goal::Release));
+        report_unsettled(&mut to, &work);
+        let notes = Notes::default().with(Event::ReleasedUnsettled);
+        steps.fault(self.name(number), "gives up its checkpoint, and reports it", to, notes);
+    }
+
+    /// A listing led to a claim.
+    pub(super) fn plans_to_claim(&self, state: &mut State, number: usize) -> (&'static str, Notes) {
+        let under = state.ownership.map(|_| Version::Current);
+        let (what, event) = match (under, self.relation(state, number)) {
+            (None, _) => ("lists: no record, wants to claim", None),
+            (_, Relation::Nobody) => ("lists: released, wants to claim", None),
+            (_, Relation::Mine) => {
+                ("lists: its own record that it does not run, reclaims", Some(Event::OrphanReclaimed))
+            }
+            (_, Relation::EarlierMe) => ("lists: an earlier life of it, reclaims", Some(Event::EarlierLifeReclaimed)),
+            (_, Relation::LaterMe | Relation::Other) => ("lists: expired, wants to claim", None),
+        };
+        let reclaims = event == Some(Event::EarlierLifeReclaimed);
+        let claim = Operation { reclaims, ..Operation::claim(under) };
+        state.instances[number].operation = Some(claim);
+        (what, event.map_or(Notes::default(), |event| Notes::default().with(event)))
+    }
+
+    fn write_record(&self, state: &State, number: usize, operation: Operation, steps: &mut Steps<'_>) {
+        let owner = if operation.goal == Goal::Release { Owner::Nobody } else { Owner::ours(number) };
+        let content = Content::Ownership { owner, keys: operation.keys };
+        let under = operation.under;
+        let what = match (operation.goal, under) {
+            (Goal::Claim, _) => "claims",
+            (Goal::Renew | Goal::Rewrite, Some(_)) => "renews",
+            (Goal::Renew | Goal::Rewrite, None) => "renews what is not there any more",
+            (Goal::Acknowledge, _) => "acknowledges",
+            (Goal::Release, _) => "releases",
+        };
+        for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
+            let (mut to, mut notes) = (attempt.state, attempt.notes);
+            if attempt.answer == Answer::Done {
+                notes |= self.settled(&mut to, number, operation);
+            } else {
+                // The version that was tried is still what it was if the storage did not change.
+                let under = if attempt.answer == Answer::Unseen { under.map(|_| Version::Past) } else { under };
+                to.instances[number].operation = Some(Operation { reading: true, under, ..operation });
+            }
+            let label = Label { who: self.name(number), what, position: None, answer: Some(attempt.answer) };
+            steps.push(label, to, attempt.answer.is_fault(), notes);
+        }
+    }
+
+    /// What was wanted is so, in the record as it is now.
+    fn settled(&self, state: &mut State, number: usize, operation: Operation) -> Notes {
+        let record = state.ownership;
+        let instance = &mut state.instances[number];
+        instance.operation = None;
+        if operation.goal == Goal::Release {
+            instance.leaving = false;
+            let still_mine = self.relation(state, number) == Relation::Mine;
+            return Notes::default().breaking(Invariant::Released, still_mine);
+        }
+        // Given up while the renewal was under way: its answer is of no interest.
+        let (Some(record), false) = (record, operation.goal != Goal::Claim && instance.lease.is_none()) else {
+            return Notes::default();
+        };
+        instance.lease = Some(Lease { version: Version::Current, keys: operation.keys, tenure: record.tenure });
+        instance.handoff = None;
+        let news = operation.goal != Goal::Claim && operation.news;
+        let mut notes = Notes::default().with_if(Event::RewindMetByRenewing, news);
+        if begins_tenure(operation.goal, instance.vanished, operation.news) {
+            notes = notes.with_if(Event::TenureOutlived, instance.work.task != Task::Stopped);
+            self.begin_tenure(instance, record.tenure);
+            if operation.reclaims && self.leaves_out(Rule::ReclaimedIsAdopted) {
+                Self::run_as_it_is(state, number);
+            }
+        }
+        notes
+    }
+
+    /// A new tenure: what ran in an earlier one ends, then the partition is adopted.
+    fn begin_tenure(&self, instance: &mut Instance, tenure: u8) {
+        instance.vanished = false;
+        if self.scenario.overlaps && instance.work.task != Task::Stopped {
+            instance.work.outlived = true;
+        } else if instance.leaving {
+            instance.work = Work::default();
+        } else {
+            let task = Task::Adopting(Adopt::ReadCheckpoint);
+            instance.work = Work { task, authority: tenure, ..Work::default() };
+        }
+    }
+
+    fn run_as_it_is(state: &mut State, number: usize) {
+        let seen = state.seen();
+        let position = seen.and_then(|seen| seen.checkpoint.position);
+        let work = &mut state.instances[number].work;
+        work.task = Task::Running;
+        (work.version, work.last.position) = (seen.map(|seen| seen.version), position);
+        work.at = position.unwrap_or_default();
+        state.fence = state.fence.max(work.authority);
+    }
+
+    fn read_record(&self, state: &State, number: usize, mut operation: Operation, steps: &mut Steps<'_>) {
+        self.failed_read(state, number, operation, steps);
+        let mut state = *state;
+        state.instances[number].vanished |= state.ownership.is_none();
+        let state = &state;
+        if let Some(record) = state.ownership.filter(|_| self.relation(state, number) == Relation::Mine) {
+            operation.news |= record.keys.rewound && !state.instances[number].knows_rewind;
+            if operation.goal != Goal::Release {
+                operation.keys.rewound = record.keys.rewound;
+            }
+            if !self.leaves_out(Rule::RenewalKeepsMark) {
+                operation.keys.handoff_to = record.keys.handoff_to;
+            }
+        }
+        let mut told = [None; 3];
+        for ((age, cost), told_before) in self.ages(state, number).into_iter().flatten().zip(0..) {
+            let next = self.judged(state, number, operation, age);
+            if told[..told_before].contains(&Some(next)) {
+                continue;
+            }
+            told[told_before] = Some(next);
+            let mut to = *state;
+            to.left.steals -= cost;
+            let (what, notes) = self.go_on(&mut to, number, operation, next, age);
+            let label = Label { who: self.name(number), what, position: None, answer: None };
+            steps.push(label, to, cost > 0, notes);
+        }
+    }
+
+    /// How old the record may be, at the price of how many steals.
+    fn ages(&self, state: &State, number: usize) -> [Option<(Duration, u8)>; 2] {
+        let other = match self.relation(state, number) {
+            Relation::Mine => Some((OLD, 0)),
+            Relation::LaterMe => self.expired(state).map(|cost| (EXPIRED, cost)),
+            Relation::EarlierMe | Relation::Other | Relation::Nobody => None,
+        };
+        [Some((YOUNG, 0)), other]
+    }
+
+    /// What the protocol says; or what it would say without the rule that is left out.
+    fn judged(&self, state: &State, number: usize, operation: Operation, age: Duration) -> Next<Version> {
+        let mut goal = operation.goal;
+        let mut relation = self.relation(state, number);
+        let mut age = age;
+        match self.scenario.without {
+            Some(Rule::WonIsWrittenAnew) if goal == Goal::Claim => (goal, age) = (Goal::Renew, YOUNG),
+            Some(Rule::ReleaseIsLookedInto) if goal == Goal::Release => relation = Relation::Nobody,
+            Some(Rule::LaterLifeStays) if relation == Relation::EarlierMe => relation = Relation::LaterMe,
+            _ => {}
+        }
+        let found = state.ownership.map(|record| {
+            let draining = record.keys.draining;
+            Found { relation, etag: Version::Current, age, draining }
+        });
+        after_doubt(goal, operation.under.as_ref(), found, TERMS.expiry)
+    }
+
+    fn go_on(
+        &self,
+        state: &mut State,
+        number: usize,
+        operation: Operation,
+        next: Next<Version>,
+        age: Duration,
+    ) -> (&'static str, Notes) {
+        let mine = self.relation(state, number) == Relation::Mine;
+        let notes = Notes::default();
+        match next {
+            Next::Write(under) => {
+                let event = tried_again(operation.goal, under, mine, age);
+                let again = Operation { under, reading: false, ..operation };
+                state.instances[number].operation = Some(again);
+                (
+                    if mine { "reads: its own, writes again" } else { "reads: not written, writes again" },
+                    notes.with(event),
+                )
+            }
+            Next::Stands => {
+                let event = match operation.goal {
+                    Goal::Acknowledge => Event::AcknowledgementStands,
+                    Goal::Renew | Goal::Rewrite | Goal::Claim => Event::RenewalStands,
+                    Goal::Release => Event::ReleaseStands,
+                };
+                let mut notes = notes.with(event);
+                notes |= self.settled(state, number, operation);
+                ("reads: so it is", notes)
+            }
+            Next::Lost if operation.goal == Goal::Claim => {
+                state.instances[number].operation = None;
+                ("reads: not its own, lost", notes.with(Event::ClaimLost))
+            }
+            Next::Lost => {
+                state.instances[number].operation = None;
+                let mut notes = notes.with(Event::RenewalLost);
+                notes |= self.drop_lease(state, number);
+                ("reads: not its own, lost", notes)
+            }
+            Next::Replaced => ("reads: a later life of it", self.replaced(state, number)),
+        }
+    }
+
+    /// Nobody can tell: what was believed before stands.
+    fn failed_read(&self, state: &State, number: usize, operation: Operation, steps: &mut Steps<'_>) {
+        let Some(mut to) = self.with_failed_read(state) else { return };
+        to.instances[number].operation = None;
+        if operation.goal == Goal::Release {
+            to.instances[number].leaving = false;
+        }
+        let mut notes = Notes::default().with(Event::ReadFailed);
+        if self.leaves_out(Rule::FailedReadDecidesNothing) {
+            notes |= self.drop_lease(&mut to, number);
+        }
+        steps.fault(self.name(number), "cannot read the record", to, notes);
+    }
+
+    /// The state after a read that fails, if one may.
+    pub(super) fn with_failed_read(&self, state: &State) -> Option<State> {
+        let mut to = *state;
+        to.left.faults = to.left.faults.checked_sub(1)?;
+        self.scenario.reads_fail.then_some(to)
+    }
+
+    /// It believes no longer that it owns the partition.
+    pub(super) fn drop_lease(&self, state: &mut State, number: usize) -> Notes {
+        let is_mine = self.relation(state, number) == Relation::Mine;
+        let instance = &mut state.instances[number];
+        let dropped = instance.lease.take().is_some();
+        instance.leaving = false;
+        if !self.scenario.overlaps {
+            instance.work = Work::default();
+        }
+        Notes::default().breaking(Invariant::Kept, dropped && is_mine && instance.life == Life::Up)
+    }
+}
+
+impl Operation {
+    fn of(lease: Lease, goal: Goal) -> Self {
+        let keys = if goal == Goal::Release { lease.keys.released() } else { lease.keys };
+        Self { goal, under: Some(lease.version), keys, ..Self::claim(None) }
+    }
+
+    pub(super) fn claim(under: Option<Version>) -> Self {
+        Self { goal: Goal::Claim, under, reading: false, keys: Keys::default(), news: false, reclaims: false }
+    }
+}
+
+/// It runs the partition no longer, and is about to release it.
+fn given_up(state: &State, number: usize) -> State {
+    state.with(number, |instance| {
+        instance.lease = None;
+        instance.work = Work::default();
+    })
+}
+
+/// What is not covered by a checkpoint may be processed again, and that is said.
+pub(super) fn report_unsettled(state: &mut State, work: &Work) {
+    for event in work.last.position.unwrap_or_default() + 1..=work.at {
+        state.reported |= 1 << event;
+    }
+}
+
+fn tried_again(goal: Goal, under: Option<Version>, mine: bool, age: Duration) -> Event {
+    match (goal, under, mine) {
+        (Goal::Claim, _, true) => Event::ClaimFoundMine,
+        (Goal::Acknowledge, _, true) => Event::AcknowledgementTriedAgain,
+        (Goal::Renew, _, true) if age > YOUNG => Event::RenewalFoundOld,
+        (Goal::Renew | Goal::Acknowledge, None, _) => Event::RenewalCreates,
+        (Goal::Release, ..) => Event::ReleaseTriedAgain,
+        (_, None, _) => Event::ClaimOverNothing,
+        (_, Some(_), _) => Event::ClaimOverUnchanged,
+    }
+}

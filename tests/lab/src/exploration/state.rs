@@ -1,0 +1,495 @@
+//! Everything there is at one moment.
+//!
+//! States that differ in nothing that matters must be equal, or they would be explored twice. So whatever will not be
+//! looked at any more is forgotten, tenures are numbered anew after every step, and a version of a blob is either the
+//! current one or a past one: no version ever comes back.
+
+use eventhubs_checkpoint::internal::protocol::{Adopt, Goal, Pursuing};
+
+pub(super) const MOST_INSTANCES: usize = 3;
+pub(super) const MOST_LATE: usize = 3;
+
+/// A version of a blob, to whoever remembers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Version {
+    Current,
+    Past,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Owner {
+    /// It was released.
+    Nobody,
+    /// The instance of this number.
+    Ours(u8),
+    Foreign,
+}
+
+/// What an ownership says beside its owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Keys {
+    /// It names the rewind.
+    pub(super) rewound: bool,
+    /// The instance of this number has asked for it.
+    pub(super) handoff_to: Option<u8>,
+    pub(super) draining: bool,
+}
+
+impl Keys {
+    /// What a release keeps.
+    pub(super) fn released(self) -> Self {
+        Self { handoff_to: self.handoff_to, ..Self::default() }
+    }
+}
+
+/// The ownership blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Ownership {
+    pub(super) owner: Owner,
+    pub(super) keys: Keys,
+    /// Which tenure it is: counts up whenever the owner changes. Nobody but the invariants sees it.
+    pub(super) tenure: u8,
+}
+
+/// The checkpoint blob.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Checkpoint {
+    /// The last event processed; 0 is the first start. It may name no position at all.
+    pub(super) position: Option<u8>,
+    /// It names the rewind.
+    pub(super) rewound: bool,
+    /// It is a start that was written down.
+    pub(super) pinned: bool,
+    pub(super) imported: Imported,
+}
+
+impl Checkpoint {
+    /// A checkpoint, or what a rewind writes: nothing of a start is left.
+    pub(super) fn moved_to(self, position: u8) -> Self {
+        let imported = if self.imported == Imported::Nothing { Imported::Never } else { self.imported };
+        Self { position: Some(position), pinned: false, imported, ..self }
+    }
+}
+
+/// Which version of the other tree's checkpoint a record says that it has looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Imported {
+    /// It does not say so, and the other tree does not count.
+    #[default]
+    Never,
+    /// There was none.
+    Nothing,
+    Past,
+    Current,
+}
+
+/// A checkpoint blob as it was read, which may be long ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Seen {
+    pub(super) version: Version,
+    pub(super) checkpoint: Checkpoint,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Life {
+    /// It will be started later.
+    Before,
+    #[default]
+    Up,
+    /// Suspended, for however long.
+    Frozen,
+    /// It crashed, or found that a later life of its owner is at work.
+    Over,
+}
+
+/// One of our instances.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Instance {
+    pub(super) life: Life,
+    pub(super) lease: Option<Lease>,
+    pub(super) operation: Option<Operation>,
+    pub(super) work: Work,
+    /// It was told to stop, or asked for its partition: it settles its checkpoint, then it releases.
+    pub(super) leaving: bool,
+    /// The store knows of the rewind, since an adoption took notice of it.
+    pub(super) knows_rewind: bool,
+    /// The store found the ownership gone, since the tenure began.
+    pub(super) vanished: bool,
+    pub(super) handoff: Option<Handoff>,
+}
+
+/// It wants the partition of another, and asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Handoff {
+    /// The number of the one that it asks.
+    pub(super) victim: u8,
+    pub(super) step: HandoffStep,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum HandoffStep {
+    /// To mark it, after as many marks that were erased.
+    Reading(u8),
+    Marking(Version, u8),
+    /// The mark stood. All moments are zero: when the time is over is a choice.
+    Pursuing(Pursuing),
+}
+
+/// What it holds, as it believes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Lease {
+    pub(super) version: Version,
+    pub(super) keys: Keys,
+    pub(super) tenure: u8,
+}
+
+/// A claim, renewal or release that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Operation {
+    pub(super) goal: Goal,
+    pub(super) under: Option<Version>,
+    /// The write was doubtful: the record is to be read.
+    pub(super) reading: bool,
+    pub(super) keys: Keys,
+    /// A rewind was met that the store does not know.
+    pub(super) news: bool,
+    /// It is a claim of what an earlier life owned.
+    pub(super) reclaims: bool,
+}
+
+/// The task of the partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Work {
+    pub(super) task: Task,
+    /// The checkpoint as it was last read, while that matters.
+    pub(super) seen: Option<Seen>,
+    /// What an adoption found in the other tree, while that matters.
+    pub(super) elsewhere: Found,
+    /// What was last written or adopted, and in which version.
+    pub(super) last: Checkpoint,
+    pub(super) version: Option<Version>,
+    /// The last event processed.
+    pub(super) at: u8,
+    /// The position that is being written.
+    pub(super) writing: u8,
+    /// The ownership has begun a new tenure meanwhile.
+    pub(super) outlived: bool,
+    /// The tenure in which the ownership was last seen to be mine. Only the invariants look at it.
+    pub(super) authority: u8,
+    /// It resumed from the rewound position. Only the invariants look at it.
+    pub(super) resumed: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Task {
+    #[default]
+    Stopped,
+    /// To read the checkpoint in the other tree.
+    LookingElsewhere,
+    Adopting(Adopt<Version>),
+    Running,
+    Checkpointing(Request),
+}
+
+/// The steps of `Checkpointing` that are requests, without what was read: that is in [`Work::seen`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Request {
+    Write(Option<Version>),
+    ReadCheckpoint,
+    ReadOwnership,
+}
+
+/// The other tree's checkpoint, as an adoption found it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Found {
+    pub(super) position: Option<u8>,
+    /// What the record that is written next says of it.
+    pub(super) imported: Imported,
+    /// There was one when the adoption read the checkpoint here, whether it was looked at or not. Only the invariants look
+    /// at it.
+    pub(super) there: bool,
+}
+
+/// An owner in the other tree of names, of another SDK. It sees none of the records here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Elsewhere {
+    /// There is none; or it has released its record, or died.
+    Gone,
+    Running {
+        at: u8,
+        written: u8,
+    },
+}
+
+/// An instance that begins the group, and pins its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Pinner {
+    Away,
+    Writing(Imported),
+    /// The write was doubtful.
+    Reading(Imported),
+    Done,
+}
+
+/// The instance of another SDK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Foreign {
+    Idle,
+    Claiming(Option<Version>),
+    Starting(Version),
+    Running { version: Version, at: u8, written: u8 },
+}
+
+/// Whoever rewinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Rewinder {
+    Away,
+    ReadingCheckpoint,
+    Writing(Option<Version>),
+    ReadingOwnership,
+    /// Marks the record, or releases it.
+    Telling {
+        version: Version,
+        owner: Owner,
+        keys: Keys,
+    },
+    Done,
+}
+
+/// A conditional write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Write {
+    pub(super) by: Writer,
+    /// Nothing: the blob is to be created.
+    pub(super) under: Option<Version>,
+    pub(super) content: Content,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Writer {
+    Ours(u8),
+    Pinner,
+    Rewinder,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Content {
+    Ownership {
+        owner: Owner,
+        keys: Keys,
+    },
+    Checkpoint {
+        record: Checkpoint,
+        adopts: bool,
+        /// See [`Work`].
+        authority: u8,
+        resumed: bool,
+    },
+}
+
+/// What may still go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Left {
+    pub(super) faults: u8,
+    pub(super) steals: u8,
+    pub(super) crashes: u8,
+    pub(super) releases: u8,
+    pub(super) freezes: u8,
+    pub(super) deletes: u8,
+    /// How often somebody may ask for a partition.
+    pub(super) marks: u8,
+    /// How often one that asks may lose patience although the other is at work on it.
+    pub(super) timeouts: u8,
+    /// How often an owner may give its partition back without having settled its checkpoint.
+    pub(super) unsettled: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct State {
+    pub(super) ownership: Option<Ownership>,
+    pub(super) checkpoint: Option<Checkpoint>,
+    pub(super) instances: [Instance; MOST_INSTANCES],
+    pub(super) foreign: Foreign,
+    pub(super) rewinder: Rewinder,
+    pub(super) pinner: Pinner,
+    pub(super) elsewhere: Elsewhere,
+    /// The position of the checkpoint in the other tree.
+    pub(super) checkpoint_elsewhere: Option<u8>,
+    /// Writes without an answer that may still reach the storage.
+    pub(super) late: [Option<Write>; MOST_LATE],
+    pub(super) left: Left,
+    /// The events that were processed, one bit each.
+    pub(super) processed: u8,
+    /// Those that lay before a pinned start from which an owner went on.
+    pub(super) passed: u8,
+    /// Those of which it was reported that they may be processed again.
+    pub(super) reported: u8,
+    /// The last tenure that was adopted. Checkpoints of earlier ones must not be accepted any more.
+    pub(super) fence: u8,
+}
+
+impl State {
+    pub(super) fn seen(&self) -> Option<Seen> {
+        self.checkpoint.map(|checkpoint| Seen { version: Version::Current, checkpoint })
+    }
+
+    pub(super) fn is_owned_by(&self, owner: Owner) -> bool {
+        self.ownership.is_some_and(|record| record.owner == owner)
+    }
+
+    /// The same with one instance changed.
+    pub(super) fn with(&self, number: usize, change: impl FnOnce(&mut Instance)) -> Self {
+        let mut state = *self;
+        change(&mut state.instances[number]);
+        state
+    }
+
+    /// One later than any tenure that there is.
+    pub(super) fn next_tenure(&mut self) -> u8 {
+        let mut newest = 0;
+        self.for_each_tenure(|tenure| newest = newest.max(*tenure));
+        newest + 1
+    }
+
+    /// The one representative of all states that differ from this one in nothing that matters.
+    pub(super) fn canonical(mut self) -> Self {
+        let mut known = 1_u64;
+        self.for_each_tenure(|tenure| known |= 1 << *tenure);
+        self.for_each_tenure(|tenure| *tenure = rank(known, *tenure));
+        for instance in &mut self.instances {
+            // A tenure begins with every win, whatever was found before.
+            instance.vanished &= instance.lease.is_some();
+        }
+        let (owned, written) = (self.ownership.is_some(), self.checkpoint.is_some());
+        self.forget_late(|write| match write.content {
+            Content::Ownership { .. } => write.under.is_none() && owned,
+            Content::Checkpoint { .. } => write.under.is_none() && written,
+        });
+        self.late.sort_unstable();
+        self
+    }
+
+    fn for_each_tenure(&mut self, mut visit: impl FnMut(&mut u8)) {
+        visit(&mut self.fence);
+        if let Some(record) = &mut self.ownership {
+            visit(&mut record.tenure);
+        }
+        for instance in &mut self.instances {
+            visit(&mut instance.work.authority);
+            if let Some(lease) = &mut instance.lease {
+                visit(&mut lease.tenure);
+            }
+        }
+        for write in self.late.iter_mut().flatten() {
+            if let Content::Checkpoint { authority, .. } = &mut write.content {
+                visit(authority);
+            }
+        }
+    }
+
+    /// To be called when the ownership blob has changed: whoever knows it knows a past version now.
+    pub(super) fn ownership_changed(&mut self) {
+        for instance in &mut self.instances {
+            if let Some(lease) = &mut instance.lease {
+                lease.version = Version::Past;
+            }
+            if let Some(operation) = &mut instance.operation {
+                passed(&mut operation.under);
+            }
+            if let Some(Handoff { step: HandoffStep::Marking(under, _), .. }) = &mut instance.handoff {
+                *under = Version::Past;
+            }
+        }
+        match &mut self.foreign {
+            Foreign::Claiming(under) => passed(under),
+            Foreign::Starting(version) | Foreign::Running { version, .. } => *version = Version::Past,
+            Foreign::Idle => {}
+        }
+        if let Rewinder::Telling { version, .. } = &mut self.rewinder {
+            *version = Version::Past;
+        }
+        self.forget_late(|write| write.under.is_some() && matches!(write.content, Content::Ownership { .. }));
+    }
+
+    /// The same for the checkpoint blob.
+    pub(super) fn checkpoint_changed(&mut self) {
+        for Instance { work, .. } in &mut self.instances {
+            passed(&mut work.version);
+            if let Some(seen) = &mut work.seen {
+                seen.version = Version::Past;
+            }
+            match &mut work.task {
+                Task::Adopting(Adopt::ReadOwnership(Some(write)) | Adopt::Write(write)) => passed(&mut write.under),
+                Task::Checkpointing(Request::Write(under)) => passed(under),
+                _ => {}
+            }
+        }
+        if let Rewinder::Writing(under) = &mut self.rewinder {
+            passed(under);
+        }
+        self.forget_late(|write| write.under.is_some() && matches!(write.content, Content::Checkpoint { .. }));
+    }
+
+    /// The same for the checkpoint in the other tree.
+    pub(super) fn checkpoint_elsewhere_changed(&mut self) {
+        let passed = |imported: &mut Imported| *imported = (*imported).min(Imported::Past);
+        if let Some(checkpoint) = &mut self.checkpoint {
+            passed(&mut checkpoint.imported);
+        }
+        for Instance { work, .. } in &mut self.instances {
+            passed(&mut work.last.imported);
+            passed(&mut work.elsewhere.imported);
+            if let Some(seen) = &mut work.seen {
+                passed(&mut seen.checkpoint.imported);
+            }
+        }
+        if let Pinner::Writing(imported) | Pinner::Reading(imported) = &mut self.pinner {
+            passed(imported);
+        }
+        for write in self.late.iter_mut().flatten() {
+            if let Content::Checkpoint { record, .. } = &mut write.content {
+                passed(&mut record.imported);
+            }
+        }
+    }
+
+    /// Drops late writes that can never be applied any more. Those that would create a blob could be, if the blob that
+    /// exists was deleted; that this happens before they are given up is not explored.
+    fn forget_late(&mut self, is_vain: impl Fn(&Write) -> bool) {
+        for late in &mut self.late {
+            if late.as_ref().is_some_and(&is_vain) {
+                *late = None;
+            }
+        }
+    }
+}
+
+/// How many of the known tenures are earlier.
+#[expect(clippy::cast_possible_truncation, reason = "of 64 bits at most 64 are set")]
+fn rank(known: u64, tenure: u8) -> u8 {
+    (known & ((1 << tenure) - 1)).count_ones() as u8
+}
+
+/// The short form of an instance's number.
+#[expect(clippy::cast_possible_truncation, reason = "there are three")]
+pub(super) fn short(number: usize) -> u8 {
+    number as u8
+}
+
+impl Owner {
+    pub(super) fn ours(number: usize) -> Self {
+        Self::Ours(short(number))
+    }
+}
+
+impl Writer {
+    pub(super) fn ours(number: usize) -> Self {
+        Self::Ours(short(number))
+    }
+}
+
+fn passed(version: &mut Option<Version>) {
+    if version.is_some() {
+        *version = Some(Version::Past);
+    }
+}

@@ -1,0 +1,303 @@
+//! A scenario as something to be explored: who may do what, and when all is well.
+
+use std::fmt;
+
+use super::listing::{Listings, Reading};
+use super::notes::{Event, Invariant, Notes};
+use super::scenario::{Member, Rule, Scenario, Timing};
+use super::search::{Edge, System};
+use super::state::{Checkpoint, Content, Elsewhere, Foreign, Instance, Life, Owner, Rewinder, State, Task, Writer};
+use super::storage::{self, Answer};
+use eventhubs_checkpoint::Relation;
+use eventhubs_checkpoint::internal::protocol::Goal;
+
+pub(super) const FOREIGN: &str = "F";
+pub(super) const REWINDER: &str = "the rewinder";
+pub(super) const PINNER: &str = "the one that begins the group";
+pub(super) const ELSEWHERE: &str = "E";
+const OPERATOR: &str = "an operator";
+
+/// What happens on a step, for a reader.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Label {
+    pub(super) who: &'static str,
+    pub(super) what: &'static str,
+    pub(super) position: Option<u8>,
+    pub(super) answer: Option<Answer>,
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.who, self.what)?;
+        if let Some(position) = self.position {
+            write!(f, " {position}")?;
+        }
+        self.answer.map_or(Ok(()), |answer| write!(f, ": {}", answer.text()))
+    }
+}
+
+/// The steps that lead on from one state.
+pub(super) struct Steps<'a>(&'a mut Vec<Edge<State, Label>>);
+
+impl Steps<'_> {
+    /// A step that nothing can go wrong with, and nothing does.
+    pub(super) fn add(&mut self, who: &'static str, what: &'static str, to: State) {
+        self.noted(who, what, to, Notes::default());
+    }
+
+    pub(super) fn noted(&mut self, who: &'static str, what: &'static str, to: State, notes: Notes) {
+        self.push(Label { who, what, position: None, answer: None }, to, false, notes);
+    }
+
+    pub(super) fn fault(&mut self, who: &'static str, what: &'static str, to: State, notes: Notes) {
+        self.push(Label { who, what, position: None, answer: None }, to, true, notes);
+    }
+
+    pub(super) fn push(&mut self, label: Label, to: State, fault: bool, notes: Notes) {
+        self.0.push(Edge { label, to: to.canonical(), fault, notes });
+    }
+}
+
+/// A scenario, ready to be explored.
+pub(super) struct Model {
+    pub(super) scenario: Scenario,
+    pub(super) listings: Listings,
+}
+
+impl Model {
+    pub(super) fn new(scenario: Scenario) -> Self {
+        let listings = Listings::of(scenario.members, scenario.without);
+        Self { scenario, listings }
+    }
+
+    pub(super) fn leaves_out(&self, rule: Rule) -> bool {
+        self.scenario.without == Some(rule)
+    }
+
+    pub(super) fn name(&self, number: usize) -> &'static str {
+        self.scenario.members[number].name
+    }
+
+    /// How the ownership record relates to an instance.
+    pub(super) fn relation(&self, state: &State, number: usize) -> Relation {
+        state.ownership.map_or(Relation::Nobody, |record| self.listings.relation(number, record.owner))
+    }
+
+    /// Whether the record may be taken for expired, and at the price of how many steals. A record that nobody renews may
+    /// be at any time. One that somebody renews only in asynchronous timing, and then only so often.
+    pub(super) fn expired(&self, state: &State) -> Option<u8> {
+        let record = state.ownership?;
+        let is_renewed = match record.owner {
+            Owner::Nobody => false,
+            Owner::Ours(number) => believes(&state.instances[number as usize]),
+            Owner::Foreign => matches!(state.foreign, Foreign::Running { .. }),
+        };
+        match self.scenario.timing {
+            _ if !is_renewed => Some(0),
+            Timing::Asynchronous if state.left.steals > 0 => Some(1),
+            Timing::Asynchronous | Timing::Synchronous => None,
+        }
+    }
+
+    fn members(&self) -> impl Iterator<Item = (usize, &'static Member)> {
+        self.scenario.members.iter().enumerate()
+    }
+
+    /// Whatever befalls an instance from outside.
+    fn fates(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let (who, instance) = (self.name(number), &state.instances[number]);
+        if state.left.crashes > 0 && instance.life == Life::Up {
+            let mut to =
+                state.with(number, |instance| *instance = Instance { life: Life::Over, ..Instance::default() });
+            to.left.crashes -= 1;
+            steps.fault(who, "crashes", to, Notes::default());
+        }
+        let anybody_frozen = state.instances.iter().any(|instance| instance.life == Life::Frozen);
+        if state.left.freezes > 0 && instance.lease.is_some() && !anybody_frozen {
+            let mut to = state.with(number, |instance| instance.life = Life::Frozen);
+            to.left.freezes -= 1;
+            steps.fault(who, "is frozen", to, Notes::default());
+        }
+        if state.left.releases > 0 && instance.lease.is_some() && !instance.leaving && self.may_operate(instance) {
+            let mut to = state.with(number, |instance| instance.leaving = true);
+            to.left.releases -= 1;
+            steps.add(who, "is told to stop", to);
+        }
+    }
+
+    fn late_writes(&self, state: &State, steps: &mut Steps<'_>) {
+        for number in 0..state.late.len() {
+            let Some((write, to, notes)) = storage::landed(state, number) else { continue };
+            let who = match write.by {
+                Writer::Ours(number) => self.name(number as usize),
+                Writer::Pinner => PINNER,
+                Writer::Rewinder => REWINDER,
+            };
+            let what = match write.content {
+                Content::Ownership { .. } => "had written the ownership, which lands now",
+                Content::Checkpoint { .. } => "had written the checkpoint, which lands now",
+            };
+            steps.noted(who, what, to, notes);
+        }
+    }
+
+    fn deletes(state: &State, steps: &mut Steps<'_>) {
+        if state.left.deletes == 0 {
+            return;
+        }
+        let mut spent = *state;
+        spent.left.deletes -= 1;
+        if state.ownership.is_some() {
+            steps.fault(OPERATOR, "deletes the ownership", storage::ownership_deleted(&spent), Notes::default());
+        }
+        if state.checkpoint.is_some() {
+            steps.fault(OPERATOR, "deletes the checkpoint", storage::checkpoint_deleted(&spent), Notes::default());
+        }
+    }
+
+    /// An idle instance looks at the group; one with a lease finds out whether that has gone.
+    fn listing_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let instance = &state.instances[number];
+        let busy = instance.operation.is_some() || instance.leaving || instance.handoff.is_some();
+        if busy || !self.may_operate(instance) {
+            return;
+        }
+        if instance.lease.is_none() && Self::is_reserved_for_another(state, number) {
+            self.reservation_steps(state, number, steps);
+            return;
+        }
+        for (elsewhere, cost) in self.live_elsewhere(state) {
+            let mut paid = *state;
+            paid.left.steals -= cost;
+            self.reading_steps(&paid, number, elsewhere, cost > 0, steps);
+        }
+    }
+
+    /// Whether the other tree shows a live owner, and at the price of how many steals.
+    fn live_elsewhere(&self, state: &State) -> impl Iterator<Item = (bool, u8)> + use<> {
+        let runs = matches!(state.elsewhere, Elsewhere::Running { .. });
+        let may_be_paused = runs && self.scenario.timing == Timing::Asynchronous && state.left.steals > 0;
+        std::iter::once((runs, 0)).chain(may_be_paused.then_some((false, 1)))
+    }
+
+    fn reading_steps(&self, state: &State, number: usize, elsewhere: bool, fault: bool, steps: &mut Steps<'_>) {
+        let (who, instance) = (self.name(number), &state.instances[number]);
+        let owner = state.ownership.map(|record| record.owner);
+        for (live, cost) in [(true, Some(0)), (false, self.expired(state))] {
+            let Some(cost) = cost else { continue };
+            let mut to = *state;
+            to.left.steals -= cost;
+            let fault = fault || cost > 0;
+            match self.listings.reading(number, owner, [live, instance.lease.is_some(), elsewhere]) {
+                Reading::Nothing => {}
+                Reading::Replaced => {
+                    let notes = self.replaced(&mut to, number);
+                    steps.noted(who, "lists: a later life of it is at work", to, notes);
+                }
+                Reading::Gone => {
+                    let notes = self.drop_lease(&mut to, number).with(Event::LeaseDropped);
+                    steps.push(listing_label(who, "lists: its partition has gone"), to, fault, notes);
+                }
+                Reading::Claim => {
+                    let (what, notes) = self.plans_to_claim(&mut to, number);
+                    steps.push(listing_label(who, what), to, fault, notes);
+                }
+            }
+            // Where it makes no difference, once is enough.
+            if owner.is_none_or(|owner| self.listings.ignores_age(number, owner, elsewhere)) {
+                return;
+            }
+        }
+    }
+
+    /// A later life of an owner has been found: this one stops.
+    pub(super) fn replaced(&self, state: &mut State, number: usize) -> Notes {
+        let members = self.scenario.members;
+        let by_earlier = state.ownership.is_some_and(|record| match record.owner {
+            Owner::Ours(other) => {
+                let (me, other) = (members[number], members[other as usize]);
+                other.owner == me.owner && other.life < me.life
+            }
+            Owner::Nobody | Owner::Foreign => false,
+        });
+        state.instances[number] = Instance { life: Life::Over, ..Instance::default() };
+        Notes::default().breaking(Invariant::LaterLife, by_earlier).with(Event::Replaced)
+    }
+}
+
+fn listing_label(who: &'static str, what: &'static str) -> Label {
+    Label { who, what, position: None, answer: None }
+}
+
+/// Whether an instance keeps its record alive: it holds it, or is just about to find out that it does.
+fn believes(instance: &Instance) -> bool {
+    let claiming = instance.operation.is_some_and(|operation| operation.goal == Goal::Claim && operation.reading);
+    instance.life == Life::Up && (instance.lease.is_some() || claiming)
+}
+
+impl System for Model {
+    type State = State;
+    type Label = Label;
+
+    fn start(&self) -> State {
+        self.scenario.start().canonical()
+    }
+
+    fn steps(&self, from: &State, edges: &mut Vec<Edge<State, Label>>) {
+        let mut steps = Steps(edges);
+        for (number, member) in self.members() {
+            match from.instances[number].life {
+                Life::Before => {
+                    steps.add(member.name, "starts", from.with(number, |instance| instance.life = Life::Up));
+                }
+                Life::Frozen => {
+                    steps.add(member.name, "wakes", from.with(number, |instance| instance.life = Life::Up));
+                }
+                Life::Up => {
+                    self.listing_steps(from, number, &mut steps);
+                    self.operation_steps(from, number, &mut steps);
+                    self.work_steps(from, number, &mut steps);
+                    self.handoff_steps(from, number, &mut steps);
+                    self.fates(from, number, &mut steps);
+                }
+                Life::Over => {}
+            }
+        }
+        self.foreign_steps(from, &mut steps);
+        self.rewinder_steps(from, &mut steps);
+        self.pinner_steps(from, &mut steps);
+        self.elsewhere_steps(from, &mut steps);
+        self.late_writes(from, &mut steps);
+        Self::deletes(from, &mut steps);
+    }
+
+    fn is_goal(&self, state: &State) -> bool {
+        let last = self.scenario.last_event;
+        let rewinds = self.scenario.rewinds_to.is_some();
+        let stored = match state.checkpoint {
+            Some(Checkpoint { position, pinned: false, rewound, .. }) => {
+                position == Some(last) && (rewound || !rewinds)
+            }
+            // Its deletion is met by the next write only. So is a start that was pinned after it.
+            Some(_) | None => self.scenario.left.deletes > state.left.deletes,
+        };
+        let at_work = |number: usize| {
+            let Instance { life, lease, work, .. } = state.instances[number];
+            let resumed = work.resumed || !rewinds;
+            let all = work.task == Task::Running && work.last.position == Some(last);
+            life == Life::Up && lease.is_some() && all && resumed
+        };
+        let owned = match state.ownership.map(|record| record.owner) {
+            Some(Owner::Ours(number)) => at_work(number as usize),
+            Some(Owner::Foreign) => matches!(state.foreign, Foreign::Running { .. }),
+            Some(Owner::Nobody) | None => false,
+        };
+        let asking = state.instances.iter().any(|instance| instance.handoff.is_some());
+        stored && owned && !asking && (!rewinds || state.rewinder == Rewinder::Done)
+    }
+
+    fn is_hopeless(&self, state: &State) -> bool {
+        let all_over = self.members().all(|(number, _)| state.instances[number].life == Life::Over);
+        all_over && !self.scenario.foreign
+    }
+}

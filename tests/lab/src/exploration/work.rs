@@ -1,0 +1,416 @@
+//! An instance's work on the partition: adopting, processing, checkpoints.
+//!
+//! Every answer goes to the machines `protocol::Adopt` and `protocol::Checkpointing`.
+
+use std::cmp::Ordering;
+
+use super::notes::{Event, Invariant, Notes};
+use super::ownership::report_unsettled;
+use super::scenario::Rule;
+use super::state::{Checkpoint, Content, Found, Imported, Request, Seen, State, Task, Version, Work, Write, Writer};
+use super::storage::{Answer, attempts, up_to};
+use super::system::{Label, Model, Steps};
+use eventhubs_checkpoint::Relation;
+use eventhubs_checkpoint::internal::protocol::{Adopt, AdoptionWrite, Checkpointing, Place, PositionFrom, Stored};
+
+impl Model {
+    pub(super) fn work_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let (who, instance) = (self.name(number), &state.instances[number]);
+        if instance.operation.is_some() && !self.scenario.overlaps {
+            return;
+        }
+        self.stopping_steps(state, number, steps);
+        match instance.work.task {
+            Task::Stopped => {
+                if let Some(lease) = instance.lease.filter(|_| !instance.leaving) {
+                    let task = Task::Adopting(Adopt::ReadCheckpoint);
+                    let work = Work { task, authority: lease.tenure, ..Work::default() };
+                    steps.add(who, "begins to adopt", state.with(number, |instance| instance.work = work));
+                }
+            }
+            Task::LookingElsewhere => self.look_elsewhere(state, number, steps),
+            Task::Adopting(step) => self.adopt(state, number, step, steps),
+            Task::Running => {
+                self.process(state, number, steps);
+                self.begin_checkpoint(state, number, steps);
+            }
+            Task::Checkpointing(request) => {
+                if self.scenario.overlaps {
+                    self.process(state, number, steps);
+                }
+                self.checkpoint(state, number, request, steps);
+            }
+        }
+    }
+
+    /// A task whose lease has gone, or that is to leave, ends in its own time. A checkpoint that is under way is ended
+    /// first.
+    fn stopping_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let instance = &state.instances[number];
+        let is_over = instance.lease.is_none() || instance.work.outlived;
+        let ends = match instance.work.task {
+            Task::LookingElsewhere | Task::Adopting(_) => is_over || instance.leaving,
+            Task::Running => is_over,
+            Task::Stopped | Task::Checkpointing(_) => false,
+        };
+        if ends {
+            let to = state.with(number, |instance| instance.work = Work::default());
+            steps.add(self.name(number), "stops", to);
+        }
+    }
+
+    fn process(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let instance = &state.instances[number];
+        if instance.leaving || instance.work.at >= self.scenario.last_event {
+            return;
+        }
+        let event = instance.work.at + 1;
+        let mut to = state.with(number, |instance| instance.work.at = event);
+        to.processed |= 1 << event;
+        if let Some(lease) = instance.lease.filter(|_| !instance.work.outlived) {
+            to.fence = to.fence.max(lease.tenure);
+        }
+        let again = state.processed & !state.reported & 1 << event != 0;
+        let notes = Notes::default().breaking(Invariant::Once, again);
+        let label = Label { who: self.name(number), what: "processes event", position: Some(event), answer: None };
+        steps.push(label, to, false, notes);
+    }
+
+    fn adopt(&self, state: &State, number: usize, step: Adopt<Version>, steps: &mut Steps<'_>) {
+        let who = self.name(number);
+        match step {
+            Adopt::ReadCheckpoint => {
+                let seen = state.seen();
+                let imported = seen.map(|seen| seen.checkpoint.imported);
+                let to = state.with(number, |instance| {
+                    let work = &mut instance.work;
+                    work.seen = seen;
+                    work.elsewhere = Found {
+                        position: None,
+                        imported: imported.unwrap_or_default(),
+                        there: state.checkpoint_elsewhere.is_some(),
+                    };
+                    work.task = if self.scenario.elsewhere && imported != Some(Imported::Never) {
+                        Task::LookingElsewhere
+                    } else {
+                        self.checkpoint_was_read(number, work, None)
+                    };
+                });
+                steps.push(read_label(who, "adopts: reads the checkpoint", seen), to, false, Notes::default());
+            }
+            Adopt::ReadOwnership(write) => {
+                let relation = self.relation(state, number);
+                let told = if self.leaves_out(Rule::AdoptReadsOwnership) { Relation::Mine } else { relation };
+                let mut to = *state;
+                Self::verified(&mut to, number, relation);
+                let next = Adopt::ownership_read(write, told);
+                let notes = self.adoption_goes_on(&mut to, number, next);
+                let what = if next == Adopt::Lost { "adopts: reads who owns, lost" } else { "adopts: reads who owns" };
+                steps.noted(who, what, to, notes);
+            }
+            Adopt::Write(write) => self.write_adoption(state, number, write, steps),
+            Adopt::Adopted(_) | Adopt::Lost => {}
+        }
+        self.failed_read_while_adopting(state, number, step, steps);
+    }
+
+    /// The other tree's checkpoint counts unless it is the one that was looked at last.
+    fn look_elsewhere(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let position = state.checkpoint_elsewhere;
+        let to = state.with(number, |instance| {
+            let work = &mut instance.work;
+            let is_known = work.elsewhere.imported == Imported::Current;
+            let imported = if position.is_some() { Imported::Current } else { work.elsewhere.imported };
+            work.elsewhere = Found { position, imported, there: position.is_some() };
+            work.task = self.checkpoint_was_read(number, work, position.filter(|_| !is_known));
+        });
+        let label = Label { who: self.name(number), what: "adopts: looks at the other tree", position, answer: None };
+        steps.push(label, to, false, Notes::default());
+    }
+
+    fn checkpoint_was_read(&self, number: usize, work: &Work, elsewhere: Option<u8>) -> Task {
+        let found = work.seen.map(|seen| self.stored(seen, false));
+        let other = elsewhere.map_or(Place::Nowhere, |position| Place::At(i64::from(position)));
+        let start_is_known = self.scenario.pins && !self.scenario.members[number].on_adapter;
+        Task::Adopting(Adopt::checkpoint_read(found, other, start_is_known))
+    }
+
+    /// The error goes up, and the partition is adopted from the start.
+    fn failed_read_while_adopting(&self, state: &State, number: usize, step: Adopt<Version>, steps: &mut Steps<'_>) {
+        if !matches!(step, Adopt::ReadOwnership(_)) {
+            return;
+        }
+        let Some(mut to) = self.with_failed_read(state) else { return };
+        let work = &mut to.instances[number].work;
+        (work.task, work.seen) = (Task::Adopting(Adopt::ReadCheckpoint), None);
+        steps.fault(self.name(number), "adopts: a read fails", to, Notes::default().with(Event::ReadFailed));
+    }
+
+    fn write_adoption(&self, state: &State, number: usize, write: AdoptionWrite<Version>, steps: &mut Steps<'_>) {
+        let work = &state.instances[number].work;
+        let found = work.seen.map_or(Checkpoint::default(), |seen| seen.checkpoint);
+        let Found { position: elsewhere, imported, .. } = work.elsewhere;
+        let (position, pinned, imported) = match write.from {
+            PositionFrom::Found => (found.position, found.pinned, imported),
+            PositionFrom::OtherTree => (elsewhere, false, imported),
+            PositionFrom::Start => (Some(self.scenario.starts_at), true, self.start_looked_at(imported)),
+        };
+        let record = Checkpoint { position, pinned, imported, ..found };
+        let content = Content::Checkpoint { record, adopts: true, authority: work.authority, resumed: record.rewound };
+        let pinned_over_blob = write.from == PositionFrom::Start && write.under.is_some();
+        let imports = write.from == PositionFrom::OtherTree;
+        for attempt in attempts(state, Write { by: Writer::ours(number), under: write.under, content }) {
+            let (mut to, mut notes) = (attempt.state, attempt.notes);
+            let version = (attempt.answer == Answer::Done).then_some(Version::Current);
+            to.instances[number].work.seen = Some(Seen { version: Version::Current, checkpoint: record });
+            notes |= self.adoption_goes_on(&mut to, number, Adopt::written(version));
+            let written = version.is_some();
+            notes = notes
+                .with_if(Event::StartPinnedOverBlob, written && pinned_over_blob)
+                .with_if(Event::Imported, written && imports)
+                .with_if(Event::ImportedOverPin, written && imports && found.pinned);
+            let label =
+                Label { who: self.name(number), what: "adopts: writes", position, answer: Some(attempt.answer) };
+            steps.push(label, to, attempt.answer.is_fault(), notes);
+        }
+    }
+
+    /// What a start that is written down says of the other tree, where nothing was read of it.
+    pub(super) fn start_looked_at(&self, imported: Imported) -> Imported {
+        match imported {
+            _ if !self.scenario.elsewhere || self.leaves_out(Rule::StartNamesOtherTree) => Imported::Never,
+            Imported::Never => Imported::Nothing,
+            looked_at => looked_at,
+        }
+    }
+
+    /// What was read or written last is in `seen`.
+    fn adoption_goes_on(&self, state: &mut State, number: usize, next: Adopt<Version>) -> Notes {
+        let work = &mut state.instances[number].work;
+        work.task = Task::Adopting(next);
+        match next {
+            Adopt::ReadCheckpoint => {
+                (work.seen, work.elsewhere) = (None, Found::default());
+                Notes::default().with(Event::AdoptRepeated)
+            }
+            Adopt::Adopted(version) => {
+                let notes = Self::adopted(state, number, version);
+                notes.with_if(Event::AdoptedWithoutWrite, version.is_none())
+            }
+            Adopt::Lost => self.lost(state, number).with(Event::AdoptLost),
+            Adopt::ReadOwnership(_) | Adopt::Write(_) => Notes::default(),
+        }
+    }
+
+    /// What lies before a pinned start is passed over, unless there is a checkpoint before it.
+    fn adopted(state: &mut State, number: usize, version: Option<Version>) -> Notes {
+        let instance = &mut state.instances[number];
+        let adopted = instance.work.seen.take().map(|seen| seen.checkpoint).unwrap_or_default();
+        instance.knows_rewind = adopted.rewound;
+        let work = &mut instance.work;
+        work.task = Task::Running;
+        (work.last, work.version) = (adopted, version);
+        work.resumed = adopted.rewound;
+        work.at = adopted.position.unwrap_or_default();
+        let there = std::mem::take(&mut work.elsewhere).there;
+        state.fence = state.fence.max(work.authority);
+        let missed = up_to(work.at) & !state.processed;
+        let skipped = if adopted.pinned { there && missed != 0 } else { missed & !state.passed != 0 };
+        state.passed |= missed;
+        Notes::default().breaking(Invariant::Skipped, skipped).with_if(Event::PinAdopted, adopted.pinned && missed != 0)
+    }
+
+    /// The task found that the partition is not its own. The lease is given up, unless it is of a later tenure.
+    fn lost(&self, state: &mut State, number: usize) -> Notes {
+        let outlived = state.instances[number].work.outlived;
+        state.instances[number].work = Work::default();
+        if outlived { Notes::default() } else { self.drop_lease(state, number) }
+    }
+
+    /// The ownership was read.
+    fn verified(state: &mut State, number: usize, relation: Relation) {
+        if let Some(record) = state.ownership.filter(|_| relation == Relation::Mine) {
+            state.instances[number].work.authority = record.tenure;
+        }
+    }
+
+    fn begin_checkpoint(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let work = state.instances[number].work;
+        if self.has_written_all(&work) {
+            return;
+        }
+        let mut to = *state;
+        if work.outlived {
+            let notes = self.lost(&mut to, number);
+            steps.noted(self.name(number), "wants to checkpoint in a tenure that is over", to, notes);
+            return;
+        }
+        to.instances[number].work.writing = work.at;
+        let notes = self.checkpoint_goes_on(&mut to, number, Checkpointing::begin(work.version));
+        match to.instances[number].work.task {
+            Task::Checkpointing(Request::Write(under)) if !self.scenario.overlaps => {
+                self.write_checkpoint(&to, number, under, steps);
+            }
+            _ => steps.noted(self.name(number), "wants to checkpoint", to, notes),
+        }
+    }
+
+    /// Whether there is nothing to checkpoint.
+    pub(super) fn has_written_all(&self, work: &Work) -> bool {
+        let superseded = self.place(work.last).compared_with(i64::from(work.at)).is_some_and(Ordering::is_ge);
+        superseded || work.at == work.last.position.unwrap_or_default()
+    }
+
+    fn checkpoint(&self, state: &State, number: usize, request: Request, steps: &mut Steps<'_>) {
+        match request {
+            Request::Write(under) => self.write_checkpoint(state, number, under, steps),
+            Request::ReadCheckpoint if self.leaves_out(Rule::OwnershipAfterCheckpoint) => {
+                self.read_ownership_first(state, number, steps);
+            }
+            Request::ReadCheckpoint => {
+                let mut to = *state;
+                to.instances[number].work.seen = state.seen();
+                let found = self.found(&to.instances[number].work);
+                let notes = self.checkpoint_goes_on(&mut to, number, Checkpointing::checkpoint_read(found));
+                steps.push(read_label(self.name(number), "reads the checkpoint", state.seen()), to, false, notes);
+            }
+            Request::ReadOwnership => self.read_ownership(state, number, steps),
+        }
+        self.failed_read_while_writing(state, number, request, steps);
+    }
+
+    /// What the rule forbids: the answer about the ownership is older than that about the checkpoint.
+    fn read_ownership_first(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let mut to = *state;
+        let relation = self.relation(state, number);
+        Self::verified(&mut to, number, relation);
+        let next = if relation == Relation::Mine {
+            Checkpointing::ReadOwnership(None)
+        } else {
+            Checkpointing::ownership_read(None, relation, 0)
+        };
+        let notes = self.checkpoint_goes_on(&mut to, number, next);
+        steps.noted(self.name(number), "reads who owns, before the checkpoint", to, notes);
+    }
+
+    fn read_ownership(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let mut to = *state;
+        let mut relation = self.relation(state, number);
+        if self.leaves_out(Rule::OwnershipAfterCheckpoint) {
+            to.instances[number].work.seen = state.seen();
+            relation = Relation::Mine;
+        } else {
+            Self::verified(&mut to, number, relation);
+        }
+        let work = &mut to.instances[number].work;
+        let next = Checkpointing::ownership_read(self.found(work), relation, i64::from(work.writing));
+        let stored = work.seen.map(|seen| seen.checkpoint).unwrap_or_default();
+        let reported = matches!(next, Checkpointing::Written(_) | Checkpointing::Superseded(_));
+        let broken = reported && (stored.pinned || stored.position < Some(work.writing));
+        if !matches!(next, Checkpointing::Fenced | Checkpointing::Rewound) {
+            work.version = work.seen.take().map(|seen| seen.version);
+            let forgotten = matches!(next, Checkpointing::Superseded(_)) && self.leaves_out(Rule::SupersededIsWritten);
+            let position = if forgotten { work.last.position } else { stored.position };
+            work.last = Checkpoint { position, ..stored };
+        }
+        let pin_replaced = stored.pinned && matches!(next, Checkpointing::Write(Some(_)));
+        let (what, event) = match next {
+            Checkpointing::Fenced => ("reads who owns: fenced", Event::CheckpointFenced),
+            Checkpointing::Rewound => ("reads who owns: its own, but rewound", Event::RewindMetByWriting),
+            Checkpointing::Superseded(_) => ("reads who owns: its own, superseded", Event::CheckpointSuperseded),
+            Checkpointing::Written(_) => ("reads who owns: its own, and the write had landed", Event::CheckpointLanded),
+            Checkpointing::Write(None) => ("reads who owns: its own, creates the checkpoint", Event::CheckpointCreated),
+            _ => ("reads who owns: its own, writes again", Event::CheckpointTriedAgain),
+        };
+        let notes =
+            self.checkpoint_goes_on(&mut to, number, next).with(event).with_if(Event::PinReplaced, pin_replaced);
+        steps.noted(self.name(number), what, to, notes.breaking(Invariant::Durable, broken));
+    }
+
+    fn write_checkpoint(&self, state: &State, number: usize, under: Option<Version>, steps: &mut Steps<'_>) {
+        let work = &state.instances[number].work;
+        let Work { last, authority, resumed, writing, .. } = *work;
+        let record = last.moved_to(writing);
+        let content = Content::Checkpoint { record, adopts: false, authority, resumed };
+        for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
+            let (mut to, mut notes) = (attempt.state, attempt.notes);
+            let version = (attempt.answer == Answer::Done).then_some(Version::Current);
+            if version.is_some() {
+                to.instances[number].work.last = record;
+            }
+            notes |= self.checkpoint_goes_on(&mut to, number, Checkpointing::written(version));
+            let label = Label {
+                who: self.name(number),
+                what: "checkpoints",
+                position: record.position,
+                answer: Some(attempt.answer),
+            };
+            steps.push(label, to, attempt.answer.is_fault(), notes);
+        }
+    }
+
+    fn checkpoint_goes_on(&self, state: &mut State, number: usize, next: Checkpointing<Version>) -> Notes {
+        let work = &mut state.instances[number].work;
+        match next {
+            Checkpointing::Write(under) => work.task = Task::Checkpointing(Request::Write(under)),
+            Checkpointing::ReadCheckpoint => work.task = Task::Checkpointing(Request::ReadCheckpoint),
+            Checkpointing::ReadOwnership(_) => work.task = Task::Checkpointing(Request::ReadOwnership),
+            Checkpointing::Written(version) | Checkpointing::Superseded(Stored { etag: version, .. }) => {
+                work.version = Some(version);
+                work.task = Task::Running;
+                work.writing = 0;
+            }
+            Checkpointing::Rewound => {
+                // The task ends, and is started again as long as the lease is held.
+                let lease = state.instances[number].lease;
+                let task = lease.map_or(Task::Stopped, |_| Task::Adopting(Adopt::ReadCheckpoint));
+                let authority = lease.map_or(0, |lease| lease.tenure);
+                state.instances[number].work = Work { task, authority, ..Work::default() };
+            }
+            Checkpointing::Fenced => return self.lost(state, number),
+        }
+        Notes::default()
+    }
+
+    /// The position stays pending; who is leaving gives it up.
+    fn failed_read_while_writing(&self, state: &State, number: usize, request: Request, steps: &mut Steps<'_>) {
+        if matches!(request, Request::Write(_)) {
+            return;
+        }
+        let Some(mut to) = self.with_failed_read(state) else { return };
+        let leaving = to.instances[number].leaving;
+        if leaving {
+            report_unsettled(&mut to, &state.instances[number].work);
+        }
+        let work = &mut to.instances[number].work;
+        if leaving {
+            *work = Work::default();
+        } else {
+            (work.task, work.seen, work.writing) = (Task::Running, None, 0);
+        }
+        steps.fault(self.name(number), "a read fails", to, Notes::default().with(Event::ReadFailed));
+    }
+}
+
+fn read_label(who: &'static str, what: &'static str, seen: Option<Seen>) -> Label {
+    Label { who, what, position: seen.and_then(|seen| seen.checkpoint.position), answer: None }
+}
+
+impl Model {
+    fn place(&self, checkpoint: Checkpoint) -> Place {
+        match checkpoint.position {
+            None => Place::Nowhere,
+            Some(_) if checkpoint.pinned && !self.leaves_out(Rule::PinComparesWithNothing) => Place::Pinned,
+            Some(position) => Place::At(i64::from(position)),
+        }
+    }
+
+    fn stored(&self, seen: Seen, rewound: bool) -> Stored<Version> {
+        Stored { etag: seen.version, place: self.place(seen.checkpoint), rewound }
+    }
+
+    /// What was read, compared with what this task knows.
+    fn found(&self, work: &Work) -> Option<Stored<Version>> {
+        work.seen.map(|seen| self.stored(seen, seen.checkpoint.rewound && !work.last.rewound))
+    }
+}

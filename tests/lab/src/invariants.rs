@@ -1,0 +1,427 @@
+//! What holds of every plan, and of every group that plans: as functions, for tests and simulations.
+//!
+//! They work from the view and the plan alone and share no rule with the planner, except for the weights of partitions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eventhubs_checkpoint::internal::balance::weights;
+use eventhubs_checkpoint::internal::balance::{ClaimReason, Plan, PlannedClaim, PlannedHandoff, ReleaseReason};
+use eventhubs_checkpoint::internal::balance::{Holder, PartitionView, View};
+use eventhubs_checkpoint::internal::balance::{Policy, Strategy};
+use eventhubs_checkpoint::{OwnerId, PartitionId};
+
+/// A rule that was broken, in words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Violation(String);
+
+type Verdict = Result<(), Violation>;
+
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Verdict {
+    if holds { Ok(()) } else { Err(Violation(otherwise())) }
+}
+
+/// Everything that holds of a single plan: it is [safe] and [stable].
+///
+/// # Errors
+///
+/// The first rule found broken.
+pub fn check(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+    safe(view, policy, plan)?;
+    stable(view, policy, plan)
+}
+
+/// Safety, for any view: nothing is claimed or asked for that must not be, nor more than the cap and the strategy grant;
+/// no victim is left below its share; only what must go is given back.
+///
+/// # Errors
+///
+/// The first rule found broken.
+pub fn safe(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+    each_partition_once(plan)?;
+    claims_only_what_it_may(view, policy, plan)?;
+    asks_only_for_what_it_may(view, policy, plan)?;
+    stays_within_the_cap(view, policy, plan)?;
+    gives_back_only_what_must_go(view, policy, plan)?;
+    steals_only_where_nothing_is_unowned(view, policy, plan)?;
+    match &policy.strategy {
+        Strategy::Balanced => shares_by_number(view, policy, plan, 1),
+        Strategy::Greedy => shares_by_number(view, policy, plan, usize::MAX),
+        Strategy::Static(_) => ensure(gains(plan).all(|gain| gain.victim.is_none()), || {
+            format!("takes from others by a static assignment: {plan:?}")
+        }),
+        Strategy::Weighted { threshold_percent } => shares_by_load(view, policy, plan, *threshold_percent),
+        other => Err(Violation(format!("nothing is known of {other:?}"))),
+    }
+}
+
+/// Stability: a [settled] group plans nothing.
+///
+/// # Errors
+///
+/// What is planned nevertheless.
+pub fn stable(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+    let quiet = plan.is_empty() && plan.unclaimed_for_cap == 0;
+    ensure(quiet || !settled(view, policy), || format!("a settled group plans {plan:?}"))
+}
+
+/// Whether there is nothing left to do for anybody who sees the group so, by this policy.
+#[must_use]
+pub fn settled(view: &View, policy: &Policy) -> bool {
+    let mine = view.partitions.iter().filter(|entry| entry.holder == Holder::Me).count();
+    // What is being handed over is on its way, until it is for somebody to claim.
+    let taken = |entry: &PartitionView| matches!(entry.holder, Holder::Me | Holder::Live(_) | Holder::Elsewhere(_));
+    if policy.max_partitions.is_some_and(|max| mine > max) || !view.gone.is_empty() {
+        return false;
+    }
+    match &policy.strategy {
+        Strategy::Static(assignment) => view.partitions.iter().enumerate().all(|(ordinal, entry)| {
+            if assignment.covers(ordinal, &entry.partition) { taken(entry) } else { entry.holder != Holder::Me }
+        }),
+        Strategy::Balanced | Strategy::Greedy => {
+            let counts: Vec<_> = view.counts().into_values().collect();
+            view.partitions.iter().all(taken) && fair(view.partitions.len(), &counts).is_ok()
+        }
+        Strategy::Weighted { threshold_percent } => {
+            view.partitions.iter().all(taken) && even(view, policy, *threshold_percent).is_ok()
+        }
+        other => unimplemented!("{other:?}"),
+    }
+}
+
+/// Fairness by number: with P partitions and N owners everybody holds `floor(P/N)`, and `P mod N` owners one more.
+/// `counts` names everybody, those that hold nothing too.
+///
+/// # Errors
+///
+/// The counts, if they are not fair.
+pub fn fair(partitions: usize, counts: &[usize]) -> Verdict {
+    let (floor, remainder) = (partitions / counts.len().max(1), partitions % counts.len().max(1));
+    let above = counts.iter().filter(|held| **held == floor + 1).count();
+    let at_floor = counts.iter().filter(|held| **held == floor).count();
+    ensure(above == remainder && above + at_floor == counts.len(), || {
+        format!("{partitions} partitions are not shared fairly: {counts:?}")
+    })
+}
+
+/// Fairness by load: nobody's load, less its lightest partition, exceeds the least load by more than the threshold.
+///
+/// # Errors
+///
+/// Who carries too much.
+pub fn even(view: &View, policy: &Policy, threshold_percent: u32) -> Verdict {
+    let scales = Scales::of(view, policy);
+    let least = scales.loads.values().copied().min().unwrap_or_default();
+    for (owner, load) in &scales.loads {
+        let lightest = scales.lightest.get(owner).copied().unwrap_or_default();
+        ensure(!scales.exceeds(load.saturating_sub(least + lightest), threshold_percent), || {
+            format!(
+                "{owner} carries {load}, of which the lightest partition is {lightest}, but the least load is {least}"
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// The fewest partitions that must be taken from live owners before everybody can hold its share: whatever each has
+/// above its share, if those with the most get the larger shares. `counts` names everybody.
+///
+/// The strategies by number need no more than that if everybody is counted from the start, which means that all hold
+/// something, or if those that hold something share all partitions fairly before others join.
+#[must_use]
+pub fn fewest_moves(partitions: usize, counts: &[usize]) -> usize {
+    let (floor, remainder) = (partitions / counts.len().max(1), partitions % counts.len().max(1));
+    let mut counts = counts.to_vec();
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    let share = |rank: usize| floor + usize::from(rank < remainder);
+    counts.iter().enumerate().map(|(rank, held)| held.saturating_sub(share(rank))).sum()
+}
+
+/// Convergence: within how many rounds a group settles, if every owner plans once per round, one after another, nothing
+/// is to be avoided, nobody is capped and none lives in the other tree. Nothing for [`Strategy::Weighted`]: there it
+/// depends on the loads, see [`steals_to_settle`].
+///
+/// By number: in each round everybody below the floor gains one (Balanced) or all it lacks (Greedy), and nobody falls
+/// below the floor again; then, in one more round, those that may hold one more take it. What is asked for is gained when
+/// it is asked for: how long a handoff takes comes on top. Static: in the first round everything is given back, in the
+/// second it is claimed.
+#[must_use]
+pub fn rounds_to_settle(strategy: &Strategy, partitions: usize, owners: usize) -> Option<usize> {
+    match strategy {
+        Strategy::Balanced => Some(partitions / owners.max(1) + 1),
+        Strategy::Greedy | Strategy::Static(_) => Some(2),
+        Strategy::Weighted { .. } => None,
+        other => unimplemented!("{other:?}"),
+    }
+}
+
+/// Convergence of [`Strategy::Weighted`], once everything is owned: after no more steals than this, and each round that
+/// does not settle has one. Every steal lowers the sum of the squared distances from the fair load by at least twice the
+/// lightest weight times the least gain. Far above what it takes in practice.
+///
+/// Before that, what nobody owns is claimed in at most as many rounds as there are such partitions: while there is one,
+/// somebody is below the fair load.
+#[must_use]
+pub fn steals_to_settle(view: &View, policy: &Policy, threshold_percent: u32) -> u128 {
+    let scales = Scales::of(view, policy);
+    let owners = scales.owners();
+    let squares = scales.loads.values().fold(0, |sum: u128, load| sum.saturating_add(load.saturating_mul(*load)));
+    let distances = squares.saturating_sub(scales.total.saturating_mul(scales.total) / owners);
+    let least_gain = u128::from(threshold_percent) * scales.total / (100 * owners) + 1;
+    let lightest = scales.weights.iter().copied().min().unwrap_or(1);
+    distances / (2 * lightest * least_gain)
+}
+
+/// A partition that becomes part of my share by a plan.
+#[derive(Debug)]
+struct Gain<'a> {
+    partition: &'a PartitionId,
+    /// The live owner that loses it, now or by a handoff.
+    victim: Option<&'a OwnerId>,
+}
+
+/// Claims of what was not mine, then handoffs.
+fn gains(plan: &Plan) -> impl Iterator<Item = Gain<'_>> {
+    let claimed = plan.claim.iter().filter_map(|PlannedClaim { partition, reason }| match reason {
+        ClaimReason::Reclaimed | ClaimReason::HandedOver => None,
+        ClaimReason::Unowned | ClaimReason::Released | ClaimReason::Expired(_) => {
+            Some(Gain { partition, victim: None })
+        }
+        ClaimReason::Stolen(victim) => Some(Gain { partition, victim: Some(victim) }),
+        other => unimplemented!("{other:?}"),
+    });
+    let asked = plan.handoff.iter().map(|PlannedHandoff { partition, from }| Gain { partition, victim: Some(from) });
+    claimed.chain(asked)
+}
+
+fn is_unowned(entry: &PartitionView) -> bool {
+    match &entry.holder {
+        Holder::Nobody | Holder::Expired(_) => true,
+        Holder::Released => entry.handoff_to.is_none(),
+        Holder::Me | Holder::Orphan | Holder::Live(_) | Holder::Elsewhere(_) => false,
+    }
+}
+
+fn each_partition_once(plan: &Plan) -> Verdict {
+    let claimed = plan.claim.iter().map(|claim| &claim.partition);
+    let asked = plan.handoff.iter().map(|handoff| &handoff.partition);
+    let named: Vec<_> = claimed.chain(asked).chain(plan.release.iter().map(|release| &release.partition)).collect();
+    let different: BTreeSet<_> = named.iter().collect();
+    ensure(different.len() == named.len(), || format!("a partition is named twice: {plan:?}"))
+}
+
+fn claims_only_what_it_may(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+    let places: BTreeMap<_, _> =
+        view.partitions.iter().zip(0..).map(|(entry, place)| (&entry.partition, place)).collect();
+    for claim in &plan.claim {
+        let partition = &claim.partition;
+        ensure(!policy.avoid.contains(partition), || format!("claims {partition}, which is to be avoided"))?;
+        let place: usize = *places.get(partition).ok_or_else(|| Violation(format!("the hub has no {partition}")))?;
+        let entry = &view.partitions[place];
+        let PartitionView { holder, handoff_to, cooperative, .. } = entry;
+        let told = match &claim.reason {
+            ClaimReason::Reclaimed => *holder == Holder::Orphan,
+            ClaimReason::Unowned => *holder == Holder::Nobody,
+            ClaimReason::Released => *holder == Holder::Released && handoff_to.is_none(),
+            ClaimReason::HandedOver => *holder == Holder::Released && *handoff_to == Some(view.me.clone()),
+            ClaimReason::Expired(owner) => *holder == Holder::Expired(owner.clone()),
+            ClaimReason::Stolen(owner) => {
+                is_anothers(entry, owner, view) && handoff_to.is_none() && !(policy.handoff && *cooperative)
+            }
+            other => unimplemented!("{other:?}"),
+        };
+        ensure(told, || format!("claims {entry:?} as {:?}", claim.reason))?;
+        if let Strategy::Static(assignment) = &policy.strategy {
+            ensure(assignment.covers(place, partition), || format!("claims {partition}, which is not assigned"))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_anothers(entry: &PartitionView, owner: &OwnerId, view: &View) -> bool {
+    entry.holder == Holder::Live(owner.clone()) && *owner != view.me
+}
+
+/// Of a cooperative owner that is certainly alive, what nobody has asked for.
+fn asks_only_for_what_it_may(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+    ensure(policy.handoff || plan.handoff.is_empty(), || "asks for a handoff, which is off".to_owned())?;
+    let entries: BTreeMap<_, _> = view.partitions.iter().map(|entry| (&entry.partition, entry)).collect();
+    for PlannedHandoff { partition, from } in &plan.handoff {
+        let set_apart = policy.avoid.contains(partition) || view.unmarkable.contains(partition);
+        let may = entries.get(partition).is_some_and(|entry| {
+            is_anothers(entry, from, view) && entry.cooperative && entry.handoff_to.is_none() && !set_apart
+        });
+        ensure(may, || format!("asks {from} for {:?}", entries.get(partition)))?;
+    }
+    Ok(())
+}
+
+fn stays_within_the_cap(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+    let unowned = view.partitions.iter().filter(|entry| is_unowned(entry)).count();
+    let taken = gains(plan).filter(|gain| gain.victim.is_none()).count();
+    let Some(max) = policy.max_partitions else {
+        return ensure(plan.unclaimed_for_cap == 0, || "complains of a cap that is not there".to_owned());
+    };
+    ensure(plan.unclaimed_for_cap + taken <= unowned, || format!("more unclaimed than unowned: {plan:?}"))?;
+    let held = view.partitions.iter().filter(|entry| match &entry.holder {
+        Holder::Me => true,
+        // To be avoided, it may be a claim under way.
+        Holder::Orphan => policy.avoid.contains(&entry.partition),
+        Holder::Released => entry.handoff_to.as_ref() == Some(&view.me) && policy.avoid.contains(&entry.partition),
+        _ => entry.handoff_to.as_ref() == Some(&view.me),
+    });
+    let new = plan.claim.len() + plan.handoff.len();
+    let after = view.gone.len() + held.count() + new;
+    ensure(new == 0 || after <= max, || format!("would hold {after} of at most {max}"))
+}
+
+fn gives_back_only_what_must_go(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+    let released = |reason| plan.release.iter().filter(move |release| release.reason == reason);
+    let gone: Vec<_> = released(ReleaseReason::Gone).map(|release| release.partition.clone()).collect();
+    ensure(gone == view.gone, || format!("gives back {gone:?} as gone, but gone are {:?}", view.gone))?;
+    let mine = view.partitions.iter().enumerate().filter(|(_, entry)| entry.holder == Holder::Me);
+    let (admitted, strange): (Vec<_>, Vec<_>) = mine.partition(|(ordinal, entry)| match &policy.strategy {
+        Strategy::Static(assignment) => assignment.covers(*ordinal, &entry.partition),
+        _ => true,
+    });
+    let names = |entries: &[(usize, &PartitionView)]| -> BTreeSet<PartitionId> {
+        entries.iter().map(|(_, entry)| entry.partition.clone()).collect()
+    };
+    let not_assigned: BTreeSet<_> =
+        released(ReleaseReason::NotAssigned).map(|release| release.partition.clone()).collect();
+    ensure(not_assigned == names(&strange), || format!("gives back {not_assigned:?} as not assigned"))?;
+    let above: BTreeSet<_> = released(ReleaseReason::AboveMax).map(|release| release.partition.clone()).collect();
+    // What is being handed over goes by itself.
+    let mine = |(_, entry): &(usize, &PartitionView)| entry.handoff_to.as_ref().is_none_or(|to| *to == view.me);
+    let admitted: Vec<_> = admitted.into_iter().filter(mine).collect();
+    let excess = admitted.len().saturating_sub(policy.max_partitions.unwrap_or(usize::MAX));
+    ensure(above.len() == excess && above.is_subset(&names(&admitted)), || {
+        format!("gives back {above:?}, but {excess} are above the cap")
+    })
+}
+
+fn steals_only_where_nothing_is_unowned(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+    let claimed: BTreeSet<_> = plan.claim.iter().map(|claim| &claim.partition).collect();
+    let left = |entry: &&PartitionView| {
+        is_unowned(entry) && !policy.avoid.contains(&entry.partition) && !claimed.contains(&entry.partition)
+    };
+    let steals = gains(plan).any(|gain| gain.victim.is_some());
+    ensure(!steals || view.partitions.iter().find(left).is_none(), || {
+        format!("steals with something unowned: {plan:?}")
+    })
+}
+
+/// What I gain stays within the share, and each steal or handoff is one of the [`fewest_moves`]: so it leaves its victim
+/// no less than its share. The share of unowned partitions is the share without the idle owners.
+fn shares_by_number(view: &View, policy: &Policy, plan: &Plan, at_once: usize) -> Verdict {
+    let new: Vec<_> = gains(plan).collect();
+    ensure(new.len() <= at_once, || format!("gains {} at once", new.len()))?;
+    let mut counts = view.counts();
+    let partitions = view.partitions.len();
+    let (floor, remainder) = (partitions / counts.len(), partitions % counts.len());
+    let moves =
+        |counts: &BTreeMap<OwnerId, usize>| fewest_moves(partitions, &counts.values().copied().collect::<Vec<_>>());
+    let mut to_come = moves(&counts);
+    for gain in new {
+        if let Some(victim) = gain.victim {
+            let held = counts.entry(victim.clone()).or_default();
+            *held = held.saturating_sub(1);
+            ensure(*held >= floor, || format!("{victim} is left with less than its share"))?;
+        }
+        *counts.entry(view.me.clone()).or_default() += 1;
+        let above = counts.iter().filter(|(owner, held)| **owner != view.me && **held > floor).count();
+        let (mine, share) = (counts[&view.me], floor + usize::from(above < remainder));
+        let left = moves(&counts);
+        if gain.victim.is_none() && mine > share {
+            let share = share_without_idle(partitions, &counts, view, policy);
+            ensure(mine <= share, || format!("gains up to {mine}, but the share without idle owners is {share}"))?;
+        } else {
+            ensure(mine <= share, || format!("gains up to {mine}, but the share is {share}"))?;
+            ensure(left + usize::from(gain.victim.is_some()) == to_come, || format!("a move too many: {gain:?}"))?;
+        }
+        to_come = left;
+    }
+    Ok(())
+}
+
+fn share_without_idle(partitions: usize, counts: &BTreeMap<OwnerId, usize>, view: &View, policy: &Policy) -> usize {
+    let (idle, active): (Vec<_>, Vec<_>) = counts.iter().partition(|(owner, _)| policy.idle.contains(*owner));
+    let partitions = partitions - idle.iter().map(|(_, held)| **held).sum::<usize>();
+    let (floor, remainder) = (partitions / active.len(), partitions % active.len());
+    let above = active.iter().filter(|(owner, held)| **owner != view.me && **held > floor).count();
+    floor + usize::from(above < remainder)
+}
+
+/// One gain at a time, by an owner below the fair load; and a steal or handoff leaves both with less than the victim had
+/// and more than the thief had, by more than the threshold.
+fn shares_by_load(view: &View, policy: &Policy, plan: &Plan, threshold_percent: u32) -> Verdict {
+    let new: Vec<_> = gains(plan).collect();
+    ensure(new.len() <= 1, || format!("gains {} at once", new.len()))?;
+    let Some(gain) = new.first() else { return Ok(()) };
+    let scales = Scales::of(view, policy);
+    let mine = scales.loads.get(&view.me).copied().unwrap_or_default();
+    let (total, owners) = if gain.victim.is_none() {
+        let idle = scales.loads.iter().filter(|(owner, _)| policy.idle.contains(**owner));
+        idle.fold((scales.total, scales.owners()), |(total, owners), (_, load)| (total - load, owners - 1))
+    } else {
+        (scales.total, scales.owners())
+    };
+    ensure(mine * owners < total, || format!("gains with {mine}, the fair load or more"))?;
+    let Some(victim) = gain.victim else { return Ok(()) };
+    let weight = scales.weight_of(gain.partition).unwrap_or_default();
+    let theirs = scales.loads.get(victim).copied().unwrap_or_default();
+    let gains = theirs >= mine + weight && scales.exceeds(theirs - mine - weight, threshold_percent);
+    ensure(gains, || format!("steals {weight} from {theirs} for {mine}, which gains too little"))
+}
+
+/// The weights of a view.
+struct Scales<'a> {
+    view: &'a View,
+    weights: Vec<u128>,
+    loads: BTreeMap<&'a OwnerId, u128>,
+    /// What the lightest partition of each owner weighs.
+    lightest: BTreeMap<&'a OwnerId, u128>,
+    total: u128,
+}
+
+impl<'a> Scales<'a> {
+    fn of(view: &'a View, policy: &Policy) -> Self {
+        let weights = weights(&view.partitions, &policy.loads);
+        let mut loads: BTreeMap<_, _> = [&view.me].into_iter().chain(&view.present).map(|owner| (owner, 0)).collect();
+        let mut lightest = BTreeMap::new();
+        for (entry, weight) in view.partitions.iter().zip(&weights) {
+            if let Some(owner) = owner_of(entry, view) {
+                *loads.entry(owner).or_default() += weight;
+                let known = lightest.entry(owner).or_insert(*weight);
+                *known = (*known).min(*weight);
+            }
+        }
+        let total = weights.iter().sum();
+        Self { view, weights, loads, lightest, total }
+    }
+
+    fn owners(&self) -> u128 {
+        self.loads.len() as u128
+    }
+
+    fn exceeds(&self, gain: u128, threshold_percent: u32) -> bool {
+        gain * 100 * self.owners() > u128::from(threshold_percent) * self.total
+    }
+
+    fn weight_of(&self, partition: &PartitionId) -> Option<u128> {
+        let mut weighed = self.view.partitions.iter().zip(&self.weights);
+        weighed.find(|(entry, _)| entry.partition == *partition).map(|(_, weight)| *weight)
+    }
+}
+
+/// What is being handed over is part of the load of the one who gets it.
+fn owner_of<'a>(entry: &'a PartitionView, view: &'a View) -> Option<&'a OwnerId> {
+    if let Some(to) = &entry.handoff_to {
+        return Some(to);
+    }
+    match &entry.holder {
+        Holder::Me | Holder::Orphan => Some(&view.me),
+        Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner),
+        Holder::Nobody | Holder::Released | Holder::Expired(_) => None,
+    }
+}

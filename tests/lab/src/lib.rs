@@ -1,0 +1,49 @@
+//! What proves `eventhubs-checkpoint`, and no user of it needs.
+//!
+//! | | what runs | what judges |
+//! |---|---|---|
+//! | [`sim`], `cargo simulate` | whole groups of processors in one process, in virtual time | every write that the storage accepts, every call of a handler |
+//! | `chaos`, `cargo chaos` | real processes, an AMQP hub, an HTTP storage, real signals | the same, from outside |
+//! | `random` | three owners and one partition at the store, operation by operation | the same, and each outcome |
+//! | `exploration` | the rules of the protocol, in every order of events | invariants in every state |
+//! | `balance` | groups of planners without a store | [`invariants`] of every plan, bounds of convergence |
+//!
+//! The promises about checkpoints have one judge, [`history`], for all that process events.
+
+#![allow(clippy::cast_precision_loss, reason = "numbers to be shown")]
+
+#[cfg(test)]
+mod balance;
+#[cfg(unix)]
+pub mod chaos;
+mod draw;
+#[cfg(test)]
+mod exploration;
+pub mod invariants;
+#[cfg(test)]
+mod random;
+pub mod sim;
+pub mod simulate;
+mod table;
+
+#[cfg(unix)]
+#[path = "../../../examples/support/publisher.rs"]
+mod publisher;
+#[cfg(unix)]
+#[path = "../../../examples/support/runs.rs"]
+mod runs;
+#[cfg(unix)]
+#[path = "../../common/sas.rs"]
+#[expect(dead_code, reason = "only signatures for a look at the container are used")]
+mod sas;
+#[cfg(unix)]
+#[path = "../../../examples/support/signals.rs"]
+mod signals;
+#[cfg(all(unix, test))]
+#[path = "../../common/stub.rs"]
+#[expect(dead_code, reason = "it always answers here")]
+mod stub;
+#[cfg(unix)]
+#[path = "../../../examples/support/mod.rs"]
+#[expect(dead_code, reason = "an Azurite of its own is all it needs")]
+mod support;

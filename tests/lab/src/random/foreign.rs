@@ -1,0 +1,98 @@
+//! An owner of another SDK: claims under ETags, except for the first claim (as JavaScript's), keeps what it cannot renew
+//! (as Python's), and writes checkpoints under no condition (as all do). It neither adopts nor keeps our keys.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eventhubs_checkpoint::ErrorKind;
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, ETag, Metadata};
+use eventhubs_checkpoint::testing::faulty::Faulty;
+
+use crate::random::judge::Judge;
+use crate::random::life::{Done, UnderWay};
+
+pub const NAME: &str = "peer";
+pub const OWNERSHIP: &str = "ns.servicebus.windows.net/hub/group/ownership/0";
+const CHECKPOINT: &str = "ns.servicebus.windows.net/hub/group/checkpoint/0";
+
+/// It takes others' ownerships for abandoned sooner than ours do.
+const EXPIRY: Duration = Duration::from_secs(15);
+
+/// What it takes for true.
+#[derive(Clone, Debug)]
+pub struct Belief {
+    pub etag: ETag,
+    /// The event that it processed last; nothing before it has read the checkpoint.
+    pub at: Option<i64>,
+}
+
+pub struct Foreign {
+    pub id: usize,
+    pub container: Arc<dyn BlobContainer>,
+    pub faulty: Faulty,
+    pub belief: Option<Belief>,
+    pub under_way: Option<UnderWay>,
+}
+
+pub struct Acting {
+    pub judge: Judge,
+    pub container: Arc<dyn BlobContainer>,
+}
+
+fn owned_by(owner: &str) -> Metadata {
+    Metadata::from([("ownerid".to_owned(), owner.to_owned())])
+}
+
+impl Acting {
+    pub async fn seek(self, steal: bool) -> Done {
+        let listed = self.container.list(OWNERSHIP).await;
+        let Ok(list) = listed else { return Done::Foreign(None) };
+        let condition = match list.blobs.first() {
+            None => Condition::Any,
+            Some(blob) => {
+                let free = blob.metadata.get("ownerid").is_none_or(|owner| owner.is_empty() || owner == NAME);
+                if !(free || steal || blob.age() > EXPIRY) {
+                    return Done::Foreign(None);
+                }
+                Condition::Match(blob.etag.clone())
+            }
+        };
+        let written = self.container.write(OWNERSHIP, &owned_by(NAME), &condition).await;
+        if written.is_ok() {
+            self.judge.lock().count("foreign claim");
+        }
+        Done::Foreign(written.ok().map(|written| Belief { etag: written.etag, at: None }))
+    }
+
+    pub async fn renew(self, belief: Belief) -> Done {
+        match self.container.write(OWNERSHIP, &owned_by(NAME), &Condition::Match(belief.etag.clone())).await {
+            Ok(written) => Done::Foreign(Some(Belief { etag: written.etag, ..belief })),
+            Err(error) if error.kind() == ErrorKind::Conflict => Done::Foreign(None),
+            Err(_) => Done::Foreign(Some(belief)),
+        }
+    }
+
+    pub async fn release(self, belief: Belief) -> Done {
+        // It does not look whether that worked.
+        let _ = self.container.write(OWNERSHIP, &owned_by(""), &Condition::Match(belief.etag)).await;
+        Done::Foreign(None)
+    }
+
+    pub async fn start(self, belief: Belief) -> Done {
+        let at = match self.container.get(CHECKPOINT).await {
+            Ok(blob) => blob.metadata["sequencenumber"].parse().ok(),
+            Err(error) if error.kind() == ErrorKind::NotFound => Some(-1),
+            Err(_) => None,
+        };
+        Done::Foreign(Some(Belief { at, ..belief }))
+    }
+
+    pub async fn checkpoint(self, belief: Belief, at: i64) -> Done {
+        let position = [("sequencenumber", at.to_string()), ("offset", at.to_string())];
+        let metadata = position.map(|(key, value)| (key.to_owned(), value)).into();
+        if self.container.write(CHECKPOINT, &metadata, &Condition::Any).await.is_ok() {
+            self.judge.lock().count("foreign checkpoint");
+        }
+        Done::Foreign(Some(belief))
+    }
+}

@@ -1,0 +1,247 @@
+//! One life of an owner, and the operations that it may have under way. Each tells the judge how it ended.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use eventhubs_checkpoint::blob::BlobContainer;
+use eventhubs_checkpoint::store::{
+    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, Ownership,
+};
+use eventhubs_checkpoint::testing::faulty::Faulty;
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position, Relation, Result};
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::random::judge::{Adopted, Judge};
+
+pub const EXPIRY: Duration = Duration::from_secs(20);
+pub const PEER_EXPIRY: Duration = Duration::from_secs(60);
+
+pub fn group() -> ConsumerGroup {
+    ConsumerGroup::new("ns.servicebus.windows.net", "hub", "group").unwrap()
+}
+
+pub fn zero() -> PartitionId {
+    0.into()
+}
+
+fn at(sequence_number: i64) -> Position {
+    Position { sequence_number, offset: sequence_number.to_string() }
+}
+
+/// Holds up whatever runs in it, like a process that is stopped.
+#[derive(Debug, Default)]
+pub struct Ice {
+    frozen: AtomicBool,
+    armed: AtomicBool,
+    waiting: Mutex<Vec<Waker>>,
+}
+
+impl Ice {
+    pub fn freeze(&self) {
+        self.frozen.store(true, Ordering::Relaxed);
+    }
+
+    /// Freezes when the next answer is on its way: the worst moment is between two requests of one operation.
+    pub fn arm(&self) {
+        self.armed.store(true, Ordering::Relaxed);
+    }
+
+    pub fn answer_on_its_way(&self) {
+        if self.armed.swap(false, Ordering::Relaxed) {
+            self.freeze();
+        }
+    }
+
+    pub fn thaw(&self) {
+        self.armed.store(false, Ordering::Relaxed);
+        self.frozen.store(false, Ordering::Relaxed);
+        self.waiting.lock().unwrap().drain(..).for_each(Waker::wake);
+    }
+
+    pub fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::Relaxed)
+    }
+
+    pub async fn around<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            if self.is_frozen() {
+                self.waiting.lock().unwrap().push(context.waker().clone());
+                return Poll::Pending;
+            }
+            future.as_mut().poll(context)
+        })
+        .await
+    }
+}
+
+/// An operation that is under way.
+#[derive(Debug)]
+pub struct UnderWay {
+    pub operation: u64,
+    pub abort: AbortHandle,
+}
+
+/// A partition that is being processed.
+#[derive(Clone, Debug)]
+pub struct Running {
+    pub adoption: Arc<AsyncMutex<Adoption>>,
+    /// The event that was processed last.
+    pub at: i64,
+    pub adopted: Adopted,
+    pub tenure: Tenure,
+}
+
+/// A tenure, as the store counts, and how many may have begun when it was adopted.
+#[derive(Clone, Copy, Debug)]
+pub struct Tenure {
+    pub number: u64,
+    pub begun: u64,
+}
+
+/// One life of one of our owners.
+#[derive(Debug)]
+pub struct Life {
+    pub id: usize,
+    pub owner: OwnerId,
+    pub faulty: Faulty,
+    pub ice: Arc<Ice>,
+    pub thaws_at: Option<Instant>,
+    pub store: Option<GroupStore>,
+    /// How many tenures may have begun: claims that were made, and renewals that met a rewind.
+    pub begun: Arc<AtomicU64>,
+    pub lease: Option<Lease>,
+    pub running: Option<Running>,
+    /// On the ownership and on the checkpoint, one at a time each; and rewinds.
+    pub under_way: [Option<UnderWay>; 3],
+}
+
+/// How an operation ended.
+#[derive(Debug)]
+pub enum Done {
+    Connected(Result<GroupStore>),
+    NothingToClaim,
+    /// A listing shows a later life.
+    SeenReplaced,
+    Claimed(ClaimOutcome),
+    Renewed(ClaimOutcome),
+    Released,
+    Adopted(Result<AdoptOutcome>, Option<Adopted>, Tenure),
+    Checkpointed(Result<CheckpointOutcome>, Tenure),
+    Rewound,
+    Foreign(Option<crate::random::foreign::Belief>),
+}
+
+/// What an operation needs to know of its life.
+#[derive(Clone)]
+pub struct Acting {
+    pub judge: Judge,
+    pub life: usize,
+    pub operation: u64,
+    pub store: GroupStore,
+    pub begun: Arc<AtomicU64>,
+}
+
+pub async fn connect(life: usize, judge: Judge, owner: OwnerId, container: Arc<dyn BlobContainer>, seed: u64) -> Done {
+    let builder = GroupStore::builder(container, group(), owner).expiry(EXPIRY).peer_expiry(PEER_EXPIRY);
+    let connected = builder.seed(seed).connect().await;
+    if let Ok(store) = &connected {
+        judge.lock().connected(life, store.identity().clone());
+    }
+    Done::Connected(connected)
+}
+
+impl Acting {
+    fn begin(&self, what: impl std::fmt::Display) -> u64 {
+        let mut judge = self.judge.lock();
+        judge.note(self.life, format_args!("begins: {what}"));
+        judge.moment()
+    }
+
+    /// Lists, and claims what may be claimed; from a live owner only if told to steal.
+    pub async fn seek(self, steal: bool) -> Done {
+        let since = self.begin("seek");
+        let Ok(listing) = self.store.list_ownerships().await else { return Done::NothingToClaim };
+        let seen = listing.records.into_iter().find(|ownership| ownership.partition == zero());
+        let Some(seen) = seen else { return self.claim(since, Claim::unowned(zero()), "first claim").await };
+        let live = self.store.terms().counts_as_live(&seen.record, seen.age + seen.received.elapsed());
+        let why = match (seen.record.relation_to(self.store.identity()), live) {
+            (Relation::Nobody, _) => "claim of a released one",
+            (Relation::Mine | Relation::EarlierMe, _) => "reclaim",
+            (Relation::LaterMe, true) => {
+                self.judge.lock().note(self.life, "sees a later life");
+                return Done::SeenReplaced;
+            }
+            (Relation::Other | Relation::LaterMe, false) => "claim of an expired one",
+            (Relation::Other, true) if steal => "theft",
+            (Relation::Other, true) => return Done::NothingToClaim,
+        };
+        let Ownership { etag, .. } = seen;
+        self.claim(since, Claim::over(zero(), etag), why).await
+    }
+
+    async fn claim(self, since: u64, claim: Claim, why: &'static str) -> Done {
+        self.judge.lock().note(self.life, why);
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        let outcome = self.store.claim(vec![claim]).await.remove(0).1;
+        self.judge.lock().claimed(self.life, since, true, &outcome, &self.store);
+        if matches!(outcome, ClaimOutcome::Won(_)) {
+            self.judge.lock().count(why);
+        }
+        Done::Claimed(outcome)
+    }
+
+    pub async fn renew(self, lease: Lease) -> Done {
+        let since = self.begin(format_args!("renew {}", lease.etag().as_str()));
+        let tenure = lease.tenure();
+        let outcome = self.store.renew(vec![lease]).await.remove(0).1;
+        self.judge.lock().claimed(self.life, since, false, &outcome, &self.store);
+        if matches!(&outcome, ClaimOutcome::Won(lease) if lease.tenure() != tenure) {
+            self.begun.fetch_add(1, Ordering::Relaxed);
+            self.judge.lock().count("renewal met a rewind");
+        }
+        Done::Renewed(outcome)
+    }
+
+    pub async fn release(self, lease: Lease) -> Done {
+        let since = self.begin(format_args!("release {}", lease.etag().as_str()));
+        let outcome = self.store.release(vec![lease]).await.remove(0).1;
+        self.judge.lock().released(self.life, since, &outcome);
+        Done::Released
+    }
+
+    pub async fn adopt(self, number: u64) -> Done {
+        let since = self.begin("adopt");
+        let tenure = Tenure { number, begun: self.begun.load(Ordering::Relaxed) };
+        let outcome = self.store.adopt(&zero(), Some(&at(-1))).await;
+        let mut judge = self.judge.lock();
+        judge.adopted(self.life, self.operation, since, &outcome);
+        Done::Adopted(outcome, judge.adoption(self.operation), tenure)
+    }
+
+    pub async fn checkpoint(self, running: Running) -> Done {
+        let since = self.begin(format_args!("checkpoint {}", running.at));
+        let mut adoption = running.adoption.lock().await;
+        let outcome = self.store.checkpoint(&mut adoption, &at(running.at)).await;
+        let again = self.begun.load(Ordering::Relaxed) != running.tenure.begun;
+        self.judge.lock().checkpointed(self.life, since, (running.at, running.adopted, again), &outcome);
+        Done::Checkpointed(outcome, running.tenure)
+    }
+
+    pub async fn rewind(self, to: i64) -> Done {
+        self.begin(format_args!("rewind to {to}"));
+        let outcome = self.store.rewind(&zero(), &at(to)).await;
+        let mut judge = self.judge.lock();
+        judge.note(self.life, format_args!("rewind: {outcome:?}"));
+        if outcome.is_ok() {
+            judge.count("rewind");
+        }
+        Done::Rewound
+    }
+}

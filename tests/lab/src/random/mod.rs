@@ -1,0 +1,104 @@
+//! Three owners, one partition, thousands of random steps, and everything that may go wrong, in paused time; at every
+//! write that the container accepts the invariants are checked.
+//!
+//! A run prints its seed when it fails. To see it again:
+//! `EVENTHUBS_CHECKPOINT_SEED=7 cargo test -p eventhubs-checkpoint-lab random::`, with `EVENTHUBS_CHECKPOINT_STEPS` for another length, and
+//! `EVENTHUBS_CHECKPOINT_RUNS` for so many seeds from there on.
+
+mod foreign;
+mod judge;
+mod life;
+mod run;
+mod server;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::hash::{BuildHasher, RandomState};
+
+use self::run::{Outcome, Profile, run};
+
+const PROFILES: [Profile; 3] = [Profile::Ours, Profile::Mixed, Profile::Stormy];
+
+/// In each profile.
+const STEPS: u32 = 10_000;
+
+/// What must have come about at least once, or the steps prove little.
+const INTERESTING: [&str; 28] = [
+    "won",
+    "lost",
+    "replaced",
+    "undecided",
+    "contended ownership",
+    "first claim",
+    "claim of a released one",
+    "claim of an expired one",
+    "theft",
+    "reclaim",
+    "released",
+    "adopted",
+    "adoption lost",
+    "written",
+    "superseded",
+    "fenced",
+    "rewound",
+    "contended checkpoint",
+    "failed",
+    "rewind",
+    "renewal met a rewind",
+    "ownership deleted",
+    "foreign claim",
+    "foreign checkpoint",
+    "freeze",
+    "crash in an operation",
+    "operation given up",
+    "late write accepted",
+];
+
+fn variable(name: &str) -> Option<u64> {
+    let text = env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, but must be a number")))
+}
+
+fn play(profile: Profile, seed: u64, steps: u32) -> Result<Outcome, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(run(profile, seed, steps))
+}
+
+fn play_all(seed: u64, steps: u32, counts: &mut BTreeMap<&'static str, u64>) {
+    for profile in PROFILES {
+        let outcome = play(profile, seed, steps).unwrap_or_else(|what| {
+            panic!("{what}\nEVENTHUBS_CHECKPOINT_SEED={seed} EVENTHUBS_CHECKPOINT_STEPS={steps} ({profile:?})")
+        });
+        for (what, count) in outcome.counts {
+            *counts.entry(what).or_default() += count;
+        }
+    }
+}
+
+#[test]
+fn whatever_happens_no_invariant_is_violated() {
+    let steps = variable("EVENTHUBS_CHECKPOINT_STEPS").map_or(STEPS, |steps| u32::try_from(steps).unwrap());
+    let seeds: Vec<_> = match variable("EVENTHUBS_CHECKPOINT_SEED") {
+        Some(first) => {
+            (first..).take(variable("EVENTHUBS_CHECKPOINT_RUNS").map_or(1, |runs| runs.try_into().unwrap())).collect()
+        }
+        None => vec![1, 2, RandomState::new().hash_one(())],
+    };
+    let mut counts = BTreeMap::new();
+    for seed in &seeds {
+        println!("seed {seed}");
+        play_all(*seed, steps, &mut counts);
+    }
+    println!("{counts:#?}");
+    let enough = steps >= STEPS && seeds.len() >= 3;
+    let missing: Vec<_> = INTERESTING.into_iter().filter(|what| !counts.contains_key(what)).collect();
+    assert!(!enough || missing.is_empty(), "never came about with the seeds {seeds:?}: {missing:?}");
+}
+
+#[test]
+fn a_seed_repeats_itself() {
+    for profile in PROFILES {
+        let history = || play(profile, 3, 500).unwrap_or_else(|what| panic!("{what}")).history;
+        assert_eq!(history(), history(), "{profile:?}");
+    }
+}

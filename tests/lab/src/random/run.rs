@@ -1,0 +1,462 @@
+//! A run: steps drawn from a seed. What is to begin next is decided while other operations are under way.
+
+mod peace;
+mod peer;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use eventhubs_checkpoint::store::{AdoptOutcome, CheckpointOutcome, ClaimOutcome, Lease};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+use eventhubs_checkpoint::{ErrorKind, OwnerId};
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::{Instant, sleep};
+
+use crate::random::foreign::{self, Foreign};
+use crate::random::judge::{Adopted, Intent, Judge, Purpose};
+use crate::random::life::{self, Done, Ice, Life, Running, Tenure, UnderWay};
+use crate::random::server::{INTENT, Server};
+
+/// Names of our owners. Lives of one owner follow each other, or overlap by mistake.
+const OWNERS: [&str; 3] = ["a", "b", "c"];
+
+/// Steps between two times of peace.
+const STEPS_OF_TROUBLE: u32 = 400;
+
+const OWN: usize = 0;
+const CHECKPOINT: usize = 1;
+const REWIND: usize = 2;
+
+/// What kind of trouble there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// Owners of this crate, some faults.
+    Ours,
+    /// An owner of another SDK among them.
+    Mixed,
+    /// Faults are the rule.
+    Stormy,
+}
+
+pub struct Outcome {
+    pub counts: BTreeMap<&'static str, u64>,
+    pub history: String,
+}
+
+pub struct Run {
+    profile: Profile,
+    rng: StdRng,
+    judge: Judge,
+    server: Server,
+    lives: Vec<Life>,
+    foreign: Option<Foreign>,
+    operations: JoinSet<(usize, u64, Done)>,
+    begun: u64,
+    /// The last event that was published.
+    published: i64,
+    peace: bool,
+}
+
+/// Runs so many steps; tells what was wrong, with the history.
+pub async fn run(profile: Profile, seed: u64, steps: u32) -> Result<Outcome, String> {
+    let judge = Judge::new();
+    let mut run = Run {
+        profile,
+        rng: StdRng::seed_from_u64(seed),
+        server: Server::new(judge.clone()),
+        judge,
+        lives: Vec::new(),
+        foreign: None,
+        operations: JoinSet::new(),
+        begun: 0,
+        published: -1,
+        peace: false,
+    };
+    if profile == Profile::Mixed {
+        let id = run.judge.lock().enter(foreign::NAME.to_owned(), false);
+        let (container, faulty) = run.server.line(id, run.rng.next_u64(), Arc::default());
+        faulty.set_plan(run.plan());
+        run.foreign = Some(Foreign { id, container, faulty, belief: None, under_way: None });
+    }
+    let outcome = run.all(steps).await;
+    let judge = run.judge.lock();
+    outcome.map_err(|what| format!("{what}\n{}", judge.history()))?;
+    Ok(Outcome { counts: judge.counts().clone(), history: judge.history() })
+}
+
+impl Run {
+    async fn all(&mut self, steps: u32) -> Result<(), String> {
+        for step in 1..=steps {
+            self.step().await;
+            self.check()?;
+            if step.is_multiple_of(STEPS_OF_TROUBLE) || step == steps {
+                self.peace().await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.judge.lock().violation().map_or(Ok(()), |what| Err(what.to_owned()))
+    }
+
+    fn chance(&mut self, probability: f64) -> bool {
+        self.rng.random_bool(probability)
+    }
+
+    fn plan(&self) -> FaultPlan {
+        if self.peace {
+            return FaultPlan::default();
+        }
+        let rate = if self.profile == Profile::Stormy { 4.0 } else { 1.0 };
+        FaultPlan::default()
+            .with(0.6, Fault::Latency(Duration::from_millis(1500)))
+            .with(0.02 * rate, Fault::RequestLost)
+            .with(0.02 * rate, Fault::AnswerLost)
+            .with(0.03 * rate, Fault::AppliedLate(Duration::from_secs(20)))
+            .with(0.01 * rate, Fault::Hang)
+            .with(0.02 * rate, Fault::Conflict)
+            .with(0.01 * rate, Fault::Unreachable)
+            .with(0.01 * rate, Fault::Throttled { retry_after: None })
+            .with_on(0.03 * rate, Operation::Get, Fault::RequestLost)
+            .with_on(0.1, Operation::Get, Fault::Latency(Duration::from_secs(4)))
+            .with(0.02 * rate, Fault::StalePage(Duration::from_secs(30)))
+            .with(0.01 * rate, Fault::PageCutOff)
+    }
+
+    async fn step(&mut self) {
+        self.collect();
+        if self.chance(0.3) {
+            self.published += self.rng.random_range(1..=3);
+        }
+        if self.chance(0.002) {
+            self.server.delete_ownership().await;
+        }
+        let actors = OWNERS.len() + usize::from(self.foreign.is_some());
+        match OWNERS.get(self.rng.random_range(0..actors)) {
+            Some(owner) => self.owner_acts(owner),
+            None => self.foreign_acts(),
+        }
+        self.pass_time().await;
+        self.collect();
+    }
+
+    async fn pass_time(&mut self) {
+        let milliseconds = match self.rng.random_range(0..100) {
+            0..45 => 0,
+            45..80 => self.rng.random_range(1..400),
+            80..98 => self.rng.random_range(1..2000),
+            _ => self.rng.random_range(5_000..30_000),
+        };
+        if milliseconds == 0 {
+            for _ in 0..self.rng.random_range(0..12) {
+                yield_now().await;
+            }
+        } else {
+            sleep(Duration::from_millis(milliseconds)).await;
+        }
+        for life in &mut self.lives {
+            if life.thaws_at.is_some_and(|at| at <= Instant::now()) {
+                life.thaws_at = None;
+                life.ice.thaw();
+                self.judge.lock().note(life.id, "wakes");
+            }
+        }
+    }
+
+    fn owner_acts(&mut self, owner: &'static str) {
+        let lives: Vec<_> = (0..self.lives.len()).filter(|index| self.lives[*index].owner.as_str() == owner).collect();
+        let none_awake = lives.iter().all(|index| self.lives[*index].ice.is_frozen());
+        let starts = match lives.len() {
+            0 => 0.6,
+            1 if none_awake => 0.1,
+            1 => 0.005,
+            _ => 0.0,
+        };
+        if self.chance(starts) {
+            return self.start(owner);
+        }
+        if lives.is_empty() {
+            return;
+        }
+        let index = lives[self.rng.random_range(0..lives.len())];
+        let busy = self.lives[index].under_way[CHECKPOINT].is_some() && self.lives[index].thaws_at.is_none();
+        if busy && self.chance(0.04) {
+            return self.freeze(index, false);
+        }
+        match self.rng.random_range(0..1000) {
+            0..8 => self.crash(index),
+            8..20 => self.freeze(index, false),
+            20..45 => self.give_up_waiting(index),
+            45..50 => self.rewind(index),
+            50..62 => self.refuse_writes(index),
+            _ => self.works(index),
+        }
+    }
+
+    fn start(&mut self, owner: &'static str) {
+        let number = self.begun;
+        let id = self.judge.lock().enter(format!("{owner}{number}"), true);
+        let ice = Arc::<Ice>::default();
+        let (container, faulty) = self.server.line(id, self.rng.next_u64(), ice.clone());
+        faulty.set_plan(self.plan());
+        let owner = OwnerId::new(owner).unwrap();
+        let connecting = life::connect(id, self.judge.clone(), owner.clone(), container, self.rng.next_u64());
+        self.lives.push(Life {
+            id,
+            owner,
+            faulty,
+            ice,
+            thaws_at: None,
+            store: None,
+            begun: Arc::new(AtomicU64::new(0)),
+            lease: None,
+            running: None,
+            under_way: [const { None }; 3],
+        });
+        self.begin(self.lives.len() - 1, OWN, Purpose::Own, Adopted::default(), connecting);
+    }
+
+    fn begin(
+        &mut self,
+        index: usize,
+        place: usize,
+        purpose: Purpose,
+        adopted: Adopted,
+        doing: impl Future<Output = Done> + Send + 'static,
+    ) {
+        let operation = self.begun;
+        self.begun += 1;
+        let life = &mut self.lives[index];
+        let (id, ice) = (life.id, life.ice.clone());
+        let intent = Intent { operation, purpose, adopted };
+        let doing = INTENT.scope(intent, async move { (id, operation, ice.around(doing).await) });
+        life.under_way[place] = Some(UnderWay { operation, abort: self.operations.spawn(doing) });
+    }
+
+    fn acting(&self, index: usize) -> Option<life::Acting> {
+        let life = &self.lives[index];
+        let store = life.store.clone()?;
+        Some(life::Acting {
+            judge: self.judge.clone(),
+            life: life.id,
+            operation: self.begun,
+            store,
+            begun: life.begun.clone(),
+        })
+    }
+
+    fn crash(&mut self, index: usize) {
+        let life = self.lives.remove(index);
+        let mut judge = self.judge.lock();
+        judge.note(life.id, "crashes");
+        for under_way in life.under_way.iter().flatten() {
+            under_way.abort.abort();
+            judge.count("crash in an operation");
+        }
+    }
+
+    /// At once, or when the next answer is on its way.
+    fn freeze(&mut self, index: usize, armed: bool) {
+        let life = &mut self.lives[index];
+        let time = Duration::from_millis(self.rng.random_range(500..45_000));
+        if armed {
+            life.ice.arm();
+        } else {
+            life.ice.freeze();
+        }
+        life.thaws_at = Some(Instant::now() + time);
+        self.judge.lock().note(life.id, format_args!("freezes for {time:?}"));
+        self.judge.lock().count("freeze");
+    }
+
+    /// As with a deadline of the caller's own: what was believed stands.
+    fn give_up_waiting(&mut self, index: usize) {
+        let place = self.rng.random_range(0..3);
+        let life = &mut self.lives[index];
+        if life.store.is_none() || life.ice.is_frozen() {
+            return;
+        }
+        if let Some(under_way) = life.under_way[place].take() {
+            under_way.abort.abort();
+            self.judge.lock().note(life.id, "gives up waiting");
+            self.judge.lock().count("operation given up");
+        }
+    }
+
+    fn rewind(&mut self, index: usize) {
+        let Some(acting) = self.acting(index).filter(|_| self.lives[index].under_way[REWIND].is_none()) else { return };
+        let Some(position) = self.judge.lock().position() else { return };
+        let to = self.rng.random_range(-1..=position);
+        self.begin(index, REWIND, Purpose::Rewind, Adopted::default(), acting.rewind(to));
+    }
+
+    /// As many times in a row as an operation goes round.
+    fn refuse_writes(&mut self, index: usize) {
+        if self.profile == Profile::Stormy && !self.peace {
+            let name = if self.chance(0.5) { "/ownership/" } else { "/checkpoint/" };
+            for _ in 0..5 {
+                self.lives[index].faulty.next_on(Target::from(Operation::Write).named(name), Fault::Conflict);
+            }
+        }
+    }
+
+    fn works(&mut self, index: usize) {
+        if self.lives[index].ice.is_frozen() || self.lives[index].store.is_none() {
+            return;
+        }
+        if self.chance(0.5) {
+            self.works_on_ownership(index);
+        } else {
+            self.works_on_checkpoint(index);
+        }
+    }
+
+    fn works_on_ownership(&mut self, index: usize) {
+        let Some(acting) = self.acting(index).filter(|_| self.lives[index].under_way[OWN].is_none()) else { return };
+        let own = |run: &mut Self, doing| run.begin(index, OWN, Purpose::Own, Adopted::default(), doing);
+        let Some(lease) = self.lives[index].lease.clone() else {
+            let steal = !self.peace && self.chance(0.2);
+            if !self.peace && self.lives[index].running.is_some() && self.chance(0.4) {
+                self.hides_a_claim(index);
+            }
+            return own(self, Box::pin(acting.seek(steal)) as futures::future::BoxFuture<'static, Done>);
+        };
+        if !self.peace && self.chance(0.06) {
+            return own(self, Box::pin(acting.release(lease)));
+        }
+        if acting.store.age_of(&lease) > Duration::from_secs(4) || self.chance(0.2) {
+            own(self, Box::pin(acting.renew(lease)));
+        }
+    }
+
+    /// The checkpoint that comes next is refused, though nobody else wrote; and what it then reads may be old when used.
+    fn makes_it_look(&mut self, index: usize) {
+        let target = Target::from(Operation::Write).named("/checkpoint/");
+        self.lives[index].faulty.next_on(target, Fault::Conflict);
+        if self.chance(0.4) {
+            self.freeze(index, true);
+        }
+    }
+
+    /// The claim that comes next is not known to be won for a while.
+    fn hides_a_claim(&self, index: usize) {
+        let faulty = &self.lives[index].faulty;
+        faulty.next_on(Target::from(Operation::Write).named("/ownership/"), Fault::AnswerLost);
+        let slow = Fault::Latency(Duration::from_secs(4));
+        faulty.next_on(Target::from(Operation::Get).named("/ownership/"), slow);
+    }
+
+    fn works_on_checkpoint(&mut self, index: usize) {
+        let Some(acting) = self.acting(index).filter(|_| self.lives[index].under_way[CHECKPOINT].is_none()) else {
+            return;
+        };
+        let life = &self.lives[index];
+        let tenure = life.lease.as_ref().map(Lease::tenure);
+        let runs = life.running.as_ref().map(|running| running.tenure.number);
+        if let Some(tenure) = tenure.filter(|_| tenure != runs)
+            && self.chance(0.8)
+        {
+            if !self.peace && self.chance(0.1) {
+                self.freeze(index, true);
+            }
+            return self.begin(index, CHECKPOINT, Purpose::Adopt, Adopted::default(), acting.adopt(tenure));
+        }
+        let most = if self.peace { i64::MAX } else { self.rng.random_range(0..4) };
+        let Some(running) = &mut self.lives[index].running else { return };
+        let to = self.published.min(running.at.saturating_add(most));
+        if to > running.at {
+            self.judge.lock().processes(acting.life, Some(running.adopted), running.at + 1, to);
+            running.at = to;
+        }
+        let running = running.clone();
+        let durable = running.adoption.try_lock().is_ok_and(|it| it.record().sequence_number >= Some(running.at));
+        if !durable && (self.peace || self.chance(0.6)) {
+            if !self.peace && self.chance(0.25) {
+                self.makes_it_look(index);
+            }
+            self.begin(index, CHECKPOINT, Purpose::Checkpoint, running.adopted, acting.checkpoint(running));
+        }
+    }
+
+    fn collect(&mut self) {
+        while let Some(ended) = self.operations.try_join_next() {
+            // An error is an operation that was given up.
+            let Ok((life, operation, done)) = ended else { continue };
+            if let Done::Foreign(belief) = done {
+                self.foreign_done(operation, belief);
+            } else if let Some(index) = self.lives.iter().position(|it| it.id == life) {
+                self.done(index, operation, done);
+            }
+        }
+    }
+
+    fn done(&mut self, index: usize, operation: u64, done: Done) {
+        let mine = |place: &Option<UnderWay>| place.as_ref().is_some_and(|it| it.operation == operation);
+        let Some(place) = self.lives[index].under_way.iter().position(mine) else { return };
+        self.lives[index].under_way[place] = None;
+        let drops = self.chance(0.3);
+        let life = &mut self.lives[index];
+        match done {
+            Done::Connected(Ok(store)) => life.store = Some(store),
+            Done::Connected(Err(_)) | Done::SeenReplaced | Done::Claimed(ClaimOutcome::Replaced { .. }) => {
+                self.crash(index);
+            }
+            Done::Renewed(ClaimOutcome::Replaced { .. }) => self.crash(index),
+            Done::Claimed(ClaimOutcome::Won(lease)) | Done::Renewed(ClaimOutcome::Won(lease)) => {
+                life.lease = Some(lease);
+            }
+            Done::Renewed(ClaimOutcome::Lost { .. }) | Done::Released => {
+                life.lease = None;
+                // What processes the partition may learn of it later.
+                if drops {
+                    life.running = None;
+                }
+            }
+            Done::Adopted(outcome, adopted, tenure) => self.adoption_done(index, outcome, adopted, tenure),
+            Done::Checkpointed(Ok(CheckpointOutcome::Fenced { .. }), tenure) => {
+                life.running = None;
+                life.lease.take_if(|lease| lease.tenure() == tenure.number);
+            }
+            Done::Checkpointed(Ok(CheckpointOutcome::Rewound), _) => life.running = None,
+            // What was believed before stands.
+            Done::Claimed(_)
+            | Done::Renewed(_)
+            | Done::Checkpointed(..)
+            | Done::NothingToClaim
+            | Done::Rewound
+            | Done::Foreign(_) => {}
+        }
+    }
+
+    fn adoption_done(
+        &mut self,
+        index: usize,
+        outcome: eventhubs_checkpoint::Result<AdoptOutcome>,
+        adopted: Option<Adopted>,
+        tenure: Tenure,
+    ) {
+        let life = &mut self.lives[index];
+        match outcome {
+            Ok(AdoptOutcome::Adopted(adoption)) => {
+                let at = adoption.record().sequence_number.unwrap_or(-1);
+                let adoption = Arc::new(AsyncMutex::new(adoption));
+                life.running = adopted.map(|adopted| Running { adoption, at, adopted, tenure });
+            }
+            Ok(_) => {
+                life.lease.take_if(|lease| lease.tenure() == tenure.number);
+            }
+            Err(error) if error.kind() == ErrorKind::Contended && life.under_way[OWN].is_none() => {
+                let Some(lease) = life.lease.clone() else { return };
+                let Some(acting) = self.acting(index) else { return };
+                self.begin(index, OWN, Purpose::Own, Adopted::default(), acting.release(lease));
+            }
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The container as each life reaches it: its own line with faults of its own, and behind all lines the one server, where
+//! the judge sees what is accepted.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use eventhubs_checkpoint::Result;
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::blob::{
+    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
+};
+use eventhubs_checkpoint::testing::faulty::Faulty;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::task::yield_now;
+use tokio::time::sleep;
+
+use crate::random::foreign::OWNERSHIP;
+use crate::random::judge::{Intent, Judge};
+use crate::random::life::Ice;
+
+tokio::task_local! {
+    /// What a request is for, as long as somebody waits for its answer.
+    pub static INTENT: Intent;
+}
+
+/// The server: one request at a time, in the order of arrival.
+#[derive(Clone)]
+pub struct Server {
+    container: MemoryContainer,
+    turn: Arc<AsyncMutex<()>>,
+    judge: Judge,
+}
+
+/// Writes that a life has sent, and what for: one that arrives late has nobody any more who could say.
+type Sent = Arc<Mutex<Vec<(String, Condition, Metadata, Intent)>>>;
+
+/// A life's end of the line.
+#[derive(Debug)]
+struct Line {
+    faulty: Faulty,
+    sent: Sent,
+}
+
+/// The server's end of it.
+struct Arrival {
+    server: Server,
+    life: usize,
+    sent: Sent,
+    ice: Arc<Ice>,
+    rng: Mutex<StdRng>,
+}
+
+impl Server {
+    pub fn new(judge: Judge) -> Self {
+        Self { container: MemoryContainer::new(), turn: Arc::default(), judge }
+    }
+
+    /// A line for this life, and its faults.
+    pub fn line(&self, life: usize, seed: u64, ice: Arc<Ice>) -> (Arc<dyn BlobContainer>, Faulty) {
+        let sent = Sent::default();
+        let rng = Mutex::new(StdRng::seed_from_u64(seed));
+        let arrival = Arrival { server: self.clone(), life, sent: sent.clone(), ice, rng };
+        let faulty = Faulty::new(Arc::new(arrival), seed);
+        (Arc::new(Line { faulty: faulty.clone(), sent }), faulty)
+    }
+
+    /// As an administrator may.
+    pub async fn delete_ownership(&self) {
+        let _turn = self.turn.lock().await;
+        if self.container.delete(OWNERSHIP, &Condition::Any).await.is_ok() {
+            self.judge.lock().ownership_vanished();
+        }
+    }
+
+    /// Does a request, to its end even if nobody waits for the answer: whoever is frozen holds up nobody else.
+    async fn serve<T: Send + 'static>(request: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+        tokio::spawn(request).await.unwrap()
+    }
+
+    async fn list(self, life: usize, prefix: String) -> Result<BlobList> {
+        let _turn = self.turn.lock().await;
+        let listed = self.container.list(&prefix).await;
+        self.judge.lock().note(life, "lists");
+        listed
+    }
+
+    async fn read(self, life: usize, name: String) -> Result<Blob> {
+        let _turn = self.turn.lock().await;
+        let read = self.container.get(&name).await;
+        let found = read.as_ref().map_or("nothing", |blob| blob.etag.as_str());
+        self.judge.lock().note(life, format_args!("reads {}: {found}", short(&name)));
+        read
+    }
+
+    async fn write(self, write: Arrived) -> Result<Written> {
+        let _turn = self.turn.lock().await;
+        let written = self.container.write(&write.name, &write.metadata, &write.condition).await;
+        let mut judge = self.judge.lock();
+        let late = if write.late { " (late)" } else { "" };
+        let under = match &write.condition {
+            Condition::Match(etag) => format!("under {}", etag.as_str()),
+            other => format!("{other:?}"),
+        };
+        let outcome = written.as_ref().map_or("refused", |_| "accepted");
+        judge.note(write.life, format_args!("writes {} {under}: {outcome}{late}", short(&write.name)));
+        match &written {
+            Ok(written) if write.name.contains("/ownership/") => {
+                judge.ownership_written(write.life, &written.etag, &write.metadata);
+            }
+            Ok(written) => judge.checkpoint_written(write.life, write.intent, &written.etag, &write.metadata),
+            Err(_) => {}
+        }
+        if write.late {
+            judge.count(if written.is_ok() { "late write accepted" } else { "late write refused" });
+        }
+        written
+    }
+}
+
+struct Arrived {
+    life: usize,
+    name: String,
+    metadata: Metadata,
+    condition: Condition,
+    intent: Option<Intent>,
+    late: bool,
+}
+
+fn short(name: &str) -> &str {
+    name.split('/').rev().nth(1).unwrap_or(name)
+}
+
+impl Arrival {
+    /// The way back takes its time, too: what was read may be old when it arrives.
+    async fn answer<T>(&self, outcome: Result<T>) -> Result<T> {
+        let delay = {
+            let mut rng = self.rng.lock().unwrap();
+            rng.random_bool(0.4).then(|| Duration::from_millis(rng.random_range(0..1200)))
+        };
+        self.ice.answer_on_its_way();
+        yield_now().await;
+        sleep(delay.unwrap_or_default()).await;
+        outcome
+    }
+
+    fn intent_of(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Option<Intent> {
+        let sent = self.sent.lock().unwrap();
+        let same = sent.iter().rev().find(|(n, c, m, _)| n == name && c == condition && m == metadata);
+        same.map(|(_, _, _, intent)| *intent)
+    }
+}
+
+impl std::fmt::Debug for Arrival {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Arrival").field("life", &self.life).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl BlobContainer for Arrival {
+    async fn list(&self, prefix: &str) -> Result<BlobList> {
+        let listed = Server::serve(self.server.clone().list(self.life, prefix.to_owned())).await;
+        self.answer(listed).await
+    }
+
+    async fn get(&self, name: &str) -> Result<Blob> {
+        let read = Server::serve(self.server.clone().read(self.life, name.to_owned())).await;
+        self.answer(read).await
+    }
+
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        let told = INTENT.try_with(|intent| *intent).ok();
+        let arrived = Arrived {
+            life: self.life,
+            name: name.to_owned(),
+            metadata: metadata.clone(),
+            condition: condition.clone(),
+            intent: told.or_else(|| self.intent_of(name, metadata, condition)),
+            late: told.is_none(),
+        };
+        let written = Server::serve(self.server.clone().write(arrived)).await;
+        self.answer(written).await
+    }
+
+    async fn delete(&self, _: &str, _: &Condition) -> Result<Answer> {
+        unreachable!("nothing is deleted here")
+    }
+
+    async fn create_container(&self) -> Result<ContainerCreation> {
+        unreachable!("the container is there")
+    }
+
+    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+        unreachable!("there is one runtime")
+    }
+}
+
+#[async_trait]
+impl BlobContainer for Line {
+    async fn list(&self, prefix: &str) -> Result<BlobList> {
+        self.faulty.list(prefix).await
+    }
+
+    async fn get(&self, name: &str) -> Result<Blob> {
+        self.faulty.get(name).await
+    }
+
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        if let Ok(intent) = INTENT.try_with(|intent| *intent) {
+            self.sent.lock().unwrap().push((name.to_owned(), condition.clone(), metadata.clone(), intent));
+        }
+        self.faulty.write(name, metadata, condition).await
+    }
+
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+        self.faulty.delete(name, condition).await
+    }
+
+    async fn create_container(&self) -> Result<ContainerCreation> {
+        self.faulty.create_container().await
+    }
+
+    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+        self.faulty.isolated()
+    }
+}

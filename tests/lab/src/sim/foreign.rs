@@ -1,0 +1,201 @@
+//! Owners that behave like those of the other SDKs, as far as others can notice.
+//!
+//! What they have in common: they compare the server's times with their own wall clock, renew what is theirs in every
+//! cycle, write nothing but `ownerid` (which erases whatever others added), and write checkpoints at will. Where they
+//! differ is in their [`Rules`]. Read in their sources in November 2026.
+//!
+//! # Simplified
+//!
+//! - All of them list first, then renew and claim, and then wait for the interval, however long that took.
+//! - An error does not end the process, not even where it would; everybody keeps the name that the plan gives.
+
+mod choice;
+mod reading;
+mod rules;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::time::sleep;
+
+use self::choice::{Seen, choose};
+pub(super) use self::reading::Reading;
+pub use self::rules::Sdk;
+use self::rules::{OnError, Rules};
+use super::host::{Ended, Host, Kind, Living};
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::blob::{Condition, ETag, Metadata};
+use eventhubs_checkpoint::internal::codec::{BlobNames, KeyCase, RecordKind};
+use eventhubs_checkpoint::processor::EventSource;
+use eventhubs_checkpoint::{ErrorKind, Result};
+
+/// How long one of its requests may take.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// An owner like that of another SDK.
+#[derive(Clone, Copy, Debug)]
+pub struct Foreign {
+    rules: Rules,
+}
+
+impl Foreign {
+    /// One that behaves like this SDK's, with its defaults.
+    #[must_use]
+    pub fn like(sdk: Sdk) -> Self {
+        Self { rules: Rules::of(sdk) }
+    }
+}
+
+impl Kind for Foreign {
+    fn is_ours(&self) -> bool {
+        false
+    }
+
+    fn live(&self, host: Host) -> Living {
+        let life = Life::new(self.rules, host);
+        Box::pin(life.run())
+    }
+}
+
+struct Life {
+    rules: Rules,
+    host: Arc<Host>,
+    names: BlobNames,
+    rng: StdRng,
+    readings: BTreeMap<PartitionId, Reading>,
+}
+
+impl Life {
+    fn new(rules: Rules, host: Host) -> Self {
+        let names = BlobNames::new(&host.group, KeyCase::Lower);
+        let rng = StdRng::seed_from_u64(host.seed);
+        Self { rules, host: Arc::new(host), names, rng, readings: BTreeMap::new() }
+    }
+
+    async fn run(mut self) -> Ended {
+        let asked = self.host.shut_down();
+        tokio::pin!(asked);
+        loop {
+            self.host.runs().await;
+            // Nobody else's errors end it here: those that end their own process are started again by somebody.
+            let claimed = tokio::select! {
+                biased;
+                () = &mut asked => break,
+                cycle = self.cycle() => cycle.unwrap_or(false),
+            };
+            let pause = self.rules.again_after.filter(|_| claimed).unwrap_or(self.rules.interval);
+            let pause = pause.mul_f64(self.rng.random_range(1.0..1.0 + self.rules.jitter));
+            tokio::select! {
+                biased;
+                () = &mut asked => break,
+                () = sleep(pause) => {}
+            }
+        }
+        let mine: Vec<_> = std::mem::take(&mut self.readings).into_keys().collect();
+        if self.rules.releases {
+            self.release(mine).await;
+        }
+        Ended::Shutdown { clean: true, report: String::new() }
+    }
+
+    /// Lists, renews, claims. True if it went for something.
+    async fn cycle(&mut self) -> Result<bool> {
+        let partitions = self.host.source.hub().await?.partitions;
+        let seen = self.list().await?;
+        let choice = choose(&self.rules, self.host.owner.as_str(), &partitions, &seen, &mut self.rng);
+        self.readings.retain(|partition, _| choice.mine.contains(partition));
+        let due = |partition: &PartitionId| {
+            !self.rules.renews_the_old || seen.get(partition).is_none_or(|seen| seen.age > self.rules.interval)
+        };
+        let (due, fresh): (Vec<_>, Vec<_>) = choice.mine.into_iter().partition(due);
+        for partition in fresh {
+            self.read(partition);
+        }
+        self.claim_all(due.into_iter().chain(choice.wanted.iter().cloned()).collect(), &seen).await?;
+        Ok(!choice.wanted.is_empty())
+    }
+
+    async fn claim_all(&mut self, partitions: Vec<PartitionId>, seen: &BTreeMap<PartitionId, Seen>) -> Result<()> {
+        let at_once = if self.rules.concurrent { partitions.len().max(1) } else { 1 };
+        for some in partitions.chunks(at_once) {
+            let claims = join_all(some.iter().map(|partition| self.claim(partition, seen.get(partition)))).await;
+            for (partition, claimed) in some.iter().zip(claims) {
+                match (claimed, self.rules.on_error) {
+                    (Ok(true), _) | (Err(_), OnError::Keeps) => self.read(partition.clone()),
+                    (Ok(false), _) => drop(self.readings.remove(partition)),
+                    (Err(_), OnError::GoesOn) => {}
+                    (Err(error), OnError::EndsCycle) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Unless it does already.
+    fn read(&mut self, partition: PartitionId) {
+        if !self.readings.get(&partition).is_some_and(Reading::goes_on) {
+            let reading = Reading::begin(Arc::clone(&self.host), &self.names, partition.clone());
+            self.readings.insert(partition, reading);
+        }
+    }
+
+    async fn list(&self) -> Result<BTreeMap<PartitionId, Seen>> {
+        let prefix = self.names.prefix(RecordKind::Ownership);
+        let listing = within(self.host.container.list(prefix)).await?;
+        if self.rules.lists_checkpoints {
+            within(self.host.container.list(self.names.prefix(RecordKind::Checkpoint))).await?;
+        }
+        let now = self.host.clock.now();
+        let mut seen = BTreeMap::new();
+        for blob in listing.blobs {
+            let Ok(partition) = self.names.partition(RecordKind::Ownership, &blob.name) else { continue };
+            let owner = blob.metadata.get("ownerid").cloned().unwrap_or_default();
+            let age = now - blob.last_modified;
+            let live = age < time::Duration::try_from(self.rules.expiry).unwrap_or(time::Duration::MAX);
+            seen.insert(partition, Seen { owner, age, live, etag: blob.etag });
+        }
+        Ok(seen)
+    }
+
+    /// True if it is won; a renewal is the same.
+    async fn claim(&self, partition: &PartitionId, seen: Option<&Seen>) -> Result<bool> {
+        let condition = match seen {
+            Some(seen) => Condition::Match(seen.etag.clone()),
+            None if self.rules.creates_at_will => Condition::Any,
+            None => Condition::Create,
+        };
+        match self.write(partition, self.host.owner.as_str(), &condition).await {
+            Ok(()) => Ok(true),
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn release(&self, mine: Vec<PartitionId>) {
+        let Ok(seen) = self.list().await else { return };
+        for partition in mine {
+            let etag: Option<&ETag> =
+                seen.get(&partition).filter(|seen| seen.owner == self.host.owner.as_str()).map(|seen| &seen.etag);
+            if let Some(etag) = etag {
+                // Whoever cannot release leaves it to the expiry.
+                let _ = self.write(&partition, "", &Condition::Match(etag.clone())).await;
+            }
+        }
+    }
+
+    async fn write(&self, partition: &PartitionId, owner: &str, condition: &Condition) -> Result<()> {
+        let name = self.names.of(RecordKind::Ownership, partition);
+        let metadata = Metadata::from([("ownerid".to_owned(), owner.to_owned())]);
+        within(self.host.container.write(&name, &metadata, condition)).await.map(drop)
+    }
+}
+
+pub(super) async fn within<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(DEADLINE, request)
+        .await
+        .unwrap_or_else(|_| Err(eventhubs_checkpoint::Error::new(ErrorKind::Unknown, "the request took too long")))
+}

@@ -1,0 +1,168 @@
+//! What separates a host from the rest of the world while its process is frozen.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+
+use super::observer::{Reporter, Request};
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::Result;
+use eventhubs_checkpoint::blob::{
+    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
+};
+use eventhubs_checkpoint::processor::{
+    EventReceiver, EventSender, EventSource, HubProperties, PartitionProperties, StartPosition,
+};
+use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
+
+/// How long a link may take to close.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+
+/// Open, unless its host is frozen. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gate(Arc<Hinge>);
+
+/// Wakes in the order of arrival. A watch channel would not, with many waiting.
+#[derive(Debug, Default)]
+struct Hinge {
+    frozen: AtomicBool,
+    woken: Notify,
+}
+
+impl Gate {
+    pub(super) fn freeze(&self, frozen: bool) {
+        self.0.frozen.store(frozen, Ordering::Relaxed);
+        if !frozen {
+            self.0.woken.notify_waiters();
+        }
+    }
+
+    pub(super) async fn pass(&self) {
+        while self.0.frozen.load(Ordering::Relaxed) {
+            self.0.woken.notified().await;
+        }
+    }
+
+    /// How many hold it.
+    pub(super) fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
+    /// Requests leave and answers arrive only while the process runs.
+    async fn around<T>(&self, request: impl Future<Output = T>) -> T {
+        self.pass().await;
+        let answer = request.await;
+        self.pass().await;
+        answer
+    }
+}
+
+/// A container behind a gate. Every request that passes is counted, even if it is refused or lost later.
+#[derive(Clone)]
+pub(super) struct GatedContainer {
+    pub(super) inner: Arc<dyn BlobContainer>,
+    pub(super) gate: Gate,
+    pub(super) reporter: Reporter,
+}
+
+impl GatedContainer {
+    async fn send<T>(&self, kind: Request, request: impl Future<Output = T>) -> T {
+        self.gate.pass().await;
+        self.reporter.requested(kind);
+        let answer = request.await;
+        self.gate.pass().await;
+        answer
+    }
+}
+
+impl fmt::Debug for GatedContainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GatedContainer").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl BlobContainer for GatedContainer {
+    async fn list(&self, prefix: &str) -> Result<BlobList> {
+        self.send(Request::List, self.inner.list(prefix)).await
+    }
+
+    async fn get(&self, name: &str) -> Result<Blob> {
+        self.send(Request::Get, self.inner.get(name)).await
+    }
+
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        self.send(Request::Write, self.inner.write(name, metadata, condition)).await
+    }
+
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+        self.send(Request::Write, self.inner.delete(name, condition)).await
+    }
+
+    async fn create_container(&self) -> Result<ContainerCreation> {
+        self.gate.around(self.inner.create_container()).await
+    }
+
+    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+/// The hub as seen by one host.
+#[derive(Clone, Debug)]
+pub struct HostSource {
+    pub(super) inner: MemorySource,
+    pub(super) gate: Gate,
+}
+
+impl EventSource for HostSource {
+    type Event = MemoryEvent;
+
+    async fn hub(&self) -> Result<HubProperties> {
+        self.gate.around(self.inner.hub()).await
+    }
+
+    async fn partition(&self, id: &PartitionId) -> Result<PartitionProperties> {
+        self.gate.around(self.inner.partition(id)).await
+    }
+
+    async fn open(&self, id: &PartitionId, from: StartPosition, prefetch: usize) -> Result<EventReceiver<MemoryEvent>> {
+        let receiver = self.gate.around(self.inner.open(id, from, prefetch)).await?;
+        let gate = self.gate.clone();
+        Ok(EventReceiver::spawn(prefetch, move |sender| forward(receiver, sender, gate)))
+    }
+}
+
+async fn forward(mut receiver: EventReceiver<MemoryEvent>, sender: EventSender<MemoryEvent>, gate: Gate) {
+    loop {
+        let batch = tokio::select! {
+            biased;
+            () = sender.stopped() => break,
+            batch = receiver.next_batch(100) => batch,
+        };
+        // A process may die while it is frozen.
+        let runs = tokio::select! {
+            biased;
+            () = sender.stopped() => false,
+            () = gate.pass() => true,
+        };
+        if !runs {
+            break;
+        }
+        let goes_on = match batch {
+            Ok(events) => sender.send_all(events).await,
+            Err(error) => {
+                sender.send(Err(error)).await;
+                false
+            }
+        };
+        if !goes_on {
+            break;
+        }
+    }
+    receiver.close(CLOSE_LIMIT).await;
+}

@@ -1,0 +1,380 @@
+//! Many balancing loops over one container in memory, in paused time: what a group does in hours, within seconds.
+//!
+//! # Guarantees
+//!
+//! - On a current-thread runtime with paused time the same seed and the same calls give the same [trace](Simulation::trace).
+//!   One seed decides everything: incarnations, choices, latencies, faults.
+//! - What [`owners`](Simulation::owners) and [`moves`](Simulation::moves) tell comes from the writes that the container
+//!   accepted, not from what the instances believe.
+//!
+//! # Non-guarantees
+//!
+//! There are no processors here, and no checkpoints.
+
+mod ledger;
+mod trace;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use self::ledger::Ledger;
+pub use self::trace::{Entry, Happening, Move};
+use self::trace::{Trace, listen};
+use crate::invariants::fair;
+use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle};
+use eventhubs_checkpoint::blob::BlobContainer;
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::internal::clock::WallClock;
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId};
+use eventhubs_checkpoint::{Error, ErrorKind, Result};
+
+/// How often a condition is looked at.
+const STEP: Duration = Duration::from_millis(100);
+
+/// How long it takes at most until an instance knows what the hub has.
+const LEARNS_WITHIN: Duration = Duration::from_secs(10);
+
+/// A group of instances, its storage, and everything that happens to them.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// # tokio::task::yield_now().await;
+/// use std::time::Duration;
+/// use eventhubs_checkpoint::balancer::BalancerConfig;
+/// use crate::sim::Simulation;
+///
+/// // In a test: `#[tokio::test(start_paused = true)]`, and intervals of any length.
+/// let config = BalancerConfig::default().with_interval(Duration::from_millis(20));
+/// let mut group = Simulation::new(7, 2).with_latency(Duration::from_millis(1));
+/// group.start("a", config.clone()).await?;
+/// group.start("b", config).await?;
+/// let took = group.run_until(Duration::from_secs(10), Simulation::is_balanced).await;
+/// assert!(took.is_some(), "{group:?}");
+/// group.stop("a").await?;
+/// group.run_until(Duration::from_secs(10), Simulation::is_balanced).await;
+/// assert!(group.owners().values().all(|owner| owner.as_str() == "b"));
+/// # Ok::<(), eventhubs_checkpoint::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Simulation {
+    seed: u64,
+    rng: StdRng,
+    started: Instant,
+    ledger: Ledger,
+    expiry: Duration,
+    usual: FaultPlan,
+    /// The partitions that there are now.
+    hub: watch::Sender<Arc<[PartitionId]>>,
+    members: BTreeMap<OwnerId, Member>,
+    trace: Trace,
+}
+
+/// A running instance.
+struct Member {
+    store: GroupStore,
+    handle: BalancerHandle,
+    faulty: Faulty,
+    /// What it knows of the hub.
+    partitions: watch::Sender<Arc<[PartitionId]>>,
+    running: JoinHandle<()>,
+    listening: JoinHandle<()>,
+}
+
+impl Simulation {
+    /// A hub with so many partitions, an empty container, and nobody there yet. Requests take up to 100 ms, ownerships
+    /// expire after 60 s.
+    #[must_use]
+    pub fn new(seed: u64, partitions: u32) -> Self {
+        Self {
+            seed,
+            rng: StdRng::seed_from_u64(seed),
+            started: Instant::now(),
+            ledger: Ledger::new(Arc::new(MemoryContainer::new())),
+            expiry: Duration::from_secs(60),
+            usual: FaultPlan::always(Fault::Latency(Duration::from_millis(100))),
+            hub: watch::Sender::new((0..partitions).map(PartitionId::from).collect()),
+            members: BTreeMap::new(),
+            trace: Arc::default(),
+        }
+    }
+
+    /// Sets the longest time that a request takes.
+    #[must_use]
+    pub fn with_latency(mut self, longest: Duration) -> Self {
+        self.usual = FaultPlan::always(Fault::Latency(longest));
+        self
+    }
+
+    /// Sets the expiry for all that start from now on.
+    #[must_use]
+    pub fn with_expiry(mut self, expiry: Duration) -> Self {
+        self.expiry = expiry;
+        self
+    }
+
+    /// Starts an instance. Its seed is drawn from that of the simulation, whatever the settings say.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] for a wrong setting, or if that owner runs already.
+    pub async fn start(&mut self, owner: &str, config: BalancerConfig) -> Result<()> {
+        self.start_member(owner, config, None).await
+    }
+
+    /// The same with a local clock that is ahead of the server's by so much; at its start the instance compares the two.
+    ///
+    /// # Errors
+    ///
+    /// As for [`start`](Self::start).
+    pub async fn start_ahead(&mut self, owner: &str, config: BalancerConfig, ahead: time::Duration) -> Result<()> {
+        let shown = self.ledger.list("").await?.answer.server_time + ahead;
+        let clock = Ahead { shown, since: Instant::now() };
+        self.start_member(owner, config, Some(Arc::new(clock))).await
+    }
+
+    async fn start_member(
+        &mut self,
+        owner: &str,
+        config: BalancerConfig,
+        clock: Option<Arc<dyn WallClock>>,
+    ) -> Result<()> {
+        let owner = named(owner)?;
+        if self.members.contains_key(&owner) {
+            return Err(Error::new(ErrorKind::Config, format!("the instance {owner} runs already: stop it first")));
+        }
+        let faulty = Faulty::new(Arc::new(self.ledger.clone()), self.rng.next_u64());
+        let group = ConsumerGroup::new("ns", "hub", "group")?;
+        let builder = GroupStore::builder(Arc::new(faulty.clone()), group, owner.clone());
+        let builder = builder.expiry(self.expiry).peer_expiry(self.expiry.max(Duration::from_secs(180)));
+        let mut builder = builder.seed(self.rng.next_u64());
+        if let Some(clock) = clock {
+            builder = builder.probe(true).wall_clock(clock);
+        }
+        let store = builder.connect().await?;
+        faulty.set_plan(self.usual.clone());
+        let config = config.with_seed(self.rng.next_u64());
+        let (partitions, known) = watch::channel(self.hub.borrow().clone());
+        let (balancer, handle) = Balancer::new(store.clone(), config, known)?;
+        let listening = tokio::spawn(listen(owner.clone(), handle.events(), self.started, self.trace.clone()));
+        self.note(&owner, Happening::Started);
+        self.ledger.begins(store.identity());
+        let running = tokio::spawn(self.run(balancer, store.clone()));
+        self.members.insert(owner, Member { store, handle, faulty, partitions, running, listening });
+        Ok(())
+    }
+
+    /// What an instance does until it ends by itself or is told to.
+    fn run(&self, balancer: Balancer, store: GroupStore) -> impl Future<Output = ()> + use<> {
+        let (ledger, trace, started) = (self.ledger.clone(), self.trace.clone(), self.started);
+        async move {
+            let error = balancer.run().await.err().map(|error| error.kind());
+            ledger.ends(store.identity());
+            let owner = store.identity().owner.clone();
+            trace::push(&trace, Entry { at: started.elapsed(), owner, what: Happening::Ended(error) });
+        }
+    }
+
+    /// Ends an instance in good order: it gives everything back.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Closed`] if there is none of that name.
+    pub async fn stop(&mut self, owner: &str) -> Result<()> {
+        let member = self.take(owner)?;
+        member.handle.shutdown().await;
+        member.gone().await;
+        Ok(())
+    }
+
+    /// Lets an instance die without any clean-up.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Closed`] if there is none of that name.
+    pub async fn crash(&mut self, owner: &str) -> Result<()> {
+        let member = self.take(owner)?;
+        member.running.abort();
+        let identity = member.store.identity().clone();
+        self.ledger.ends(&identity);
+        member.gone().await;
+        self.note(&identity.owner, Happening::Crashed);
+        Ok(())
+    }
+
+    /// Changes the partitions of the hub: a hub that grows to 25 has `0..25`. Everybody asks the hub now and then, so each
+    /// instance learns of it within ten seconds, at a time of its own.
+    pub fn set_partitions(&mut self, ids: impl IntoIterator<Item = u32>) {
+        self.hub.send_replace(ids.into_iter().map(PartitionId::from).collect());
+        for member in self.members.values() {
+            let (known, hub) = (member.partitions.clone(), self.hub.clone());
+            let delay = LEARNS_WITHIN.mul_f64(self.rng.random_range(0.0..1.0));
+            tokio::spawn(async move {
+                sleep(delay).await;
+                known.send_replace(hub.borrow().clone());
+            });
+        }
+    }
+
+    /// From now on this befalls the requests of one instance, or of all that run.
+    pub fn set_faults(&self, owner: Option<&str>, plan: &FaultPlan) {
+        let meant = |name: &OwnerId| owner.is_none_or(|owner| owner == name.as_str());
+        for (_, member) in self.members.iter().filter(|(name, _)| meant(name)) {
+            member.faulty.set_plan(plan.clone());
+        }
+    }
+
+    /// From now on every request of one instance, or of all that run, is lost.
+    pub fn outage(&self, owner: Option<&str>) {
+        self.set_faults(owner, &FaultPlan::always(Fault::RequestLost));
+    }
+
+    /// From now on requests take their usual time, and nothing else befalls them.
+    pub fn outage_over(&self, owner: Option<&str>) {
+        self.set_faults(owner, &self.usual);
+    }
+
+    /// Lets so much time pass.
+    pub async fn run_for(&self, time: Duration) {
+        sleep(time).await;
+    }
+
+    /// Lets time pass until the condition holds. Answers how long that took, to a tenth of a second; nothing, if it does
+    /// not come within the limit.
+    #[must_use = "it may not have come about"]
+    pub async fn run_until(&self, limit: Duration, condition: impl Fn(&Self) -> bool) -> Option<Duration> {
+        let since = Instant::now();
+        while !condition(self) {
+            if since.elapsed() >= limit {
+                return None;
+            }
+            sleep(STEP).await;
+        }
+        Some(since.elapsed())
+    }
+
+    /// The time since the beginning.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The partitions that instances hold which run, by the writes that the container accepted.
+    #[must_use]
+    pub fn owners(&self) -> BTreeMap<PartitionId, OwnerId> {
+        self.ledger.owners()
+    }
+
+    /// How many partitions each running instance holds by the same writes. All of them are in it.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<OwnerId, usize> {
+        let mut counts: BTreeMap<_, _> = self.members.keys().map(|owner| (owner.clone(), 0)).collect();
+        for owner in self.owners().into_values() {
+            *counts.entry(owner).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Whether every partition of the hub, and no other, has a running owner, and all owners have fair shares.
+    #[must_use]
+    pub fn is_balanced(&self) -> bool {
+        let counts: Vec<_> = self.counts().into_values().collect();
+        let hub = self.hub.borrow();
+        self.owners().keys().eq(hub.iter()) && fair(hub.len(), &counts).is_ok()
+    }
+
+    /// The partitions that were taken from an instance which was running. Those given back are not among them.
+    #[must_use]
+    pub fn moves(&self) -> Vec<Move> {
+        self.ledger.moves()
+    }
+
+    /// What has happened so far, in order.
+    #[must_use]
+    pub fn trace(&self) -> Vec<Entry> {
+        self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The handle of a running instance: to look into it, and to tell it something.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Closed`] if there is none of that name.
+    pub fn handle(&self, owner: &str) -> Result<&BalancerHandle> {
+        self.member(owner).map(|member| &member.handle)
+    }
+
+    /// The store of a running instance, which counts its requests.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Closed`] if there is none of that name.
+    pub fn store(&self, owner: &str) -> Result<&GroupStore> {
+        self.member(owner).map(|member| &member.store)
+    }
+
+    fn member(&self, owner: &str) -> Result<&Member> {
+        self.members.get(&named(owner)?).ok_or_else(|| unknown(owner))
+    }
+
+    fn take(&mut self, owner: &str) -> Result<Member> {
+        self.members.remove(&named(owner)?).ok_or_else(|| unknown(owner))
+    }
+
+    fn note(&self, owner: &OwnerId, what: Happening) {
+        trace::push(&self.trace, Entry { at: self.elapsed(), owner: owner.clone(), what });
+    }
+}
+
+impl Member {
+    /// Waits until the instance has ended, and all of its events are in the trace.
+    async fn gone(self) {
+        // An error means that it was made to crash.
+        let _ = self.running.await;
+        drop(self.handle);
+        let _ = self.listening.await;
+    }
+}
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation")
+            .field("seed", &self.seed)
+            .field("elapsed", &self.elapsed())
+            .field("counts", &self.counts())
+            .field("trace", &self.trace())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A clock that goes as it should, but was set ahead.
+#[derive(Debug)]
+struct Ahead {
+    shown: OffsetDateTime,
+    since: Instant,
+}
+
+impl WallClock for Ahead {
+    fn now(&self) -> OffsetDateTime {
+        self.shown + self.since.elapsed()
+    }
+}
+
+fn named(owner: &str) -> Result<OwnerId> {
+    OwnerId::new(owner).map_err(Error::from)
+}
+
+fn unknown(owner: &str) -> Error {
+    Error::new(ErrorKind::Closed, format!("no instance {owner:?} is running: start it first"))
+}

@@ -1,0 +1,72 @@
+//! What has happened, and when.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::Instant;
+
+use eventhubs_checkpoint::ErrorKind;
+use eventhubs_checkpoint::balancer::Event;
+use eventhubs_checkpoint::{OwnerId, PartitionId};
+
+/// Something that happened to an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// When, counted from the beginning.
+    pub at: Duration,
+    /// To whom.
+    pub owner: OwnerId,
+    /// What.
+    pub what: Happening,
+}
+
+/// What can happen to an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Happening {
+    /// It was started.
+    Started,
+    /// What its loop told: claims, losses and releases, with their reasons.
+    Told(Event),
+    /// So many of its events came too fast to be heard.
+    Missed(u64),
+    /// It was made to crash.
+    Crashed,
+    /// It ended, in good order or with such an error.
+    Ended(Option<ErrorKind>),
+}
+
+/// A partition was taken from an instance that was running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Move {
+    /// When, counted from the beginning.
+    pub at: Duration,
+    /// Which.
+    pub partition: PartitionId,
+    /// From whom.
+    pub from: OwnerId,
+    /// By whom.
+    pub to: OwnerId,
+}
+
+pub(super) type Trace = Arc<Mutex<Vec<Entry>>>;
+
+pub(super) fn push(trace: &Trace, entry: Entry) {
+    trace.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+}
+
+/// Writes down what an instance tells until it is gone.
+pub(super) async fn listen(owner: OwnerId, mut events: broadcast::Receiver<Event>, started: Instant, trace: Trace) {
+    loop {
+        let what = match events.recv().await {
+            Ok(event) => Happening::Told(event),
+            Err(RecvError::Lagged(missed)) => Happening::Missed(missed),
+            Err(RecvError::Closed) => return,
+        };
+        push(&trace, Entry { at: started.elapsed(), owner: owner.clone(), what });
+    }
+}

@@ -1,0 +1,87 @@
+//! How long the partitions of an owner that died may be without another.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::State;
+use crate::sim::invariant::Invariant;
+
+/// A partition that somebody has to claim in time.
+pub(super) struct Watch {
+    partition: usize,
+    since: Instant,
+    deadline: Instant,
+}
+
+impl State {
+    pub(super) fn watch_what_is_left_by(&mut self, life: usize) {
+        let survivors = self.survivors().len();
+        if survivors == 0 || self.in_trouble {
+            return;
+        }
+        let foreign = self.foreigners_count() || !self.lives[life].ours;
+        let bound = self.bounds.dark(self.partitions.len(), survivors, foreign);
+        let left = self.partitions.iter().enumerate().filter(|(_, book)| book.holder == Some(life));
+        for partition in left.map(|(partition, _)| partition).collect::<Vec<_>>() {
+            self.watch(partition, bound);
+        }
+    }
+
+    fn watch(&mut self, partition: usize, bound: Duration) {
+        let since = Instant::now();
+        self.watches.push(Watch { partition, since, deadline: since + bound });
+    }
+
+    /// It is told to end. If all is well now, what it releases has to be claimed in time.
+    pub(in super::super) fn leaves(&mut self, life: usize) {
+        let quiet = !self.in_trouble && self.disturbed_at.elapsed() >= 2 * self.expiry;
+        let all_is_well = quiet && !self.foreigners_count() && self.amiss().is_none();
+        let held = self.partitions.iter().filter(|book| book.holder == Some(life)).count();
+        self.disturbed();
+        self.lives[life].leaves = all_is_well.then_some(held);
+    }
+
+    /// Released, for somebody else.
+    pub(super) fn is_free(&mut self, partition: usize, before: usize) {
+        let survivors = self.survivors().iter().filter(|life| **life != before).count();
+        if let Some(left) = self.lives[before].leaves.filter(|_| survivors > 0) {
+            self.watch(partition, self.bounds.free(left, survivors));
+        }
+    }
+
+    pub(super) fn is_claimed(&mut self, partition: usize) {
+        let Some(index) = self.watches.iter().position(|watch| watch.partition == partition) else { return };
+        let watch = self.watches.swap_remove(index);
+        self.judge(&watch);
+    }
+
+    fn judge(&mut self, watch: &Watch) {
+        let (partition, took) = (watch.partition, watch.since.elapsed());
+        let bound = watch.deadline - watch.since;
+        self.check(Invariant::NotDark, took <= bound, || {
+            format!("partition {partition} has had no owner for {took:?}, but the bound is {bound:?}")
+        });
+    }
+
+    /// Something else goes wrong, or ends: the bounds do not hold now. As long as a trouble goes on they do not hold either: an
+    /// instance whose requests are throttled claims later than they say.
+    pub(in super::super) fn disturbed(&mut self) {
+        self.watches.clear();
+        self.lives.iter_mut().for_each(|life| life.leaves = None);
+        self.disturbed_at = Instant::now();
+    }
+
+    pub(in super::super) fn in_trouble(&mut self, in_trouble: bool) {
+        self.in_trouble = in_trouble;
+        self.disturbed();
+    }
+
+    pub(in super::super) fn look_at_the_time(&mut self) {
+        let now = Instant::now();
+        let late: Vec<_> = self.watches.extract_if(.., |watch| watch.deadline < now).collect();
+        for watch in &late {
+            self.judge(watch);
+        }
+    }
+}

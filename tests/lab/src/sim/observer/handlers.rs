@@ -1,0 +1,116 @@
+//! What handlers do. What a life that has died does until its tasks are gone does not count.
+
+use super::lives::Session;
+use super::timeline::Mark;
+use super::{State, index_of};
+use crate::sim::invariant::Invariant;
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::processor::StopReason;
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+
+impl State {
+    pub(super) fn handler_started(&mut self, life: usize, partition: &PartitionId) {
+        if !self.lives[life].alive {
+            return;
+        }
+        let partition = index_of(partition);
+        self.saw(life, "started", partition, 0);
+        let since = self.moment;
+        let before = self.lives[life].sessions.insert(partition, Session { since, busy: false, due: None });
+        let name = self.name_of(life);
+        self.check(Invariant::OneHandler, before.is_none(), || format!("{name} started partition {partition} twice"));
+        if self.lives[life].ours {
+            self.group_begins();
+        }
+        self.mark(life, Mark::HandlerStarted { partition });
+    }
+
+    /// With the first handler of ours: from here on a start at the latest leaves nothing out, of no partition.
+    fn group_begins(&mut self) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.partitions.iter_mut().for_each(|book| book.begun_at = Some(book.end - 1));
+        }
+    }
+
+    pub(super) fn handler_begins(&mut self, life: usize, partition: usize, events: &[MemoryEvent]) -> u64 {
+        if !self.lives[life].alive {
+            return 0;
+        }
+        self.saw(life, "begins", partition, events.first().map_or(-1, |event| event.sequence_number));
+        let name = self.name_of(life);
+        let session = self.lives[life].sessions.get_mut(&partition);
+        let (free, since) = session.as_ref().map_or((false, 0), |session| (!session.busy, session.since));
+        if let Some(session) = session {
+            session.busy = true;
+        }
+        self.check(Invariant::OneHandler, free, || format!("{name} handles partition {partition} twice at once"));
+        if self.lives[life].ours {
+            self.must_follow(life, partition, events);
+        }
+        since
+    }
+
+    /// Events of a hub that is gone follow nothing, and nothing follows them.
+    fn must_follow(&mut self, life: usize, partition: usize, events: &[MemoryEvent]) {
+        let first = self.partitions.get(partition).map_or(0, |book| book.first);
+        for event in events {
+            let is_current = *event.body == *self.generation;
+            let Some(session) = self.lives[life].sessions.get_mut(&partition) else { return };
+            let number = event.sequence_number;
+            let due = std::mem::replace(&mut session.due, is_current.then_some(number + 1));
+            let Some(due) = due.filter(|_| is_current) else { continue };
+            let name = self.name_of(life);
+            self.check(Invariant::Continuous, number == due || (due < number && number <= first), || {
+                format!(
+                    "{name} got event {number} of partition {partition} where {due} was due, and {first} is the first"
+                )
+            });
+        }
+    }
+
+    /// The batch was given back, whatever became of it.
+    pub(super) fn handler_returns(&mut self, life: usize, partition: usize, since: u64) {
+        let session = self.lives[life].sessions.get_mut(&partition);
+        if let Some(session) = session.filter(|session| session.since == since) {
+            session.busy = false;
+        }
+    }
+
+    pub(super) fn handled(&mut self, life: usize, partition: usize, since: u64, events: &[MemoryEvent]) {
+        let Some(last) = events.last() else { return };
+        self.saw(life, "handled", partition, last.sequence_number);
+        let Some(book) = self.partitions.get_mut(partition) else { return };
+        let counts = since >= book.rewound_at;
+        let generation = &self.generation;
+        for event in events.iter().filter(|event| *event.body == **generation) {
+            let number = event.sequence_number;
+            self.totals.handled += 1;
+            self.totals.repeated += u64::from(book.ever.contains(number));
+            book.ever.add(number, number);
+            if counts {
+                book.since_rewind.add(number, number);
+            }
+        }
+    }
+
+    pub(super) fn handler_stopped(&mut self, life: usize, partition: &PartitionId, reason: &StopReason) {
+        if !self.lives[life].alive {
+            return;
+        }
+        let partition = index_of(partition);
+        self.saw(life, "stopped", partition, 0);
+        self.note(format!("{} partition {partition}: {reason:?}", self.name_of(life)));
+        let name = self.name_of(life);
+        let session = self.lives[life].sessions.remove(&partition);
+        self.check(Invariant::OneHandler, session.is_some(), || format!("{name} stopped partition {partition} twice"));
+        self.mark(life, Mark::HandlerStopped { partition });
+        let Some(session) = session.filter(|_| matches!(reason, StopReason::Lost { .. })) else { return };
+        let book = &self.partitions[partition];
+        let its_own = book.holder == Some(life) && book.holder_since <= session.since;
+        if !self.lives[life].misled {
+            self.check(Invariant::NotLostInError, !its_own, || {
+                format!("{name} was told {reason:?} of partition {partition}, which was its own all the time")
+            });
+        }
+    }
+}

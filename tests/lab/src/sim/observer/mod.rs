@@ -1,0 +1,307 @@
+//! Reads what the container accepts and what handlers do, and nothing else.
+
+mod checkpoints;
+mod dark;
+mod done;
+mod handlers;
+mod hub;
+mod lives;
+mod ownerships;
+mod reporter;
+mod restraint;
+#[cfg(test)]
+mod tests;
+mod timeline;
+mod verdicts;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use self::dark::Watch;
+use self::done::Done;
+pub(super) use self::lives::Entering;
+use self::lives::Life;
+pub use self::reporter::{Handling, Reporter};
+pub use self::timeline::{Mark, Marked};
+use super::bounds::Bounds;
+use super::invariant::{Invariant, Violation};
+use super::plan::{Plan, Role, StartAt};
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::blob::{Condition, Metadata};
+
+/// How much of the history is kept.
+const KEPT: usize = 120;
+
+/// What events of the first hub carry.
+const FIRST_GENERATION: &str = "0";
+
+/// Sees everything. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Observer(Arc<Mutex<State>>);
+
+/// A kind of storage request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Request {
+    List,
+    Get,
+    Write,
+}
+
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub(super) struct State {
+    started: Instant,
+    bounds: Bounds,
+    expiry: Duration,
+    strict: bool,
+    latest: bool,
+    /// Events up to here are left out where a partition has no checkpoint.
+    starts_after: i64,
+    invalid_to_latest: bool,
+    /// Partitions are shared by load, and not by number.
+    by_load: bool,
+    founders: u32,
+    /// Owners of other SDKs take part.
+    mixed: bool,
+    /// A handler of ours has started.
+    has_begun: bool,
+    /// What events of the hub as it is now carry.
+    generation: String,
+    /// Counts what was seen.
+    moment: u64,
+    hash: Fnv,
+    lives: Vec<Life>,
+    partitions: Vec<Partition>,
+    watches: Vec<Watch>,
+    /// When something last went wrong, or was to change.
+    disturbed_at: Instant,
+    /// Something is wrong with the storage, or an instance is frozen, and that goes on.
+    in_trouble: bool,
+    verbose: bool,
+    history: VecDeque<String>,
+    pub(super) checked: BTreeMap<Invariant, u64>,
+    pub(super) violations: Vec<Violation>,
+    pub(super) timeline: Vec<Marked>,
+    pub(super) totals: Totals,
+}
+
+/// What is counted beside the invariants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) requests: u64,
+    pub(super) published: u64,
+    pub(super) handled: u64,
+    pub(super) repeated: u64,
+    pub(super) moves: u64,
+    pub(super) dark: Duration,
+    pub(super) counts: BTreeMap<&'static str, u64>,
+}
+
+/// What is known of a partition.
+struct Partition {
+    /// Who the ownership names, and since when.
+    holder: Option<usize>,
+    holder_since: u64,
+    written: Instant,
+    /// What was written.
+    record: Metadata,
+    tenures: u64,
+    last_owner: Option<usize>,
+    /// The stored checkpoint was written by an owner of another SDK, over a later one.
+    set_back: bool,
+    /// The greatest tenure that has adopted.
+    adopted: u64,
+    stored: Option<i64>,
+    /// The last event that there was when the group began: a start at the latest lies no further.
+    begun_at: Option<i64>,
+    rewound: Option<String>,
+    /// When the last rewind was accepted.
+    rewound_at: u64,
+    /// The hub was made anew, and the checkpoint is still of the old one.
+    stale: bool,
+    first: i64,
+    end: i64,
+    since_rewind: Done,
+    ever: Done,
+    unowned_since: Option<Instant>,
+}
+
+impl Partition {
+    fn new() -> Self {
+        Self {
+            holder: None,
+            holder_since: 0,
+            written: Instant::now(),
+            record: Metadata::new(),
+            tenures: 0,
+            last_owner: None,
+            set_back: false,
+            adopted: 0,
+            stored: None,
+            begun_at: None,
+            rewound: None,
+            rewound_at: 0,
+            stale: false,
+            first: 0,
+            end: 0,
+            since_rewind: Done::up_to(-1),
+            ever: Done::up_to(-1),
+            unowned_since: Some(Instant::now()),
+        }
+    }
+}
+
+impl Observer {
+    pub(super) fn new(plan: &Plan, verbose: bool) -> Self {
+        let starts_after = match plan.settings.tuning.start {
+            Some(StartAt::After(number)) => number,
+            Some(StartAt::Ago(_)) | None => -1,
+        };
+        Self(Arc::new(Mutex::new(State {
+            started: Instant::now(),
+            bounds: Bounds::of(&plan.settings).with_peers_behind(plan.peers_behind()),
+            expiry: plan.settings.expiry,
+            strict: plan.settings.strict,
+            latest: plan.settings.latest,
+            starts_after,
+            invalid_to_latest: plan.settings.tuning.invalid_to_latest,
+            by_load: plan.settings.tuning.weighted,
+            founders: plan.partitions,
+            mixed: plan.members.iter().any(|member| matches!(member.role, Role::Foreign(_))),
+            has_begun: false,
+            generation: FIRST_GENERATION.to_owned(),
+            moment: 0,
+            hash: Fnv::default(),
+            lives: Vec::new(),
+            partitions: (0..plan.partitions).map(|_| Partition::new()).collect(),
+            watches: Vec::new(),
+            disturbed_at: Instant::now(),
+            in_trouble: false,
+            verbose,
+            history: VecDeque::new(),
+            checked: BTreeMap::new(),
+            violations: Vec::new(),
+            timeline: Vec::new(),
+            totals: Totals::default(),
+        })))
+    }
+
+    /// The state is whole after every statement, so a panic elsewhere while it was locked does no harm.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    pub(super) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        self.hash.0
+    }
+
+    pub(super) fn history(&self) -> Vec<String> {
+        self.history.iter().cloned().collect()
+    }
+
+    pub(super) fn count(&mut self, what: &'static str) {
+        *self.totals.counts.entry(what).or_default() += 1;
+    }
+
+    /// Something was seen. It goes into the hash of the trace.
+    fn saw(&mut self, life: usize, what: &str, partition: usize, number: i64) {
+        self.moment += 1;
+        let at = u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.hash.add(&at.to_le_bytes());
+        self.hash.add(&life.to_le_bytes());
+        self.hash.add(what.as_bytes());
+        self.hash.add(&partition.to_le_bytes());
+        self.hash.add(&number.to_le_bytes());
+        if self.verbose {
+            let name = self.name_of(life);
+            self.note(format!("{name:<6} {what} {partition}: {number}"));
+        }
+    }
+
+    /// Adds a line to what is shown when a plan fails.
+    pub(super) fn note(&mut self, line: impl Into<String>) {
+        if self.verbose {
+            let at = self.elapsed().as_secs_f64();
+            self.history.push_back(format!("{at:>10.3} {}", line.into()));
+            if self.history.len() > KEPT && self.violations.is_empty() {
+                self.history.pop_front();
+            }
+        }
+    }
+
+    pub(super) fn check(&mut self, invariant: Invariant, holds: bool, what: impl FnOnce() -> String) {
+        *self.checked.entry(invariant).or_default() += 1;
+        if !holds {
+            let violation = Violation { invariant, at: self.elapsed(), what: what() };
+            self.note(format!("VIOLATES {violation}"));
+            self.violations.push(violation);
+        }
+    }
+
+    pub(super) fn requested(&mut self, life: usize, kind: Request) {
+        let name = match kind {
+            Request::List => "listings",
+            Request::Get => "reads",
+            Request::Write => "writes",
+        };
+        self.count(name);
+        self.totals.requests += 1;
+        if let Some(life) = self.lives.get_mut(life) {
+            life.requests += 1;
+        }
+    }
+
+    /// The container accepted this.
+    pub(super) fn written(&mut self, life: usize, name: &str, metadata: &Metadata, condition: &Condition) {
+        self.presence_written(name, metadata);
+        let Some((kind, partition)) = record_of(name) else { return };
+        if partition >= self.partitions.len() {
+            return;
+        }
+        let ours = self.lives[life].ours;
+        if ours {
+            self.check(Invariant::Conditional, *condition != Condition::Any, || format!("{name} was written at will"));
+        }
+        match kind {
+            "ownership" => self.ownership_written(life, partition, name, metadata),
+            "checkpoint" => self.checkpoint_written(life, partition, name, metadata),
+            _ => {}
+        }
+    }
+}
+
+/// The fourth segment of a blob's name, and the partition.
+fn record_of(name: &str) -> Option<(&str, usize)> {
+    let (rest, partition) = name.rsplit_once('/')?;
+    let (_, kind) = rest.rsplit_once('/')?;
+    Some((kind, partition.parse().ok()?))
+}
+
+fn index_of(partition: &PartitionId) -> usize {
+    partition.as_str().parse().unwrap_or(usize::MAX)
+}
+
+/// A hash that is the same everywhere: Fowler, Noll and Vo, 1a, 64 bits.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The side of the observer that instances see.
+
+use std::fmt;
+
+use super::{Observer, Request, index_of};
+use eventhubs_checkpoint::processor::StopReason;
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use eventhubs_checkpoint::{Identity, PartitionId};
+
+/// Where a life tells what its handlers do. Clones are the same.
+#[derive(Clone)]
+pub struct Reporter {
+    pub(in super::super) observer: Observer,
+    pub(in super::super) life: usize,
+}
+
+impl Reporter {
+    /// The life has this identity in the records. Only for those that write an incarnation.
+    pub fn identified(&self, identity: &Identity) {
+        self.observer.lock().identified(self.life, identity);
+    }
+
+    pub(in super::super) fn requested(&self, kind: Request) {
+        self.observer.lock().requested(self.life, kind);
+    }
+
+    /// A partition's handler starts.
+    pub fn started(&self, partition: &PartitionId) {
+        self.observer.lock().handler_started(self.life, partition);
+    }
+
+    /// It gets these events. Until what is returned is dropped it has no others; clones for work that goes on behind its back
+    /// do not count.
+    #[must_use]
+    pub fn begins(&self, partition: &PartitionId, events: &[MemoryEvent]) -> Handling {
+        let partition = index_of(partition);
+        let session = self.observer.lock().handler_begins(self.life, partition, events);
+        let turn = Turn { reporter: self.clone(), partition, session };
+        Handling { reporter: self.clone(), partition, session, _turn: Some(turn) }
+    }
+
+    /// It stops.
+    pub fn stopped(&self, partition: &PartitionId, reason: &StopReason) {
+        self.observer.lock().handler_stopped(self.life, partition, reason);
+    }
+}
+
+impl fmt::Debug for Reporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reporter").field("life", &self.life).finish_non_exhaustive()
+    }
+}
+
+/// Events that a handler has.
+#[derive(Debug)]
+pub struct Handling {
+    reporter: Reporter,
+    partition: usize,
+    session: u64,
+    _turn: Option<Turn>,
+}
+
+impl Handling {
+    /// These are processed. To be told before they are marked or finished.
+    pub fn done(&self, events: &[MemoryEvent]) {
+        self.reporter.observer.lock().handled(self.reporter.life, self.partition, self.session, events);
+    }
+}
+
+impl Clone for Handling {
+    fn clone(&self) -> Self {
+        Self { reporter: self.reporter.clone(), partition: self.partition, session: self.session, _turn: None }
+    }
+}
+
+#[derive(Debug)]
+struct Turn {
+    reporter: Reporter,
+    partition: usize,
+    session: u64,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.reporter.observer.lock().handler_returns(self.reporter.life, self.partition, self.session);
+    }
+}

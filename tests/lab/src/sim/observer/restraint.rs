@@ -1,0 +1,70 @@
+//! What instances send while the storage refuses.
+
+use tokio::time::Instant;
+
+use super::State;
+use crate::sim::invariant::Invariant;
+
+/// From the moment when a life's requests begin to be refused.
+pub(super) struct Refused {
+    since: Instant,
+    /// How many requests it had sent before.
+    before: u64,
+    /// The most partitions that it has held since.
+    held: usize,
+    /// How many it has gained since.
+    gained: usize,
+}
+
+impl State {
+    /// Whether the storage refuses requests of this life from now on, all or a part of them.
+    pub(in super::super) fn refuses(&mut self, life: usize, begins: bool) {
+        let held = self.held_by(life);
+        let book = &mut self.lives[life];
+        match (begins, book.refused.take()) {
+            (true, None) => {
+                let refused = Refused { since: Instant::now(), before: book.requests, held, gained: 0 };
+                book.refused = Some(refused);
+            }
+            (true, refused) => book.refused = refused,
+            (false, Some(refused)) => self.must_be_restrained(life, &refused),
+            (false, None) => {}
+        }
+    }
+
+    /// What it has sent until it was connected does not count: how often a process that cannot connect is started is not a
+    /// matter of this crate.
+    pub(super) fn is_connected(&mut self, life: usize) {
+        let book = &mut self.lives[life];
+        if let Some(refused) = &mut book.refused {
+            (refused.since, refused.before) = (Instant::now(), book.requests);
+        }
+    }
+
+    pub(super) fn gains(&mut self, life: usize) {
+        let held = self.held_by(life);
+        if let Some(refused) = &mut self.lives[life].refused {
+            refused.held = refused.held.max(held);
+            refused.gained += 1;
+        }
+    }
+
+    /// How many partitions it holds, or processes without knowing that it has lost them.
+    fn held_by(&self, life: usize) -> usize {
+        let processed = &self.lives[life].sessions;
+        let partitions = self.partitions.iter().enumerate();
+        partitions.filter(|(index, book)| book.holder == Some(life) || processed.contains_key(index)).count()
+    }
+
+    fn must_be_restrained(&mut self, life: usize, refused: &Refused) {
+        if !self.lives[life].ours || self.lives[life].incarnation.is_none() {
+            return;
+        }
+        let (lasted, sent) = (refused.since.elapsed(), self.lives[life].requests - refused.before);
+        let usual = self.bounds.requests(refused.held, refused.gained, lasted);
+        let (name, held) = (self.name_of(life), refused.held);
+        self.check(Invariant::Restrained, sent <= usual, || {
+            format!("{name} sent {sent} requests in {lasted:.1?} while they were refused, with {held} partitions; in calm {usual}")
+        });
+    }
+}

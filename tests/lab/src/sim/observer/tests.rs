@@ -1,0 +1,394 @@
+//! The observer sees what is wrong, and nothing where all is well.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use time::macros::datetime;
+use tokio::time::advance;
+
+use super::{Entering, Observer, Reporter, Request};
+use crate::sim::invariant::Invariant;
+use crate::sim::{Bounds, Plan, Scale};
+use eventhubs_checkpoint::blob::Condition;
+use eventhubs_checkpoint::internal::codec::{encode_checkpoint, encode_ownership};
+use eventhubs_checkpoint::processor::StopReason;
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use eventhubs_checkpoint::{CheckpointRecord, Identity, Incarnation, OwnerId, OwnershipRecord, RewindId};
+
+/// One partition with a hundred events, and owners who do as they are told.
+struct Scene {
+    observer: Observer,
+    plan: Plan,
+    lives: Vec<Identity>,
+}
+
+impl Scene {
+    fn new(change: impl FnOnce(&mut Plan)) -> Self {
+        let mut plan = Plan::calm(1, &Scale { partitions: 1, ..Scale::default() });
+        plan.settings.latest = false;
+        change(&mut plan);
+        let observer = Observer::new(&plan, true);
+        observer.lock().published(0, 100);
+        Self { observer, plan, lives: Vec::new() }
+    }
+
+    /// Of ours; an operator, if it is no member.
+    fn enters(&mut self, name: &str, member: Option<u32>) -> usize {
+        let owner = OwnerId::new(name).unwrap();
+        let life = self.observer.lock().enters(Entering { member, owner: owner.clone(), ours: true });
+        let number = u32::try_from(life).unwrap();
+        let identity = Identity { owner, incarnation: Incarnation::new(datetime!(2026-01-01 00:00 UTC), number) };
+        self.observer.lock().identified(life, &identity);
+        self.lives.push(identity);
+        life
+    }
+
+    fn written(&self, life: usize, kind: &str, metadata: &eventhubs_checkpoint::blob::Metadata) {
+        self.observer.lock().written(life, &format!("ns/hub/g/{kind}/0"), metadata, &Condition::Create);
+    }
+
+    fn owns(&self, life: usize) {
+        let Identity { owner, incarnation } = self.lives[life].clone();
+        let record =
+            OwnershipRecord { owner: Some(owner), incarnation: Some(incarnation), ..OwnershipRecord::default() };
+        self.written(life, "ownership", &encode_ownership(&record));
+    }
+
+    fn stores(&self, life: usize, number: i64, rewound: Option<RewindId>) {
+        let (sequence_number, offset) = (Some(number), Some((number * 10).to_string()));
+        let record = CheckpointRecord { sequence_number, offset, rewound, ..CheckpointRecord::default() };
+        self.written(life, "checkpoint", &encode_checkpoint(&record));
+    }
+
+    fn reporter(&self, life: usize) -> Reporter {
+        Reporter { observer: self.observer.clone(), life }
+    }
+
+    /// All up to this, by a handler that has started.
+    fn handles(&self, life: usize, numbers: std::ops::RangeInclusive<i64>) {
+        let event = |number: i64| MemoryEvent {
+            sequence_number: number,
+            offset: number.to_string().into(),
+            body: Arc::from("0"),
+        };
+        let events: Vec<_> = numbers.map(event).collect();
+        self.reporter(life).begins(&0.into(), &events).done(&events);
+    }
+
+    fn begins(&self, life: usize) {
+        self.owns(life);
+        self.stores(life, -1, None);
+        self.reporter(life).started(&0.into());
+    }
+
+    fn broken(&self) -> Vec<Invariant> {
+        self.observer.lock().violations.iter().map(|violation| violation.invariant).collect()
+    }
+}
+
+fn nothing() -> [Invariant; 0] {
+    []
+}
+
+#[test]
+fn an_owner_who_checkpoints_what_it_has_processed_does_nothing_wrong() {
+    let mut scene = Scene::new(|_| {});
+    let one = scene.enters("one", Some(0));
+    scene.begins(one);
+    scene.handles(one, 0..=4);
+    scene.stores(one, 4, None);
+    assert_eq!(scene.broken(), nothing());
+}
+
+#[test]
+fn a_checkpoint_that_passes_what_nobody_processed_skips_it() {
+    let mut scene = Scene::new(|_| {});
+    let one = scene.enters("one", Some(0));
+    scene.begins(one);
+    scene.handles(one, 0..=4);
+    scene.stores(one, 5, None);
+    assert_eq!(scene.broken(), [Invariant::NothingSkipped]);
+}
+
+#[test]
+fn retention_may_take_what_nobody_processed() {
+    let mut scene = Scene::new(|_| {});
+    let one = scene.enters("one", Some(0));
+    scene.begins(one);
+    scene.observer.lock().expired(0, 50);
+    scene.stores(one, 49, None);
+    assert_eq!(scene.broken(), nothing());
+}
+
+#[test]
+fn who_was_displaced_must_not_write_after_the_next_has_adopted() {
+    let mut scene = Scene::new(|_| {});
+    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    scene.begins(one);
+    scene.handles(one, 0..=4);
+    scene.owns(other);
+    scene.stores(one, 2, None);
+    assert_eq!(scene.broken(), nothing(), "nobody has adopted yet");
+    scene.stores(other, 2, None);
+    scene.stores(one, 4, None);
+    assert_eq!(scene.broken(), [Invariant::Fenced]);
+}
+
+#[test]
+fn only_an_operator_puts_a_checkpoint_back() {
+    let mut scene = Scene::new(|_| {});
+    let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+    scene.begins(one);
+    scene.handles(one, 0..=9);
+    scene.stores(one, 9, None);
+    scene.stores(operator, 3, Some(RewindId::new(1)));
+    assert_eq!(scene.broken(), nothing());
+    scene.stores(one, 9, Some(RewindId::new(1)));
+    assert_eq!(scene.broken(), [Invariant::NothingSkipped], "what was processed before counts no more");
+    scene.stores(one, 8, Some(RewindId::new(1)));
+    assert!(scene.broken().contains(&Invariant::NeverBack));
+}
+
+#[test]
+fn a_member_that_replaces_a_checkpoint_must_be_the_owner_and_have_a_reason() {
+    let mut scene = Scene::new(|_| {});
+    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    scene.begins(one);
+    scene.handles(one, 0..=9);
+    scene.stores(one, 9, None);
+    scene.stores(other, 3, Some(RewindId::new(1)));
+    assert_eq!(scene.broken(), [Invariant::Fenced, Invariant::NeverBack]);
+}
+
+#[test]
+fn a_group_that_starts_at_the_latest_leaves_nothing_out_once_it_has_begun() {
+    for (start, broken) in [(99, vec![]), (120, vec![Invariant::NothingSkipped])] {
+        let mut scene = Scene::new(|plan| plan.settings.latest = true);
+        let one = scene.enters("one", Some(0));
+        scene.owns(one);
+        scene.reporter(one).started(&0.into());
+        scene.observer.lock().published(0, 150);
+        scene.stores(one, start, None);
+        assert_eq!(scene.broken(), broken, "{start}");
+    }
+}
+
+#[test]
+fn a_handler_is_told_of_a_loss_only_if_the_record_is_not_its_own() {
+    let mut scene = Scene::new(|_| {});
+    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    scene.begins(one);
+    scene.owns(other);
+    scene.reporter(one).stopped(&0.into(), &StopReason::Lost { by: None });
+    assert_eq!(scene.broken(), nothing());
+    scene.begins(other);
+    scene.reporter(other).stopped(&0.into(), &StopReason::Lost { by: None });
+    assert_eq!(scene.broken(), [Invariant::NotLostInError]);
+}
+
+#[test]
+fn what_ours_writes_to_an_ownership_names_itself_or_nobody() {
+    let mut scene = Scene::new(|_| {});
+    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    scene.owns(one);
+    let released = encode_ownership(&OwnershipRecord::default());
+    scene.written(other, "ownership", &released);
+    assert_eq!(scene.broken(), [Invariant::OwnRecord], "it was not its own to release");
+    let mut scene = Scene::new(|_| {});
+    let one = scene.enters("one", Some(0));
+    scene.written(one, "ownership", &eventhubs_checkpoint::blob::Metadata::new());
+    assert_eq!(scene.broken(), [Invariant::OwnRecord], "the key is missing");
+}
+
+#[test]
+fn a_mark_adds_nothing_but_who_asks() {
+    for (key, broken) in [("handoffto", vec![]), ("load", vec![Invariant::OwnRecord])] {
+        let mut scene = Scene::new(|_| {});
+        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        scene.owns(one);
+        let Identity { owner, incarnation } = scene.lives[one].clone();
+        let record =
+            OwnershipRecord { owner: Some(owner), incarnation: Some(incarnation), ..OwnershipRecord::default() };
+        let mut metadata = encode_ownership(&record);
+        metadata.insert(key.to_owned(), "other".to_owned());
+        scene.written(other, "ownership", &metadata);
+        assert_eq!(scene.broken(), broken, "{key}");
+    }
+}
+
+#[test]
+fn nothing_of_ours_is_written_without_a_condition() {
+    let mut scene = Scene::new(|_| {});
+    let one = scene.enters("one", Some(0));
+    scene.observer.lock().written(
+        one,
+        "ns/hub/g/ownership/0",
+        &eventhubs_checkpoint::blob::Metadata::new(),
+        &Condition::Any,
+    );
+    assert!(scene.broken().contains(&Invariant::Conditional));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_whose_owner_died_must_be_claimed_within_the_bound() {
+    for (late, broken) in [(Duration::ZERO, vec![]), (Duration::from_secs(1), vec![Invariant::NotDark])] {
+        let mut scene = Scene::new(|_| {});
+        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        scene.begins(one);
+        scene.observer.lock().crashes(one);
+        advance(Bounds::of(&scene.plan.settings).dark(1, 1, false) + late).await;
+        scene.owns(other);
+        assert_eq!(scene.broken(), broken);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_owner_that_ends_has_released_must_be_claimed_sooner() {
+    for (late, broken) in [(Duration::ZERO, vec![]), (Duration::from_secs(1), vec![Invariant::NotDark])] {
+        let mut scene = Scene::new(|_| {});
+        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        scene.begins(one);
+        advance(2 * scene.plan.settings.expiry).await;
+        scene.observer.lock().leaves(one);
+        scene.written(one, "ownership", &encode_ownership(&OwnershipRecord::default()));
+        advance(Bounds::of(&scene.plan.settings).free(1, 1) + late).await;
+        scene.owns(other);
+        assert_eq!(scene.broken(), broken);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strict_lease_is_not_processed_after_its_expiry() {
+    let mut scene = Scene::new(|plan| plan.settings.strict = true);
+    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    scene.begins(one);
+    advance(scene.plan.settings.expiry).await;
+    scene.owns(other);
+    assert_eq!(scene.broken(), [Invariant::StrictLease]);
+}
+
+#[test]
+fn one_batch_at_a_time_between_one_start_and_one_stop() {
+    let mut scene = Scene::new(|_| {});
+    let one = scene.enters("one", Some(0));
+    scene.begins(one);
+    scene.reporter(one).started(&0.into());
+    assert_eq!(scene.broken(), [Invariant::OneHandler], "a second start");
+    let _first = scene.reporter(one).begins(&0.into(), &[]);
+    let _second = scene.reporter(one).begins(&0.into(), &[]);
+    assert_eq!(scene.broken().len(), 2, "two batches at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn d01_while_a_trouble_goes_on_no_bound_holds() {
+    for (in_trouble, broken) in [(false, vec![Invariant::NotDark]), (true, vec![])] {
+        let mut scene = Scene::new(|_| {});
+        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        scene.begins(one);
+        scene.observer.lock().in_trouble(in_trouble);
+        advance(2 * scene.plan.settings.expiry).await;
+        scene.observer.lock().leaves(one);
+        scene.written(one, "ownership", &encode_ownership(&OwnershipRecord::default()));
+        advance(Bounds::of(&scene.plan.settings).free(1, 1) + Duration::from_secs(1)).await;
+        scene.owns(other);
+        assert_eq!(scene.broken(), broken, "{in_trouble}");
+    }
+}
+
+mod continuity {
+    use super::*;
+
+    /// One start of a handler, which gets these batches.
+    fn broken_by(batches: [std::ops::RangeInclusive<i64>; 2], between: impl FnOnce(&Scene, usize)) -> Vec<Invariant> {
+        let mut scene = Scene::new(|_| {});
+        let one = scene.enters("one", Some(0));
+        scene.begins(one);
+        let [first, second] = batches;
+        scene.handles(one, first);
+        between(&scene, one);
+        scene.handles(one, second);
+        scene.broken()
+    }
+
+    #[test]
+    fn events_follow_each_other() {
+        assert_eq!(broken_by([0..=4, 5..=9], |_, _| {}), []);
+    }
+
+    #[test]
+    fn a_gap_is_a_violation() {
+        assert_eq!(broken_by([0..=4, 6..=9], |_, _| {}), [Invariant::Continuous]);
+    }
+
+    #[test]
+    fn a_repeated_event_is_a_violation() {
+        assert_eq!(broken_by([0..=4, 4..=9], |_, _| {}), [Invariant::Continuous]);
+    }
+
+    #[test]
+    fn retention_may_make_a_gap() {
+        let expires = |scene: &Scene, _| scene.observer.lock().expired(0, 50);
+        assert_eq!(broken_by([0..=4, 50..=59], expires), []);
+        assert_eq!(broken_by([0..=4, 51..=59], expires), [Invariant::Continuous]);
+    }
+
+    #[test]
+    fn another_start_may_repeat_events() {
+        let restarts = |scene: &Scene, one| {
+            scene.reporter(one).stopped(&0.into(), &StopReason::Released);
+            scene.reporter(one).started(&0.into());
+        };
+        assert_eq!(broken_by([0..=4, 2..=9], restarts), []);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn d16_no_more_is_sent_while_requests_are_refused() {
+    for (too_many, broken) in [(0, vec![]), (1, vec![Invariant::Restrained])] {
+        let mut scene = Scene::new(|_| {});
+        let one = scene.enters("one", Some(0));
+        scene.begins(one);
+        scene.observer.lock().refuses(one, true);
+        advance(Duration::from_secs(60)).await;
+        let usual = Bounds::of(&scene.plan.settings).requests(1, 0, Duration::from_secs(60));
+        for _ in 0..usual + too_many {
+            scene.reporter(one).requested(Request::Write);
+        }
+        scene.observer.lock().refuses(one, false);
+        assert_eq!(scene.broken(), broken, "{too_many} too many");
+    }
+}
+
+/// An instance that was frozen does not know yet what it has lost, and goes on with it.
+#[tokio::test(start_paused = true)]
+async fn d16_lost_partitions_cost_until_they_stop() {
+    let mut scene = Scene::new(|_| {});
+    let [one, two] = [0, 1].map(|member| scene.enters(&format!("m{member}"), Some(member)));
+    scene.begins(one);
+    scene.owns(two);
+    scene.observer.lock().refuses(one, true);
+    let usual = Bounds::of(&scene.plan.settings).requests(1, 0, Duration::ZERO);
+    for _ in 0..usual {
+        scene.reporter(one).requested(Request::Write);
+    }
+    scene.observer.lock().refuses(one, false);
+    assert_eq!(scene.broken(), nothing());
+}
+
+#[test]
+fn a_checkpoint_that_another_sdk_set_back_is_excused() {
+    for (ours, broken) in [(false, vec![]), (true, vec![Invariant::NeverBack, Invariant::CaughtUp])] {
+        let mut scene = Scene::new(|_| {});
+        let one = scene.enters("one", Some(0));
+        scene.begins(one);
+        scene.observer.lock().published(0, 10);
+        scene.handles(one, 0..=9);
+        scene.stores(one, 9, None);
+        let owner = OwnerId::new("other").unwrap();
+        let other =
+            if ours { one } else { scene.observer.lock().enters(Entering { member: Some(1), owner, ours: false }) };
+        scene.stores(other, 5, None);
+        scene.observer.lock().must_be_checkpointed();
+        assert_eq!(scene.broken(), broken, "{ours}");
+    }
+}

@@ -1,0 +1,80 @@
+//! What must hold in the calm and at the end.
+
+use std::collections::BTreeMap;
+
+use super::{Partition, State};
+use crate::invariants::fair;
+use crate::sim::invariant::Invariant;
+
+impl State {
+    /// Nothing, if every partition is owned by a survivor whose handler runs, in fair shares; or what is amiss.
+    pub(in super::super) fn amiss(&self) -> Option<String> {
+        let survivors = self.survivors();
+        let mut counts: BTreeMap<usize, usize> = survivors.iter().map(|life| (*life, 0)).collect();
+        for (index, book) in self.partitions.iter().enumerate() {
+            let Some(holder) = book.holder else { return Some(format!("partition {index} has no owner")) };
+            let Some(count) = counts.get_mut(&holder) else {
+                return Some(format!("partition {index} belongs to {}, which is gone", self.name_of(holder)));
+            };
+            *count += 1;
+            let life = &self.lives[holder];
+            if life.ours && !life.sessions.contains_key(&index) {
+                return Some(format!("partition {index} is not processed by {}", self.name_of(holder)));
+            }
+        }
+        let held: Vec<_> = counts.values().copied().collect();
+        let shares = if self.by_load { Ok(()) } else { fair(self.partitions.len(), &held) };
+        let superseded = self
+            .lives
+            .iter()
+            .enumerate()
+            .find(|(life, book)| book.alive && book.member.is_some() && !survivors.contains(life));
+        if let Some((life, _)) = superseded {
+            return Some(format!("{} still runs beside a later life", self.name_of(life)));
+        }
+        shares.err().map(|violation| format!("{violation}: {held:?}"))
+    }
+
+    /// How often a partition has changed hands.
+    pub(in super::super) fn tenures(&self) -> u64 {
+        self.partitions.iter().map(|book| book.tenures).sum()
+    }
+
+    pub(in super::super) fn is_at_rest(&self) -> bool {
+        let is_processed = |book: &Partition| book.stale || book.since_rewind.prefix() >= book.end - 1;
+        self.amiss().is_none() && self.partitions.iter().all(is_processed)
+    }
+
+    pub(in super::super) fn must_be_caught_up(&mut self) {
+        for index in 0..self.partitions.len() {
+            let book = &self.partitions[index];
+            if book.stale {
+                continue;
+            }
+            let (last, done) = (book.end - 1, book.since_rewind.prefix());
+            self.check(Invariant::CaughtUp, done >= last, || {
+                format!("of partition {index} {last} is published, but only {done} was processed")
+            });
+        }
+    }
+
+    /// Unless an owner of another SDK has set the checkpoint back: the next event has it written again.
+    pub(in super::super) fn must_be_checkpointed(&mut self) {
+        for index in 0..self.partitions.len() {
+            let book = &self.partitions[index];
+            if book.stale || book.set_back {
+                continue;
+            }
+            let (last, stored) = (book.end - 1, book.stored.unwrap_or(-1));
+            self.check(Invariant::CaughtUp, stored == last, || {
+                format!("of partition {index} {last} is published, but the checkpoint is {stored}")
+            });
+        }
+    }
+
+    pub(in super::super) fn must_be_released(&mut self) {
+        let owned: Vec<_> = self.partitions.iter().enumerate().filter(|(_, book)| book.holder.is_some()).collect();
+        let owned: Vec<_> = owned.into_iter().map(|(index, _)| index).collect();
+        self.check(Invariant::CleanEnd, owned.is_empty(), || format!("the partitions {owned:?} were not released"));
+    }
+}

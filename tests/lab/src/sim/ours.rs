@@ -1,0 +1,254 @@
+//! Our own processor as an instance.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use time::OffsetDateTime;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::host::{Ended, Host, Kind, Living};
+use super::observer::Handling;
+use super::plan::{Settings, StartAt, Tuning};
+use eventhubs_checkpoint::balancer::{BalancerConfig, LeasePolicy};
+use eventhubs_checkpoint::internal::balance::Strategy;
+use eventhubs_checkpoint::internal::clock::LeaseClock;
+use eventhubs_checkpoint::processor::{
+    CheckpointPolicy, Handler, HandlerError, OnInvalidCheckpoint, PartitionContext, Processor, ProcessorConfig,
+    StartPosition, StopReason, Token,
+};
+use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use eventhubs_checkpoint::{Error, ErrorKind};
+
+/// Until a process that cannot connect tries again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Where the clocks of leases begin: far enough from zero that a moment before is one, too.
+const LEASE_EPOCH: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// This crate's processor, with a handler that takes its time, fails now and then, and may track events.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ours;
+
+impl Kind for Ours {
+    fn is_ours(&self) -> bool {
+        true
+    }
+
+    fn live(&self, host: Host) -> Living {
+        Box::pin(live(host))
+    }
+}
+
+async fn live(host: Host) -> Ended {
+    let mut rng = StdRng::seed_from_u64(host.seed);
+    let asked = host.shut_down();
+    tokio::pin!(asked);
+    let store = tokio::select! {
+        biased;
+        () = &mut asked => return Ended::Shutdown { clean: true, report: "it never came up".to_owned() },
+        store = connect(&host, rng.next_u64()) => store,
+    };
+    host.reporter.identified(store.identity());
+    let config = config(&host.settings, host.source.inner.now(), rng.next_u64());
+    let source = host.source.clone();
+    let host = Arc::new(host);
+    let handler = Worker { host: Arc::clone(&host), rng: Mutex::new(rng), under_way: Mutex::default() };
+    let processor = match Processor::builder(source, store, handler).config(config).build() {
+        Ok(processor) => processor,
+        Err(error) => return Ended::Failed(error.to_string()),
+    };
+    host.steered_by(processor.handle());
+    drop(host);
+    match processor.run(asked).await {
+        Ok(report) => Ended::Shutdown { clean: report.is_clean(), report: format!("{report:?}") },
+        Err(error) if error.kind() == ErrorKind::Replaced => Ended::Replaced,
+        Err(error) => Ended::Failed(error.to_string()),
+    }
+}
+
+async fn connect(host: &Host, seed: u64) -> GroupStore {
+    loop {
+        let builder = GroupStore::builder(host.container.clone(), host.group.clone(), host.owner.clone());
+        let builder = with_terms(builder, &host.settings);
+        let builder = builder.wall_clock(host.clock.clone()).probe(host.member.skew_seconds != 0);
+        let builder = builder.lease_clock(Arc::new(NeverSuspended(Instant::now())));
+        match builder.seed(seed).connect().await {
+            Ok(store) => return store,
+            Err(_) => sleep(RETRY).await,
+        }
+    }
+}
+
+fn with_terms(builder: GroupStoreBuilder, settings: &Settings) -> GroupStoreBuilder {
+    builder
+        .expiry(settings.expiry)
+        .peer_expiry(settings.peer_expiry)
+        .concurrency(settings.tuning.concurrency)
+        .request_deadline(settings.tuning.deadline(settings.expiry))
+}
+
+/// Leases by tokio's clock alone: a run must not depend on what the machine under it does.
+#[derive(Debug)]
+struct NeverSuspended(Instant);
+
+impl LeaseClock for NeverSuspended {
+    fn now(&self) -> Duration {
+        LEASE_EPOCH + self.0.elapsed()
+    }
+}
+
+fn config(settings: &Settings, now: OffsetDateTime, seed: u64) -> ProcessorConfig {
+    let tuning = &settings.tuning;
+    let start = match tuning.start {
+        Some(StartAt::After(number)) => StartPosition::AfterSequenceNumber(number),
+        Some(StartAt::Ago(time)) => StartPosition::EnqueuedAfter(now - time),
+        None if settings.latest => StartPosition::Latest,
+        None => StartPosition::Earliest,
+    };
+    let mut config = ProcessorConfig::default()
+        .with_balancer(balancing(settings, seed))
+        .with_start(start)
+        .with_checkpoints(checkpoints(settings))
+        .with_batch(tuning.batch)
+        .with_batch_wait(tuning.batch_wait)
+        .with_prefetch(tuning.prefetch)
+        .with_max_in_flight(tuning.max_in_flight)
+        .with_on_failure(tuning.on_failure);
+    if tuning.invalid_to_latest {
+        config = config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Latest);
+    }
+    (config.probe_every, config.drain, config.handler_deadline) =
+        (tuning.probe_every, tuning.drain, tuning.handler_deadline);
+    config
+}
+
+fn balancing(settings: &Settings, seed: u64) -> BalancerConfig {
+    let strategy = match settings {
+        Settings { tuning: Tuning { weighted: true, .. }, .. } => Strategy::weighted(),
+        Settings { greedy: true, .. } => Strategy::Greedy,
+        _ => Strategy::Balanced,
+    };
+    let mut balancer = BalancerConfig::default()
+        .with_interval(settings.interval)
+        .with_strategy(strategy)
+        .with_lease_policy(if settings.strict { LeasePolicy::Strict } else { LeasePolicy::BrokerFenced })
+        .with_stall_after(settings.tuning.stall_after)
+        .with_on_stall(settings.tuning.on_stall)
+        .with_handoff(settings.handoff)
+        .with_lease_scope(settings.lease_scope)
+        .with_own_thread(false)
+        .with_seed(seed);
+    balancer.handoff_timeout = settings.tuning.handoff_timeout;
+    balancer
+}
+
+fn checkpoints(settings: &Settings) -> CheckpointPolicy {
+    let tuning = &settings.tuning;
+    let mut policy = CheckpointPolicy::default().with_on_close(tuning.checkpoints_on_close);
+    policy.every = tuning.checkpoints_by_time.then_some(settings.checkpoint_every);
+    policy.every_events = tuning.checkpoint_events;
+    policy
+}
+
+struct Worker {
+    host: Arc<Host>,
+    rng: Mutex<StdRng>,
+    /// Events that are finished later.
+    under_way: Mutex<JoinSet<()>>,
+}
+
+impl Worker {
+    fn up_to(&self, longest: Duration) -> Duration {
+        let share = self.rng.lock().unwrap_or_else(PoisonError::into_inner).random_range(0.0..1.0);
+        longest.mul_f64(share)
+    }
+
+    fn fails(&self) -> bool {
+        let chance = self.host.member.failures_per_mille;
+        self.rng.lock().unwrap_or_else(PoisonError::into_inner).random_range(0..1000) < chance
+    }
+
+    async fn work(&self) {
+        let usual = self.host.member.work.mul_f64(self.host.settings.tuning.pace());
+        let time = self.up_to(usual) + self.up_to(*self.host.extra_work.borrow());
+        if !time.is_zero() {
+            sleep(time).await;
+        }
+        self.host.runs().await;
+    }
+
+    fn finish_later(&self, handling: &Handling, event: &MemoryEvent, token: Token) {
+        let (handling, host, event) = (handling.clone(), Arc::clone(&self.host), event.clone());
+        let longest = self.host.member.work + Duration::from_millis(500);
+        let time = self.up_to(longest.mul_f64(self.host.settings.tuning.pace()));
+        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        while under_way.try_join_next().is_some() {}
+        under_way.spawn(async move {
+            sleep(time).await;
+            host.runs().await;
+            handling.done(std::slice::from_ref(&event));
+            token.finish();
+        });
+    }
+}
+
+impl Handler<MemoryEvent> for Worker {
+    async fn started(&self, context: PartitionContext) {
+        self.host.reporter.started(context.partition());
+    }
+
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        self.host.runs().await;
+        let handling = self.host.reporter.begins(context.partition(), &events);
+        if self.host.member.tracks {
+            for event in &events {
+                self.finish_later(&handling, event, context.track(event));
+            }
+            return Ok(());
+        }
+        self.work().await;
+        if self.fails() {
+            let half = events.len() / 2;
+            handling.done(&events[..half]);
+            return Err(Error::new(ErrorKind::Handler, "it fails now and then").into());
+        }
+        handling.done(&events);
+        if let Some(last) = events.last() {
+            context.checkpoint(last);
+        }
+        Ok(())
+    }
+
+    async fn stopped(&self, context: PartitionContext, reason: StopReason) {
+        self.host.reporter.stopped(context.partition(), &reason);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::plan::{Plan, Scale};
+    use eventhubs_checkpoint::blob::memory::MemoryContainer;
+    use eventhubs_checkpoint::processor::handler_fn;
+    use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
+    use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_drawn_is_accepted() {
+        for seed in 0..1000 {
+            let settings = Plan::draw(seed, &Scale { wild: true, ..Scale::default() }).settings;
+            let group = ConsumerGroup::new("ns", "hub", "group").unwrap();
+            let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
+            let store = with_terms(builder, &settings).connect().await.unwrap();
+            let source = MemoryHub::new("hub", 1).source();
+            let config = config(&settings, source.now(), 1);
+            let handler = handler_fn(|_: Vec<MemoryEvent>, _: PartitionContext| async { Ok(()) });
+            let built = Processor::builder(source, store, handler).config(config).build();
+            assert!(built.is_ok(), "seed {seed}: {:?}", built.err());
+        }
+    }
+}

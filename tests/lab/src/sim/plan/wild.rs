@@ -1,0 +1,189 @@
+//! Settings from the whole range that `build` accepts.
+//!
+//! They are drawn from a stream of their own, so that the plans without them stay as they are.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::tuning::{StartAt, Tuning};
+use super::{Role, Settings};
+use eventhubs_checkpoint::balancer::OnStall;
+use eventhubs_checkpoint::processor::OnFailure;
+use eventhubs_checkpoint::{LeaseScope, LeaseTerms};
+
+/// A link gets so long to close when its partition stops.
+const CLOSING: Duration = Duration::from_secs(2);
+
+/// A request that takes longer is of no use.
+const LONGEST_REQUEST: Duration = Duration::from_secs(10);
+
+/// A start by time is so long before an instance comes up. So nothing is left out as long as each partition has an owner
+/// once.
+const LOOKS_BACK: Duration = Duration::from_secs(600);
+
+impl Settings {
+    /// The same settings, but far from the defaults.
+    pub(super) fn made_wild(self, seed: u64, roles: impl Iterator<Item = Role>) -> Self {
+        let mut draw = Draw(StdRng::seed_from_u64(seed ^ 0x0177_11d0));
+        let mixed = roles.into_iter().any(|role| matches!(role, Role::Foreign(_)));
+        let mut settings = draw.terms(self, mixed);
+        settings.tuning = draw.tuning(&settings);
+        if settings.tuning.weighted {
+            settings.lease_scope = LeaseScope::Partition;
+        }
+        settings.latest &= settings.tuning.start.is_none();
+        draw.stopping(&mut settings);
+        settings
+    }
+}
+
+struct Draw(StdRng);
+
+impl Draw {
+    fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.0.random_range(0..choices.len())].clone()
+    }
+
+    fn seconds(&mut self, choices: &[u64]) -> Duration {
+        Duration::from_secs(self.one_of(choices))
+    }
+
+    fn share(&mut self, of: Duration, from: f64, to: f64) -> Duration {
+        of.mul_f64(self.0.random_range(from..to))
+    }
+
+    fn sometimes<T>(&mut self, chance: f64, value: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.0.random_bool(chance).then(|| value(self))
+    }
+
+    /// Owners of other SDKs have expiries of their own. Next to those, ours cannot use much longer ones.
+    fn terms(&mut self, settings: Settings, mixed: bool) -> Settings {
+        let long: &[u64] = if mixed { &[20, 60] } else { &[120, 300] };
+        let expiry = if self.0.random_bool(0.3) { self.seconds(long) } else { self.seconds(&[5, 8, 12, 20, 45, 60]) };
+        let interval = self.share(expiry, 0.05, 0.33).max(Duration::from_secs(1));
+        let peer_expiry = settings.peer_expiry.max(expiry);
+        let checkpoint_every = self.seconds(&[1, 5, 60, 240]);
+        Settings { expiry, peer_expiry, interval, checkpoint_every, ..settings }
+    }
+
+    fn tuning(&mut self, settings: &Settings) -> Tuning {
+        let expiry = settings.expiry;
+        let stall_after = self.one_of(&[expiry / 2, Duration::from_secs(30), Duration::from_secs(300)]);
+        let deadline = |draw: &mut Self| draw.share(expiry, 0.1, 0.3).clamp(Duration::from_secs(1), LONGEST_REQUEST);
+        Tuning {
+            request_deadline: self.sometimes(0.3, deadline),
+            concurrency: self.one_of(&[2, 32]).try_into().unwrap_or(NonZeroUsize::MIN),
+            weighted: self.0.random_bool(0.25),
+            stall_after: stall_after.max(expiry / 2),
+            on_stall: self.one_of(&[OnStall::Keep, OnStall::Release]),
+            handoff_timeout: None,
+            drain: None,
+            batch: self.one_of(&[1, 10, 100, 1000]),
+            batch_wait: self.seconds(&[0, 0, 1, 30, 90, 300]),
+            prefetch: self.one_of(&[1, 20, 300, 3000]),
+            max_in_flight: self.one_of(&[1, 30, 1000]),
+            probe_every: self.sometimes(0.8, |draw| draw.seconds(&[1, 10, 30, 120])),
+            handler_deadline: self.sometimes(0.2, |draw| draw.seconds(&[10, 90])),
+            on_failure: self.on_failure(),
+            invalid_to_latest: self.0.random_bool(0.2),
+            checkpoints_by_time: self.0.random_bool(0.7),
+            checkpoint_events: self.sometimes(0.4, |draw| NonZeroU32::MIN.saturating_add(draw.one_of(&[0, 9, 999]))),
+            checkpoints_on_close: self.0.random_bool(0.85),
+            start: self.sometimes(0.3, Self::start),
+            hub_refuses: self.0.random_bool(0.5),
+        }
+        .sensible()
+    }
+
+    fn on_failure(&mut self) -> OnFailure {
+        match self.0.random_range(0..3) {
+            0 => OnFailure::Restart,
+            1 => OnFailure::Release { cool_down: self.seconds(&[0, 10, 60]) },
+            _ => OnFailure::Stop,
+        }
+    }
+
+    fn start(&mut self) -> StartAt {
+        if self.0.random_bool(0.5) { StartAt::Ago(LOOKS_BACK) } else { StartAt::After(self.0.random_range(0..40)) }
+    }
+
+    /// The time to stop has to fit into a handoff, and under strict leases into what is left of the expiry.
+    fn stopping(&mut self, settings: &mut Settings) {
+        let (expiry, deadline) = (settings.expiry, settings.tuning.deadline(settings.expiry));
+        let left = (expiry / 2).saturating_sub(deadline + LeaseTerms::GRACE);
+        settings.strict &= left > CLOSING;
+        let handoff_timeout = self.sometimes(0.5, |draw| draw.share(expiry, 0.3, 0.95));
+        let drain = self.share(expiry, 0.02, 0.3);
+        let stopping = 2 * drain + CLOSING;
+        let fits = stopping + 2 * deadline <= handoff_timeout.unwrap_or(expiry * 3 / 4);
+        if fits && (!settings.strict || stopping <= left) {
+            (settings.tuning.handoff_timeout, settings.tuning.drain) = (handoff_timeout, Some(drain));
+        }
+    }
+}
+
+impl Tuning {
+    /// Without looks at the hub nothing but a refusal shows that it was made again; and a position has to be written at some
+    /// time.
+    fn sensible(self) -> Self {
+        Self {
+            hub_refuses: self.hub_refuses || self.probe_every.is_none(),
+            checkpoints_on_close: self.checkpoints_on_close || !self.checkpoints_by_time,
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Plan, Scale};
+    use super::*;
+
+    type Differs = fn(&Tuning, &Tuning) -> bool;
+
+    fn drawn(seed: u64, wild: bool) -> Plan {
+        Plan::draw(seed, &Scale { wild, ..Scale::default() })
+    }
+
+    #[test]
+    fn the_plans_without_wild_settings_have_the_defaults_and_the_same_members() {
+        for seed in 1..200 {
+            let (tame, wild) = (drawn(seed, false), drawn(seed, true));
+            assert_eq!(tame.settings.tuning, Tuning::default());
+            assert_eq!((tame.members, tame.loads), (wild.members, wild.loads));
+        }
+    }
+
+    #[test]
+    fn every_setting_is_drawn_away_from_its_default() {
+        let tunings: Vec<_> = (1..200).map(|seed| drawn(seed, true).settings.tuning).collect();
+        let usual = Tuning::default();
+        let differs: [(&str, Differs); 19] = [
+            ("request_deadline", |one, other| one.request_deadline != other.request_deadline),
+            ("concurrency", |one, other| one.concurrency != other.concurrency),
+            ("weighted", |one, other| one.weighted != other.weighted),
+            ("stall_after", |one, other| one.stall_after != other.stall_after),
+            ("on_stall", |one, other| one.on_stall != other.on_stall),
+            ("handoff_timeout", |one, other| one.handoff_timeout != other.handoff_timeout),
+            ("drain", |one, other| one.drain != other.drain),
+            ("batch", |one, other| one.batch != other.batch),
+            ("batch_wait", |one, other| one.batch_wait != other.batch_wait),
+            ("prefetch", |one, other| one.prefetch != other.prefetch),
+            ("max_in_flight", |one, other| one.max_in_flight != other.max_in_flight),
+            ("probe_every", |one, other| one.probe_every != other.probe_every),
+            ("handler_deadline", |one, other| one.handler_deadline != other.handler_deadline),
+            ("on_failure", |one, other| one.on_failure != other.on_failure),
+            ("invalid_to_latest", |one, other| one.invalid_to_latest != other.invalid_to_latest),
+            ("checkpoints_by_time", |one, other| one.checkpoints_by_time != other.checkpoints_by_time),
+            ("checkpoint_events", |one, other| one.checkpoint_events != other.checkpoint_events),
+            ("checkpoints_on_close", |one, other| one.checkpoints_on_close != other.checkpoints_on_close),
+            ("start", |one, other| one.start != other.start),
+        ];
+        for (name, differs) in differs {
+            assert!(tunings.iter().any(|tuning| differs(tuning, &usual)), "{name}");
+        }
+    }
+}

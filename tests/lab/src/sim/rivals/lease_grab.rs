@@ -1,0 +1,306 @@
+//! Leases that are grabbed: whoever holds the least answers a challenge first.
+//!
+//! An algorithm from outside the world of event hubs, over a store of keys with conditional writes and notifications. A host
+//! challenges for every partition that it does not process. Everybody waits the longer the more he holds, and then tries to
+//! write his name. Whoever processes the partition has an advantage of one partition; if he loses nevertheless he stops, and
+//! the winner starts. Its author withdrew it: a host under heavy load answers late, and loses what it has.
+//!
+//! # Simplified
+//!
+//! - The keys are blobs, each access one request. Notifications cost nothing, arrive at once and are never lost.
+//! - Challenges are spread over the lease. Otherwise somebody new would win all partitions at once.
+//! - Whoever processes a partition wins a tie. Otherwise it would hop for ever where shares are uneven by one, but a single
+//!   partition is said never to.
+//! - A loser stops at once, so that a winner waits for nothing but the dead.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::sim::foreign::{Reading, within};
+use crate::sim::host::{Ended, Host, Kind, Living};
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::blob::{Condition, Metadata};
+use eventhubs_checkpoint::internal::codec::{BlobNames, KeyCase, RecordKind};
+use eventhubs_checkpoint::processor::EventSource;
+use eventhubs_checkpoint::{ErrorKind, Result};
+
+/// Every how often a host challenges for each partition.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// A partition that nobody challenged for so long is stuck: whoever won it died on the way.
+const LONGEST_LEASE: Duration = Duration::from_secs(180);
+
+/// How long a winner waits for the loser to stop.
+const LONGEST_SHUTDOWN: Duration = Duration::from_secs(10);
+
+/// How long nobody challenges again.
+const SHORTEST_GRAB: Duration = Duration::from_secs(30);
+
+/// How much longer an answer waits for each partition held.
+const DELAY_PER_PARTITION: Duration = Duration::from_millis(500);
+
+/// How much longer somebody waits who does not process the partition, so that a tie does not hang on who is reached first.
+const TIE_BREAK: Duration = Duration::from_millis(100);
+
+/// How many notifications may wait for a host.
+const WAITING: usize = 4096;
+
+/// An instance of a group that grabs leases. Clones belong to the same group: they share the notifications.
+#[derive(Clone, Debug)]
+pub struct LeaseGrab {
+    notices: broadcast::Sender<Notice>,
+}
+
+impl Default for LeaseGrab {
+    fn default() -> Self {
+        Self { notices: broadcast::Sender::new(WAITING) }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Notice {
+    /// Somebody challenges.
+    Grab(PartitionId),
+    /// The loser has stopped.
+    AllocatedEnded(PartitionId),
+}
+
+impl Kind for LeaseGrab {
+    fn is_ours(&self) -> bool {
+        false
+    }
+
+    fn live(&self, host: Host) -> Living {
+        let life = Life {
+            names: BlobNames::new(&host.group, KeyCase::Lower),
+            host: Arc::new(host),
+            notices: self.notices.clone(),
+            readings: Mutex::default(),
+            challenged: Mutex::default(),
+        };
+        Box::pin(run(Arc::new(life)))
+    }
+}
+
+struct Life {
+    names: BlobNames,
+    host: Arc<Host>,
+    notices: broadcast::Sender<Notice>,
+    readings: Mutex<BTreeMap<PartitionId, Reading>>,
+    /// When a challenge for each partition was heard last.
+    challenged: Mutex<BTreeMap<PartitionId, Instant>>,
+}
+
+async fn run(life: Arc<Life>) -> Ended {
+    let asked = life.host.shut_down();
+    tokio::pin!(asked);
+    let mut heard = life.notices.subscribe();
+    let mut contests = JoinSet::new();
+    contests.spawn(challenge_for_ever(Arc::clone(&life)));
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut asked => break,
+            notice = heard.recv() => match notice {
+                Ok(Notice::Grab(partition)) => drop(contests.spawn(contend(Arc::clone(&life), partition))),
+                Ok(Notice::AllocatedEnded(_)) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => break,
+            },
+        }
+        while contests.try_join_next().is_some() {}
+    }
+    contests.shutdown().await;
+    let mine: Vec<_> = std::mem::take(&mut *life.readings()).into_keys().collect();
+    for partition in mine {
+        // Whoever cannot give it back leaves it to the next challenge.
+        let _ = life.give_up(&partition).await;
+    }
+    Ended::Shutdown { clean: true, report: String::new() }
+}
+
+/// Once per lease, partition by partition.
+async fn challenge_for_ever(life: Arc<Life>) {
+    let mut rng = StdRng::seed_from_u64(life.host.seed);
+    loop {
+        let Ok(hub) = life.host.source.hub().await else {
+            sleep(LEASE).await;
+            continue;
+        };
+        let (begin, mut partitions) = (Instant::now(), hub.partitions);
+        let step = LEASE / u32::try_from(partitions.len().max(1)).unwrap_or(1);
+        for turn in 1.. {
+            if partitions.is_empty() {
+                break;
+            }
+            let partition = partitions.swap_remove(rng.random_range(0..partitions.len()));
+            life.host.runs().await;
+            if life.processes(&partition) {
+                life.reads_on(&partition);
+            } else {
+                // It is tried again in the next round.
+                let _ = life.challenge(&partition).await;
+            }
+            sleep_until(begin + step * turn).await;
+        }
+    }
+}
+
+/// Everybody's answer to a challenge.
+async fn contend(life: Arc<Life>, partition: PartitionId) {
+    life.challenged().insert(partition.clone(), Instant::now());
+    // Two statements: a guard of the first would live until its end.
+    let held = life.readings().len();
+    let processes = life.processes(&partition);
+    let doubled = u32::try_from(2 * held).unwrap_or(u32::MAX);
+    let halves = if processes { doubled.saturating_sub(1) } else { doubled + 1 };
+    let tie_break = if processes { Duration::ZERO } else { TIE_BREAK };
+    sleep(DELAY_PER_PARTITION * halves / 2 + tie_break).await;
+    life.host.runs().await;
+    // An error is no defeat: nobody knows.
+    let Ok(won) = life.grab(&partition).await else { return };
+    let _ = match (won, processes) {
+        (true, false) => life.take_over(&partition).await,
+        (false, true) => life.lose(&partition).await,
+        _ => Ok(()),
+    };
+    if won {
+        sleep(SHORTEST_GRAB).await;
+        let _ = life.end_of_grab(&partition).await;
+    }
+}
+
+impl Life {
+    fn readings(&self) -> MutexGuard<'_, BTreeMap<PartitionId, Reading>> {
+        self.readings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn challenged(&self) -> MutexGuard<'_, BTreeMap<PartitionId, Instant>> {
+        self.challenged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn processes(&self, partition: &PartitionId) -> bool {
+        self.readings().contains_key(partition)
+    }
+
+    fn allocation_key(&self, partition: &PartitionId) -> String {
+        self.names.of(RecordKind::Ownership, partition)
+    }
+
+    fn grab_key(&self, partition: &PartitionId) -> String {
+        format!("{}/grab", self.allocation_key(partition).replace("/ownership/", "/grabs/"))
+    }
+
+    async fn challenge(&self, partition: &PartitionId) -> Result<()> {
+        match within(self.host.container.get(&self.grab_key(partition))).await {
+            Ok(_) if !self.is_stuck(partition) => return Ok(()),
+            Ok(_) => self.end_of_grab(partition).await?,
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        // Without listeners nobody minds.
+        let _ = self.notices.send(Notice::Grab(partition.clone()));
+        Ok(())
+    }
+
+    fn is_stuck(&self, partition: &PartitionId) -> bool {
+        let mut challenged = self.challenged();
+        let last = *challenged.entry(partition.clone()).or_insert_with(Instant::now);
+        last.elapsed() > LONGEST_LEASE
+    }
+
+    /// True if this host won.
+    async fn grab(&self, partition: &PartitionId) -> Result<bool> {
+        match self.write(&self.grab_key(partition), self.host.owner.as_str(), &Condition::Create).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn end_of_grab(&self, partition: &PartitionId) -> Result<()> {
+        within(self.host.container.delete(&self.grab_key(partition), &Condition::Any)).await.map(drop)
+    }
+
+    async fn take_over(self: &Arc<Self>, partition: &PartitionId) -> Result<()> {
+        let mut heard = self.notices.subscribe();
+        if self.is_allocated(partition).await? {
+            let ended = Notice::AllocatedEnded(partition.clone());
+            let stopped = async { while heard.recv().await.is_ok_and(|notice| notice != ended) {} };
+            // The dead do not answer.
+            let _ = timeout(LONGEST_SHUTDOWN, stopped).await;
+        }
+        self.write(&self.allocation_key(partition), self.host.owner.as_str(), &Condition::Any).await?;
+        self.readings().insert(partition.clone(), self.read(partition));
+        Ok(())
+    }
+
+    fn read(&self, partition: &PartitionId) -> Reading {
+        Reading::begin(Arc::clone(&self.host), &self.names, partition.clone())
+    }
+
+    /// Opens it again, if it broke.
+    fn reads_on(&self, partition: &PartitionId) {
+        if let Some(reading) = self.readings().get_mut(partition).filter(|reading| !reading.goes_on()) {
+            *reading = self.read(partition);
+        }
+    }
+
+    async fn is_allocated(&self, partition: &PartitionId) -> Result<bool> {
+        match within(self.host.container.get(&self.allocation_key(partition))).await {
+            Ok(blob) => Ok(blob.metadata.get("ownerid").is_some_and(|owner| !owner.is_empty())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn lose(&self, partition: &PartitionId) -> Result<()> {
+        drop(self.readings().remove(partition));
+        self.give_up(partition).await
+    }
+
+    async fn give_up(&self, partition: &PartitionId) -> Result<()> {
+        self.write(&self.allocation_key(partition), "", &Condition::Any).await?;
+        let _ = self.notices.send(Notice::AllocatedEnded(partition.clone()));
+        Ok(())
+    }
+
+    async fn write(&self, name: &str, owner: &str, condition: &Condition) -> Result<()> {
+        let metadata = Metadata::from([("ownerid".to_owned(), owner.to_owned())]);
+        within(self.host.container.write(name, &metadata, condition)).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::{Cast, Mark, Plan, Role, Scale, run};
+
+    struct Grabbing(LeaseGrab);
+
+    impl Cast for Grabbing {
+        fn kind_of(&self, _: Role) -> Arc<dyn Kind> {
+            Arc::new(self.0.clone())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_group_shares_all_partitions() {
+        let scale = Scale { instances: 2, partitions: 4, storm: Duration::from_secs(900), ..Scale::default() };
+        let report = run(&Plan::calm(1, &scale), &Grabbing(LeaseGrab::default()), false).await.unwrap();
+        let mut owners = BTreeMap::new();
+        for entry in report.timeline.iter().take_while(|entry| entry.mark != Mark::Calm) {
+            if let Mark::Owner { partition } = entry.mark {
+                owners.insert(partition, entry.member);
+            }
+        }
+        let held = |member| owners.values().filter(|owner| **owner == Some(member)).count();
+        assert!(held(0) + held(1) == 4 && held(0) > 0 && held(1) > 0, "{owners:?}");
+    }
+}

@@ -1,0 +1,172 @@
+//! Whole groups of processors, mixed with owners of other SDKs, in storms of everything that can go wrong.
+//!
+//! A run prints its seed when it fails, and the plan of the fewest incidents that still make it fail. To see it again:
+//! `EVENTHUBS_CHECKPOINT_SEED=7 cargo test -p eventhubs-checkpoint-lab sim::`, with `EVENTHUBS_CHECKPOINT_RUNS` for so many seeds from there
+//! on.
+
+use std::env;
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use crate::sim::{
+    Cast, Foreign, Host, Invariant, Kind, Living, Plan, Report, Role, Scale, Sdk, Totals, Usual, What, run, shrink,
+};
+
+/// From 1 on. In debug builds each takes six seconds; `cargo simulate` runs them by the thousand.
+const SEEDS: u64 = 10;
+
+/// The same over a [`Platform`](eventhubs_checkpoint::testing::faulty::Platform).
+const SEEDS_OVER_PLATFORM: u64 = 4;
+
+/// The same with settings from the whole range that `build` accepts.
+const WILD_SEEDS: u64 = 4;
+
+fn variable(name: &str) -> Option<u64> {
+    let text = env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, but must be a number")))
+}
+
+fn play(plan: &Plan, verbose: bool) -> Report {
+    play_with(plan, &Usual, verbose)
+}
+
+fn play_with(plan: &Plan, cast: &dyn Cast, verbose: bool) -> Report {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(run(plan, cast, verbose)).unwrap()
+}
+
+fn fails(plan: &Plan) -> bool {
+    !play(plan, false).violations.is_empty()
+}
+
+/// What is needed to understand a failure.
+fn explanation(plan: &Plan, test: &str) -> String {
+    let smallest = shrink(plan, fails);
+    let report = play(&smallest, true);
+    let violations: Vec<_> = report.violations.iter().map(ToString::to_string).collect();
+    format!(
+        "{}\n\n{smallest:#?}\n\n{}\n\nEVENTHUBS_CHECKPOINT_SEED={} cargo test -p eventhubs-checkpoint-lab sim:: {test}",
+        report.history.join("\n"),
+        violations.join("\n"),
+        plan.seed
+    )
+}
+
+/// Plays these seeds, on all cores at once.
+fn play_all(seeds: Range<u64>, scale: &Scale) -> (Totals, Vec<u64>) {
+    let (left, played) = (Mutex::new(seeds), Mutex::new((Totals::default(), Vec::new())));
+    let work = || {
+        while let Some(seed) = { left.lock().unwrap().next() } {
+            let report = play(&Plan::draw(seed, scale), false);
+            for violation in report.violations.iter().take(3) {
+                println!("seed {seed}: {violation}");
+            }
+            let (totals, failed) = &mut *played.lock().unwrap();
+            totals.add(&report.totals);
+            failed.extend((!report.violations.is_empty()).then_some(seed));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(work);
+        }
+    });
+    played.into_inner().unwrap()
+}
+
+/// Plays the seeds that the environment names, or else so many from 1 on. `test` is where this is called.
+fn assert_no_violation(test: &str, seeds: u64, scale: &Scale) {
+    let first = variable("EVENTHUBS_CHECKPOINT_SEED");
+    let runs = variable("EVENTHUBS_CHECKPOINT_RUNS").unwrap_or(if first.is_some() { 1 } else { seeds });
+    let first = first.unwrap_or(1);
+    let (totals, failed) = play_all(first..first + runs, scale);
+    println!("{totals:#?}");
+    if let Some(seed) = failed.iter().min() {
+        panic!("{}\nfailed: {failed:?}", explanation(&Plan::draw(*seed, scale), test));
+    }
+}
+
+#[test]
+fn no_invariant_is_violated() {
+    assert_no_violation("no_invariant_is_violated", SEEDS, &Scale::default());
+}
+
+#[test]
+fn over_the_platform() {
+    assert_no_violation("over_the_platform", SEEDS_OVER_PLATFORM, &Scale { platform: true, ..Scale::default() });
+}
+
+#[test]
+fn far_from_the_defaults() {
+    assert_no_violation("far_from_the_defaults", WILD_SEEDS, &Scale { wild: true, ..Scale::default() });
+}
+
+#[test]
+fn a_seed_repeats_itself() {
+    let plain = Plan::draw(1, &Scale::default());
+    let over_platform = Plan::draw(1, &Scale { platform: true, ..Scale::default() });
+    let [plain, over_platform] = [plain, over_platform].map(|plan| {
+        let (one, again) = (play(&plan, false), play(&plan, true));
+        assert_eq!((&one.trace, one.totals), (&again.trace, again.totals));
+        one.trace
+    });
+    assert_ne!(plain, over_platform);
+    assert_ne!(plain, play(&Plan::draw(2, &Scale::default()), false).trace);
+}
+
+/// Guests come back from a crash with the code of another SDK, and still say that they are ours.
+#[derive(Default)]
+struct Impostors(AtomicU32);
+
+impl Cast for Impostors {
+    fn kind_of(&self, role: Role) -> Arc<dyn Kind> {
+        match role {
+            Role::Guest(_) if self.0.fetch_add(1, Ordering::Relaxed) > 0 => Arc::new(Impostor),
+            role => Usual.kind_of(role),
+        }
+    }
+}
+
+struct Impostor;
+
+impl Kind for Impostor {
+    fn is_ours(&self) -> bool {
+        true
+    }
+
+    fn live(&self, host: Host) -> Living {
+        Foreign::like(Sdk::JavaScript).live(host)
+    }
+}
+
+#[test]
+fn what_breaks_an_invariant_is_caught_and_shrunk_to_the_incident_that_it_takes() {
+    let scale = Scale {
+        instances: 3,
+        partitions: 4,
+        storm: Duration::from_secs(900),
+        incident_every: Duration::from_secs(60),
+        foreign: false,
+        platform: false,
+        wild: false,
+    };
+    let mut plan =
+        Plan::draw(7, &scale).with(Duration::from_secs(300), What::Crash { member: 1, down: Duration::ZERO });
+    plan.members[1].role = Role::Guest(0);
+    let breaks = |plan: &Plan| {
+        let report = play_with(plan, &Impostors::default(), false);
+        report.violations.iter().any(|violation| violation.invariant == Invariant::Conditional)
+    };
+    assert!(plan.incidents.len() > 5 && breaks(&plan));
+    let smallest = shrink(&plan, breaks);
+    let comes_back = |what: &What| match what {
+        What::Crash { member, .. } | What::Restart { member, .. } | What::Replace { member, .. } => *member == 1,
+        What::Deployment { .. } => true,
+        _ => false,
+    };
+    assert!(matches!(&smallest.incidents[..], [only] if comes_back(&only.what)), "{:#?}", smallest.incidents);
+}

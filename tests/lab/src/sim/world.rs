@@ -1,0 +1,270 @@
+//! Lets a plan happen.
+
+mod finale;
+mod happens;
+mod lives;
+mod seat;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep_until};
+
+use self::seat::Seat;
+use super::cast::Cast;
+use super::observer::{Mark, Observer};
+use super::plan::{Plan, Trouble, What};
+use super::report::{Report, Totals};
+use eventhubs_checkpoint::ConsumerGroup;
+use eventhubs_checkpoint::Result;
+use eventhubs_checkpoint::blob::BlobContainer;
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::testing::faulty::{FaultKind, Platform};
+use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
+
+/// The name of the hub.
+const HUB: &str = "hub";
+
+/// How often the world is looked at.
+const TICK: Duration = Duration::from_secs(5);
+
+/// How often the lag of every partition is written down.
+const LAG_EVERY: Duration = Duration::from_secs(60);
+
+/// Lets a plan happen, and tells what came of it; with the last lines of its history, if `verbose`.
+///
+/// To be called on a current-thread runtime with paused time that runs nothing else.
+///
+/// # Errors
+///
+/// [`ErrorKind::Config`](eventhubs_checkpoint::ErrorKind::Config), if the plan cannot be set up. What goes wrong while it runs is in the
+/// report.
+pub async fn run(plan: &Plan, cast: &dyn Cast, verbose: bool) -> Result<Report> {
+    let tasks_before = Handle::current().metrics().num_alive_tasks();
+    let mut world = World::new(plan, cast, verbose)?;
+    world.storm().await;
+    world.calm().await;
+    world.finish().await;
+    world.must_be_gone(tasks_before).await;
+    Ok(world.report())
+}
+
+/// What is to be done, and when.
+#[derive(Debug)]
+enum Action {
+    Begin(usize),
+    End(usize),
+    /// A member comes up, unless it is up; or in any case, under the name of the life before.
+    Start {
+        member: u32,
+        replaces: bool,
+    },
+    /// It is told to end.
+    Stop(u32),
+    /// Those of its lives that were told to end have had their time.
+    Kill(u32),
+    /// The last batch of a heavy load is over.
+    Recovered,
+    Publish(u32),
+    Tick,
+    Lags,
+}
+
+struct World<'a> {
+    plan: &'a Plan,
+    cast: &'a dyn Cast,
+    group: ConsumerGroup,
+    observer: Observer,
+    memory: MemoryContainer,
+    /// What requests reach: the memory, or a platform over it.
+    container: Arc<dyn BlobContainer>,
+    hub: MemoryHub,
+    /// How often the hub was made anew.
+    generation: u32,
+    /// How many instances are under heavy load and may count as stalled.
+    heavy: u32,
+    rng: StdRng,
+    started: Instant,
+    seats: Vec<Seat>,
+    actions: BTreeMap<(Instant, u64), Action>,
+    numbered: u64,
+    /// The troubles that go on: by which incident, and whose.
+    troubles: Vec<(usize, Option<u32>, Trouble)>,
+    /// The lives that each incident has frozen.
+    frozen: BTreeMap<usize, Vec<usize>>,
+    publishes: bool,
+    convergence: Option<Duration>,
+    faults: BTreeMap<FaultKind, u64>,
+    incidents: BTreeMap<&'static str, u64>,
+}
+
+impl<'a> World<'a> {
+    fn new(plan: &'a Plan, cast: &'a dyn Cast, verbose: bool) -> Result<Self> {
+        let group = ConsumerGroup::new("ns", HUB, "group")?;
+        let started = Instant::now();
+        let memory = MemoryContainer::new();
+        let mut container: Arc<dyn BlobContainer> = Arc::new(memory.clone());
+        if plan.platform {
+            container = Arc::new(Platform::new(container, plan.seed));
+        }
+        let mut world = Self {
+            plan,
+            cast,
+            group,
+            observer: Observer::new(plan, verbose),
+            memory,
+            container,
+            hub: MemoryHub::new(HUB, plan.partitions),
+            generation: 0,
+            heavy: 0,
+            rng: StdRng::seed_from_u64(plan.seed ^ 0x5eed),
+            started,
+            seats: plan.members.iter().map(|_| Seat::default()).collect(),
+            actions: BTreeMap::new(),
+            numbered: 0,
+            troubles: Vec::new(),
+            frozen: BTreeMap::new(),
+            publishes: true,
+            convergence: None,
+            faults: BTreeMap::new(),
+            incidents: BTreeMap::new(),
+        };
+        world.hub.refuse_positions(plan.settings.tuning.hub_refuses);
+        world.set_up();
+        Ok(world)
+    }
+
+    fn set_up(&mut self) {
+        for (member, spec) in (0u32..).zip(&self.plan.members) {
+            self.after(spec.starts_at, Action::Start { member, replaces: false });
+        }
+        for (index, incident) in self.plan.incidents.iter().enumerate() {
+            self.after(incident.at, Action::Begin(index));
+        }
+        for partition in 0..self.plan.partitions {
+            self.after(Duration::ZERO, Action::Publish(partition));
+        }
+        self.after(TICK, Action::Tick);
+        self.after(LAG_EVERY, Action::Lags);
+    }
+
+    fn after(&mut self, delay: Duration, action: Action) {
+        self.numbered += 1;
+        self.actions.insert((Instant::now() + delay, self.numbered), action);
+    }
+
+    /// Until the end of the storm, and until everything that it has begun is over.
+    async fn storm(&mut self) {
+        self.run_for(self.plan.storm.saturating_sub(self.started.elapsed())).await;
+        self.foreigners_leave();
+        while self.is_something_to_come() {
+            self.run_for(TICK).await;
+        }
+    }
+
+    async fn run_for(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        while let Some(next) = self.actions.first_entry() {
+            let at = next.key().0;
+            if at > until {
+                break;
+            }
+            let action = next.remove();
+            sleep_until(at).await;
+            self.act(action).await;
+        }
+        sleep_until(until).await;
+    }
+
+    fn is_something_to_come(&self) -> bool {
+        let passing = |action: &Action| matches!(action, Action::Publish(_) | Action::Tick | Action::Lags);
+        !self.troubles.is_empty() || self.actions.values().any(|action| !passing(action))
+    }
+
+    async fn act(&mut self, action: Action) {
+        match action {
+            Action::Begin(index) => self.begin(index).await,
+            Action::End(index) => self.end(index),
+            Action::Start { member, replaces } => self.start(member, replaces).await,
+            Action::Stop(member) => self.stop(member),
+            Action::Kill(member) => self.kill(member).await,
+            Action::Recovered => {
+                self.heavy -= 1;
+                self.disturbed();
+            }
+            Action::Publish(partition) => self.publish(partition),
+            Action::Tick => {
+                self.reap().await;
+                self.resume_parked();
+                self.observer.lock().look_at_the_time();
+                self.after(TICK, Action::Tick);
+            }
+            Action::Lags => {
+                self.observer.lock().mark_lags();
+                self.after(LAG_EVERY, Action::Lags);
+            }
+        }
+    }
+
+    fn publish(&mut self, partition: u32) {
+        let loads = &self.plan.loads;
+        let Some(load) = loads.get(partition as usize % loads.len().max(1)) else { return };
+        let (events, wait) = (self.rng.random_range(1..=load.burst.max(1)), self.rng.random_range(0.0..2.0));
+        if !self.publishes {
+            return;
+        }
+        let body = self.generation.to_string();
+        if let Some(numbers) = self.hub.publish_many(partition, events as usize, body) {
+            self.observer.lock().published(partition as usize, numbers.end);
+        }
+        self.after(load.every.mul_f64(wait), Action::Publish(partition));
+    }
+
+    fn disturbed(&self) {
+        self.observer.lock().in_trouble(!self.troubles.is_empty() || !self.frozen.is_empty() || self.heavy > 0);
+    }
+
+    fn report(&self) -> Report {
+        let observer = self.observer.lock();
+        let seen = &observer.totals;
+        let totals = Totals {
+            plans: 1,
+            failures: u64::from(!observer.violations.is_empty()),
+            elapsed: self.started.elapsed(),
+            checked: observer.checked.clone(),
+            incidents: self.incidents.clone(),
+            faults: self.faults.clone(),
+            requests: seen.requests,
+            published: seen.published,
+            handled: seen.handled,
+            repeated: seen.repeated,
+            moves: seen.moves,
+            dark: seen.dark,
+            counts: seen.counts.clone(),
+        };
+        Report {
+            seed: self.plan.seed,
+            elapsed: self.started.elapsed(),
+            trace: observer.hash(),
+            violations: observer.violations.clone(),
+            history: observer.history(),
+            totals,
+            convergence: self.convergence,
+            requests_by_member: observer.requests_by_member(),
+            timeline: observer.timeline.clone(),
+        }
+    }
+
+    /// A mark in the timeline for an incident.
+    fn tell(&mut self, what: &What) {
+        *self.incidents.entry(what.name()).or_default() += 1;
+        let mut observer = self.observer.lock();
+        observer.note(format!("-- {what:?}"));
+        let mark = Mark::Incident { name: what.name(), lasts: what.lasts(), partition: what.partition() };
+        observer.mark_alone(what.member(), mark);
+    }
+}

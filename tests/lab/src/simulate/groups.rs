@@ -1,0 +1,147 @@
+//! Groups that share partitions in different ways.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sim::{Cast, Foreign, Host, Kind, LeaseGrab, Living, Ours, Role, Sdk};
+use async_trait::async_trait;
+use eventhubs_checkpoint::Result;
+use eventhubs_checkpoint::blob::{
+    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    Balanced,
+    Greedy,
+    Sdk(Sdk),
+    LeaseGrab,
+}
+
+impl Group {
+    pub const ALL: [Self; 9] = [
+        Self::Balanced,
+        Self::Greedy,
+        Self::Sdk(Sdk::DotNet),
+        Self::Sdk(Sdk::Java),
+        Self::Sdk(Sdk::JavaScript),
+        Self::Sdk(Sdk::Python),
+        Self::Sdk(Sdk::Go),
+        Self::Sdk(Sdk::Rust),
+        Self::LeaseGrab,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Balanced => "**this crate**, `Balanced`",
+            Self::Greedy => "**this crate**, `Greedy`",
+            Self::Sdk(Sdk::DotNet) => "like .NET",
+            Self::Sdk(Sdk::Java) => "like Java",
+            Self::Sdk(Sdk::JavaScript) => "like JavaScript",
+            Self::Sdk(Sdk::Python) => "like Python",
+            Self::Sdk(Sdk::Go) => "like Go",
+            Self::Sdk(Sdk::Rust) => "like Rust",
+            Self::LeaseGrab => "lease grab",
+        }
+    }
+
+    /// For one run: those that need it share something.
+    fn kind(self) -> Arc<dyn Kind> {
+        match self {
+            Self::Balanced | Self::Greedy => Arc::new(Ours),
+            Self::Sdk(sdk) => Arc::new(Foreign::like(sdk)),
+            Self::LeaseGrab => Arc::new(LeaseGrab::default()),
+        }
+    }
+}
+
+/// All members of a group, whose requests are counted.
+pub struct Members {
+    kind: Arc<dyn Kind>,
+    requests: Arc<AtomicU64>,
+}
+
+impl Members {
+    pub fn of(group: Group) -> Self {
+        Self { kind: group.kind(), requests: Arc::default() }
+    }
+
+    /// So far, without writes of checkpoints: how often an application checkpoints is its own matter.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+}
+
+impl Cast for Members {
+    fn kind_of(&self, _: Role) -> Arc<dyn Kind> {
+        Arc::new(Counted { kind: Arc::clone(&self.kind), requests: Arc::clone(&self.requests) })
+    }
+}
+
+struct Counted {
+    kind: Arc<dyn Kind>,
+    requests: Arc<AtomicU64>,
+}
+
+impl Kind for Counted {
+    fn is_ours(&self) -> bool {
+        self.kind.is_ours()
+    }
+
+    fn live(&self, mut host: Host) -> Living {
+        host.container = Arc::new(Counting { inner: host.container, requests: Arc::clone(&self.requests) });
+        self.kind.live(host)
+    }
+}
+
+#[derive(Clone)]
+struct Counting {
+    inner: Arc<dyn BlobContainer>,
+    requests: Arc<AtomicU64>,
+}
+
+impl Counting {
+    fn count(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Counting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counting").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl BlobContainer for Counting {
+    async fn list(&self, prefix: &str) -> Result<BlobList> {
+        self.count();
+        self.inner.list(prefix).await
+    }
+
+    async fn get(&self, name: &str) -> Result<Blob> {
+        self.count();
+        self.inner.get(name).await
+    }
+
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+        if !name.contains("/checkpoint/") {
+            self.count();
+        }
+        self.inner.write(name, metadata, condition).await
+    }
+
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+        self.count();
+        self.inner.delete(name, condition).await
+    }
+
+    async fn create_container(&self) -> Result<ContainerCreation> {
+        self.inner.create_container().await
+    }
+
+    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+        Ok(Arc::new(self.clone()))
+    }
+}

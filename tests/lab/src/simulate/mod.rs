@@ -1,0 +1,138 @@
+//! Whole groups of processors in virtual time, with everything going wrong: `--help` tells more.
+
+#![allow(clippy::unchecked_time_subtraction, reason = "of constants, and of earlier moments from later ones")]
+#![allow(clippy::struct_excessive_bools, reason = "switches of a command line")]
+
+mod args;
+mod comparison;
+mod drawing;
+mod groups;
+mod measure;
+mod progress;
+mod requests;
+mod stories;
+mod summary;
+mod workers;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::sim::{Plan, Scale, Usual, shrink};
+use args::Args;
+use progress::Progress;
+use summary::Summary;
+
+/// Whatever ends it.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+const VIOLATED: u8 = 1;
+const FAILED: u8 = 2;
+
+/// The command line.
+#[must_use]
+pub fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(&args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => VIOLATED.into(),
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            FAILED.into()
+        }
+    }
+}
+
+/// True if all is well.
+fn run(args: &Args) -> Result<bool, Failure> {
+    if args.compare {
+        println!("{}", comparison::compare(args)?);
+        return Ok(true);
+    }
+    if args.requests {
+        println!("{}", requests::requests()?);
+        return Ok(true);
+    }
+    if let Some(plan) = args.plan_of_picture() {
+        return one(args, &plan);
+    }
+    many(args)
+}
+
+fn many(args: &Args) -> Result<bool, Failure> {
+    let (scale, seeds): (_, Vec<u64>) = (args.scale(), args.seeds().collect());
+    let mut summary = Summary::new(args);
+    let mut progress = Progress::new(seeds.len(), "seeds");
+    workers::each(
+        &seeds,
+        args.workers(),
+        |seed| workers::play(&Plan::draw(seed, &scale), &Usual, false),
+        |report| {
+            summary.add(&report);
+            progress.step(summary.failures());
+        },
+    )?;
+    progress.finish();
+    print(args, &summary)
+}
+
+fn print(args: &Args, summary: &Summary<'_>) -> Result<bool, Failure> {
+    if args.json {
+        println!("{}", serde_json::to_string(&summary.json())?);
+    } else {
+        print!("{summary}");
+    }
+    Ok(summary.failures() == 0)
+}
+
+/// One plan, looked at closely.
+fn one(args: &Args, plan: &Plan) -> Result<bool, Failure> {
+    let report = workers::play(plan, &Usual, args.verbose)?;
+    if let Some(path) = &args.timeline {
+        let headline =
+            args.story.map_or_else(|| format!("Seed {}", plan.seed), |story| stories::headline(story).to_owned());
+        std::fs::write(path, crate::draw::svg::render(&drawing::picture(plan, &report, &headline)))
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        eprintln!("the picture is in {}", path.display());
+    }
+    if args.verbose {
+        println!("{plan:#?}\n\n{}\n", report.history.join("\n"));
+        if !report.violations.is_empty() {
+            explain(plan, args)?;
+        }
+    }
+    let mut summary = Summary::new(args);
+    summary.add(&report);
+    print(args, &summary)
+}
+
+fn explain(plan: &Plan, args: &Args) -> Result<(), Failure> {
+    eprintln!("looking for the fewest incidents that still make it fail ...");
+    let fails = |plan: &Plan| workers::play(plan, &Usual, false).is_ok_and(|report| !report.violations.is_empty());
+    let smallest = shrink(plan, fails);
+    let report = workers::play(&smallest, &Usual, args.verbose)?;
+    println!("the smallest plan that fails:\n{smallest:#?}\n\n{}\n", report.history.join("\n"));
+    Ok(())
+}
+
+impl Args {
+    fn scale(&self) -> Scale {
+        Scale {
+            instances: self.instances,
+            partitions: self.partitions,
+            storm: self.hours,
+            foreign: !self.no_foreign,
+            platform: self.platform,
+            wild: self.wild,
+            ..Scale::default()
+        }
+    }
+
+    fn plan_of_picture(&self) -> Option<Plan> {
+        match self.story {
+            Some(story) => Some(stories::plan(story, self.first_seed)),
+            None if self.timeline.is_some() || self.verbose => Some(Plan::draw(self.first_seed, &self.scale())),
+            None => None,
+        }
+    }
+}

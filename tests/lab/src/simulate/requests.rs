@@ -1,0 +1,116 @@
+//! What a group at rest asks of the storage: this crate's loops, counted for an hour of virtual time; and the other SDKs, by
+//! arithmetic with their defaults.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig};
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, Operation, OwnerId, PartitionId};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::simulate::Failure;
+use crate::table;
+
+/// Partitions and instances.
+const SIZES: [(u32, u32); 3] = [(32, 4), (256, 16), (1024, 64)];
+/// More than a group needs until its cycles are as long as they get.
+const SETTLED: Duration = Duration::from_secs(15 * 60);
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// The defaults of an SDK: each cycle lists, and renews every partition owned.
+struct Sdk {
+    name: &'static str,
+    /// The seconds between two cycles, on average.
+    interval: f64,
+    listings: f64,
+    expiry: u32,
+}
+
+const SDKS: [Sdk; 6] = [
+    Sdk { name: ".NET", interval: 30.0, listings: 1.0, expiry: 120 },
+    Sdk { name: "Java", interval: 30.0, listings: 1.0, expiry: 120 },
+    Sdk { name: "JavaScript", interval: 10.0, listings: 1.0, expiry: 60 },
+    // Up to a fifth longer.
+    Sdk { name: "Python", interval: 33.0, listings: 1.0, expiry: 180 },
+    // From 0.8 to 1.3 times 10 s.
+    Sdk { name: "Go", interval: 10.5, listings: 1.0, expiry: 60 },
+    // It lists the checkpoints, too.
+    Sdk { name: "Rust", interval: 30.0, listings: 2.0, expiry: 60 },
+];
+
+impl Sdk {
+    fn requests_per_hour(&self, (partitions, instances): (u32, u32)) -> f64 {
+        let cycles = HOUR.as_secs_f64() / self.interval;
+        cycles * (f64::from(partitions) + f64::from(instances) * self.listings)
+    }
+}
+
+/// The table, in Markdown.
+pub fn requests() -> Result<String, Failure> {
+    let sizes = SIZES.map(|(partitions, instances)| format!("{partitions} partitions, {instances} instances"));
+    let header: Vec<_> = ["", "expiry, s"].map(str::to_owned).into_iter().chain(sizes).collect();
+    let mut rows = Vec::new();
+    for scope in [LeaseScope::Partition, LeaseScope::Instance] {
+        let mut row = vec![format!("**this crate**, `LeaseScope::{scope:?}`"), "60".to_owned()];
+        for size in SIZES {
+            row.push(counted(size, scope)?.to_string());
+        }
+        rows.push(row);
+    }
+    rows.extend(SDKS.iter().map(|sdk| {
+        let counts = SIZES.map(|size| format!("{:.0}", sdk.requests_per_hour(size)));
+        [sdk.name.to_owned(), sdk.expiry.to_string()].into_iter().chain(counts).collect()
+    }));
+    Ok(format!("Requests per hour of a group at rest:\n\n{}", table::markdown(&header, &rows)))
+}
+
+fn counted((partitions, instances): (u32, u32), scope: LeaseScope) -> Result<u64, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    runtime.block_on(async {
+        let (_hub, known) = watch::channel((0..partitions).map(PartitionId::from).collect::<Arc<[_]>>());
+        let container = Arc::new(MemoryContainer::new());
+        let (mut stores, mut handles, mut loops) = (Vec::new(), Vec::new(), JoinSet::new());
+        for instance in 0..instances {
+            let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "group")?;
+            let owner = OwnerId::new(format!("owner-{instance}"))?;
+            let store = GroupStore::builder(container.clone(), group, owner).seed(instance.into()).connect().await?;
+            let config = BalancerConfig::default().with_lease_scope(scope).with_seed(instance.into());
+            let (balancer, handle) = Balancer::new(store.clone(), config, known.clone())?;
+            loops.spawn(balancer.run());
+            stores.push(store);
+            handles.push(handle);
+        }
+        sleep(SETTLED).await;
+        let before = sent(&stores);
+        sleep(HOUR).await;
+        Ok(sent(&stores) - before)
+    })
+}
+
+fn sent(stores: &[GroupStore]) -> u64 {
+    let counts = stores.iter().map(GroupStore::requests);
+    counts.flat_map(|counts| Operation::ALL.map(|operation| counts.total(operation))).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_sdk_lists_once_per_instance_and_renews_every_partition_in_each_cycle() {
+        let requests = SDKS.map(|sdk| format!("{:.0}", sdk.requests_per_hour((32, 4))));
+        assert_eq!(requests, ["4320", "4320", "12960", "3927", "12343", "4800"]);
+    }
+
+    #[test]
+    fn leases_that_live_by_a_presence_cost_less() {
+        let [by_partition, by_instance] =
+            [LeaseScope::Partition, LeaseScope::Instance].map(|scope| counted((16, 2), scope).unwrap());
+        assert!(by_partition > 16 * 120 + 2 * 120, "{by_partition}");
+        assert!((2 * 342..=2 * 378).contains(&by_instance), "{by_instance}");
+    }
+}

@@ -1,0 +1,50 @@
+//! Many plans at once, each in a world and on a runtime of its own.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use crate::sim::{Cast, Plan, Report, run};
+
+use crate::simulate::Failure;
+
+/// Lets one plan happen.
+pub fn play(plan: &Plan, cast: &dyn Cast, verbose: bool) -> Result<Report, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    Ok(runtime.block_on(run(plan, cast, verbose))?)
+}
+
+/// Does the work on every item, with so many threads, and hands each result over as soon as it is there.
+pub fn each<I, T>(
+    items: &[I],
+    threads: usize,
+    work: impl Fn(I) -> Result<T, Failure> + Sync,
+    mut then: impl FnMut(T),
+) -> Result<(), Failure>
+where
+    I: Copy + Send + Sync,
+    T: Send,
+{
+    let (next, (results, done)) = (AtomicUsize::new(0), mpsc::channel());
+    thread::scope(|scope| {
+        for _ in 0..threads.min(items.len()) {
+            let (results, items, next, work) = (results.clone(), &items, &next, &work);
+            scope.spawn(move || {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // Nobody listens any more after a failure.
+                    if results.send(work(*item)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(results);
+        let mut count = 0;
+        while count < items.len() {
+            then(done.recv().map_err(|_| "a thread ended before its time")??);
+            count += 1;
+        }
+        drop(done);
+        Ok(())
+    })
+}

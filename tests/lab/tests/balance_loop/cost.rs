@@ -1,0 +1,49 @@
+//! What a group at rest costs.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::balancer::BalancerConfig;
+use eventhubs_checkpoint::{LeaseScope, Operation};
+use eventhubs_checkpoint_lab::sim::Simulation;
+
+use super::group::{by_presence, config, group_with};
+
+const SIZES: [(u32, usize); 2] = [(32, 4), (64, 8)];
+
+fn requests(group: &Simulation, owners: &[&str]) -> u64 {
+    let counts = owners.iter().map(|owner| group.store(owner).unwrap().requests());
+    counts.flat_map(|counts| Operation::ALL.map(|operation| counts.total(operation))).sum()
+}
+
+async fn requests_per_hour(partitions: u32, instances: usize, config: &BalancerConfig) -> u64 {
+    let names: Vec<_> = (0..instances).map(|number| format!("owner-{number}")).collect();
+    let owners: Vec<_> = names.iter().map(String::as_str).collect();
+    let group = group_with(8, partitions, &owners, config).await;
+    let before = requests(&group, &owners);
+    group.run_for(Duration::from_secs(3600)).await;
+    requests(&group, &owners) - before
+}
+
+/// Two renewals and two listings a minute.
+#[tokio::test(start_paused = true)]
+async fn a_group_at_rest_sends_no_more_requests_than_the_cadences_ask_for() {
+    for (partitions, instances) in SIZES {
+        let sent = requests_per_hour(partitions, instances, &config()).await;
+        let (renewals, listings) = (u64::from(partitions) * 120, instances as u64 * 120);
+        let expected = renewals + listings;
+        assert!(sent * 100 <= expected * 106, "{sent} requests, expected {expected}");
+        assert!(sent >= renewals, "{sent} requests cannot have renewed everything");
+    }
+}
+
+/// Two announcements, and two listings of each kind a minute.
+#[tokio::test(start_paused = true)]
+async fn where_leases_live_by_a_presence_the_number_of_partitions_costs_nothing() {
+    assert_eq!(by_presence().lease_scope, LeaseScope::Instance);
+    for (partitions, instances) in SIZES {
+        let sent = requests_per_hour(partitions, instances, &by_presence()).await;
+        let expected = instances as u64 * 360;
+        assert!(sent * 100 <= expected * 105, "{sent} requests, expected {expected}");
+        assert!(sent * 100 >= expected * 95, "{sent} requests cannot have kept everything alive");
+    }
+}

@@ -1,0 +1,114 @@
+//! Defects of the loop that were found in review, each under its number.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::balancer::{BalancerConfig, Event, LeasePolicy};
+use eventhubs_checkpoint::internal::balance::Strategy;
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
+use eventhubs_checkpoint::{LeaseScope, Operation};
+use eventhubs_checkpoint_lab::sim::Simulation;
+
+use super::group::{EXPIRY, MINUTE, by_presence, config, group_with, told};
+
+fn requests(group: &Simulation) -> u64 {
+    let counts = group.store("a").unwrap().requests();
+    Operation::ALL.map(|operation| counts.total(operation)).into_iter().sum()
+}
+
+async fn requests_in(group: &Simulation, time: Duration) -> u64 {
+    let before = requests(group);
+    group.run_for(time).await;
+    requests(group) - before
+}
+
+async fn alone(partitions: u32, config: BalancerConfig) -> Simulation {
+    group_with(5, partitions, &["a"], &config.with_strategy(Strategy::Greedy)).await
+}
+
+fn troubles() -> [Fault; 3] {
+    let throttled = |retry_after| Fault::Throttled { retry_after };
+    [throttled(None), throttled(Some(Duration::from_secs(3))), Fault::Unreachable]
+}
+
+/// Of a large instance: it is its requests that a throttled storage has too many of.
+#[tokio::test(start_paused = true)]
+async fn b11_a_storage_in_trouble_gets_no_more_requests_than_one_that_is_well() {
+    for trouble in troubles() {
+        let group = alone(256, config()).await;
+        let calm = requests_in(&group, 5 * MINUTE).await;
+        group.set_faults(None, &FaultPlan::always(trouble.clone()));
+        let first = requests_in(&group, MINUTE).await;
+        assert!(first * 50 <= calm * 11, "{trouble:?}: {first} in the first minute, {calm} in five calm ones");
+        let troubled = requests_in(&group, 5 * MINUTE).await;
+        assert!(troubled <= calm, "{trouble:?}: {troubled} in five minutes, {calm} when calm");
+    }
+}
+
+/// Of a small one there are few in any case, but it must notice within the expiry that the storage is back.
+#[tokio::test(start_paused = true)]
+async fn b11_an_instance_with_few_requests_tries_now_and_then() {
+    for config in [config(), by_presence()] {
+        for trouble in troubles() {
+            let group = alone(4, config.clone()).await;
+            group.set_faults(None, &FaultPlan::always(trouble.clone()));
+            group.run_for(2 * MINUTE).await;
+            let troubled = requests_in(&group, 10 * MINUTE).await;
+            assert!((80..=130).contains(&troubled), "{trouble:?}: {troubled} in ten minutes");
+        }
+    }
+}
+
+/// Whenever it begins: what could not be renewed at half the expiry is renewed in time. Under strict leases nothing else
+/// goes on.
+#[tokio::test(start_paused = true)]
+async fn b11_leases_survive_a_storage_that_is_back_in_time() {
+    for (partitions, config) in [(4, config()), (64, config()), (4, by_presence())] {
+        for trouble in troubles() {
+            let group = alone(partitions, config.clone().with_lease_policy(LeasePolicy::Strict)).await;
+            for _ in 0..5 {
+                group.set_faults(None, &FaultPlan::always(trouble.clone()));
+                group.run_for(EXPIRY * 3 / 10).await;
+                group.outage_over(None);
+                group.run_for(EXPIRY * 3 / 2 + Duration::from_secs(4)).await;
+            }
+            let outlived = told(&group, 0).into_iter().filter(|(.., event)| matches!(event, Event::Outlived { .. }));
+            assert_eq!(outlived.count(), 0, "{partitions} {:?} {trouble:?}", config.lease_scope);
+        }
+    }
+}
+
+#[tokio::test]
+async fn b14_loads_without_renewals_to_write_them() {
+    let weighted = config().with_strategy(Strategy::weighted());
+    let mut group = Simulation::new(1, 2);
+    group.start("a", weighted.clone()).await.unwrap();
+    let error = group.start("b", weighted.with_lease_scope(LeaseScope::Instance)).await.unwrap_err();
+    assert_eq!(error.kind(), eventhubs_checkpoint::ErrorKind::Config);
+    assert!(error.to_string().contains("use `LeaseScope::Partition`, or `Balanced` or `Greedy`"), "{error}");
+}
+
+/// The server asks for a longer wait than the leases last. With a short expiry, half of it is as late as two requests before
+/// its end.
+#[tokio::test(start_paused = true)]
+async fn short_leases_are_tried_again_before_they_expire() {
+    for (expiry, interval) in [(4, 1), (20, 5)] {
+        for partitions in [2, 8] {
+            let expiry = Duration::from_secs(expiry);
+            let mut group = Simulation::new(3, partitions).with_expiry(expiry);
+            let config = config().with_interval(Duration::from_secs(interval)).with_strategy(Strategy::Greedy);
+            for owner in ["a", "b"] {
+                group.start(owner, config.clone()).await.unwrap();
+            }
+            group.run_for(2 * MINUTE).await;
+            let before = group.moves();
+            let trouble = Fault::Throttled { retry_after: Some(expiry) };
+            for _ in 0..20 {
+                group.set_faults(Some("a"), &FaultPlan::always(trouble.clone()));
+                group.run_for(expiry / 6).await;
+                group.outage_over(Some("a"));
+                group.run_for(expiry * 137 / 100).await;
+            }
+            assert_eq!(group.moves()[before.len()..], [], "{expiry:?}, {partitions} partitions");
+        }
+    }
+}

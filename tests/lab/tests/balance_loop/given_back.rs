@@ -1,0 +1,103 @@
+//! What is given back: what the hub no longer has, what is not assigned any more, what somebody asks for.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::balancer::{Event, Releasing};
+use eventhubs_checkpoint::internal::balance::{Assignment, ClaimReason, ReleaseReason, Strategy};
+use eventhubs_checkpoint::{OwnerId, PartitionId};
+use eventhubs_checkpoint_lab::sim::Simulation;
+
+use super::group::{INTERVAL, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, group, held_by, sizes, told};
+
+fn released_for(group: &Simulation, since: usize, why: ReleaseReason) -> Vec<PartitionId> {
+    let mut partitions: Vec<_> = told(group, since)
+        .into_iter()
+        .filter_map(|(_, _, event)| match event {
+            Event::Releasing { partition, reason } if reason == Releasing::Planned(why) => Some(partition),
+            _ => None,
+        })
+        .collect();
+    partitions.sort();
+    partitions
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_hub_no_longer_has_is_released_and_taken_again_when_it_is_back() {
+    let mut group = group(13, 8, &["a", "b"]).await;
+    let since = group.trace().len();
+    group.set_partitions(0..5);
+    balanced(&group, INTERVAL + ROUND * 3).await;
+    assert_eq!(released_for(&group, since, ReleaseReason::Gone), [5, 6, 7].map(PartitionId::from));
+    group.run_for(5 * MINUTE).await;
+    assert_eq!(sizes(&group), [3, 2]);
+
+    let (since, moves) = (group.trace().len(), group.moves().len());
+    group.set_partitions(0..8);
+    balanced(&group, INTERVAL + ROUND * 3).await;
+    group.run_for(5 * MINUTE).await;
+    let told = told(&group, since);
+    let back = |event: &Event| matches!(event, Event::Claimed { reason: ClaimReason::Released, .. });
+    assert!(told.len() == 3 && told.iter().all(|(_, _, event)| back(event)), "{told:#?}");
+    assert_eq!((sizes(&group), group.moves().len()), (vec![4, 4], moves));
+}
+
+#[tokio::test(start_paused = true)]
+async fn static_instances_give_back_what_is_not_assigned_any_more_and_steal_nothing() {
+    let mut group = Simulation::new(14, 4);
+    for (index, owner) in ["a", "b"].into_iter().enumerate() {
+        let strategy = Strategy::Static(Assignment::index(index, 2).unwrap());
+        group.start(owner, config().with_strategy(strategy)).await.unwrap();
+    }
+    let assigned = |expected: &[(u32, &str)]| {
+        let expected = expected.iter().map(|(id, owner)| (PartitionId::from(*id), OwnerId::new(owner).unwrap()));
+        let expected: Vec<_> = expected.collect();
+        move |group: &Simulation| group.owners().into_iter().eq(expected.iter().cloned())
+    };
+    comes(&group, ROUND, assigned(&[(0, "a"), (1, "b"), (2, "a"), (3, "b")])).await;
+    group.run_for(5 * MINUTE).await;
+    let since = group.trace().len();
+    // Their places in the list change, and with them all assignments.
+    group.set_partitions(1..5);
+    comes(&group, INTERVAL + LONGEST_CYCLE + ROUND, assigned(&[(1, "a"), (2, "b"), (3, "a"), (4, "b")])).await;
+    group.run_for(5 * MINUTE).await;
+    assert_eq!(released_for(&group, since, ReleaseReason::Gone), [0].map(PartitionId::from));
+    assert_eq!(released_for(&group, since, ReleaseReason::NotAssigned), [1, 2, 3].map(PartitionId::from));
+    assert_eq!(group.moves(), []);
+    group.stop("a").await.unwrap();
+    group.run_for(10 * MINUTE).await;
+    assert_eq!(held_by(&group, "b"), 2, "what is assigned to nobody stays unowned");
+}
+
+/// Gives the first partition of an owner back.
+fn give_back(group: &Simulation, owner: &str, cool_down: Duration) -> PartitionId {
+    let handle = group.handle(owner).unwrap();
+    let held = handle.watch().borrow().held.clone();
+    let (partition, tenure) = held.first_key_value().unwrap();
+    handle.release(partition.clone(), *tenure, cool_down);
+    partition.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn d4_what_was_released_with_a_cool_down_is_not_taken_back_before_its_end() {
+    let group = group(15, 2, &["a"]).await;
+    let partition = give_back(&group, "a", 5 * MINUTE);
+    let owned = |group: &Simulation| group.owners().contains_key(&partition);
+    comes(&group, Duration::from_secs(1), |group| !owned(group)).await;
+    assert_eq!(
+        group.run_until((5 * MINUTE).saturating_sub(Duration::from_secs(2)), owned).await,
+        None,
+        "taken back too soon"
+    );
+    comes(&group, LONGEST_CYCLE + ROUND, owned).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d4_others_may_claim_what_was_released_with_a_cool_down_at_once() {
+    let mut group = group(16, 3, &["a"]).await;
+    let partition = give_back(&group, "a", 5 * MINUTE);
+    comes(&group, Duration::from_secs(1), |group| !group.owners().contains_key(&partition)).await;
+    group.start("b", config()).await.unwrap();
+    comes(&group, ROUND, |group| group.owners().get(&partition).is_some_and(|owner| owner.as_str() == "b")).await;
+    balanced(&group, ROUND).await;
+    assert_eq!(group.moves(), []);
+}

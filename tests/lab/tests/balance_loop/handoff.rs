@@ -1,0 +1,182 @@
+//! Planned moves of whole groups, in virtual time: what they cost with handoffs, and what without.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use eventhubs_checkpoint::LeaseScope;
+use eventhubs_checkpoint_lab::sim::{
+    Bounds, Load, Mark, Marked, Plan, Report, Role, Scale, Settings, Usual, What, run,
+};
+
+fn play(plan: &Plan) -> Report {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let report = runtime.block_on(run(plan, &Usual, false)).unwrap();
+    assert!(report.violations.is_empty(), "{:#?}", report.violations);
+    report
+}
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// So many instances of ours on 64 partitions, each with a burst of events every 20 s or so.
+fn under_load(instances: u32, storm: Duration) -> Plan {
+    let scale = Scale { instances, partitions: 64, storm, ..Scale::default() };
+    let mut plan = Plan::calm(1, &scale);
+    plan.settings = Settings::default();
+    for member in &mut plan.members {
+        member.role = Role::Ours;
+        (member.skew_seconds, member.failures_per_mille, member.tracks) = (0, 0, false);
+        member.work = Duration::from_millis(500);
+    }
+    plan.loads = vec![Load { every: seconds(20), burst: 20 }];
+    plan
+}
+
+/// A partition that was released, until the next one's handler starts.
+struct Dark {
+    by: usize,
+    since: Duration,
+    lasted: Duration,
+}
+
+/// What the marks of a run tell, from a moment on.
+#[derive(Default)]
+struct Books {
+    owners: BTreeMap<usize, usize>,
+    released: BTreeMap<usize, (usize, Duration)>,
+    dark: Vec<Dark>,
+    /// When a life ended, and how many came up.
+    ended: BTreeMap<usize, Duration>,
+    started: usize,
+    /// How often a partition came to another life than before.
+    moves: usize,
+}
+
+impl Books {
+    fn of(report: &Report, from: Duration) -> Self {
+        let calm = report.timeline.iter().find(|marked| marked.mark == Mark::Balanced).map(|marked| marked.at);
+        let mut books = Self::default();
+        for marked in report.timeline.iter().take_while(|marked| Some(marked.at) <= calm) {
+            books.note(marked, marked.at >= from);
+        }
+        books
+    }
+
+    fn note(&mut self, marked: &Marked, counts: bool) {
+        match (&marked.mark, marked.life) {
+            (Mark::Owner { partition }, Some(life)) => {
+                let before = self.owners.insert(*partition, life);
+                self.moves += usize::from(counts && before != Some(life));
+            }
+            (Mark::Owner { partition }, None) if counts => {
+                self.released.insert(*partition, (self.owners[partition], marked.at));
+            }
+            (Mark::HandlerStarted { partition }, _) => {
+                if let Some((by, since)) = self.released.remove(partition) {
+                    self.dark.push(Dark { by, since, lasted: marked.at.saturating_sub(since) });
+                }
+            }
+            (Mark::Started, _) if counts => self.started += 1,
+            (Mark::Ended, Some(life)) if counts => {
+                self.ended.insert(life, marked.at);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether it was released because its owner was about to end, which takes no longer than that here.
+    fn at_an_end(&self, dark: &Dark) -> bool {
+        self.ended.get(&dark.by).is_some_and(|ended| *ended <= dark.since + seconds(10))
+    }
+
+    /// Those released at an end, or those handed over: how many, and the longest time that one was dark.
+    fn darkness(&self, at_an_end: bool) -> (usize, Duration) {
+        let dark: Vec<_> = self.dark.iter().filter(|dark| self.at_an_end(dark) == at_an_end).collect();
+        (dark.len(), dark.iter().map(|dark| dark.lasted).max().unwrap_or_default())
+    }
+
+    /// What an instance had when it ended must go elsewhere, and when it is back it must get a share.
+    fn fewest_moves(&self, share: usize) -> usize {
+        self.darkness(true).0 + self.started * share
+    }
+}
+
+/// All six are restarted one after another, on 64 partitions.
+fn deployment(greedy: bool, handoff: bool, scope: LeaseScope) -> (Plan, Report, Books) {
+    let begins = seconds(420);
+    let what = What::Deployment { gap: seconds(180), down: seconds(5) };
+    let mut plan = under_load(6, seconds(1620)).with(begins, what);
+    (plan.settings.greedy, plan.settings.handoff, plan.settings.lease_scope) = (greedy, handoff, scope);
+    let report = play(&plan);
+    let books = Books::of(&report, begins);
+    let (handed_over, released) = (books.darkness(false), books.darkness(true));
+    println!(
+        "{scope:?}, greedy {greedy}, handoff {handoff}: of {} events {} again, {} moves, the fewest are {}; released at an end {} and dark \
+         for up to {:?}, handed over {} and dark for up to {:?}",
+        report.totals.handled,
+        report.totals.repeated,
+        books.moves,
+        books.fewest_moves(64 / 6),
+        released.0,
+        released.1,
+        handed_over.0,
+        handed_over.1
+    );
+    (plan, report, books)
+}
+
+fn repeats_nothing(greedy: bool, scope: LeaseScope) {
+    let (plan, report, books) = deployment(greedy, true, scope);
+    assert_eq!(report.totals.repeated, 0, "events were processed twice");
+    assert_eq!(books.moves, books.fewest_moves(64 / 6));
+    let (handed_over, longest) = books.darkness(false);
+    assert!(handed_over >= 60, "{handed_over}");
+    assert!(longest <= plan.settings.interval, "a partition that was handed over was dark for {longest:?}");
+    let bound = Bounds::of(&plan.settings).free(64usize.div_ceil(6), 5);
+    let (_, longest) = books.darkness(true);
+    assert!(longest <= bound, "a partition that was released was dark for {longest:?}, but the bound is {bound:?}");
+}
+
+#[test]
+fn a_rolling_deployment_under_load_repeats_nothing_and_moves_no_more_than_it_must() {
+    repeats_nothing(false, LeaseScope::Partition);
+    repeats_nothing(true, LeaseScope::Partition);
+}
+
+#[test]
+fn nor_does_one_whose_leases_live_by_the_presence_of_its_instances() {
+    repeats_nothing(false, LeaseScope::Instance);
+    repeats_nothing(true, LeaseScope::Instance);
+}
+
+#[test]
+fn the_same_deployment_without_handoffs_processes_events_twice() {
+    let (_, report, _) = deployment(true, false, LeaseScope::Partition);
+    assert!(report.totals.repeated > 0, "then nothing is gained by handoffs");
+}
+
+#[test]
+fn seven_that_come_up_within_a_second_get_their_shares_in_56_moves() {
+    let joins = seconds(300);
+    let scopes = [LeaseScope::Partition, LeaseScope::Instance];
+    for (greedy, scope) in [false, true].into_iter().flat_map(|greedy| scopes.map(|scope| (greedy, scope))) {
+        let mut plan = under_load(8, joins + seconds(10));
+        (plan.settings.greedy, plan.settings.lease_scope) = (greedy, scope);
+        for (member, index) in plan.members.iter_mut().zip(0u32..) {
+            member.starts_at = if index == 0 { Duration::ZERO } else { joins + Duration::from_millis(140) * index };
+        }
+        let report = play(&plan);
+        let books = Books::of(&report, joins);
+        println!("{scope:?}, greedy {greedy}: {} moves, balanced after {:?}", books.moves, report.convergence);
+        assert_eq!((books.moves, report.totals.repeated), (56, 0));
+        // From the living, which is why nothing has to expire; the first of the shares is asked for in the second cycle.
+        let bounds = Bounds::of(&plan.settings);
+        let bound = bounds.free(56, 7) + bounds.handoff() + plan.settings.interval;
+        assert!(
+            report.convergence.is_some_and(|took| took <= bound),
+            "{:?}, but the bound is {bound:?}",
+            report.convergence
+        );
+    }
+}

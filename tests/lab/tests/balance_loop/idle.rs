@@ -1,0 +1,52 @@
+//! Owners that renew what they have and take nothing: what a dead one leaves goes to the others.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::internal::balance::Strategy;
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation};
+use eventhubs_checkpoint_lab::sim::Simulation;
+
+use super::group::{ABANDONED, EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, by_presence, comes, config, group_with, held_by};
+
+/// When everything that a dead owner left is owned again, if one of the entitled takes nothing.
+const BOUND: Duration = ABANDONED.saturating_add(LONGEST_CYCLE).saturating_add(EXPIRY).saturating_add(ROUND);
+
+fn owned(group: &Simulation) -> usize {
+    group.counts().values().sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn b06_the_share_of_one_with_a_stalled_runtime_goes_to_the_others() {
+    for config in [config(), by_presence()] {
+        for strategy in [Strategy::Greedy, Strategy::Balanced] {
+            let rounds = if strategy == Strategy::Greedy { 1 } else { 6 };
+            let config = config.clone().with_strategy(strategy).with_stall_after(MINUTE);
+            let mut group = group_with(3, 9, &["a", "b", "c"], &config).await;
+            let handle = group.handle("a").unwrap().clone();
+            handle.vitals().beat();
+            group.run_for(2 * MINUTE).await;
+            assert!(handle.watch().borrow().stalled.runtime);
+            group.crash("c").await.unwrap();
+            comes(&group, BOUND + ROUND * rounds, |group| held_by(group, "a") == 3 && held_by(group, "b") == 6).await;
+
+            // When it is well again, it gets its share.
+            handle.vitals().beat();
+            comes(&group, 10 * MINUTE, |group| {
+                handle.vitals().beat();
+                held_by(group, "a") == 4
+            })
+            .await;
+            assert_eq!(owned(&group), 9);
+        }
+    }
+}
+
+/// It can renew, but sees nothing.
+#[tokio::test(start_paused = true)]
+async fn b06_the_share_of_one_whose_listings_fail_goes_to_the_others() {
+    let config = config().with_strategy(Strategy::Greedy);
+    let mut group = group_with(4, 9, &["a", "b", "c"], &config).await;
+    group.set_faults(Some("a"), &FaultPlan::default().with_on(1.0, Operation::List, Fault::Unreachable));
+    group.crash("c").await.unwrap();
+    comes(&group, BOUND, |group| held_by(group, "a") == 3 && held_by(group, "b") == 6).await;
+}

@@ -1,0 +1,125 @@
+//! Leases that live by the presence of their instance.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::balancer::{BalancerConfig, Event};
+use eventhubs_checkpoint::internal::balance::ClaimReason;
+use eventhubs_checkpoint::store::{Ownership, Presence};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+use eventhubs_checkpoint_lab::sim::Simulation;
+
+use super::group::{
+    ABANDONED, EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, balanced, by_presence, comes, config, group, group_with, held_by,
+    told,
+};
+
+async fn ownerships(group: &Simulation, by: &str) -> Vec<Ownership> {
+    group.store(by).unwrap().list_ownerships().await.unwrap().records
+}
+
+async fn presence_of(group: &Simulation, owner: &str, by: &str) -> Presence {
+    let presences = group.store(by).unwrap().list_presences().await.unwrap().records;
+    presences.into_iter().find(|seen| seen.record.owner.as_str() == owner).unwrap()
+}
+
+fn held(group: &Simulation, owner: &str) -> BTreeMap<PartitionId, u64> {
+    group.handle(owner).unwrap().watch().borrow().held.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_renewed_by_itself_and_nobody_loses_anything() {
+    let group = group_with(1, 6, &["a", "b"], &by_presence()).await;
+    let before = group.trace().len();
+    group.run_for(10 * MINUTE).await;
+    assert_eq!(told(&group, before), []);
+    assert!(ownerships(&group, "a").await.iter().all(|seen| seen.age > 10 * MINUTE));
+    for owner in ["a", "b"] {
+        assert!(presence_of(&group, owner, "a").await.age <= EXPIRY / 2 + Duration::from_secs(1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_dies_is_declared_dead_once_and_then_all_that_it_had_is_taken_over() {
+    let mut group = group_with(2, 9, &["a", "b", "c"], &by_presence()).await;
+    let before = group.trace().len();
+    group.crash("a").await.unwrap();
+    let took = balanced(&group, ABANDONED + LONGEST_CYCLE + 3 * ROUND).await;
+    assert!(took >= EXPIRY / 2, "it was alive {took:?} ago");
+    assert!(presence_of(&group, "a", "b").await.record.broken_by.is_some());
+    let claims = told(&group, before).into_iter().filter(|(_, _, event)| {
+        matches!(event, Event::Claimed { reason: ClaimReason::Expired(from), .. } if from.as_str() == "a")
+    });
+    assert_eq!(claims.count(), 3);
+    group.run_for(11 * EXPIRY).await;
+    let presences = group.store("b").unwrap().list_presences().await.unwrap().records;
+    assert_eq!(presences.len(), 2, "what says nothing any more is deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_back_keeps_what_nobody_has_taken_and_is_told_that_it_was_declared_dead() {
+    let group = group_with(3, 8, &["a", "b"], &by_presence()).await;
+    let (before, tenures) = (group.trace().len(), held(&group, "a"));
+    assert_eq!(tenures.len(), 4);
+    group.outage(Some("a"));
+    comes(&group, ABANDONED + LONGEST_CYCLE + ROUND, |group| held_by(group, "b") == 5).await;
+    group.outage_over(Some("a"));
+    let is_back = |group: &Simulation| held(group, "a").len() == 3;
+    comes(&group, Duration::from_secs(10), is_back).await;
+    let events: Vec<_> = told(&group, before).into_iter().filter(|(_, owner, _)| owner == "a").collect();
+    let dead = |event: &Event| matches!(event, Event::DeclaredDead { by: Some(by) } if by.as_str() == "b");
+    assert!(events.iter().any(|(_, _, event)| dead(event)), "{events:?}");
+    let lost = events.iter().filter(|(_, _, event)| matches!(event, Event::Lost { .. })).count();
+    assert_eq!(lost, 1, "{events:?}");
+    assert!(
+        held(&group, "a").iter().all(|(partition, tenure)| tenures[partition] == *tenure),
+        "nothing was interrupted"
+    );
+    group.run_for(Duration::from_secs(1)).await;
+    let rewritten = |seen: &Ownership| seen.age < Duration::from_secs(10);
+    let records = ownerships(&group, "b").await;
+    let mine: Vec<_> =
+        records.iter().filter(|seen| seen.record.owner.as_ref().is_some_and(|owner| owner.as_str() == "a")).collect();
+    assert!(mine.len() == 3 && mine.into_iter().all(rewritten));
+    balanced(&group, 5 * MINUTE).await;
+}
+
+async fn restarted_one_by_one(group: &mut Simulation, owners: &[&str], config: &BalancerConfig) {
+    for owner in owners {
+        group.stop(owner).await.unwrap();
+        balanced(group, LONGEST_CYCLE + 5 * ROUND).await;
+        group.start(owner, config.clone()).await.unwrap();
+        balanced(group, LONGEST_CYCLE + 5 * ROUND).await;
+        group.run_for(3 * EXPIRY).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_scope_changes_one_by_one_in_both_directions_and_nobody_is_taken_for_dead() {
+    let owners = ["a", "b", "c"];
+    let mut group = group(4, 9, &owners).await;
+    let before = group.trace().len();
+    for (config, scope) in [(by_presence(), "instance"), (config(), "partition")] {
+        restarted_one_by_one(&mut group, &owners, &config).await;
+        let scopes = ownerships(&group, "a").await.into_iter().map(|seen| format!("{:?}", seen.record.scope));
+        assert!(scopes.map(|said| said.to_lowercase()).all(|said| said == scope));
+    }
+    let told = told(&group, before);
+    let dead = told.iter().filter(|(_, _, event)| {
+        matches!(event, Event::DeclaredDead { .. } | Event::Claimed { reason: ClaimReason::Expired(_), .. })
+    });
+    assert_eq!(dead.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_claimed_by_one_that_cannot_say_that_it_is_there() {
+    let mut group = Simulation::new(5, 2);
+    group.start("a", by_presence()).await.unwrap();
+    let presence = Target::from(Operation::Write).named("/presence/");
+    group.set_faults(Some("a"), &FaultPlan::default().with_on(1.0, presence, Fault::RequestLost));
+    group.run_for(5 * MINUTE).await;
+    assert_eq!(held_by(&group, "a"), 0, "it would live by nothing");
+    group.set_faults(Some("a"), &FaultPlan::default());
+    comes(&group, LONGEST_CYCLE + 3 * ROUND, |group| held_by(group, "a") == 2).await;
+}
