@@ -19,6 +19,7 @@ pub mod chaos;
 mod draw;
 #[cfg(test)]
 mod exploration;
+pub mod history;
 pub mod invariants;
 #[cfg(test)]
 mod random;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::history::Rule;
+
 /// Something that holds at every moment, or at the end of every plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -65,6 +67,19 @@ impl Invariant {
         Self::CleanEnd,
         Self::NothingLeft,
     ];
+}
+
+impl From<Rule> for Invariant {
+    fn from(rule: Rule) -> Self {
+        match rule {
+            Rule::Fenced => Self::Fenced,
+            Rule::NeverBack => Self::NeverBack,
+            Rule::NothingSkipped => Self::NothingSkipped,
+            Rule::NothingLost => Self::CaughtUp,
+            Rule::NotLostInError => Self::NotLostInError,
+            Rule::Continuous => Self::Continuous,
+        }
+    }
 }
 
 /// An invariant did not hold.

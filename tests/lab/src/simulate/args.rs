@@ -183,10 +183,10 @@ mod tests {
         let args =
             parsed("--seeds 9 --instances 3 --partitions 5 --hours 0.25 --no-foreign --platform --wild").unwrap();
         let command = args.replay(7);
-        let again = parsed(command.split_once(" -- ").unwrap().1).unwrap();
+        let again = parsed(command.strip_prefix("cargo simulate ").unwrap()).unwrap();
         assert_eq!((again.first_seed, again.scale(), again.verbose), (7, args.scale(), true));
         let story = parsed("--story rolling --first-seed 4").unwrap().replay(4);
-        let again = parsed(story.split_once(" -- ").unwrap().1).unwrap();
+        let again = parsed(story.strip_prefix("cargo simulate ").unwrap()).unwrap();
         assert_eq!((again.first_seed, again.story), (4, Some(Story::Rolling)));
     }
 

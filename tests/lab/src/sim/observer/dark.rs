@@ -22,7 +22,7 @@ impl State {
         }
         let foreign = self.foreigners_count() || !self.lives[life].ours;
         let bound = self.bounds.dark(self.partitions.len(), survivors, foreign);
-        let left = self.partitions.iter().enumerate().filter(|(_, book)| book.holder == Some(life));
+        let left = self.partitions.iter().enumerate().filter(|(_, book)| book.holder() == Some(life));
         for partition in left.map(|(partition, _)| partition).collect::<Vec<_>>() {
             self.watch(partition, bound);
         }
@@ -37,7 +37,7 @@ impl State {
     pub(in super::super) fn leaves(&mut self, life: usize) {
         let quiet = !self.in_trouble && self.disturbed_at.elapsed() >= 2 * self.expiry;
         let all_is_well = quiet && !self.foreigners_count() && self.amiss().is_none();
-        let held = self.partitions.iter().filter(|book| book.holder == Some(life)).count();
+        let held = self.partitions.iter().filter(|book| book.holder() == Some(life)).count();
         self.disturbed();
         self.lives[life].leaves = all_is_well.then_some(held);
     }

@@ -3,6 +3,7 @@
 use super::lives::Session;
 use super::timeline::Mark;
 use super::{State, index_of};
+use crate::history::Delivery;
 use crate::sim::invariant::Invariant;
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::processor::StopReason;
@@ -15,8 +16,9 @@ impl State {
         }
         let partition = index_of(partition);
         self.saw(life, "started", partition, 0);
-        let since = self.moment;
-        let before = self.lives[life].sessions.insert(partition, Session { since, busy: false, due: None });
+        let Some(since) = self.partitions.get_mut(partition).map(|book| book.history.started()) else { return };
+        let session = Session { since, busy: false, delivery: Delivery::default() };
+        let before = self.lives[life].sessions.insert(partition, session);
         let name = self.name_of(life);
         self.check(Invariant::OneHandler, before.is_none(), || format!("{name} started partition {partition} twice"));
         if self.lives[life].ours {
@@ -28,7 +30,7 @@ impl State {
     /// With the first handler of ours: from here on a start at the latest leaves nothing out, of no partition.
     fn group_begins(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) {
-            self.partitions.iter_mut().for_each(|book| book.begun_at = Some(book.end - 1));
+            self.partitions.iter_mut().for_each(|book| book.begun_at = Some(book.history.end() - 1));
         }
     }
 
@@ -52,19 +54,18 @@ impl State {
 
     /// Events of a hub that is gone follow nothing, and nothing follows them.
     fn must_follow(&mut self, life: usize, partition: usize, events: &[MemoryEvent]) {
-        let first = self.partitions.get(partition).map_or(0, |book| book.first);
+        let oldest = self.partitions.get(partition).map_or(0, |book| book.history.oldest());
         for event in events {
             let is_current = *event.body == *self.generation;
             let Some(session) = self.lives[life].sessions.get_mut(&partition) else { return };
+            if !is_current {
+                session.delivery.restart();
+                continue;
+            }
             let number = event.sequence_number;
-            let due = std::mem::replace(&mut session.due, is_current.then_some(number + 1));
-            let Some(due) = due.filter(|_| is_current) else { continue };
-            let name = self.name_of(life);
-            self.check(Invariant::Continuous, number == due || (due < number && number <= first), || {
-                format!(
-                    "{name} got event {number} of partition {partition} where {due} was due, and {first} is the first"
-                )
-            });
+            if let Some(verdict) = session.delivery.follows(number, number, oldest) {
+                self.judged(life, partition, verdict);
+            }
         }
     }
 
@@ -80,16 +81,11 @@ impl State {
         let Some(last) = events.last() else { return };
         self.saw(life, "handled", partition, last.sequence_number);
         let Some(book) = self.partitions.get_mut(partition) else { return };
-        let counts = since >= book.rewound_at;
         let generation = &self.generation;
         for event in events.iter().filter(|event| *event.body == **generation) {
             let number = event.sequence_number;
             self.totals.handled += 1;
-            self.totals.repeated += u64::from(book.ever.contains(number));
-            book.ever.add(number, number);
-            if counts {
-                book.since_rewind.add(number, number);
-            }
+            self.totals.repeated += book.history.processed(Some(since), number, number);
         }
     }
 
@@ -105,12 +101,9 @@ impl State {
         self.check(Invariant::OneHandler, session.is_some(), || format!("{name} stopped partition {partition} twice"));
         self.mark(life, Mark::HandlerStopped { partition });
         let Some(session) = session.filter(|_| matches!(reason, StopReason::Lost { .. })) else { return };
-        let book = &self.partitions[partition];
-        let its_own = book.holder == Some(life) && book.holder_since <= session.since;
         if !self.lives[life].misled {
-            self.check(Invariant::NotLostInError, !its_own, || {
-                format!("{name} was told {reason:?} of partition {partition}, which was its own all the time")
-            });
+            let verdict = self.partitions[partition].history.lost_by(&life, session.since);
+            self.judged(life, partition, verdict);
         }
     }
 }

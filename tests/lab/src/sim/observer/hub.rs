@@ -1,29 +1,26 @@
 //! What happens to the hub.
 
-use super::done::Done;
 use super::{Partition, State};
 
 impl State {
     pub(in super::super) fn published(&mut self, partition: usize, end: i64) {
         if let Some(book) = self.partitions.get_mut(partition) {
-            self.totals.published += u64::try_from(end - book.end).unwrap_or(0);
-            book.end = end;
+            self.totals.published += u64::try_from(end - book.history.end()).unwrap_or(0);
+            book.history.published(end);
         }
     }
 
     pub(in super::super) fn end_of(&self, partition: usize) -> i64 {
-        self.partitions.get(partition).map_or(0, |book| book.end)
+        self.partitions.get(partition).map_or(0, |book| book.history.end())
     }
 
     pub(in super::super) fn stored(&self, partition: usize) -> Option<i64> {
-        self.partitions.get(partition)?.stored
+        self.partitions.get(partition)?.history.stored()
     }
 
     pub(in super::super) fn expired(&mut self, partition: usize, first: i64) {
         if let Some(book) = self.partitions.get_mut(partition) {
-            book.first = book.first.max(first);
-            book.since_rewind.raise(first - 1);
-            book.ever.raise(first - 1);
+            book.history.expired(first);
         }
     }
 
@@ -37,11 +34,10 @@ impl State {
     pub(in super::super) fn made_anew(&mut self, generation: u32) {
         self.generation = generation.to_string();
         let sessions = self.lives.iter_mut().flat_map(|life| life.sessions.values_mut());
-        sessions.for_each(|session| session.due = None);
+        sessions.for_each(|session| session.delivery.restart());
         for book in &mut self.partitions {
-            book.stale |= book.end > 0;
-            (book.first, book.end, book.begun_at) = (0, 0, None);
-            (book.ever, book.since_rewind) = (Done::up_to(-1), Done::up_to(-1));
+            book.history.recreated();
+            book.begun_at = None;
         }
     }
 

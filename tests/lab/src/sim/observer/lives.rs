@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::restraint::Refused;
 use super::timeline::Mark;
 use super::{Partition, State};
+use crate::history::{self, Delivery};
 use crate::sim::host::Ended;
 use crate::sim::invariant::Invariant;
 use eventhubs_checkpoint::{Identity, OwnerId};
@@ -30,19 +31,14 @@ pub(super) struct Life {
     pub(super) requests: u64,
     /// Since its requests are refused.
     pub(super) refused: Option<Refused>,
-    /// The tenure of each partition in which it is or was the owner.
-    pub(super) tenures: BTreeMap<usize, u64>,
-    /// The tenure in which it last adopted each partition.
-    pub(super) adoptions: BTreeMap<usize, u64>,
     pub(super) sessions: BTreeMap<usize, Session>,
 }
 
 /// From a start of the handler to its stop.
 pub(super) struct Session {
-    pub(super) since: u64,
+    pub(super) since: history::Moment,
     pub(super) busy: bool,
-    /// The event after the last one that the handler got.
-    pub(super) due: Option<i64>,
+    pub(super) delivery: Delivery,
 }
 
 /// Who enters.
@@ -67,8 +63,6 @@ impl State {
             present_at: None,
             requests: 0,
             refused: None,
-            tenures: BTreeMap::new(),
-            adoptions: BTreeMap::new(),
             sessions: BTreeMap::new(),
         });
         let life = self.lives.len() - 1;
@@ -164,7 +158,7 @@ impl State {
     /// left to it.
     pub(super) fn foreigners_count(&self) -> bool {
         let foreign = |life: &Life| !life.ours && life.member.is_some();
-        let holds = |book: &Partition| book.holder.is_some_and(|holder| foreign(&self.lives[holder]));
+        let holds = |book: &Partition| book.holder().is_some_and(|holder| foreign(&self.lives[holder]));
         self.lives.iter().any(|life| life.alive && foreign(life)) || self.partitions.iter().any(holds)
     }
 
@@ -183,7 +177,7 @@ impl State {
     fn darkens(&mut self, life: usize) {
         let now = Instant::now();
         for partition in &mut self.partitions {
-            if partition.holder == Some(life) {
+            if partition.holder() == Some(life) {
                 partition.unowned_since.get_or_insert(now);
             }
         }

@@ -2,7 +2,6 @@
 
 mod checkpoints;
 mod dark;
-mod done;
 mod handlers;
 mod hub;
 mod lives;
@@ -21,7 +20,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::dark::Watch;
-use self::done::Done;
 pub(super) use self::lives::Entering;
 use self::lives::Life;
 pub use self::reporter::{Handling, Reporter};
@@ -29,6 +27,7 @@ pub use self::timeline::{Mark, Marked};
 use super::bounds::Bounds;
 use super::invariant::{Invariant, Violation};
 use super::plan::{Plan, Role, StartAt};
+use crate::history::{self, Verdict};
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::blob::{Condition, Metadata};
 
@@ -101,55 +100,35 @@ pub(super) struct Totals {
 
 /// What is known of a partition.
 struct Partition {
-    /// Who the ownership names, and since when.
-    holder: Option<usize>,
-    holder_since: u64,
+    /// By the index of a life.
+    history: history::Partition<usize>,
     written: Instant,
     /// What was written.
     record: Metadata,
-    tenures: u64,
-    last_owner: Option<usize>,
     /// The stored checkpoint was written by an owner of another SDK, over a later one.
     set_back: bool,
-    /// The greatest tenure that has adopted.
-    adopted: u64,
-    stored: Option<i64>,
     /// The last event that there was when the group began: a start at the latest lies no further.
     begun_at: Option<i64>,
     rewound: Option<String>,
-    /// When the last rewind was accepted.
-    rewound_at: u64,
-    /// The hub was made anew, and the checkpoint is still of the old one.
-    stale: bool,
-    first: i64,
-    end: i64,
-    since_rewind: Done,
-    ever: Done,
     unowned_since: Option<Instant>,
 }
 
 impl Partition {
     fn new() -> Self {
         Self {
-            holder: None,
-            holder_since: 0,
+            history: history::Partition::default(),
             written: Instant::now(),
             record: Metadata::new(),
-            tenures: 0,
-            last_owner: None,
             set_back: false,
-            adopted: 0,
-            stored: None,
             begun_at: None,
             rewound: None,
-            rewound_at: 0,
-            stale: false,
-            first: 0,
-            end: 0,
-            since_rewind: Done::up_to(-1),
-            ever: Done::up_to(-1),
             unowned_since: Some(Instant::now()),
         }
+    }
+
+    /// The life that the record of the ownership names.
+    fn holder(&self) -> Option<usize> {
+        self.history.owner().copied()
     }
 }
 
@@ -244,6 +223,15 @@ impl State {
             self.note(format!("VIOLATES {violation}"));
             self.violations.push(violation);
         }
+    }
+
+    /// What a rule of histories says of this life and partition.
+    fn judged(&mut self, life: usize, partition: usize, verdict: Verdict) {
+        let name = self.name_of(life);
+        let holds = verdict.breach.is_none();
+        self.check(verdict.rule.into(), holds, || {
+            format!("{name} {} (partition {partition})", verdict.breach.unwrap_or_default())
+        });
     }
 
     pub(super) fn requested(&mut self, life: usize, kind: Request) {

@@ -4,6 +4,7 @@ use tokio::time::Instant;
 
 use super::State;
 use super::timeline::Mark;
+use crate::history::Hands;
 use crate::sim::invariant::Invariant;
 use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::internal::codec::{decode_ownership, decode_presence};
@@ -23,9 +24,9 @@ impl State {
         let expired = self.is_expired(partition);
         self.check_record(life, partition, metadata, holder, expired);
         self.partitions[partition].record = metadata.clone();
-        let before = self.partitions[partition].holder;
-        if holder != before {
-            self.changes_hands(partition, before, holder, expired);
+        let hands = self.partitions[partition].history.owned_by(holder);
+        if hands.changed {
+            self.changes_hands(partition, &hands, holder, expired);
         }
         self.partitions[partition].written = Instant::now();
     }
@@ -43,7 +44,7 @@ impl State {
     fn is_expired(&self, partition: usize) -> bool {
         let book = &self.partitions[partition];
         let by_presence = book.record.get(SCOPE).is_some_and(|scope| scope == "instance");
-        let presence = book.holder.filter(|_| by_presence).and_then(|holder| self.lives[holder].present_at);
+        let presence = book.holder().filter(|_| by_presence).and_then(|holder| self.lives[holder].present_at);
         presence.map_or(book.written, |presence| presence.max(book.written)).elapsed() >= self.expiry
     }
 
@@ -74,7 +75,7 @@ impl State {
         if !book.ours {
             return;
         }
-        let before = self.partitions[partition].holder;
+        let before = self.partitions[partition].holder();
         let operator = book.member.is_none();
         let own = holder == Some(life) || (operator && holder == before) || self.is_mark(life, partition, metadata);
         let nobody = holder.is_none() && metadata.get("ownerid").is_some_and(String::is_empty);
@@ -93,25 +94,19 @@ impl State {
         *metadata == marked
     }
 
-    fn changes_hands(&mut self, partition: usize, before: Option<usize>, holder: Option<usize>, expired: bool) {
+    fn changes_hands(&mut self, partition: usize, hands: &Hands<usize>, holder: Option<usize>, expired: bool) {
+        let before = hands.before;
         if let (Some(from), Some(to)) = (before, holder) {
             self.taken_over(partition, from, to, expired);
         }
-        self.moment += 1;
         let now = Instant::now();
         let lives = holder.is_some_and(|holder| self.lives[holder].alive);
         let book = &mut self.partitions[partition];
-        (book.holder, book.holder_since) = (holder, self.moment);
         let dark = if lives { book.unowned_since.take() } else { book.unowned_since.replace(now) };
         if let Some(since) = dark {
             self.add_dark(now - since);
         }
-        if let Some(owner) = holder.filter(|_| self.partitions[partition].last_owner != holder) {
-            let book = &mut self.partitions[partition];
-            book.tenures += 1;
-            book.last_owner = holder;
-            let tenure = book.tenures;
-            self.lives[owner].tenures.insert(partition, tenure);
+        if let Some(owner) = holder.filter(|_| hands.begins) {
             self.gains(owner);
         }
         match (before, holder) {

@@ -53,7 +53,7 @@ impl State {
     fn held_by(&self, life: usize) -> usize {
         let processed = &self.lives[life].sessions;
         let partitions = self.partitions.iter().enumerate();
-        partitions.filter(|(index, book)| book.holder == Some(life) || processed.contains_key(index)).count()
+        partitions.filter(|(index, book)| book.holder() == Some(life) || processed.contains_key(index)).count()
     }
 
     fn must_be_restrained(&mut self, life: usize, refused: &Refused) {

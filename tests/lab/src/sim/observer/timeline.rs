@@ -71,7 +71,8 @@ impl State {
 
     /// Writes down how far the checkpoints are behind.
     pub(in super::super) fn mark_lags(&mut self) {
-        let lags: Vec<_> = self.partitions.iter().map(|book| book.end - 1 - book.stored.unwrap_or(-1)).collect();
+        let lags: Vec<_> =
+            self.partitions.iter().map(|book| book.history.end() - 1 - book.history.stored().unwrap_or(-1)).collect();
         for (partition, events) in lags.into_iter().enumerate() {
             self.mark_alone(None, Mark::Lag { partition, events });
         }

@@ -12,7 +12,7 @@ impl State {
         let survivors = self.survivors();
         let mut counts: BTreeMap<usize, usize> = survivors.iter().map(|life| (*life, 0)).collect();
         for (index, book) in self.partitions.iter().enumerate() {
-            let Some(holder) = book.holder else { return Some(format!("partition {index} has no owner")) };
+            let Some(holder) = book.holder() else { return Some(format!("partition {index} has no owner")) };
             let Some(count) = counts.get_mut(&holder) else {
                 return Some(format!("partition {index} belongs to {}, which is gone", self.name_of(holder)));
             };
@@ -37,23 +37,20 @@ impl State {
 
     /// How often a partition has changed hands.
     pub(in super::super) fn tenures(&self) -> u64 {
-        self.partitions.iter().map(|book| book.tenures).sum()
+        self.partitions.iter().map(|book| book.history.tenures()).sum()
     }
 
     pub(in super::super) fn is_at_rest(&self) -> bool {
-        let is_processed = |book: &Partition| book.stale || book.since_rewind.prefix() >= book.end - 1;
+        let is_processed = |book: &Partition| book.history.lost().breach.is_none();
         self.amiss().is_none() && self.partitions.iter().all(is_processed)
     }
 
     pub(in super::super) fn must_be_caught_up(&mut self) {
         for index in 0..self.partitions.len() {
-            let book = &self.partitions[index];
-            if book.stale {
-                continue;
-            }
-            let (last, done) = (book.end - 1, book.since_rewind.prefix());
-            self.check(Invariant::CaughtUp, done >= last, || {
-                format!("of partition {index} {last} is published, but only {done} was processed")
+            let verdict = self.partitions[index].history.lost();
+            let holds = verdict.breach.is_none();
+            self.check(verdict.rule.into(), holds, || {
+                format!("the group {} of partition {index}", verdict.breach.unwrap_or_default())
             });
         }
     }
@@ -62,10 +59,10 @@ impl State {
     pub(in super::super) fn must_be_checkpointed(&mut self) {
         for index in 0..self.partitions.len() {
             let book = &self.partitions[index];
-            if book.stale || book.set_back {
+            if book.history.is_stale() || book.set_back {
                 continue;
             }
-            let (last, stored) = (book.end - 1, book.stored.unwrap_or(-1));
+            let (last, stored) = (book.history.end() - 1, book.history.stored().unwrap_or(-1));
             self.check(Invariant::CaughtUp, stored == last, || {
                 format!("of partition {index} {last} is published, but the checkpoint is {stored}")
             });
@@ -73,7 +70,7 @@ impl State {
     }
 
     pub(in super::super) fn must_be_released(&mut self) {
-        let owned: Vec<_> = self.partitions.iter().enumerate().filter(|(_, book)| book.holder.is_some()).collect();
+        let owned: Vec<_> = self.partitions.iter().enumerate().filter(|(_, book)| book.holder().is_some()).collect();
         let owned: Vec<_> = owned.into_iter().map(|(index, _)| index).collect();
         self.check(Invariant::CleanEnd, owned.is_empty(), || format!("the partitions {owned:?} were not released"));
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Everything up to a place, and ranges beyond it.
 #[derive(Clone, Debug)]
-pub(super) struct Done {
+pub struct Done {
     prefix: i64,
     /// First and last of each; they do not touch.
     beyond: BTreeMap<i64, i64>,
@@ -12,20 +12,39 @@ pub(super) struct Done {
 
 impl Done {
     /// Everything up to this is.
-    pub(super) fn up_to(prefix: i64) -> Self {
+    pub fn up_to(prefix: i64) -> Self {
         Self { prefix, beyond: BTreeMap::new() }
     }
 
     /// The last of those that are processed without a gap.
-    pub(super) fn prefix(&self) -> i64 {
+    pub fn prefix(&self) -> i64 {
         self.prefix
     }
 
-    pub(super) fn contains(&self, number: i64) -> bool {
-        number <= self.prefix || self.beyond.range(..=number).next_back().is_some_and(|(_, last)| *last >= number)
+    /// How many of these are.
+    pub fn count(&self, first: i64, last: i64) -> u64 {
+        let all = last.saturating_add(1).saturating_sub(first).max(0);
+        let missing: i64 = self.gaps(first, last).into_iter().map(|(first, last)| last - first + 1).sum();
+        u64::try_from(all - missing).unwrap_or_default()
     }
 
-    pub(super) fn add(&mut self, first: i64, last: i64) {
+    /// Those of these that are not, as pairs of first and last.
+    pub fn gaps(&self, first: i64, last: i64) -> Vec<(i64, i64)> {
+        let mut next = first.max(self.prefix.saturating_add(1));
+        let mut gaps = Vec::new();
+        for (start, end) in self.beyond.range(..=last) {
+            if *start > next {
+                gaps.push((next, start - 1));
+            }
+            next = next.max(end + 1);
+        }
+        if next <= last {
+            gaps.push((next, last));
+        }
+        gaps
+    }
+
+    pub fn add(&mut self, first: i64, last: i64) {
         let (mut first, mut last) = (first, last);
         while let Some((start, end)) = self.touching(first, last) {
             self.beyond.remove(&start);
@@ -39,7 +58,7 @@ impl Done {
     }
 
     /// Everything up to this counts as processed.
-    pub(super) fn raise(&mut self, to: i64) {
+    pub fn raise(&mut self, to: i64) {
         self.add(i64::MIN, to);
     }
 
@@ -59,7 +78,8 @@ mod tests {
         done.add(2, 3);
         done.add(6, 6);
         assert_eq!(done.prefix(), -1);
-        assert!(done.contains(3) && !done.contains(4) && !done.contains(1));
+        assert_eq!((done.gaps(0, 9), done.count(0, 9)), (vec![(0, 1), (4, 5), (7, 9)], 3));
+        assert_eq!((done.gaps(3, 4), done.count(3, 4)), (vec![(4, 4)], 1));
         done.add(0, 1);
         assert_eq!(done.prefix(), 3);
         done.add(4, 5);

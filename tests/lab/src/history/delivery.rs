@@ -1,0 +1,40 @@
+//! The events that a handler gets.
+
+use super::{Rule, Verdict};
+
+/// From one start of a partition's handler to its stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delivery {
+    due: Option<i64>,
+}
+
+impl Delivery {
+    /// The handler gets these events in one go, while `oldest` is the oldest that the hub has: retention may take events that
+    /// were due. `None` for the first.
+    pub fn follows(&mut self, first: i64, last: i64, oldest: i64) -> Option<Verdict> {
+        let due = self.due.replace(last + 1)?;
+        Some(Verdict::new(Rule::Continuous, first == due || (due < first && first <= oldest), || {
+            format!("got event {first} where {due} was due, and {oldest} is the oldest")
+        }))
+    }
+
+    /// The events that come next are of another hub.
+    pub fn restart(&mut self) {
+        self.due = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_retention_leaves_a_gap() {
+        for (first, oldest, holds) in [(4, 0, true), (5, 0, false), (3, 0, false), (6, 6, true), (7, 6, false)] {
+            let mut delivery = Delivery::default();
+            assert_eq!(delivery.follows(0, 3, 0), None);
+            let verdict = delivery.follows(first, 9, oldest).unwrap();
+            assert_eq!(verdict.breach.is_none(), holds, "{first}, {oldest}: {verdict:?}");
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! What happened to a partition, as seen from outside, and the rules that every history keeps.
+//!
+//! A history takes accepted writes, starts and calls of handlers, and what the hub does, in the order in which they happened.
+//! It never asks an instance what it believes. The simulation, the random runs, the chaos runs and the tests with processes
+//! all keep their histories here, so that one implementation judges them:
+//!
+//! | [`Rule`] | holds when |
+//! |---|---|
+//! | `Fenced` | once a checkpoint of a tenure is accepted, none of an earlier tenure is |
+//! | `NeverBack` | no owner of ours moves a checkpoint back, except to replace one that cannot be used |
+//! | `NothingSkipped` | no checkpoint passes an event that was not processed since the last reset |
+//! | `NothingLost` | every event that the hub still has is processed |
+//! | `NotLostInError` | an owner hears that it lost a partition only if the record named another owner, or none, meanwhile |
+//! | `Continuous` | from one start of a handler to its stop each event comes once and in order |
+
+mod delivery;
+mod done;
+
+use std::collections::BTreeMap;
+
+pub use delivery::Delivery;
+use done::Done;
+
+/// What must hold of every history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the table of the module")]
+pub enum Rule {
+    Fenced,
+    NeverBack,
+    NothingSkipped,
+    NothingLost,
+    NotLostInError,
+    Continuous,
+}
+
+/// A rule was checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Which.
+    pub rule: Rule,
+    /// How it was broken: the predicate of a sentence, of which the subject is the instance.
+    pub breach: Option<String>,
+}
+
+impl Verdict {
+    fn new(rule: Rule, holds: bool, breach: impl FnOnce() -> String) -> Self {
+        Self { rule, breach: (!holds).then(breach) }
+    }
+}
+
+/// A moment of one partition's history.
+pub type Moment = u64;
+
+/// Why a checkpoint was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// By an owner of another SDK: under no condition, so that it may undo anything.
+    Foreign,
+    /// To adopt the partition in the current tenure of the writer, or to pin the start of a partition that has none.
+    Adoption,
+    /// Events are processed, by a handler that began in this tenure.
+    Progress {
+        /// `None` if the writer never adopted the partition.
+        tenure: Option<u64>,
+    },
+    /// The checkpoint is put where it is wanted.
+    Reset {
+        /// By an operator, who may put it anywhere.
+        by_operator: bool,
+        /// The events up to there are left out on purpose.
+        may_skip: bool,
+    },
+}
+
+/// The record of the ownership was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hands<L> {
+    /// Whom it named before.
+    pub before: Option<L>,
+    /// Whether it names another now.
+    pub changed: bool,
+    /// Whether a tenure began.
+    pub begins: bool,
+}
+
+/// One partition. `L` names an instance: a process, from its start to its end.
+#[derive(Clone, Debug)]
+pub struct Partition<L> {
+    moment: Moment,
+    owner: Option<L>,
+    owner_since: Moment,
+    latest_owner: Option<L>,
+    tenures: u64,
+    tenure_of: BTreeMap<L, u64>,
+    adoption_of: BTreeMap<L, u64>,
+    /// The latest tenure of which a checkpoint was accepted.
+    adopted: u64,
+    stored: Option<i64>,
+    reset_at: Moment,
+    /// The checkpoint is of a hub that was deleted.
+    stale: bool,
+    oldest: i64,
+    end: i64,
+    since_reset: Done,
+    ever: Done,
+}
+
+impl<L> Default for Partition<L> {
+    fn default() -> Self {
+        Self {
+            moment: 0,
+            owner: None,
+            owner_since: 0,
+            latest_owner: None,
+            tenures: 0,
+            tenure_of: BTreeMap::new(),
+            adoption_of: BTreeMap::new(),
+            adopted: 0,
+            stored: None,
+            reset_at: 0,
+            stale: false,
+            oldest: 0,
+            end: 0,
+            since_reset: Done::up_to(-1),
+            ever: Done::up_to(-1),
+        }
+    }
+}
+
+/// The hub.
+impl<L> Partition<L> {
+    /// The sequence number of the oldest event that the hub has.
+    pub fn oldest(&self) -> i64 {
+        self.oldest
+    }
+
+    /// The sequence number that the next event gets.
+    pub fn end(&self) -> i64 {
+        self.end
+    }
+
+    /// The checkpoint is of a hub that was deleted.
+    pub fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    /// Events were published, up to this one exclusively.
+    pub fn published(&mut self, end: i64) {
+        self.end = end;
+    }
+
+    /// The checkpoint says nothing about the events that the hub has.
+    pub fn set_stale(&mut self) {
+        self.stale = true;
+    }
+
+    /// Retention took the events before this one.
+    pub fn expired(&mut self, oldest: i64) {
+        self.oldest = self.oldest.max(oldest);
+        self.leave_out(oldest - 1);
+    }
+
+    /// The events up to this one need not be processed: the group starts after them.
+    pub fn leave_out(&mut self, last: i64) {
+        self.since_reset.raise(last);
+        self.ever.raise(last);
+    }
+
+    /// The hub was deleted and created again, without events.
+    pub fn recreated(&mut self) {
+        self.stale |= self.end > 0;
+        (self.oldest, self.end) = (0, 0);
+        (self.ever, self.since_reset) = (Done::up_to(-1), Done::up_to(-1));
+    }
+}
+
+/// The ownership.
+impl<L: Clone + Ord> Partition<L> {
+    /// Whom the record names.
+    pub fn owner(&self) -> Option<&L> {
+        self.owner.as_ref()
+    }
+
+    /// How often the partition went to another owner than before.
+    pub fn tenures(&self) -> u64 {
+        self.tenures
+    }
+
+    /// The latest tenure of this instance.
+    pub fn tenure_of(&self, instance: &L) -> Option<u64> {
+        self.tenure_of.get(instance).copied()
+    }
+
+    /// The tenure in which this instance last adopted the partition.
+    pub fn adoption_of(&self, instance: &L) -> Option<u64> {
+        self.adoption_of.get(instance).copied()
+    }
+
+    /// A write was accepted, or the record was deleted, which names this owner from now on.
+    pub fn owned_by(&mut self, owner: Option<L>) -> Hands<L> {
+        self.moment += 1;
+        let before = self.owner.clone();
+        let changed = owner != before;
+        if changed {
+            (self.owner, self.owner_since) = (owner.clone(), self.moment);
+        }
+        let begins = owner.is_some() && owner != self.latest_owner;
+        if let Some(owner) = owner.filter(|_| begins) {
+            self.tenures += 1;
+            self.tenure_of.insert(owner.clone(), self.tenures);
+            self.latest_owner = Some(owner);
+        }
+        Hands { before, changed, begins }
+    }
+
+    /// The instance heard that the partition is not its own any more, after it was its own at this moment.
+    pub fn lost_by(&self, instance: &L, since: Moment) -> Verdict {
+        let kept = self.owner.as_ref() == Some(instance) && self.owner_since <= since;
+        Verdict::new(Rule::NotLostInError, !kept, || "lost a partition that was its own all the time".to_owned())
+    }
+}
+
+/// What is processed.
+impl<L> Partition<L> {
+    /// The moment now.
+    pub fn moment(&self) -> Moment {
+        self.moment
+    }
+
+    /// A handler starts.
+    pub fn started(&mut self) -> Moment {
+        self.moment += 1;
+        self.moment
+    }
+
+    /// A handler that started then is done with these events. `None` if it does not matter when it started: what it does then
+    /// counts for no checkpoint. Returns how many of them had been processed before.
+    pub fn processed(&mut self, since: Option<Moment>, first: i64, last: i64) -> u64 {
+        let before = self.ever.count(first, last);
+        self.ever.add(first, last);
+        if since.is_some_and(|since| since >= self.reset_at) {
+            self.since_reset.add(first, last);
+        }
+        before
+    }
+
+    /// The last event before which every one is processed since the last reset.
+    pub fn processed_up_to(&self) -> i64 {
+        self.since_reset.prefix().max(self.oldest - 1)
+    }
+
+    /// The same, whatever was reset meanwhile.
+    pub fn ever_processed_up_to(&self) -> i64 {
+        self.ever.prefix()
+    }
+
+    /// The events that the hub has and that no handler processed, as pairs of first and last.
+    pub fn unprocessed(&self) -> Vec<(i64, i64)> {
+        self.since_reset.gaps(self.oldest, self.end - 1)
+    }
+
+    /// To be asked at the end.
+    pub fn lost(&self) -> Verdict {
+        let lost = if self.stale { Vec::new() } else { self.unprocessed() };
+        Verdict::new(Rule::NothingLost, lost.is_empty(), || {
+            let lost: Vec<_> = lost.iter().map(|(first, last)| format!("{first} to {last}")).collect();
+            format!("never processed {}", lost.join(", "))
+        })
+    }
+}
+
+/// The checkpoint.
+impl<L: Clone + Ord> Partition<L> {
+    /// The position that is stored.
+    pub fn stored(&self) -> Option<i64> {
+        self.stored
+    }
+
+    /// A checkpoint was accepted.
+    pub fn checkpointed(&mut self, by: &L, purpose: Purpose, position: i64) -> Vec<Verdict> {
+        self.moment += 1;
+        let verdicts = match purpose {
+            Purpose::Foreign => self.overwritten(position),
+            Purpose::Adoption => self.adopted(by, position),
+            Purpose::Progress { tenure } => self.advanced(tenure, position),
+            Purpose::Reset { by_operator, may_skip } => self.reset(by, by_operator, may_skip, position),
+        };
+        self.stored = Some(position);
+        verdicts
+    }
+
+    /// Whether an event before this position was not processed.
+    pub fn skipped(&self, position: i64) -> Verdict {
+        let done = self.processed_up_to();
+        Verdict::new(Rule::NothingSkipped, position <= done, || {
+            format!("wrote checkpoint {position}, but only {done} is processed")
+        })
+    }
+
+    fn overwritten(&mut self, position: i64) -> Vec<Verdict> {
+        (self.since_reset, self.reset_at) = (self.ever.clone(), 0);
+        self.stale |= position >= self.end;
+        Vec::new()
+    }
+
+    /// An instance that never owned the partition pins its start for others.
+    fn adopted(&mut self, by: &L, position: i64) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        if let Some(tenure) = self.tenure_of(by) {
+            verdicts.push(self.fenced(Some(tenure), position));
+            self.adopted = self.adopted.max(tenure);
+            self.adoption_of.insert(by.clone(), tenure);
+        }
+        verdicts.push(self.went_back(position));
+        verdicts.extend(self.passed(position));
+        verdicts
+    }
+
+    fn advanced(&mut self, tenure: Option<u64>, position: i64) -> Vec<Verdict> {
+        let mut verdicts = vec![self.fenced(tenure, position), self.went_back(position)];
+        verdicts.extend(self.passed(position));
+        self.adopted = self.adopted.max(tenure.unwrap_or_default());
+        verdicts
+    }
+
+    fn reset(&mut self, by: &L, by_operator: bool, may_skip: bool, position: i64) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        if !by_operator {
+            verdicts.push(self.fenced(self.tenure_of(by), position));
+        }
+        let is_back = self.stored.is_some_and(|stored| position < stored);
+        if is_back {
+            let unusable = self.stale || self.stored.is_some_and(|stored| stored >= self.end);
+            verdicts.push(Verdict::new(Rule::NeverBack, by_operator || unusable, || {
+                format!("put the checkpoint back from {:?} to {position}, which could be used", self.stored)
+            }));
+        } else if !by_operator && !may_skip {
+            verdicts.extend(self.passed(position));
+        }
+        if may_skip {
+            self.ever.raise(position);
+        }
+        (self.stale, self.reset_at) = (position >= self.end, self.moment);
+        self.since_reset = Done::up_to(position.max(self.oldest - 1));
+        verdicts
+    }
+
+    fn fenced(&self, tenure: Option<u64>, position: i64) -> Verdict {
+        let latest = self.adopted;
+        Verdict::new(Rule::Fenced, tenure.is_some_and(|tenure| tenure >= latest), || match tenure {
+            Some(tenure) => format!("wrote checkpoint {position} in tenure {tenure}, after tenure {latest} had"),
+            None => format!("wrote checkpoint {position} without a tenure"),
+        })
+    }
+
+    fn went_back(&self, position: i64) -> Verdict {
+        let before = self.stored.unwrap_or(-1);
+        Verdict::new(Rule::NeverBack, position >= before, || {
+            format!("moved the checkpoint from {before} back to {position}")
+        })
+    }
+
+    /// A position that is stored already was judged when it came. The first checkpoint of a new hub's events ends what is said
+    /// of the old one.
+    fn passed(&mut self, position: i64) -> Option<Verdict> {
+        if self.stored == Some(position) {
+            return None;
+        }
+        self.stale &= position > self.processed_up_to();
+        (!self.stale).then(|| self.skipped(position))
+    }
+}
+
+#[cfg(test)]
+mod tests;
