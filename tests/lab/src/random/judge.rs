@@ -1,10 +1,7 @@
 //! Sees every write that the container accepts and every outcome that an owner is given, and knows what must never be.
 //!
-//! - I1: after an accepted adoption no checkpoint of an earlier tenure is accepted. A foreign owner adopts nothing.
-//! - I2: the stored position never moves back by our writes, except by a rewind.
-//! - I3: the stored position never passes an event that nobody processed; by our writes, that nobody processed since the
-//!   last rewind. What a foreign owner writes unconditionally undoes a rewind, and that cannot be helped.
-//! - I4: nobody is told that a partition is lost while it was continuously theirs.
+//! - The rules of [`history`], for what the container accepts and for what an owner hears of its loss. A foreign owner adopts
+//!   nothing; what it writes unconditionally undoes a rewind, and that cannot be helped.
 //! - Truth: what an outcome says was so at some moment of the operation. So no two owners hold a win of the current
 //!   record.
 //!
@@ -19,6 +16,7 @@ use eventhubs_checkpoint::store::{AdoptOutcome, CheckpointOutcome, ClaimOutcome,
 use eventhubs_checkpoint::{ErrorKind, Identity, Incarnation, OwnerId, Result};
 use tokio::time::Instant;
 
+use crate::history::{self, Moment, Partition, Verdict};
 use crate::random::life::EXPIRY;
 
 /// How much of the history is shown when something goes wrong.
@@ -49,6 +47,8 @@ pub struct Adopted {
     pub tenure: u64,
     /// Counts the rewinds.
     pub rewinds: u64,
+    /// When the write of the adoption was accepted.
+    pub since: Moment,
 }
 
 /// One life of an owner, or a foreign owner.
@@ -57,9 +57,8 @@ struct Life {
     name: String,
     ours: bool,
     identity: Option<Identity>,
-    tenure: u64,
     /// When the version that it won last was written.
-    won: u64,
+    won: Moment,
 }
 
 /// A version of the ownership.
@@ -67,15 +66,15 @@ struct Life {
 struct Ownership {
     holder: Option<usize>,
     written: Instant,
-    since: u64,
-    replaced: Option<u64>,
+    since: Moment,
+    replaced: Option<Moment>,
 }
 
 /// A version of the checkpoint.
 #[derive(Debug)]
 struct Stored {
     position: i64,
-    replaced: Option<u64>,
+    replaced: Option<Moment>,
 }
 
 #[derive(Clone)]
@@ -83,26 +82,14 @@ pub struct Judge(Arc<Mutex<State>>);
 
 pub struct State {
     started: Instant,
-    /// Counts accepted writes.
-    moment: u64,
     lives: Vec<Life>,
+    partition: Partition<usize>,
     ownerships: BTreeMap<String, Ownership>,
     current: Option<String>,
-    holder: Option<usize>,
-    holder_since: u64,
-    vanished: u64,
-    last_owner: Option<usize>,
-    tenures: u64,
-    adopted_tenure: u64,
+    vanished: Moment,
     stored: Vec<Stored>,
     adoptions: BTreeMap<u64, Adopted>,
     rewinds: u64,
-    /// Tenures that began before this rewind do not count as processing.
-    counting_from: u64,
-    /// Up to here somebody processed everything at some time.
-    ever: i64,
-    /// Up to here everything was processed since the last rewind, or lies before it.
-    processed: i64,
     history: VecDeque<String>,
     forgotten: usize,
     violation: Option<String>,
@@ -111,24 +98,19 @@ pub struct State {
 
 impl Judge {
     pub fn new() -> Self {
+        // What is published is the run's to know: no checkpoint is beyond the end here.
+        let mut partition = Partition::default();
+        partition.published(i64::MAX);
         Self(Arc::new(Mutex::new(State {
             started: Instant::now(),
-            moment: 0,
             lives: Vec::new(),
+            partition,
             ownerships: BTreeMap::new(),
             current: None,
-            holder: None,
-            holder_since: 0,
             vanished: 0,
-            last_owner: None,
-            tenures: 0,
-            adopted_tenure: 0,
             stored: Vec::new(),
             adoptions: BTreeMap::new(),
             rewinds: 0,
-            counting_from: 0,
-            ever: -1,
-            processed: -1,
             history: VecDeque::new(),
             forgotten: 0,
             violation: None,
@@ -143,7 +125,7 @@ impl Judge {
 
 impl State {
     pub fn enter(&mut self, name: String, ours: bool) -> usize {
-        self.lives.push(Life { name, ours, identity: None, tenure: 0, won: 0 });
+        self.lives.push(Life { name, ours, identity: None, won: 0 });
         self.lives.len() - 1
     }
 
@@ -170,8 +152,8 @@ impl State {
     }
 
     /// The beginning of an operation: what an outcome says must have been so since.
-    pub fn moment(&self) -> u64 {
-        self.moment
+    pub fn moment(&self) -> Moment {
+        self.partition.moment()
     }
 
     pub fn violation(&self) -> Option<&str> {
@@ -185,21 +167,17 @@ impl State {
 
     /// The stored position.
     pub fn position(&self) -> Option<i64> {
-        self.stored.last().map(|stored| stored.position)
+        self.partition.stored()
     }
 
     pub fn holder(&self) -> Option<usize> {
-        self.holder
+        self.partition.owner().copied()
     }
 
     /// What a life of ours that adopted then, or a foreign one, processes.
     pub fn processes(&mut self, life: usize, adopted: Option<Adopted>, from: i64, to: i64) {
         self.note(life, format_args!("processes {from} to {to}"));
-        self.ever = self.ever.max(to);
-        let counts = adopted.is_some_and(|adopted| adopted.rewinds >= self.counting_from);
-        if counts && from <= self.processed + 1 {
-            self.processed = self.processed.max(to);
-        }
+        self.partition.processed(adopted.map(|adopted| adopted.since), from, to);
     }
 
     pub fn adoption(&self, operation: u64) -> Option<Adopted> {
@@ -217,35 +195,34 @@ impl State {
         }
     }
 
+    fn judged(&mut self, life: usize, verdict: Verdict) {
+        if let Some(breach) = verdict.breach {
+            self.violated(life, format_args!("{:?}: it {breach}", verdict.rule));
+        }
+    }
+
     /// The container accepted this write of the ownership.
     pub fn ownership_written(&mut self, life: usize, etag: &ETag, metadata: &Metadata) {
-        self.moment += 1;
         let holder = self.named_by(metadata);
         let now = format!("-> ownership {} is {}", etag.as_str(), self.name(holder));
         self.note(life, now);
-        let version = Ownership { holder, written: Instant::now(), since: self.moment, replaced: None };
         let abandoned = self.is_abandoned();
+        let hands = self.partition.owned_by(holder);
+        let since = self.moment();
+        let version = Ownership { holder, written: Instant::now(), since, replaced: None };
         self.replace_current(Some(etag.as_str().to_owned()));
         self.ownerships.insert(etag.as_str().to_owned(), version);
         // A rewind releases what has expired.
-        let of_another = !abandoned && self.holder.is_some_and(|owner| owner != life);
+        let of_another = !abandoned && hands.before.is_some_and(|owner| owner != life);
         let gives_away = self.lives[life].ours && holder.is_none() && of_another;
         self.check(!gives_away, life, || "truth: it released what was not its own".to_owned());
-        if holder != self.holder {
-            (self.holder, self.holder_since) = (holder, self.moment);
-        }
-        if let Some(owner) = holder.filter(|_| holder != self.last_owner) {
-            self.tenures += 1;
-            self.last_owner = holder;
-            self.lives[owner].tenure = self.tenures;
-        }
     }
 
     /// Somebody deleted the ownership.
     pub fn ownership_vanished(&mut self) {
-        self.moment += 1;
+        self.partition.owned_by(None);
+        self.vanished = self.moment();
         self.replace_current(None);
-        (self.holder, self.holder_since, self.vanished) = (None, self.moment, self.moment);
         self.count("ownership deleted");
     }
 
@@ -256,8 +233,9 @@ impl State {
     }
 
     fn replace_current(&mut self, by: Option<String>) {
+        let now = self.moment();
         if let Some(last) = std::mem::replace(&mut self.current, by) {
-            self.ownerships.entry(last).and_modify(|last| last.replaced = Some(self.moment));
+            self.ownerships.entry(last).and_modify(|last| last.replaced = Some(now));
         }
     }
 
@@ -279,62 +257,52 @@ impl State {
 
     /// The container accepted this write of the checkpoint.
     pub fn checkpoint_written(&mut self, life: usize, intent: Option<Intent>, etag: &ETag, metadata: &Metadata) {
-        self.moment += 1;
         let position: i64 = metadata["sequencenumber"].parse().unwrap();
         self.note(life, format_args!("-> checkpoint {} is {position}", etag.as_str()));
-        let before = self.position().unwrap_or(-1);
-        match intent.filter(|_| self.lives[life].ours) {
+        let purpose = match intent.filter(|_| self.lives[life].ours) {
             None => self.foreign_checkpoint(life, position),
             Some(Intent { purpose: Purpose::Rewind, .. }) => {
                 self.rewinds += 1;
-                (self.counting_from, self.processed) = (self.rewinds, position);
+                history::Purpose::Reset { by_operator: true, may_skip: false }
             }
-            Some(Intent { purpose: Purpose::Adopt, operation, .. }) => {
-                let adopted = Adopted { tenure: self.lives[life].tenure, rewinds: self.rewinds };
-                self.our_checkpoint(life, "adoption", adopted.tenure, before, position);
-                self.adopted_tenure = self.adopted_tenure.max(adopted.tenure);
-                self.adoptions.insert(operation, adopted);
-            }
-            Some(Intent { adopted, .. }) => {
-                self.our_checkpoint(life, "checkpoint", adopted.tenure, before, position);
-            }
+            Some(Intent { purpose: Purpose::Adopt, .. }) => self.adoption_written(life),
+            Some(Intent { adopted, .. }) => history::Purpose::Progress { tenure: Some(adopted.tenure) },
+        };
+        for verdict in self.partition.checkpointed(&life, purpose, position) {
+            self.judged(life, verdict);
+        }
+        let since = self.moment();
+        if let (history::Purpose::Adoption, Some(intent)) = (purpose, intent) {
+            let tenure = self.partition.tenure_of(&life).unwrap_or_default();
+            self.adoptions.insert(intent.operation, Adopted { tenure, rewinds: self.rewinds, since });
         }
         if let Some(last) = self.stored.last_mut() {
-            last.replaced = Some(self.moment);
+            last.replaced = Some(since);
         }
         self.stored.push(Stored { position, replaced: None });
     }
 
-    fn our_checkpoint(&mut self, life: usize, what: &str, tenure: u64, before: i64, position: i64) {
-        let (adopted, processed, ever) = (self.adopted_tenure, self.processed, self.ever);
-        self.check(tenure >= adopted, life, || {
-            format!("I1: its {what} of tenure {tenure} was accepted after the adoption of tenure {adopted}")
-        });
-        self.check(position >= before, life, || {
-            format!("I2: its {what} moves the position from {before} to {position}")
-        });
-        self.check(position <= processed && position <= ever, life, || {
-            format!("I3: its {what} stores {position}, but only what is up to {processed} was processed")
-        });
+    /// Nothing is pinned here: who adopts has owned the partition.
+    fn adoption_written(&mut self, life: usize) -> history::Purpose {
+        let has_owned = self.partition.tenure_of(&life).is_some();
+        self.check(has_owned, life, || "truth: it adopted what it never owned".to_owned());
+        history::Purpose::Adoption
     }
 
-    fn foreign_checkpoint(&mut self, life: usize, position: i64) {
-        let ever = self.ever;
+    /// A foreign owner starts at the checkpoint, so what it stores is processed all the same.
+    fn foreign_checkpoint(&mut self, life: usize, position: i64) -> history::Purpose {
+        let ever = self.partition.ever_processed_up_to();
         self.check(position <= ever, life, || format!("I3: {position} is stored, but only {ever} was processed"));
-        (self.counting_from, self.processed) = (0, ever);
+        history::Purpose::Foreign
     }
 
-    fn was_its_own(&self, life: usize, since: u64) -> bool {
-        self.holder == Some(life) && self.holder_since <= since
-    }
-
-    fn gave_up(&mut self, life: usize, since: u64, what: &str) {
-        let own = self.was_its_own(life, since);
-        self.check(!own, life, || format!("I4: it was told {what:?}, but the record was its own all the time"));
+    fn gave_up(&mut self, life: usize, since: Moment, what: &str) {
+        self.note(life, format_args!("gives up: {what}"));
+        self.judged(life, self.partition.lost_by(&life, since));
     }
 
     /// `claim`, unless it was a renewal.
-    pub fn claimed(&mut self, life: usize, since: u64, claim: bool, outcome: &ClaimOutcome, store: &GroupStore) {
+    pub fn claimed(&mut self, life: usize, since: Moment, claim: bool, outcome: &ClaimOutcome, store: &GroupStore) {
         match outcome {
             ClaimOutcome::Won(lease) => self.won(life, since, claim, lease, store.age_of(lease)),
             ClaimOutcome::Lost { by } => {
@@ -359,7 +327,7 @@ impl State {
         self.count(if kind == ErrorKind::Contended { "contended ownership" } else { "undecided" });
     }
 
-    fn won(&mut self, life: usize, since: u64, claim: bool, lease: &Lease, age: Duration) {
+    fn won(&mut self, life: usize, since: Moment, claim: bool, lease: &Lease, age: Duration) {
         self.note(life, format_args!("won {} as tenure {}", lease.etag().as_str(), lease.tenure()));
         self.count("won");
         let Some(version) = self.ownerships.get(lease.etag().as_str()) else {
@@ -378,20 +346,20 @@ impl State {
         self.check(in_time, life, || "truth: its lease counts from after the write".to_owned());
     }
 
-    pub fn released(&mut self, life: usize, since: u64, outcome: &ReleaseOutcome) {
+    pub fn released(&mut self, life: usize, since: Moment, outcome: &ReleaseOutcome) {
         match outcome {
             ReleaseOutcome::Released => {
                 self.note(life, "released");
                 self.count("released");
-                let own = self.was_its_own(life, since);
-                self.check(!own, life, || "truth: it was told \"released\", but it is the owner".to_owned());
+                let still_owns = self.partition.lost_by(&life, since).breach.is_some();
+                self.check(!still_owns, life, || "truth: its release is settled, but it is the owner".to_owned());
             }
             ReleaseOutcome::Undecided(error) => self.undecided(life, error.kind()),
             other => self.violated(life, format_args!("an unknown outcome: {other:?}")),
         }
     }
 
-    pub fn adopted(&mut self, life: usize, operation: u64, since: u64, outcome: &Result<AdoptOutcome>) {
+    pub fn adopted(&mut self, life: usize, operation: u64, since: Moment, outcome: &Result<AdoptOutcome>) {
         match outcome {
             Ok(AdoptOutcome::Adopted(adoption)) => {
                 let position = adoption.record().sequence_number;
@@ -420,7 +388,7 @@ impl State {
     pub fn checkpointed(
         &mut self,
         life: usize,
-        since: u64,
+        since: Moment,
         (position, adopted, again): (i64, Adopted, bool),
         outcome: &Result<CheckpointOutcome>,
     ) {
@@ -449,7 +417,7 @@ impl State {
         }
     }
 
-    fn fenced(&mut self, life: usize, since: u64, by: Option<&OwnerId>, again: bool) {
+    fn fenced(&mut self, life: usize, since: Moment, by: Option<&OwnerId>, again: bool) {
         self.note(life, format_args!("fenced by {by:?}"));
         self.count("fenced");
         if !(self.is(life, by) && (again || self.vanished_lately(life))) {
@@ -473,7 +441,7 @@ impl State {
         self.vanished > self.lives[life].won
     }
 
-    fn was_stored(&self, since: u64, position: impl Fn(i64) -> bool) -> bool {
+    fn was_stored(&self, since: Moment, position: impl Fn(i64) -> bool) -> bool {
         let lately = self.stored.iter().rev().take_while(|stored| stored.replaced.is_none_or(|end| end > since));
         lately.into_iter().any(|stored| position(stored.position))
     }
