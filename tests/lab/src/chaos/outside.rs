@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::chaos::Failure;
 use crate::chaos::request::record;
 use crate::chaos::writes::Kind;
+use crate::history::Positions;
 use crate::sas;
 
 /// The records as one listing showed them.
@@ -13,7 +14,7 @@ pub struct Look {
     /// Owner of each partition; empty if it was released.
     pub owners: BTreeMap<String, String>,
     /// Sequence number of each checkpoint; before the first event it is -1.
-    pub positions: BTreeMap<String, i64>,
+    pub positions: Positions,
 }
 
 impl Look {

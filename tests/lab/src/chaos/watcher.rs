@@ -10,6 +10,7 @@ use crate::chaos::Failure;
 use crate::chaos::clock::{Clock, Moment};
 use crate::chaos::faults::Stage;
 use crate::chaos::outside::{self, Look};
+use crate::history::listed;
 
 const EVERY: Duration = Duration::from_millis(250);
 
@@ -43,12 +44,8 @@ async fn look(client: &reqwest::Client, stage: &Stage, container: &str) -> Resul
 
 impl Seen {
     fn add(&mut self, look: Look, clock: Clock) {
-        for (partition, before) in &self.last.positions {
-            let now = look.positions.get(partition);
-            if now.is_none_or(|now| now < before) {
-                self.backwards.push((clock.now(), format!("partition {partition} from {before} to {now:?}")));
-            }
-        }
+        let breaches = listed(&self.last.positions, &look.positions).into_iter().filter_map(|verdict| verdict.breach);
+        self.backwards.extend(breaches.map(|breach| (clock.now(), breach)));
         self.looks += 1;
         self.last = look;
     }
@@ -72,7 +69,13 @@ mod tests {
         assert!(seen.backwards.is_empty());
         seen.add(at(&[("0", 6)]), clock);
         let told: Vec<_> = seen.backwards.iter().map(|(_, what)| what.as_str()).collect();
-        assert_eq!(told, ["partition 0 from 7 to Some(6)", "partition 1 from 2 to None"]);
+        assert_eq!(
+            told,
+            [
+                "moved the checkpoint of partition 0 from 7 to Some(6)",
+                "moved the checkpoint of partition 1 from 2 to None"
+            ]
+        );
         assert_eq!(seen.looks, 4);
     }
 }

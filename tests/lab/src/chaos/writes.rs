@@ -67,30 +67,6 @@ pub fn chain<'a>(writes: impl IntoIterator<Item = &'a Write>) -> Vec<&'a Write> 
     chain
 }
 
-/// A time during which one life was the owner.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tenure {
-    pub owner: Life,
-    /// When the claim was sent.
-    pub from: Moment,
-}
-
-/// The tenures of one partition, from the accepted writes of its ownership. A mark that asks for a handoff, which keeps
-/// the owner, is none; nor is a release.
-pub fn tenures(ownerships: &[&Write]) -> Vec<Tenure> {
-    let mut tenures: Vec<Tenure> = Vec::new();
-    let mut owner = None;
-    for write in ownerships {
-        if write.owner.is_empty() {
-            owner = None;
-        } else if write.owner == write.by.owner() && owner != Some(write.by) {
-            owner = Some(write.by);
-            tenures.push(Tenure { owner: write.by, from: write.sent });
-        }
-    }
-    tenures
-}
-
 #[cfg(test)]
 pub mod tests {
     use super::*;
@@ -128,17 +104,5 @@ pub mod tests {
         let chain = chain(writes.iter().chain([&refused]));
         let etags: Vec<_> = chain.iter().filter_map(|write| write.etag.as_deref()).collect();
         assert_eq!(etags, ["a", "b", "c", "e"]);
-    }
-
-    #[test]
-    fn a_tenure_begins_with_a_claim_and_not_with_a_renewal_or_a_mark() {
-        let ownership = |by, at| write(Kind::Ownership, by, at, ("a", "b"), 0);
-        let (one, two) = (life(0), life(1));
-        let mark = Write { owner: one.owner(), ..ownership(two, 3) };
-        let release = Write { owner: String::new(), ..ownership(one, 4) };
-        let writes = [ownership(one, 1), ownership(one, 2), mark, release, ownership(one, 5), ownership(two, 6)];
-        let tenures = tenures(&writes.iter().collect::<Vec<_>>());
-        let began: Vec<_> = tenures.iter().map(|tenure| (tenure.owner, tenure.from.as_millis())).collect();
-        assert_eq!(began, [(one, 1), (one, 5), (two, 6)]);
     }
 }

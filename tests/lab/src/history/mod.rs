@@ -371,5 +371,19 @@ impl<L: Clone + Ord> Partition<L> {
     }
 }
 
+/// Positions by partition, as a listing shows them.
+pub type Positions = BTreeMap<String, i64>;
+
+/// What a listing shows after an earlier one: checkpoints neither move back nor vanish.
+pub fn listed(before: &Positions, now: &Positions) -> Vec<Verdict> {
+    let verdicts = before.iter().map(|(partition, before)| {
+        let now = now.get(partition);
+        Verdict::new(Rule::NeverBack, now >= Some(before), || {
+            format!("moved the checkpoint of partition {partition} from {before} to {now:?}")
+        })
+    });
+    verdicts.collect()
+}
+
 #[cfg(test)]
 mod tests;

@@ -154,3 +154,13 @@ fn an_owner_loses_only_what_another_got() {
     partition.owned_by(Some(ONE));
     assert!(partition.lost_by(&ONE, since).breach.is_none(), "it was not its own all the time");
 }
+
+#[test]
+fn listings_show_no_step_back() {
+    let positions = |positions: &[(&str, i64)]| -> Positions {
+        positions.iter().map(|(partition, position)| ((*partition).to_owned(), *position)).collect()
+    };
+    let before = positions(&[("0", 5), ("1", -1)]);
+    assert_eq!(broken(&listed(&before, &positions(&[("0", 5), ("1", 2), ("2", 0)]))), []);
+    assert_eq!(broken(&listed(&before, &positions(&[("0", 4)]))), [Rule::NeverBack, Rule::NeverBack]);
+}

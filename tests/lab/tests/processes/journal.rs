@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::watcher::Positions;
+use eventhubs_checkpoint_lab::history::{Partition, Positions};
 
 /// Successive events of one partition, processed in one go.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,42 +36,31 @@ pub fn reaches(runs: &[Run], last: &Positions) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Judgement {
     pub processed: u64,
-    /// Those that were never processed.
-    pub lost: Vec<(String, i64)>,
+    /// Those that were never processed: partition, first and last.
+    pub lost: Vec<(String, i64, i64)>,
     pub duplicates: u64,
 }
 
 impl Judgement {
     /// Of every partition the events up to `last` are there.
     pub fn of(runs: &[Run], last: &Positions) -> Self {
-        let mut times: BTreeMap<&str, Vec<u64>> =
-            last.iter().map(|(partition, last)| (partition.as_str(), vec![0; length(*last)])).collect();
-        for run in runs {
-            let processed = times.get_mut(run.partition.as_str()).and_then(|times| {
-                let first = usize::try_from(run.first).ok()?;
-                times.get_mut(first..length(run.last))
-            });
-            let processed = processed.unwrap_or_else(|| panic!("{run:?} was never published"));
-            for times in processed {
-                *times += 1;
-            }
-        }
         let mut judgement = Self { processed: 0, lost: Vec::new(), duplicates: 0 };
-        for (partition, times) in times {
-            for (number, times) in (0..).zip(times) {
-                judgement.processed += times;
-                judgement.duplicates += times.saturating_sub(1);
-                if times == 0 {
-                    judgement.lost.push((partition.to_owned(), number));
-                }
-            }
+        let mut histories: BTreeMap<&str, Partition<()>> = BTreeMap::new();
+        for (partition, last) in last {
+            histories.entry(partition).or_default().published(last + 1);
+        }
+        for run in runs {
+            let history = histories.get_mut(run.partition.as_str()).filter(|history| run.last < history.end());
+            let history = history.unwrap_or_else(|| panic!("{run:?} was never published"));
+            judgement.processed += u64::try_from(run.last - run.first + 1).unwrap();
+            judgement.duplicates += history.processed(Some(0), run.first, run.last);
+        }
+        for (partition, history) in histories {
+            let lost = history.unprocessed().into_iter();
+            judgement.lost.extend(lost.map(|(first, last)| (partition.to_owned(), first, last)));
         }
         judgement
     }
-}
-
-fn length(last: i64) -> usize {
-    usize::try_from(last + 1).unwrap()
 }
 
 #[test]
@@ -79,7 +68,7 @@ fn what_is_missing_and_what_came_twice_is_found() {
     let run = |partition: &str, first, last| Run { partition: partition.to_owned(), first, last };
     let runs = [run("0", 0, 4), run("1", 2, 3), run("0", 3, 5)];
     let published = Positions::from([("0".to_owned(), 6), ("1".to_owned(), 3), ("2".to_owned(), -1)]);
-    let lost = [("0", 6), ("1", 0), ("1", 1)].map(|(partition, number)| (partition.to_owned(), number)).to_vec();
+    let lost = [("0", 6, 6), ("1", 0, 1)].map(|(partition, first, last)| (partition.to_owned(), first, last)).to_vec();
     assert!(!reaches(&runs, &published));
     assert_eq!(Judgement::of(&runs, &published), Judgement { processed: 10, lost, duplicates: 2 });
 }

@@ -23,6 +23,7 @@ use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+use eventhubs_checkpoint_lab::history::Positions;
 use rustix::process::Signal;
 use serde_json::Value;
 use support::azurite;
@@ -35,7 +36,7 @@ use tokio::time::{Instant, sleep, timeout};
 use journal::{Judgement, Run};
 use process::{Process, build_examples};
 use publisher::{Address, Load, publish};
-use watcher::{Positions, Watcher};
+use watcher::Watcher;
 
 const PARTITIONS: usize = 16;
 /// So many at first, and in the end.

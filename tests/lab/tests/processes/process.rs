@@ -22,7 +22,7 @@ pub fn build_examples(names: &[&str]) -> BTreeMap<String, PathBuf> {
     cargo.args(["build", "--locked", "--all-features", "--message-format=json"]);
     cargo.args(names.iter().map(|name| format!("--example={name}")));
     cargo.args((!cfg!(debug_assertions)).then_some("--release"));
-    let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    let output = cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).output().unwrap();
     assert!(output.status.success(), "{cargo:?}: {}", String::from_utf8_lossy(&output.stderr));
     let messages = String::from_utf8(output.stdout).unwrap();
     let built = messages.lines().filter_map(|line| {

@@ -1,10 +1,9 @@
 //! What must hold, judged from what was seen from outside and from what the handlers wrote on disk.
 
 mod duplicates;
-mod events;
 mod group;
-mod records;
 mod resources;
+mod rules;
 mod spans;
 
 use crate::chaos::evidence::Evidence;
@@ -36,16 +35,13 @@ impl Check {
 
 pub fn all(evidence: &Evidence) -> Vec<Check> {
     let sessions = evidence.sessions();
-    vec![
-        events::nothing_is_lost(evidence, &sessions),
-        events::every_start_is_continuous(evidence, &sessions),
-        events::no_checkpoint_passes_what_is_not_processed(evidence, &sessions),
-        records::positions_never_move_back(evidence),
-        records::displaced_instances_are_fenced(evidence),
+    let mut checks = rules::checks(evidence, &sessions);
+    checks.extend([
         duplicates::are_explained(&duplicates(evidence, &sessions)),
         group::is_balanced(evidence),
         group::ends_in_good_order(evidence),
         group::nobody_is_gone(evidence),
         resources::are_flat(&evidence.lives),
-    ]
+    ]);
+    checks
 }

@@ -47,22 +47,6 @@ impl Spans {
         self.0.insert(span.first, span);
         covered
     }
-
-    /// The events from 0 to the last one that no span has, as pairs of first and last.
-    pub fn gaps(&self, last: i64) -> Vec<(i64, i64)> {
-        let mut gaps = Vec::new();
-        let mut next = 0;
-        for span in self.0.values() {
-            if span.first > next {
-                gaps.push((next, span.first - 1));
-            }
-            next = next.max(span.last + 1);
-        }
-        if next <= last {
-            gaps.push((next, last));
-        }
-        gaps
-    }
 }
 
 #[cfg(test)]
@@ -84,15 +68,5 @@ mod tests {
         assert_eq!(covered, [span(5, 9, 1), span(10, 19, 2), span(20, 22, 3)]);
         assert_eq!(spans.cover(span(23, 23, 5)), [span(23, 23, 3)]);
         assert_eq!(spans.cover(span(4, 5, 6)).len(), 2);
-        assert!(spans.gaps(29).is_empty());
-    }
-
-    #[test]
-    fn gaps_are_found_at_both_ends_and_between() {
-        let mut spans = Spans::default();
-        spans.cover(span(3, 4, 1));
-        spans.cover(span(7, 8, 1));
-        assert_eq!(spans.gaps(9), [(0, 2), (5, 6), (9, 9)]);
-        assert!(Spans::default().gaps(-1).is_empty());
     }
 }
