@@ -57,7 +57,7 @@ impl Balancer {
                 }
                 Ok(_) => self.look_soon(),
                 Err(error) => {
-                    telemetry::ownership_undecided(self.store.floods(), Operation::Presence, claim.partition(), error);
+                    self.store.telemetry().ownership_undecided(Operation::Presence, claim.partition(), error);
                     self.set_back(claim.partition(), self.asked_to_wait(error));
                 }
             }
@@ -110,7 +110,7 @@ impl Balancer {
             ClaimOutcome::Replaced { by } => return Err(replaced(&self.store.identity().owner, &by)),
             ClaimOutcome::Undecided(error) => {
                 self.outage.failed();
-                telemetry::ownership_undecided(self.store.floods(), Operation::Claim, partition, &error);
+                self.store.telemetry().ownership_undecided(Operation::Claim, partition, &error);
                 self.set_back(partition, self.asked_to_wait(&error));
             }
         }

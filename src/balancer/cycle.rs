@@ -107,13 +107,12 @@ impl Balancer {
 
     fn cycle_failed(&mut self, error: &Error) {
         self.outage.failed();
-        self.metrics.0.cycle_failed();
         let jitter = self.rng.random_range(0.0..1.0);
         let soon = self.pacing.failed(self.retry_pause(), jitter);
         // Who is asked for fewer requests does not hurry.
         let throttled = matches!(error.kind(), ErrorKind::Throttled { .. });
         let pause = if throttled { soon.max(self.pause()).max(self.asked_to_wait(error)) } else { soon };
-        telemetry::cycle_failed(self.store.floods(), error, pause);
+        self.store.telemetry().cycle_failed(error, pause);
         self.next_cycle = Some(Instant::now() + pause);
     }
 

@@ -78,7 +78,7 @@ impl Balancer {
             }
             MarkOutcome::Undecided(error) => {
                 self.outage.failed();
-                telemetry::ownership_undecided(self.store.floods(), Operation::Mark, partition, &error);
+                self.store.telemetry().ownership_undecided(Operation::Mark, partition, &error);
                 self.set_back(partition, self.asked_to_wait(&error));
             }
         }
@@ -124,7 +124,7 @@ impl Balancer {
             }
             Err(error) => {
                 self.outage.failed();
-                telemetry::ownership_undecided(self.store.floods(), Operation::Read, &partition, &error);
+                self.store.telemetry().ownership_undecided(Operation::Read, &partition, &error);
             }
         }
     }

@@ -169,8 +169,8 @@ impl Balancer {
         let balancer = Self {
             pacing: Pacing::new(config.interval, expiry),
             outage: Reach::new(expiry / 2 + store.request_deadline(), store.clone()),
-            events: Events::new(store.metrics().clone()),
-            metrics: HeldMetrics(store.metrics().clone()),
+            events: Events::new(store.telemetry().metrics().clone()),
+            metrics: HeldMetrics(store.telemetry().metrics().clone()),
             permit,
             store: store.lease_scope(config.lease_scope),
             leases: Leases::new(config.lease_scope),

@@ -185,7 +185,7 @@ async fn release_repeatedly(store: &GroupStore, lease: &Lease, until: Option<Ins
         match store.release_one(lease).await {
             ReleaseOutcome::Undecided(error) => {
                 let Some(next) = attempts.next_after(&error) else { return ReleaseOutcome::Undecided(error) };
-                telemetry::ownership_undecided(store.floods(), Operation::Release, lease.partition(), &error);
+                store.telemetry().ownership_undecided(Operation::Release, lease.partition(), &error);
                 sleep_until(next).await;
             }
             released @ ReleaseOutcome::Released => return released,

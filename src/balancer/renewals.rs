@@ -11,7 +11,7 @@ use crate::balance::{Holder, Moment, Strategy};
 use crate::error::{Error, Result};
 use crate::model::PartitionId;
 use crate::store::{ClaimOutcome, Lease};
-use crate::telemetry::{self, Operation};
+use crate::telemetry::Operation;
 
 impl Balancer {
     pub(super) fn start_renewals(&mut self) {
@@ -62,7 +62,7 @@ impl Balancer {
             ClaimOutcome::Replaced { by } => return Err(replaced(&self.store.identity().owner, &by)),
             ClaimOutcome::Undecided(error) => {
                 self.outage.failed();
-                telemetry::ownership_undecided(self.store.floods(), Operation::Renew, partition, &error);
+                self.store.telemetry().ownership_undecided(Operation::Renew, partition, &error);
                 let (failures, valid_from) = self.leases.failing_since(partition).unwrap_or_default();
                 let not_before = self.try_again_at(failures, valid_from, &error);
                 self.leases.postpone(partition, not_before);

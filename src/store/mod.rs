@@ -48,7 +48,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{
     CheckpointRecord, ConsumerGroup, Identity, LeaseScope, LeaseTerms, OwnerId, OwnershipRecord, PartitionId,
 };
-use crate::telemetry::{self, Floods, GroupMetrics, Operation, RequestCounters, RequestCounts};
+use crate::telemetry::{self, Operation, RequestCounts, Telemetry};
 
 pub use adopt::{AdoptOutcome, Adoption};
 pub(crate) use attempts::BackOff;
@@ -172,8 +172,7 @@ struct Inner {
     partitions: Partitions,
     lease_clock: Arc<dyn LeaseClock>,
     rng: Mutex<StdRng>,
-    requests: RequestCounters,
-    floods: Floods,
+    telemetry: Telemetry,
     findings: Vec<Finding>,
     /// A balancing loop works with it.
     balanced: AtomicBool,
@@ -241,7 +240,7 @@ impl GroupStore {
     /// How many requests were answered so far, or given up.
     #[must_use]
     pub fn requests(&self) -> RequestCounts {
-        self.inner.requests.read()
+        self.inner.telemetry.requests().read()
     }
 
     /// Now, on the clock by which [leases](Lease::valid_from) count. Only differences mean anything.
@@ -360,14 +359,8 @@ impl GroupStore {
         self.inner.tenures.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What is counted for the group.
-    pub(crate) fn metrics(&self) -> &GroupMetrics {
-        self.inner.requests.metrics()
-    }
-
-    /// Which of this instance's failures are told.
-    pub(crate) fn floods(&self) -> &Floods {
-        &self.inner.floods
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        &self.inner.telemetry
     }
 
     async fn write(
@@ -421,7 +414,7 @@ impl GroupStore {
         operation: Operation,
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let counted = self.inner.requests.start(operation);
+        let counted = self.inner.telemetry.requests().start(operation);
         let answer = within(deadline, operation.name(), request).await;
         counted.answered(&answer);
         answer

@@ -134,11 +134,6 @@ impl RequestCounters {
         Self { table: Table::default(), metrics }
     }
 
-    /// Those of the consumer group, which go beyond the requests.
-    pub(crate) fn metrics(&self) -> &GroupMetrics {
-        &self.metrics
-    }
-
     /// A request that is about to be sent. Dropped without an answer it counts as [`Outcome::Unknown`].
     pub(crate) fn start(&self, operation: Operation) -> Request<'_> {
         Request { counters: self, operation, outcome: Outcome::Unknown }
