@@ -83,20 +83,17 @@ impl Balancer {
         self.presences.under_way -= 1;
         match outcome {
             Ok(Announced::Present) => {
-                self.outage_over();
                 self.leases.present_since(sent);
                 self.presences.failures = 0;
                 self.presences.next = Some(sent + self.store.terms().expiry / 2);
             }
             Ok(Announced::DeclaredDead { by }) => {
-                self.outage_over();
                 self.leases.declared_dead();
                 self.presences.next = None;
                 self.events.tell(Event::DeclaredDead { by });
             }
             Ok(Announced::Replaced { by }) => return Err(replaced(&self.store.identity().owner, &by)),
             Err(error) => {
-                self.outage.failed();
                 self.store.telemetry().presence_failed(&error);
                 let failures = self.presences.failures;
                 self.presences.failures = failures.saturating_add(1);
@@ -114,7 +111,6 @@ impl Balancer {
     pub(super) fn withdrawn(&mut self, outcome: Result<()>) {
         self.presences.under_way -= 1;
         if let Err(error) = outcome {
-            self.outage.failed();
             self.store.telemetry().presence_failed(&error);
         }
     }

@@ -133,12 +133,10 @@ impl Balancer {
         self.releasing.remove(partition);
         match outcome {
             ReleaseOutcome::Released => {
-                self.outage_over();
                 self.events.tell(Event::Released { partition: partition.clone() });
                 self.publish_holder(partition, Holder::Released);
             }
             ReleaseOutcome::Undecided(error) => {
-                self.outage.failed();
                 self.unreleased += usize::from(self.draining);
                 telemetry::release_undecided(partition, &error);
                 self.look_soon();

@@ -10,6 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, sleep};
 
 use super::listing::ListingDeadlines;
+use super::outage::Outages;
 use super::partitions::Partitions;
 use super::probe::{Finding, Trial};
 use super::{GroupStore, Inner, Split, within};
@@ -194,8 +195,9 @@ impl GroupStoreBuilder {
             findings,
             balanced: AtomicBool::new(false),
         };
+        let outages = Outages::new(inner.terms, request_deadline, inner.lease_clock.now());
         let (container, inner) = (self.container, Arc::new(inner));
-        let store = GroupStore { container, inner, cooperative: false, scope: LeaseScope::default() };
+        let store = GroupStore { container, inner, outages, cooperative: false, scope: LeaseScope::default() };
         if self.split == Split::Refuse {
             patiently(request_deadline, || store.refuse_other_tree()).await?;
         }

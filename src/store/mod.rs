@@ -20,6 +20,7 @@ mod checkpoint;
 mod handoff;
 mod listing;
 mod only_loop;
+mod outage;
 mod ownership;
 mod partitions;
 mod pin;
@@ -58,6 +59,7 @@ pub use checkpoint::CheckpointOutcome;
 pub use handoff::{Handoff, MarkOutcome, Patience, Pursuit, Unmarked};
 use listing::ListingDeadlines;
 pub(crate) use only_loop::LoopPermit;
+use outage::Outages;
 pub use ownership::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
 use partitions::{Partitions, Turn};
 pub use presence::{Announced, Presence};
@@ -145,6 +147,7 @@ pub struct Checkpoint {
 pub struct GroupStore {
     container: Arc<dyn BlobContainer>,
     inner: Arc<Inner>,
+    outages: Outages,
     /// What it claims, it hands over when asked.
     cooperative: bool,
     /// What keeps alive what it claims.
@@ -363,6 +366,17 @@ impl GroupStore {
         &self.inner.telemetry
     }
 
+    /// The same store, and the same owner, with a record of outages that begins now and counts only the requests of this
+    /// store and its clones. So checkpoints that are written elsewhere do not hide that the ownerships cannot be reached.
+    pub(crate) fn with_own_outages(self) -> Self {
+        let outages = Outages::new(self.terms(), self.request_deadline(), self.lease_time());
+        Self { outages, ..self }
+    }
+
+    pub(crate) fn outages(&self) -> &Outages {
+        &self.outages
+    }
+
     async fn write(
         &self,
         operation: Operation,
@@ -416,7 +430,7 @@ impl GroupStore {
     ) -> Result<T> {
         let counted = self.inner.telemetry.requests().start(operation);
         let answer = within(deadline, operation.name(), request).await;
-        counted.answered(&answer);
+        self.outages.observe(counted.answered(&answer), self.lease_time());
         answer
     }
 

@@ -107,7 +107,7 @@ impl Outcome {
         }
     }
 
-    fn of<T>(answer: &Result<T>) -> Self {
+    pub(crate) fn of<T>(answer: &Result<T>) -> Self {
         let Err(error) = answer else { return Self::Done };
         match error.kind() {
             ErrorKind::Conflict => Self::Conflict,
@@ -153,8 +153,9 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
-    pub(crate) fn answered<T>(mut self, answer: &Result<T>) {
+    pub(crate) fn answered<T>(mut self, answer: &Result<T>) -> Outcome {
         self.outcome = Outcome::of(answer);
+        self.outcome
     }
 }
 
