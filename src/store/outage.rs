@@ -91,8 +91,14 @@ impl Outages {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
+    use crate::blob::memory::MemoryContainer;
     use crate::error::{Error, ErrorKind};
+    use crate::model::{ConsumerGroup, OwnerId};
+    use crate::store::GroupStore;
+    use crate::telemetry::Operation;
 
     const LIMIT: Duration = Duration::from_secs(35);
 
@@ -141,5 +147,23 @@ mod tests {
         assert_eq!(answered(&mut outage, 135), None);
         assert_eq!(answered(&mut outage, 500), None, "the failure came before the last answer");
         assert_eq!((outage.ended, outage.silence(at(999))), (None, None));
+    }
+
+    /// The loop and the checkpoints have a store each.
+    #[tokio::test(start_paused = true)]
+    async fn a_store_observes_the_requests_of_its_clones_alone() {
+        let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+        let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
+        let other = builder.expiry(at(60)).request_deadline(at(5)).connect().await.unwrap();
+        let store = other.clone().with_own_outages();
+        let failure = async { Err::<(), _>(Error::new(ErrorKind::Unavailable, "x")) };
+        store.send(Operation::Renew, failure).await.unwrap_err();
+        advance(at(36)).await;
+        other.list_checkpoints().await.unwrap();
+        assert_eq!(store.outages().silence(store.lease_time()), Some(at(36)));
+        store.clone().list_presences().await.unwrap();
+        assert_eq!(store.outages().silence(store.lease_time()), None);
+        assert_eq!((store.outages().take_ended(), store.outages().take_ended()), (Some(at(36)), None));
+        assert_eq!((store.outages().ended(), other.outages().ended()), (Some(store.lease_time()), None));
     }
 }
