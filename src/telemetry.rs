@@ -62,8 +62,8 @@ macro_rules! trying_again {
     };
 }
 
-/// What one store reports about its consumer group: the events that are rate limited, the metrics, and the numbers of its
-/// requests. All clones are one.
+/// What one store reports about its consumer group: the events that are rate limited, the metrics, and the numbers of
+/// its requests. All clones are one.
 #[derive(Clone, Debug)]
 pub(crate) struct Telemetry(Arc<Reported>);
 
@@ -75,7 +75,8 @@ struct Reported {
 }
 
 impl Telemetry {
-    /// Describes the metrics of the group to the recorder that is installed now. Of failures alike, one in `every` is a warning.
+    /// Describes the metrics of the group to the recorder that is installed now. Of failures alike, one in `every` is a
+    /// warning.
     pub(crate) fn new(group: &ConsumerGroup, every: Duration) -> Self {
         let metrics = GroupMetrics::describe(group);
         let requests = RequestCounters::new(metrics.clone());

@@ -366,8 +366,9 @@ impl GroupStore {
         &self.inner.telemetry
     }
 
-    /// The same store, and the same owner, with a record of outages that begins now and counts only the requests of this
-    /// store and its clones. So checkpoints that are written elsewhere do not hide that the ownerships cannot be reached.
+    /// The same store, and the same owner, with a record of outages that begins now and counts only the requests of
+    /// this store and its clones. So checkpoints that are written through another store do not hide that the ownerships
+    /// cannot be reached.
     pub(crate) fn with_own_outages(self) -> Self {
         let outages = Outages::new(self.terms(), self.request_deadline(), self.lease_time());
         Self { outages, ..self }

@@ -1,7 +1,7 @@
 //! Outages of the storage, as one balancing loop sees them in the results of its requests.
 //!
-//! What stops the requests of this instance may stop those of the others. After an outage, owners that could not renew in the
-//! meantime get time to do so before they count as dead.
+//! What stops the requests of this instance may stop those of the others. After an outage, owners that could not renew in
+//! the meantime get time to do so before they count as dead.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,9 +26,9 @@ struct Outage {
     unreported: Option<Duration>,
 }
 
-/// Whether a request with this outcome shows that the storage works. A refused condition and a missing blob do, because the
-/// storage had to look at the blob. What the storage refuses otherwise, as for a lack of permission, keeps this instance from
-/// its records just as a storage does that cannot be reached.
+/// Whether a request with this outcome shows that the storage works. A refused condition and a missing blob do, because
+/// the storage had to look at the blob. Any other refusal, such as a missing permission, keeps this instance from its
+/// records just as an unreachable storage does.
 fn is_answer(outcome: Outcome) -> bool {
     match outcome {
         Outcome::Done | Outcome::Conflict | Outcome::NotFound => true,

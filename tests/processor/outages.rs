@@ -116,7 +116,8 @@ async fn an_outage_is_told_once_in_a_while_and_not_for_every_partition_and_attem
     a.shut_down().await.unwrap();
 }
 
-/// Records of different kinds may be throttled apart. Other owners need time to renew after that, whatever else was written.
+/// Records of different kinds may be throttled apart. Other owners need time to renew after that, though checkpoints were
+/// written.
 #[tokio::test(start_paused = true)]
 async fn checkpoints_do_not_hide_that_the_ownerships_are_out_of_reach() {
     let (log, _guard) = Captured::begin();
