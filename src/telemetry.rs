@@ -5,6 +5,8 @@
 //!
 //! Failures that are tried again come in floods while the storage or the hub is away. Of those alike an instance tells one
 //! in half an expiry as `warn`, with the number of the others (`untold`), and the others as `debug`.
+//!
+//! Events that are rate limited are methods of [`Telemetry`], which every store has. The other events are functions.
 
 mod floods;
 pub mod metrics;
@@ -13,17 +15,18 @@ mod requests;
 use std::collections::BTreeSet;
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
 use crate::codec::Malformed;
 use crate::error::Error;
-use crate::model::{OwnerId, PartitionId};
+use crate::model::{ConsumerGroup, OwnerId, PartitionId};
 
-pub(crate) use floods::Floods;
+use floods::Floods;
 pub(crate) use metrics::{GroupMetrics, HeldMetrics, PartitionMetrics};
-pub(crate) use requests::RequestCounters;
+use requests::RequestCounters;
 pub use requests::{Operation, Outcome, RequestCounts};
 
 /// An error with its causes, on one line; without those whose text the one above them repeats.
@@ -48,15 +51,89 @@ impl fmt::Display for Causes<'_> {
 
 /// Tells a failure that is tried again, unless many like it were told: see [`Floods`].
 macro_rules! trying_again {
-    ($floods:expr, $error:expr, $message:literal, $($fields:tt)+) => {
-        trying_again!(of None, $floods, $error, $message, $($fields)+)
+    ($telemetry:expr, $error:expr, $message:literal, $($fields:tt)+) => {
+        trying_again!(of None, $telemetry, $error, $message, $($fields)+)
     };
-    (of $operation:expr, $floods:expr, $error:expr, $message:literal, $($fields:tt)+) => {
-        match $floods.admit($message, $operation, $error.kind()) {
+    (of $operation:expr, $telemetry:expr, $error:expr, $message:literal, $($fields:tt)+) => {
+        match $telemetry.0.floods.admit($message, $operation, $error.kind()) {
             Some(untold) => warn!($($fields)+, error = %Causes($error), untold, $message),
             None => debug!($($fields)+, error = %Causes($error), $message),
         }
     };
+}
+
+/// What one store reports about its consumer group: the events that are rate limited, the metrics, and the numbers of
+/// its requests. All clones are one.
+#[derive(Clone, Debug)]
+pub(crate) struct Telemetry(Arc<Reported>);
+
+#[derive(Debug)]
+struct Reported {
+    floods: Floods,
+    metrics: GroupMetrics,
+    requests: RequestCounters,
+}
+
+impl Telemetry {
+    /// Describes the metrics of the group to the recorder that is installed now. Of failures alike, one in `every` is a
+    /// warning.
+    pub(crate) fn new(group: &ConsumerGroup, every: Duration) -> Self {
+        let metrics = GroupMetrics::describe(group);
+        let requests = RequestCounters::new(metrics.clone());
+        Self(Arc::new(Reported { floods: Floods::new(every), metrics, requests }))
+    }
+
+    pub(crate) fn requests(&self) -> &RequestCounters {
+        &self.0.requests
+    }
+
+    pub(crate) fn metrics(&self) -> &GroupMetrics {
+        &self.0.metrics
+    }
+
+    pub(crate) fn ownership_undecided(&self, operation: Operation, partition: &PartitionId, error: &Error) {
+        let (topic, operation) = (Some(operation), operation.name());
+        trying_again!(of topic, self, error, "the operation is not settled, trying again", %partition, operation);
+    }
+
+    pub(crate) fn presence_failed(&self, error: &Error) {
+        let operation = Operation::Presence.name();
+        trying_again!(self, error, "presence was not told; others may not count this instance", operation);
+    }
+
+    pub(crate) fn cycle_failed(&self, error: &Error, next: Duration) {
+        self.metrics().cycle_failed();
+        trying_again!(self, error, "the balancing cycle failed and will be repeated", next_in = ?next);
+    }
+
+    #[cfg(feature = "eventhubs")]
+    pub(crate) fn adoption_failed(&self, partition: &PartitionId, error: &Error) {
+        trying_again!(self, error, "the partition is held but not adopted yet, trying again", %partition);
+    }
+
+    pub(crate) fn partition_failed(&self, partition: &PartitionId, error: &Error, next: Option<Duration>) {
+        if let Some(next) = next {
+            trying_again!(self, error, "the partition cannot be read, trying again", %partition, next_in = ?next);
+        } else {
+            warn!(%partition, error = %Causes(error), "the partition cannot be read");
+        }
+    }
+
+    pub(crate) fn hub_not_ready(&self, error: &Error, next: Duration) {
+        trying_again!(self, error, "the event hub cannot be read yet, trying again", next_in = ?next);
+    }
+
+    pub(crate) fn group_not_begun(&self, error: &Error, next: Duration) {
+        trying_again!(self, error, "the start of the group could not be written down, trying again", next_in = ?next);
+    }
+
+    pub(crate) fn checkpoint_failed(&self, partition: &PartitionId, error: &Error) {
+        trying_again!(self, error, "the checkpoint was not written and stays pending", %partition);
+    }
+
+    pub(crate) fn partition_list_failed(&self, error: &Error, next: Duration) {
+        trying_again!(self, error, "the hub's partitions could not be read; going on with those known", next_in = ?next);
+    }
 }
 
 #[cfg(feature = "azure")]
@@ -149,11 +226,6 @@ pub(crate) fn connect_failed(error: &Error, next: Duration) {
     warn!(error = %Causes(error), next_in = ?next, "the storage does not answer as it should yet, trying again");
 }
 
-pub(crate) fn ownership_undecided(floods: &Floods, operation: Operation, partition: &PartitionId, error: &Error) {
-    let (topic, operation) = (Some(operation), operation.name());
-    trying_again!(of topic, floods, error, "the operation is not settled, trying again", %partition, operation);
-}
-
 pub(crate) fn asked(partition: &PartitionId, owner: &OwnerId) {
     info!(%partition, owner = owner.as_str(), "partition asked for");
 }
@@ -182,11 +254,6 @@ pub(crate) fn lease_scope_given_up(owner: Option<&OwnerId>) {
     );
 }
 
-pub(crate) fn presence_failed(floods: &Floods, operation: Operation, error: &Error) {
-    let operation = operation.name();
-    trying_again!(floods, error, "presence was not told; others may not count this instance", operation);
-}
-
 pub(crate) fn presence_cleared(owner: &OwnerId) {
     debug!(owner = owner.as_str(), "deleted the presence of an instance that is long gone");
 }
@@ -211,10 +278,6 @@ pub(crate) fn not_released(unreleased: usize) {
     warn!(unreleased, "some partitions could not be released in time; they expire");
 }
 
-pub(crate) fn cycle_failed(floods: &Floods, error: &Error, next: Duration) {
-    trying_again!(floods, error, "the balancing cycle failed and will be repeated", next_in = ?next);
-}
-
 pub(crate) fn partition_started(partition: &PartitionId, from: &dyn fmt::Debug) {
     info!(%partition, ?from, "processing started");
 }
@@ -225,19 +288,6 @@ pub(crate) fn partition_stopped(partition: &PartitionId, reason: &dyn fmt::Debug
 
 pub(crate) fn adoption_contended(partition: &PartitionId, error: &Error) {
     warn!(%partition, error = %Causes(error), "the partition cannot be adopted and is released");
-}
-
-#[cfg(feature = "eventhubs")]
-pub(crate) fn adoption_failed(floods: &Floods, partition: &PartitionId, error: &Error) {
-    trying_again!(floods, error, "the partition is held but not adopted yet, trying again", %partition);
-}
-
-pub(crate) fn partition_failed(floods: &Floods, partition: &PartitionId, error: &Error, next: Option<Duration>) {
-    if let Some(next) = next {
-        trying_again!(floods, error, "the partition cannot be read, trying again", %partition, next_in = ?next);
-    } else {
-        warn!(%partition, error = %Causes(error), "the partition cannot be read");
-    }
 }
 
 pub(crate) fn handler_failed(partition: &PartitionId, error: &Error, policy: &dyn fmt::Debug) {
@@ -258,14 +308,6 @@ pub(crate) fn checkpoint_not_repaired(partition: &PartitionId, error: &Error) {
 
 pub(crate) fn group_begins(with_checkpoint: usize, begun_with: usize, added: usize) {
     info!(with_checkpoint, begun_with, added, "the group starts at the latest event; partitions added later do not");
-}
-
-pub(crate) fn hub_not_ready(floods: &Floods, error: &Error, next: Duration) {
-    trying_again!(floods, error, "the event hub cannot be read yet, trying again", next_in = ?next);
-}
-
-pub(crate) fn group_not_begun(floods: &Floods, error: &Error, next: Duration) {
-    trying_again!(floods, error, "the start of the group could not be written down, trying again", next_in = ?next);
 }
 
 pub(crate) fn tracked_late(partition: &PartitionId, sequence_number: i64) {
@@ -318,16 +360,8 @@ pub(crate) fn callback_panicked(partition: &PartitionId, callback: &str, error: 
     warn!(%partition, callback, error = %Causes(error), "the handler's callback panicked");
 }
 
-pub(crate) fn checkpoint_failed(floods: &Floods, partition: &PartitionId, error: &Error) {
-    trying_again!(floods, error, "the checkpoint was not written and stays pending", %partition);
-}
-
 pub(crate) fn unpositioned_event(partition: &PartitionId) {
     warn!(%partition, "the event carries no sequence number or no offset, so it cannot be checkpointed");
-}
-
-pub(crate) fn partition_list_failed(floods: &Floods, error: &Error, next: Duration) {
-    trying_again!(floods, error, "the hub's partitions could not be read; going on with those known", next_in = ?next);
 }
 
 pub(crate) fn handler_failed_while_draining(partition: &PartitionId, error: &Error) {

@@ -263,8 +263,8 @@ mod tests {
 
     use time::macros::datetime;
 
-    use super::super::observer::Attendance;
     use super::*;
+    use crate::balance::Attendance;
 
     const TERMS: LeaseTerms = LeaseTerms { expiry: Duration::from_secs(60), peer_expiry: Duration::from_secs(180) };
 

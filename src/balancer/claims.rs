@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::events::{Event, Releasing};
 use super::{Balancer, Ended, LONGEST_COOL_DOWN, OnStall, Setback, replaced};
 use crate::balance::{ClaimReason, Holder, PlannedClaim};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::PartitionId;
 use crate::store::{Claim, ClaimOutcome, Ownership, Verdict};
 use crate::telemetry::{self, Operation};
@@ -56,16 +56,9 @@ impl Balancer {
                     continue;
                 }
                 Ok(_) => self.look_soon(),
-                Err(error) => {
-                    telemetry::ownership_undecided(self.store.floods(), Operation::Presence, claim.partition(), error);
-                    self.set_back(claim.partition(), self.asked_to_wait(error));
-                }
+                Err(error) => self.undecided(Operation::Presence, claim.partition(), error),
             }
             self.claiming.remove(claim.partition());
-        }
-        match outcome {
-            Ok(_) => self.outage_over(),
-            Err(_) => self.outage.failed(),
         }
     }
 
@@ -86,7 +79,6 @@ impl Balancer {
         self.claiming.remove(partition);
         match outcome {
             ClaimOutcome::Won(lease) => {
-                self.outage_over();
                 self.setbacks.remove(partition);
                 self.got(partition, reason);
                 self.loads.begin(partition, lease.record().load);
@@ -102,19 +94,20 @@ impl Balancer {
                 }
             }
             ClaimOutcome::Lost { by } => {
-                self.outage_over();
                 telemetry::claim_lost(partition, by.as_ref());
                 self.setbacks.remove(partition);
                 self.publish_holder(partition, by.map_or(Holder::Released, Holder::Live));
             }
             ClaimOutcome::Replaced { by } => return Err(replaced(&self.store.identity().owner, &by)),
-            ClaimOutcome::Undecided(error) => {
-                self.outage.failed();
-                telemetry::ownership_undecided(self.store.floods(), Operation::Claim, partition, &error);
-                self.set_back(partition, self.asked_to_wait(&error));
-            }
+            ClaimOutcome::Undecided(error) => self.undecided(Operation::Claim, partition, &error),
         }
         Ok(())
+    }
+
+    /// The outcome of an operation that was to win the partition is not known.
+    pub(super) fn undecided(&mut self, operation: Operation, partition: &PartitionId, error: &Error) {
+        self.store.telemetry().ownership_undecided(operation, partition, error);
+        self.set_back(partition, self.asked_to_wait(error));
     }
 
     /// One interval at first, doubled with each further failure, at most the expiry.

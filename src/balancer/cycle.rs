@@ -37,7 +37,6 @@ impl Balancer {
                 return Ok(());
             }
         };
-        self.outage_over();
         self.asked.look_by(self.look_after());
         let cycle = Cycle { asked, records: listing.records };
         let view = self.observe(&cycle, &[]);
@@ -106,19 +105,17 @@ impl Balancer {
     }
 
     fn cycle_failed(&mut self, error: &Error) {
-        self.outage.failed();
-        self.metrics.0.cycle_failed();
         let jitter = self.rng.random_range(0.0..1.0);
         let soon = self.pacing.failed(self.retry_pause(), jitter);
         // Who is asked for fewer requests does not hurry.
         let throttled = matches!(error.kind(), ErrorKind::Throttled { .. });
         let pause = if throttled { soon.max(self.pause()).max(self.asked_to_wait(error)) } else { soon };
-        telemetry::cycle_failed(self.store.floods(), error, pause);
+        self.store.telemetry().cycle_failed(error, pause);
         self.next_cycle = Some(Instant::now() + pause);
     }
 
     fn end_cycle(&mut self, cycle: &Cycle, view: View, plan: Plan) {
-        self.outage.cycle_succeeded();
+        self.reach.cycle_succeeded();
         self.metrics.0.cycle_took(self.store.lease_time().saturating_sub(cycle.asked));
         let calm = plan.is_empty() && self.snapshot.borrow().partitions == view.partitions;
         self.pacing.cycle(calm && is_settled(&view));
@@ -151,7 +148,8 @@ impl Balancer {
         let partitions = Arc::clone(&self.partitions.borrow_and_update());
         let now = self.store.lease_time();
         let (me, terms, running) = (self.store.identity(), self.store.terms(), &self.leases.partitions());
-        let (interval, outage_ended, presences) = (self.config.interval, self.outage.ended(), &self.attendances());
+        let (interval, outage_ended, presences) =
+            (self.config.interval, self.store.outages().ended(), &self.attendances());
         let observer = Observer { me, terms, running, presences, interval, outage_ended };
         let mut view = observe(&observations, &partitions, &observer, now);
         let newer = self.leases.newer_than(cycle.asked);
@@ -251,7 +249,8 @@ impl Balancer {
     }
 
     fn idle_owners(&mut self, view: &View, policy: &Policy) -> BTreeSet<OwnerId> {
-        let (outage_ended, now, limit) = (self.outage.ended(), self.store.lease_time(), self.store.terms().expiry);
+        let (outage_ended, now, limit) =
+            (self.store.outages().ended(), self.store.lease_time(), self.store.terms().expiry);
         let idle = self.idleness.note(view, policy, outage_ended, now, limit);
         idle.difference(&self.idle).for_each(telemetry::owner_idle);
         self.idle.clone_from(&idle);

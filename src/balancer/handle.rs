@@ -6,7 +6,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::events::{Event, Events};
 use super::loads::Loads;
-use super::outage::Reach;
+use super::reach::Reach;
 use super::snapshot::Snapshots;
 use super::vitals::Vitals;
 use crate::model::{OwnerId, PartitionId};
@@ -103,7 +103,7 @@ impl BalancerHandle {
     /// How long the storage has not answered as it should, if that is longer than half the expiry and a request.
     #[must_use]
     pub fn storage_silent(&self) -> Option<Duration> {
-        self.reach.silence()
+        self.reach.outage()
     }
 
     /// How long this instance has not seen who owns what, although it tried, if that is longer than the expiry. Meanwhile

@@ -42,7 +42,7 @@ impl Balancer {
     }
 
     fn had_outage_within(&self, time: Duration) -> bool {
-        self.outage.ended().is_some_and(|ended| self.store.lease_time() < ended + time)
+        self.store.outages().ended().is_some_and(|ended| self.store.lease_time() < ended + time)
     }
 
     pub(super) fn start_marks(&mut self, planned: Vec<PlannedHandoff>, listed: &[Ownership]) {
@@ -61,26 +61,15 @@ impl Balancer {
         self.asked.end(partition);
         match outcome {
             MarkOutcome::Standing(handoff) => {
-                self.outage_over();
                 self.events.tell(Event::Asked { partition: partition.clone(), from: handoff.owner().clone() });
                 let next = self.look_after();
                 self.asked.stands(handoff, next, 0);
                 self.publish(|_| {});
             }
-            MarkOutcome::Lost => {
-                self.outage_over();
-                self.look_soon();
-            }
+            MarkOutcome::Lost => self.look_soon(),
             // The next cycle plans anew.
-            MarkOutcome::NotEligible(reason) => {
-                self.outage_over();
-                telemetry::not_asked(partition, &reason);
-            }
-            MarkOutcome::Undecided(error) => {
-                self.outage.failed();
-                telemetry::ownership_undecided(self.store.floods(), Operation::Mark, partition, &error);
-                self.set_back(partition, self.asked_to_wait(&error));
-            }
+            MarkOutcome::NotEligible(reason) => telemetry::not_asked(partition, &reason),
+            MarkOutcome::Undecided(error) => self.undecided(Operation::Mark, partition, &error),
         }
     }
 
@@ -109,9 +98,6 @@ impl Balancer {
         let (owner, wait) = (handoff.owner().clone(), self.wait_for(&handoff));
         // Until it is won, it is looked at again.
         self.asked.stands(handoff, next, failures);
-        if outcome.is_ok() {
-            self.outage_over();
-        }
         match outcome {
             Ok(Pursuit::Wait) => {}
             Ok(Pursuit::Take(claim)) => self.take(claim, ClaimReason::HandedOver),
@@ -122,10 +108,7 @@ impl Balancer {
                 self.look_soon();
                 self.publish(|_| {});
             }
-            Err(error) => {
-                self.outage.failed();
-                telemetry::ownership_undecided(self.store.floods(), Operation::Read, &partition, &error);
-            }
+            Err(error) => self.store.telemetry().ownership_undecided(Operation::Read, &partition, &error),
         }
     }
 

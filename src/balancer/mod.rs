@@ -33,10 +33,10 @@ mod handoff;
 mod leases;
 mod listed;
 mod loads;
-mod outage;
 mod pacing;
 mod presence;
 mod presences;
+mod reach;
 mod release;
 mod renewals;
 mod retries;
@@ -75,9 +75,9 @@ use handle::Command;
 use leases::Leases;
 use listed::{Cycle, Others};
 pub use loads::Loads;
-use outage::Reach;
 use pacing::Pacing;
 use presences::Presences;
+use reach::Reach;
 pub use snapshot::{RecordAge, Snapshot, Snapshots};
 pub use vitals::{Stalled, Vitals, Working};
 
@@ -134,7 +134,7 @@ pub struct Balancer {
     elsewhere: BTreeSet<PartitionId>,
     next_cycle: Option<Instant>,
     pacing: Pacing,
-    outage: Reach,
+    reach: Reach,
     events: Events,
     metrics: HeldMetrics,
     vitals: Vitals,
@@ -166,11 +166,12 @@ impl Balancer {
         let unknown = Snapshot::unknown(store.identity().owner.clone(), config.lease_scope);
         let (snapshot, watched) = watch::channel(Arc::new(unknown));
         let expiry = store.terms().expiry;
+        let store = store.with_own_outages();
         let balancer = Self {
             pacing: Pacing::new(config.interval, expiry),
-            outage: Reach::new(expiry / 2 + store.request_deadline(), store.clone()),
-            events: Events::new(store.metrics().clone()),
-            metrics: HeldMetrics(store.metrics().clone()),
+            reach: Reach::new(store.clone()),
+            events: Events::new(store.telemetry().metrics().clone()),
+            metrics: HeldMetrics(store.telemetry().metrics().clone()),
             permit,
             store: store.lease_scope(config.lease_scope),
             leases: Leases::new(config.lease_scope),
@@ -203,7 +204,7 @@ impl Balancer {
             vitals: balancer.vitals.clone(),
             loads: balancer.loads.clone(),
             events: balancer.events.clone(),
-            reach: balancer.outage.clone(),
+            reach: balancer.reach.clone(),
         };
         Ok((balancer, handle))
     }
@@ -232,7 +233,7 @@ impl Balancer {
     ///
     /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. Stop processing.
     pub async fn run(mut self) -> Result<()> {
-        self.outage.cycle_succeeded();
+        self.reach.cycle_succeeded();
         if self.next_announcement().is_some() {
             self.announce();
         } else {
@@ -310,6 +311,7 @@ impl Balancer {
         let ended = ended.map_err(|error| {
             Error::new(ErrorKind::Closed, "an operation of the balancing loop panicked").with_source(error)
         })?;
+        self.notice_end_of_outage();
         match ended {
             Ended::Listed { asked, listing } => self.listed(asked, listing),
             Ended::OthersListed { cycle, listing } => {

@@ -11,7 +11,7 @@ use crate::balance::{Attendance, Moment};
 use crate::error::Result;
 use crate::model::{LeaseScope, OwnerId};
 use crate::store::{Announced, Presence};
-use crate::telemetry::{self, Operation};
+use crate::telemetry;
 
 impl Balancer {
     /// Who would not claim a share must not be given one. What lives by the presence needs it in any case.
@@ -83,21 +83,18 @@ impl Balancer {
         self.presences.under_way -= 1;
         match outcome {
             Ok(Announced::Present) => {
-                self.outage_over();
                 self.leases.present_since(sent);
                 self.presences.failures = 0;
                 self.presences.next = Some(sent + self.store.terms().expiry / 2);
             }
             Ok(Announced::DeclaredDead { by }) => {
-                self.outage_over();
                 self.leases.declared_dead();
                 self.presences.next = None;
                 self.events.tell(Event::DeclaredDead { by });
             }
             Ok(Announced::Replaced { by }) => return Err(replaced(&self.store.identity().owner, &by)),
             Err(error) => {
-                self.outage.failed();
-                telemetry::presence_failed(self.store.floods(), Operation::Presence, &error);
+                self.store.telemetry().presence_failed(&error);
                 let failures = self.presences.failures;
                 self.presences.failures = failures.saturating_add(1);
                 let valid_from = self.leases.last_present().unwrap_or_default();
@@ -114,8 +111,7 @@ impl Balancer {
     pub(super) fn withdrawn(&mut self, outcome: Result<()>) {
         self.presences.under_way -= 1;
         if let Err(error) = outcome {
-            self.outage.failed();
-            telemetry::presence_failed(self.store.floods(), Operation::Presence, &error);
+            self.store.telemetry().presence_failed(&error);
         }
     }
 
@@ -153,7 +149,7 @@ impl Balancer {
     pub(super) fn cleared(&self, outcome: Result<Vec<OwnerId>>) {
         match outcome {
             Ok(owners) => owners.iter().for_each(telemetry::presence_cleared),
-            Err(error) => telemetry::presence_failed(self.store.floods(), Operation::Presence, &error),
+            Err(error) => self.store.telemetry().presence_failed(&error),
         }
     }
 }

@@ -133,12 +133,10 @@ impl Balancer {
         self.releasing.remove(partition);
         match outcome {
             ReleaseOutcome::Released => {
-                self.outage_over();
                 self.events.tell(Event::Released { partition: partition.clone() });
                 self.publish_holder(partition, Holder::Released);
             }
             ReleaseOutcome::Undecided(error) => {
-                self.outage.failed();
                 self.unreleased += usize::from(self.draining);
                 telemetry::release_undecided(partition, &error);
                 self.look_soon();
@@ -185,7 +183,7 @@ async fn release_repeatedly(store: &GroupStore, lease: &Lease, until: Option<Ins
         match store.release_one(lease).await {
             ReleaseOutcome::Undecided(error) => {
                 let Some(next) = attempts.next_after(&error) else { return ReleaseOutcome::Undecided(error) };
-                telemetry::ownership_undecided(store.floods(), Operation::Release, lease.partition(), &error);
+                store.telemetry().ownership_undecided(Operation::Release, lease.partition(), &error);
                 sleep_until(next).await;
             }
             released @ ReleaseOutcome::Released => return released,

@@ -11,7 +11,7 @@ use crate::balance::{Holder, Moment, Strategy};
 use crate::error::{Error, Result};
 use crate::model::PartitionId;
 use crate::store::{ClaimOutcome, Lease};
-use crate::telemetry::{self, Operation};
+use crate::telemetry::Operation;
 
 impl Balancer {
     pub(super) fn start_renewals(&mut self) {
@@ -40,7 +40,6 @@ impl Balancer {
         }
         match outcome {
             ClaimOutcome::Won(lease) => {
-                self.outage_over();
                 let tenure = lease.tenure();
                 let known = self.leases.asked_for_by(partition, tenure).cloned();
                 let given_back = self.leases.is_surrendered(partition, before);
@@ -53,7 +52,6 @@ impl Balancer {
                 }
             }
             ClaimOutcome::Lost { by } => {
-                self.outage_over();
                 self.leases.storage_answers();
                 self.leases.remove(partition);
                 self.publish_holder(partition, by.clone().map_or(Holder::Released, Holder::Live));
@@ -61,8 +59,7 @@ impl Balancer {
             }
             ClaimOutcome::Replaced { by } => return Err(replaced(&self.store.identity().owner, &by)),
             ClaimOutcome::Undecided(error) => {
-                self.outage.failed();
-                telemetry::ownership_undecided(self.store.floods(), Operation::Renew, partition, &error);
+                self.store.telemetry().ownership_undecided(Operation::Renew, partition, &error);
                 let (failures, valid_from) = self.leases.failing_since(partition).unwrap_or_default();
                 let not_before = self.try_again_at(failures, valid_from, &error);
                 self.leases.postpone(partition, not_before);

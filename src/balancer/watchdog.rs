@@ -44,9 +44,9 @@ impl Balancer {
         }
     }
 
-    /// A request was answered.
-    pub(super) fn outage_over(&mut self) {
-        if let Some(silence) = self.outage.succeeded() {
+    /// After an outage the next cycle does not come late.
+    pub(super) fn notice_end_of_outage(&mut self) {
+        if let Some(silence) = self.store.outages().take_ended() {
             telemetry::outage_over(silence);
             self.look_soon();
         }

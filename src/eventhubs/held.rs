@@ -209,7 +209,7 @@ impl Holder {
             // Here another incarnation is another owner: replicas may have the same application id.
             ClaimOutcome::Replaced { .. } => telemetry::claim_lost(partition, Some(self.owner())),
             ClaimOutcome::Undecided(error) => {
-                telemetry::ownership_undecided(self.store.floods(), Operation::Claim, partition, &error);
+                self.store.telemetry().ownership_undecided(Operation::Claim, partition, &error);
             }
         }
         None
@@ -230,7 +230,7 @@ impl Holder {
         match self.store.declare_dead(&seen, presence.as_ref()).await {
             Ok(verdict) => verdict == Verdict::Dead,
             Err(error) => {
-                telemetry::ownership_undecided(self.store.floods(), Operation::Presence, partition, &error);
+                self.store.telemetry().ownership_undecided(Operation::Presence, partition, &error);
                 false
             }
         }
@@ -253,7 +253,7 @@ impl Holder {
             ClaimOutcome::Replaced { .. } => self.forget(partition, held, Some(self.owner())),
             // What was believed before stands.
             ClaimOutcome::Undecided(error) => {
-                telemetry::ownership_undecided(self.store.floods(), Operation::Renew, partition, &error);
+                self.store.telemetry().ownership_undecided(Operation::Renew, partition, &error);
                 return (held.stage() == Stage::Adopted).then_some(lease);
             }
         }
@@ -291,7 +291,7 @@ impl Holder {
                 telemetry::adoption_contended(partition, &error);
                 self.release_held(partition, held, Instant::now()).await;
             }
-            Err(error) => telemetry::adoption_failed(self.store.floods(), partition, &error),
+            Err(error) => self.store.telemetry().adoption_failed(partition, &error),
         }
         None
     }
@@ -336,7 +336,7 @@ impl Holder {
         let outcome = loop {
             match self.store.release_one(&held.lease()).await {
                 ReleaseOutcome::Undecided(error) if attempts.again_after(&error).await => {
-                    telemetry::ownership_undecided(self.store.floods(), Operation::Release, partition, &error);
+                    self.store.telemetry().ownership_undecided(Operation::Release, partition, &error);
                 }
                 outcome => break outcome,
             }

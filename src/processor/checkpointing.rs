@@ -401,7 +401,7 @@ impl Checkpointer {
                 (pending.written, pending.failure) = (self.adoption.record().sequence_number, None);
             }),
             Err(error) => {
-                telemetry::checkpoint_failed(self.store.floods(), self.adoption.partition(), error);
+                self.store.telemetry().checkpoint_failed(self.adoption.partition(), error);
                 self.shared.with(|pending| pending.failure = Some(telemetry::Causes(error).to_string()));
             }
         }

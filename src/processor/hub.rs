@@ -16,7 +16,7 @@ use super::source::{EventSource, StartPosition, answered};
 use crate::error::{Error, Result};
 use crate::model::PartitionId;
 use crate::store::GroupStore;
-use crate::telemetry;
+use crate::telemetry::{self, Telemetry};
 
 /// How many partitions are pinned at once.
 const PINNED_AT_ONCE: usize = 8;
@@ -26,9 +26,8 @@ pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
     shared: &Arc<Shared<S, H>>,
 ) -> Result<Arc<[PartitionId]>> {
     let store = &shared.store;
-    let not_ready = |error: &Error, pause| telemetry::hub_not_ready(store.floods(), error, pause);
-    let partitions = repeated(store, || hub_partitions(shared), not_ready).await?;
-    repeated(store, || answered(shared.source.check(&partitions[0])), not_ready).await?;
+    let partitions = repeated(store, || hub_partitions(shared), Telemetry::hub_not_ready).await?;
+    repeated(store, || answered(shared.source.check(&partitions[0])), Telemetry::hub_not_ready).await?;
     begin_group(shared, &partitions).await?;
     Ok(partitions)
 }
@@ -64,7 +63,7 @@ pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
                     changed
                 });
             }
-            Err(error) => telemetry::partition_list_failed(shared.store.floods(), &error, interval),
+            Err(error) => shared.store.telemetry().partition_list_failed(&error, interval),
         }
     }
 }
@@ -82,7 +81,7 @@ async fn begin_group<S: EventSource, H: Handler<S::Event>>(
         shared.added.begins_with(partitions.to_vec());
         return Ok(());
     }
-    let begun = repeated(&shared.store, || recorded(&shared.store), not_begun(&shared.store)).await?;
+    let begun = repeated(&shared.store, || recorded(&shared.store), Telemetry::group_not_begun).await?;
     let last = begun.last().or(partitions.iter().max()).cloned();
     let (founders, added): (Vec<_>, Vec<_>) = partitions.iter().cloned().partition(|p| Some(p) <= last.as_ref());
     telemetry::group_begins(begun.len(), founders.len(), added.len());
@@ -121,11 +120,7 @@ async fn pinned<S: EventSource, H: Handler<S::Event>>(
     partition: PartitionId,
     start: StartPosition,
 ) -> Result<()> {
-    repeated(&shared.store, || pin(&shared, &partition, &start), not_begun(&shared.store)).await
-}
-
-fn not_begun(store: &GroupStore) -> impl Fn(&Error, Duration) {
-    |error, pause| telemetry::group_not_begun(store.floods(), error, pause)
+    repeated(&shared.store, || pin(&shared, &partition, &start), Telemetry::group_not_begun).await
 }
 
 /// Writes down where the added partitions before this one start, in order. Who comes up while the last of several has a
@@ -159,7 +154,7 @@ async fn pin<S: EventSource, H>(shared: &Shared<S, H>, partition: &PartitionId, 
 async fn repeated<T, F: Future<Output = Result<T>>>(
     store: &GroupStore,
     request: impl Fn() -> F,
-    failed: impl Fn(&Error, Duration),
+    failed: impl Fn(&Telemetry, &Error, Duration),
 ) -> Result<T> {
     let mut pauses = Pauses::default();
     loop {
@@ -167,7 +162,7 @@ async fn repeated<T, F: Future<Output = Result<T>>>(
             Err(error) if error.is_transient() => {
                 let asked = error.retry_after().unwrap_or_default();
                 let pause = jittered(pauses.next_between(asked, LONGEST_PAUSE), store.random());
-                failed(&error, pause);
+                failed(store.telemetry(), &error, pause);
                 sleep(pause).await;
             }
             settled => return settled,

@@ -319,7 +319,7 @@ fn background<S: EventSource, H: Handler<S::Event>>(
         background.spawn(prober::probe(Arc::clone(shared), handle.registry.clone(), period));
     }
     #[cfg(feature = "metrics")]
-    background.spawn(gauges::sample(shared.store.metrics().clone(), handle.clone()));
+    background.spawn(gauges::sample(shared.store.telemetry().metrics().clone(), handle.clone()));
     background
 }
 

@@ -121,7 +121,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     }
 
     fn start(&mut self, partition: PartitionId, tenure: u64) {
-        let metrics = self.shared.store.metrics().of_partition(&partition);
+        let metrics = self.shared.store.telemetry().metrics().of_partition(&partition);
         let control = Arc::new(Control::new(partition.clone(), tenure, metrics));
         if self.paused.remove(&partition) {
             control.pause();

@@ -10,6 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, sleep};
 
 use super::listing::ListingDeadlines;
+use super::outage::Outages;
 use super::partitions::Partitions;
 use super::probe::{Finding, Trial};
 use super::{GroupStore, Inner, Split, within};
@@ -19,7 +20,7 @@ use crate::codec::{self, BlobNames, KeyCase, RecordKind};
 use crate::error::{Error, Result};
 use crate::model::{ConsumerGroup, Identity, Incarnation, LeaseScope, LeaseTerms, OwnerId};
 use crate::random::seeded;
-use crate::telemetry::{self, Floods, GroupMetrics, Operation, RequestCounters};
+use crate::telemetry::{self, Operation, Telemetry};
 
 /// No owner of any SDK lives longer without a sign, and sums of such times cannot overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -155,7 +156,7 @@ impl GroupStoreBuilder {
     /// storage.
     pub async fn connect(self) -> Result<GroupStore> {
         let request_deadline = self.check()?;
-        let metrics = GroupMetrics::describe(&self.group);
+        let telemetry = Telemetry::new(&self.group, self.expiry / 2);
         let names = BlobNames::new(&self.group, self.key_case);
         if self.create_container {
             let create = || within(request_deadline, "create container", self.container.create_container());
@@ -190,13 +191,13 @@ impl GroupStoreBuilder {
             partitions: Partitions::default(),
             lease_clock: self.lease_clock.unwrap_or_else(|| Arc::new(SystemLeaseClock::default())),
             rng: Mutex::new(rng),
-            requests: RequestCounters::new(metrics),
-            floods: Floods::new(self.expiry / 2),
+            telemetry,
             findings,
             balanced: AtomicBool::new(false),
         };
+        let outages = Outages::new(inner.terms, request_deadline, inner.lease_clock.now());
         let (container, inner) = (self.container, Arc::new(inner));
-        let store = GroupStore { container, inner, cooperative: false, scope: LeaseScope::default() };
+        let store = GroupStore { container, inner, outages, cooperative: false, scope: LeaseScope::default() };
         if self.split == Split::Refuse {
             patiently(request_deadline, || store.refuse_other_tree()).await?;
         }

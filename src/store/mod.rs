@@ -20,6 +20,7 @@ mod checkpoint;
 mod handoff;
 mod listing;
 mod only_loop;
+mod outage;
 mod ownership;
 mod partitions;
 mod pin;
@@ -48,7 +49,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{
     CheckpointRecord, ConsumerGroup, Identity, LeaseScope, LeaseTerms, OwnerId, OwnershipRecord, PartitionId,
 };
-use crate::telemetry::{self, Floods, GroupMetrics, Operation, RequestCounters, RequestCounts};
+use crate::telemetry::{self, Operation, RequestCounts, Telemetry};
 
 pub use adopt::{AdoptOutcome, Adoption};
 pub(crate) use attempts::BackOff;
@@ -58,6 +59,7 @@ pub use checkpoint::CheckpointOutcome;
 pub use handoff::{Handoff, MarkOutcome, Patience, Pursuit, Unmarked};
 use listing::ListingDeadlines;
 pub(crate) use only_loop::LoopPermit;
+use outage::Outages;
 pub use ownership::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
 use partitions::{Partitions, Turn};
 pub use presence::{Announced, Presence};
@@ -145,6 +147,7 @@ pub struct Checkpoint {
 pub struct GroupStore {
     container: Arc<dyn BlobContainer>,
     inner: Arc<Inner>,
+    outages: Outages,
     /// What it claims, it hands over when asked.
     cooperative: bool,
     /// What keeps alive what it claims.
@@ -172,8 +175,7 @@ struct Inner {
     partitions: Partitions,
     lease_clock: Arc<dyn LeaseClock>,
     rng: Mutex<StdRng>,
-    requests: RequestCounters,
-    floods: Floods,
+    telemetry: Telemetry,
     findings: Vec<Finding>,
     /// A balancing loop works with it.
     balanced: AtomicBool,
@@ -241,7 +243,7 @@ impl GroupStore {
     /// How many requests were answered so far, or given up.
     #[must_use]
     pub fn requests(&self) -> RequestCounts {
-        self.inner.requests.read()
+        self.inner.telemetry.requests().read()
     }
 
     /// Now, on the clock by which [leases](Lease::valid_from) count. Only differences mean anything.
@@ -360,14 +362,20 @@ impl GroupStore {
         self.inner.tenures.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What is counted for the group.
-    pub(crate) fn metrics(&self) -> &GroupMetrics {
-        self.inner.requests.metrics()
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        &self.inner.telemetry
     }
 
-    /// Which of this instance's failures are told.
-    pub(crate) fn floods(&self) -> &Floods {
-        &self.inner.floods
+    /// The same store, and the same owner, with a record of outages that begins now and counts only the requests of
+    /// this store and its clones. So checkpoints that are written through another store do not hide that the ownerships
+    /// cannot be reached.
+    pub(crate) fn with_own_outages(self) -> Self {
+        let outages = Outages::new(self.terms(), self.request_deadline(), self.lease_time());
+        Self { outages, ..self }
+    }
+
+    pub(crate) fn outages(&self) -> &Outages {
+        &self.outages
     }
 
     async fn write(
@@ -421,9 +429,9 @@ impl GroupStore {
         operation: Operation,
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let counted = self.inner.requests.start(operation);
+        let counted = self.inner.telemetry.requests().start(operation);
         let answer = within(deadline, operation.name(), request).await;
-        counted.answered(&answer);
+        self.outages.observe(counted.answered(&answer), self.lease_time());
         answer
     }
 

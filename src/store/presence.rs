@@ -12,7 +12,7 @@ use crate::codec;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, LeaseScope, OwnerId, OwnershipRecord, PresenceRecord, Relation};
 use crate::protocol::{Announcing, Present, announcing};
-use crate::telemetry::{self, Operation};
+use crate::telemetry::Operation;
 
 /// A presence that is as many times older than the expiry says nothing any more, and anybody may delete it.
 const CLEARED_AFTER: u32 = 10;
@@ -162,7 +162,7 @@ impl GroupStore {
                 Ok(true) => cleared.push(owner.clone()),
                 Ok(false) => {}
                 Err(error) if error.kind() == ErrorKind::Rejected => {
-                    telemetry::presence_failed(self.floods(), Operation::Presence, &error);
+                    self.telemetry().presence_failed(&error);
                 }
                 Err(error) => return Err(error),
             }

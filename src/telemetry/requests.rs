@@ -107,7 +107,7 @@ impl Outcome {
         }
     }
 
-    fn of<T>(answer: &Result<T>) -> Self {
+    pub(crate) fn of<T>(answer: &Result<T>) -> Self {
         let Err(error) = answer else { return Self::Done };
         match error.kind() {
             ErrorKind::Conflict => Self::Conflict,
@@ -134,11 +134,6 @@ impl RequestCounters {
         Self { table: Table::default(), metrics }
     }
 
-    /// Those of the consumer group, which go beyond the requests.
-    pub(crate) fn metrics(&self) -> &GroupMetrics {
-        &self.metrics
-    }
-
     /// A request that is about to be sent. Dropped without an answer it counts as [`Outcome::Unknown`].
     pub(crate) fn start(&self, operation: Operation) -> Request<'_> {
         Request { counters: self, operation, outcome: Outcome::Unknown }
@@ -158,8 +153,9 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
-    pub(crate) fn answered<T>(mut self, answer: &Result<T>) {
+    pub(crate) fn answered<T>(mut self, answer: &Result<T>) -> Outcome {
         self.outcome = Outcome::of(answer);
+        self.outcome
     }
 }
 

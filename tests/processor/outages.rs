@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::{EventSource, StartPosition, StopReason};
+use eventhubs_checkpoint::processor::{Degraded, EventSource, StartPosition, StopReason};
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Target};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 use tokio::time::{Instant, sleep};
 
@@ -113,5 +113,29 @@ async fn an_outage_is_told_once_in_a_while_and_not_for_every_partition_and_attem
     let untold = |line: &str| line.split("untold=").nth(1)?.split_whitespace().next()?.parse::<u32>().ok();
     let kept_back: u32 = told.lines().filter_map(untold).sum();
     assert!(kept_back > 100, "those that were not told are counted: {told}");
+    a.shut_down().await.unwrap();
+}
+
+/// Records of different kinds may be throttled apart. Other owners need time to renew after that, though checkpoints were
+/// written.
+#[tokio::test(start_paused = true)]
+async fn checkpoints_do_not_hide_that_the_ownerships_are_out_of_reach() {
+    let (log, _guard) = Captured::begin();
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    a.wait_until_all_idle(1).await;
+    let ownerships = Target::any().named("/ownership/");
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, ownerships, Fault::Unreachable));
+    for number in 0..50 {
+        world.hub.publish(0, number.to_string());
+        sleep(SECOND).await;
+    }
+    let degraded = a.handle.health().degraded;
+    assert!(matches!(degraded[..], [Degraded::StorageSilent { .. }]), "the checkpoints are written: {degraded:?}");
+    world.faulty.set_plan(FaultPlan::default());
+    sleep(60 * SECOND).await;
+    assert_eq!(a.handle.health().degraded, []);
+    assert_eq!(log.text().matches("the storage answers again").count(), 1, "{}", log.text());
     a.shut_down().await.unwrap();
 }

@@ -116,7 +116,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             Happened::Failed(error) => {
                 progress.failed(&error);
                 let next = machine.step(Happened::Failed(Arc::clone(&error)));
-                telemetry::partition_failed(self.shared.store.floods(), partition, &error, next.pause());
+                self.shared.store.telemetry().partition_failed(partition, &error, next.pause());
                 next
             }
             Happened::HandlerFailed(error) => {

@@ -1,0 +1,39 @@
+//! Whether a running loop reaches the storage, and sees in it who owns what.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::balance::Moment;
+use crate::store::GroupStore;
+
+/// What the handles of a loop read of it. All clones are one.
+#[derive(Clone, Debug)]
+pub(super) struct Reach {
+    /// When the last cycle succeeded, or else when the loop began.
+    last_cycle: Arc<Mutex<Option<Moment>>>,
+    store: GroupStore,
+}
+
+impl Reach {
+    /// Of a loop that works with this store.
+    pub(super) fn new(store: GroupStore) -> Self {
+        Self { last_cycle: Arc::default(), store }
+    }
+
+    /// The loop begins, or a cycle has succeeded.
+    pub(super) fn cycle_succeeded(&self) {
+        *self.last_cycle.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.store.lease_time());
+    }
+
+    /// How long no cycle has succeeded, if that is longer than the expiry. Slow as cycles may be, one comes within that.
+    pub(super) fn blind(&self) -> Option<Duration> {
+        let last = *self.last_cycle.lock().unwrap_or_else(PoisonError::into_inner);
+        let blind = self.store.lease_time().saturating_sub(last?);
+        (blind > self.store.terms().expiry).then_some(blind)
+    }
+
+    /// How long the storage has not answered, if there is an outage now.
+    pub(super) fn outage(&self) -> Option<Duration> {
+        self.store.outages().silence(self.store.lease_time())
+    }
+}
