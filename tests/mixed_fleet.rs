@@ -4,7 +4,7 @@
 //! The tests install the SDKs by themselves, below `tests/mixed_fleet`. Where Node.js or Python is missing, its tests
 //! say so in one line and do nothing. With `--nocapture` they tell the versions of the SDKs that they met.
 
-#[path = "protocol/bench.rs"]
+#[path = "common/bench.rs"]
 #[expect(dead_code, reason = "shared with the tests of the rules, which need more")]
 mod bench;
 #[path = "mixed_fleet/fleet.rs"]
@@ -31,7 +31,7 @@ mod sharing;
 mod support;
 #[path = "mixed_fleet/theirs.rs"]
 mod theirs;
-#[path = "protocol/wire.rs"]
+#[path = "common/wire.rs"]
 #[expect(dead_code, reason = "shared with the tests of the rules, which need more")]
 mod wire;
 

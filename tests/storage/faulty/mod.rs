@@ -1,6 +1,5 @@
 //! Each fault does what it says, and the same seed brings the same faults.
 
-#[path = "faulty/platform.rs"]
 mod platform;
 
 use std::sync::Arc;

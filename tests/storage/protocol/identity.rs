@@ -5,8 +5,8 @@ use eventhubs_checkpoint::{Incarnation, Relation};
 use std::time::Duration;
 use tokio::join;
 
+use super::group::Group;
 use crate::bench::{Adopted, Bench, EXPIRY, LOWER, Owner, Said, Win, at, checkpoint, metadata, ownership};
-use crate::group::Group;
 use crate::wire::Wire;
 
 const EARLIER: &str = "20200101T000000Z-ffffffff";

@@ -14,7 +14,7 @@ use eventhubs_checkpoint::{ErrorKind, Result};
 use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
 
-use crate::WrongClock;
+use crate::credentials::WrongClock;
 
 const KEY: &str = "aHVzaC1odXNoLWh1c2g=";
 const DATE: HeaderName = HeaderName::from_static("x-ms-date");

@@ -1,11 +1,7 @@
 //! Each behavior of the platform, alone and switched off, and a group of stores that works over all of them.
 
-#[path = "../common/captured.rs"]
-mod captured;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use captured::Captured;
 use eventhubs_checkpoint::blob::{Answer, ContainerCreation};
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Announced, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, MarkOutcome, Pursuit,
@@ -14,6 +10,7 @@ use eventhubs_checkpoint::testing::faulty::Platform;
 use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, LeaseTerms, OwnerId, PartitionId, Position};
 
 use super::*;
+use crate::captured::Captured;
 
 /// The platform over a container, with nothing switched on.
 fn plain() -> (Arc<MemoryContainer>, Platform) {

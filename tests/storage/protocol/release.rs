@@ -5,8 +5,8 @@ use std::time::Duration;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
 use tokio::join;
 
+use super::group::Group;
 use crate::bench::{Bench, EXPIRY, Said, Win, metadata, owned_by, ownership};
-use crate::group::Group;
 use crate::wire::shown;
 
 pub async fn claim_2_a_release_that_finds_it_no_longer_mine_has_released(bench: Bench) {

@@ -10,8 +10,8 @@ use futures::future::join_all;
 use tokio::join;
 use tokio::time::sleep;
 
+use super::group::Group;
 use crate::bench::{Bench, EXPIRY, LOWER, Owner, Said, checkpoint, metadata, owned_by, ownership, position};
-use crate::group::Group;
 
 pub async fn a2_the_list_tells_owner_position_last_modified_and_etag_per_partition(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);

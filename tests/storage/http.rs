@@ -1,19 +1,15 @@
 //! What the HTTP client does with a service in trouble: every call ends within its deadline, reads are sent again, writes
 //! are not, and a blocked runtime holds nobody up but itself.
 
-#[path = "common/captured.rs"]
-mod captured;
-#[path = "common/stub.rs"]
-mod stub;
-
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ETag, Metadata};
 use eventhubs_checkpoint::{Error, ErrorKind};
-use stub::{Act, Stub};
 use tokio::time::Instant;
+
+use crate::stub::{Act, Stub};
 
 const DEADLINE: Duration = Duration::from_millis(400);
 /// On top of the deadline, for a machine that is busy.

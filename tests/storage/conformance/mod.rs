@@ -1,10 +1,5 @@
 //! The contract of blob containers on every backend, and the ways into an Azure container, against Azurite.
 
-#[path = "common/sas.rs"]
-mod sas;
-#[path = "../examples/support/mod.rs"]
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +9,11 @@ use eventhubs_checkpoint::blob::{BlobContainer, Condition, ContainerCreation, Me
 use eventhubs_checkpoint::testing::conformance::Container;
 use eventhubs_checkpoint::testing::faulty::{Faulty, Platform};
 use eventhubs_checkpoint::{Error, ErrorKind, conformance_tests};
-use sas::{FUTURE, SAS_VERSION, account_sas, fresh_name, signed};
-use support::azurite::{self, ACCOUNT, ACCOUNT_KEY, Azurite};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
+
+use crate::sas::{FUTURE, SAS_VERSION, account_sas, fresh_name, signed};
+use crate::support::azurite::{self, ACCOUNT, ACCOUNT_KEY, Azurite};
 
 mod memory {
     use super::*;
@@ -46,7 +42,6 @@ mod azure {
 }
 
 #[cfg(feature = "legacy-sdk")]
-#[path = "conformance/legacy.rs"]
 mod legacy;
 
 /// A container in Azurite that does not exist yet, and whose listings come in small pages.

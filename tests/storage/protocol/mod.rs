@@ -4,18 +4,8 @@
 //! The lines: identity; age; claim, renew, steal and release; adopt; checkpoint; rewind; pin; handoff; presence; two trees.
 //! Beside them what the systems before this one asked for, and what other SDKs leave behind.
 
-#[path = "../common/captured.rs"]
-mod captured;
-#[path = "../common/meddled.rs"]
-mod meddled;
-#[path = "../common/sas.rs"]
-mod sas;
-#[path = "../../examples/support/mod.rs"]
-mod support;
-
 mod adopt;
 mod age;
-mod bench;
 mod checkpoint;
 mod claim;
 mod fence;
@@ -31,7 +21,6 @@ mod rewind;
 mod sources;
 mod tolerance;
 mod two_trees;
-mod wire;
 
 /// One test of each rule, on a bench of its own. A rule that is in no list is dead code, and so an error.
 macro_rules! tests {
@@ -39,7 +28,7 @@ macro_rules! tests {
         $($(
             #[tokio::test]
             async fn $rule() {
-                crate::$file::$rule($bench).await;
+                crate::protocol::$file::$rule($bench).await;
             }
         )+)+
     };

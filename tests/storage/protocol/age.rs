@@ -7,8 +7,8 @@ use eventhubs_checkpoint::balance::Holder;
 use eventhubs_checkpoint::testing::faulty::Fault;
 use tokio::time::Instant;
 
+use super::group::Group;
 use crate::bench::{Bench, EXPIRY, Said, Win, metadata, owned_by, ownership};
-use crate::group::Group;
 
 async fn listed_ages(bench: &Bench, ages: [i64; 2]) -> Vec<u64> {
     let a = bench.owner("a").await;

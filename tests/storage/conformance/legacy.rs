@@ -12,9 +12,9 @@ use eventhubs_checkpoint::{ErrorKind, conformance_tests};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use super::sas::{FUTURE, account_sas, fresh_name};
-use super::support::azurite::{ACCOUNT, ACCOUNT_KEY};
 use super::{assert_survives_deletion, assert_usable, delete_container, endpoint, existing_container};
+use crate::sas::{FUTURE, account_sas, fresh_name};
+use crate::support::azurite::{ACCOUNT, ACCOUNT_KEY};
 
 conformance_tests!(Arc::new(missing_container().await));
 

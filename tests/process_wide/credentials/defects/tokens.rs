@@ -23,7 +23,7 @@ use futures::future::join_all;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::WrongClock;
+use crate::credentials::WrongClock;
 
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Less than azure_core's and azure_identity's five minutes, so that neither keeps a token instead of asking for another.

@@ -8,8 +8,8 @@ use eventhubs_checkpoint::codec::KeyCase;
 use eventhubs_checkpoint::store::{GroupStore, Split};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId};
 
+use super::group::Group;
 use crate::bench::{Bench, EXPIRY, Owner, VERBATIM, metadata, owned_by, ownership};
-use crate::group::Group;
 
 fn there(partition: u32) -> String {
     format!("{VERBATIM}ownership/{partition}")

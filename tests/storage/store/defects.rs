@@ -20,9 +20,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use super::{Weakness, group, store_on, win, zero};
 use crate::captured::Captured;
 use crate::meddled::{Meddle, Meddled};
-use crate::{Weakness, group, store_on, win, zero};
 
 const PREFIX: &str = "ns.servicebus.windows.net/hub/$default";
 

@@ -1,9 +1,4 @@
-//! A process that is asked to end by a signal, in a binary of its own: signals reach all tests of a process.
-
-#![cfg(unix)]
-
-#[path = "common/world.rs"]
-mod world;
+//! A process that is asked to end by a signal.
 
 use std::time::Duration;
 
@@ -12,7 +7,8 @@ use eventhubs_checkpoint::processor::{Processor, ShutdownReport};
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval, sleep, timeout};
-use world::{Recorder, World};
+
+use crate::world::{Recorder, World};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -1,27 +1,23 @@
 //! The store on a container in memory: its settings, its probe, its log, and how many operations it runs at once. The
-//! rules for the records are in `tests/protocol`.
+//! rules for the records are in `protocol`.
 
-#[path = "common/captured.rs"]
-mod captured;
-#[path = "store/defects.rs"]
 mod defects;
-#[path = "common/meddled.rs"]
-mod meddled;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use captured::Captured;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{Blob, BlobContainer, BlobList, Condition, Metadata, Written};
 use eventhubs_checkpoint::clock::WallClock;
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation, Target};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
-use meddled::{Meddle, Meddled};
 use tokio::time::Instant;
+
+use crate::captured::Captured;
+use crate::meddled::{Meddle, Meddled};
 
 fn group() -> ConsumerGroup {
     ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap()

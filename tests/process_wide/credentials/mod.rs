@@ -1,12 +1,7 @@
 //! All kinds of credentials against Azurite over https, with everything logged that can be logged: they open a container,
 //! and nothing of them gets out.
 
-#[path = "credentials/defects.rs"]
 mod defects;
-#[path = "common/sas.rs"]
-mod sas;
-#[path = "../examples/support/mod.rs"]
-mod support;
 
 use std::error::Error as StdError;
 use std::io;
@@ -22,12 +17,13 @@ use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::clock::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::{Error, ErrorKind};
-use sas::{FUTURE, SAS_VERSION, account_sas, fresh_name, signed};
 use serde_json::json;
-use support::azurite::{ACCOUNT, ACCOUNT_KEY, Azurite};
 use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
+
+use crate::sas::{FUTURE, SAS_VERSION, account_sas, fresh_name, signed};
+use crate::support::azurite::{self, ACCOUNT, ACCOUNT_KEY, Azurite};
 
 /// Everything that is logged in this process.
 static LOGS: LazyLock<Logs> = LazyLock::new(|| {
@@ -310,7 +306,7 @@ impl WallClock for WrongClock {
 /// is shown by the unit tests of the signature.
 #[tokio::test]
 async fn a_clock_an_hour_off_does_no_harm() {
-    let azurite = support::azurite::shared().await.unwrap();
+    let azurite = azurite::shared().await.unwrap();
     for hours in [-1, 1] {
         let access = Access::connection_string(azurite.connection_string(), fresh_name());
         let clock = Arc::new(WrongClock(time::Duration::hours(hours)));
