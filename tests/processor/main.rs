@@ -12,20 +12,29 @@ mod defects_starts;
 mod emptied;
 mod ends;
 mod failures;
+mod faults;
 mod handlers;
 mod handoff_ends;
 mod handoffs;
+mod keda;
 #[path = "../common/meddled.rs"]
 mod meddled;
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(feature = "metrics")]
+#[path = "../common/numbers.rs"]
+mod numbers;
 mod odd;
 mod outages;
 mod pains;
 mod presences;
 mod pull;
+mod rewind;
 mod sources;
 mod starts;
 mod told;
 mod tracking;
+mod wall_clock;
 #[path = "../common/world.rs"]
 mod world;
 

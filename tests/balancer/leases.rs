@@ -1,8 +1,5 @@
 //! How long a lease counts: strict leases, and machines that were suspended.
 
-#[path = "common/world.rs"]
-mod world;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +14,8 @@ use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Result};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use world::World;
+
+use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,15 +1,13 @@
 //! When the application is not well: the loop says so, and what it does about its partitions.
 
-#[path = "common/world.rs"]
-mod world;
-
 use std::time::Duration;
 
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::balancer::OnStall;
 use eventhubs_checkpoint::processor::StopReason;
 use tokio::time::sleep;
-use world::{Instance, World};
+
+use crate::world::{Instance, World};
 
 const STALL_AFTER: Duration = Duration::from_secs(60);
 

@@ -1,11 +1,8 @@
 //! The local wall clock decides nothing: whatever it shows, and however it jumps, whole instances send the same requests
 //! at the same moments and process the same events.
 //!
-//! That nothing in the source reads it but the probe and the signatures is seen to by `tests/architecture.rs`; that a
-//! signature with a wrong date is mended, by `tests/credentials.rs`.
-
-#[path = "common/world.rs"]
-mod world;
+//! That nothing in the source reads it but the probe and the signatures is seen to by `tests/package`; that a
+//! signature with a wrong date is mended, by `tests/process_wide/credentials`.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +23,8 @@ use rand::{RngExt, SeedableRng};
 use time::OffsetDateTime;
 use time::macros::datetime;
 use tokio::time::{Instant, sleep, timeout};
-use world::{Instance, World, trouble};
+
+use crate::world::{Instance, World, trouble};
 
 /// What the container in memory shows at its beginning.
 const EPOCH: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);

@@ -1,9 +1,6 @@
 //! What KEDA's scaler for Event Hubs calculates from the records: it reads only the sequence number of a checkpoint, and the
 //! partition's first and last number. After an adoption of this crate the result must be the number of events that wait.
 
-#[path = "common/world.rs"]
-mod world;
-
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
@@ -11,7 +8,8 @@ use eventhubs_checkpoint::processor::{EventSource, OnInvalidCheckpoint, StartPos
 use eventhubs_checkpoint::testing::EmptiedReport;
 use eventhubs_checkpoint::testing::faulty::{Fault, Operation, Target};
 use tokio::time::sleep;
-use world::World;
+
+use crate::world::World;
 
 /// Where KEDA looks with `checkpointStrategy: blobMetadata`.
 const RECORD: &str = "ns.servicebus.windows.net/hub/$default/checkpoint/0";

@@ -1,8 +1,5 @@
 //! A checkpoint that is put back by name: whole instances meet it and go on from there.
 
-#[path = "common/world.rs"]
-mod world;
-
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::BlobContainer;
@@ -10,7 +7,8 @@ use eventhubs_checkpoint::processor::StopReason;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
 use eventhubs_checkpoint::{LeaseScope, PartitionId, Position};
 use tokio::time::{Instant, sleep};
-use world::{Instance, World};
+
+use crate::world::{Instance, PATIENCE, World};
 
 fn zero() -> PartitionId {
     0.into()
@@ -154,7 +152,7 @@ async fn a_partition_that_cannot_be_adopted_is_released_and_left_alone_for_a_whi
             sleep(Duration::from_millis(100)).await;
         }
     };
-    tokio::time::timeout(world::PATIENCE, released).await.expect("held for ever");
+    tokio::time::timeout(PATIENCE, released).await.expect("held for ever");
     let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
     let etag = world.container.get(name).await.unwrap().etag;
     sleep(Duration::from_secs(9)).await;

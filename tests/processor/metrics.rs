@@ -2,11 +2,6 @@
 
 #![expect(clippy::float_cmp, reason = "small whole numbers are exact")]
 
-#[path = "common/numbers.rs"]
-mod numbers;
-#[path = "common/world.rs"]
-mod world;
-
 use std::time::Duration;
 
 use eventhubs_checkpoint::metrics::{ALL, SAMPLE_EVERY};
@@ -15,9 +10,10 @@ use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{Operation, Outcome};
 use metrics::set_default_local_recorder;
-use numbers::Numbers;
 use tokio::time::sleep;
-use world::World;
+
+use crate::numbers::Numbers;
+use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 

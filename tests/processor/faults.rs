@@ -1,10 +1,5 @@
 //! Whole instances on a storage that fails, in paused time: they go on, lose nothing, and end when told to.
 
-#[path = "common/meddled.rs"]
-mod meddled;
-#[path = "common/world.rs"]
-mod world;
-
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +12,11 @@ use eventhubs_checkpoint::processor::{CheckpointPolicy, ProcessorConfig, StopRea
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultKind, FaultPlan, Operation, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
-use meddled::{Meddle, Meddled};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
-use world::{World, trouble};
+
+use crate::meddled::{Meddle, Meddled};
+use crate::world::{World, trouble};
 
 /// Lets every request fail for a while, and asserts that both instances work on, during it and afterwards. Gives the stops
 /// that there were.

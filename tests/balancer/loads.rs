@@ -1,8 +1,5 @@
 //! Sharing by load: every owner writes down how much work its partitions are, and all decide by that.
 
-#[path = "common/world.rs"]
-mod world;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +10,8 @@ use eventhubs_checkpoint::{PartitionId, Result};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
-use world::World;
+
+use crate::world::World;
 
 const PARTITIONS: u32 = 5;
 

@@ -1,8 +1,5 @@
 //! The balancing loop on its own thread: what an application does to its runtime costs no partition.
 
-#[path = "common/world.rs"]
-mod world;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,7 +10,8 @@ use eventhubs_checkpoint::processor::{PartitionContext, ProcessorConfig, handler
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::runtime::{self, Runtime};
 use tokio::time::{Instant, sleep};
-use world::World;
+
+use crate::world::World;
 
 const EXPIRY: Duration = Duration::from_secs(4);
 
