@@ -131,5 +131,5 @@ fn python() -> &'static str {
 }
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mixed_fleet")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/official/mixed_fleet")
 }

@@ -13,9 +13,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::fleet::PATIENCE;
-use crate::processed::Processed;
-use crate::sdk::Sdk;
+use super::fleet::PATIENCE;
+use super::processed::Processed;
+use super::sdk::Sdk;
 
 /// How much of what it complained about is shown when the test fails.
 const SHOWN: usize = 40;

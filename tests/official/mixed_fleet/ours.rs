@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::fleet::PATIENCE;
-use crate::processed::Processed;
+use super::fleet::PATIENCE;
+use super::processed::Processed;
 
 /// Checkpoints each batch, as the others do.
 pub struct Recorder {

@@ -1,16 +1,13 @@
 //! What a test can do to the Event Hubs stand-in, or have it do, as the official client sees it.
 //!
 //! All clients run on one thread: with more, a send of the client can miss its answer and hang.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test, in helpers as well")]
-
-#[path = "common/hub_client/mod.rs"]
-mod hub_client;
 
 use azure_messaging_eventhubs::error::ErrorKind;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use azure_messaging_eventhubs::{ConsumerClient, OpenReceiverOptions, StartLocation};
 use eventhubs_checkpoint::testing::event_hub::EventHub;
-use hub_client::{
+
+use crate::hub_client::{
     assert_mentions, consumer, consumer_with, earliest, failure, first, next, numbered, open, producer, send, starting,
     until, within,
 };

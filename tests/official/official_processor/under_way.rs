@@ -5,7 +5,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use tokio::time::{Instant, sleep};
 
-use crate::records::{NONE, checkpoint, cycle, faulty, name_of, ours, put, refused, settled, writes};
+use super::records::{NONE, checkpoint, cycle, faulty, name_of, ours, put, refused, settled, writes};
 
 /// The default deadline of one request.
 const DEADLINE: Duration = Duration::from_secs(5);

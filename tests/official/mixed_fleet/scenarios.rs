@@ -6,8 +6,8 @@ use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::store::MarkOutcome;
 use eventhubs_checkpoint::{OwnerId, OwnershipRecord, PartitionId, Position};
 
+use super::peer::{Owners, Peer, Positions};
 use crate::bench::{Adopted, Bench, Owner, Said, Win, at, checkpoint, metadata, ownership};
-use crate::peer::{Owners, Peer, Positions};
 
 /// The owners that ours lists, without any fault.
 async fn owners(ours: &Owner) -> Owners {

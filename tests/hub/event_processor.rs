@@ -2,10 +2,6 @@
 //!
 //! All clients run on one thread: with more, a send of the client can miss its answer and hang. The tasks are local
 //! ones, as the processor's stream of events cannot be sent to another thread.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test, in helpers as well")]
-
-#[path = "common/hub_client/publish.rs"]
-mod publish;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -21,10 +17,11 @@ use azure_messaging_eventhubs::{
 use eventhubs_checkpoint::clock::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::testing::event_hub::EventHub;
 use futures::StreamExt;
-use publish::{producer, send, within};
 use time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
+
+use crate::hub_client::{producer, send, within};
 
 /// How often a processor balances; it also takes that long to end.
 const INTERVAL: Duration = Duration::milliseconds(500);

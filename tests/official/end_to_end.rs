@@ -1,12 +1,5 @@
 //! The whole path on real components: official client and AMQP, Azurite and HTTP.
 
-#[path = "common/publishing.rs"]
-mod publishing;
-#[path = "common/sas.rs"]
-mod sas;
-#[path = "../examples/support/mod.rs"]
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +17,13 @@ use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::event_hub::EventHub;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
 use futures::StreamExt;
-use sas::{FUTURE, account_sas, fresh_name};
-use support::azurite;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+
+use crate::publishing::publish;
+use crate::sas::{FUTURE, account_sas, fresh_name};
+use crate::support::azurite;
 
 /// Far longer than anything here takes, on a busy machine, too.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -110,7 +105,7 @@ impl World {
         let partitions = self.hub.partition_ids();
         let publishing = tokio::task::spawn_blocking(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(publishing::publish(&endpoint, &connection_string, &partitions, numbers));
+            runtime.block_on(publish(&endpoint, &connection_string, &partitions, numbers));
         });
         publishing.await.unwrap();
     }

@@ -1,12 +1,8 @@
 //! The Event Hubs stand-in as the official client sees it.
 //!
 //! All clients run on one thread: with more, a send of the client can miss its answer and hang.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test, in helpers as well")]
 
-#[path = "event_hub/frames.rs"]
 mod frames;
-#[path = "common/hub_client/mod.rs"]
-mod hub_client;
 
 use std::net::TcpListener;
 use std::time::{Duration, SystemTime};
@@ -16,12 +12,13 @@ use azure_messaging_eventhubs::models::EventData;
 use azure_messaging_eventhubs::{EventDataBatchOptions, OpenReceiverOptions, SendEventOptions, StartLocation};
 use eventhubs_checkpoint::clock::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::testing::event_hub::EventHub;
-use hub_client::{
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::hub_client::{
     assert_mentions, consumer, consumer_with, earliest, failure, first, next, numbered, open, producer, send, starting,
     until, within,
 };
-use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 fn now() -> SystemTime {
     SystemWallClock.now().into()

@@ -18,13 +18,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::ours::{Ours, Recorder};
-use crate::processed::Processed;
+use super::ours::{Ours, Recorder};
+use super::processed::Processed;
+use super::sdk::Sdk;
+use super::theirs::Theirs;
 use crate::publisher::{Address, Load, publish};
 use crate::sas::fresh_name;
-use crate::sdk::Sdk;
 use crate::support::azurite;
-use crate::theirs::Theirs;
 
 /// Far longer than anything here takes, on a busy machine, too.
 pub const PATIENCE: Duration = Duration::from_secs(90);

@@ -15,11 +15,11 @@ use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{ErrorKind, LeaseScope, PartitionId, Result};
 use tokio::time::{Instant, advance, sleep};
 
-use crate::meddled::{Meddle, Meddled};
-use crate::records::{
+use super::records::{
     GROUP, HUB, LocalClock, NAMESPACE, NONE, at, checkpoint, checkpoint_at, cycle, faulty, group_store, kind_of,
     listed, looks_expired, name_of, ours, owner_in, position, put, refused, settled, try_cycle, wish, writes,
 };
+use crate::meddled::{Meddle, Meddled};
 
 fn zero() -> PartitionId {
     0.into()

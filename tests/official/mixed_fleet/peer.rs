@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::sdk::{Process, Sdk};
 use crate::bench::{Backend, Bench};
-use crate::sdk::{Process, Sdk};
 use crate::support::azurite;
 
 /// Who owns each partition, nobody by an empty name, and in which version.

@@ -8,9 +8,9 @@ use eventhubs_checkpoint::store::{GroupStore, ReleaseOutcome};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Position};
 use tokio::task::LocalSet;
 
-use crate::crowd::{Crowd, EXPIRY, Instance, azurite_container, ours, until};
-use crate::official_rules::OfficialRules;
-use crate::records::put;
+use super::crowd::{Crowd, EXPIRY, Instance, azurite_container, ours, until};
+use super::official_rules::OfficialRules;
+use super::records::put;
 
 /// Four partitions each, the same ones for several cycles.
 async fn share_evenly(a: &Instance, b: &Instance) {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::fleet::{EXPIRY, Fleet};
-use crate::sdk::Sdk;
+use super::fleet::{EXPIRY, Fleet};
+use super::sdk::Sdk;
 
 /// Server times come in whole seconds.
 const ROUNDING: Duration = Duration::from_secs(1);

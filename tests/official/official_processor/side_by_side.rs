@@ -11,8 +11,8 @@ use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use tokio::time::{Instant, advance};
 
-use crate::official_rules::OfficialRules;
-use crate::records::{
+use super::official_rules::OfficialRules;
+use super::records::{
     GROUP, HUB, LocalClock, NAMESPACE, checkpoint, cycle, faulty, kind_of, listed, live_owners, looks_expired, name_of,
     ours, owner_in, position, put, refused, try_cycle, wish, writes,
 };
@@ -170,7 +170,7 @@ async fn an_answer_that_is_lost_after_the_claim_was_applied() {
     faulty.next_on(writes("ownership"), Fault::AnswerLost);
     assert_eq!(cycle(&*official, "a", [0, 1]).await, [1], "a renewal is no better");
 
-    let (faulty, container) = crate::records::faulty();
+    let (faulty, container) = super::records::faulty();
     let ours = ours(faulty.clone());
     faulty.next_on(writes("ownership"), Fault::AnswerLost);
     assert_eq!(cycle(&*ours, "a", [0, 1]).await, [0, 1]);
@@ -191,7 +191,7 @@ async fn a_claim_that_fails_among_others() {
     assert_eq!(container.get(&name(0)).await.unwrap().metadata["ownerid"], "a", "won, and not told");
     assert!(container.get(&name(2)).await.is_err(), "not even tried");
 
-    let (faulty, _) = crate::records::faulty();
+    let (faulty, _) = super::records::faulty();
     faulty.set_plan(one());
     assert_eq!(cycle(&*ours(faulty), "a", 0..4).await, [0, 2, 3]);
 }

@@ -1,43 +1,22 @@
 //! Other SDKs, as they are published, share a container with ours: each scenario with each SDK, and one with all. First
 //! their checkpoint stores alone, then their whole processors, which read from an event hub.
 //!
-//! The tests install the SDKs by themselves, below `tests/mixed_fleet`. Where Node.js or Python is missing, its tests
-//! say so in one line and do nothing. With `--nocapture` they tell the versions of the SDKs that they met.
+//! The tests install the SDKs by themselves, in this folder. Where Node.js or Python is missing, its tests say so in one
+//! line and do nothing. With `--nocapture` they tell the versions of the SDKs that they met.
 
-#[path = "common/bench.rs"]
-#[expect(dead_code, reason = "shared with the tests of the rules, which need more")]
-mod bench;
-#[path = "mixed_fleet/fleet.rs"]
 mod fleet;
-#[path = "common/meddled.rs"]
-mod meddled;
-#[path = "mixed_fleet/ours.rs"]
 mod ours;
-#[path = "mixed_fleet/peer.rs"]
 mod peer;
-#[path = "mixed_fleet/processed.rs"]
 mod processed;
-#[path = "../examples/support/publisher.rs"]
-mod publisher;
-#[path = "common/sas.rs"]
-mod sas;
-#[path = "mixed_fleet/scenarios.rs"]
 mod scenarios;
-#[path = "mixed_fleet/sdk.rs"]
 mod sdk;
-#[path = "mixed_fleet/sharing.rs"]
 mod sharing;
-#[path = "../examples/support/mod.rs"]
-mod support;
-#[path = "mixed_fleet/theirs.rs"]
 mod theirs;
-#[path = "common/wire.rs"]
-#[expect(dead_code, reason = "shared with the tests of the rules, which need more")]
-mod wire;
 
-use bench::Bench;
 use peer::Peer;
 use sdk::Sdk;
+
+use crate::bench::Bench;
 
 /// A test of each scenario with one SDK, each in a container of its own.
 macro_rules! tests {
@@ -47,7 +26,7 @@ macro_rules! tests {
             if $sdk.is_here() {
                 let bench = Bench::in_azurite().await;
                 let peer = Peer::join($sdk, &bench).await;
-                crate::scenarios::$scenario(bench, peer).await;
+                super::scenarios::$scenario(bench, peer).await;
             }
         }
     )+};
@@ -73,7 +52,7 @@ macro_rules! processors {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $scenario() {
             if $sdk.is_here() {
-                crate::sharing::$scenario($sdk).await;
+                super::sharing::$scenario($sdk).await;
             }
         }
     )+};
@@ -87,14 +66,14 @@ macro_rules! processors {
 }
 
 mod javascript {
-    use crate::{Bench, Peer, Sdk};
+    use super::{Bench, Peer, Sdk};
 
     tests!(Sdk::JavaScript);
     processors!(Sdk::JavaScript);
 }
 
 mod python {
-    use crate::{Bench, Peer, Sdk};
+    use super::{Bench, Peer, Sdk};
 
     tests!(Sdk::Python);
     processors!(Sdk::Python);

@@ -2,10 +2,6 @@
 //!
 //! A few closes at each prefetch by default. `CLOSES=1000` sets how many, `PREFETCH=3000` chooses one prefetch, `HOGS=2` is how
 //! many threads take the CPU from the others, and `--nocapture` shows the table.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test, in helpers as well")]
-
-#[path = "common/hub_client/publish.rs"]
-mod publish;
 
 use std::env;
 use std::fmt;
@@ -18,9 +14,10 @@ use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{EventSource, StartPosition};
 use eventhubs_checkpoint::testing::event_hub::EventHub;
 use eventhubs_checkpoint::{ConsumerGroup, PartitionId};
-use publish::{producer, send, within};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep};
+
+use crate::hub_client::{producer, send, within};
 
 const PREFETCHES: [usize; 4] = [300, 1000, 3000, 10_000];
 /// More than are read between an open and a close, so that the link is in full flow to the end.

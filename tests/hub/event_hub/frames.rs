@@ -8,7 +8,7 @@ use eventhubs_checkpoint::testing::event_hub::EventHub;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::hub;
+use super::hub;
 use crate::hub_client::{earliest, next, numbered, open, producer, send, within};
 
 const BEGIN: u8 = 0x11;

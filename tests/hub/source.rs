@@ -1,10 +1,6 @@
 //! `EventHubSource` over the Event Hubs stand-in: connections that die, readers that stand still, positions refused.
 //!
 //! All clients run on one thread: with more, a send of the client can miss its answer and hang.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test, in helpers as well")]
-
-#[path = "common/hub_client/publish.rs"]
-mod publish;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,11 +20,12 @@ use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::EmptiedReport;
 use eventhubs_checkpoint::testing::event_hub::{DEFAULT_KEY, EventHub};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Result};
-use publish::{producer, send, within};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::hub_client::{producer, send, within};
 
 /// Long enough for a dead connection to be noticed, and for a second try where the client's fresh connection dies, too.
 const RECOVERY: Duration = Duration::from_secs(40);

@@ -15,8 +15,8 @@ use futures::future::join_all;
 use tokio::task::LocalSet;
 use tokio::time::{advance, sleep, timeout};
 
-use crate::crowd::{self, Crowd, until};
-use crate::records::{
+use super::crowd::{self, Crowd, until};
+use super::records::{
     GROUP, HUB, LocalClock, NAMESPACE, NONE, checkpoint, cycle, faulty, group_store, listed, name_of, ours, owner_in,
     put, refused, settled, wish, writes,
 };

@@ -11,8 +11,8 @@ use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
 use eventhubs_checkpoint::store::Split;
 use tokio::time::advance;
 
-use crate::official_rules::OfficialRules;
-use crate::records::{
+use super::official_rules::OfficialRules;
+use super::records::{
     GROUP, HUB, LocalClock, NAMESPACE, NONE, checkpoint, cycle, kind_of, listed, live_owners, ours, position, refused,
     wish,
 };
