@@ -1,4 +1,4 @@
-//! Whole instances on a hub and a container in memory, in paused time: they share, move, stop and resume.
+//! Whole instances on a hub and a container in memory, mostly in paused time: they share, move, stop and resume.
 
 #[path = "../common/captured.rs"]
 mod captured;
@@ -17,6 +17,8 @@ mod handlers;
 mod handoff_ends;
 mod handoffs;
 mod keda;
+mod leases;
+mod loads;
 #[path = "../common/meddled.rs"]
 mod meddled;
 #[cfg(feature = "metrics")]
@@ -26,11 +28,13 @@ mod metrics;
 mod numbers;
 mod odd;
 mod outages;
+mod own_thread;
 mod pains;
 mod presences;
 mod pull;
 mod rewind;
 mod sources;
+mod stalls;
 mod starts;
 mod told;
 mod tracking;
