@@ -1,4 +1,4 @@
-//! Whole instances on a hub and a container in memory, in paused time: they share, move, stop and resume.
+//! Whole instances on a hub and a container in memory, mostly in paused time: they share, move, stop and resume.
 
 #[path = "../common/captured.rs"]
 mod captured;
@@ -12,20 +12,33 @@ mod defects_starts;
 mod emptied;
 mod ends;
 mod failures;
+mod faults;
 mod handlers;
 mod handoff_ends;
 mod handoffs;
+mod keda;
+mod leases;
+mod loads;
 #[path = "../common/meddled.rs"]
 mod meddled;
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(feature = "metrics")]
+#[path = "../common/numbers.rs"]
+mod numbers;
 mod odd;
 mod outages;
+mod own_thread;
 mod pains;
 mod presences;
 mod pull;
+mod rewind;
 mod sources;
+mod stalls;
 mod starts;
 mod told;
 mod tracking;
+mod wall_clock;
 #[path = "../common/world.rs"]
 mod world;
 

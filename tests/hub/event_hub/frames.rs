@@ -1,0 +1,129 @@
+//! The frames that the stand-in sends, as they are on the wire.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use azure_messaging_eventhubs::ConsumerClient;
+use eventhubs_checkpoint::testing::event_hub::EventHub;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::hub;
+use crate::hub_client::{earliest, next, numbered, open, producer, send, within};
+
+const BEGIN: u8 = 0x11;
+const ATTACH: u8 = 0x12;
+const TRANSFER: u8 = 0x14;
+const DETACH: u8 = 0x16;
+
+/// By the AMQP specification 1.0: the descriptor of each performative that is read by position, and its last field.
+const WHOLE: [(u8, usize); 4] = [(0x10, 10), (BEGIN, 8), (ATTACH, 14), (TRANSFER, 11)];
+
+type Bytes = Arc<Mutex<Vec<u8>>>;
+
+/// Leads one client to the hub, and takes down what the hub sends.
+async fn tap(port: u16) -> (String, Bytes) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("amqp://{}", listener.local_addr().unwrap());
+    let bytes = Bytes::default();
+    let taken = bytes.clone();
+    tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut hub = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let ((mut from_client, mut to_client), (mut from_hub, mut to_hub)) = (client.split(), hub.split());
+        let back = async {
+            let mut buffer = vec![0; 64 * 1024];
+            while let Ok(length @ 1..) = from_hub.read(&mut buffer).await {
+                taken.lock().unwrap().extend_from_slice(&buffer[..length]);
+                to_client.write_all(&buffer[..length]).await.unwrap();
+            }
+        };
+        // Whoever ends first, the test ends then.
+        let _ = tokio::join!(back, copy(&mut from_client, &mut to_hub));
+    });
+    (endpoint, bytes)
+}
+
+async fn tapped(hub: &EventHub) -> (ConsumerClient, Bytes) {
+    let (endpoint, bytes) = tap(hub.port()).await;
+    let connection_string = hub.connection_string();
+    let builder = ConsumerClient::builder().with_custom_endpoint(endpoint);
+    let opening = builder.open_with_connection_string(&connection_string, None);
+    (within("opening", opening).await.unwrap(), bytes)
+}
+
+/// A performative on the wire.
+#[derive(Debug)]
+struct Sent {
+    channel: [u8; 2],
+    descriptor: u8,
+    /// How many.
+    fields: usize,
+}
+
+fn performatives(mut bytes: &[u8]) -> Vec<Sent> {
+    let mut found = Vec::new();
+    while let Some(header) = bytes.first_chunk::<8>() {
+        let (size, body) = match header {
+            [b'A', b'M', b'Q', b'P', ..] => (8, 8),
+            [a, b, c, d, offset, kind, ..] => {
+                let size = usize::try_from(u32::from_be_bytes([*a, *b, *c, *d])).unwrap();
+                // Those of SASL are of another kind, and an empty frame keeps the connection alive.
+                (size, if *kind == 0 { usize::from(*offset) * 4 } else { size })
+            }
+        };
+        let Some(frame) = bytes.get(body..size) else { break };
+        if let [0, 0x53, descriptor, 0xc0, _, count, ..] | [0, 0x53, descriptor, 0xd0, _, _, _, _, 0, 0, 0, count, ..] =
+            *frame
+        {
+            found.push(Sent { channel: [header[6], header[7]], descriptor, fields: count.into() });
+        }
+        bytes = &bytes[size..];
+    }
+    found
+}
+
+/// The Python client reads fields by position, and so fails where the last ones were left away.
+#[tokio::test]
+async fn no_field_is_left_away_that_a_client_reads_by_position() {
+    let hub = hub(1).await;
+    send(&producer(&hub).await, "0", numbered(2)).await;
+    let (consumer, bytes) = tapped(&hub).await;
+    within("hub properties", consumer.get_eventhub_properties()).await.unwrap();
+    let receiver = open(&consumer, "0", earliest()).await;
+    next(&receiver, 2).await;
+
+    let sent = performatives(&bytes.lock().unwrap());
+    for (descriptor, fields) in WHOLE {
+        let counts: Vec<_> = sent.iter().filter(|it| it.descriptor == descriptor).map(|it| it.fields).collect();
+        assert!(!counts.is_empty(), "no performative {descriptor:#x} among {sent:?}");
+        assert!(counts.iter().all(|count| *count == fields), "{descriptor:#x} with {counts:?} fields, not {fields}");
+    }
+    // A token, the hub's properties, and two events.
+    assert!(sent.iter().filter(|it| it.descriptor == TRANSFER).count() >= 4, "{sent:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_event_comes_after_its_link_was_detached_and_its_session_goes_on() {
+    let hub = hub(1).await;
+    send(&producer(&hub).await, "0", numbered(3000)).await;
+    let (consumer, bytes) = tapped(&hub).await;
+    for _ in 0..40 {
+        let receiver = open(&consumer, "0", earliest()).await;
+        next(&receiver, 1).await;
+        within("closing", receiver.close()).await.unwrap();
+    }
+
+    let sent = performatives(&bytes.lock().unwrap());
+    let mut detached = HashSet::new();
+    for it in &sent {
+        if it.descriptor == ATTACH {
+            detached.remove(&it.channel);
+        } else if it.descriptor == DETACH {
+            detached.insert(it.channel);
+        }
+        assert!(it.descriptor != TRANSFER || !detached.contains(&it.channel), "{it:?}");
+    }
+    // One for tokens, and one for all receivers of a partition.
+    assert_eq!(sent.iter().filter(|it| it.descriptor == BEGIN).count(), 2);
+}

@@ -1,0 +1,10 @@
+//! The Event Hubs stand-in, and what reads from it over AMQP: the official client and processor, and `EventHubSource`.
+
+#[path = "../common/hub_client/mod.rs"]
+mod hub_client;
+
+mod closes;
+mod event_hub;
+mod event_processor;
+mod operations;
+mod source;

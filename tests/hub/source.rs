@@ -1,0 +1,487 @@
+//! `EventHubSource` over the Event Hubs stand-in: connections that die, readers that stand still, positions refused.
+//!
+//! All clients run on one thread: with more, a send of the client can miss its answer and hang.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use azure_messaging_eventhubs::RetryOptions;
+use azure_messaging_eventhubs::models::ReceivedEventData;
+use eventhubs_checkpoint::balancer::BalancerConfig;
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::eventhubs::EventHubSource;
+use eventhubs_checkpoint::processor::{
+    EventReceiver, EventSource, Handler, HandlerError, PartitionContext, PartitionState, PartitionStatus, Processor,
+    ProcessorConfig, ShutdownReport, StartPosition, handler_fn,
+};
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::EmptiedReport;
+use eventhubs_checkpoint::testing::event_hub::{DEFAULT_KEY, EventHub};
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Result};
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::hub_client::{producer, send, within};
+
+/// Long enough for a dead connection to be noticed, and for a second try where the client's fresh connection dies, too.
+const RECOVERY: Duration = Duration::from_secs(40);
+
+async fn hub(partitions: u16) -> EventHub {
+    EventHub::builder("hub").partitions(partitions).start("127.0.0.1:0").await.unwrap()
+}
+
+async fn publish(hub: &EventHub, partition: &str, count: usize, size: usize) {
+    let producer = producer(hub).await;
+    send(&producer, partition, (0..count).map(|_| vec![b'.'; size])).await;
+    within("closing a producer", producer.close()).await.unwrap();
+}
+
+/// Counts the clients that it makes.
+async fn counted_source(hub: &EventHub, retries: u32) -> (EventHubSource, Arc<AtomicUsize>) {
+    let (endpoint, made) = (hub.endpoint(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&made);
+    let builder =
+        EventHubSource::from_connection_string(&group("$Default"), hub.connection_string()).settings(move |client| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let retries = RetryOptions { max_retries: retries, ..RetryOptions::default() };
+            client.with_retry_options(retries).with_custom_endpoint(endpoint.clone())
+        });
+    (within("opening a consumer", builder.connect()).await.unwrap(), made)
+}
+
+async fn source(hub: &EventHub) -> EventHubSource {
+    counted_source(hub, 8).await.0
+}
+
+fn group(name: &str) -> ConsumerGroup {
+    ConsumerGroup::new("localhost", "hub", name).unwrap()
+}
+
+fn partition(id: &str) -> PartitionId {
+    PartitionId::new(id).unwrap()
+}
+
+async fn next(receiver: &mut EventReceiver<ReceivedEventData>) -> Vec<ReceivedEventData> {
+    within("a batch", receiver.next_batch(100)).await.unwrap()
+}
+
+// Connections that die.
+
+/// How many events of each partition were handled without a gap.
+type Read = BTreeMap<PartitionId, watch::Sender<i64>>;
+
+fn run(source: EventHubSource, store: GroupStore, read: Arc<Read>) -> JoinHandle<Result<ShutdownReport>> {
+    let handler = handler_fn(move |events: Vec<ReceivedEventData>, context: PartitionContext| {
+        for number in events.iter().map(|event| event.sequence_number().unwrap()) {
+            let read = &read[context.partition()];
+            let expected = *read.borrow();
+            assert!(number <= expected, "partition {}: {number} comes where {expected} was due", context.partition());
+            read.send_replace(expected.max(number + 1));
+        }
+        async { Ok::<_, HandlerError>(()) }
+    });
+    let balancer = BalancerConfig::default().with_interval(Duration::from_millis(250));
+    let config = ProcessorConfig::default().with_balancer(balancer).with_probe_every(Duration::from_secs(1));
+    let processor = Processor::builder(source, store, handler).config(config).build().unwrap();
+    tokio::spawn(processor.run(std::future::pending()))
+}
+
+async fn store() -> GroupStore {
+    let container = Arc::new(MemoryContainer::new());
+    GroupStore::builder(container, group("$Default"), OwnerId::new("a").unwrap()).connect().await.unwrap()
+}
+
+async fn all_have_read(count: i64, readers: &mut [watch::Receiver<i64>]) {
+    let deadline = Instant::now() + RECOVERY;
+    for reader in &mut *readers {
+        if timeout_at(deadline, reader.wait_for(|read| *read >= count)).await.is_err() {
+            break;
+        }
+    }
+    let read: Vec<_> = readers.iter().map(|reader| *reader.borrow()).collect();
+    assert!(read.iter().all(|read| *read == count), "not all have read {count} within {RECOVERY:?}: {read:?}");
+}
+
+async fn eight_partitions_go_on_after(disturbance: impl Fn(&EventHub), retries: u32) {
+    let hub = hub(8).await;
+    let (source, made) = counted_source(&hub, retries).await;
+    let read: Read = hub.partition_ids().iter().map(|id| (partition(id), watch::Sender::new(0))).collect();
+    let mut readers: Vec<_> = read.values().map(watch::Sender::subscribe).collect();
+    for id in hub.partition_ids() {
+        publish(&hub, &id, 50, 10).await;
+    }
+    let running = run(source, store().await, Arc::new(read));
+    all_have_read(50, &mut readers).await;
+    assert_eq!(made.load(Ordering::Relaxed), 1);
+
+    disturbance(&hub);
+
+    for id in hub.partition_ids() {
+        publish(&hub, &id, 50, 10).await;
+    }
+    all_have_read(100, &mut readers).await;
+    let made = made.load(Ordering::Relaxed);
+    assert!(made <= 8, "{made} clients for 8 partitions: they do not share them");
+    running.abort();
+}
+
+fn detach_all(hub: &EventHub) {
+    let detached = hub.partition_ids().iter().filter_map(|id| hub.detach_receivers("$Default", id)).sum::<usize>();
+    assert_eq!(detached, 8);
+}
+
+fn cut_all(hub: &EventHub) {
+    assert!(hub.cut_connections() > 0);
+}
+
+#[tokio::test]
+async fn links_that_break_at_once_are_read_on_without_loss() {
+    eight_partitions_go_on_after(detach_all, 8).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_is_made_anew_without_loss() {
+    eight_partitions_go_on_after(cut_all, 8).await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_retry_is_replaced_as_well() {
+    eight_partitions_go_on_after(cut_all, 0).await;
+}
+
+#[tokio::test]
+async fn a_distrusted_link_gets_a_fresh_client_and_the_old_one_ends_once_it_is_silent() {
+    let hub = hub(2).await;
+    publish(&hub, "0", 1, 10).await;
+    publish(&hub, "1", 1, 10).await;
+    let (source, made) = counted_source(&hub, 8).await;
+    let open = async |id| source.open(&partition(id), StartPosition::Earliest, 10).await.unwrap();
+    let (mut distrusted, mut other) = (open("0").await, open("1").await);
+    assert_eq!((next(&mut distrusted).await.len(), next(&mut other).await.len()), (1, 1));
+
+    source.distrust(&partition("0"));
+    distrusted.close(Duration::from_secs(2)).await;
+    assert_eq!(next(&mut open("0").await).await.len(), 1);
+    assert_eq!(made.load(Ordering::Relaxed), 2);
+    let error = within("the end of a link left behind", other.next_batch(10)).await.unwrap_err();
+    assert!(error.to_string().contains("replaced"), "{error}");
+    other.close(Duration::from_secs(2)).await;
+    assert_eq!(next(&mut open("1").await).await.len(), 1, "through the fresh client");
+    assert_eq!(made.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn a_source_closes_in_time_though_its_links_were_cut_short() {
+    let hub = hub(2).await;
+    publish(&hub, "0", 500, 10).await;
+    let source = source(&hub).await;
+    let mut cut_short = source.open(&partition("0"), StartPosition::Earliest, 300).await.unwrap();
+    let mut dropped = source.open(&partition("1"), StartPosition::Earliest, 300).await.unwrap();
+    assert!(!next(&mut cut_short).await.is_empty());
+    assert!(tokio::time::timeout(Duration::from_millis(100), dropped.next_batch(1)).await.is_err());
+    cut_short.close(Duration::ZERO).await;
+    drop(dropped);
+    let closing = Instant::now();
+    // Whether it succeeds is up to the client.
+    let _ = source.close().await;
+    assert!(closing.elapsed() < Duration::from_secs(5), "closing took {:?}", closing.elapsed());
+}
+
+#[tokio::test]
+async fn a_source_shows_no_key() {
+    let hub = hub(1).await;
+    let source = source(&hub).await;
+    let shown = format!("{source:?}");
+    assert!(!shown.contains(DEFAULT_KEY) && shown.contains("$Default"), "{shown}");
+    within("closing the source", source.close()).await.unwrap();
+}
+
+// Positions.
+
+#[tokio::test]
+async fn a_position_that_the_broker_refuses_is_told_as_such() {
+    let hub = hub(1).await;
+    publish(&hub, "0", 3, 10).await;
+    let source = source(&hub).await;
+    for (from, named) in [
+        (StartPosition::AfterSequenceNumber(100), "after sequence number 100"),
+        (StartPosition::AfterOffset("123456789".into()), "after offset \"123456789\""),
+    ] {
+        let mut refused = source.open(&partition("0"), from, 10).await.unwrap();
+        let error = within("the refusal", refused.next_batch(10)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidPosition, "{error:?}");
+        assert!(error.to_string().contains(named), "{error}");
+        refused.close(Duration::from_secs(2)).await;
+    }
+    let mut receiver = source.open(&partition("0"), StartPosition::AfterSequenceNumber(1), 10).await.unwrap();
+    assert_eq!(next(&mut receiver).await.len(), 1, "another position is served");
+}
+
+// Readers that stand still.
+
+/// How many events were sent, once that does not grow any more.
+async fn settled(hub: &EventHub, id: &str) -> u64 {
+    let mut sent = hub.sent_events(id).unwrap();
+    loop {
+        sleep(Duration::from_millis(300)).await;
+        let before = std::mem::replace(&mut sent, hub.sent_events(id).unwrap());
+        if sent > 0 && sent == before {
+            return sent;
+        }
+    }
+}
+
+/// The link is attached with the first wait for an event.
+async fn first(receiver: &mut EventReceiver<ReceivedEventData>) -> u64 {
+    u64::try_from(within("an event", receiver.next_batch(1)).await.unwrap().len()).unwrap()
+}
+
+#[tokio::test]
+async fn a_reader_that_stands_still_holds_no_more_than_was_asked_for() {
+    let hub = hub(1).await;
+    publish(&hub, "0", 2000, 1024).await;
+    let source = source(&hub).await;
+    let mut sent_before = 0;
+    for (prefetch, most) in [(1, 1), (3, 3), (10, 10), (300, 300)] {
+        let mut receiver = source.open(&partition("0"), StartPosition::Earliest, prefetch).await.unwrap();
+        let mut read = first(&mut receiver).await;
+        let held = within("the events to settle", settled(&hub, "0")).await - sent_before - read;
+        assert!(held <= most && held >= most / 2, "prefetch {prefetch}: {held} are held at first");
+
+        while read < 5 * most {
+            let batch = next(&mut receiver).await.len();
+            read += u64::try_from(batch).unwrap();
+            let held = hub.sent_events("0").unwrap() - sent_before - read;
+            assert!(held <= most, "prefetch {prefetch}: {held} are held after {read}");
+        }
+        receiver.close(Duration::from_secs(2)).await;
+        sent_before = within("the events to settle", settled(&hub, "0")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_stands_still_delays_no_other_partition() {
+    let hub = hub(2).await;
+    for id in ["0", "1"] {
+        publish(&hub, id, 5000, 1024).await;
+    }
+    let source = source(&hub).await;
+    let mut still = source.open(&partition("0"), StartPosition::Earliest, 300).await.unwrap();
+    assert_eq!(first(&mut still).await, 1);
+    within("the events to settle", settled(&hub, "0")).await;
+
+    let mut going = source.open(&partition("1"), StartPosition::Earliest, 300).await.unwrap();
+    let mut read = 0;
+    while read < 5000 {
+        read += next(&mut going).await.len();
+    }
+
+    assert!(hub.sent_events("0").unwrap() <= 301);
+    let mut read = 1;
+    while read < 5000 {
+        read += next(&mut still).await.len();
+    }
+}
+
+mod defects {
+    use super::*;
+
+    /// The client keeps one link per partition, and would go on with it wherever the next one is to begin.
+    #[tokio::test]
+    async fn b02_a_link_whose_close_was_not_awaited_is_not_continued() {
+        let hub = hub(1).await;
+        publish(&hub, "0", 5000, 10).await;
+        let source = source(&hub).await;
+        for (after, only_dropped) in [(-1, false), (999, true), (1999, false), (-1, true)] {
+            let from = StartPosition::AfterSequenceNumber(after);
+            let mut receiver = source.open(&partition("0"), from, 300).await.unwrap();
+            let events = next(&mut receiver).await;
+            assert_eq!(events[0].sequence_number(), Some(after + 1));
+            if only_dropped {
+                drop(receiver);
+            } else {
+                receiver.close(Duration::ZERO).await;
+            }
+        }
+    }
+
+    /// The client would panic.
+    #[tokio::test]
+    async fn b19_a_start_before_1970_is_refused_as_well_when_it_is_opened() {
+        let hub = hub(1).await;
+        let source = source(&hub).await;
+        let start = StartPosition::EnqueuedAfter(OffsetDateTime::UNIX_EPOCH - Duration::from_secs(1));
+        let error = source.open(&partition("0"), start, 10).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+    }
+
+    /// The client re-attaches the link where it was opened.
+    #[tokio::test]
+    async fn b04_a_detach_costs_no_more_than_what_is_new() {
+        const EVENTS: usize = 20_000;
+        let hub = hub(1).await;
+        publish(&hub, "0", EVENTS, 10).await;
+        let handled = Arc::new(watch::Sender::new(Vec::new()));
+        let running =
+            tokio::spawn(processor(source(&hub).await, store().await, noting(&handled)).run(std::future::pending()));
+        let mut numbers = handled.subscribe();
+        within("all events", numbers.wait_for(|numbers| numbers.len() == EVENTS)).await.unwrap();
+        let sent = hub.sent_events("0").unwrap();
+
+        assert_eq!(hub.detach_receivers("$Default", "0"), Some(1));
+        publish(&hub, "0", 1, 10).await;
+
+        within("the new event", numbers.wait_for(|numbers| numbers.len() > EVENTS)).await.unwrap();
+        let again = hub.sent_events("0").unwrap() - sent;
+        assert!(again < 2000, "{again} events were sent for one");
+        let expected = 0..=i64::try_from(EVENTS).unwrap();
+        assert!(numbers.borrow().iter().copied().eq(expected), "some came twice, or not at all");
+        running.abort();
+    }
+
+    /// The link of a new group to a quiet partition has nothing to deliver, and must not be opened again for that.
+    #[tokio::test]
+    async fn c01_the_link_to_an_emptied_partition_stays_open() {
+        for report in [EmptiedReport::BeginIsLast, EmptiedReport::BeginAfterLast] {
+            let hub = EventHub::builder("hub").partitions(1).emptied_report(report).start("127.0.0.1:0").await.unwrap();
+            publish(&hub, "0", 3, 10).await;
+            assert_eq!(hub.expire_before("0", i64::MAX), Some(3));
+            let handled = Arc::new(watch::Sender::new(Vec::new()));
+            let processor = processor(source(&hub).await, store().await, noting(&handled));
+            let handle = processor.handle();
+            let running = tokio::spawn(processor.run(std::future::pending()));
+            let is_idle = |status: &PartitionStatus| status.state == PartitionState::Idle;
+            until("it waits for events", || handle.partitions().iter().any(is_idle)).await;
+
+            sleep(10 * PROBE_EVERY).await;
+            let status = handle.partitions().remove(0);
+            assert_eq!((status.failures, &status.last_error), (0, &None), "{report:?}");
+            assert_eq!(status.lag.to_string(), "0 (empty)", "{report:?}");
+            publish(&hub, "0", 1, 10).await;
+            within("the event", handled.subscribe().wait_for(|numbers| *numbers == [3])).await.unwrap();
+            running.abort();
+        }
+    }
+
+    /// The service closes links with this condition for other reasons, too. A missing entity is named in the text.
+    #[tokio::test]
+    async fn a04_a_link_that_ends_with_not_found_is_opened_again() {
+        let hub = hub(1).await;
+        publish(&hub, "0", 1, 10).await;
+        let (source, _) = counted_source(&hub, 0).await;
+        let handled = Arc::new(watch::Sender::new(Vec::new()));
+        let mut running = tokio::spawn(processor(source, store().await, noting(&handled)).run(std::future::pending()));
+        let mut numbers = handled.subscribe();
+        within("the first event", numbers.wait_for(|numbers| *numbers == [0])).await.unwrap();
+
+        assert_eq!(hub.detach_receivers_with("$Default", "0", "amqp:not-found"), Some(1));
+        publish(&hub, "0", 1, 10).await;
+
+        let second = within("the second event", async {
+            tokio::select! {
+                ended = &mut running => Err(ended),
+                _ = numbers.wait_for(|numbers| *numbers == [0, 1]) => Ok(()),
+            }
+        });
+        second.await.unwrap();
+        running.abort();
+    }
+
+    /// In the group that the source was built for, also through a fresh client.
+    #[tokio::test]
+    async fn e03_every_client_reads_in_the_consumer_group_of_the_source() {
+        let hub = EventHub::builder("hub").partitions(1).consumer_group("billing").start("127.0.0.1:0").await.unwrap();
+        publish(&hub, "0", 1, 10).await;
+        let endpoint = hub.endpoint();
+        let builder = EventHubSource::from_connection_string(&group("billing"), hub.connection_string()).settings(
+            move |client| client.with_custom_endpoint(endpoint.clone()).with_consumer_group("$Default".into()),
+        );
+        let source = within("opening a consumer", builder.connect()).await.unwrap();
+        for _ in 0..2 {
+            let mut receiver = source.open(&partition("0"), StartPosition::Earliest, 10).await.unwrap();
+            assert_eq!(next(&mut receiver).await.len(), 1);
+            assert_eq!([hub.open_receivers("billing", "0"), hub.open_receivers("$Default", "0")], [Some(1), Some(0)]);
+            receiver.close(Duration::from_secs(2)).await;
+            source.distrust(&partition("0"));
+        }
+    }
+
+    #[tokio::test]
+    async fn e03_a_store_of_another_group_is_refused() {
+        let hub = EventHub::builder("hub").partitions(1).consumer_group("billing").start("127.0.0.1:0").await.unwrap();
+        let endpoint = hub.endpoint();
+        let builder = EventHubSource::from_connection_string(&group("billing"), hub.connection_string())
+            .settings(move |client| client.with_custom_endpoint(endpoint.clone()));
+        let source = within("opening a consumer", builder.connect()).await.unwrap();
+        let handler = handler_fn(|_: Vec<ReceivedEventData>, _: PartitionContext| async { Ok::<_, HandlerError>(()) });
+        let error = Processor::builder(source, store().await, handler).build().map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        for named in ["localhost/hub/billing", "localhost/hub/$Default"] {
+            assert!(error.to_string().contains(named), "{error}");
+        }
+    }
+
+    /// As the emulator is.
+    #[tokio::test]
+    async fn e03_a_hub_without_tls_needs_no_settings() {
+        let hub = hub(1).await;
+        let at = format!("Endpoint=sb://127.0.0.1:{}/", hub.port());
+        let local = hub.connection_string().replace("Endpoint=sb://localhost/", &at);
+        let connection_string = format!("{local};UseDevelopmentEmulator=true");
+        let group = ConsumerGroup::from_connection_string(&connection_string, "$Default").unwrap();
+        let connecting = EventHubSource::from_connection_string(&group, connection_string).connect();
+        let source = within("opening a consumer", connecting).await.unwrap();
+        assert_eq!(source.hub().await.unwrap().partitions.len(), 1);
+    }
+
+    /// The stand-in waited for ever for the reply to its own detach, and meanwhile attached no other link of the connection.
+    #[tokio::test]
+    async fn a_link_that_is_closed_while_it_is_detached_holds_up_no_other() {
+        let hub = hub(1).await;
+        publish(&hub, "0", 100, 10).await;
+        let source = source(&hub).await;
+        for round in 0..5 {
+            let mut receiver = source.open(&partition("0"), StartPosition::Earliest, 300).await.unwrap();
+            // An error is as good: the client's session may be over.
+            let _ = within("the first events", receiver.next_batch(10)).await;
+            let detaching = async {
+                sleep(Duration::from_millis(round)).await;
+                assert!(hub.detach_receivers("$Default", "0").is_some());
+            };
+            tokio::join!(receiver.close(Duration::from_secs(2)), detaching);
+        }
+    }
+
+    const PROBE_EVERY: Duration = Duration::from_millis(50);
+
+    fn processor<H: Handler<ReceivedEventData>>(
+        source: EventHubSource,
+        store: GroupStore,
+        handler: H,
+    ) -> Processor<EventHubSource, H> {
+        let balancer = BalancerConfig::default().with_interval(Duration::from_millis(250));
+        let config = ProcessorConfig::default().with_balancer(balancer).with_probe_every(PROBE_EVERY);
+        Processor::builder(source, store, handler).config(config).build().unwrap()
+    }
+
+    fn noting(handled: &Arc<watch::Sender<Vec<i64>>>) -> impl Handler<ReceivedEventData> {
+        let handled = Arc::clone(handled);
+        handler_fn(move |events: Vec<ReceivedEventData>, _: PartitionContext| {
+            handled.send_modify(|numbers| numbers.extend(events.iter().filter_map(ReceivedEventData::sequence_number)));
+            async { Ok::<_, HandlerError>(()) }
+        })
+    }
+
+    async fn until(what: &str, condition: impl Fn() -> bool) {
+        let waiting = async {
+            while !condition() {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        within(what, waiting).await;
+    }
+}

@@ -1,0 +1,194 @@
+//! A hub with events that keep coming, a container, and the processors of all SDKs that share them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use eventhubs_checkpoint::balance::Strategy;
+use eventhubs_checkpoint::balancer::BalancerConfig;
+use eventhubs_checkpoint::blob::BlobContainer;
+use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+use eventhubs_checkpoint::eventhubs::EventHubSource;
+use eventhubs_checkpoint::processor::{CheckpointPolicy, Processor, ProcessorConfig};
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::ours::{Ours, Recorder};
+use super::processed::Processed;
+use super::sdk::Sdk;
+use super::theirs::Theirs;
+use crate::publisher::{Address, Load, publish};
+use crate::sas::fresh_name;
+use crate::support::azurite;
+
+/// Far longer than anything here takes, on a busy machine, too.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The pace of all processors, and the age at which all of them take an owner for dead.
+const INTERVAL: Duration = Duration::from_secs(1);
+pub const EXPIRY: Duration = Duration::from_secs(10);
+
+const POLL: Duration = Duration::from_millis(100);
+
+/// Events keep coming for as long as the fleet is there.
+const LOAD: Load = Load { events_per_batch: 5, event_size: 100, pace: Duration::from_millis(50) };
+
+pub struct Fleet {
+    hub: EventHub,
+    container: Arc<AzureContainer>,
+    container_name: String,
+    observer: GroupStore,
+    processed: Processed,
+    /// How many batches are wanted.
+    wanted: watch::Sender<u32>,
+    publishing: JoinHandle<()>,
+}
+
+/// Who owns each partition by the records, nobody by an empty name, and how old the record is.
+pub type Records = BTreeMap<String, (String, Duration)>;
+
+impl Fleet {
+    /// Without any processor yet.
+    pub async fn new(partitions: u16) -> Self {
+        let hub = EventHub::builder("hub").partitions(partitions).start("127.0.0.1:0").await.unwrap();
+        let container_name = fresh_name();
+        let connection_string = azurite::shared().await.unwrap().connection_string();
+        let container = AzureContainer::from_connection_string(connection_string.clone(), &container_name).unwrap();
+        container.create_container().await.unwrap();
+        let (container, observer) = (Arc::new(container), observer(connection_string, &container_name).await);
+        let (wanted, batches) = watch::channel(u32::MAX);
+        let address = Address { endpoint: hub.endpoint(), connection_string: hub.connection_string() };
+        let publishing = tokio::spawn(async { drop(publish(address, LOAD, batches).await.unwrap()) });
+        Self { hub, container, container_name, observer, processed: Processed::default(), wanted, publishing }
+    }
+
+    /// A processor of this crate joins.
+    pub async fn ours(&self, owner: &str) -> Ours {
+        let balancer = BalancerConfig::default().with_interval(INTERVAL).with_strategy(Strategy::Greedy);
+        let checkpoints = CheckpointPolicy::default().with_every(Duration::from_millis(200));
+        let config = ProcessorConfig::default().with_balancer(balancer).with_checkpoints(checkpoints);
+        let recorder = Recorder { owner: owner.to_owned(), processed: self.processed.clone() };
+        let store = store(&self.container, owner).await;
+        let endpoint = self.hub.endpoint();
+        let builder = EventHubSource::from_connection_string(store.group(), self.hub.connection_string())
+            .settings(move |client| client.with_custom_endpoint(endpoint.clone()));
+        let source = timeout(PATIENCE, builder.connect()).await.unwrap().unwrap();
+        let processor = Processor::builder(source, store, recorder).config(config).build();
+        Ours::run(owner, processor.unwrap())
+    }
+
+    /// A processor of another SDK joins.
+    pub async fn theirs(&self, sdk: Sdk) -> Theirs {
+        let storage = azurite::shared().await.unwrap().connection_string();
+        let settings = json!({
+            // Without the protocol the JavaScript one takes it for one with a shared access signature.
+            "storage": format!("DefaultEndpointsProtocol=http;{storage}"),
+            "container": self.container_name,
+            // Says that there is no TLS. The port is told apart: it is no part of the namespace, by which the blobs are named.
+            "event_hub": format!("{};UseDevelopmentEmulator=true", self.hub.connection_string()),
+            "port": self.hub.port(),
+            "consumer_group": "$Default",
+            "interval_seconds": INTERVAL.as_secs(),
+            "expiry_seconds": EXPIRY.as_secs(),
+        });
+        Theirs::start(sdk, &settings, &self.processed).await
+    }
+
+    pub async fn records(&self) -> Records {
+        let listing = self.observer.list_ownerships().await.unwrap();
+        assert!(listing.malformed.is_empty(), "{:?}", listing.malformed);
+        let records = listing.records.into_iter().map(|seen| {
+            let owner = seen.record.owner.map(|owner| owner.to_string()).unwrap_or_default();
+            (seen.partition.to_string(), (owner, seen.age))
+        });
+        records.collect()
+    }
+
+    /// The ages of the records by which somebody owns partitions.
+    pub async fn ages_of(&self, owner: &str) -> Vec<Duration> {
+        self.records().await.into_values().filter(|(name, _)| name == owner).map(|(_, age)| age).collect()
+    }
+
+    /// Waits until all partitions belong to these alone, each has a fair share, what is new in each partition is
+    /// processed by its owner, and nothing that was published before is missing.
+    pub async fn settles_among(&self, owners: &[&str]) {
+        let started = Instant::now();
+        let newest = self.published();
+        loop {
+            let records = self.records().await;
+            let Err(why) = self.is_settled(owners, &records, &newest) else { break };
+            assert!(started.elapsed() < PATIENCE, "{why}; the records: {records:?}");
+            assert!(!self.publishing.is_finished(), "no events come any more");
+            sleep(POLL).await;
+        }
+    }
+
+    fn is_settled(&self, owners: &[&str], records: &Records, newest: &BTreeMap<String, i64>) -> Result<(), String> {
+        are_fair_shares(owners, records, newest.len())?;
+        for (partition, last) in newest {
+            let owner = &records[partition].0;
+            let processor = self.processed.newest(partition).filter(|(number, _)| number > last).map(|(_, by)| by);
+            if processor.as_ref() != Some(owner) {
+                return Err(format!("{owner} owns partition {partition}, but {processor:?} processes what is new"));
+            }
+            let lost = self.processed.missing(partition, *last);
+            if !lost.is_empty() {
+                return Err(format!("lost in partition {partition}, or never published: {lost:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The last sequence number of each partition.
+    fn published(&self) -> BTreeMap<String, i64> {
+        let last = |id: &str| self.hub.partition_properties(id).unwrap().last_enqueued_sequence_number;
+        self.hub.partition_ids().into_iter().map(|id| (id.clone(), last(&id))).collect()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.wanted.send_replace(0);
+    }
+}
+
+/// The records as one sees them that only looks: nothing is ever late for it, on a busy machine either.
+async fn observer(connection_string: String, container: &str) -> GroupStore {
+    let access = Access::connection_string(connection_string, container);
+    let container = AzureContainer::builder(access).request_deadline(PATIENCE).build().unwrap();
+    let builder = GroupStore::builder(Arc::new(container), group(), OwnerId::new("observer").unwrap());
+    let builder = builder.expiry(4 * PATIENCE).peer_expiry(4 * PATIENCE).request_deadline(PATIENCE);
+    builder.connect().await.unwrap()
+}
+
+/// That of a processor, for whose terms a busy machine may be late.
+async fn store(container: &Arc<AzureContainer>, owner: &str) -> GroupStore {
+    let started = Instant::now();
+    loop {
+        let builder = GroupStore::builder(container.clone(), group(), OwnerId::new(owner).unwrap());
+        match builder.expiry(EXPIRY).peer_expiry(EXPIRY).connect().await {
+            Ok(store) => return store,
+            Err(error) => assert!(started.elapsed() < PATIENCE, "{owner}: {error}"),
+        }
+    }
+}
+
+fn group() -> ConsumerGroup {
+    ConsumerGroup::new("localhost", "hub", "$Default").unwrap()
+}
+
+/// Every partition has one of these owners, and none has two more than another.
+fn are_fair_shares(owners: &[&str], records: &Records, partitions: usize) -> Result<(), String> {
+    let share = |owner: &&str| records.values().filter(|(name, _)| name == owner).count();
+    let shares: Vec<_> = owners.iter().map(share).collect();
+    let fair = partitions / owners.len()..=partitions.div_ceil(owners.len());
+    if shares.iter().sum::<usize>() == partitions && shares.iter().all(|share| fair.contains(share)) {
+        return Ok(());
+    }
+    Err(format!("of {partitions} partitions {owners:?} have {shares:?}, and each should have {fair:?}"))
+}

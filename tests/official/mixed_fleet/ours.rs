@@ -1,0 +1,64 @@
+//! A processor of this crate in a fleet.
+
+use azure_messaging_eventhubs::models::ReceivedEventData;
+use eventhubs_checkpoint::Result;
+use eventhubs_checkpoint::processor::{
+    EventSource, Handler, HandlerError, PartitionContext, Positioned, Processor, ShutdownReport,
+};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::fleet::PATIENCE;
+use super::processed::Processed;
+
+/// Checkpoints each batch, as the others do.
+pub struct Recorder {
+    pub owner: String,
+    pub processed: Processed,
+}
+
+impl Handler<ReceivedEventData> for Recorder {
+    async fn handle(&self, events: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {
+        let numbers: Vec<_> = events.iter().filter_map(Positioned::sequence_number).collect();
+        self.processed.add(&self.owner, context.partition().as_str(), &numbers);
+        if let Some(last) = events.last() {
+            context.checkpoint(last);
+        }
+        Ok(())
+    }
+}
+
+pub struct Ours {
+    owner: String,
+    shutdown: oneshot::Sender<()>,
+    running: JoinHandle<Result<ShutdownReport>>,
+}
+
+impl Ours {
+    pub fn run<S>(owner: &str, processor: Processor<S, Recorder>) -> Self
+    where
+        S: EventSource<Event = ReceivedEventData>,
+    {
+        let (shutdown, asked) = oneshot::channel();
+        let running = tokio::spawn(processor.run(async {
+            // An error means that nobody can ask any more.
+            let _ = asked.await;
+        }));
+        Self { owner: owner.to_owned(), shutdown, running }
+    }
+
+    /// Ends it in good order.
+    pub async fn leave(self) {
+        assert!(self.shutdown.send(()).is_ok(), "{} has ended by itself", self.owner);
+        let ended = timeout(PATIENCE, self.running).await;
+        ended.unwrap_or_else(|_| panic!("{} does not end", self.owner)).unwrap().unwrap();
+    }
+
+    /// Nothing of it runs any more from one moment to the next.
+    pub async fn die(self) {
+        self.running.abort();
+        let ended = timeout(PATIENCE, self.running).await.unwrap_or_else(|_| panic!("{} does not end", self.owner));
+        assert!(ended.is_err_and(|error| error.is_cancelled()), "{} has ended by itself", self.owner);
+    }
+}

@@ -1,0 +1,245 @@
+//! What happens to two or three that share partitions. `a` and `b` are ours.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::blob::Metadata;
+use eventhubs_checkpoint::store::MarkOutcome;
+use eventhubs_checkpoint::{OwnerId, OwnershipRecord, PartitionId, Position};
+
+use super::peer::{Owners, Peer, Positions};
+use crate::bench::{Adopted, Bench, Owner, Said, Win, at, checkpoint, metadata, ownership};
+
+/// The owners that ours lists, without any fault.
+async fn owners(ours: &Owner) -> Owners {
+    let listing = ours.store.list_ownerships().await.unwrap();
+    assert!(listing.malformed.is_empty(), "{:?}", listing.malformed);
+    let name = |owner: Option<OwnerId>| owner.map(|owner| owner.to_string()).unwrap_or_default();
+    let seen = listing.records.into_iter();
+    seen.map(|seen| (number(&seen.partition), (name(seen.record.owner), seen.etag))).collect()
+}
+
+/// The same of the positions.
+async fn positions(ours: &Owner) -> Positions {
+    let listing = ours.store.list_checkpoints().await.unwrap();
+    assert!(listing.malformed.is_empty(), "{:?}", listing.malformed);
+    let seen = listing.records.into_iter().map(|seen| {
+        let (sequence_number, offset) = (seen.record.sequence_number.unwrap(), seen.record.offset.unwrap());
+        (number(&seen.partition), Position { sequence_number, offset })
+    });
+    seen.collect()
+}
+
+fn number(partition: &PartitionId) -> u32 {
+    partition.as_str().parse().unwrap()
+}
+
+fn names(owners: &Owners) -> Vec<&str> {
+    owners.values().map(|(owner, _)| owner.as_str()).collect()
+}
+
+/// What an official client takes for the first event.
+fn beginning() -> Position {
+    Position { sequence_number: -1, offset: "-1".to_owned() }
+}
+
+/// One whose records have all the keys there are.
+async fn talkative(bench: &Bench) -> Owner {
+    let mut a = bench.owner("a").await;
+    a.store = a.store.cooperative(true);
+    a
+}
+
+pub async fn each_lists_what_the_other_wrote_and_nothing_else(bench: Bench, peer: Peer) {
+    let a = talkative(&bench).await;
+    a.store.announce(Some(3)).await.unwrap();
+    let (lease, _) = a.run(0).await;
+    a.renew(&lease.with_load(Some(7))).await.lease();
+    peer.claim(1, None).unwrap();
+    let listed = owners(&a).await;
+    assert_eq!(names(&listed), ["a", peer.name()]);
+    assert_eq!(peer.owners(), listed);
+}
+
+pub async fn each_claims_what_the_other_released(bench: Bench, peer: Peer) {
+    let a = talkative(&bench).await;
+    let cool_down = a.store.server_time() + Duration::from_secs(60);
+    let lease = a.win(0).await.with_cool_down(cool_down);
+    assert_eq!(a.release(&lease).await.said(), "released");
+    assert_eq!(names(&peer.owners()), [""]);
+    peer.take(0);
+    assert_eq!(names(&owners(&a).await), [peer.name()]);
+
+    peer.release(0);
+    let listed = owners(&a).await;
+    assert_eq!(names(&listed), [""]);
+    let lease = a.claim_over(0, &listed[&0].1).await.lease();
+    assert_eq!(a.renew(&lease).await.said(), "won");
+    assert_eq!(names(&peer.owners()), ["a"]);
+}
+
+pub async fn each_is_refused_by_an_etag_that_the_other_has_replaced(bench: Bench, peer: Peer) {
+    let a = bench.owner("a").await;
+    let lease = a.win(0).await;
+    let etag = peer.claim(1, None).unwrap();
+    let (theirs, ours) = (peer.owners(), owners(&a).await);
+    let lease = a.renew(&lease).await.lease();
+    peer.claim(1, Some(&etag)).unwrap();
+
+    assert_eq!(peer.claim(0, Some(&theirs[&0].1)), None);
+    assert_eq!(a.renew(&lease).await.said(), "won");
+    assert_eq!(a.claim_over(1, &ours[&1].1).await.said(), format!("lost to {}", peer.name()));
+    assert_eq!(names(&owners(&a).await), ["a", peer.name()]);
+}
+
+/// Both had listed no record. The JavaScript one writes over what it finds. The Python one asks for none to be there,
+/// which Azurite does not heed when metadata is set. Ours learns it by its next renewal.
+pub async fn of_two_first_claims_one_holds(bench: Bench, peer: Peer) {
+    let a = bench.owner("a").await;
+    let lease = a.win(0).await;
+    let overwritten = peer.claim(0, None).is_some();
+    let lost = format!("lost to {}", peer.name());
+    assert_eq!(a.renew(&lease).await.said(), if overwritten { &lost } else { "won" });
+    assert_eq!(bench.owner_of(0).await, if overwritten { peer.name() } else { "a" });
+
+    peer.claim(1, None).unwrap();
+    assert_eq!(a.claim(1).await.said(), lost);
+}
+
+/// Their record has one key. It counts as long as theirs may live, not ours.
+pub async fn what_a_peer_takes_over_is_lost_to_it_with_all_our_keys(bench: Bench, peer: Peer) {
+    let a = talkative(&bench).await;
+    let lease = a.win(0).await;
+    let b = bench.owner("b").await;
+    let seen = b.store.list_ownerships().await.unwrap().records.remove(0);
+    assert!(matches!(b.store.mark(&seen).await, MarkOutcome::Standing(_)));
+    peer.take(0);
+    assert_eq!(bench.read(&ownership(0)).await, metadata(&[("ownerid", peer.name())]));
+    assert_eq!(a.renew(&lease).await.said(), format!("lost to {}", peer.name()));
+    assert_eq!(a.release(&lease).await.said(), "released");
+
+    let record = b.store.list_ownerships().await.unwrap().records.remove(0).record;
+    let theirs = OwnershipRecord { owner: Some(OwnerId::new(peer.name()).unwrap()), ..OwnershipRecord::default() };
+    assert_eq!(record, theirs);
+    let terms = b.store.terms();
+    assert!(terms.counts_as_live(&record, terms.peer_expiry) && terms.peer_expiry > terms.expiry);
+}
+
+/// Other SDKs do not adopt what they take over. Until their first checkpoint a displaced owner's one may land.
+pub async fn a_peer_fences_by_its_first_checkpoint(bench: Bench, peer: Peer) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    peer.take(0);
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
+    assert_eq!(peer.positions()[&0], at(5));
+    peer.checkpoint(0, &at(3));
+    assert_eq!(a.checkpoint(&mut adoption, 9).await.said(), format!("fenced by {}", peer.name()));
+    assert_eq!(bench.position_of(0).await, 3);
+}
+
+/// A peer that was told to use our name erases what makes the record that of this life.
+pub async fn our_name_without_our_keys_is_an_earlier_life(bench: Bench, peer: Peer) {
+    let a = talkative(&bench).await;
+    let (lease, mut adoption) = a.run(0).await;
+    let record = bench.read(&ownership(0)).await;
+    peer.write_ownership(0, "a", Some(&peer.owners()[&0].1)).unwrap();
+    assert_eq!(bench.read(&ownership(0)).await, metadata(&[("ownerid", "a")]));
+    peer.checkpoint(0, &at(3));
+    assert_eq!(a.checkpoint(&mut adoption, 9).await.said(), "fenced by a");
+    assert_eq!(a.renew(&lease).await.said(), "lost to a");
+
+    let lease = a.claim_over(0, &owners(&a).await[&0].1).await.lease();
+    let keys = |record: &Metadata| record.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&bench.read(&ownership(0)).await), keys(&record));
+    assert_eq!(a.adopted(0).await.record().sequence_number, Some(3));
+    assert_eq!(a.renew(&lease).await.said(), "won");
+}
+
+pub async fn each_reads_the_others_checkpoints(bench: Bench, peer: Peer) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    assert_eq!(a.checkpoint(&mut adoption, 7).await.said(), "written");
+    peer.claim(1, None).unwrap();
+    peer.checkpoint(1, &at(5));
+    let expected = Positions::from([(0, at(7)), (1, at(5))]);
+    assert_eq!(peer.positions(), expected);
+    assert_eq!(positions(&a).await, expected);
+
+    peer.release(1);
+    a.take(1).await;
+    let mut adoption = a.adopted(1).await;
+    assert_eq!(adoption.record().sequence_number, Some(5));
+    assert_eq!(peer.positions(), expected);
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "written");
+    assert_eq!(peer.positions()[&1], at(6));
+}
+
+pub async fn a_pinned_start_is_a_checkpoint_like_any_other(bench: Bench, peer: Peer) {
+    let a = bench.owner("a").await;
+    assert!(a.store.pin(&0.into(), &beginning()).await.unwrap());
+    a.win(1).await;
+    a.store.adopt(&1.into(), Some(&beginning())).await.unwrap().adoption();
+    let expected = Positions::from([(0, beginning()), (1, beginning())]);
+    assert_eq!(peer.positions(), expected);
+    assert_eq!(positions(&a).await, expected);
+
+    peer.claim(0, None).unwrap();
+    peer.checkpoint(0, &at(4));
+    peer.release(0);
+    a.take(0).await;
+    assert_eq!(a.adopted(0).await.record().sequence_number, Some(4));
+}
+
+/// They ask for no version and leave none of our keys. What is behind is written over; what is ahead stands.
+pub async fn a_peers_checkpoints_on_our_partition_are_survived(bench: Bench, peer: Peer) {
+    let a = bench.owner("a").await;
+    let (lease, mut adoption) = a.run(0).await;
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
+    let record = bench.read(&checkpoint(0)).await;
+    peer.checkpoint(0, &at(3));
+    let erased = metadata(&[("sequencenumber", "3"), ("offset", "30")]);
+    assert_eq!(bench.read(&checkpoint(0)).await, erased);
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "written");
+    let written = bench.read(&checkpoint(0)).await;
+    assert!(written.keys().eq(record.keys()), "{written:?}");
+    assert_eq!(peer.positions()[&0], at(6));
+
+    peer.checkpoint(0, &at(9));
+    assert_eq!(a.checkpoint(&mut adoption, 8).await.said(), "superseded");
+    assert_eq!(peer.positions()[&0], at(9));
+    assert_eq!(a.checkpoint(&mut adoption, 10).await.said(), "written");
+    assert_eq!(peer.positions()[&0], at(10));
+    assert_eq!(a.renew(&lease).await.said(), "won");
+}
+
+/// Each takes over what the one before it released, and goes on where that one was, until each has had all.
+pub async fn three_take_partitions_over_from_each_other(bench: Bench, (javascript, python): (Peer, Peer)) {
+    let a = talkative(&bench).await;
+    let mut lease = a.win(0).await;
+    javascript.claim(1, None).unwrap();
+    python.claim(2, None).unwrap();
+    for turn in 0..3 {
+        // Of ours, of the JavaScript one, of the Python one.
+        let [ours, second, third] = [0, 1, 2].map(|first| (first + 3 - turn) % 3);
+        let listed = owners(&a).await;
+        for (partition, owner) in [(ours, "a"), (second, javascript.name()), (third, python.name())] {
+            assert_eq!(listed[&partition].0, owner, "turn {turn}");
+        }
+        assert_eq!((javascript.owners(), python.owners()), (listed.clone(), listed), "turn {turn}");
+
+        let reached = i64::from(turn) * 10;
+        let mut adoption = a.adopted(ours).await;
+        a.checkpoint(&mut adoption, reached + 1).await;
+        javascript.checkpoint(second, &at(reached + 2));
+        python.checkpoint(third, &at(reached + 3));
+        let expected = Positions::from([(ours, at(reached + 1)), (second, at(reached + 2)), (third, at(reached + 3))]);
+        assert_eq!(positions(&a).await, expected, "turn {turn}");
+        assert_eq!((javascript.positions(), python.positions()), (expected.clone(), expected), "turn {turn}");
+
+        a.release(&lease).await;
+        javascript.release(second);
+        python.release(third);
+        lease = a.take(third).await;
+        javascript.take(ours);
+        python.take(second);
+    }
+}

@@ -1,0 +1,135 @@
+//! The other SDKs: whether they can run here, how they are installed, and the process in which each of them runs.
+//!
+//! To update the JavaScript one: change `package.json`, then `npm install --package-lock-only`. The Python one:
+//! `requirements.txt` says how.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, OnceLock};
+
+use serde_json::{Value, json};
+
+use crate::bench::group;
+use crate::support::install::{check_node, npm_ci, once, run};
+
+/// By the packages in `requirements.txt`.
+const OLDEST_PYTHON: (u32, u32) = (3, 11);
+
+#[derive(Clone, Copy, Debug)]
+pub enum Sdk {
+    JavaScript,
+    Python,
+}
+
+/// Runs one SDK for all tests of this process, and ends with it.
+pub struct Process {
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    _child: Child,
+}
+
+impl Sdk {
+    /// Whether there is anything to run it with. Says so once if there is not, though tests are silent when they pass.
+    pub fn is_here(self) -> bool {
+        static HERE: [OnceLock<bool>; 2] = [OnceLock::new(), OnceLock::new()];
+        *HERE[self as usize].get_or_init(|| {
+            let checked = match self {
+                Self::JavaScript => check_node(),
+                Self::Python => check_python(),
+            };
+            let told = checked.as_ref().map_err(|why| writeln!(std::io::stderr(), "{self:?} is skipped: {why}"));
+            told.is_ok()
+        })
+    }
+
+    /// Installed and started by the first test that asks.
+    pub fn process(self, connection_string: &str) -> &'static Mutex<Process> {
+        static PROCESSES: [OnceLock<Mutex<Process>>; 2] = [OnceLock::new(), OnceLock::new()];
+        PROCESSES[self as usize].get_or_init(|| {
+            let mut process = Process::start(self.installed("peer").unwrap(), connection_string);
+            println!("met {}", process.ask(&json!({ "do": "versions", "container": "any" })).as_str().unwrap());
+            Mutex::new(process)
+        })
+    }
+
+    /// What runs its script of this name. Blocks while it installs the SDK.
+    pub fn installed(self, script: &str) -> Result<Command, String> {
+        let (mut command, extension) = match self {
+            Self::JavaScript => {
+                npm_ci(&folder())?;
+                (Command::new("node"), "mjs")
+            }
+            Self::Python => (Command::new(python_with_packages()?), "py"),
+        };
+        command.arg(format!("{script}.{extension}")).current_dir(folder());
+        Ok(command)
+    }
+}
+
+impl Process {
+    /// The names are spelled with capitals, for every SDK folds them, or should.
+    fn start(mut command: Command, connection_string: &str) -> Self {
+        let group = group();
+        let (namespace, hub) = (group.namespace().to_uppercase(), group.event_hub().to_uppercase());
+        let mut child = command
+            .args([&namespace, &hub, group.name()])
+            // Without the protocol the JavaScript one takes it for one with a shared access signature.
+            .env("CONNECTION_STRING", format!("DefaultEndpointsProtocol=http;{connection_string}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Self { input, output, _child: child }
+    }
+
+    /// Has it do something. Blocks: nothing else of the test goes on meanwhile.
+    pub fn ask(&mut self, command: &Value) -> Value {
+        writeln!(self.input, "{command}").unwrap();
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        let mut answer: Value =
+            serde_json::from_str(&line).unwrap_or_else(|_| panic!("{command}: no answer: {line:?}"));
+        assert!(answer.get("ok").is_some(), "{command}: {answer}");
+        answer["ok"].take()
+    }
+}
+
+fn check_python() -> Result<(), String> {
+    let (major, minor) = OLDEST_PYTHON;
+    let missing = |why: &str| format!("{why}: install Python {major}.{minor} or newer with venv");
+    let question = format!("import sys, venv, ensurepip; assert sys.version_info >= ({major}, {minor})");
+    let output = Command::new(python()).args(["-c", &question]).output();
+    let output = output.map_err(|error| missing(&format!("{} cannot be run ({error})", python())))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(missing(&format!("{} is too old or lacks something ({})", python(), errors.lines().last().unwrap_or_default())))
+}
+
+/// The interpreter of an environment with what `requirements.txt` names.
+fn python_with_packages() -> Result<PathBuf, String> {
+    let environment = folder().join("venv");
+    let interpreter = environment.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
+    let wanted = fs::read(folder().join("requirements.txt")).map_err(|error| format!("no requirements: {error}"))?;
+    once(&environment, &wanted, || {
+        run(Command::new(python()).args(["-m", "venv", "--clear"]).arg(&environment))?;
+        run(Command::new(&interpreter)
+            .args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"])
+            // Nothing is built, and so no code of theirs runs, before it is used.
+            .args(["--only-binary", ":all:", "-r", "requirements.txt"])
+            .current_dir(folder()))
+    })?;
+    Ok(interpreter)
+}
+
+fn python() -> &'static str {
+    if cfg!(windows) { "python" } else { "python3" }
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/official/mixed_fleet")
+}

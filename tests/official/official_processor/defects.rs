@@ -1,0 +1,238 @@
+//! Defects that were found once, by their numbers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use azure_messaging_eventhubs::CheckpointStore;
+use eventhubs_checkpoint::LeaseScope;
+use eventhubs_checkpoint::blob::BlobContainer;
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
+use eventhubs_checkpoint::store::{Claim, ReleaseOutcome};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
+use futures::future::join_all;
+use tokio::task::LocalSet;
+use tokio::time::{advance, sleep, timeout};
+
+use super::crowd::{self, Crowd, until};
+use super::records::{
+    GROUP, HUB, LocalClock, NAMESPACE, NONE, checkpoint, cycle, faulty, group_store, listed, name_of, ours, owner_in,
+    put, refused, settled, wish, writes,
+};
+
+/// The hub had 32 partitions, and was created again with 4. Next to the records is the backup of one.
+#[tokio::test]
+async fn a02_leftovers_of_a_larger_hub_make_no_partition_dark() {
+    let all = async {
+        let (crowd, container) = (Crowd::new(4).await, MemoryContainer::new());
+        for leftover in (4..32).map(|partition| partition.to_string()).chain(["backup".to_owned()]) {
+            put(&container, &format!("localhost/hub/$default/ownership/{leftover}"), [("ownerid", "")]).await;
+        }
+        let only = crowd.start(crowd::ours(container.clone())).await;
+        until("four cycles", || only.holds().count >= 4).await;
+        assert_eq!(only.holds().last, ["0", "1", "2", "3"].map(str::to_owned).into());
+    };
+    LocalSet::new().run_until(all).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a02_what_is_free_is_not_listed_and_won_without_an_etag() {
+    let container = MemoryContainer::new();
+    for (partition, owner) in [(0, ""), (1, "java"), (2, "app")] {
+        put(&container, &name_of("ownership", partition), [("ownerid", owner)]).await;
+    }
+    put(&container, &name_of("ownership", 3).replace("/3", "/backup"), [("theirs", "1")]).await;
+    advance(Duration::from_secs(183)).await;
+    let a = ours(container.clone());
+    assert!(listed(&*a).await.is_empty());
+    let wishes = [0, 1, 2].map(|partition| wish("app", partition, None));
+    assert_eq!(a.claim_ownership(&wishes).await.unwrap().len(), 3, "the first claim");
+    assert_eq!(a.release_all().await.len(), 3);
+
+    cycle(&*a, "app", NONE).await;
+    assert_eq!(cycle(&*a, "app", [3]).await, [3]);
+    assert_eq!(listed(&*a).await.into_keys().collect::<Vec<_>>(), ["3"]);
+    assert_eq!(a.claim_ownership(&wishes).await.unwrap().len(), 3, "a later one");
+    for partition in [0, 1, 2] {
+        checkpoint(&*a, partition, 1).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a02_what_changes_after_the_listing_is_lost() {
+    let container = MemoryContainer::new();
+    for partition in [0, 1] {
+        put(&container, &name_of("ownership", partition), [("ownerid", "")]).await;
+    }
+    let (a, b) = (ours(container.clone()), ours(container.clone()));
+    assert_eq!(cycle(&*a, "a", [1]).await, [1]);
+    assert_eq!(listed(&*a).await.into_keys().collect::<Vec<_>>(), ["1"]);
+    assert_eq!(cycle(&*b, "b", [0]).await, [0]);
+    b.release_all().await;
+    // It is free, but not the record that was listed.
+    assert!(a.claim_ownership(&[wish("a", 0, None)]).await.unwrap().is_empty());
+    assert_eq!(owner_in(&container, 0).await, "");
+    assert_eq!(cycle(&*a, "a", [0, 1]).await, [0, 1], "the next listing shows the version of now");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a02_of_two_that_claim_what_was_left_out_one_wins() {
+    let container = MemoryContainer::new();
+    put(&container, &name_of("ownership", 0), [("ownerid", "")]).await;
+    let (a, b) = (ours(container.clone()), ours(container.clone()));
+    cycle(&*a, "a", [1]).await;
+    cycle(&*b, "b", [2]).await;
+    let (by_a, by_b) = tokio::join!(cycle(&*a, "a", [0]), cycle(&*b, "b", [0]));
+    assert_eq!(by_a.len() + by_b.len(), 1);
+    let winner = if by_a.is_empty() { &b } else { &a };
+    checkpoint(&**winner, 0, 1).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a02_a_dead_owner_by_presence_is_declared_dead_first() {
+    let container = MemoryContainer::new();
+    let b = group_store(container.clone(), "b").await.lease_scope(LeaseScope::Instance);
+    b.announce(None).await.unwrap();
+    b.claim(vec![Claim::unowned(0.into()), Claim::unowned(1.into())]).await;
+    let a = ours(container.clone());
+    cycle(&*a, "a", [2]).await;
+    sleep(Duration::from_secs(63)).await;
+    assert_eq!(listed(&*a).await.into_keys().collect::<Vec<_>>(), ["2"]);
+    b.announce(None).await.unwrap();
+    assert!(a.claim_ownership(&[wish("a", 0, None)]).await.unwrap().is_empty(), "alive again");
+    sleep(Duration::from_secs(63)).await;
+    assert_eq!(cycle(&*a, "a", [0, 1]).await, [0, 1]);
+    let presence = container.get(&format!("{NAMESPACE}/{HUB}/$default/presence/b")).await.unwrap();
+    assert_eq!(presence.metadata["brokenby"], "a");
+}
+
+/// No other owner has taken it, and its renewals may have arrived: it stays in the listing, as before.
+#[tokio::test(start_paused = true)]
+async fn a02_what_i_hold_is_listed_however_old_its_record_is() {
+    let (faulty, container) = faulty();
+    let (a, other) = (settled(faulty.clone()).await, ours(container));
+    faulty.set_plan(FaultPlan::default().with_on(1.0, writes("ownership"), Fault::Unreachable));
+    advance(Duration::from_secs(70)).await;
+    assert!(listed(&*other).await.is_empty());
+    assert_eq!(listed(&*a).await["0"].owner_id.as_deref(), Some("a"));
+    assert_eq!(cycle(&*a, "a", [0]).await, [0]);
+}
+
+/// Eight replicas with one application id, which start at once on a storage that takes up to 20 ms per request.
+#[tokio::test(start_paused = true)]
+async fn a05_replicas_that_probe_do_not_disturb_each_other() {
+    let container = MemoryContainer::new();
+    let replicas = (0..8).map(async |seed| {
+        let faulty = Faulty::new(Arc::new(container.clone()), seed.into());
+        faulty.set_plan(FaultPlan::always(Fault::Latency(Duration::from_millis(20))));
+        let builder = BlobCheckpointStore::builder(faulty).wall_clock(LocalClock::ahead(0));
+        let store = builder.settings(|store| store.probe(true)).build();
+        cycle(&*store, "app", [seed]).await
+    });
+    let claimed: BTreeSet<_> = join_all(replicas).await.into_iter().flatten().collect();
+    assert_eq!(claimed.len(), 8);
+}
+
+/// Before the first claim a store only lists.
+#[tokio::test(start_paused = true)]
+async fn a05_a_store_that_only_looks_does_not_probe() {
+    let (faulty, _) = faulty();
+    faulty.set_plan(FaultPlan::default().with_on(1.0, writes("probe"), Fault::Hang));
+    let builder = BlobCheckpointStore::builder(faulty).settings(|store| store.probe(true));
+    assert!(builder.build().list_ownerships(NAMESPACE, HUB, GROUP).await.unwrap().is_empty());
+}
+
+/// The shutdown of an application has a time limit, and the storage hangs.
+#[tokio::test(start_paused = true)]
+async fn a08_release_all_that_was_cut_short_can_be_repeated() {
+    let (faulty, container) = faulty();
+    let a = ours(faulty.clone());
+    assert_eq!(cycle(&*a, "app", [0, 1]).await, [0, 1]);
+    faulty.set_plan(FaultPlan::always(Fault::Hang));
+    assert!(timeout(Duration::from_secs(3), a.release_all()).await.is_err());
+    faulty.set_plan(FaultPlan::default());
+    let again = a.clone();
+    let released = tokio::spawn(async move { again.release_all().await }).await.unwrap();
+    assert_eq!(released.len(), 2);
+    assert!(released.iter().all(|(_, outcome)| matches!(outcome, ReleaseOutcome::Released)), "{released:?}");
+    for partition in [0, 1] {
+        assert_eq!(owner_in(&container, partition).await, "");
+        refused(checkpoint(&*a, partition, 1).await);
+    }
+    assert_eq!(cycle(&*a, "another", [0, 1]).await, [0, 1], "it can serve another processor");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a08_a_release_without_outcome_can_be_tried_again() {
+    let (faulty, container) = faulty();
+    let a = ours(faulty.clone());
+    assert_eq!(cycle(&*a, "app", [0, 1]).await, [0, 1]);
+    let second = writes("ownership").named("/ownership/1");
+    faulty.set_plan(FaultPlan::default().with_on(1.0, second, Fault::Unreachable));
+    let first = a.release_all().await;
+    let undecided = |outcome: &ReleaseOutcome| matches!(outcome, ReleaseOutcome::Undecided(_));
+    assert_eq!(first.iter().filter(|(_, outcome)| undecided(outcome)).count(), 1);
+    faulty.set_plan(FaultPlan::default());
+    let again = a.release_all().await;
+    assert_eq!(again.iter().map(|(partition, _)| partition.as_str()).collect::<Vec<_>>(), ["1"]);
+    assert_eq!(owner_in(&container, 1).await, "");
+    assert!(a.release_all().await.is_empty());
+}
+
+/// Its checkpoint could not be adopted, because another writer kept getting in between.
+#[tokio::test(start_paused = true)]
+async fn a08_what_could_not_be_adopted_is_held_until_released() {
+    let (faulty, container) = faulty();
+    let a = ours(faulty.clone());
+    put(&container, &name_of("checkpoint", 0), [("sequencenumber", "5"), ("offset", "5")]).await;
+    faulty.set_plan(FaultPlan::default().with_on(1.0, writes("checkpoint"), Fault::Conflict));
+    faulty.next_on(writes("ownership"), Fault::Latency(Duration::ZERO));
+    faulty.next_on(writes("ownership"), Fault::Unreachable);
+    assert_eq!(cycle(&*a, "app", [0]).await, NONE);
+    assert_eq!((faulty.waiting(), owner_in(&container, 0).await.as_str()), (0, "app"));
+    faulty.set_plan(FaultPlan::default());
+    let released = a.release_all().await;
+    assert!(matches!(&released[..], [(_, ReleaseOutcome::Released)]), "{released:?}");
+    assert_eq!(owner_in(&container, 0).await, "");
+}
+
+/// Another owner has won the partition since the first call was cut short: it keeps it.
+#[tokio::test(start_paused = true)]
+async fn a08_a_second_release_all_leaves_the_next_owner_alone() {
+    let (faulty, container) = faulty();
+    let a = settled(faulty.clone()).await;
+    faulty.set_plan(FaultPlan::always(Fault::Hang));
+    assert!(timeout(Duration::from_secs(3), a.release_all()).await.is_err());
+    faulty.set_plan(FaultPlan::default());
+    let b = ours(container.clone());
+    assert_eq!(cycle(&*b, "b", [0]).await, [0]);
+    assert_eq!(a.release_all().await.len(), 1, "it is settled: no longer a's");
+    assert_eq!(owner_in(&container, 0).await, "b");
+    assert!(a.release_all().await.is_empty());
+}
+
+/// The end of an instance with many partitions is a burst of requests, of which the storage may refuse some.
+#[tokio::test(start_paused = true)]
+async fn release_all_repeats_what_the_storage_refused() {
+    let busy = Fault::Throttled { retry_after: Some(Duration::from_secs(3)) };
+    for fault in [Fault::Throttled { retry_after: None }, busy, Fault::Unreachable] {
+        let (faulty, container) = faulty();
+        let a = ours(faulty.clone());
+        assert_eq!(cycle(&*a, "app", [0, 1]).await, [0, 1]);
+        (0..3).for_each(|_| faulty.next_on(writes("ownership"), fault.clone()));
+        let released = a.release_all().await;
+        assert!(released.iter().all(|(_, outcome)| matches!(outcome, ReleaseOutcome::Released)), "{released:?}");
+        assert_eq!([owner_in(&container, 0).await, owner_in(&container, 1).await], ["", ""]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_all_ends_though_the_storage_refuses() {
+    let (faulty, _) = faulty();
+    let a = ours(faulty.clone());
+    assert_eq!(cycle(&*a, "app", [0, 1]).await, [0, 1]);
+    faulty.set_plan(FaultPlan::always(Fault::Throttled { retry_after: Some(Duration::from_secs(60)) }));
+    let released = timeout(Duration::from_secs(21), a.release_all()).await.unwrap();
+    assert!(released.iter().all(|(_, outcome)| matches!(outcome, ReleaseOutcome::Undecided(_))), "{released:?}");
+}

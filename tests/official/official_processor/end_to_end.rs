@@ -1,0 +1,161 @@
+//! The official processor and its own balancer, on AMQP and, where the storage's clock matters, on Azurite.
+
+use std::sync::Arc;
+
+use azure_messaging_eventhubs::CheckpointStore;
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::store::{GroupStore, ReleaseOutcome};
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Position};
+use tokio::task::LocalSet;
+
+use super::crowd::{Crowd, EXPIRY, Instance, azurite_container, ours, until};
+use super::official_rules::OfficialRules;
+use super::records::put;
+
+/// Four partitions each, the same ones for several cycles.
+async fn share_evenly(a: &Instance, b: &Instance) {
+    until("four partitions each", || (a.holds().last.len(), b.holds().last.len()) == (4, 4)).await;
+    let (a_before, b_before) = (a.holds(), b.holds());
+    let cycles = || (a.holds().count - a_before.count).min(b.holds().count - b_before.count);
+    until("three more cycles", || cycles() >= 3).await;
+    assert_eq!(
+        (a.holds().last, b.holds().last),
+        (a_before.last.clone(), b_before.last.clone()),
+        "partitions still move"
+    );
+    assert!(a_before.last.is_disjoint(&b_before.last));
+}
+
+/// Both are told that they own all of it, and take it from each other at the broker.
+async fn fight(a: &Instance, b: &Instance) {
+    until("eight partitions each", || (a.holds().last.len(), b.holds().last.len()) == (8, 8)).await;
+}
+
+#[tokio::test]
+async fn two_processors_share_a_hub_one_dies_and_others_resume_from_the_checkpoints() {
+    LocalSet::new().run_until(share_die_resume()).await;
+}
+
+async fn share_die_resume() {
+    let (crowd, container) = (Crowd::new(8).await, azurite_container().await);
+    let a_store = ours(container.clone());
+    let a = crowd.start(a_store.clone()).await;
+    crowd.until_all_are_read().await;
+    let b = crowd.start(ours(container.clone())).await;
+    share_evenly(&a, &b).await;
+    crowd.until_all_are_read().await;
+    crowd.publish(0..200).await;
+    until("all of the first", || (0..200).all(|number| a.times(number) + b.times(number) > 0)).await;
+
+    let dead = b.kill().await;
+    let of_the_dead = |number: u32| dead.borrow().events.contains_key(&number.to_string());
+    crowd.publish(200..400).await;
+    until("all eight partitions", || a.holds().last.len() == 8).await;
+    until("all of the second", || (0..400).all(|number| a.times(number) > 0 || of_the_dead(number))).await;
+    a.shut_down().await;
+    let released = a_store.release_all().await;
+    assert_eq!(released.len(), 8);
+    assert!(released.iter().all(|(_, outcome)| matches!(outcome, ReleaseOutcome::Released)), "{released:?}");
+
+    crowd.publish(400..480).await;
+    let c = crowd.start(ours(container.clone())).await;
+    until("the first cycle", || c.holds().count > 0).await;
+    assert_eq!(c.holds().last.len(), 8, "released, so that nobody has to wait");
+    until("all of the third", || (400..480).all(|number| c.times(number) > 0)).await;
+    assert_eq!(c.seen.borrow().events.len(), 80, "before the checkpoints");
+    let d = crowd.start(ours(container)).await;
+    share_evenly(&c, &d).await;
+}
+
+/// The memory container's clock began on 1 January 2026; that of this machine is far ahead of it.
+#[tokio::test]
+async fn a_clock_that_is_far_ahead_of_the_storage_s() {
+    let with = async |make: fn(MemoryContainer) -> Arc<dyn CheckpointStore + Send + Sync>| {
+        let (crowd, container) = (Crowd::new(8).await, MemoryContainer::new());
+        let (a, b) = (crowd.start(make(container.clone())).await, crowd.start(make(container)).await);
+        (crowd, a, b)
+    };
+    let both = async {
+        let (_official, a, b) = with(|container| OfficialRules::new(container)).await;
+        fight(&a, &b).await;
+        a.kill().await;
+        b.kill().await;
+        let (_ours, a, b) = with(|container| ours(container)).await;
+        share_evenly(&a, &b).await;
+    };
+    LocalSet::new().run_until(both).await;
+}
+
+#[tokio::test]
+async fn replicas_with_one_application_id() {
+    let both = async {
+        let (crowd, container) = (Crowd::new(8).await, azurite_container().await);
+        let start = async || crowd.start_as(Some("app"), OfficialRules::new(container.clone())).await;
+        let (a, b) = (start().await, start().await);
+        fight(&a, &b).await;
+        a.kill().await;
+        b.kill().await;
+
+        let (crowd, container) = (Crowd::new(8).await, azurite_container().await);
+        let start = async || crowd.start_as(Some("app"), ours(container.clone())).await;
+        let (a, b) = (start().await, start().await);
+        share_evenly(&a, &b).await;
+    };
+    LocalSet::new().run_until(both).await;
+}
+
+#[tokio::test]
+async fn partitions_that_another_sdk_released_are_taken_at_once() {
+    let both = async {
+        let crowd = Crowd::new(8).await;
+        let released = async |tree: &str| {
+            let container = azurite_container().await;
+            for partition in 0..8 {
+                put(&*container, &format!("localhost/hub/{tree}/ownership/{partition}"), [("ownerid", "")]).await;
+            }
+            container
+        };
+        let official = crowd.start(OfficialRules::new(released("$Default").await)).await;
+        until("three cycles", || official.holds().count >= 3).await;
+        assert_eq!(official.holds().last.len(), 4, "one half is left to the phantom");
+        official.kill().await;
+        let ours = crowd.start(ours(released("$default").await)).await;
+        until("the first cycle", || ours.holds().count > 0).await;
+        assert_eq!(ours.holds().last.len(), 8);
+    };
+    LocalSet::new().run_until(both).await;
+}
+
+#[tokio::test]
+async fn a_rewind_is_met_by_the_reader_and_by_the_renewal() {
+    let all = async {
+        let (crowd, container) = (Crowd::new(1).await, MemoryContainer::new());
+        let group = ConsumerGroup::new("localhost", "hub", "$Default").unwrap();
+        let operator = GroupStore::builder(Arc::new(container.clone()), group, OwnerId::new("operator").unwrap());
+        let operator = operator.expiry(EXPIRY).connect().await.unwrap();
+        let a = crowd.start(ours(container)).await;
+        crowd.publish(0..5).await;
+        until("the first five", || a.times(4) == 1).await;
+        let checkpoint = operator.list_checkpoints().await.unwrap().records.remove(0).record;
+        let behind_the_first_five = Position { sequence_number: 4, offset: checkpoint.offset.unwrap() };
+        assert_eq!(checkpoint.sequence_number, Some(4));
+        crowd.publish(5..10).await;
+        until("all ten", || a.times(9) == 1).await;
+
+        // There is nothing to write: the renewal meets it.
+        operator.rewind(&0.into(), &behind_the_first_five).await.unwrap();
+        until("five of them again", || (5..10).all(|number| a.times(number) >= 2)).await;
+        assert_eq!(a.times(4), 1);
+        assert_eq!(a.seen.borrow().refused, []);
+
+        // The next checkpoint meets it first.
+        let before: Vec<_> = (0..10).map(|number| a.times(number)).collect();
+        operator.rewind(&0.into(), &behind_the_first_five).await.unwrap();
+        crowd.publish(10..11).await;
+        until("five of them once more", || (5..10).all(|number| a.times(number) > before[number as usize])).await;
+        assert_eq!(a.times(4), 1);
+        let refused = a.seen.borrow().refused.clone();
+        assert!(!refused.is_empty() && refused.iter().all(|kind| *kind == Some(ErrorKind::Rewound)), "{refused:?}");
+    };
+    LocalSet::new().run_until(all).await;
+}

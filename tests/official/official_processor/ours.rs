@@ -1,0 +1,334 @@
+//! What our store alone promises to the official processor.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use azure_messaging_eventhubs::CheckpointStore;
+use azure_messaging_eventhubs::models::{Checkpoint, Ownership};
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::blob::{BlobContainer, BlobList, Condition};
+use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
+use eventhubs_checkpoint::store::{Claim, ReleaseOutcome};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
+use eventhubs_checkpoint::{ErrorKind, LeaseScope, PartitionId, Result};
+use tokio::time::{Instant, advance, sleep};
+
+use super::records::{
+    GROUP, HUB, LocalClock, NAMESPACE, NONE, at, checkpoint, checkpoint_at, cycle, faulty, group_store, kind_of,
+    listed, looks_expired, name_of, ours, owner_in, position, put, refused, settled, try_cycle, wish, writes,
+};
+use crate::meddled::{Meddle, Meddled};
+
+fn zero() -> PartitionId {
+    0.into()
+}
+
+async fn exists(container: &MemoryContainer, name: &str) -> bool {
+    container.get(name).await.is_ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_win_is_adopted_before_it_is_reported() {
+    let (faulty, container) = faulty();
+    let a = settled(container.clone()).await;
+    let b = ours(faulty.clone());
+    // It is won, but what fences the previous owner cannot be written: the processor must not start yet.
+    faulty.next_on(writes("checkpoint"), Fault::Unreachable);
+    assert_eq!(cycle(&*b, "b", [0]).await, NONE);
+    assert_eq!(owner_in(&container, 0).await, "b");
+    checkpoint(&*a, 0, 6).await.expect("nobody has adopted it yet");
+
+    assert_eq!(cycle(&*b, "b", [0]).await, [0]);
+    refused(checkpoint(&*a, 0, 7).await);
+    assert_eq!(position(&*b, 0).await, Some(6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_of_a_partition_never_claimed_is_refused() {
+    let container = MemoryContainer::new();
+    let a = ours(container.clone());
+    let told = refused(checkpoint(&*a, 0, 5).await);
+    assert!(told.contains("nothing was written"), "{told}");
+    cycle(&*a, "a", [0]).await;
+    let told = refused(checkpoint(&*a, 1, 5).await);
+    assert!(told.contains("partition 1 is not held"), "{told}");
+    for partition in [0, 1] {
+        assert!(!exists(&container, &name_of("checkpoint", partition)).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lives_by_a_presence_is_as_young_as_that_and_its_owner_declared_dead_before_it_is_claimed() {
+    let container = MemoryContainer::new();
+    let (clock, presence) = (LocalClock::ahead(0), format!("{NAMESPACE}/{HUB}/$default/presence/b"));
+    let b = group_store(container.clone(), "b").await.lease_scope(LeaseScope::Instance);
+    b.announce(None).await.unwrap();
+    b.claim(vec![Claim::unowned(zero())]).await;
+    let a = ours(container.clone());
+    for _ in 0..3 {
+        sleep(Duration::from_secs(40)).await;
+        b.announce(None).await.unwrap();
+        assert!(!looks_expired(&listed(&*a).await["0"], &*clock));
+    }
+    sleep(Duration::from_secs(70)).await;
+    assert!(listed(&*a).await.is_empty());
+    assert_eq!(cycle(&*a, "a", [0]).await, [0]);
+    assert_eq!(container.get(&presence).await.unwrap().metadata["brokenby"], "a");
+
+    // What is claimed from the living is not claimed from the dead.
+    let c = group_store(container.clone(), "c").await.lease_scope(LeaseScope::Instance);
+    c.announce(None).await.unwrap();
+    c.claim(vec![Claim::unowned(1.into())]).await;
+    assert_eq!(cycle(&*a, "a", [1]).await, [1]);
+    let presence = container.get(&presence.replace("presence/b", "presence/c")).await.unwrap();
+    assert!(!presence.metadata.contains_key("brokenby"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_older_checkpoint_is_no_error_and_moves_nothing() {
+    let a = settled(MemoryContainer::new()).await;
+    for older in [5, 3] {
+        checkpoint(&*a, 0, older).await.unwrap();
+    }
+    assert_eq!(position(&*a, 0).await, Some(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_partition_is_forgotten() {
+    // Known by a listing, by a refused checkpoint, or by a refused renewal.
+    for way in ["listing", "checkpoint", "renewal"] {
+        let (faulty, container) = faulty();
+        let a = settled(faulty.clone()).await;
+        let mine = listed(&*a).await["0"].etag.clone();
+        cycle(&*ours(container), "b", [0]).await;
+        match way {
+            "listing" => drop(listed(&*a).await),
+            "checkpoint" => drop(refused(checkpoint(&*a, 0, 6).await)),
+            _ => assert!(a.claim_ownership(&[wish("a", 0, mine)]).await.unwrap().is_empty()),
+        }
+        // No request is made any more.
+        faulty.set_plan(FaultPlan::always(Fault::Hang));
+        let started = Instant::now();
+        let told = refused(checkpoint(&*a, 0, 7).await);
+        assert!(told.contains("is not held"), "{way}: {told}");
+        assert_eq!(started.elapsed(), Duration::ZERO, "{way}");
+        faulty.set_plan(FaultPlan::default());
+        assert_eq!(a.release_all().await.len(), 0, "{way}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_undecided_renewal_keeps_the_partition() {
+    let (faulty, _) = faulty();
+    let a = settled(faulty.clone()).await;
+    for fault in [Fault::Hang, Fault::Unreachable, Fault::RequestLost] {
+        faulty.set_plan(FaultPlan::default().with_on(1.0, writes("ownership"), fault.clone()));
+        assert_eq!(cycle(&*a, "a", [0]).await, [0], "{fault:?}");
+        checkpoint(&*a, 0, 6).await.unwrap();
+    }
+    faulty.set_plan(FaultPlan::default());
+    assert_eq!(cycle(&*a, "a", [0]).await, [0]);
+}
+
+/// After a rewind to 2: one answer without the partition, so that the processor closes its client, then the new start.
+async fn starts_again_from_two(a: &BlobCheckpointStore) {
+    assert_eq!(cycle(a, "a", [0]).await, NONE);
+    assert_eq!(kind_of(&checkpoint(a, 0, 8).await.unwrap_err()), ErrorKind::Rewound, "an old client");
+    assert_eq!(position(a, 0).await, Some(2));
+    assert_eq!(cycle(a, "a", [0]).await, [0]);
+    assert_eq!(position(a, 0).await, Some(2));
+    checkpoint(a, 0, 3).await.unwrap();
+    assert_eq!(cycle(a, "a", [0]).await, [0], "known by now");
+    assert_eq!(position(a, 0).await, Some(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rewind_met_by_a_renewal_starts_the_partition_again() {
+    let container = MemoryContainer::new();
+    let a = settled(container.clone()).await;
+    let rewound = group_store(container.clone(), "operator").await.rewind(&zero(), &at(2)).await.unwrap();
+    assert_eq!(rewound.told.unwrap().as_str(), "a");
+    starts_again_from_two(&a).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rewind_met_by_a_checkpoint_starts_the_partition_again() {
+    let (faulty, container) = faulty();
+    let a = settled(faulty.clone()).await;
+    group_store(container, "operator").await.rewind(&zero(), &at(2)).await.unwrap();
+    assert_eq!(kind_of(&checkpoint(&*a, 0, 7).await.unwrap_err()), ErrorKind::Rewound);
+    faulty.set_plan(FaultPlan::always(Fault::Hang));
+    let started = Instant::now();
+    assert_eq!(kind_of(&checkpoint(&*a, 0, 7).await.unwrap_err()), ErrorKind::Rewound);
+    assert_eq!(started.elapsed(), Duration::ZERO, "known, without a request");
+    faulty.set_plan(FaultPlan::default());
+    starts_again_from_two(&a).await;
+}
+
+/// The operator got as far as the checkpoint: no renewal will meet it.
+#[tokio::test(start_paused = true)]
+async fn a_rewind_done_in_part_and_met_by_a_checkpoint_starts_the_partition_again() {
+    let (faulty, container) = faulty();
+    let a = settled(container).await;
+    let operator = group_store(faulty.clone(), "operator").await;
+    faulty.next_on(writes("ownership"), Fault::Unreachable);
+    operator.rewind(&zero(), &at(2)).await.unwrap_err();
+    assert_eq!(cycle(&*a, "a", [0]).await, [0]);
+    assert_eq!(kind_of(&checkpoint(&*a, 0, 7).await.unwrap_err()), ErrorKind::Rewound);
+    starts_again_from_two(&a).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_all_frees_everything_at_once_and_the_store_for_another_processor() {
+    let container = MemoryContainer::new();
+    let (a, b) = (ours(container.clone()), ours(container));
+    assert_eq!(cycle(&*a, "a", 0..8).await.len(), 8);
+    let released = a.release_all().await;
+    assert_eq!(released.len(), 8);
+    assert!(released.iter().all(|(_, outcome)| matches!(outcome, ReleaseOutcome::Released)));
+    assert!(listed(&*b).await.is_empty());
+    assert_eq!(cycle(&*b, "b", 0..8).await.len(), 8);
+    refused(checkpoint(&*a, 0, 1).await);
+
+    b.release_all().await;
+    assert_eq!(cycle(&*a, "a-restarted", [0]).await, [0]);
+    checkpoint(&*a, 0, 1).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_vanished_is_made_again_and_the_partition_starts_again() {
+    let container = MemoryContainer::new();
+    let a = settled(container.clone()).await;
+    container.delete(&name_of("ownership", 0), &Condition::Any).await.unwrap();
+    // Somebody may have owned it in between, so that it has to be adopted anew.
+    assert_eq!(cycle(&*a, "a", [0]).await, NONE);
+    assert_eq!(owner_in(&container, 0).await, "a");
+    refused(checkpoint(&*a, 0, 6).await);
+    assert_eq!(cycle(&*a, "a", [0]).await, [0]);
+    checkpoint(&*a, 0, 6).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_cannot_be_adopted_is_released() {
+    let (faulty, container) = faulty();
+    settled(container.clone()).await;
+    let b = ours(faulty.clone());
+    faulty.set_plan(FaultPlan::default().with_on(1.0, writes("checkpoint"), Fault::Conflict));
+    assert_eq!(cycle(&*b, "b", [0]).await, NONE);
+    assert_eq!(owner_in(&container, 0).await, "");
+    faulty.set_plan(FaultPlan::default());
+    assert_eq!(cycle(&*b, "b", [0]).await, [0]);
+}
+
+/// A partition that is lost and won again between two answers: its client may still read, from an earlier start.
+#[tokio::test(start_paused = true)]
+async fn a_partition_lost_since_the_last_answer_is_left_out_of_the_next() {
+    let container = MemoryContainer::new();
+    let (a, b) = (settled(container.clone()).await, ours(container.clone()));
+    cycle(&*b, "b", [0]).await;
+    b.release_all().await;
+    group_store(container.clone(), "operator").await.rewind(&zero(), &at(2)).await.unwrap();
+    assert_eq!(cycle(&*a, "a", [0]).await, NONE);
+    assert_eq!(cycle(&*a, "a", [0]).await, [0]);
+    assert_eq!(position(&*a, 0).await, Some(2));
+}
+
+/// A program that looks at the owners while the processor claims: its listing may be older than the claim.
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_was_asked_for_earlier_takes_nothing_away() {
+    let container = MemoryContainer::new();
+    let late = Arc::new(Meddled { inner: Arc::new(container.clone()), meddler: LateListings::default() });
+    let a = ours(Arc::clone(&late));
+    cycle(&*a, "a", [1]).await;
+    cycle(&*ours(container), "b", [0]).await;
+    let etag = listed(&*a).await["0"].etag.clone();
+
+    late.meddler.0.store(true, Ordering::Relaxed);
+    let looking = async {
+        assert_eq!(listed(&*a).await["0"].owner_id.as_deref(), Some("b"), "as it was");
+    };
+    let winning = async {
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!(a.claim_ownership(&[wish("a", 0, etag)]).await.unwrap().len(), 1);
+    };
+    tokio::join!(looking, winning);
+    checkpoint(&*a, 0, 1).await.unwrap();
+}
+
+/// Shows what was so a second ago, if told to.
+#[derive(Default)]
+struct LateListings(AtomicBool);
+
+#[async_trait]
+impl Meddle for LateListings {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+        let list = inner.list(prefix).await;
+        if self.0.load(Ordering::Relaxed) {
+            sleep(Duration::from_secs(1)).await;
+        }
+        list
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_without_sequence_number_or_offset_is_refused_and_not_written() {
+    let container = MemoryContainer::new();
+    let a = settled(container.clone()).await;
+    let good = checkpoint_at(0, 6);
+    for bad in [Checkpoint { sequence_number: None, ..good.clone() }, Checkpoint { offset: None, ..good }] {
+        let error = a.update_checkpoint(bad).await.unwrap_err();
+        assert_eq!(kind_of(&error), ErrorKind::Rejected);
+        assert!(error.to_string().contains("partition 0 lacks"), "{error}");
+    }
+    assert_eq!(position(&*a, 0).await, Some(5));
+    let blob = container.get(&name_of("checkpoint", 0)).await.unwrap();
+    assert_eq!((blob.metadata["sequencenumber"].as_str(), blob.metadata["offset"].as_str()), ("5", "500"));
+}
+
+/// The processor would take it for a start of its own choice, and overlook the one that was configured.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_names_no_place_is_not_shown() {
+    let container = MemoryContainer::new();
+    put(&container, &name_of("checkpoint", 0), [("sequencenumber", ""), ("offset", "no offset")]).await;
+    assert!(ours(container).list_checkpoints(NAMESPACE, HUB, GROUP).await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_id_that_cannot_be_used_is_refused_with_the_value() {
+    let container = MemoryContainer::new();
+    let a = ours(container.clone());
+    for bad in ["", "gr\u{f6}\u{df}e", "two\nlines", " padded "] {
+        let error = try_cycle(&*a, bad, [0]).await.unwrap_err();
+        assert_eq!(kind_of(&error), ErrorKind::Config, "{bad:?}");
+        assert!(error.to_string().contains(&format!("owner id {bad:?} cannot be used")), "{error}");
+    }
+    assert!(listed(&*a).await.is_empty());
+    assert_eq!(cycle(&*a, "a", [0]).await, [0], "nothing is left behind of them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_for_two_owners_or_groups_in_one_call_are_refused() {
+    let a = ours(MemoryContainer::new());
+    let other_group = Ownership { consumer_group: "other".into(), ..wish("a", 1, None) };
+    for second in [wish("b", 1, None), other_group] {
+        let error = a.claim_ownership(&[wish("a", 0, None), second]).await.unwrap_err();
+        assert_eq!(kind_of(&error), ErrorKind::Config, "{error}");
+    }
+    assert!(a.claim_ownership(&[]).await.unwrap().is_empty());
+    assert!(listed(&*a).await.is_empty());
+}
+
+/// Owners of other SDKs know nothing of our expiry: they are given the longest one among them, as everywhere here.
+#[tokio::test(start_paused = true)]
+async fn an_owner_of_another_sdk_expires_when_its_own_kind_would_say_so() {
+    let container = MemoryContainer::new();
+    let (a, clock) = (ours(container.clone()), LocalClock::ahead(0));
+    put(&container, &name_of("ownership", 0), [("ownerid", "java")]).await;
+    advance(Duration::from_secs(175)).await;
+    assert!(!looks_expired(&listed(&*a).await["0"], &*clock));
+    advance(Duration::from_secs(10)).await;
+    assert!(listed(&*a).await.is_empty());
+    assert_eq!(cycle(&*a, "a", [0]).await, [0]);
+}

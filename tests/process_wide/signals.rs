@@ -1,0 +1,64 @@
+//! A process that is asked to end by a signal.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::Result;
+use eventhubs_checkpoint::processor::{Processor, ShutdownReport};
+use rustix::process::{Signal, getpid, kill_process};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, interval, sleep, timeout};
+
+use crate::world::{Recorder, World};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A processor that has come to this event, and runs until it is signalled.
+async fn running(body: &str) -> (World, JoinHandle<Result<ShutdownReport>>) {
+    let mut world = World::new(1);
+    world.expiry = Duration::from_secs(40);
+    world.config = world.config.with_drain(Duration::from_secs(5));
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let processor = Processor::builder(world.hub.source(), world.store("a").await, recorder)
+        .config(world.config.clone())
+        .build()
+        .unwrap();
+    let running = tokio::spawn(processor.run_until_signalled());
+    world.hub.publish(0, body);
+    world.log.wait_for("it is handled", |log| log.times(body) == 1).await;
+    (world, running)
+}
+
+async fn ends(world: &World, running: JoinHandle<Result<ShutdownReport>>, at_once: bool) -> ShutdownReport {
+    let report = timeout(PATIENCE, running).await.unwrap().unwrap().unwrap();
+    assert_eq!(report.at_once, at_once, "{report:?}");
+    let freed = world.owners().await.values().all(String::is_empty);
+    assert_eq!(freed, !at_once);
+    report
+}
+
+/// One after the other, for all are about the same process.
+#[tokio::test]
+async fn signals_end_it_in_good_order_and_at_once_if_they_come_again() {
+    let (world, first) = running("x").await;
+    kill_process(getpid(), Signal::TERM).unwrap();
+    assert!(ends(&world, first, false).await.is_clean());
+
+    // E2: as `timeout` does, which signals the process and then its group.
+    let (world, twice) = running("hang").await;
+    for _ in 0..2 {
+        kill_process(getpid(), Signal::TERM).unwrap();
+        sleep(Duration::from_millis(2)).await;
+    }
+    assert_eq!(ends(&world, twice, false).await.cut_short, [0.into()].into());
+
+    let (world, again) = running("hang").await;
+    let began = Instant::now();
+    let mut every = interval(Duration::from_millis(100));
+    while !again.is_finished() {
+        every.tick().await;
+        assert!(began.elapsed() < Duration::from_secs(4), "it waits for the handler");
+        kill_process(getpid(), Signal::INT).unwrap();
+    }
+    assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
+    ends(&world, again, true).await;
+}

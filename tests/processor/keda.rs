@@ -1,0 +1,345 @@
+//! What KEDA's scaler for Event Hubs calculates from the records: it reads only the sequence number of a checkpoint, and the
+//! partition's first and last number. After an adoption of this crate the result must be the number of events that wait.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::processor::{EventSource, OnInvalidCheckpoint, StartPosition};
+use eventhubs_checkpoint::testing::EmptiedReport;
+use eventhubs_checkpoint::testing::faulty::{Fault, Operation, Target};
+use tokio::time::sleep;
+
+use crate::world::World;
+
+/// Where KEDA looks with `checkpointStrategy: blobMetadata`.
+const RECORD: &str = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
+
+/// The same record of the official Go and Rust stores.
+const OTHER_TREE: &str = "ns.servicebus.windows.net/hub/$Default/checkpoint/0";
+
+/// What KEDA finds at the name of a checkpoint.
+#[derive(Clone, Copy, Debug)]
+enum Found {
+    NoBlob,
+    Number(i64),
+    /// No number, or no such key.
+    Unreadable,
+}
+
+impl Found {
+    fn of(metadata: &Metadata) -> Self {
+        let number = metadata.iter().find(|(key, _)| key.eq_ignore_ascii_case("sequencenumber"));
+        number.and_then(|(_, text)| text.parse().ok()).map_or(Self::Unreadable, Self::Number)
+    }
+}
+
+/// `GetUnprocessedEventCountInPartition` and `calculateUnprocessedEvents` of kedacore/keda
+/// `pkg/scalers/azure_eventhub_scaler.go`, with the default `stalePartitionInfoThreshold`. Without a number the poll of all
+/// partitions fails: `None`.
+fn keda_lag(begin: i64, last: i64, found: Found) -> Option<i64> {
+    const STALE_PARTITION_INFO: i64 = 10_000;
+    if last == -1 {
+        return Some(0);
+    }
+    let lag = match found {
+        Found::Unreadable => return None,
+        Found::NoBlob if begin == last && last != 0 => return Some(0),
+        Found::NoBlob => return Some(last - begin + 1),
+        Found::Number(number) if last >= number => last - number,
+        Found::Number(number) => i64::MAX - number + last,
+    };
+    Some(if lag > i64::MAX - STALE_PARTITION_INFO { 0 } else { lag })
+}
+
+#[test]
+fn the_calculation_is_that_of_keda_s_own_tests() {
+    use Found::{NoBlob, Number};
+    for (case, begin, last, found, lag) in [
+        ("K1", 0, 10, Number(5), 5),
+        ("K2", 0, 2, Number(0), 2),
+        ("K3", 0, 10, Number(15), 0),
+        ("K4", 0, 5, Number(9_223_372_036_854_775_797), 15),
+        ("K5", 0, 4_000_000_000_000_000_000, Number(4_000_000_000_000_200_000), 9_223_372_036_854_575_807),
+        ("K6", 0, 9_223_372_036_854_775_797, Number(5), 0),
+        ("K7", 0, 0, NoBlob, 1),
+        ("K8", 255, 255, NoBlob, 0),
+        ("K9", 0, 1, NoBlob, 2),
+    ] {
+        assert_eq!(keda_lag(begin, last, found), Some(lag), "{case}");
+    }
+}
+
+/// A partition with a record, to be adopted.
+#[derive(Clone, Copy)]
+struct Case {
+    name: &'static str,
+    /// Whether the group starts at the latest event; else at the earliest.
+    latest: bool,
+    /// The first event that is there, and the number of the next one.
+    holds: (i64, usize),
+    /// Name and metadata.
+    record: Option<(&'static str, &'static [(&'static str, &'static str)])>,
+    /// What KEDA calculates before the adoption.
+    before: Option<i64>,
+    /// What it calculates after it, and after so many more events.
+    after: Option<i64>,
+    more: usize,
+}
+
+const CASE: Case = Case { name: "", latest: false, holds: (0, 0), record: None, before: None, after: None, more: 0 };
+
+impl Case {
+    /// No instance processes any event: what counts is the adoption alone.
+    async fn check(self, report: EmptiedReport) {
+        let Self { name, latest, holds: (first, end), record, before, after, more } = self;
+        let mut world = World::new(1);
+        world.config = world.config.with_start(if latest { StartPosition::Latest } else { StartPosition::Earliest });
+        world.hub.report_emptied(report);
+        world.hub.publish_many(0, end, "hang");
+        world.hub.expire_before(0, first);
+        if let Some((at, metadata)) = record {
+            write(&world, at, metadata).await;
+        }
+        assert_eq!(lag(&world).await, before, "{name}, before, {report:?}");
+        let mut a = world.start("a").await;
+        a.wait_until_it_holds(1).await;
+        a.wait_for_status("it reads", |status| status.handled.is_none() && status.lag.events.is_some()).await;
+        // A checkpoint beyond the end is confirmed for 10 s.
+        sleep(Duration::from_secs(15)).await;
+        world.hub.publish_many(0, more, "hang");
+        assert_eq!(lag(&world).await, after, "{name}, after, {report:?}");
+        a.crash().await;
+    }
+}
+
+async fn write(world: &World, name: &str, metadata: &[(&str, &str)]) {
+    let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    world.container.write(name, &metadata, &Condition::Any).await.unwrap();
+}
+
+async fn found(world: &World) -> Found {
+    world.container.get(RECORD).await.map_or(Found::NoBlob, |blob| Found::of(&blob.metadata))
+}
+
+/// By KEDA's calculation.
+async fn lag(world: &World) -> Option<i64> {
+    let properties = world.hub.source().partition(&0.into()).await.unwrap();
+    let last = properties.last().map_or(-1, |last| last.sequence_number);
+    keda_lag(properties.first_sequence_number(), last, found(world).await)
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_adoption_keda_counts_the_events_that_wait() {
+    let cases = [
+        Case { name: "O1", before: Some(0), after: Some(0), ..CASE },
+        Case { name: "O2", before: Some(0), more: 1, after: Some(1), ..CASE },
+        Case { name: "O3", holds: (1000, 2000), before: Some(1000), after: Some(1000), ..CASE },
+        Case { name: "O5", latest: true, holds: (0, 2000), before: Some(2000), after: Some(0), ..CASE },
+        Case { name: "O6", holds: (255, 256), before: Some(0), after: Some(1), ..CASE },
+        Case {
+            name: "O8",
+            holds: (1000, 2000),
+            record: Some((RECORD, &[("sequencenumber", "500"), ("offset", "5000")])),
+            before: Some(1499),
+            after: Some(1000),
+            ..CASE
+        },
+        Case {
+            name: "O10",
+            holds: (0, 11),
+            record: Some((RECORD, &[("sequencenumber", "50000"), ("offset", "500000")])),
+            before: Some(i64::MAX - 50_000 + 10),
+            after: Some(11),
+            ..CASE
+        },
+        Case {
+            name: "O11, if an instance adopts it",
+            holds: (0, 11),
+            record: Some((RECORD, &[("sequencenumber", "5000"), ("offset", "50000")])),
+            before: Some(0),
+            after: Some(11),
+            ..CASE
+        },
+    ];
+    for case in cases {
+        case.check(EmptiedReport::BeginIsLast).await;
+    }
+}
+
+mod defects {
+    use super::*;
+
+    const REPORTS: [EmptiedReport; 2] = [EmptiedReport::BeginIsLast, EmptiedReport::BeginAfterLast];
+
+    #[tokio::test(start_paused = true)]
+    async fn c01_an_emptied_partition_that_is_pinned_counts_0() {
+        for report in REPORTS {
+            Case { name: "O4", holds: (200, 200), before: Some(0), after: Some(0), ..CASE }.check(report).await;
+            Case { name: "O4", holds: (200, 200), before: Some(0), more: 1, after: Some(1), ..CASE }
+                .check(report)
+                .await;
+        }
+    }
+
+    /// Of records that other software wrote.
+    #[tokio::test(start_paused = true)]
+    async fn c02_a_record_without_a_number_gets_that_of_the_last_event() {
+        let empty: &[_] = &[("sequencenumber", ""), ("offset", "1230")];
+        let absent: &[_] = &[("offset", "1230")];
+        for (at, metadata) in [(RECORD, empty), (RECORD, absent), (OTHER_TREE, empty), (OTHER_TREE, absent)] {
+            for (name, first) in [("O12, O13", 100), ("O12, O13, emptied", 124)] {
+                let before = if at == RECORD { None } else { Some(124 - first) };
+                let case = Case { name, holds: (first, 124), record: Some((at, metadata)), before, ..CASE };
+                for report in REPORTS {
+                    Case { after: Some(0), ..case }.check(report).await;
+                    Case { more: 3, after: Some(3), ..case }.check(report).await;
+                }
+            }
+        }
+    }
+
+    /// An offset with geo-replication is text. The number is that of the event with the same text.
+    #[tokio::test(start_paused = true)]
+    async fn c02_a_number_is_never_guessed() {
+        for offset in ["1220", "01230", "1231", "@latest", "lp:1230"] {
+            let world = World::new(1);
+            world.hub.publish_many(0, 124, "hang");
+            write(&world, RECORD, &[("sequencenumber", ""), ("offset", offset)]).await;
+            let mut a = world.start("a").await;
+            a.wait_until_it_holds(1).await;
+            sleep(Duration::from_secs(5)).await;
+            assert!(!matches!(found(&world).await, Found::Number(123)), "offset {offset:?}: {:?}", found(&world).await);
+            a.crash().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn c02_processing_goes_on_after_the_same_event() {
+        let world = World::new(1);
+        world.hub.publish_many(0, 3, "old");
+        write(&world, RECORD, &[("sequencenumber", ""), ("offset", "20"), ("note", "kept")]).await;
+        let mut a = world.start("a").await;
+        a.wait_until_it_holds(1).await;
+        a.wait_until_all_idle(1).await;
+        let kept = world.container.get(RECORD).await.unwrap().metadata;
+        assert_eq!((kept["sequencenumber"].as_str(), kept["offset"].as_str()), ("2", "20"));
+        assert_eq!((kept["note"].as_str(), kept["ownerid"].as_str()), ("kept", "a"));
+        assert_eq!((kept.get("rewound"), kept.get("updated")), (None, None), "nothing was put back or processed");
+        world.hub.publish(0, "new");
+        world.log.wait_for("new", |log| log.times("new") == 1).await;
+        a.shut_down().await.unwrap();
+        assert_eq!(world.log.bodies(), ["new"]);
+        assert_eq!(world.checkpoint().await, Some(3));
+    }
+
+    fn writing() -> Target {
+        Target::from(Operation::Write).named(RECORD)
+    }
+
+    const EVERYTHING: &[(&str, &str)] = &[("sequencenumber", "-1"), ("offset", "-1")];
+
+    #[tokio::test(start_paused = true)]
+    async fn c03_a_start_that_was_written_down_keeps_up_with_retention() {
+        let pinned: &[_] = &[("sequencenumber", "999"), ("offset", "-1")];
+        let unnumbered: &[_] = &[("sequencenumber", ""), ("offset", "-1")];
+        for (name, holds, metadata, before, after) in [
+            ("O7", (1000, 2000), EVERYTHING, Some(2000), 1000),
+            ("O7, without a number", (1000, 2000), unnumbered, None, 1000),
+            ("O9, everything", (2000, 2000), EVERYTHING, Some(2000), 0),
+            ("O9, pinned", (2000, 2000), pinned, Some(1000), 0),
+            ("pinned, some of it expired", (1500, 2000), pinned, Some(1000), 500),
+            ("pinned, nothing expired", (1000, 2000), pinned, Some(1000), 1000),
+        ] {
+            let case = Case { name, holds, record: Some((RECORD, metadata)), before, after: Some(after), ..CASE };
+            for report in REPORTS {
+                case.check(report).await;
+            }
+        }
+    }
+
+    /// Events 5 to 8, after a rewind to everything. The first write of the checkpoint adopts it, the second one brings its
+    /// number up to date.
+    fn rewound_to_everything() -> World {
+        let world = World::new(1);
+        world.hub.publish_many(0, 9, "waits");
+        world.hub.expire_before(0, 5);
+        world
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn c03_a_record_that_cannot_be_brought_up_to_date_stops_nothing() {
+        let lost = [
+            Fault::Conflict,
+            Fault::Unreachable,
+            Fault::RequestLost,
+            Fault::AnswerLost,
+            Fault::AppliedLate(Duration::from_secs(3)),
+            Fault::Throttled { retry_after: Some(Duration::from_secs(60)) },
+            Fault::Hang,
+        ];
+        for fault in lost {
+            let world = rewound_to_everything();
+            write(&world, RECORD, EVERYTHING).await;
+            world.faulty.next_on(writing(), Fault::Latency(Duration::ZERO));
+            world.faulty.next_on(writing(), fault.clone());
+            let mut a = world.start("a").await;
+            a.wait_until_it_holds(1).await;
+            world.log.wait_for("all four", |log| log.times("waits") == 4).await;
+            a.wait_for_status("the checkpoint", |status| status.checkpoint == Some(8)).await;
+            sleep(Duration::from_secs(30)).await;
+            assert_eq!((a.status().failures, world.faulty.waiting()), (0, 0), "{fault:?}");
+            assert_eq!(world.log.times("waits"), 4, "{fault:?}");
+            a.shut_down().await.unwrap();
+            assert!(matches!(found(&world).await, Found::Number(8)), "{fault:?}: {:?}", found(&world).await);
+        }
+    }
+
+    /// Another owner wins the partition, or rewinds it, while the record is brought up to date.
+    #[tokio::test(start_paused = true)]
+    async fn c03_what_others_write_meanwhile_stands() {
+        let world = rewound_to_everything();
+        write(&world, RECORD, EVERYTHING).await;
+        let other = [("sequencenumber", "6"), ("offset", "60"), ("ownerid", "b"), ("rewound", "0123456789abcdef")];
+        let other = other.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        world.faulty.next_on(writing(), Fault::Latency(Duration::ZERO));
+        world.faulty.next_on(writing(), Fault::Overtaken(other));
+        let mut a = world.start("a").await;
+        a.wait_until_it_holds(1).await;
+        world.log.wait_for("its first stop", |log| !log.stops.lock().unwrap().is_empty()).await;
+        world.log.wait_for("7 and 8 again", |log| log.times("waits") == 6).await;
+        a.shut_down().await.unwrap();
+        assert!(matches!(found(&world).await, Found::Number(8)));
+    }
+
+    /// It means everything, so nothing was missed by what has expired.
+    #[tokio::test(start_paused = true)]
+    async fn c03_nothing_is_reported_as_missed() {
+        let mut world = rewound_to_everything();
+        world.config = world.config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Fail);
+        write(&world, RECORD, EVERYTHING).await;
+        let a = world.start("a").await;
+        world.log.wait_for("all four", |log| log.times("waits") == 4).await;
+        assert!(a.shut_down().await.unwrap().is_clean());
+    }
+
+    /// A hub that was deleted and created again counts from 0: what is processed must be checkpointed all the same.
+    #[tokio::test(start_paused = true)]
+    async fn c03_a_start_that_was_written_down_for_another_hub_holds_nothing_back() {
+        for (pinned, events) in [("999", 3), ("2", 3), ("1", 3), ("999", 0)] {
+            let world = World::new(1);
+            world.hub.publish_many(0, events, "waits");
+            write(&world, RECORD, &[("sequencenumber", pinned), ("offset", "-1")]).await;
+            // Of the adoption, and of the correction, which is tried again.
+            world.faulty.next_on(writing(), Fault::Latency(Duration::ZERO));
+            world.faulty.next_on(writing(), Fault::Conflict);
+            let mut a = world.start("a").await;
+            a.wait_until_it_holds(1).await;
+            world.log.wait_for("all of them", |log| log.times("waits") == events).await;
+            world.hub.publish(0, "waits");
+            world.log.wait_for("one more", |log| log.times("waits") == events + 1).await;
+            a.shut_down().await.unwrap();
+            assert_eq!(world.checkpoint().await, i64::try_from(events).ok(), "pinned at {pinned}");
+            assert_eq!(lag(&world).await, Some(0), "pinned at {pinned}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! How long a lease counts: strict leases, and machines that were suspended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, LeasePolicy};
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::clock::{LeaseClock, SystemLeaseClock};
+use eventhubs_checkpoint::processor::{PartitionContext, Processor, ProcessorConfig, StopReason, handler_fn};
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Result};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::world::World;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn strict(world: World) -> World {
+    let balancer = world.config.balancer.clone().with_lease_policy(LeasePolicy::Strict);
+    World { config: world.config.clone().with_balancer(balancer), ..world }
+}
+
+/// The storage takes no writes from the moment that is returned on.
+fn cut_off(world: &World) -> Instant {
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::Write, Fault::RequestLost));
+    Instant::now()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strict_owner_that_cannot_renew_has_stopped_before_its_lease_can_have_expired() {
+    let world = strict(World::new(1));
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish(0, "x");
+    world.log.wait_for("x", |log| log.times("x") == 1).await;
+    // A batch that is under way gets its drain time, and is then cut off.
+    world.hub.publish(0, "hang");
+    world.log.wait_for("hang", |log| log.times("hang") == 1).await;
+    cut_off(&world);
+    assert!(matches!(world.first_stop().await, StopReason::Outlived));
+    assert!(world.oldest().await <= Duration::from_secs(58), "stopped at an age of {:?}", world.oldest().await);
+    assert_eq!(world.owners().await["0"], "a", "it is nobody else's, and was not given back");
+
+    world.faulty.set_plan(FaultPlan::default());
+    world.log.wait_for("hang, again", |log| log.times("hang") == 2).await;
+    a.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_fenced_owner_that_cannot_renew_goes_on() {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish(0, "before");
+    world.log.wait_for("before", |log| log.times("before") == 1).await;
+    let since = cut_off(&world);
+    sleep(Duration::from_secs(300)).await;
+    world.hub.publish(0, "x");
+    world.log.wait_for("x", |log| log.times("x") == 1).await;
+    assert!(since.elapsed() < Duration::from_secs(301));
+    assert!(world.log.stops.lock().unwrap().is_empty());
+    a.crash().await;
+}
+
+async fn short_lived(expiry: Duration) -> GroupStore {
+    let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+    let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
+    builder.expiry(expiry).connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn strict_leases_need_time_to_renew_and_to_stop_before_the_expiry() {
+    let config = |interval| BalancerConfig::default().with_interval(interval).with_lease_policy(LeasePolicy::Strict);
+    let balancer = |store, interval| {
+        let (_, partitions) = watch::channel(Arc::<[PartitionId]>::from([]));
+        Balancer::new(store, config(interval), partitions).map(|_| ())
+    };
+    let refused = balancer(short_lived(4 * SECOND).await, SECOND).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Config);
+    assert!(refused.to_string().contains("2s + 1s + 0ns + 2s is more than 4s"), "{refused}");
+    balancer(short_lived(8 * SECOND).await, SECOND).unwrap();
+
+    let processor = |store, config: ProcessorConfig| -> Result<()> {
+        let handler = handler_fn(async |_: Vec<MemoryEvent>, _: PartitionContext| Ok(()));
+        let source = World::new(1).hub.source();
+        Processor::builder(source, store, handler).config(config).build().map(|_| ())
+    };
+    let strict = ProcessorConfig::default().with_balancer(config(SECOND));
+    processor(short_lived(20 * SECOND).await, strict.clone()).unwrap();
+    // The batch, the call of `stopped`, and the closing of the link.
+    let refused = processor(short_lived(20 * SECOND).await, strict.with_drain(SECOND)).unwrap_err();
+    assert!(refused.to_string().contains("10s + 5s + 4s + 2s is more than 20s"), "{refused}");
+}
+
+/// A clock that jumps as that of a machine that was suspended.
+#[derive(Debug, Default)]
+struct Suspended {
+    awake: SystemLeaseClock,
+    asleep: AtomicU64,
+}
+
+impl LeaseClock for Suspended {
+    fn now(&self) -> Duration {
+        self.awake.now() + Duration::from_secs(self.asleep.load(Ordering::Relaxed))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_suspension_leases_are_renewed_at_once() {
+    let clock = Arc::new(Suspended::default());
+    let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+    let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
+    let store = builder.lease_clock(clock.clone()).connect().await.unwrap();
+    let (_partitions, named) = watch::channel(Arc::from([PartitionId::from(0)]));
+    let (balancer, handle) = Balancer::new(store.clone(), BalancerConfig::default(), named).unwrap();
+    let running = tokio::spawn(balancer.run());
+    let mut snapshots = handle.watch();
+    snapshots.wait_for(|snapshot| snapshot.held.len() == 1).await.unwrap();
+
+    let age = async || store.list_ownerships().await.unwrap().records[0].age;
+    sleep(Duration::from_secs(10)).await;
+    assert!(age().await >= 9 * SECOND);
+    clock.asleep.fetch_add(40, Ordering::Relaxed);
+    sleep(Duration::from_secs(5)).await;
+    assert!(age().await <= 5 * SECOND, "not renewed after waking up: {:?}", age().await);
+    running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_that_live_by_a_presence_are_given_up_where_another_sdk_is_at_work() {
+    let world = World::new(3);
+    let balancer = world.config.balancer.clone().with_lease_scope(LeaseScope::Instance);
+    let world = World { config: world.config.clone().with_balancer(balancer), ..world };
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(3).await;
+    sleep(10 * world.expiry).await;
+    assert!(world.oldest().await > 9 * world.expiry, "none is renewed by itself");
+    assert_eq!(a.snapshots.borrow().lease_scope, LeaseScope::Instance);
+
+    world.give_to("python").await;
+    a.wait_until("the fall-back", |snapshot| snapshot.lease_scope == LeaseScope::Partition).await;
+    sleep(SECOND).await;
+    let listing = world.store("observer").await.list_ownerships().await.unwrap();
+    let ours = listing.records.iter().filter(|seen| seen.record.incarnation.is_some());
+    assert!(ours.clone().all(|seen| seen.record.scope == LeaseScope::Partition && seen.age < 5 * SECOND));
+    assert_eq!(ours.count(), 2);
+    sleep(10 * world.expiry).await;
+    assert!(world.oldest().await <= world.expiry / 2 + SECOND);
+    assert_eq!(a.held(), 3, "it has died since, and the scope stays as it is");
+    assert_eq!(a.snapshots.borrow().lease_scope, LeaseScope::Partition);
+    a.crash().await;
+}

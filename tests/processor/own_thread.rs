@@ -1,0 +1,85 @@
+//! The balancing loop on its own thread: what an application does to its runtime costs no partition.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use eventhubs_checkpoint::balancer::BalancerConfig;
+use eventhubs_checkpoint::processor::{PartitionContext, ProcessorConfig, handler_fn};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use tokio::runtime::{self, Runtime};
+use tokio::time::{Instant, sleep};
+
+use crate::world::World;
+
+const EXPIRY: Duration = Duration::from_secs(4);
+
+fn world() -> World {
+    let mut world = World::new(2);
+    world.expiry = EXPIRY;
+    let balancer = BalancerConfig::default().with_interval(Duration::from_secs(1)).with_stall_after(EXPIRY);
+    world.config = ProcessorConfig::default().with_balancer(balancer);
+    world
+}
+
+fn two_workers() -> Runtime {
+    runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+#[test]
+fn b7_handlers_that_block_every_worker_for_three_expiries_lose_no_partition() {
+    let world = world();
+    let application = two_workers();
+    let blocking = Arc::new(AtomicBool::new(false));
+    let blocked = blocking.clone();
+    #[expect(clippy::disallowed_methods, reason = "blocking the runtime is the point")]
+    let handler = handler_fn(move |_: Vec<MemoryEvent>, _: PartitionContext| {
+        blocked.store(true, Ordering::Relaxed);
+        thread::sleep(3 * EXPIRY);
+        async { Ok(()) }
+    });
+    let hub = world.hub.clone();
+    let within = world.clone();
+    let instance = application.block_on(async move {
+        let mut instance = within.start_with("a", hub.source(), handler).await;
+        instance.wait_until_it_holds(2).await;
+        instance
+    });
+
+    // A rival on a runtime of its own takes whatever is not renewed.
+    let rival = two_workers();
+    rival.block_on(async {
+        world.hub.publish(0, "x");
+        world.hub.publish(1, "y");
+        while !blocking.load(Ordering::Relaxed) {
+            sleep(Duration::from_millis(10)).await;
+        }
+        let until = Instant::now() + 3 * EXPIRY - Duration::from_millis(500);
+        while Instant::now() < until {
+            assert!(world.oldest().await < EXPIRY, "not renewed");
+            sleep(Duration::from_millis(200)).await;
+        }
+        assert!(world.owners().await.values().all(|owner| owner == "a"));
+        let stalled = instance.snapshots.borrow().stalled.clone();
+        assert!(stalled.runtime && stalled.partitions.len() == 2, "not noticed: {stalled:?}");
+    });
+    application.block_on(instance.shut_down()).unwrap();
+}
+
+#[test]
+fn dropping_the_runtime_stops_the_loop_and_releases_nothing() {
+    let world = world();
+    let application = two_workers();
+    let within = world.clone();
+    application.block_on(async move { within.start("a").await.wait_until_it_holds(2).await });
+    application.shutdown_background();
+    runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let deadline = Instant::now() + 3 * EXPIRY;
+        while world.oldest().await <= EXPIRY {
+            assert!(Instant::now() < deadline, "still renewed");
+            sleep(Duration::from_millis(200)).await;
+        }
+        assert!(world.owners().await.values().all(|owner| owner == "a"), "released by a crash");
+    });
+}

@@ -1,0 +1,76 @@
+//! When the application is not well: the loop says so, and what it does about its partitions.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::balancer::OnStall;
+use eventhubs_checkpoint::processor::StopReason;
+use tokio::time::sleep;
+
+use crate::world::{Instance, World};
+
+const STALL_AFTER: Duration = Duration::from_secs(60);
+
+fn world(on_stall: OnStall) -> World {
+    let world = World::new(2);
+    let balancer = world.config.balancer.clone().with_stall_after(STALL_AFTER).with_on_stall(on_stall);
+    let config = world.config.clone().with_balancer(balancer).with_drain(Duration::from_secs(1));
+    World { config, ..world }
+}
+
+/// Holds both partitions, and has a batch of the first one in a handler that never ends.
+async fn stuck(world: &World) -> Instance {
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(2).await;
+    world.hub.publish(0, "hang");
+    world.log.wait_for("hang", |log| log.times("hang") == 1).await;
+    a.wait_until("stalled", |snapshot| snapshot.stalled.any()).await;
+    let stalled = a.snapshots.borrow().stalled.clone();
+    assert_eq!((stalled.runtime, stalled.partitions), (false, [PartitionId::from(0)].into()));
+    a
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_partition_is_told_and_kept() {
+    let world = world(OnStall::Keep);
+    let a = stuck(&world).await;
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(a.held(), 2);
+    assert!(world.oldest().await < Duration::from_secs(60));
+    world.hub.publish(1, "elsewhere");
+    world.log.wait_for("elsewhere", |log| log.times("elsewhere") == 1).await;
+    a.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_with_a_stuck_batch_takes_what_nobody_owns_and_nothing_else() {
+    let world = world(OnStall::Keep);
+    let a = stuck(&world).await;
+    let b = world.start("b").await;
+    world.hub.grow_to(4);
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!((a.held(), b.held()), (2, 2), "each has taken what it lacks");
+    b.crash().await;
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!(a.held(), 4);
+    let c = world.start("c").await;
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!((a.held(), c.held()), (2, 2), "it hands over as ever");
+    world.hub.grow_to(5);
+    let mut d = world.start("d").await;
+    d.wait_until_it_holds(1).await;
+    a.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_partition_is_released_if_that_is_wanted_and_taken_back_when_all_is_well() {
+    let world = world(OnStall::Release);
+    let mut a = stuck(&world).await;
+    a.wait_until("released", |snapshot| snapshot.held.len() == 1).await;
+    assert_eq!(world.owners().await["1"], "a", "the other partition is well");
+    assert!(matches!(world.first_stop().await, StopReason::Released));
+    // The handler was cut off after its drain time: that ends the stall.
+    a.wait_until("well again", |snapshot| !snapshot.stalled.any()).await;
+    a.wait_until_it_holds(2).await;
+    a.crash().await;
+}

@@ -1,0 +1,328 @@
+//! What the HTTP client does with a service in trouble: every call ends within its deadline, reads are sent again, writes
+//! are not, and a blocked runtime holds nobody up but itself.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, ETag, Metadata};
+use eventhubs_checkpoint::{Error, ErrorKind};
+use tokio::time::Instant;
+
+use crate::stub::{Act, Stub};
+
+const DEADLINE: Duration = Duration::from_millis(400);
+/// On top of the deadline, for a machine that is busy.
+const TOLERANCE: Duration = Duration::from_secs(2);
+
+const HEADERS: &str =
+    "date: Fri, 20 Nov 2026 12:00:00 GMT\r\netag: \"0x1\"\r\nlast-modified: Fri, 20 Nov 2026 11:59:00 GMT\r\n";
+const PAGE: &str = "<EnumerationResults><Blobs/><NextMarker/></EnumerationResults>";
+
+fn answer(status: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\n{HEADERS}content-length: {}\r\n\r\n{body}", body.len())
+}
+
+fn success() -> Act {
+    Act::Send(answer("200 OK", ""))
+}
+
+fn container_at(address: std::net::SocketAddr, deadline: Duration) -> AzureContainer {
+    let access = Access::account_key(format!("http://{address}/a"), "a", "aHVzaA==", "leases");
+    AzureContainer::builder(access).request_deadline(deadline).build().unwrap()
+}
+
+fn container(stub: &Stub, deadline: Duration) -> AzureContainer {
+    container_at(stub.address, deadline)
+}
+
+/// The name of each operation and its error, all asked for at once.
+async fn all_errors(container: &AzureContainer) -> [(&'static str, Error); 5] {
+    let (metadata, condition) = (Metadata::new(), Condition::Match(ETag::new("0x1")));
+    let began = Instant::now();
+    let (list, get, write, delete, create) = tokio::join!(
+        container.list("p"),
+        container.get("a"),
+        container.write("a", &metadata, &condition),
+        container.delete("a", &condition),
+        container.create_container(),
+    );
+    assert!((DEADLINE..DEADLINE + TOLERANCE).contains(&began.elapsed()), "{:?}", began.elapsed());
+    [
+        ("list", list.unwrap_err()),
+        ("get", get.unwrap_err()),
+        ("write", write.unwrap_err()),
+        ("delete", delete.unwrap_err()),
+        ("create_container", create.unwrap_err()),
+    ]
+}
+
+/// How a full queue shows differs among systems.
+#[cfg(target_os = "linux")]
+mod unaccepted {
+    use tokio::net::{TcpListener, TcpSocket, TcpStream};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// A service whose queue of connections is full: the system does not even let the client connect.
+    async fn unaccepting() -> (TcpListener, Vec<TcpStream>) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut queued = Vec::new();
+        while let Ok(stream) = timeout(Duration::from_millis(200), TcpStream::connect(address)).await {
+            queued.push(stream.unwrap());
+        }
+        (listener, queued)
+    }
+
+    /// That such a request never left cannot be told, for the client's own limit for connecting is longer.
+    #[tokio::test]
+    async fn every_call_ends_at_its_deadline_if_the_connection_is_not_accepted() {
+        let (listener, _queued) = unaccepting().await;
+        for (operation, error) in all_errors(&container_at(listener.local_addr().unwrap(), DEADLINE)).await {
+            assert_eq!(error.kind(), ErrorKind::Unknown, "{operation}: {error}");
+            assert!(error.to_string().contains("deadline of 400ms"), "{operation}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_call_ends_at_its_deadline_wherever_the_answer_stops() {
+    let slow = |text: String| Act::Drip(text, Duration::from_millis(20));
+    for act in [
+        Act::hang(),
+        Act::SendAndHang("HTTP/1.1 20".to_owned()),
+        Act::SendAndHang(format!("HTTP/1.1 200 OK\r\n{HEADERS}")),
+        slow(answer("200 OK", PAGE)),
+    ] {
+        let stub = Stub::start([act.clone()]);
+        for (operation, error) in all_errors(&container(&stub, DEADLINE)).await {
+            assert_eq!(error.kind(), ErrorKind::Unknown, "{operation} {act:?}: {error}");
+            assert!(error.to_string().contains("deadline of 400ms"), "{operation} {act:?}: {error}");
+        }
+        assert_eq!(stub.requests().len(), 5, "{act:?}: {:?}", stub.requests());
+    }
+}
+
+#[tokio::test]
+async fn a_listing_ends_at_its_deadline_in_the_middle_of_its_body() {
+    let half = answer("200 OK", PAGE).replace("<NextMarker/></EnumerationResults>", "");
+    let stub = Stub::start([Act::SendAndHang(half)]);
+    let began = Instant::now();
+    let error = container(&stub, DEADLINE).list("p").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown);
+    assert!((DEADLINE..DEADLINE + TOLERANCE).contains(&began.elapsed()), "{:?}", began.elapsed());
+}
+
+/// Each stands for a request that failed in another way.
+fn troubles() -> [Act; 5] {
+    [
+        Act::Send(answer("500 Internal Server Error", "")),
+        Act::Send(answer("503 Service Unavailable", "")),
+        Act::reset(),
+        Act::SendAndReset("HTTP/1.1 201 Cre".to_owned()),
+        Act::SendAndReset(format!("HTTP/1.1 201 Created\r\n{HEADERS}content-length: 9\r\n\r\nhalf")),
+    ]
+}
+
+#[tokio::test]
+async fn a_conditional_write_is_sent_exactly_once_whatever_comes_back() {
+    let condition = Condition::Match(ETag::new("0x1"));
+    for trouble in troubles() {
+        let stub = Stub::start([trouble.clone(), success()]);
+        let container = container(&stub, Duration::from_secs(5));
+        let error = container.write("a", &Metadata::new(), &condition).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{trouble:?}: {error}");
+        assert_eq!(stub.requests(), ["PUT /a/leases/a?comp=metadata HTTP/1.1"], "{trouble:?}");
+
+        let stub = Stub::start([trouble.clone(), success()]);
+        let container = self::container(&stub, Duration::from_secs(5));
+        let error = container.delete("a", &condition).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{trouble:?}: {error}");
+        assert_eq!(stub.requests(), ["DELETE /a/leases/a HTTP/1.1"], "{trouble:?}");
+    }
+}
+
+/// HTTP clients like to repeat a request by themselves when a connection from the pool turns out to be dead.
+#[tokio::test]
+async fn a_conditional_write_on_a_used_connection_is_sent_exactly_once_too() {
+    for trouble in troubles() {
+        let stub = Stub::start([success(), trouble.clone(), success()]);
+        let container = container(&stub, Duration::from_secs(5));
+        container.get("a").await.unwrap();
+        let error = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{trouble:?}: {error}");
+        assert_eq!(stub.requests()[1..], ["PUT /a/leases/a HTTP/1.1"], "{trouble:?}");
+    }
+}
+
+/// The service keeps the case of metadata names. Clients and proxies change it on the way: Go writes `Ownerid`
+/// (<https://github.com/fsspec/adlfs/pull/418>), JavaScript `ownerid`
+/// (<https://github.com/Azure/azure-sdk-for-js/issues/8117>). A directory can even have a name twice
+/// (<https://github.com/Azure/azure-storage-azcopy/pull/3312>).
+#[tokio::test]
+async fn metadata_names_come_in_lower_case_however_they_are_spelled_on_the_way() {
+    let head = "HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\nEtag: \"0x1\"\r\nLast-Modified: Fri, 20 Nov 2026 \
+                11:59:00 GMT\r\nX-Ms-Meta-Ownerid: Me\r\nx-ms-meta-sequenceNumber: 7\r\nContent-Length: 0\r\n\r\n";
+    let stub = Stub::start([Act::Send(head.to_owned())]);
+    let read = container(&stub, Duration::from_secs(5)).get("a").await.unwrap().metadata;
+    let expected = [("ownerid", "Me"), ("sequencenumber", "7")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(read, Metadata::from(expected.clone()));
+
+    let properties =
+        "<Properties><Last-Modified>Fri, 20 Nov 2026 11:59:00 GMT</Last-Modified><Etag>0x1</Etag></Properties>";
+    let page = format!(
+        "<EnumerationResults><Blobs><Blob><Name>a</Name>{properties}<Metadata><Ownerid>Me</Ownerid><sequenceNumber>7\
+         </sequenceNumber></Metadata></Blob><Blob><Name>d</Name>{properties}<Metadata><Hdi_isfolder>true</Hdi_isfolder>\
+         <hdi_isfolder>true</hdi_isfolder></Metadata></Blob></Blobs><NextMarker/></EnumerationResults>"
+    );
+    let stub = Stub::start([Act::Send(answer("200 OK", &page))]);
+    let listed = container(&stub, Duration::from_secs(5)).list("").await.unwrap().blobs;
+    assert_eq!(listed[0].metadata, Metadata::from(expected));
+    assert_eq!(listed[1].metadata, Metadata::from([("hdi_isfolder".to_owned(), "true".to_owned())]));
+}
+
+#[tokio::test]
+async fn a_read_is_sent_again_after_a_failure() {
+    let again = [
+        Act::Send(answer("500 Internal Server Error", "")),
+        Act::Send(answer("502 Bad Gateway", "")),
+        Act::reset(),
+        Act::SendAndReset("HTTP/1.1 200 O".to_owned()),
+    ];
+    for trouble in again {
+        let stub = Stub::start([trouble.clone(), trouble.clone(), success()]);
+        container(&stub, Duration::from_secs(5)).get("a").await.unwrap();
+        assert_eq!(stub.requests(), ["HEAD /a/leases/a HTTP/1.1"; 3], "{trouble:?}");
+
+        let stub = Stub::start([trouble.clone(), Act::Send(answer("200 OK", PAGE))]);
+        assert!(container(&stub, Duration::from_secs(5)).list("p").await.unwrap().blobs.is_empty());
+        assert_eq!(stub.requests().len(), 2, "{trouble:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_listing_cut_off_in_its_body_is_sent_again() {
+    let half = answer("200 OK", PAGE).replace("<NextMarker/></EnumerationResults>", "");
+    let stub = Stub::start([Act::SendAndReset(half), Act::Send(answer("200 OK", PAGE))]);
+    assert!(container(&stub, Duration::from_secs(5)).list("p").await.unwrap().blobs.is_empty());
+}
+
+#[tokio::test]
+async fn a_read_that_fails_again_and_again_ends_within_its_deadline() {
+    let stub = Stub::start([Act::reset()]);
+    let began = Instant::now();
+    let error = container(&stub, Duration::from_secs(1)).get("a").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown);
+    assert!(began.elapsed() < Duration::from_secs(1) + TOLERANCE, "{:?}", began.elapsed());
+    assert!((2..=4).contains(&stub.requests().len()), "{:?}", stub.requests());
+}
+
+/// The same for a read whose first attempt hangs: the deadline is that of the call, not of an attempt.
+#[tokio::test]
+async fn a_read_that_hangs_is_not_sent_again() {
+    let stub = Stub::start([Act::hang(), success()]);
+    let error = container(&stub, DEADLINE).get("a").await.unwrap_err();
+    assert_eq!((error.kind(), stub.requests().len()), (ErrorKind::Unknown, 1));
+}
+
+const BLOCKED: Duration = Duration::from_secs(1);
+
+#[test]
+fn an_isolated_container_is_not_held_up_by_a_blocked_runtime_and_a_shared_one_is() {
+    let stub = Stub::start([success()]);
+    let application = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+
+    let shared: Arc<dyn BlobContainer> = Arc::new(container(&stub, Duration::from_secs(5)));
+    let isolated = shared.isolated().unwrap();
+    // From the application's worker, where the connection then lives.
+    let first = shared.clone();
+    other.block_on(application.spawn(async move { first.get("a").await })).unwrap().unwrap();
+
+    let (tell, told) = mpsc::channel();
+    let blocking = application.spawn(async move {
+        tell.send(Instant::now()).unwrap();
+        block();
+    });
+    let began = told.recv().unwrap();
+    other.block_on(isolated.get("a")).unwrap();
+    let isolated_took = began.elapsed();
+    other.block_on(shared.get("a")).unwrap();
+    let shared_took = began.elapsed();
+    other.block_on(blocking).unwrap();
+    assert!(isolated_took < BLOCKED / 2, "{isolated_took:?}");
+    assert!(shared_took >= BLOCKED, "{shared_took:?}: is the connection not the application's?");
+}
+
+#[expect(clippy::disallowed_methods, reason = "to block is what it is for")]
+fn block() {
+    std::thread::sleep(BLOCKED);
+}
+
+/// Defects that were found in review, each under its number.
+mod defects {
+    use std::sync::Arc;
+
+    use eventhubs_checkpoint::store::GroupStore;
+    use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Relation};
+
+    use super::*;
+    use crate::captured::Captured;
+
+    const OWNER: &str = "gr\u{f6}\u{df}e";
+
+    /// What the HTTP client cannot take for text it drops, and says so in the log alone. A listing has all of it.
+    #[tokio::test]
+    async fn a11_an_owner_beyond_ascii_is_read_from_a_listing() {
+        let read = format!("HTTP/1.1 200 OK\r\n{HEADERS}x-ms-meta-ownerid: {OWNER}\r\ncontent-length: 0\r\n\r\n");
+        let blob = format!(
+            "<Blob><Name>ns/hub/g/ownership/0</Name><Properties><Last-Modified>Fri, 20 Nov 2026 11:59:00 GMT\
+             </Last-Modified><Etag>0x1</Etag></Properties><Metadata><ownerid>{OWNER}</ownerid></Metadata></Blob>"
+        );
+        let page =
+            |blobs: &str| Act::Send(answer("200 OK", &PAGE.replace("<Blobs/>", &format!("<Blobs>{blobs}</Blobs>"))));
+        let stub = Stub::start([page(""), page(""), Act::Send(read), page(&blob)]);
+        let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+        let container = Arc::new(container(&stub, Duration::from_secs(5)));
+        let store = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).connect().await.unwrap();
+        let (relation, owner) = store.owner_of(&0.into()).await.unwrap();
+        assert_eq!((relation, owner.as_ref().map(OwnerId::as_str)), (Relation::Other, Some(OWNER)));
+        assert_eq!(stub.requests().len(), 4, "{:?}", stub.requests());
+    }
+
+    fn page_without_dates(etag: &str) -> Act {
+        let blob = |name: &str, etag: &str| {
+            format!("<Blob><Name>{name}</Name><Properties><Last-Modified/><Etag>{etag}</Etag></Properties></Blob>")
+        };
+        let blobs = format!("{}{}", blob("p/one", etag), blob("p/two", "0x1"));
+        let body = format!("<EnumerationResults><Blobs>{blobs}</Blobs><NextMarker/></EnumerationResults>");
+        Act::Send(answer("200 OK", &body))
+    }
+
+    #[tokio::test]
+    async fn a15_an_unusable_blob_is_logged_once_per_version() {
+        let (log, _guard) = Captured::begin();
+        let times = |blob: &str| log.text().matches(&format!("blob=\"{blob}\"")).count();
+        let stub = Stub::start([
+            page_without_dates("0x1"),
+            page_without_dates("0x1"),
+            page_without_dates("0x1"),
+            page_without_dates("0x2"),
+            page_without_dates("0x2"),
+        ]);
+        let container = container(&stub, DEADLINE);
+        let isolated = container.isolated().unwrap();
+        for expected in [1, 1, 1, 2, 2] {
+            assert!(container.list("p/").await.unwrap().blobs.is_empty());
+            assert_eq!((times("p/one"), times("p/two")), (expected, 1));
+        }
+        isolated.list("p/").await.unwrap();
+        assert_eq!((times("p/one"), times("p/two")), (2, 1));
+        container.list("p/o").await.unwrap();
+        assert!(log.text().contains("has no usable ETag or date"));
+    }
+}

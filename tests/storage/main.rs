@@ -1,0 +1,22 @@
+//! Blob containers, and the store on one: in memory, in Azurite, on a stand-in for the service.
+
+#[path = "../common/bench.rs"]
+mod bench;
+#[path = "../common/captured.rs"]
+mod captured;
+#[path = "../common/meddled.rs"]
+mod meddled;
+#[path = "../common/sas.rs"]
+mod sas;
+#[path = "../common/stub.rs"]
+mod stub;
+#[path = "../../examples/support/mod.rs"]
+mod support;
+#[path = "../common/wire.rs"]
+mod wire;
+
+mod conformance;
+mod faulty;
+mod http;
+mod protocol;
+mod store;

@@ -1,0 +1,75 @@
+//! Age: whose time counts, and until when a record does.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::LeaseTerms;
+use eventhubs_checkpoint::balance::Holder;
+use eventhubs_checkpoint::testing::faulty::Fault;
+use tokio::time::Instant;
+
+use super::group::Group;
+use crate::bench::{Bench, EXPIRY, Said, Win, metadata, owned_by, ownership};
+
+async fn listed_ages(bench: &Bench, ages: [i64; 2]) -> Vec<u64> {
+    let a = bench.owner("a").await;
+    for (partition, age) in (0..).zip(ages) {
+        bench.put(&ownership(partition), &owned_by("b")).await;
+        a.wire().age(&format!("ownership/{partition}"), age);
+    }
+    let listing = a.store.list_ownerships().await.unwrap();
+    listing.records.iter().map(|record| record.age.as_secs()).collect()
+}
+
+/// Each blob comes with the answer of its own page.
+pub async fn age_is_the_date_of_the_answer_per_page_minus_last_modified(bench: Bench) {
+    assert_eq!(listed_ages(&bench, [40, 10]).await, [40, 10]);
+}
+
+pub async fn age_is_clamped_at_zero(bench: Bench) {
+    assert_eq!(listed_ages(&bench, [-30, 0]).await, [0, 0]);
+}
+
+/// Whether somebody who wants it sees this record as live at this age. If not, it is claimed.
+async fn is_live(bench: &Bench, record: &[(&str, &str)], age: i64) -> bool {
+    bench.put(&ownership(0), &metadata(record)).await;
+    let a = bench.owner("a").await;
+    a.wire().age("ownership/0", age);
+    let mut group = Group::run(&a, 1);
+    let holders = group.settled().await;
+    let live = holders == [Holder::Live(eventhubs_checkpoint::OwnerId::new("b").unwrap())];
+    assert_eq!(a.requests().iter().any(|request| request == "match ownership/0"), !live, "{holders:?}");
+    group.stop().await;
+    live
+}
+
+pub async fn age_another_is_dead_two_seconds_of_grace_past_the_expiry(bench: Bench) {
+    let record = [("ownerid", "b"), ("incarnation", "20260101T000000Z-00000001")];
+    assert_eq!(LeaseTerms::GRACE.as_secs(), 2);
+    assert!(is_live(&bench, &record, EXPIRY + 1).await);
+    assert!(!is_live(&bench, &record, EXPIRY + 2).await);
+}
+
+pub async fn age_a_record_without_incarnation_is_dead_after_the_peer_expiry_of_180_s(bench: Bench) {
+    let record = [("ownerid", "b")];
+    assert!(is_live(&bench, &record, 180 + 1).await);
+    assert!(!is_live(&bench, &record, 180 + 2).await);
+}
+
+pub async fn age_mine_counts_from_before_sending_the_last_write_that_succeeded(bench: Bench) {
+    let a = bench.owner("a").await;
+    let slow = || Fault::Latency(Duration::from_millis(50));
+    a.next_write("ownership/0", slow());
+    let asked = Instant::now();
+    let won = a.win(0).await;
+    assert!((asked..=a.sent()[0].when).contains(&a.valid_from(&won)));
+    a.next_write("ownership/0", slow());
+    let asked = Instant::now();
+    let renewed = a.renew(&won).await.lease();
+    assert!((asked..=a.sent()[0].when).contains(&a.valid_from(&renewed)));
+    // An attempt that did not succeed changes nothing.
+    a.next_write("ownership/0", Fault::RequestLost);
+    a.next_read_fails("ownership/0");
+    assert_eq!(a.renew(&renewed).await.said(), "undecided: Unknown");
+    let again = a.renew(&renewed).await.lease();
+    assert!(a.valid_from(&again) >= a.sent()[1].when);
+}

@@ -1,0 +1,222 @@
+//! Identity: whose record it is, and one operation at a time.
+
+use eventhubs_checkpoint::testing::faulty::{Fault, Operation};
+use eventhubs_checkpoint::{Incarnation, Relation};
+use std::time::Duration;
+use tokio::join;
+
+use super::group::Group;
+use crate::bench::{Adopted, Bench, EXPIRY, LOWER, Owner, Said, Win, at, checkpoint, metadata, ownership};
+use crate::wire::Wire;
+
+const EARLIER: &str = "20200101T000000Z-ffffffff";
+const LATER: &str = "29990101T000000Z-00000000";
+
+pub async fn identity_incarnation_is_the_servers_time_of_the_first_answer_and_random(bench: Bench) {
+    let server_time = async || bench.container.list(LOWER).await.unwrap().answer.server_time;
+    let ahead = time::Duration::seconds(10);
+    let (before, a, after) = (server_time().await, bench.later("a").await, server_time().await);
+    let incarnation = &a.store.identity().incarnation;
+    assert!(Incarnation::new(before + ahead, 0) <= *incarnation, "{incarnation}");
+    assert!(Incarnation::new(after + ahead, u32::MAX) >= *incarnation, "{incarnation}");
+    let (second, random) = incarnation.as_str().split_once('-').unwrap();
+    assert_eq!((second.len(), random.len()), (16, 8));
+    let another = bench.later("a").await;
+    assert_ne!(another.store.identity().incarnation, *incarnation);
+}
+
+pub async fn identity_the_greater_incarnation_is_the_newer(bench: Bench) {
+    let first = bench.owner("a").await;
+    let lease = first.win(0).await;
+    let second = bench.later("a").await;
+    assert!(second.store.identity().incarnation > first.store.identity().incarnation);
+    assert_eq!(second.store.owner_of(&0.into()).await.unwrap().0, Relation::EarlierMe);
+    second.claim_over(0, lease.etag()).await.lease();
+    assert_eq!(first.store.owner_of(&0.into()).await.unwrap().0, Relation::LaterMe);
+}
+
+pub async fn identity_a_record_is_mine_if_owner_and_incarnation_are_mine(bench: Bench) {
+    let a = bench.owner("a").await;
+    let mine = a.store.identity().incarnation.as_str().to_owned();
+    for (record, relation) in [
+        (metadata(&[("ownerid", "a"), ("incarnation", &mine)]), Relation::Mine),
+        (metadata(&[("ownerid", "a"), ("incarnation", EARLIER)]), Relation::EarlierMe),
+        (metadata(&[("ownerid", "a")]), Relation::EarlierMe),
+        (metadata(&[("ownerid", "a"), ("incarnation", LATER)]), Relation::LaterMe),
+        (metadata(&[("ownerid", "A"), ("incarnation", &mine)]), Relation::Other),
+        (metadata(&[("ownerid", ""), ("incarnation", &mine)]), Relation::Nobody),
+    ] {
+        bench.put(&ownership(0), &record).await;
+        assert_eq!(a.store.owner_of(&0.into()).await.unwrap().0, relation, "{record:?}");
+    }
+}
+
+pub async fn identity_an_earlier_me_is_claimed_under_its_etag_at_any_time(bench: Bench) {
+    let a = bench.owner("a").await;
+    for earlier in [metadata(&[("ownerid", "a"), ("incarnation", EARLIER)]), metadata(&[("ownerid", "a")])] {
+        let etag = bench.put(&ownership(0), &earlier).await;
+        a.claim_over(0, &etag).await.lease();
+        assert_eq!(a.sent()[0].under(), Some(&etag));
+        assert_eq!(a.store.owner_of(&0.into()).await.unwrap().0, Relation::Mine);
+        a.sent();
+    }
+}
+
+pub async fn identity_a_greater_one_that_is_fresh_replaces_me(bench: Bench) {
+    let a = bench.owner("a").await;
+    let lease = a.win(0).await;
+    bench.put(&ownership(0), &metadata(&[("ownerid", "a"), ("incarnation", LATER)])).await;
+    a.wire().age("ownership/0", EXPIRY - 1);
+    assert_eq!(a.renew(&lease).await.said(), format!("replaced by {LATER}"));
+    assert_eq!(a.claim(0).await.said(), format!("replaced by {LATER}"));
+    assert_eq!(bench.read(&ownership(0)).await["incarnation"], LATER);
+}
+
+pub async fn identity_a_greater_one_that_has_expired_is_like_any_other_owner(bench: Bench) {
+    let a = bench.owner("a").await;
+    let lease = a.win(0).await;
+    let expired = bench.put(&ownership(0), &metadata(&[("ownerid", "a"), ("incarnation", LATER)])).await;
+    a.wire().age("ownership/0", EXPIRY + 3);
+    assert_eq!(a.renew(&lease).await.said(), "lost to a");
+    a.claim_over(0, &expired).await.lease();
+}
+
+/// The newer one takes the partition while the older one renews it.
+pub async fn identity_of_two_lives_at_once_the_newer_stays(bench: Bench) {
+    let (first, second) = (bench.owner("a").await, bench.later("a").await);
+    for partition in 0..bench.rounds {
+        let lease = first.win(partition).await;
+        first.dawdle();
+        second.dawdle();
+        let (renewed, claimed) = join!(first.renew(&lease), second.claim_over(partition, lease.etag()));
+        let newer = second.store.identity().incarnation.to_string();
+        let recorded = bench.read(&ownership(partition)).await["incarnation"].clone();
+        match (renewed.said().as_str(), claimed.said().as_str()) {
+            ("won", "lost to a") => {
+                assert_ne!(recorded, newer);
+                second.take(partition).await;
+                assert_eq!(first.renew(&renewed.lease()).await.said(), format!("replaced by {newer}"));
+            }
+            (replaced, "won") => assert_eq!((replaced, &recorded), (&*format!("replaced by {newer}"), &newer)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Its claim got no answer, and neither did the look at what became of it.
+pub async fn identity_a_late_write_of_mine_that_landed_is_claimed_again_and_never_renewed_unrun(bench: Bench) {
+    let a = bench.owner("a").await;
+    a.next_write("ownership/0", Fault::AppliedLate(Duration::from_millis(20)));
+    a.next_read_fails("ownership/0");
+    let mut group = Group::run(&a, 1);
+    group.until("it is held", |snapshot| snapshot.held.len() == 1).await;
+    let sent = a.sent();
+    let writes: Vec<_> = sent.iter().filter(|sent| sent.is_write_of("ownership/0")).collect();
+    let [late, claimed, ..] = writes.as_slice() else { panic!("{writes:?}") };
+    assert_eq!((late.to_string(), late.etag.as_ref()), ("create ownership/0".to_owned(), None));
+    assert_eq!(claimed.to_string(), "match ownership/0");
+    let listed = bench.container.list(LOWER).await.unwrap();
+    assert_eq!(listed.blobs[0].metadata, claimed.metadata);
+    let renewals = a.store.requests().total(eventhubs_checkpoint::Operation::Renew);
+    assert_eq!((renewals, a.adopt(0, None).await.said().as_str()), (0, "adopted"));
+    group.stop().await;
+}
+
+/// Clones are one instance.
+pub async fn identity_operations_on_one_partition_inside_one_instance_are_serial(bench: Bench) {
+    let a = bench.owner("a").await;
+    for partition in 0..bench.rounds {
+        a.dawdle();
+        let (one, other) = (a.clone(), a.clone());
+        let (first, second) = join!(one.claim(partition), other.claim(partition));
+        Wire::assert_serial(&a.sent());
+        let (first, second) = (first.lease(), second.lease());
+        let (earlier, later) = if first.tenure() < second.tenure() { (first, second) } else { (second, first) };
+        assert_eq!(bench.blob(&ownership(partition)).await.unwrap().etag, *later.etag());
+
+        let mut adoption = a.adopt(partition, Some(-1)).await.adoption();
+        let position = at(5);
+        let (renewed, old, released) = join!(one.renew(&later), other.renew(&earlier), a.release(&later));
+        assert_eq!((old.said().as_str(), released.said().as_str()), ("lost to a", "released"));
+        assert!(["won", "lost to nobody"].contains(&renewed.said().as_str()), "{renewed:?}");
+        assert_eq!(bench.owner_of(partition).await, "");
+        a.take(partition).await;
+        join!(async { a.adopt(partition, Some(-1)).await.adoption() }, async {
+            one.store.checkpoint(&mut adoption, &position).await.unwrap()
+        },);
+        // The ownership is read beside a renewal: only what is written must not cross.
+        Wire::assert_serial(
+            &a.sent().into_iter().filter(|sent| sent.operation == Operation::Write).collect::<Vec<_>>(),
+        );
+    }
+}
+
+pub async fn identity_answers_of_an_earlier_tenure_are_dropped(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (earlier, mut adoption) = a.run(0).await;
+    let later = a.take(0).await;
+    assert!(later.tenure() > earlier.tenure());
+    a.sent();
+    assert_eq!(a.renew(&earlier).await.said(), "lost to a");
+    assert_eq!(a.release(&earlier).await.said(), "released");
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "fenced by a");
+    assert_eq!(a.requests(), [""; 0]);
+    assert_eq!(bench.owner_of(0).await, "a");
+    assert_eq!(bench.read(&checkpoint(0)).await["sequencenumber"], "-1");
+}
+
+/// What waits behind the claim that begins the next tenure is of an earlier one by then.
+pub async fn identity_answers_of_an_earlier_tenure_are_dropped_while_the_next_one_begins(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (earlier, mut adoption) = a.run(0).await;
+    a.next_write("ownership/0", Fault::Latency(Duration::from_millis(50)));
+    let claims: Owner = a.clone();
+    let (claimed, renewed, released) =
+        join!(claims.claim_over(0, earlier.etag()), a.renew(&earlier), a.release(&earlier));
+    assert_eq!((renewed.said().as_str(), released.said().as_str()), ("lost to a", "released"));
+    assert_eq!(a.requests(), ["match ownership/0"]);
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "fenced by a");
+    assert_eq!(bench.blob(&ownership(0)).await.unwrap().etag, *claimed.lease().etag());
+}
+
+/// The record is its own again, but in between it was somebody else's.
+pub async fn identity_a_checkpoint_under_way_does_not_outlive_its_tenure(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    let (_, mut adoption) = a.run(0).await;
+    b.take_over(0, 50).await;
+    let again = a.clone();
+    a.wire().after(Operation::Get, "checkpoint/0", async move { drop(again.take(0).await) });
+    assert_eq!(a.checkpoint(&mut adoption, 70).await.said(), "fenced by a");
+    assert_eq!(bench.position_of(0).await, 50);
+}
+
+pub async fn identity_a_record_that_a_renewal_created_begins_a_tenure_even_if_the_answer_is_lost(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (lease, _) = a.run(0).await;
+    bench.delete(&ownership(0)).await;
+    // The first write finds nothing; it is the second one whose answer gets lost.
+    a.next_write("ownership/0", Fault::Latency(Duration::ZERO));
+    a.next_write("ownership/0", Fault::AnswerLost);
+    assert!(a.renew(&lease).await.lease().tenure() > lease.tenure());
+}
+
+pub async fn identity_what_a_renewal_that_was_given_up_created_can_be_renewed_and_released(bench: Bench) {
+    let a = bench.owner("a").await;
+    for (partition, release) in [(0, true), (1, false)] {
+        let (lease, _) = a.run(partition).await;
+        bench.delete(&ownership(partition)).await;
+        {
+            let renewing = a.renew(&lease);
+            tokio::pin!(renewing);
+            while bench.blob(&ownership(partition)).await.is_none() {
+                assert!(futures::poll!(&mut renewing).is_pending());
+            }
+        }
+        if release {
+            assert_eq!(a.release(&lease).await.said(), "released");
+            assert_eq!(bench.owner_of(partition).await, "");
+        } else {
+            assert!(a.renew(&lease).await.lease().tenure() > lease.tenure());
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Claim, renew, steal, release: releases (2), reads that fail (3), and what is told and written (4).
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+use tokio::join;
+
+use super::group::Group;
+use crate::bench::{Bench, EXPIRY, Said, Win, metadata, owned_by, ownership};
+use crate::wire::shown;
+
+pub async fn claim_2_a_release_that_finds_it_no_longer_mine_has_released(bench: Bench) {
+    let a = bench.owner("a").await;
+    for (partition, theirs) in
+        [(0, owned_by("b")), (1, metadata(&[("ownerid", "")])), (2, metadata(&[("ownerid", "a")]))]
+    {
+        let lease = a.win(partition).await;
+        bench.put(&ownership(partition), &theirs).await;
+        a.sent();
+        assert_eq!(a.release(&lease).await.said(), "released");
+        assert_eq!(a.requests(), [format!("match ownership/{partition}"), format!("read ownership/{partition}")]);
+        assert_eq!(bench.read(&ownership(partition)).await, theirs);
+    }
+}
+
+pub async fn claim_2_a_release_that_finds_nothing_has_released(bench: Bench) {
+    let a = bench.owner("a").await;
+    let lease = a.win(0).await;
+    bench.delete(&ownership(0)).await;
+    assert_eq!(a.release(&lease).await.said(), "released");
+    assert!(bench.blob(&ownership(0)).await.is_none());
+}
+
+pub async fn claim_2_a_release_that_finds_it_still_mine_is_tried_again_under_that_etag(bench: Bench) {
+    let a = bench.owner("a").await;
+    let lease = a.win(0).await;
+    let renewed = a.renew(&lease).await.lease();
+    a.sent();
+    assert_eq!(a.release(&lease).await.said(), "released");
+    let sent = a.sent();
+    assert_eq!(shown(&sent), ["match ownership/0", "read ownership/0", "match ownership/0"]);
+    assert_eq!(sent[2].under(), Some(renewed.etag()));
+    assert_eq!(bench.owner_of(0).await, "");
+}
+
+/// A thief comes between the look and the second write.
+pub async fn claim_2_a_release_tried_again_overwrites_nothing(bench: Bench) {
+    let a = bench.owner("a").await;
+    let lease = a.win(0).await;
+    a.next_write("ownership/0", Fault::RequestLost);
+    a.next_write("ownership/0", Fault::Overtaken(owned_by("b")));
+    assert_eq!(a.release(&lease).await.said(), "released");
+    assert_eq!(bench.owner_of(0).await, "b");
+}
+
+pub async fn claim_2_of_a_release_and_a_steal_at_once_the_thief_keeps_what_it_won(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    for partition in 0..bench.rounds {
+        let lease = a.win(partition).await;
+        a.dawdle();
+        b.dawdle();
+        let (released, stolen) = join!(a.release(&lease), b.claim_over(partition, lease.etag()));
+        assert_eq!(released.said(), "released");
+        let owner = bench.owner_of(partition).await;
+        let said = stolen.said();
+        assert!([("won", "b"), ("lost to nobody", "")].contains(&(said.as_str(), owner.as_str())), "{said}, {owner}");
+    }
+}
+
+pub async fn claim_3_a_read_that_fails_leaves_it_undecided(bench: Bench) {
+    let a = bench.owner("a").await;
+    let lease = a.win(1).await;
+    a.sent();
+    let lose_both = |name| {
+        a.next_write(name, Fault::RequestLost);
+        a.next_read_fails(name);
+    };
+    lose_both("ownership/0");
+    assert_eq!(a.claim(0).await.said(), "undecided: Unknown");
+    assert_eq!(a.requests(), ["create ownership/0", "read ownership/0"]);
+    lose_both("ownership/1");
+    assert_eq!(a.renew(&lease).await.said(), "undecided: Unknown");
+    lose_both("ownership/1");
+    assert_eq!(a.release(&lease).await.said(), "undecided: Unknown");
+    assert_eq!(bench.owner_of(1).await, "a");
+}
+
+/// The lease that was held before can be renewed, whatever came of the attempt that is not known.
+pub async fn claim_3_the_previous_belief_stands(bench: Bench) {
+    let a = bench.owner("a").await;
+    for fault in [Fault::RequestLost, Fault::AnswerLost] {
+        let lease = a.win(0).await;
+        a.next_write("ownership/0", fault);
+        a.next_read_fails("ownership/0");
+        assert_eq!(a.renew(&lease).await.said(), "undecided: Unknown");
+        assert_eq!(a.renew(&lease).await.lease().tenure(), lease.tenure());
+        bench.delete(&ownership(0)).await;
+    }
+}
+
+/// With an expiry of 4 s the loop renews after 2 s.
+pub async fn claim_3_a_renewal_is_retried_while_the_lease_lasts(bench: Bench) {
+    let a = bench.owner_with("a", |builder| builder.expiry(Duration::from_secs(4))).await;
+    let mut group = Group::run(&a, 1);
+    group.until_it_holds(&[0]).await;
+    let held = group.held();
+    let every = |operation: Operation| Target::from(operation).named("ownership/0");
+    let plan = FaultPlan::default().with_on(1.0, every(Operation::Write), Fault::RequestLost).with_on(
+        1.0,
+        every(Operation::Get),
+        Fault::RequestLost,
+    );
+    a.faulty.set_plan(plan);
+    a.sent();
+    group.until_sent(&a, "three renewals that fail", |sent| sent.is_write_of("ownership/0"), 3).await;
+    assert_eq!(group.held(), held);
+    a.faulty.set_plan(FaultPlan::default());
+    let written = |sent: &crate::wire::Sent| sent.is_write_of("ownership/0") && sent.etag.is_some();
+    group.until_sent(&a, "a renewal that succeeds", written, 1).await;
+    assert_eq!(group.held(), held);
+    group.stop().await;
+}
+
+/// The broker decides who reads; the record is not given up before somebody else takes it.
+pub async fn claim_3_after_the_lease_deadline_a_renewal_is_still_retried(bench: Bench) {
+    let a = bench.owner("a").await;
+    let lease = a.win(0).await;
+    a.wire().age("ownership/0", 2 * EXPIRY);
+    a.next_write("ownership/0", Fault::AnswerLost);
+    let renewed = a.renew(&lease).await.lease();
+    assert_eq!((renewed.tenure(), bench.owner_of(0).await.as_str()), (lease.tenure(), "a"));
+}
+
+pub async fn claim_4_losing_is_an_outcome_and_no_error(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    let (lease, mut adoption) = a.run(0).await;
+    b.take_over(0, 5).await;
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "fenced by b");
+    for outcome in [a.claim(0).await, a.claim_over(0, lease.etag()).await, a.renew(&lease).await] {
+        assert_eq!(outcome.said(), "lost to b");
+    }
+    assert_eq!(a.adopt(0, None).await.said(), "lost to b");
+    assert_eq!(a.release(&lease).await.said(), "released");
+}
+
+pub async fn claim_4_won_carries_the_etag_the_age_and_the_record(bench: Bench) {
+    let a = bench.owner("a").await;
+    a.next_write("ownership/0", Fault::RequestLost);
+    let lease = a.win(0).await;
+    let sent = a.sent();
+    let blob = bench.blob(&ownership(0)).await.unwrap();
+    assert_eq!(*lease.etag(), blob.etag);
+    let record = lease.record();
+    let recorded = |key: &str| blob.metadata[key].as_str();
+    assert_eq!(record.owner.as_ref().unwrap().as_str(), recorded("ownerid"));
+    assert_eq!(record.incarnation.as_ref().unwrap().as_str(), recorded("incarnation"));
+    assert!(record.since.is_some() && blob.metadata.contains_key("since"));
+    // From before the write that succeeded was sent, not the one that got lost.
+    assert!((sent[1].when..=sent[2].when).contains(&a.valid_from(&lease)));
+}
+
+pub async fn claim_4_a_release_writes_an_empty_ownerid_and_keeps_handoffto(bench: Bench) {
+    let a = bench.owner("a").await;
+    let lease = a.win(0).await;
+    let mut marked = bench.read(&ownership(0)).await;
+    marked.insert("handoffto".into(), "b".into());
+    bench.put(&ownership(0), &marked).await;
+    assert_eq!(a.release(&lease).await.said(), "released");
+    assert_eq!(bench.read(&ownership(0)).await, metadata(&[("handoffto", "b"), ("ownerid", "")]));
+}
+
+pub async fn claim_4_what_was_released_is_nobodys_and_can_be_claimed_at_once(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    let lease = a.win(0).await;
+    a.release(&lease).await;
+    let listed = b.store.list_ownerships().await.unwrap().records.remove(0);
+    assert_eq!(listed.record.owner, None);
+    b.claim_over(0, &listed.etag).await.lease();
+}
+
+pub async fn claim_4_a_renewal_keeps_handoffto_and_every_key_it_does_not_change(bench: Bench) {
+    let a = bench.owner("a").await;
+    let mut lease = a.win(0).await;
+    let mut expected = bench.read(&ownership(0)).await;
+    expected.extend(metadata(&[("handoffto", "b"), ("theirs", "1")]));
+    bench.put(&ownership(0), &expected).await;
+    for _ in 0..3 {
+        let renewed = a.renew(&lease).await.lease();
+        assert_eq!(bench.read(&ownership(0)).await, expected);
+        assert_eq!(renewed.tenure(), lease.tenure());
+        assert_ne!(renewed.etag(), lease.etag());
+        lease = renewed;
+    }
+}

@@ -1,0 +1,215 @@
+//! What the systems before this one asked for, by their numbers: A2, A8 to A12, D2, D3.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::blob::Condition;
+use eventhubs_checkpoint::clock::{SystemWallClock, WallClock};
+use eventhubs_checkpoint::store::{Claim, ClaimOutcome};
+use eventhubs_checkpoint::{OwnerId, balance::Holder};
+use futures::future::join_all;
+use tokio::join;
+use tokio::time::sleep;
+
+use super::group::Group;
+use crate::bench::{Bench, EXPIRY, LOWER, Owner, Said, checkpoint, metadata, owned_by, ownership, position};
+
+pub async fn a2_the_list_tells_owner_position_last_modified_and_etag_per_partition(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    for (partition, owner) in [(0, &a), (1, &b)] {
+        let (_, mut adoption) = owner.run(partition).await;
+        owner.checkpoint(&mut adoption, 5 + i64::from(partition)).await;
+    }
+    let ownerships = a.store.list_ownerships().await.unwrap().records;
+    let checkpoints = a.store.list_checkpoints().await.unwrap().records;
+    assert_eq!((ownerships.len(), checkpoints.len()), (2, 2));
+    for (index, (owned, reached)) in (0..).zip(ownerships.iter().zip(&checkpoints)) {
+        let (blob, read) =
+            (bench.blob(&ownership(index)).await.unwrap(), bench.blob(&checkpoint(index)).await.unwrap());
+        assert_eq!((&owned.partition, &reached.partition), (&index.into(), &index.into()));
+        assert_eq!(owned.record.owner.as_ref().unwrap().as_str(), ["a", "b"][index as usize]);
+        assert!((&owned.etag, &reached.etag) == (&blob.etag, &read.etag) && owned.age < Duration::from_secs(30));
+        let position = (reached.record.sequence_number.unwrap(), reached.record.offset.as_deref().unwrap());
+        assert_eq!(position, [(5, "50"), (6, "60")][index as usize]);
+        assert_eq!(reached.last_modified, read.last_modified);
+    }
+}
+
+/// Without an ETag, and with one.
+pub async fn a8_two_claim_the_same_partition_at_once_one_wins(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    for partition in 0..bench.rounds {
+        a.dawdle();
+        b.dawdle();
+        for over in [false, true] {
+            let (of_a, of_b) = if over {
+                let victims = bench.put(&ownership(partition), &owned_by("victim")).await;
+                join!(a.claim_over(partition, &victims), b.claim_over(partition, &victims))
+            } else {
+                join!(a.claim(partition), b.claim(partition))
+            };
+            let owner = bench.owner_of(partition).await;
+            let (won, lost) = ("won".to_owned(), format!("lost to {owner}"));
+            let expected = if owner == "a" { [won, lost] } else { [lost, won] };
+            assert_eq!([of_a.said(), of_b.said()], expected);
+        }
+    }
+}
+
+pub async fn a8_of_twenty_that_claim_at_once_one_wins_and_the_others_go_on(bench: Bench) {
+    let owners = join_all((0..20).map(|number| {
+        let bench = &bench;
+        async move { bench.owner(&format!("owner-{number}")).await }
+    }))
+    .await;
+    // All want the first, and each has another one for itself.
+    let claims = join_all((1..).zip(&owners).map(|(own, owner): (u32, &Owner)| {
+        owner.store.claim(vec![Claim::unowned(0.into()), Claim::unowned(own.into())])
+    }))
+    .await;
+    let said = |claim: &[(_, ClaimOutcome)], partition: u32| {
+        claim.iter().find(|(id, _)| *id == eventhubs_checkpoint::PartitionId::from(partition)).unwrap().1.said()
+    };
+    let winner = bench.owner_of(0).await;
+    for ((own, claim), owner) in (1..).zip(&claims).zip(&owners) {
+        assert_eq!(said(claim, own), "won");
+        let me = owner.store.identity().owner.as_str();
+        let expected = if me == winner { "won".to_owned() } else { format!("lost to {winner}") };
+        assert_eq!(said(claim, 0), expected, "{me}");
+    }
+}
+
+pub async fn a9_only_the_owner_updates_the_checkpoint(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    let (_, mut of_a) = a.run(0).await;
+    assert_eq!(a.checkpoint(&mut of_a, 5).await.said(), "written");
+    b.take_over(0, 7).await;
+    assert_eq!(a.checkpoint(&mut of_a, 6).await.said(), "fenced by b");
+    assert_eq!(a.checkpoint(&mut of_a, 8).await.said(), "fenced by b");
+    assert_eq!(bench.position_of(0).await, 7);
+}
+
+/// And leaves the ownership alone.
+pub async fn a9_success_refreshes_last_modified(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (lease, mut adoption) = a.run(0).await;
+    let before = bench.blob(&checkpoint(0)).await.unwrap().last_modified;
+    while bench.container.list(LOWER).await.unwrap().answer.server_time <= before {
+        sleep(Duration::from_millis(50)).await;
+    }
+    a.checkpoint(&mut adoption, 5).await;
+    assert!(bench.blob(&checkpoint(0)).await.unwrap().last_modified > before);
+    assert_eq!(bench.blob(&ownership(0)).await.unwrap().etag, *lease.etag());
+}
+
+pub async fn a10_update_with_the_current_etag_on_failure_reread_stop_or_retry_with_the_new_one(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    let changed = bench.put(&checkpoint(0), &position(3)).await;
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
+    assert_eq!(a.sent().pop().unwrap().under(), Some(&changed));
+    bench.put(&checkpoint(0), &position(4)).await;
+    bench.put(&ownership(0), &owned_by("b")).await;
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "fenced by b");
+    assert_eq!(bench.position_of(0).await, 4);
+}
+
+#[derive(Debug)]
+struct MinutesAhead;
+
+impl WallClock for MinutesAhead {
+    fn now(&self) -> time::OffsetDateTime {
+        SystemWallClock.now() + time::Duration::minutes(10)
+    }
+}
+
+/// Ages come from the server.
+pub async fn a11_a_clock_that_is_minutes_ahead_takes_nobody_for_dead(bench: Bench) {
+    let b = bench.owner("b").await;
+    b.win(0).await;
+    let a = bench.owner_with("a", |builder| builder.wall_clock(std::sync::Arc::new(MinutesAhead))).await;
+    assert!(a.store.list_ownerships().await.unwrap().records[0].age < Duration::from_secs(30));
+    let mut group = Group::run(&a, 1);
+    assert_eq!(group.settled().await, [Holder::Live(OwnerId::new("b").unwrap())]);
+    assert_eq!(bench.owner_of(0).await, "b");
+    group.stop().await;
+}
+
+pub async fn a12_list_for_hub_and_group(bench: Bench) {
+    let a = bench.owner("a").await;
+    a.run(0).await;
+    for foreign in
+        ["ns.servicebus.windows.net/hub/other", "ns.servicebus.windows.net/hub2/$default", "ns2/hub/$default"]
+    {
+        bench.put(&format!("{foreign}/ownership/1"), &owned_by("b")).await;
+        bench.put(&format!("{foreign}/checkpoint/1"), &position(1)).await;
+    }
+    let (ownerships, checkpoints) = join!(a.store.list_ownerships(), a.store.list_checkpoints());
+    let (ownerships, checkpoints) = (ownerships.unwrap(), checkpoints.unwrap());
+    assert_eq!((ownerships.records.len(), checkpoints.records.len()), (1, 1));
+    assert!(ownerships.malformed.is_empty() && checkpoints.malformed.is_empty());
+}
+
+pub async fn a12_claim_a_list_and_be_told_which_succeeded(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    b.win(1).await;
+    a.next_write("ownership/2", eventhubs_checkpoint::testing::faulty::Fault::Unreachable);
+    let claimed = a.store.claim((0..4u32).map(|id| Claim::unowned(id.into())).collect()).await;
+    let mut said: Vec<_> =
+        claimed.iter().map(|(partition, outcome)| format!("{partition} {}", outcome.said())).collect();
+    said.sort();
+    assert_eq!(said, ["0 won", "1 lost to b", "2 undecided: Unavailable", "3 won"]);
+}
+
+/// It is kept with the adoption: the next update is made under it.
+pub async fn a12_update_checkpoint_answers_the_new_etag(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    a.checkpoint(&mut adoption, 5).await;
+    let answered = a.sent().remove(0).etag.unwrap();
+    assert_eq!(bench.blob(&checkpoint(0)).await.unwrap().etag, answered);
+    a.checkpoint(&mut adoption, 6).await;
+    assert_eq!(a.sent()[0].under(), Some(&answered));
+}
+
+/// Two workers go through the same units, and share them without one left out or done twice.
+pub async fn d2_a_claim_creates_a_record_that_fails_if_it_exists_and_the_loser_moves_on(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    let units = 2 * bench.rounds;
+    a.dawdle();
+    b.dawdle();
+    let work = async |worker: &Owner| {
+        let mut mine = Vec::new();
+        for unit in 0..units {
+            match worker.claim(unit).await {
+                ClaimOutcome::Won(_) => mine.push(unit),
+                ClaimOutcome::Lost { by: Some(_) } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        mine
+    };
+    let (of_a, of_b) = join!(work(&a), work(&b));
+    let mut all: Vec<_> = of_a.iter().chain(&of_b).copied().collect();
+    all.sort_unstable();
+    assert_eq!(all, (0..units).collect::<Vec<_>>());
+    for (name, units) in [("a", of_a), ("b", of_b)] {
+        for unit in units {
+            assert_eq!(bench.owner_of(unit).await, name);
+        }
+    }
+}
+
+pub async fn d3_abandoned_locks_are_overridden_by_age(bench: Bench) {
+    let abandoned = bench.container.write(&ownership(0), &owned_by("b"), &Condition::Create).await.unwrap();
+    let a = bench.owner("a").await;
+    a.wire().age("ownership/0", EXPIRY + 1);
+    let mut group = Group::run(&a, 1);
+    assert_eq!(group.settled().await, [Holder::Live(OwnerId::new("b").unwrap())]);
+    a.wire().age("ownership/0", EXPIRY + 2);
+    group.until_it_holds(&[0]).await;
+    let claim = a.sent().into_iter().find(|sent| sent.is_write_of("ownership/0")).unwrap();
+    assert_eq!(claim.under(), Some(&abandoned.etag));
+    assert_ne!(bench.read(&ownership(0)).await, metadata(&[]));
+    assert_eq!(bench.owner_of(0).await, "a");
+    group.stop().await;
+}

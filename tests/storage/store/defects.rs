@@ -1,0 +1,315 @@
+//! Defects that were found once, by their numbers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle};
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::blob::{Answer, Blob, BlobContainer, BlobList, Condition, Metadata, Written};
+use eventhubs_checkpoint::store::{
+    AdoptOutcome, Adoption, Announced, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, Lease,
+    MarkOutcome,
+};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Platform};
+use eventhubs_checkpoint::{Error, ErrorKind, LeaseScope, OwnerId, PartitionId, Position, Relation, Result};
+use futures::future::join_all;
+use time::OffsetDateTime;
+use time::macros::datetime;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::{Weakness, group, store_on, win, zero};
+use crate::captured::Captured;
+use crate::meddled::{Meddle, Meddled};
+
+const PREFIX: &str = "ns.servicebus.windows.net/hub/$default";
+
+fn build(container: impl BlobContainer + 'static, owner: &str) -> GroupStoreBuilder {
+    GroupStore::builder(Arc::new(container), group(), OwnerId::new(owner).unwrap())
+}
+
+fn metadata(pairs: &[(&str, &str)]) -> Metadata {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+async fn put(container: &MemoryContainer, name: &str, pairs: &[(&str, &str)]) {
+    container.write(&format!("{PREFIX}/{name}"), &metadata(pairs), &Condition::Any).await.unwrap();
+}
+
+/// The replicas of one deployment, with requests of up to 20 ms.
+#[tokio::test(start_paused = true)]
+async fn a05_replicas_with_one_owner_id_that_probe_at_once() {
+    let container = MemoryContainer::new();
+    let replicas = (0..8).map(|seed| {
+        let faulty = Faulty::new(Arc::new(container.clone()), seed);
+        faulty.set_plan(FaultPlan::always(Fault::Latency(Duration::from_millis(20))));
+        build(faulty, "app").probe(true).connect()
+    });
+    for connected in join_all(replicas).await {
+        connected.unwrap();
+    }
+    assert!(container.list("").await.unwrap().blobs.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a05_a_probe_that_fails_midway_leaves_no_blob() {
+    for weakness in [Weakness::IgnoresConditions, Weakness::RefusesETags, Weakness::ListsWithoutMetadata] {
+        let inner = MemoryContainer::new();
+        let container = Meddled { inner: Arc::new(inner.clone()), meddler: weakness };
+        build(container, "a").probe(true).connect().await.unwrap_err();
+        assert!(inner.list("").await.unwrap().blobs.is_empty(), "{weakness:?}");
+    }
+}
+
+/// All within one second of the server's clock.
+#[tokio::test(start_paused = true)]
+async fn a06_a_restart_within_the_second_is_the_later_one() {
+    for seed in 0..20 {
+        let container = MemoryContainer::new();
+        let connect = async |seed| build(container.clone(), "pod-0").seed(seed).connect().await.unwrap();
+        drop(win(&connect(2 * seed).await).await);
+        let (_partitions, listed) = watch::channel([0, 1].map(PartitionId::from).into());
+        let second = connect(2 * seed + 1).await;
+        let (balancer, _handle) = Balancer::new(second, BalancerConfig::default(), listed).unwrap();
+        let ended = timeout(Duration::from_secs(30), balancer.run()).await;
+        assert!(ended.is_err(), "{seed}: {ended:?}");
+    }
+}
+
+/// It owned nothing, so that no ownership names it.
+#[tokio::test(start_paused = true)]
+async fn a06_a_restart_of_a_spare_instance_within_the_second() {
+    for seed in 0..20 {
+        let container = MemoryContainer::new();
+        let connect = async |seed| build(container.clone(), "pod-0").seed(seed).connect().await.unwrap();
+        for start in [2 * seed, 2 * seed + 1] {
+            assert_eq!(connect(start).await.announce(None).await.unwrap(), Announced::Present, "{seed}");
+        }
+    }
+}
+
+/// A clock was wrong when it was recorded. The next start is the later one all the same, and need not wait for an expiry.
+#[tokio::test(start_paused = true)]
+async fn a06_an_incarnation_of_the_far_future_is_followed() {
+    let container = MemoryContainer::new();
+    put(&container, "ownership/0", &[("ownerid", "a"), ("incarnation", "29990101T000000Z-00000000")]).await;
+    put(&container, "ownership/1", &[("ownerid", "a"), ("incarnation", "zzz")]).await;
+    put(&container, "ownership/2", &[("ownerid", "b"), ("incarnation", "30000101T000000Z-00000000")]).await;
+    let a = build(container, "a").connect().await.unwrap();
+    let incarnation = a.identity().incarnation.as_str();
+    assert!(incarnation.starts_with("29990101T000001Z-"), "{incarnation}");
+    assert_eq!(a.owner_of(&zero()).await.unwrap().0, Relation::EarlierMe);
+}
+
+/// Azure drops the dots at the end of a blob's name.
+fn drops_dots() -> Arc<Platform> {
+    Arc::new(Platform::new(Arc::new(MemoryContainer::new()), 7))
+}
+
+async fn balancing(
+    container: Arc<dyn BlobContainer>,
+    owner: &str,
+    seed: u64,
+) -> (BalancerHandle, JoinHandle<Result<()>>, watch::Sender<Arc<[PartitionId]>>) {
+    let store = build(container, owner).seed(seed).connect().await.unwrap();
+    let (partitions, listed) = watch::channel((0..8).map(PartitionId::from).collect());
+    let config = BalancerConfig::default().with_lease_scope(LeaseScope::Instance).with_seed(seed);
+    let (balancer, handle) = Balancer::new(store, config, listed).unwrap();
+    (handle, tokio::spawn(balancer.run()), partitions)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a07_owner_ids_that_end_with_a_dot() {
+    let container = drops_dots();
+    let mut instances = Vec::new();
+    for (owner, seed) in [("a.", 1), ("b.", 2)] {
+        instances.push(balancing(container.clone(), owner, seed).await);
+    }
+    sleep(Duration::from_secs(900)).await;
+    let held: Vec<_> = instances.iter().map(|(handle, ..)| handle.watch().borrow().held.len()).collect();
+    assert_eq!(held, [4, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a07_an_owner_id_is_not_that_of_another_with_a_dot_more() {
+    let container = drops_dots();
+    for owner in ["a", "a.", "a.."] {
+        let store = store_on(container.clone(), owner).await;
+        assert_eq!(store.announce(None).await.unwrap(), Announced::Present);
+        let listing = store.list_presences().await.unwrap();
+        assert!(listing.records.iter().any(|seen| seen.record.owner.as_str() == owner), "{listing:?}");
+        assert_eq!(listing.malformed, []);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a07_a_probe_of_an_owner_id_that_ends_with_a_dot() {
+    build(drops_dots(), "a.").probe(true).connect().await.unwrap();
+}
+
+/// What an answer of the service shows on the way through the HTTP client: a listing has everything, a read lacks values
+/// beyond ASCII, and has those with a tab, which cannot be written.
+struct ForeignValues;
+
+const ODD: &str = "theirs";
+
+#[async_trait]
+impl Meddle for ForeignValues {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+        let mut list = inner.list(prefix).await?;
+        for blob in &mut list.blobs {
+            blob.metadata.entry("ownerid".to_owned()).or_insert_with(|| "gr\u{f6}\u{df}e".to_owned());
+        }
+        Ok(list)
+    }
+
+    async fn get(&self, inner: &dyn BlobContainer, name: &str) -> Result<Blob> {
+        let mut blob = inner.get(name).await?;
+        blob.metadata.insert(ODD.to_owned(), "a\tb".to_owned());
+        Ok(blob)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a11_an_owner_beyond_ascii_is_read_as_it_is_listed() {
+    let inner = MemoryContainer::new();
+    put(&inner, "ownership/0", &[]).await;
+    let a = build(Meddled { inner: Arc::new(inner), meddler: ForeignValues }, "a").connect().await.unwrap();
+    let (relation, owner) = a.owner_of(&zero()).await.unwrap();
+    assert_eq!((relation, owner.as_ref().map(OwnerId::as_str)), (Relation::Other, Some("gr\u{f6}\u{df}e")));
+    let lost = a.claim(vec![Claim::unowned(zero())]).await.remove(0).1;
+    assert!(matches!(&lost, ClaimOutcome::Lost { by: Some(by) } if by.as_str() == "gr\u{f6}\u{df}e"), "{lost:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a11_a_value_with_a_tab_does_not_prevent_adoption() {
+    let (log, _guard) = Captured::begin();
+    let inner = MemoryContainer::new();
+    put(&inner, "checkpoint/0", &[("sequencenumber", "7"), ("offset", "70"), ("kept", "a  b")]).await;
+    let a = build(Meddled { inner: Arc::new(inner.clone()), meddler: ForeignValues }, "a").connect().await.unwrap();
+    win(&a).await;
+    let adopted = a.adopt(&zero(), None).await.unwrap();
+    assert!(matches!(&adopted, AdoptOutcome::Adopted(adopted) if adopted.record().sequence_number == Some(7)));
+    let written = inner.get(&format!("{PREFIX}/checkpoint/0")).await.unwrap().metadata;
+    let expected = [("sequencenumber", "7"), ("offset", "70"), ("kept", "a  b"), ("ownerid", "a")];
+    assert_eq!(written, metadata(&expected));
+    assert!(log.text().contains(ODD), "{}", log.text());
+}
+
+/// Some blobs cannot be deleted, because they have snapshots.
+struct Undeletable(&'static [&'static str], ErrorKind);
+
+#[async_trait]
+impl Meddle for Undeletable {
+    async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<Answer> {
+        if self.0.iter().any(|part| name.ends_with(part)) {
+            return Err(Error::new(self.1, format!("blob {name} has snapshots")));
+        }
+        inner.delete(name, condition).await
+    }
+}
+
+/// Three presences that are long gone, and those of them that were cleared.
+async fn cleared(undeletable: Undeletable) -> Result<Vec<String>> {
+    let container = Arc::new(Meddled { inner: Arc::new(MemoryContainer::new()), meddler: undeletable });
+    for owner in ["a", "b", "c"] {
+        store_on(container.clone(), owner).await.announce(None).await.unwrap();
+    }
+    sleep(Duration::from_secs(601)).await;
+    let me = store_on(container, "me").await;
+    let seen = me.list_presences().await.unwrap().records;
+    let cleared = me.clear_presences(&seen).await?;
+    Ok(cleared.iter().map(ToString::to_string).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a13_a_presence_that_cannot_be_deleted_keeps_no_other() {
+    let (log, _guard) = Captured::begin();
+    assert_eq!(cleared(Undeletable(&["/a", "/b"], ErrorKind::Rejected)).await.unwrap(), ["c"]);
+    assert_eq!(log.text().matches("has snapshots").count(), 1, "the other is a flood: {}", log.text());
+}
+
+/// What concerns all of them ends it: nothing is gained by more such requests.
+#[tokio::test(start_paused = true)]
+async fn a13_a_storage_that_refuses_all_deletions_is_asked_once() {
+    for kind in [ErrorKind::Unauthorized, ErrorKind::Unavailable] {
+        assert_eq!(cleared(Undeletable(&["/a"], kind)).await.unwrap_err().kind(), kind);
+    }
+}
+
+const LAST_MOMENT: OffsetDateTime = datetime!(9999-12-31 23:59:59 UTC);
+
+/// A server whose clock is at the end of all dates.
+struct AtTheEnd;
+
+#[async_trait]
+impl Meddle for AtTheEnd {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+        let mut list = inner.list(prefix).await?;
+        list.answer.server_time = LAST_MOMENT;
+        Ok(list)
+    }
+
+    async fn write(
+        &self,
+        inner: &dyn BlobContainer,
+        name: &str,
+        metadata: &Metadata,
+        condition: &Condition,
+    ) -> Result<Written> {
+        let mut written = inner.write(name, metadata, condition).await?;
+        written.answer.server_time = LAST_MOMENT;
+        Ok(written)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a12_a_server_at_the_end_of_all_dates_makes_nothing_panic() {
+    let container = Meddled { inner: Arc::new(MemoryContainer::new()), meddler: AtTheEnd };
+    let store = store_on(Arc::new(container), "a").await;
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert!(store.server_time() >= LAST_MOMENT);
+    let lease = win(&store).await;
+    tokio::time::advance(Duration::from_secs(2)).await;
+    store.renew(vec![lease]).await;
+}
+
+/// The owner meets a rewind at its next checkpoint. Later it puts the checkpoint elsewhere itself, and then meets the id of
+/// that old rewind in its ownership, because a mark has changed the record.
+#[tokio::test(start_paused = true)]
+async fn b15_a_rewind_that_was_met_before_another() {
+    let container = Arc::new(MemoryContainer::new());
+    let (store, operator) = (store_on(container.clone(), "a").await, store_on(container.clone(), "operator").await);
+    let at = |number| Position { sequence_number: number, offset: number.to_string() };
+    let store = store.cooperative(true);
+    let mut lease = win(&store).await;
+    let mut adoption = adopted(&store, Some(&at(9))).await;
+    operator.rewind(&zero(), &at(3)).await.unwrap();
+    assert_eq!(store.checkpoint(&mut adoption, &at(12)).await.unwrap(), CheckpointOutcome::Rewound);
+    adoption = adopted(&store, None).await;
+    let tenure = lease.tenure();
+    lease = renewed(&store, lease).await;
+    assert_eq!(lease.tenure(), tenure, "the rewind was met already");
+    store.replace_checkpoint(&mut adoption, &at(0)).await.unwrap();
+    let seen = operator.list_ownerships().await.unwrap().records.remove(0);
+    assert!(matches!(operator.mark(&seen).await, MarkOutcome::Standing(_)));
+    lease = renewed(&store, lease).await;
+    assert_eq!(lease.tenure(), tenure, "it is not news");
+    assert_eq!(store.checkpoint(&mut adoption, &at(1)).await.unwrap(), CheckpointOutcome::Written);
+}
+
+async fn adopted(store: &GroupStore, start: Option<&Position>) -> Adoption {
+    match store.adopt(&zero(), start).await.unwrap() {
+        AdoptOutcome::Adopted(adoption) => adoption,
+        other => panic!("not adopted: {other:?}"),
+    }
+}
+
+async fn renewed(store: &GroupStore, lease: Lease) -> Lease {
+    match store.renew(vec![lease]).await.remove(0).1 {
+        ClaimOutcome::Won(lease) => lease,
+        other => panic!("not renewed: {other:?}"),
+    }
+}

@@ -1,0 +1,234 @@
+//! The store on a container in memory: its settings, its probe, its log, and how many operations it runs at once. The
+//! rules for the records are in `protocol`.
+
+mod defects;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::blob::{Blob, BlobContainer, BlobList, Condition, Metadata, Written};
+use eventhubs_checkpoint::clock::WallClock;
+use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation, Target};
+use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
+use tokio::time::Instant;
+
+use crate::captured::Captured;
+use crate::meddled::{Meddle, Meddled};
+
+fn group() -> ConsumerGroup {
+    ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap()
+}
+
+async fn store_on(container: Arc<dyn BlobContainer>, owner: &str) -> GroupStore {
+    GroupStore::builder(container, group(), OwnerId::new(owner).unwrap()).connect().await.unwrap()
+}
+
+fn zero() -> PartitionId {
+    0.into()
+}
+
+async fn win(store: &GroupStore) -> Lease {
+    match store.claim(vec![Claim::unowned(zero())]).await.remove(0).1 {
+        ClaimOutcome::Won(lease) => lease,
+        other => panic!("not won: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_bad_blob_is_logged_once_per_version() {
+    let (log, _guard) = Captured::begin();
+    let times = || log.text().matches("ownership/7").count();
+    let container = Arc::new(MemoryContainer::new());
+    let a = store_on(container.clone(), "a").await;
+    let name = "ns.servicebus.windows.net/hub/$default/ownership/7";
+    for expected in 1..=2 {
+        container.write(name, &Metadata::new(), &Condition::Any).await.unwrap();
+        for _ in 0..3 {
+            assert_eq!(a.list_ownerships().await.unwrap().malformed.len(), 1);
+            assert_eq!(times(), expected);
+        }
+    }
+}
+
+/// With answers as slow as these, the queue is longer than any of them may take.
+#[tokio::test(start_paused = true)]
+async fn every_renewal_has_its_turn_however_many_there_are() {
+    let faulty = Faulty::new(Arc::new(MemoryContainer::new()), 1);
+    let a = store_on(Arc::new(faulty.clone()), "a").await;
+    let claims = (0..500u32).map(|id| Claim::unowned(id.into())).collect();
+    let won = a.claim(claims).await.into_iter().map(|(_, outcome)| match outcome {
+        ClaimOutcome::Won(lease) => lease,
+        other => panic!("not won: {other:?}"),
+    });
+    let leases: Vec<_> = won.collect();
+    faulty.set_plan(FaultPlan::always(Fault::Latency(Duration::from_secs(4))));
+    let renewed = a.renew(leases).await;
+    assert_eq!(renewed.iter().filter(|(_, outcome)| matches!(outcome, ClaimOutcome::Won(_))).count(), 500);
+}
+
+/// However few operations may be under way at once.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_request_that_hangs_holds_up_no_renewal() {
+    let faulty = Faulty::new(Arc::new(MemoryContainer::new()), 1);
+    let owner = OwnerId::new("a").unwrap();
+    let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), owner).concurrency(NonZeroUsize::MIN);
+    let a = builder.connect().await.unwrap();
+    let lease = win(&a).await;
+    faulty.next_on(Target::any().named("/checkpoint/"), Fault::Hang);
+    let adopting = tokio::spawn({
+        let a = a.clone();
+        async move { a.adopt(&zero(), None).await.map(drop) }
+    });
+    tokio::task::yield_now().await;
+    let asked = Instant::now();
+    assert!(matches!(a.renew(vec![lease]).await.remove(0).1, ClaimOutcome::Won(_)));
+    assert!(asked.elapsed() < Duration::from_secs(1));
+    assert_eq!(adopting.await.unwrap().unwrap_err().kind(), ErrorKind::Unknown);
+}
+
+/// A local clock this far from the one of the container.
+#[derive(Debug)]
+struct Skewed(time::Duration);
+
+impl WallClock for Skewed {
+    fn now(&self) -> time::OffsetDateTime {
+        // What the container in memory shows at its beginning.
+        time::macros::datetime!(2026-01-01 00:00:00 UTC) + self.0
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_probe_finds_a_wrong_clock_and_leaves_nothing_behind() {
+    for (skew, finds) in [(0, false), (3600, true), (-3600, true)] {
+        let container = Arc::new(MemoryContainer::new());
+        let builder = GroupStore::builder(container.clone(), group(), OwnerId::new("a/b c").unwrap());
+        let clock = Arc::new(Skewed(time::Duration::seconds(skew)));
+        let store = builder.probe(true).wall_clock(clock).connect().await.unwrap();
+        assert_eq!(store.findings().len(), usize::from(finds), "{:?}", store.findings());
+        assert!(container.list("").await.unwrap().blobs.is_empty());
+    }
+}
+
+/// Every way in which a storage may not do what ownership needs.
+#[tokio::test(start_paused = true)]
+async fn the_probe_refuses_a_storage_that_cannot_be_trusted_and_says_why() {
+    for (weakness, told) in [
+        (Weakness::IgnoresConditions, "accepts a write under an ETag that has changed"),
+        (Weakness::RefusesETags, "a blob cannot be written"),
+        (Weakness::ListsWithoutMetadata, "does not show what was just written"),
+        (Weakness::ReadOnly, "a blob cannot be written"),
+        (Weakness::Silent, "was not answered within 5s"),
+    ] {
+        let container = Arc::new(Meddled { inner: Arc::new(MemoryContainer::new()), meddler: weakness });
+        let builder = GroupStore::builder(container, group(), OwnerId::new("a").unwrap());
+        let error = builder.probe(true).connect().await.unwrap_err();
+        assert!(error.to_string().contains(told), "{error}");
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Weakness {
+    IgnoresConditions,
+    /// Whether they are current or not.
+    RefusesETags,
+    ListsWithoutMetadata,
+    ReadOnly,
+    /// Never answers a read.
+    Silent,
+}
+
+#[async_trait]
+impl Meddle for Weakness {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+        let mut list = inner.list(prefix).await?;
+        if *self == Self::ListsWithoutMetadata {
+            list.blobs.iter_mut().for_each(|blob| blob.metadata.clear());
+        }
+        Ok(list)
+    }
+
+    async fn get(&self, inner: &dyn BlobContainer, name: &str) -> Result<Blob> {
+        if *self == Self::Silent {
+            std::future::pending::<()>().await;
+        }
+        inner.get(name).await
+    }
+
+    async fn write(
+        &self,
+        inner: &dyn BlobContainer,
+        name: &str,
+        metadata: &Metadata,
+        condition: &Condition,
+    ) -> Result<Written> {
+        match self {
+            Self::IgnoresConditions => inner.write(name, metadata, &Condition::Any).await,
+            Self::RefusesETags if matches!(condition, Condition::Match(_)) => {
+                Err(Error::new(ErrorKind::Conflict, "this ETag is not current"))
+            }
+            Self::RefusesETags | Self::ListsWithoutMetadata | Self::Silent => {
+                inner.write(name, metadata, condition).await
+            }
+            Self::ReadOnly => Err(Error::new(ErrorKind::Unauthorized, "only reading is permitted")),
+        }
+    }
+}
+
+#[tokio::test]
+async fn settings_that_cannot_work_are_refused_with_the_value_and_the_rule() {
+    let build = || GroupStore::builder(Arc::new(MemoryContainer::new()), group(), OwnerId::new("a").unwrap());
+    let seconds = Duration::from_secs;
+    for (builder, named) in [
+        (build().expiry(seconds(3)), "the expiry is 3s, but must be at least 4s"),
+        (build().expiry(Duration::MAX), "must be at most a day"),
+        (build().peer_expiry(seconds(30)), "the peer expiry is 30s, but must be at least the expiry, 60s"),
+        (build().request_deadline(seconds(30)), "the request deadline is 30s"),
+        (build().request_deadline(Duration::ZERO), "the request deadline is 0ns"),
+    ] {
+        let error = builder.connect().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains(named), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_container_is_known_before_anything_starts_or_made_if_asked_for() {
+    let container = Arc::new(MemoryContainer::missing());
+    let build = || GroupStore::builder(container.clone(), group(), OwnerId::new("a").unwrap());
+    assert_eq!(build().connect().await.unwrap_err().kind(), ErrorKind::ContainerNotFound);
+    assert!(build().create_container(true).connect().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storage_that_is_busy_or_away_for_a_moment_does_not_end_an_instance_that_begins() {
+    let (log, _guard) = Captured::begin();
+    let faulty = Faulty::new(Arc::new(MemoryContainer::missing()), 1);
+    let retry_after = Some(Duration::from_secs(2));
+    faulty.next_on(Operation::CreateContainer, Fault::Unreachable);
+    faulty.next_on(Operation::List, Fault::Throttled { retry_after });
+    faulty.next_on(Operation::List, Fault::Throttled { retry_after: Some(Duration::from_secs(600)) });
+    faulty.next_on(Operation::List, Fault::PageCutOff);
+    faulty.next_on(Operation::Write, Fault::Throttled { retry_after: None });
+    let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), OwnerId::new("a").unwrap());
+    let began = Instant::now();
+    builder.create_container(true).probe(true).connect().await.unwrap();
+    assert_eq!(faulty.waiting(), 0);
+    // As long as it asks to, but no longer than a request may take.
+    assert_eq!(began.elapsed(), Duration::from_millis(250 + 2000 + 5000 + 1000 + 250));
+    assert_eq!(log.text().matches("the storage does not answer as it should yet, trying again").count(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storage_that_stays_away_or_refuses_ends_an_instance_that_begins() {
+    for (fault, requests) in [(Fault::Unreachable, 4), (Fault::Throttled { retry_after: None }, 4), (Fault::Hang, 1)] {
+        let faulty = Faulty::new(Arc::new(MemoryContainer::new()), 1);
+        faulty.set_plan(FaultPlan::always(fault.clone()));
+        let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), OwnerId::new("a").unwrap());
+        assert!(builder.connect().await.is_err());
+        assert_eq!(faulty.trace().len(), requests, "{fault:?}");
+    }
+}
