@@ -259,8 +259,12 @@ fn other(record: &OwnershipRecord, live: bool) -> Holder {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::BTreeMap;
+
     use time::macros::datetime;
+
+    use super::*;
+    use crate::balance::Attendance;
 
     const TERMS: LeaseTerms = LeaseTerms { expiry: Duration::from_secs(60), peer_expiry: Duration::from_secs(180) };
 
