@@ -5,7 +5,7 @@
 //!
 //! | record | keys all SDKs know | keys only this crate writes |
 //! |---|---|---|
-//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `load`, `rewound`, `cooperative`, `handoffto`, `draining`, `cooldown`, `scope` |
+//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `load`, `rewound`, `cooperative`, `handoffto`, `draining`, `scope` |
 //! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated`, `imported`, `rewound`, `pinned` |
 //!
 //! `.../presence/{percent-encoded owner}`, a last dot of which is encoded too, is read and written by this crate alone:
@@ -39,7 +39,6 @@ const LOAD: &str = "load";
 const COOPERATIVE: &str = "cooperative";
 const HANDOFF_TO: &str = "handoffto";
 const DRAINING: &str = "draining";
-const COOLDOWN: &str = "cooldown";
 const SCOPE: &str = "scope";
 const BROKEN_BY: &str = "brokenby";
 
@@ -221,7 +220,6 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     insert(&mut metadata, COOPERATIVE, record.cooperative.then(|| YES.to_owned()));
     insert(&mut metadata, HANDOFF_TO, record.handoff_to.as_ref().map(|owner| owner.as_str().to_owned()));
     insert(&mut metadata, DRAINING, record.draining.then(|| YES.to_owned()));
-    insert(&mut metadata, COOLDOWN, record.cooldown.and_then(format_time));
     insert(&mut metadata, SCOPE, (record.scope == LeaseScope::Instance).then(|| SCOPE_INSTANCE.to_owned()));
     metadata
 }
@@ -257,7 +255,6 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
         cooperative: fields.take_known(COOPERATIVE, yes).is_some(),
         handoff_to: fields.take_some(HANDOFF_TO).map(|id| OwnerId::recorded(&id)),
         draining: fields.take_known(DRAINING, yes).is_some(),
-        cooldown: fields.take_known(COOLDOWN, parse_time),
         scope: fields.take_known(SCOPE, scope).unwrap_or_default(),
         other: fields.rest,
     };
@@ -506,11 +503,6 @@ mod tests {
         ]);
         assert_eq!(encode_ownership(&asked), wire);
         assert_eq!(decode_ownership("b", &wire), (asked, None));
-
-        let cooling = OwnershipRecord { cooldown: Some(datetime!(2026-11-20 13:05:00 UTC)), ..Default::default() };
-        let wire = metadata([("cooldown", "2026-11-20T13:05:00Z"), ("ownerid", "")]);
-        assert_eq!(encode_ownership(&cooling), wire);
-        assert_eq!(decode_ownership("b", &wire), (cooling, None));
     }
 
     #[test]
@@ -536,7 +528,7 @@ mod tests {
 
     #[test]
     fn values_that_this_version_does_not_know_are_reported_and_count_as_absent() {
-        for (key, value) in [("cooperative", "2"), ("draining", "yes"), ("cooldown", "soon"), ("scope", "universe")] {
+        for (key, value) in [("cooperative", "2"), ("draining", "yes"), ("scope", "universe")] {
             let (record, problem) = decode_ownership("b", &metadata([("ownerid", "a"), (key, value)]));
             let absent = OwnershipRecord { owner: Some(OwnerId::recorded("a")), ..OwnershipRecord::default() };
             assert_eq!(record, absent, "{key}");

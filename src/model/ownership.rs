@@ -30,7 +30,7 @@ pub enum Relation {
 pub struct OwnershipRecord {
     /// The owner, or nobody: released.
     pub owner: Option<OwnerId>,
-    /// The life of that owner. Absent in records of other SDKs. Beside a `cooldown`: the life that released it.
+    /// The life of that owner. Absent in records of other SDKs.
     pub incarnation: Option<Incarnation>,
     /// The server's time of the claim. Renewals keep it.
     pub since: Option<OffsetDateTime>,
@@ -44,8 +44,6 @@ pub struct OwnershipRecord {
     pub handoff_to: Option<OwnerId>,
     /// Its owner has seen that it is asked for: it takes no more events, and releases when the last one is settled.
     pub draining: bool,
-    /// The server's time until which the life that released it does not claim it again. It binds nobody else.
-    pub cooldown: Option<OffsetDateTime>,
     /// What keeps the ownership alive.
     pub scope: LeaseScope,
     /// Keys that this version does not read. They are kept when the record is written again.
@@ -54,20 +52,11 @@ pub struct OwnershipRecord {
 
 impl OwnershipRecord {
     /// The record of a release: nobody's, with what is known of the partition itself, and what others have added. Who
-    /// asked for it is kept: it is reserved for that one. A cool-down is kept too, with the life that it binds.
+    /// asked for it is kept: it is reserved for that one.
     #[must_use]
     pub fn released(&self) -> Self {
-        let handoff_to = self.handoff_to.clone();
-        let incarnation = self.incarnation.clone().filter(|_| self.cooldown.is_some());
-        let (cooldown, other) = (self.cooldown, self.other.clone());
-        Self { load: self.load, handoff_to, incarnation, cooldown, other, ..Self::default() }
-    }
-
-    /// Whether it was released by this life of mine, which does not want it back yet. `now` is the server's time.
-    #[must_use]
-    pub fn cools_down_for(&self, me: &Identity, now: OffsetDateTime) -> bool {
-        let by_me = self.owner.is_none() && self.incarnation.as_ref() == Some(&me.incarnation);
-        by_me && self.cooldown.is_some_and(|until| now < until)
+        let (handoff_to, other) = (self.handoff_to.clone(), self.other.clone());
+        Self { load: self.load, handoff_to, other, ..Self::default() }
     }
 
     /// How this record relates to me.
@@ -151,27 +140,20 @@ mod tests {
     }
 
     #[test]
-    fn a_release_stays_reserved_and_cools_down_for_the_life_that_released_it_alone() {
-        let life = |random| Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), random);
-        let me = |random| Identity { owner: OwnerId::recorded("a"), incarnation: life(random) };
-        let until = datetime!(2026-01-01 00:05:00 UTC);
+    fn a_release_stays_reserved_and_keeps_unknown_keys() {
+        let other = BTreeMap::from([("foreign".to_owned(), "1".to_owned())]);
         let held = OwnershipRecord {
             owner: Some(OwnerId::recorded("a")),
-            incarnation: Some(life(1)),
+            incarnation: Some(Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), 1)),
             since: Some(datetime!(2026-01-01 00:00:00 UTC)),
             cooperative: true,
             handoff_to: Some(OwnerId::recorded("b")),
             draining: true,
             scope: LeaseScope::Instance,
+            other: other.clone(),
             ..Default::default()
         };
-        let reserved = OwnershipRecord { handoff_to: held.handoff_to.clone(), ..Default::default() };
+        let reserved = OwnershipRecord { handoff_to: held.handoff_to.clone(), other, ..Default::default() };
         assert_eq!(held.released(), reserved);
-
-        let cooling = OwnershipRecord { cooldown: Some(until), ..held }.released();
-        assert_eq!(cooling, OwnershipRecord { cooldown: Some(until), incarnation: Some(life(1)), ..reserved });
-        assert!(cooling.cools_down_for(&me(1), until - Duration::from_secs(1)));
-        assert!(!cooling.cools_down_for(&me(1), until));
-        assert!(!cooling.cools_down_for(&me(2), until - Duration::from_secs(1)));
     }
 }

@@ -1,7 +1,5 @@
 //! What happens to two or three that share partitions. `a` and `b` are ours.
 
-use std::time::Duration;
-
 use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::store::MarkOutcome;
 use eventhubs_checkpoint::{OwnerId, OwnershipRecord, PartitionId, Position};
@@ -62,8 +60,7 @@ pub async fn each_lists_what_the_other_wrote_and_nothing_else(bench: Bench, peer
 
 pub async fn each_claims_what_the_other_released(bench: Bench, peer: Peer) {
     let a = talkative(&bench).await;
-    let cool_down = a.store.server_time() + Duration::from_secs(60);
-    let lease = a.win(0).await.with_cool_down(cool_down);
+    let lease = a.win(0).await;
     assert_eq!(a.release(&lease).await.said(), "released");
     assert_eq!(names(&peer.owners()), [""]);
     peer.take(0);
