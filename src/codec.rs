@@ -9,7 +9,7 @@
 //! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated`, `imported`, `rewound`, `pinned` |
 //!
 //! `.../presence/{percent-encoded owner}`, a last dot of which is encoded too, is read and written by this crate alone:
-//! `ownerid`, `incarnation`, `load`, `brokenby`.
+//! `ownerid`, `incarnation`, `brokenby`.
 //!
 //! The reader is tolerant: other SDKs leave keys out or empty. What it cannot use it reports, and goes on.
 
@@ -267,7 +267,6 @@ pub fn encode_presence(record: &PresenceRecord) -> Metadata {
     let mut metadata = record.other.clone();
     metadata.insert(OWNER_ID.into(), record.owner.as_str().into());
     insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|life| life.as_str().to_owned()));
-    insert(&mut metadata, LOAD, record.load.map(|load| load.to_string()));
     insert(&mut metadata, BROKEN_BY, record.broken_by.as_ref().map(|owner| owner.as_str().to_owned()));
     metadata
 }
@@ -288,7 +287,6 @@ pub fn decode_presence(blob: &str, owner: OwnerId, metadata: &Metadata) -> (Pres
     let record = PresenceRecord {
         owner,
         incarnation,
-        load: fields.take_known(LOAD, |text| text.parse().ok()),
         broken_by: fields.take_some(BROKEN_BY).map(|id| OwnerId::recorded(&id)),
         other: fields.rest,
     };
@@ -511,7 +509,6 @@ mod tests {
         let present = PresenceRecord {
             owner: owner.clone(),
             incarnation: Some(Incarnation::new(datetime!(2026-11-20 13:00:00 UTC), 0xabc)),
-            load: Some(0),
             broken_by: Some(OwnerId::new("pod-2").unwrap()),
             other: metadata([("foreign", "1")]),
         };
@@ -519,7 +516,6 @@ mod tests {
             ("brokenby", "pod-2"),
             ("foreign", "1"),
             ("incarnation", "20261120T130000Z-00000abc"),
-            ("load", "0"),
             ("ownerid", "pod-1"),
         ]);
         assert_eq!(encode_presence(&present), wire);
@@ -565,10 +561,10 @@ mod tests {
         ] {
             assert_eq!(names().present(&foreign).unwrap_err().blob, foreign);
         }
-        let (record, problem) = decode_presence(&name, owner.clone(), &metadata([("ownerid", "b"), ("load", "x")]));
-        assert_eq!((record.owner, record.incarnation, record.load), (owner, None, None));
+        let (record, problem) = decode_presence(&name, owner.clone(), &metadata([("ownerid", "b")]));
+        assert_eq!((record.owner, record.incarnation), (owner, None));
         let problem = problem.unwrap().problem;
-        assert!(["ownerid", "incarnation", "load"].iter().all(|key| problem.contains(key)), "{problem}");
+        assert!(["ownerid", "incarnation"].iter().all(|key| problem.contains(key)), "{problem}");
     }
 
     mod defects {

@@ -99,7 +99,6 @@ impl Group {
         let record = |member: &Identity| PresenceRecord {
             owner: member.owner.clone(),
             incarnation: Some(member.incarnation.clone()),
-            load: None,
             broken_by: None,
             other: BTreeMap::new(),
         };

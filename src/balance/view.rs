@@ -504,7 +504,7 @@ mod tests {
     fn present(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Attendance {
         let (owner, other) = (OwnerId::new(owner).unwrap(), BTreeMap::new());
         Attendance {
-            record: PresenceRecord { owner, incarnation, load: None, broken_by: None, other },
+            record: PresenceRecord { owner, incarnation, broken_by: None, other },
             age: Duration::from_secs(age),
             received: Duration::from_secs(100),
         }

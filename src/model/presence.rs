@@ -12,8 +12,6 @@ pub struct PresenceRecord {
     pub owner: OwnerId,
     /// The life of that owner. Absent only in a record that cannot be read in full.
     pub incarnation: Option<Incarnation>,
-    /// How much work all its partitions are, as it measures it.
-    pub load: Option<u64>,
     /// Who declared this owner dead. Under [`LeaseScope::Instance`](super::LeaseScope::Instance) its ownerships may be
     /// stolen from then on.
     pub broken_by: Option<OwnerId>,

@@ -187,13 +187,7 @@ impl Group {
 
     fn attendance(&self, member: &Member) -> Option<Attendance> {
         let Identity { owner, incarnation } = member.identity.clone();
-        let record = PresenceRecord {
-            owner,
-            incarnation: Some(incarnation),
-            load: None,
-            broken_by: None,
-            other: BTreeMap::new(),
-        };
+        let record = PresenceRecord { owner, incarnation: Some(incarnation), broken_by: None, other: BTreeMap::new() };
         let age = self.now.saturating_sub(member.lived);
         member.present.then_some(Attendance { record, age, received: self.now })
     }

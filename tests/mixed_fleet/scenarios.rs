@@ -49,7 +49,7 @@ async fn talkative(bench: &Bench) -> Owner {
 
 pub async fn each_lists_what_the_other_wrote_and_nothing_else(bench: Bench, peer: Peer) {
     let a = talkative(&bench).await;
-    a.store.announce(Some(3)).await.unwrap();
+    a.store.announce().await.unwrap();
     let (lease, _) = a.run(0).await;
     a.renew(&lease.with_load(Some(7))).await.lease();
     peer.claim(1, None).unwrap();

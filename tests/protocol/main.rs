@@ -216,7 +216,7 @@ macro_rules! tests {
                 handoff_4_a_mark_that_is_erased_is_written_again_a_few_times,
             }
             presence {
-                presence_tells_owner_incarnation_and_load,
+                presence_names_owner_and_incarnation,
                 presence_is_written_only_under_its_own_etag,
                 presence_outlives_lost_answers,
                 presence_404_on_ones_own_is_to_be_declared_dead,
