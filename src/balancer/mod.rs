@@ -166,6 +166,7 @@ impl Balancer {
         let unknown = Snapshot::unknown(store.identity().owner.clone(), config.lease_scope);
         let (snapshot, watched) = watch::channel(Arc::new(unknown));
         let expiry = store.terms().expiry;
+        let vitals = Vitals::new(config.stall_after);
         let balancer = Self {
             pacing: Pacing::new(config.interval, expiry),
             outage: Reach::new(expiry / 2 + store.request_deadline(), store.clone()),
@@ -191,7 +192,7 @@ impl Balancer {
             idle: BTreeSet::new(),
             elsewhere: BTreeSet::new(),
             next_cycle: None,
-            vitals: Vitals::default(),
+            vitals,
             loads: Loads::default(),
             draining: false,
             ending: false,

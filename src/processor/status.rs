@@ -10,6 +10,7 @@ use super::checkpointing::CheckpointWriter;
 use super::dropped::HeldCheckpoint;
 use super::lag::Lag;
 use super::properties::PartitionProperties;
+use crate::balancer::Vitals;
 use crate::error::Error;
 use crate::model::PartitionId;
 use crate::telemetry::Causes;
@@ -211,12 +212,7 @@ impl Progress {
     }
 
     /// `probes_due`: how old numbers from the hub may be.
-    pub(super) fn status(
-        &self,
-        partition: &PartitionId,
-        stall_after: Duration,
-        probes_due: Duration,
-    ) -> PartitionStatus {
+    pub(super) fn status(&self, partition: &PartitionId, vitals: &Vitals, probes_due: Duration) -> PartitionStatus {
         let inner = self.inner();
         let state_for = inner.since.elapsed();
         let written = inner.writer.as_ref().and_then(CheckpointWriter::written);
@@ -224,7 +220,7 @@ impl Progress {
         let (properties, age) = known.unzip();
         PartitionStatus {
             partition: partition.clone(),
-            state: state_of(inner.phase, inner.silent, state_for > stall_after),
+            state: state_of(inner.phase, inner.silent, vitals.has_stalled(partition), vitals.is_too_long(state_for)),
             state_for,
             handled: inner.handled,
             checkpoint: written,
@@ -237,14 +233,14 @@ impl Progress {
     }
 }
 
-fn state_of(phase: Phase, silent: bool, for_long: bool) -> PartitionState {
+fn state_of(phase: Phase, silent: bool, stalled: bool, for_long: bool) -> PartitionState {
     match phase {
         Phase::Adopting => PartitionState::Adopting,
         Phase::Starting => PartitionState::Starting,
         Phase::Opening => PartitionState::Opening,
         Phase::Idle if silent => PartitionState::Silent,
         Phase::Idle => PartitionState::Idle,
-        Phase::Handling if for_long => PartitionState::HandlerStuck,
+        Phase::Handling if stalled => PartitionState::HandlerStuck,
         Phase::Full if for_long => PartitionState::Full,
         Phase::Handling | Phase::Full => PartitionState::Handling,
         Phase::Paused => PartitionState::Paused,
