@@ -86,6 +86,7 @@ pub mod codec;
 mod error;
 #[cfg(feature = "eventhubs")]
 pub mod eventhubs;
+mod lock;
 mod model;
 pub mod processor;
 mod protocol;

@@ -1,10 +1,11 @@
 //! Whether the storage was away for this instance. What stopped me may have stopped the others, so whoever could not renew
 //! meanwhile is given time to do so before it counts as dead.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::balance::Moment;
+use crate::lock::lock;
 use crate::store::GroupStore;
 
 #[derive(Clone, Copy, Debug)]
@@ -65,18 +66,18 @@ impl Reach {
 
     /// The loop begins, or a cycle has succeeded.
     pub(super) fn cycle_succeeded(&self) {
-        *self.last_cycle.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.store.lease_time());
+        *lock(&self.last_cycle) = Some(self.store.lease_time());
     }
 
     /// How long no cycle has succeeded, if that is longer than the expiry. Slow as cycles may be, one comes within that.
     pub(super) fn blind(&self) -> Option<Duration> {
-        let last = *self.last_cycle.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *lock(&self.last_cycle);
         let blind = self.store.lease_time().saturating_sub(last?);
         (blind > self.store.terms().expiry).then_some(blind)
     }
 
     fn outage(&self) -> MutexGuard<'_, Outage> {
-        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.outage)
     }
 
     pub(super) fn failed(&self) {

@@ -1,12 +1,13 @@
 //! Whether the application is well: its runtime has a heartbeat, and no batch stays in a handler for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::Instant;
 
+use crate::lock::lock;
 use crate::model::PartitionId;
 
 /// What is not well.
@@ -55,7 +56,7 @@ impl Vitals {
     }
 
     fn signs(&self) -> MutexGuard<'_, Signs> {
-        self.signs.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.signs)
     }
 
     /// The application's runtime runs. From the first call on, this is expected again and again.

@@ -1,6 +1,6 @@
 //! What a partition's task tells of itself.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -12,6 +12,7 @@ use super::lag::Lag;
 use super::properties::PartitionProperties;
 use crate::balancer::Vitals;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::model::PartitionId;
 use crate::telemetry::Causes;
 
@@ -141,7 +142,7 @@ impl Progress {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub(super) fn enter(&self, phase: Phase) {
