@@ -18,7 +18,7 @@ use crate::telemetry::Causes;
 
 /// What a partition is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(into = "&'static str")]
 #[non_exhaustive]
 pub enum PartitionState {
     /// Its checkpoint is being taken over.
@@ -45,6 +45,49 @@ pub enum PartitionState {
     Parked,
     /// It comes to an end.
     Stopping,
+}
+
+impl PartitionState {
+    /// All of them, in the order of their declaration.
+    pub const ALL: &'static [Self] = &[
+        Self::Adopting,
+        Self::Starting,
+        Self::Opening,
+        Self::Idle,
+        Self::Silent,
+        Self::Handling,
+        Self::HandlerStuck,
+        Self::Full,
+        Self::Paused,
+        Self::Failing,
+        Self::Parked,
+        Self::Stopping,
+    ];
+
+    /// The name in metrics and when serialized.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Adopting => "adopting",
+            Self::Starting => "starting",
+            Self::Opening => "opening",
+            Self::Idle => "idle",
+            Self::Silent => "silent",
+            Self::Handling => "handling",
+            Self::HandlerStuck => "handler_stuck",
+            Self::Full => "full",
+            Self::Paused => "paused",
+            Self::Failing => "failing",
+            Self::Parked => "parked",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+impl From<PartitionState> for &'static str {
+    fn from(state: PartitionState) -> Self {
+        state.as_str()
+    }
 }
 
 /// One partition that this instance holds.
