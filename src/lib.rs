@@ -91,6 +91,7 @@ mod model;
 pub mod processor;
 mod protocol;
 mod random;
+mod setters;
 pub mod store;
 mod telemetry;
 #[cfg(feature = "testing")]
