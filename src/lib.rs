@@ -78,17 +78,25 @@ async fn main() -> Result<(), Failure> {
 // The library's own rules, which tests and examples need not keep.
 #![warn(unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
-pub mod balance;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`internal` shows it to tests"))]
+mod balance;
 pub mod balancer;
 pub mod blob;
-pub mod clock;
-pub mod codec;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`internal` shows it to tests"))]
+mod clock;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`internal` shows it to tests"))]
+mod codec;
 mod error;
 #[cfg(feature = "eventhubs")]
 pub mod eventhubs;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod internal;
 mod lock;
 mod model;
 pub mod processor;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`internal` shows it to tests"))]
+#[allow(missing_docs, reason = "private, but for tests")]
 mod protocol;
 mod random;
 mod setters;

@@ -1,15 +1,19 @@
 //! Locks that ignore poison: a panic in one task does not stop the others.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+#[cfg(any(feature = "azure", feature = "testing-hub"))]
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[cfg(any(feature = "azure", feature = "testing-hub"))]
 pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[cfg(any(feature = "azure", feature = "testing-hub"))]
 pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }

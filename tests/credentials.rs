@@ -20,7 +20,7 @@ use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{ClientOptions, Context, Request, Transport};
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
-use eventhubs_checkpoint::clock::{SystemWallClock, WallClock};
+use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::{Error, ErrorKind};
 use sas::{FUTURE, SAS_VERSION, account_sas, fresh_name, signed};
 use serde_json::json;

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balance::{
-    Assignment, Attendance, Observation, Observer, Policy, Strategy, View, observe, plan,
-};
+use eventhubs_checkpoint::balancer::{Assignment, Strategy};
+
+use eventhubs_checkpoint::internal::balance::{Attendance, Observation, Observer, Policy, View, observe, plan};
 use eventhubs_checkpoint::{
     Identity, Incarnation, InvalidName, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, PresenceRecord,
 };

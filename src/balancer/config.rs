@@ -82,8 +82,7 @@ pub struct BalancerConfig {
     /// Whether the processor runs the loop on a thread and a runtime of its own. Default true: a handler that blocks its
     /// runtime then costs no partition. Set it to false for tests in paused time.
     pub own_thread: bool,
-    /// Seeds all random choices, for tests that must be repeatable. By default the operating system gives a seed.
-    pub seed: Option<u64>,
+    pub(super) seed: Option<u64>,
 }
 
 impl Default for BalancerConfig {
@@ -116,7 +115,14 @@ impl BalancerConfig {
         with_handoff_timeout(handoff_timeout: Some(Duration));
         with_lease_scope(lease_scope: LeaseScope);
         with_own_thread(own_thread: bool);
-        with_seed(seed: Some(u64));
+    }
+
+    /// Seeds all random choices, for tests that must be repeatable. By default the operating system gives a seed.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
     }
 
     pub(super) fn check(&self, store: &GroupStore) -> Result<()> {

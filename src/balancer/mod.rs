@@ -55,7 +55,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::balance::{ClaimReason, Holder, Idleness, Moment, PartitionView};
+pub use crate::balance::{Assignment, ClaimReason, Holder, PartitionView, ReleaseReason, Strategy};
+use crate::balance::{Idleness, Moment};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, OwnerId, PartitionId};

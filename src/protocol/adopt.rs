@@ -10,7 +10,7 @@ use crate::model::{CheckpointRecord, Relation};
 
 /// How far a checkpoint says that a partition was processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Place {
+pub enum Place {
     /// It names no position.
     Nowhere,
     /// A start that was written down before any event up to it was processed. It compares with nothing.
@@ -22,7 +22,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    pub(crate) fn of(record: &CheckpointRecord) -> Self {
+    pub fn of(record: &CheckpointRecord) -> Self {
         match record.sequence_number {
             _ if record.pinned && record.has_position() => Self::Pinned,
             Some(number) => Self::At(number),
@@ -44,7 +44,7 @@ impl Place {
     }
 
     /// How it compares with a sequence number; not at all if it is not a checkpoint with one of its own.
-    pub(crate) fn compared_with(self, number: i64) -> Option<Ordering> {
+    pub fn compared_with(self, number: i64) -> Option<Ordering> {
         match self {
             Self::At(this) => Some(this.cmp(&number)),
             Self::Nowhere | Self::Pinned | Self::Unnumbered => None,
@@ -54,7 +54,7 @@ impl Place {
 
 /// Where the position that an adoption writes comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum PositionFrom {
+pub enum PositionFrom {
     /// The blob itself, written back as it was read.
     Found,
     /// The same partition's checkpoint in the other tree of names.
@@ -66,14 +66,14 @@ pub(crate) enum PositionFrom {
 
 /// The write that adopts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct AdoptionWrite<E> {
-    pub(crate) under: Option<E>,
-    pub(crate) from: PositionFrom,
+pub struct AdoptionWrite<E> {
+    pub under: Option<E>,
+    pub from: PositionFrom,
 }
 
 /// Where an adoption stands: the request to make, or the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Adopt<E> {
+pub enum Adopt<E> {
     ReadCheckpoint,
     /// To be asked after the checkpoint was read, never before and never at the same time. Then this write follows; none
     /// if there is neither a blob nor a known start, so that nothing can be fenced yet.
@@ -86,7 +86,7 @@ pub(crate) enum Adopt<E> {
 
 impl<E> Adopt<E> {
     /// After [`Adopt::ReadCheckpoint`]. `other` is what the other tree says, if that counts.
-    pub(crate) fn checkpoint_read(found: Option<(E, Place)>, other: Place, start_is_known: bool) -> Self {
+    pub fn checkpoint_read(found: Option<(E, Place)>, other: Place, start_is_known: bool) -> Self {
         let place = found.as_ref().map_or(Place::Nowhere, |(_, place)| *place);
         let from = if place.gives_way_to(other) {
             PositionFrom::OtherTree
@@ -101,7 +101,7 @@ impl<E> Adopt<E> {
     }
 
     /// After [`Adopt::ReadOwnership`].
-    pub(crate) fn ownership_read(write: Option<AdoptionWrite<E>>, relation: Relation) -> Self {
+    pub fn ownership_read(write: Option<AdoptionWrite<E>>, relation: Relation) -> Self {
         match write {
             _ if relation != Relation::Mine => Self::Lost,
             Some(write) => Self::Write(write),
@@ -110,7 +110,7 @@ impl<E> Adopt<E> {
     }
 
     /// After [`Adopt::Write`]: its ETag, or nothing after a conflict or without an answer. Then only a fresh look helps.
-    pub(crate) fn written(etag: Option<E>) -> Self {
+    pub fn written(etag: Option<E>) -> Self {
         etag.map_or(Self::ReadCheckpoint, |etag| Self::Adopted(Some(etag)))
     }
 }

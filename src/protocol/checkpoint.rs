@@ -7,16 +7,16 @@ use crate::model::Relation;
 
 /// A checkpoint blob as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Stored<E> {
-    pub(crate) etag: E,
-    pub(crate) place: Place,
+pub struct Stored<E> {
+    pub etag: E,
+    pub place: Place,
     /// It was rewound, and this owner has not taken notice yet.
-    pub(crate) rewound: bool,
+    pub rewound: bool,
 }
 
 /// Where the writing of a checkpoint stands: the request to make, or the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Checkpointing<E> {
+pub enum Checkpointing<E> {
     Write(Option<E>),
     /// [`Checkpointing::ReadOwnership`] follows.
     ReadCheckpoint,
@@ -34,18 +34,18 @@ pub(crate) enum Checkpointing<E> {
 impl<E> Checkpointing<E> {
     /// From the version last written or adopted. Without one nothing fences me yet, so the ownership is verified before
     /// the blob is created.
-    pub(crate) fn begin(etag: Option<E>) -> Self {
+    pub fn begin(etag: Option<E>) -> Self {
         etag.map_or(Self::ReadOwnership(None), |etag| Self::Write(Some(etag)))
     }
 
     /// After [`Checkpointing::Write`]: its ETag, or nothing after a conflict, a missing blob or without an answer.
-    pub(crate) fn written(etag: Option<E>) -> Self {
+    pub fn written(etag: Option<E>) -> Self {
         etag.map_or(Self::ReadCheckpoint, Self::Written)
     }
 
     /// After [`Checkpointing::ReadOwnership`]. A stored position without a sequence number is neither ahead nor behind, nor
     /// is a pinned start: mine replaces it.
-    pub(crate) fn ownership_read(found: Option<Stored<E>>, relation: Relation, mine: i64) -> Self {
+    pub fn ownership_read(found: Option<Stored<E>>, relation: Relation, mine: i64) -> Self {
         if relation != Relation::Mine {
             return Self::Fenced;
         }

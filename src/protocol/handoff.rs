@@ -7,7 +7,7 @@ const MAX_MARKS: u8 = 3;
 
 /// Whose a record is, to the one that asks for its partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Whose {
+pub enum Whose {
     /// That life of the owner that is asked.
     Victims,
     /// It was released.
@@ -18,7 +18,7 @@ pub(crate) enum Whose {
 
 /// For whom a record is marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum MarkedFor {
+pub enum MarkedFor {
     Nobody,
     Me,
     Another,
@@ -26,18 +26,18 @@ pub(crate) enum MarkedFor {
 
 /// The ownership blob as it was read by the one that asks for its partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Looked<E> {
-    pub(crate) etag: E,
-    pub(crate) whose: Whose,
-    pub(crate) marked_for: MarkedFor,
-    pub(crate) cooperative: bool,
-    pub(crate) draining: bool,
-    pub(crate) age: Duration,
+pub struct Looked<E> {
+    pub etag: E,
+    pub whose: Whose,
+    pub marked_for: MarkedFor,
+    pub cooperative: bool,
+    pub draining: bool,
+    pub age: Duration,
 }
 
 /// What to do in order to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Marking<E> {
+pub enum Marking<E> {
     /// The owner is asked, by the record that was read.
     Stands,
     /// Add the mark, under this version.
@@ -53,7 +53,7 @@ pub(crate) enum Marking<E> {
 }
 
 /// Whether, and under which version, to mark a record; asked anew after a doubtful write.
-pub(crate) fn marking<E>(looked: Option<Looked<E>>, expiry: Duration) -> Marking<E> {
+pub fn marking<E>(looked: Option<Looked<E>>, expiry: Duration) -> Marking<E> {
     let Some(looked) = looked.filter(|looked| looked.whose == Whose::Victims) else { return Marking::Lost };
     match looked.marked_for {
         MarkedFor::Me => Marking::Stands,
@@ -66,16 +66,16 @@ pub(crate) fn marking<E>(looked: Option<Looked<E>>, expiry: Duration) -> Marking
 
 /// How long the one that asked waits, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Waits {
+pub struct Waits {
     /// For a record that says that its owner is draining. One that is merely young says nothing: a mark makes it young.
-    pub(crate) acknowledgement: Duration,
+    pub acknowledgement: Duration,
     /// From then on, for the release.
-    pub(crate) release: Duration,
+    pub release: Duration,
 }
 
 /// A mark that stood, and what came of it so far. The moments are of any one clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Pursuing {
+pub struct Pursuing {
     marked: Duration,
     acknowledged: Option<Duration>,
     marks: u8,
@@ -83,7 +83,7 @@ pub(crate) struct Pursuing {
 
 /// What to do next about a partition that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Step<E> {
+pub enum Step<E> {
     /// Look again later.
     Wait,
     /// The mark was erased: ask again, as at first. Once it stands, the waits begin anew.
@@ -97,22 +97,22 @@ pub(crate) enum Step<E> {
 }
 
 impl Pursuing {
-    pub(crate) fn since(marked: Duration) -> Self {
+    pub fn since(marked: Duration) -> Self {
         Self { marked, acknowledged: None, marks: 1 }
     }
 
     /// The mark stands again.
-    pub(crate) fn marked_again(&mut self, now: Duration) {
+    pub fn marked_again(&mut self, now: Duration) {
         *self = Self { marks: self.marks + 1, ..Self::since(now) };
     }
 
     /// Whether the owner was seen to drain.
-    pub(crate) fn is_acknowledged(&self) -> bool {
+    pub fn is_acknowledged(&self) -> bool {
         self.acknowledged.is_some()
     }
 
     /// After the record was read, at this moment.
-    pub(crate) fn look<E: Clone>(
+    pub fn look<E: Clone>(
         &mut self,
         looked: Option<Looked<E>>,
         now: Duration,
@@ -143,13 +143,13 @@ impl Pursuing {
 
     /// What there is to it without moments, which are a choice in the exploration.
     #[cfg(test)]
-    pub(crate) fn timeless(self) -> (bool, u8) {
+    pub fn timeless(self) -> (bool, u8) {
         (self.is_acknowledged(), self.marks)
     }
 
     /// The same at the beginning of all time.
     #[cfg(test)]
-    pub(crate) fn of_timeless((acknowledged, marks): (bool, u8)) -> Self {
+    pub fn of_timeless((acknowledged, marks): (bool, u8)) -> Self {
         Self { marked: Duration::ZERO, acknowledged: acknowledged.then_some(Duration::ZERO), marks }
     }
 }

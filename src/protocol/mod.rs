@@ -13,8 +13,8 @@ mod handoff;
 mod ownership;
 mod presence;
 
-pub(crate) use adopt::{Adopt, AdoptionWrite, Place, PositionFrom};
-pub(crate) use checkpoint::{Checkpointing, Stored};
-pub(crate) use handoff::{Looked, MarkedFor, Marking, Pursuing, Step, Waits, Whose, marking};
-pub(crate) use ownership::{Found, Goal, Next, after_doubt, begins_tenure};
-pub(crate) use presence::{Announcing, Breaking, Present, Remains, announcing, breaking};
+pub use adopt::{Adopt, AdoptionWrite, Place, PositionFrom};
+pub use checkpoint::{Checkpointing, Stored};
+pub use handoff::{Looked, MarkedFor, Marking, Pursuing, Step, Waits, Whose, marking};
+pub use ownership::{Found, Goal, Next, after_doubt, begins_tenure};
+pub use presence::{Announcing, Breaking, Present, Remains, announcing, breaking};

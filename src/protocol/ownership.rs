@@ -6,7 +6,7 @@ use crate::model::{LeaseTerms, Relation};
 
 /// What an ownership write is to bring about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Goal {
+pub enum Goal {
     /// To own a partition that I do not run.
     Claim,
     /// To stay the owner of one that I run.
@@ -21,16 +21,16 @@ pub(crate) enum Goal {
 
 /// The ownership blob as it was read after the doubtful answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found<E> {
-    pub(crate) relation: Relation,
-    pub(crate) etag: E,
-    pub(crate) age: Duration,
-    pub(crate) draining: bool,
+pub struct Found<E> {
+    pub relation: Relation,
+    pub etag: E,
+    pub age: Duration,
+    pub draining: bool,
 }
 
 /// What to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Next<E> {
+pub enum Next<E> {
     /// What I wanted is so, by the record that was read.
     Stands,
     /// Write again, under this version.
@@ -48,7 +48,7 @@ pub(crate) enum Next<E> {
 /// applied long ago, and its age would be mistaken for that of a lease just taken. A renewal may stand as it is while it
 /// is young. One that acknowledges may not unless it says so: the conflict may come from the very mark that it answers. One
 /// that was to write the record anew may never.
-pub(crate) fn after_doubt<E: PartialEq>(
+pub fn after_doubt<E: PartialEq>(
     goal: Goal,
     attempted: Option<&E>,
     found: Option<Found<E>>,
@@ -80,7 +80,7 @@ pub(crate) fn after_doubt<E: PartialEq>(
 /// Whether success begins a new tenure, so that the partition must be adopted: after every win; after a renewal since whose
 /// tenure began the record was once found gone, for somebody else may have owned it in between; and after one that found
 /// the partition rewound.
-pub(crate) fn begins_tenure(goal: Goal, vanished: bool, rewound: bool) -> bool {
+pub fn begins_tenure(goal: Goal, vanished: bool, rewound: bool) -> bool {
     goal == Goal::Claim || vanished || rewound
 }
 

@@ -8,17 +8,17 @@ use crate::model::{LeaseTerms, Relation};
 
 /// The presence blob under my name, as it was read after the doubtful answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Present<E> {
-    pub(crate) relation: Relation,
-    pub(crate) etag: E,
-    pub(crate) age: Duration,
+pub struct Present<E> {
+    pub relation: Relation,
+    pub etag: E,
+    pub age: Duration,
     /// Somebody declared its owner dead.
-    pub(crate) broken: bool,
+    pub broken: bool,
 }
 
 /// What to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Announcing<E> {
+pub enum Announcing<E> {
     /// Write again, under this version.
     Write(Option<E>),
     /// I was declared dead. What was written last has this version, if it is there.
@@ -30,7 +30,7 @@ pub(crate) enum Announcing<E> {
 /// After a conflict, a missing blob or a missing answer to a presence that was `attempted` under a version. One of mine that
 /// is gone was declared dead and cleared away, and one that is no longer mine was written over by another life of mine; one
 /// that I never wrote may be anybody's.
-pub(crate) fn announcing<E>(attempted: Option<&E>, found: Option<Present<E>>, expiry: Duration) -> Announcing<E> {
+pub fn announcing<E>(attempted: Option<&E>, found: Option<Present<E>>, expiry: Duration) -> Announcing<E> {
     let stood = attempted.is_some();
     let Some(found) = found else {
         return if stood { Announcing::DeclaredDead(None) } else { Announcing::Write(None) };
@@ -46,17 +46,17 @@ pub(crate) fn announcing<E>(attempted: Option<&E>, found: Option<Present<E>>, ex
 
 /// The presence of an owner that is taken for dead, as it was listed or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Remains<E> {
+pub struct Remains<E> {
     /// Its life, compared with the one that is taken for dead.
-    pub(crate) life: Ordering,
-    pub(crate) etag: E,
-    pub(crate) age: Duration,
-    pub(crate) broken: bool,
+    pub life: Ordering,
+    pub etag: E,
+    pub age: Duration,
+    pub broken: bool,
 }
 
 /// What to do in order to break it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Breaking<E> {
+pub enum Breaking<E> {
     /// Nothing lives by it any more.
     Broken,
     /// Say so, under this version.
@@ -67,7 +67,7 @@ pub(crate) enum Breaking<E> {
 
 /// Whether, and under which version, to break a presence that was `stale` under a version, or absent; asked anew after a
 /// doubtful write. A later life has taken the blob over, so that the one that is taken for dead cannot renew it.
-pub(crate) fn breaking<E: PartialEq>(stale: Option<&E>, found: Option<Remains<E>>, expiry: Duration) -> Breaking<E> {
+pub fn breaking<E: PartialEq>(stale: Option<&E>, found: Option<Remains<E>>, expiry: Duration) -> Breaking<E> {
     let Some(found) = found else { return Breaking::Write(None) };
     let unchanged = stale == Some(&found.etag) || found.age >= expiry + LeaseTerms::GRACE;
     match found.life {

@@ -43,7 +43,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata, Written, take_unwritable};
 use crate::clock::LeaseClock;
-use crate::codec::{self, BlobNames, Malformed, RecordKind};
+use crate::codec::{self, BlobNames, RecordKind};
+pub use crate::codec::{KeyCase, Malformed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{

@@ -10,4 +10,5 @@ pub mod faulty;
 pub mod memory_hub;
 pub mod sim;
 
+pub use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock};
 pub use emptied::EmptiedReport;

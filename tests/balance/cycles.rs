@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use eventhubs_checkpoint::balance::{ClaimReason, Policy, Strategy, invariants, plan};
+use eventhubs_checkpoint::balancer::{ClaimReason, Strategy};
+
+use eventhubs_checkpoint::internal::balance::{Policy, invariants, plan};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde::Deserialize;

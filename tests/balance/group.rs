@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eventhubs_checkpoint::balance::{
-    Attendance, ClaimReason, Moment, Observation, Observer, Plan, Policy, Strategy, View, invariants, observe, plan,
+use eventhubs_checkpoint::balancer::{ClaimReason, Strategy};
+
+use eventhubs_checkpoint::internal::balance::{
+    Attendance, Moment, Observation, Observer, Plan, Policy, View, invariants, observe, plan,
 };
 use eventhubs_checkpoint::{Identity, OwnerId, OwnershipRecord, PartitionId, PresenceRecord};
 use rand::SeedableRng;

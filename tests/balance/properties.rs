@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use eventhubs_checkpoint::balance::invariants::{self, Violation};
-use eventhubs_checkpoint::balance::{
-    Assignment, ClaimReason, Holder, Idleness, PartitionView, Plan, Policy, Strategy, View, plan,
-};
+use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, Holder, PartitionView, Strategy};
+use eventhubs_checkpoint::internal::balance::invariants::{self, Violation};
+use eventhubs_checkpoint::internal::balance::{Idleness, Plan, Policy, View, plan};
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;

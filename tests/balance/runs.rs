@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use eventhubs_checkpoint::balance::{Holder, Policy, Strategy, invariants, plan};
+use eventhubs_checkpoint::balancer::{Holder, Strategy};
+
+use eventhubs_checkpoint::internal::balance::{Policy, invariants, plan};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde::Deserialize;

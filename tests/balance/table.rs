@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use eventhubs_checkpoint::balance::{Observer, View, observe};
+use eventhubs_checkpoint::internal::balance::{Observer, View, observe};
 use eventhubs_checkpoint::{Identity, Incarnation, LeaseTerms, OwnerId, OwnershipRecord, PartitionId};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use time::macros::datetime;
 
-use eventhubs_checkpoint::balance::{Observation, PlannedClaim};
+use eventhubs_checkpoint::internal::balance::{Observation, PlannedClaim};
 
 pub const TERMS: LeaseTerms = LeaseTerms { expiry: Duration::from_secs(60), peer_expiry: Duration::from_secs(180) };
 pub const INTERVAL: Duration = Duration::from_secs(10);

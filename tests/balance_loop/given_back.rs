@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::balance::{Assignment, ClaimReason, ReleaseReason, Strategy};
+use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, ReleaseReason, Strategy};
 use eventhubs_checkpoint::balancer::{Event, Releasing};
 use eventhubs_checkpoint::testing::sim::Simulation;
 use eventhubs_checkpoint::{OwnerId, PartitionId};

@@ -1,7 +1,7 @@
 //! Everything that happens is told with its reason.
 
 use eventhubs_checkpoint::OwnerId;
-use eventhubs_checkpoint::balance::ClaimReason;
+use eventhubs_checkpoint::balancer::ClaimReason;
 use eventhubs_checkpoint::balancer::{Event, Releasing};
 use eventhubs_checkpoint::testing::sim::Simulation;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balance::ClaimReason;
-use eventhubs_checkpoint::balance::invariants::fewest_moves;
+use eventhubs_checkpoint::balancer::ClaimReason;
 use eventhubs_checkpoint::balancer::Event;
+use eventhubs_checkpoint::internal::balance::invariants::fewest_moves;
 use eventhubs_checkpoint::store::Finding;
 use eventhubs_checkpoint::testing::sim::{Entry, Move, Simulation};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balance::{Assignment, Strategy};
+use eventhubs_checkpoint::balancer::{Assignment, Strategy};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{
     PartitionState, PartitionStatus, Processor, ProcessorConfig, ProcessorHandle, ShutdownReport, StartPosition,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use eventhubs_checkpoint::balance::Strategy;
+use eventhubs_checkpoint::balancer::Strategy;
 use eventhubs_checkpoint::blob::{BlobContainer, BlobList};
 use eventhubs_checkpoint::processor::{
     EventReceiver, EventSource, Handler, HandlerError, HubProperties, PartitionContext, PartitionProperties,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::balance::{Assignment, Strategy};
+use eventhubs_checkpoint::balancer::{Assignment, Strategy};
 use eventhubs_checkpoint::processor::StartPosition;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{ErrorKind, Position};
