@@ -80,6 +80,7 @@ pub enum RecordKind {
 /// A blob that is not what its name promises. It is reported and otherwise ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("blob {blob:?}: {problem}")]
+#[non_exhaustive]
 pub struct Malformed {
     /// The name of the blob.
     pub blob: String,

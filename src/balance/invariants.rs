@@ -194,7 +194,7 @@ fn is_unowned(entry: &PartitionView) -> bool {
     match &entry.holder {
         Holder::Nobody | Holder::Expired(_) => true,
         Holder::Released => entry.handoff_to.is_none(),
-        Holder::Me | Holder::Orphan | Holder::Live(_) | Holder::Elsewhere(_) => false,
+        _ => false,
     }
 }
 

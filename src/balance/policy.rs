@@ -31,7 +31,7 @@ pub enum Strategy {
     ///
     /// Not under [`LeaseScope::Instance`](crate::LeaseScope::Instance), whose owners write no loads.
     ///
-    /// The loads are those of [`Policy::loads`]; the fair load F is their sum divided by the number of live owners. Below,
+    /// The loads are those that the owners write into their records; the fair load F is their sum divided by the number of live owners. Below,
     /// T is the threshold, and everybody is given the same loads, which do not change.
     ///
     /// - Only owners below F take anything. What nobody owns is taken first: a random one of those that fit below F, or

@@ -26,6 +26,7 @@ impl Observation {
 /// Who holds a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "holder", content = "owner", rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Holder {
     /// Nobody has ever claimed it.
     Nobody,
@@ -46,6 +47,7 @@ pub enum Holder {
 
 /// One partition, its holder, and to whom it goes from there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct PartitionView {
     /// The partition.
     pub partition: PartitionId,

@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //!
-//! - It takes at most what [`balance::plan`](crate::balance::plan) allows, and never what a live owner needs.
+//! - It takes at most what its [strategy](Strategy) allows, and never what a live owner needs.
 //! - A failing or hanging storage does not end it, and a request that hangs delays no other partition: every operation
 //!   runs by itself, one at a time per partition. The loop ends when told to, or when a later incarnation of this owner
 //!   is at work ([`ErrorKind::Replaced`]).

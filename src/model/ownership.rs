@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 use super::checkpoint::RewindId;
 use super::owner::{Identity, Incarnation, OwnerId};
 
-/// How a recorded ownership or presence relates to an [`Identity`].
+/// How a recorded ownership or presence relates to an [`Identity`]. Exhaustive: no other relation is possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// Recorded by this very life of mine.
@@ -27,6 +27,7 @@ pub enum Relation {
 
 /// What an ownership blob says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OwnershipRecord {
     /// The owner, or nobody: released.
     pub owner: Option<OwnerId>,
@@ -51,6 +52,12 @@ pub struct OwnershipRecord {
 }
 
 impl OwnershipRecord {
+    /// A record that names an owner and says nothing else. Owners of other SDKs have no incarnation.
+    #[must_use]
+    pub fn owned_by(owner: OwnerId, incarnation: Option<Incarnation>) -> Self {
+        Self { owner: Some(owner), incarnation, ..Self::default() }
+    }
+
     /// The record of a release: nobody's, with what is known of the partition itself, and what others have added. Who
     /// asked for it is kept: it is reserved for that one.
     #[must_use]
@@ -91,6 +98,7 @@ pub enum LeaseScope {
 
 /// How long an ownership lives without renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LeaseTerms {
     /// For owners of this crate.
     pub expiry: Duration,
@@ -99,6 +107,12 @@ pub struct LeaseTerms {
 }
 
 impl LeaseTerms {
+    /// Terms with these two times.
+    #[must_use]
+    pub const fn new(expiry: Duration, peer_expiry: Duration) -> Self {
+        Self { expiry, peer_expiry }
+    }
+
     /// Added to the age at which another's ownership counts as abandoned: `Date` and `Last-Modified` come in whole seconds
     /// and may come from two machines.
     pub const GRACE: Duration = Duration::from_secs(2);

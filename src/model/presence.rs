@@ -7,6 +7,7 @@ use super::ownership::{Relation, relation};
 
 /// What a presence blob says: this owner is there, though it may own nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PresenceRecord {
     /// The owner that is there.
     pub owner: OwnerId,
@@ -20,6 +21,12 @@ pub struct PresenceRecord {
 }
 
 impl PresenceRecord {
+    /// The record of an owner that is present and that no other instance has declared dead.
+    #[must_use]
+    pub fn new(owner: OwnerId, incarnation: Incarnation) -> Self {
+        Self { owner, incarnation: Some(incarnation), broken_by: None, other: BTreeMap::new() }
+    }
+
     /// How this record relates to me.
     #[must_use]
     pub fn relation_to(&self, me: &Identity) -> Relation {

@@ -96,7 +96,7 @@ impl Group {
 
     pub fn join(&mut self, policy: Policy) -> usize {
         let owner = OwnerId::new(format!("owner-{}", self.members.len())).unwrap();
-        let identity = Identity { owner, incarnation: life() };
+        let identity = Identity::new(owner, life());
         let (running, lived) = (BTreeSet::new(), self.now);
         self.members.push(Member { identity, policy, running, present: false, lived, dead: false });
         self.members.len() - 1
@@ -188,8 +188,8 @@ impl Group {
     }
 
     fn attendance(&self, member: &Member) -> Option<Attendance> {
-        let Identity { owner, incarnation } = member.identity.clone();
-        let record = PresenceRecord { owner, incarnation: Some(incarnation), broken_by: None, other: BTreeMap::new() };
+        let Identity { owner, incarnation, .. } = member.identity.clone();
+        let record = PresenceRecord::new(owner, incarnation);
         let age = self.now.saturating_sub(member.lived);
         member.present.then_some(Attendance { record, age, received: self.now })
     }
@@ -231,14 +231,14 @@ impl Group {
             }
         }
         for claim in plan.claim {
-            let Identity { owner, incarnation } = self.members[member].identity.clone();
+            let Identity { owner, incarnation, .. } = self.members[member].identity.clone();
             for other in &mut self.members {
                 other.running.remove(&claim.partition);
             }
             self.members[member].running.insert(claim.partition.clone());
             let cooperative = self.members[member].policy.handoff;
-            let (owner, incarnation) = (Some(owner), Some(incarnation));
-            let record = OwnershipRecord { owner, incarnation, cooperative, ..OwnershipRecord::default() };
+            let mut record = OwnershipRecord::owned_by(owner, Some(incarnation));
+            record.cooperative = cooperative;
             self.records.insert(claim.partition.clone(), Written { record, at: self.now });
             round.claims.push((member, claim.partition, claim.reason));
         }

@@ -194,7 +194,7 @@ fn won((_, outcome): (PartitionId, ClaimOutcome)) -> Lease {
 }
 
 fn position(sequence_number: i64) -> Position {
-    Position { sequence_number, offset: sequence_number.to_string() }
+    Position::new(sequence_number, sequence_number.to_string())
 }
 
 /// Those who say that they are there.

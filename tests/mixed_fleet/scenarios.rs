@@ -22,7 +22,7 @@ async fn positions(ours: &Owner) -> Positions {
     assert!(listing.malformed.is_empty(), "{:?}", listing.malformed);
     let seen = listing.records.into_iter().map(|seen| {
         let (sequence_number, offset) = (seen.record.sequence_number.unwrap(), seen.record.offset.unwrap());
-        (number(&seen.partition), Position { sequence_number, offset })
+        (number(&seen.partition), Position::new(sequence_number, offset))
     });
     seen.collect()
 }
@@ -37,7 +37,7 @@ fn names(owners: &Owners) -> Vec<&str> {
 
 /// What an official client takes for the first event.
 fn beginning() -> Position {
-    Position { sequence_number: -1, offset: "-1".to_owned() }
+    Position::new(-1, "-1")
 }
 
 /// One whose records have all the keys there are.
@@ -115,7 +115,7 @@ pub async fn what_a_peer_takes_over_is_lost_to_it_with_all_our_keys(bench: Bench
     assert_eq!(a.release(&lease).await.said(), "released");
 
     let record = b.store.list_ownerships().await.unwrap().records.remove(0).record;
-    let theirs = OwnershipRecord { owner: Some(OwnerId::new(peer.name()).unwrap()), ..OwnershipRecord::default() };
+    let theirs = OwnershipRecord::owned_by(OwnerId::new(peer.name()).unwrap(), None);
     assert_eq!(record, theirs);
     let terms = b.store.terms();
     assert!(terms.counts_as_live(&record, terms.peer_expiry) && terms.peer_expiry > terms.expiry);

@@ -165,7 +165,7 @@ pub async fn position(store: &dyn CheckpointStore, partition: u32) -> Option<i64
 }
 
 pub fn at(number: i64) -> Position {
-    Position { sequence_number: number, offset: (number * 100).to_string() }
+    Position::new(number, (number * 100).to_string())
 }
 
 /// `load_balancer.rs`, `get_available_partitions`: what the official balancer takes for abandoned.

@@ -31,7 +31,7 @@ const CHECKPOINT: &str = "/checkpoint/";
 
 /// The place before everything.
 fn everything() -> Position {
-    Position { sequence_number: -1, offset: "-1".to_owned() }
+    Position::new(-1, "-1")
 }
 
 /// Until so many partitions have begun to stop.

@@ -10,7 +10,7 @@ use crate::bench::{Bench, EXPIRY, Owner, Said, Win, metadata, owned_by, ownershi
 use crate::wire::shown;
 
 /// Nothing comes in time.
-const NONE: Patience = Patience { acknowledgement: Duration::ZERO, release: Duration::ZERO };
+const NONE: Patience = Patience::new(Duration::ZERO, Duration::ZERO);
 
 /// An owner that hands over on request.
 async fn cooperative(bench: &Bench, name: &str) -> Owner {
@@ -340,7 +340,7 @@ pub async fn handoff_4_without_an_acknowledgement_it_is_stolen_under_a_fresh_eta
     let (a, b) = (cooperative(&bench, "a").await, cooperative(&bench, "b").await);
     let lease = a.win(0).await;
     let mut handoff = ask(&b, 0).await;
-    let patience = Patience { acknowledgement: Duration::ZERO, ..b.store.patience() };
+    let patience = Patience::new(Duration::ZERO, b.store.patience().release);
     let renewed = a.renew(&a.renew(&lease).await.lease()).await.lease();
     let stolen = look_with(&b, &mut handoff, &patience).await;
     assert!(matches!(stolen, Pursuit::Steal(_)), "{stolen:?}");
@@ -356,7 +356,7 @@ pub async fn handoff_4_without_the_release_it_is_stolen(bench: Bench) {
     let lease = a.win(0).await;
     let mut handoff = ask(&b, 0).await;
     a.renew(&lease.with_draining()).await.lease();
-    let acknowledged = Patience { acknowledgement: Duration::ZERO, ..b.store.patience() };
+    let acknowledged = Patience::new(Duration::ZERO, b.store.patience().release);
     assert_eq!(look_with(&b, &mut handoff, &acknowledged).await, Pursuit::Wait);
     let stolen = look_with(&b, &mut handoff, &NONE).await;
     assert!(matches!(stolen, Pursuit::Steal(_)), "{stolen:?}");

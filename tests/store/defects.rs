@@ -282,7 +282,7 @@ async fn a12_a_server_at_the_end_of_all_dates_makes_nothing_panic() {
 async fn b15_a_rewind_that_was_met_before_another() {
     let container = Arc::new(MemoryContainer::new());
     let (store, operator) = (store_on(container.clone(), "a").await, store_on(container.clone(), "operator").await);
-    let at = |number| Position { sequence_number: number, offset: number.to_string() };
+    let at = |number| Position::new(number, number.to_string());
     let store = store.cooperative(true);
     let mut lease = win(&store).await;
     let mut adoption = adopted(&store, Some(&at(9))).await;

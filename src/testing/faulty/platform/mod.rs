@@ -156,7 +156,7 @@ impl Platform {
     fn directory(&self, name: &str, missing: &Error) -> Option<Blob> {
         let is_asked_for = self.shows_directories && missing.kind() == ErrorKind::NotFound;
         let server_time = missing.server_time().filter(|_| is_asked_for)?;
-        lock(&self.directories).find(name, Answer { server_time, received: Instant::now() })
+        lock(&self.directories).find(name, Answer::new(server_time, Instant::now()))
     }
 }
 

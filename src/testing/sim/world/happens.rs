@@ -203,7 +203,7 @@ impl World<'_> {
         let Ok(store) = builder.connect().await else { return };
         let sequence_number = stored.saturating_sub_unsigned(by.into()).max(-1);
         let offset = if sequence_number < 0 { "-1".to_owned() } else { (sequence_number * 10).to_string() };
-        let (to, partition) = (Position { sequence_number, offset }, PartitionId::from(partition));
+        let (to, partition) = (Position::new(sequence_number, offset), PartitionId::from(partition));
         self.disturbed();
         tokio::spawn(timeout(OPERATOR_PATIENCE, async move {
             while store.rewind(&partition, &to).await.is_err() {
