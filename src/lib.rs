@@ -96,7 +96,7 @@ mod lock;
 mod model;
 pub mod processor;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`internal` shows it to tests"))]
-#[allow(missing_docs, reason = "private, but for tests")]
+#[allow(missing_docs, clippy::must_use_candidate, reason = "private, but for tests")]
 mod protocol;
 mod random;
 mod setters;

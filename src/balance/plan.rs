@@ -72,16 +72,6 @@ pub enum ReleaseReason {
     AboveMax,
 }
 
-impl ReleaseReason {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Gone => "gone",
-            Self::NotAssigned => "not_assigned",
-            Self::AboveMax => "above_max",
-        }
-    }
-}
-
 /// A partition that I run and should give back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedRelease {

@@ -134,8 +134,12 @@ pub enum Releasing {
     Stalled,
     /// Another instance asked for it, as its share.
     HandedOver,
-    /// By the rules of balancing.
-    Planned(ReleaseReason),
+    /// The hub no longer has the partition.
+    Gone,
+    /// The partition is not assigned to this instance.
+    NotAssigned,
+    /// This instance holds more than `max_partitions`.
+    AboveMax,
 }
 
 impl Releasing {
@@ -147,7 +151,19 @@ impl Releasing {
             Self::Shutdown => "shutdown",
             Self::Stalled => "stalled",
             Self::HandedOver => "handed_over",
-            Self::Planned(reason) => reason.as_str(),
+            Self::Gone => "gone",
+            Self::NotAssigned => "not_assigned",
+            Self::AboveMax => "above_max",
+        }
+    }
+}
+
+impl From<ReleaseReason> for Releasing {
+    fn from(planned: ReleaseReason) -> Self {
+        match planned {
+            ReleaseReason::Gone => Self::Gone,
+            ReleaseReason::NotAssigned => Self::NotAssigned,
+            ReleaseReason::AboveMax => Self::AboveMax,
         }
     }
 }

@@ -55,7 +55,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-pub use crate::balance::{Assignment, ClaimReason, Holder, PartitionView, ReleaseReason, Strategy};
+pub use crate::balance::{Assignment, ClaimReason, Holder, PartitionView, Strategy};
 use crate::balance::{Idleness, Moment};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};

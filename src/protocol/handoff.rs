@@ -142,13 +142,13 @@ impl Pursuing {
     }
 
     /// What there is to it without moments, which are a choice in the exploration.
-    #[cfg(test)]
+    #[cfg(feature = "testing")]
     pub fn timeless(self) -> (bool, u8) {
         (self.is_acknowledged(), self.marks)
     }
 
     /// The same at the beginning of all time.
-    #[cfg(test)]
+    #[cfg(feature = "testing")]
     pub fn of_timeless((acknowledged, marks): (bool, u8)) -> Self {
         Self { marked: Duration::ZERO, acknowledged: acknowledged.then_some(Duration::ZERO), marks }
     }
