@@ -24,7 +24,7 @@ impl BlobContainer for Folder {
             names.retain(|name| name.starts_with(prefix));
             names.sort();
             let blobs = names.iter().map(|name| turn.read(name)).collect::<Result<_>>()?;
-            Ok(BlobList { blobs, answer: turn.answer })
+            Ok(BlobList::new(blobs, turn.answer))
         })
     }
 
@@ -37,7 +37,7 @@ impl BlobContainer for Folder {
         self.request(|turn| {
             turn.check(name, condition)?;
             let etag = turn.store(name, metadata)?;
-            Ok(Written { etag, last_modified: turn.answer.server_time, versioned: false, answer: turn.answer })
+            Ok(Written::new(etag, turn.answer.server_time, turn.answer))
         })
     }
 

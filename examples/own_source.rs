@@ -49,7 +49,7 @@ impl EventSource for Broker {
     type Event = Entry;
 
     async fn hub(&self) -> Result<HubProperties> {
-        Ok(HubProperties { event_hub: "cities".to_owned(), partitions: self.0.keys().cloned().collect() })
+        Ok(HubProperties::new("cities".to_owned(), self.0.keys().cloned().collect()))
     }
 
     async fn partition(&self, id: &PartitionId) -> Result<PartitionProperties> {

@@ -89,7 +89,7 @@ fn won(outcome: ClaimOutcome) -> Result<Option<Lease>, Failure> {
 
 /// Takes the checkpoint over. Where there is none, the start is written down, so that a crash does not move it.
 async fn adopt(store: &GroupStore, partition: &PartitionId) -> Result<Adoption, Failure> {
-    let before_everything = Position { sequence_number: -1, offset: "-1".to_owned() };
+    let before_everything = Position::new(-1, "-1");
     match store.adopt(partition, Some(&before_everything)).await? {
         AdoptOutcome::Adopted(adoption) => Ok(adoption),
         other => Err(format!("lost before it began: {other:?}").into()),
@@ -97,5 +97,5 @@ async fn adopt(store: &GroupStore, partition: &PartitionId) -> Result<Adoption, 
 }
 
 fn event(sequence_number: i64) -> Position {
-    Position { sequence_number, offset: (sequence_number * 100).to_string() }
+    Position::new(sequence_number, (sequence_number * 100).to_string())
 }

@@ -5,11 +5,11 @@
 //!
 //! | record | keys all SDKs know | keys only this crate writes |
 //! |---|---|---|
-//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `load`, `rewound`, `cooperative`, `handoffto`, `draining`, `cooldown`, `scope` |
+//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `load`, `rewound`, `cooperative`, `handoffto`, `draining`, `scope` |
 //! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated`, `imported`, `rewound`, `pinned` |
 //!
 //! `.../presence/{percent-encoded owner}`, a last dot of which is encoded too, is read and written by this crate alone:
-//! `ownerid`, `incarnation`, `load`, `brokenby`.
+//! `ownerid`, `incarnation`, `brokenby`.
 //!
 //! The reader is tolerant: other SDKs leave keys out or empty. What it cannot use it reports, and goes on.
 
@@ -39,7 +39,6 @@ const LOAD: &str = "load";
 const COOPERATIVE: &str = "cooperative";
 const HANDOFF_TO: &str = "handoffto";
 const DRAINING: &str = "draining";
-const COOLDOWN: &str = "cooldown";
 const SCOPE: &str = "scope";
 const BROKEN_BY: &str = "brokenby";
 
@@ -81,6 +80,7 @@ pub enum RecordKind {
 /// A blob that is not what its name promises. It is reported and otherwise ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("blob {blob:?}: {problem}")]
+#[non_exhaustive]
 pub struct Malformed {
     /// The name of the blob.
     pub blob: String,
@@ -221,7 +221,6 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     insert(&mut metadata, COOPERATIVE, record.cooperative.then(|| YES.to_owned()));
     insert(&mut metadata, HANDOFF_TO, record.handoff_to.as_ref().map(|owner| owner.as_str().to_owned()));
     insert(&mut metadata, DRAINING, record.draining.then(|| YES.to_owned()));
-    insert(&mut metadata, COOLDOWN, record.cooldown.and_then(format_time));
     insert(&mut metadata, SCOPE, (record.scope == LeaseScope::Instance).then(|| SCOPE_INSTANCE.to_owned()));
     metadata
 }
@@ -257,7 +256,6 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
         cooperative: fields.take_known(COOPERATIVE, yes).is_some(),
         handoff_to: fields.take_some(HANDOFF_TO).map(|id| OwnerId::recorded(&id)),
         draining: fields.take_known(DRAINING, yes).is_some(),
-        cooldown: fields.take_known(COOLDOWN, parse_time),
         scope: fields.take_known(SCOPE, scope).unwrap_or_default(),
         other: fields.rest,
     };
@@ -270,7 +268,6 @@ pub fn encode_presence(record: &PresenceRecord) -> Metadata {
     let mut metadata = record.other.clone();
     metadata.insert(OWNER_ID.into(), record.owner.as_str().into());
     insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|life| life.as_str().to_owned()));
-    insert(&mut metadata, LOAD, record.load.map(|load| load.to_string()));
     insert(&mut metadata, BROKEN_BY, record.broken_by.as_ref().map(|owner| owner.as_str().to_owned()));
     metadata
 }
@@ -291,7 +288,6 @@ pub fn decode_presence(blob: &str, owner: OwnerId, metadata: &Metadata) -> (Pres
     let record = PresenceRecord {
         owner,
         incarnation,
-        load: fields.take_known(LOAD, |text| text.parse().ok()),
         broken_by: fields.take_some(BROKEN_BY).map(|id| OwnerId::recorded(&id)),
         other: fields.rest,
     };
@@ -506,11 +502,6 @@ mod tests {
         ]);
         assert_eq!(encode_ownership(&asked), wire);
         assert_eq!(decode_ownership("b", &wire), (asked, None));
-
-        let cooling = OwnershipRecord { cooldown: Some(datetime!(2026-11-20 13:05:00 UTC)), ..Default::default() };
-        let wire = metadata([("cooldown", "2026-11-20T13:05:00Z"), ("ownerid", "")]);
-        assert_eq!(encode_ownership(&cooling), wire);
-        assert_eq!(decode_ownership("b", &wire), (cooling, None));
     }
 
     #[test]
@@ -519,7 +510,6 @@ mod tests {
         let present = PresenceRecord {
             owner: owner.clone(),
             incarnation: Some(Incarnation::new(datetime!(2026-11-20 13:00:00 UTC), 0xabc)),
-            load: Some(0),
             broken_by: Some(OwnerId::new("pod-2").unwrap()),
             other: metadata([("foreign", "1")]),
         };
@@ -527,7 +517,6 @@ mod tests {
             ("brokenby", "pod-2"),
             ("foreign", "1"),
             ("incarnation", "20261120T130000Z-00000abc"),
-            ("load", "0"),
             ("ownerid", "pod-1"),
         ]);
         assert_eq!(encode_presence(&present), wire);
@@ -536,7 +525,7 @@ mod tests {
 
     #[test]
     fn values_that_this_version_does_not_know_are_reported_and_count_as_absent() {
-        for (key, value) in [("cooperative", "2"), ("draining", "yes"), ("cooldown", "soon"), ("scope", "universe")] {
+        for (key, value) in [("cooperative", "2"), ("draining", "yes"), ("scope", "universe")] {
             let (record, problem) = decode_ownership("b", &metadata([("ownerid", "a"), (key, value)]));
             let absent = OwnershipRecord { owner: Some(OwnerId::recorded("a")), ..OwnershipRecord::default() };
             assert_eq!(record, absent, "{key}");
@@ -573,10 +562,10 @@ mod tests {
         ] {
             assert_eq!(names().present(&foreign).unwrap_err().blob, foreign);
         }
-        let (record, problem) = decode_presence(&name, owner.clone(), &metadata([("ownerid", "b"), ("load", "x")]));
-        assert_eq!((record.owner, record.incarnation, record.load), (owner, None, None));
+        let (record, problem) = decode_presence(&name, owner.clone(), &metadata([("ownerid", "b")]));
+        assert_eq!((record.owner, record.incarnation), (owner, None));
         let problem = problem.unwrap().problem;
-        assert!(["ownerid", "incarnation", "load"].iter().all(|key| problem.contains(key)), "{problem}");
+        assert!(["ownerid", "incarnation"].iter().all(|key| problem.contains(key)), "{problem}");
     }
 
     mod defects {

@@ -78,19 +78,29 @@ async fn main() -> Result<(), Failure> {
 // The library's own rules, which tests and examples need not keep.
 #![warn(unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
-pub mod balance;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`internal` shows it to tests"))]
+mod balance;
 pub mod balancer;
 pub mod blob;
-pub mod clock;
-pub mod codec;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`internal` shows it to tests"))]
+mod clock;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`internal` shows it to tests"))]
+mod codec;
 mod error;
 #[cfg(feature = "eventhubs")]
 pub mod eventhubs;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod internal;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`internal` shows it to tests"))]
+mod lock;
 mod model;
 pub mod processor;
-#[allow(missing_docs, unreachable_pub, reason = "public for `internal` alone")]
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`internal` shows it to tests"))]
+#[allow(missing_docs, clippy::must_use_candidate, reason = "private, but for tests")]
 mod protocol;
 mod random;
+mod setters;
 pub mod store;
 mod telemetry;
 #[cfg(feature = "testing")]
@@ -102,25 +112,6 @@ pub use model::{
     OwnershipRecord, PartitionId, Position, PresenceRecord, Relation, RewindId,
 };
 pub use telemetry::{Operation, Outcome, RequestCounts, metrics};
-
-/// Private parts, for the tests of this crate. They change without notice.
-#[cfg(feature = "testing")]
-#[doc(hidden)]
-#[allow(missing_docs, reason = "not for users")]
-pub mod internal {
-    pub mod balance {
-        pub use crate::balance::*;
-    }
-    pub mod clock {
-        pub use crate::clock::*;
-    }
-    pub mod codec {
-        pub use crate::codec::*;
-    }
-    pub mod protocol {
-        pub use crate::protocol::*;
-    }
-}
 
 /// Compiles the examples of the README.
 #[cfg(all(doctest, feature = "azure", feature = "eventhubs"))]

@@ -4,13 +4,13 @@
 //! name in it, which is what it takes to hand the view on. Each line takes turns with the floor, so that a busy moment
 //! of the machine hits both.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balance::{
-    Assignment, Attendance, Observation, Observer, Policy, Strategy, View, observe, plan,
-};
+use eventhubs_checkpoint::balancer::{Assignment, Strategy};
+
+use eventhubs_checkpoint::internal::balance::{Attendance, Observation, Observer, Policy, View, observe, plan};
 use eventhubs_checkpoint::{
     Identity, Incarnation, InvalidName, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, PresenceRecord,
 };
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 const PARTITIONS: u32 = 2048;
 const OWNERS: u32 = 300;
 const ROUNDS: usize = 301;
-const TERMS: LeaseTerms = LeaseTerms { expiry: Duration::from_secs(60), peer_expiry: Duration::from_secs(180) };
+const TERMS: LeaseTerms = LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(180));
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // What cargo passes to a benchmark; without it, as in `cargo test --benches`, one round shows that it runs.
@@ -91,18 +91,12 @@ impl Group {
     fn new() -> Result<Self, InvalidName> {
         let incarnation = Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), 0);
         let owner = |number| OwnerId::new(format!("orders-consumer-7d9f8b6c5-{number:05}"));
-        let member = |number| Ok(Identity { owner: owner(number)?, incarnation: incarnation.clone() });
+        let member = |number| Ok(Identity::new(owner(number)?, incarnation.clone()));
         Ok(Self { members: (0..OWNERS).map(member).collect::<Result<_, _>>()? })
     }
 
     fn presences(&self) -> Vec<Attendance> {
-        let record = |member: &Identity| PresenceRecord {
-            owner: member.owner.clone(),
-            incarnation: Some(member.incarnation.clone()),
-            load: None,
-            broken_by: None,
-            other: BTreeMap::new(),
-        };
+        let record = |member: &Identity| PresenceRecord::new(member.owner.clone(), member.incarnation.clone());
         let seen =
             |member| Attendance { record: record(member), age: Duration::from_secs(5), received: Duration::ZERO };
         self.members.iter().map(seen).collect()
@@ -111,12 +105,9 @@ impl Group {
     fn listing(&self, owner_of: impl Fn(u32) -> u32) -> Vec<Observation> {
         let record = |partition| {
             let owner = &self.members[owner_of(partition) as usize];
-            OwnershipRecord {
-                owner: Some(owner.owner.clone()),
-                incarnation: Some(owner.incarnation.clone()),
-                cooperative: true,
-                ..OwnershipRecord::default()
-            }
+            let mut record = OwnershipRecord::owned_by(owner.owner.clone(), Some(owner.incarnation.clone()));
+            record.cooperative = true;
+            record
         };
         let seen = |partition: u32| Observation {
             partition: partition.into(),

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use eventhubs_checkpoint::balance::Strategy;
 use eventhubs_checkpoint::balancer::BalancerConfig;
+use eventhubs_checkpoint::balancer::Strategy;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{EventSource, Processor, ProcessorConfig};
 use eventhubs_checkpoint::store::GroupStore;

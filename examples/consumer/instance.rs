@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
-use eventhubs_checkpoint::balance::ClaimReason;
+use eventhubs_checkpoint::balancer::ClaimReason;
 use eventhubs_checkpoint::balancer::{BalancerConfig, Event, Snapshots};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::processor::{

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use eventhubs_checkpoint::balance::Holder;
+use eventhubs_checkpoint::balancer::Holder;
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 
 use crate::instance::Instance;

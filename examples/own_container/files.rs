@@ -42,7 +42,7 @@ impl Folder {
     /// server.
     pub(crate) fn request<T>(&self, apply: impl FnOnce(&Turn<'_>) -> Result<T>) -> Result<T> {
         let (number, server_time, _lock) = lock(&self.path.with_extension("lock")).map_err(broken)?;
-        let answer = Answer { server_time, received: tokio::time::Instant::now() };
+        let answer = Answer::new(server_time, tokio::time::Instant::now());
         // Refusals carry the time as well.
         apply(&Turn { folder: &self.path, number, answer }).map_err(|error| error.with_server_time(Some(server_time)))
     }
@@ -92,7 +92,7 @@ impl Turn<'_> {
             _ => broken(error),
         })?;
         let (version, last_modified, metadata): Stored = serde_json::from_slice(&text).map_err(broken)?;
-        Ok(Blob { name: name.to_owned(), metadata, etag: etag(version), last_modified, answer: self.answer })
+        Ok(Blob::new(name, metadata, etag(version), last_modified, self.answer))
     }
 
     pub(crate) fn check(&self, name: &str, condition: &Condition) -> Result<()> {

@@ -32,6 +32,6 @@ mod weighted;
 pub use idle::Idleness;
 pub use observer::{Attendance, Moment, Observation, Observer};
 pub use plan::{ClaimReason, Plan, PlannedClaim, PlannedHandoff, PlannedRelease, ReleaseReason, plan};
-pub use policy::{Assignment, InvalidIndex, Policy, Strategy};
+pub use policy::{Assignment, Policy, Strategy};
 pub use view::{Holder, PartitionView, View, observe};
 pub use weighted::weights;

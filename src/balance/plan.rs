@@ -12,6 +12,7 @@ use crate::model::{OwnerId, PartitionId};
 /// Why a partition is claimed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[serde(rename_all = "snake_case")]
 pub enum ClaimReason {
     /// It is recorded as mine, but I do not run it.
     Reclaimed,
@@ -25,6 +26,20 @@ pub enum ClaimReason {
     Expired(OwnerId),
     /// Its owner holds more than its share.
     Stolen(OwnerId),
+}
+
+impl ClaimReason {
+    /// The reason in metrics, as when serialized.
+    pub(crate) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Reclaimed => "reclaimed",
+            Self::Unowned => "unowned",
+            Self::Released => "released",
+            Self::HandedOver => "handed_over",
+            Self::Expired(_) => "expired",
+            Self::Stolen(_) => "stolen",
+        }
+    }
 }
 
 /// A partition to be claimed.
@@ -46,7 +61,7 @@ pub struct PlannedHandoff {
 }
 
 /// Why a partition is given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseReason {
     /// The hub no longer has it.

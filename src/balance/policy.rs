@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::error::{Error, Result};
 use crate::model::{OwnerId, PartitionId};
 
 /// How partitions are shared, and how fast an instance takes what it lacks. All instances of a group use the same.
@@ -30,7 +31,7 @@ pub enum Strategy {
     ///
     /// Not under [`LeaseScope::Instance`](crate::LeaseScope::Instance), whose owners write no loads.
     ///
-    /// The loads are those of [`Policy::loads`]; the fair load F is their sum divided by the number of live owners. Below,
+    /// The loads are those that the owners write into their records; the fair load F is their sum divided by the number of live owners. Below,
     /// T is the threshold, and everybody is given the same loads, which do not change.
     ///
     /// - Only owners below F take anything. What nobody owns is taken first: a random one of those that fit below F, or
@@ -79,16 +80,6 @@ enum Rule {
     Index { index: usize, of: usize },
 }
 
-/// An index that does not exist among so many instances.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "index {index} of {of} instances: there must be at least one instance, and indexes go from 0 to one below their number"
-)]
-pub struct InvalidIndex {
-    index: usize,
-    of: usize,
-}
-
 impl Assignment {
     /// Exactly these. Ids that the hub does not have are of no consequence until it has them.
     #[must_use]
@@ -102,16 +93,19 @@ impl Assignment {
     ///
     /// # Errors
     ///
-    /// If `index` is not below `of`: correct the numbers.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `index` is not below `of`: correct the numbers.
     ///
     /// ```
-    /// use eventhubs_checkpoint::balance::Assignment;
+    /// use eventhubs_checkpoint::balancer::Assignment;
     /// assert!(Assignment::index(2, 3).is_ok());
     /// assert!(Assignment::index(3, 3).is_err());
     /// ```
-    pub fn index(index: usize, of: usize) -> Result<Self, InvalidIndex> {
+    pub fn index(index: usize, of: usize) -> Result<Self> {
         if index >= of {
-            return Err(InvalidIndex { index, of });
+            return Err(Error::config(format!(
+                "index {index} of {of} instances: there must be at least one instance, and indexes go from 0 to one below \
+                 their number"
+            )));
         }
         Ok(Self(Rule::Index { index, of }))
     }

@@ -26,6 +26,7 @@ impl Observation {
 /// Who holds a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "holder", content = "owner", rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Holder {
     /// Nobody has ever claimed it.
     Nobody,
@@ -46,6 +47,7 @@ pub enum Holder {
 
 /// One partition, its holder, and to whom it goes from there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct PartitionView {
     /// The partition.
     pub partition: PartitionId,
@@ -504,7 +506,7 @@ mod tests {
     fn present(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Attendance {
         let (owner, other) = (OwnerId::new(owner).unwrap(), BTreeMap::new());
         Attendance {
-            record: PresenceRecord { owner, incarnation, load: None, broken_by: None, other },
+            record: PresenceRecord { owner, incarnation, broken_by: None, other },
             age: Duration::from_secs(age),
             received: Duration::from_secs(100),
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::balance::Strategy;
 use crate::error::{Error, Result};
 use crate::model::{LeaseScope, LeaseTerms};
+use crate::setters::setters;
 use crate::store::GroupStore;
 
 /// What an owner does that cannot renew.
@@ -81,8 +82,7 @@ pub struct BalancerConfig {
     /// Whether the processor runs the loop on a thread and a runtime of its own. Default true: a handler that blocks its
     /// runtime then costs no partition. Set it to false for tests in paused time.
     pub own_thread: bool,
-    /// Seeds all random choices, for tests that must be repeatable. By default the operating system gives a seed.
-    pub seed: Option<u64>,
+    pub(super) seed: Option<u64>,
 }
 
 impl Default for BalancerConfig {
@@ -104,77 +104,21 @@ impl Default for BalancerConfig {
 }
 
 impl BalancerConfig {
-    /// Sets the [`interval`](Self::interval).
-    #[must_use]
-    pub fn with_interval(mut self, interval: Duration) -> Self {
-        self.interval = interval;
-        self
+    setters! {
+        with_interval(interval: Duration);
+        with_strategy(strategy: Strategy);
+        with_max_partitions(max_partitions: Some(usize));
+        with_lease_policy(lease_policy: LeasePolicy);
+        with_stall_after(stall_after: Duration);
+        with_on_stall(on_stall: OnStall);
+        with_handoff(handoff: bool);
+        with_handoff_timeout(handoff_timeout: Some(Duration));
+        with_lease_scope(lease_scope: LeaseScope);
+        with_own_thread(own_thread: bool);
     }
 
-    /// Sets the [`strategy`](Self::strategy).
-    #[must_use]
-    pub fn with_strategy(mut self, strategy: Strategy) -> Self {
-        self.strategy = strategy;
-        self
-    }
-
-    /// Sets [`max_partitions`](Self::max_partitions).
-    #[must_use]
-    pub fn with_max_partitions(mut self, max_partitions: usize) -> Self {
-        self.max_partitions = Some(max_partitions);
-        self
-    }
-
-    /// Sets the [`lease_policy`](Self::lease_policy).
-    #[must_use]
-    pub fn with_lease_policy(mut self, policy: LeasePolicy) -> Self {
-        self.lease_policy = policy;
-        self
-    }
-
-    /// Sets [`stall_after`](Self::stall_after).
-    #[must_use]
-    pub fn with_stall_after(mut self, stall_after: Duration) -> Self {
-        self.stall_after = stall_after;
-        self
-    }
-
-    /// Sets [`on_stall`](Self::on_stall).
-    #[must_use]
-    pub fn with_on_stall(mut self, on_stall: OnStall) -> Self {
-        self.on_stall = on_stall;
-        self
-    }
-
-    /// Sets [`handoff`](Self::handoff).
-    #[must_use]
-    pub fn with_handoff(mut self, handoff: bool) -> Self {
-        self.handoff = handoff;
-        self
-    }
-
-    /// Sets [`handoff_timeout`](field@Self::handoff_timeout).
-    #[must_use]
-    pub fn with_handoff_timeout(mut self, timeout: Duration) -> Self {
-        self.handoff_timeout = Some(timeout);
-        self
-    }
-
-    /// Sets the [`lease_scope`](Self::lease_scope).
-    #[must_use]
-    pub fn with_lease_scope(mut self, scope: LeaseScope) -> Self {
-        self.lease_scope = scope;
-        self
-    }
-
-    /// Sets [`own_thread`](Self::own_thread).
-    #[must_use]
-    pub fn with_own_thread(mut self, own_thread: bool) -> Self {
-        self.own_thread = own_thread;
-        self
-    }
-
-    /// Sets the [`seed`](Self::seed).
+    /// Seeds all random choices, for tests that must be repeatable. By default the operating system gives a seed.
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rand::RngExt;
 use tokio::time::Instant;
 
-use super::events::{Event, Releasing};
+use super::events::Event;
 use super::listed::{Cycle, Others};
 use super::snapshot::RecordAge;
 use super::{Balancer, Ended, replaced};
@@ -135,7 +135,7 @@ impl Balancer {
         });
         for PlannedRelease { partition, reason } in plan.release {
             if let Some(tenure) = self.leases.tenures().get(&partition).copied() {
-                self.give_back(&partition, tenure, Releasing::Planned(reason));
+                self.give_back(&partition, tenure, reason.into());
             }
         }
         self.start_claims(plan.claim, &cycle.records);

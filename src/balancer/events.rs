@@ -88,6 +88,7 @@ pub enum Event {
 
 /// Why events may be processed twice although a partition was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "&'static str")]
 #[non_exhaustive]
 pub enum DuplicateCause {
     /// Its owner did not answer in time, and it was stolen.
@@ -101,8 +102,28 @@ pub enum DuplicateCause {
     NotSettled,
 }
 
+impl DuplicateCause {
+    /// The name in metrics and when serialized.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotAnswered => "not_answered",
+            Self::NotReleased => "not_released",
+            Self::StillRunning => "still_running",
+            Self::NotSettled => "not_settled",
+        }
+    }
+}
+
+impl From<DuplicateCause> for &'static str {
+    fn from(cause: DuplicateCause) -> Self {
+        cause.as_str()
+    }
+}
+
 /// Why a partition is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "&'static str")]
 #[non_exhaustive]
 pub enum Releasing {
     /// Somebody asked for it.
@@ -113,8 +134,44 @@ pub enum Releasing {
     Stalled,
     /// Another instance asked for it, as its share.
     HandedOver,
-    /// By the rules of balancing.
-    Planned(ReleaseReason),
+    /// The hub no longer has the partition.
+    Gone,
+    /// The partition is not assigned to this instance.
+    NotAssigned,
+    /// This instance holds more than `max_partitions`.
+    AboveMax,
+}
+
+impl Releasing {
+    /// The name in metrics and when serialized.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Shutdown => "shutdown",
+            Self::Stalled => "stalled",
+            Self::HandedOver => "handed_over",
+            Self::Gone => "gone",
+            Self::NotAssigned => "not_assigned",
+            Self::AboveMax => "above_max",
+        }
+    }
+}
+
+impl From<ReleaseReason> for Releasing {
+    fn from(planned: ReleaseReason) -> Self {
+        match planned {
+            ReleaseReason::Gone => Self::Gone,
+            ReleaseReason::NotAssigned => Self::NotAssigned,
+            ReleaseReason::AboveMax => Self::AboveMax,
+        }
+    }
+}
+
+impl From<Releasing> for &'static str {
+    fn from(reason: Releasing) -> Self {
+        reason.as_str()
+    }
 }
 
 /// The sending end.
@@ -155,51 +212,14 @@ impl Events {
 
     fn count(&self, event: &Event) {
         match event {
-            Event::Claimed { reason, .. } => self.metrics.claimed(claimed(reason)),
+            Event::Claimed { reason, .. } => self.metrics.claimed(reason.as_str()),
             Event::Lost { .. } => self.metrics.lost("taken"),
             Event::Outlived { .. } => self.metrics.lost("outlived"),
-            Event::Releasing { reason, .. } => self.metrics.releasing(releasing(*reason)),
+            Event::Releasing { reason, .. } => self.metrics.releasing(reason.as_str()),
             Event::Asked { .. } => self.metrics.asked(),
-            Event::DuplicatesPossible { cause, .. } => self.metrics.duplicates_possible(cause.name()),
+            Event::DuplicatesPossible { cause, .. } => self.metrics.duplicates_possible(cause.as_str()),
             Event::DeclaredDead { .. } => self.metrics.declared_dead(),
             Event::AskedFor { .. } | Event::Released { .. } | Event::Stalled(_) | Event::Capped { .. } => {}
         }
-    }
-}
-
-impl DuplicateCause {
-    /// In metrics.
-    fn name(self) -> &'static str {
-        match self {
-            Self::NotAnswered => "not_answered",
-            Self::NotReleased => "not_released",
-            Self::StillRunning => "still_running",
-            Self::NotSettled => "not_settled",
-        }
-    }
-}
-
-/// The reason in metrics.
-fn claimed(reason: &ClaimReason) -> &'static str {
-    match reason {
-        ClaimReason::Reclaimed => "reclaimed",
-        ClaimReason::Unowned => "unowned",
-        ClaimReason::Released => "released",
-        ClaimReason::HandedOver => "handed_over",
-        ClaimReason::Expired(_) => "expired",
-        ClaimReason::Stolen(_) => "stolen",
-    }
-}
-
-/// The reason in metrics.
-fn releasing(reason: Releasing) -> &'static str {
-    match reason {
-        Releasing::Asked => "asked",
-        Releasing::Shutdown => "shutdown",
-        Releasing::Stalled => "stalled",
-        Releasing::HandedOver => "handed_over",
-        Releasing::Planned(ReleaseReason::Gone) => "gone",
-        Releasing::Planned(ReleaseReason::NotAssigned) => "not_assigned",
-        Releasing::Planned(ReleaseReason::AboveMax) => "above_max",
     }
 }

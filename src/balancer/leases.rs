@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::retries::Turns;
@@ -314,13 +313,6 @@ impl Leases {
         let is_due = |held: &&mut Held| held.rewrite == Rewrite::No && !held.is_given_back();
         if let Some(held) = self.held.get_mut(partition).filter(is_news).filter(is_due) {
             held.owe_rewriting(scope);
-        }
-    }
-
-    /// Its release is to say that it is not wanted back before this moment of the server's clock.
-    pub(super) fn cool_down(&mut self, partition: &PartitionId, until: OffsetDateTime) {
-        if let Some(held) = self.held.get_mut(partition) {
-            held.lease = held.lease.clone().with_cool_down(until);
         }
     }
 

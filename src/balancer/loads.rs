@@ -2,11 +2,12 @@
 //! it measures into its records, so that all decide by the same numbers.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::lock::lock;
 use crate::model::PartitionId;
 
 /// What this instance measures of its partitions. Cheap to clone; all clones are one.
@@ -50,7 +51,7 @@ const MEMORY: Duration = Duration::from_secs(10 * 60);
 
 impl Loads {
     fn measured(&self) -> MutexGuard<'_, BTreeMap<PartitionId, Measured>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Says how much work a partition is, in a unit that all instances share, if the application knows better than the

@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //!
-//! - It takes at most what [`balance::plan`](crate::balance::plan) allows, and never what a live owner needs.
+//! - It takes at most what its [strategy](Strategy) allows, and never what a live owner needs.
 //! - A failing or hanging storage does not end it, and a request that hangs delays no other partition: every operation
 //!   runs by itself, one at a time per partition. The loop ends when told to, or when a later incarnation of this owner
 //!   is at work ([`ErrorKind::Replaced`]).
@@ -55,7 +55,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::balance::{ClaimReason, Holder, Idleness, Moment, PartitionView};
+pub use crate::balance::{Assignment, ClaimReason, Holder, PartitionView, Strategy};
+use crate::balance::{Idleness, Moment};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, OwnerId, PartitionId};
@@ -167,6 +168,7 @@ impl Balancer {
         let (snapshot, watched) = watch::channel(Arc::new(unknown));
         let expiry = store.terms().expiry;
         let store = store.with_own_outages();
+        let vitals = Vitals::new(config.stall_after);
         let balancer = Self {
             pacing: Pacing::new(config.interval, expiry),
             reach: Reach::new(store.clone()),
@@ -192,7 +194,7 @@ impl Balancer {
             idle: BTreeSet::new(),
             elsewhere: BTreeSet::new(),
             next_cycle: None,
-            vitals: Vitals::default(),
+            vitals,
             loads: Loads::default(),
             draining: false,
             ending: false,

@@ -59,7 +59,7 @@ impl Balancer {
         self.presences.under_way += 1;
         self.presences.announced = true;
         let (store, sent) = (self.store.clone(), self.store.lease_time());
-        self.operations.spawn(async move { Ended::Announced { sent, outcome: store.announce(None).await } });
+        self.operations.spawn(async move { Ended::Announced { sent, outcome: store.announce().await } });
     }
 
     /// At the end it is repeated as long as that may take: while the presence is there, others leave it a share.

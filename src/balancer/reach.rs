@@ -1,9 +1,10 @@
 //! Whether a running loop reaches the storage, and sees in it who owns what.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::balance::Moment;
+use crate::lock::lock;
 use crate::store::GroupStore;
 
 /// What the handles of a loop read of it. All clones are one.
@@ -22,12 +23,12 @@ impl Reach {
 
     /// The loop begins, or a cycle has succeeded.
     pub(super) fn cycle_succeeded(&self) {
-        *self.last_cycle.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.store.lease_time());
+        *lock(&self.last_cycle) = Some(self.store.lease_time());
     }
 
     /// How long no cycle has succeeded, if that is longer than the expiry. Slow as cycles may be, one comes within that.
     pub(super) fn blind(&self) -> Option<Duration> {
-        let last = *self.last_cycle.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *lock(&self.last_cycle);
         let blind = self.store.lease_time().saturating_sub(last?);
         (blind > self.store.terms().expiry).then_some(blind)
     }

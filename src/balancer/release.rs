@@ -5,9 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::events::{DuplicateCause, Event, Releasing};
-use super::{Balancer, Ended, LONGEST_COOL_DOWN, Leases};
+use super::{Balancer, Ended, Leases};
 use crate::balance::Holder;
-use crate::clock::later;
 use crate::model::PartitionId;
 use crate::store::{GroupStore, Lease, ReleaseOutcome};
 use crate::telemetry::{self, Operation};
@@ -43,11 +42,6 @@ impl Balancer {
         }
         if !settled {
             self.tell_duplicates(partition, DuplicateCause::NotSettled);
-        }
-        if !cool_down.is_zero() {
-            let cool_down = cool_down.min(LONGEST_COOL_DOWN);
-            let until = later(self.store.server_time(), cool_down);
-            self.leases.cool_down(partition, until);
         }
         if self.leases.is_surrendered(partition, tenure) {
             if !cool_down.is_zero() {

@@ -1,12 +1,13 @@
 //! Whether the application is well: its runtime has a heartbeat, and no batch stays in a handler for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::Instant;
 
+use crate::lock::lock;
 use crate::model::PartitionId;
 
 /// What is not well.
@@ -33,9 +34,13 @@ impl Stalled {
     }
 }
 
-/// Signs of life that the application gives to its balancing loop. Cheap to clone; all clones are one.
-#[derive(Clone, Debug, Default)]
-pub struct Vitals(Arc<Mutex<Signs>>);
+/// Signs of life that the application gives to its balancing loop. Cheap to clone; all clones are one. What counts as
+/// stalled is defined here alone, for the loop and for the processor.
+#[derive(Clone, Debug)]
+pub struct Vitals {
+    signs: Arc<Mutex<Signs>>,
+    stall_after: Duration,
+}
 
 #[derive(Debug, Default)]
 struct Signs {
@@ -46,8 +51,12 @@ struct Signs {
 }
 
 impl Vitals {
+    pub(super) fn new(stall_after: Duration) -> Self {
+        Self { signs: Arc::default(), stall_after }
+    }
+
     fn signs(&self) -> MutexGuard<'_, Signs> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.signs)
     }
 
     /// The application's runtime runs. From the first call on, this is expected again and again.
@@ -62,9 +71,19 @@ impl Vitals {
         Working { vitals: self.clone(), partition: partition.clone() }
     }
 
-    pub(super) fn stalled(&self, after: Duration) -> Stalled {
+    /// Whether something that has taken this long is stalled.
+    pub(crate) fn is_too_long(&self, elapsed: Duration) -> bool {
+        elapsed > self.stall_after
+    }
+
+    /// Whether the handler has had its batch of this partition for too long.
+    pub(crate) fn has_stalled(&self, partition: &PartitionId) -> bool {
+        self.signs().working.get(partition).is_some_and(|since| self.is_too_long(since.elapsed()))
+    }
+
+    pub(super) fn stalled(&self) -> Stalled {
         let signs = self.signs();
-        let long_ago = |since: &Instant| since.elapsed() > after;
+        let long_ago = |since: &Instant| self.is_too_long(since.elapsed());
         let partitions = signs.working.iter().filter(|(_, since)| long_ago(since));
         Stalled {
             runtime: signs.beat.as_ref().is_some_and(long_ago),
@@ -94,29 +113,30 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_runtime_is_stalled_when_its_heartbeat_stays_away() {
-        let vitals = Vitals::default();
+        let vitals = Vitals::new(LONG);
         tokio::time::advance(2 * LONG).await;
-        assert!(!vitals.stalled(LONG).any(), "nothing was promised yet");
+        assert!(!vitals.stalled().any(), "nothing was promised yet");
         vitals.beat();
         tokio::time::advance(LONG).await;
-        assert!(!vitals.stalled(LONG).any());
+        assert!(!vitals.stalled().any());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(vitals.stalled(LONG).runtime);
+        assert!(vitals.stalled().runtime);
         vitals.beat();
-        assert!(!vitals.stalled(LONG).any());
+        assert!(!vitals.stalled().any());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_partition_is_stalled_while_its_batch_takes_too_long() {
-        let vitals = Vitals::default();
+        let vitals = Vitals::new(LONG);
         let (slow, quick) = (PartitionId::from(1), PartitionId::from(2));
         let working = vitals.working(&slow);
         drop(vitals.working(&quick));
         tokio::time::advance(LONG + Duration::from_secs(1)).await;
-        let stalled = vitals.stalled(LONG);
+        let stalled = vitals.stalled();
         assert_eq!(stalled.partitions, [slow.clone()].into());
         assert!(stalled.affects(&slow) && !stalled.affects(&quick));
+        assert!(vitals.has_stalled(&slow) && !vitals.has_stalled(&quick));
         drop(working);
-        assert!(!vitals.stalled(LONG).any());
+        assert!(!vitals.stalled().any());
     }
 }

@@ -28,7 +28,7 @@ impl Balancer {
 
     /// Tells when the application stalls and when it is well again; gives its partitions to others, if that is wanted.
     pub(super) fn check_vitals(&mut self) {
-        let stalled = self.vitals.stalled(self.config.stall_after);
+        let stalled = self.vitals.stalled();
         if self.snapshot.borrow().stalled == stalled {
             return;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use time::OffsetDateTime;
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::validation::{check_blob_name, checked_metadata, delete_cannot_create};
 use super::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, ETag, Metadata, Written};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
 
 /// What the server's clock shows when a container is made.
 const EPOCH: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);
@@ -116,7 +117,7 @@ impl Server {
 
     /// The state is whole after every statement, so a panic elsewhere while it was locked does no harm.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

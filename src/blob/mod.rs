@@ -64,7 +64,7 @@ impl fmt::Debug for ETag {
     }
 }
 
-/// Under what condition a write or a deletion takes effect.
+/// Under what condition a write or a deletion takes effect. Exhaustive: a backend must carry out each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// Only if the blob does not exist; otherwise [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
@@ -79,6 +79,7 @@ pub enum Condition {
 
 /// When an answer was given (by the server's clock) and received (by ours, which only measures spans of time).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Answer {
     /// The server's `Date`. A listing of several pages has one for each page.
     pub server_time: OffsetDateTime,
@@ -87,6 +88,12 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// An answer with this `Date`, received at this moment.
+    #[must_use]
+    pub fn new(server_time: OffsetDateTime, received: Instant) -> Self {
+        Self { server_time, received }
+    }
+
     /// The server's time now, as far as this answer and the local monotonic clock say.
     #[must_use]
     pub fn server_time_now(&self) -> OffsetDateTime {
@@ -96,6 +103,7 @@ impl Answer {
 
 /// A blob as an answer of the server shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Blob {
     /// The whole name within the container.
     pub name: String,
@@ -110,6 +118,18 @@ pub struct Blob {
 }
 
 impl Blob {
+    /// A blob as an answer shows it.
+    #[must_use]
+    pub fn new(
+        name: impl Into<String>,
+        metadata: Metadata,
+        etag: ETag,
+        last_modified: OffsetDateTime,
+        answer: Answer,
+    ) -> Self {
+        Self { name: name.into(), metadata, etag, last_modified, answer }
+    }
+
     /// How long ago it was last written, when the server gave this answer. Server time on both sides: the local clock
     /// plays no part. Never negative.
     #[must_use]
@@ -120,6 +140,7 @@ impl Blob {
 
 /// The answer to a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BlobList {
     /// All blobs whose names start with the prefix, ordered by name, from all pages.
     pub blobs: Vec<Blob>,
@@ -127,8 +148,17 @@ pub struct BlobList {
     pub answer: Answer,
 }
 
+impl BlobList {
+    /// The blobs of all pages, ordered by name, and the answer that carried the last page.
+    #[must_use]
+    pub fn new(blobs: Vec<Blob>, answer: Answer) -> Self {
+        Self { blobs, answer }
+    }
+}
+
 /// The answer to a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Written {
     /// The new version.
     pub etag: ETag,
@@ -141,8 +171,24 @@ pub struct Written {
     pub answer: Answer,
 }
 
+impl Written {
+    /// The answer to a write in a container that keeps no earlier versions.
+    #[must_use]
+    pub fn new(etag: ETag, last_modified: OffsetDateTime, answer: Answer) -> Self {
+        Self { etag, last_modified, versioned: false, answer }
+    }
+
+    /// Sets [`versioned`](Self::versioned).
+    #[must_use]
+    pub fn with_versioned(mut self, versioned: bool) -> Self {
+        self.versioned = versioned;
+        self
+    }
+}
+
 /// Whether a call of [`BlobContainer::create_container`] made the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ContainerCreation {
     /// It was made now.
     Created,

@@ -112,6 +112,7 @@ impl BlobCheckpointStoreBuilder {
     }
 
     /// The clock to which the processor compares, for tests. Default: that of the operating system.
+    #[cfg(feature = "testing")]
     pub fn wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
         self.wall_clock = clock;
         self
@@ -184,8 +185,9 @@ impl BlobCheckpointStore {
     }
 
     fn describe(&self, group: &ConsumerGroup, owner: OwnerId) -> GroupStoreBuilder {
-        let builder = GroupStore::builder(Arc::clone(&self.container), group.clone(), owner);
-        (self.settings)(builder.wall_clock(Arc::clone(&self.wall_clock)))
+        let mut builder = GroupStore::builder(Arc::clone(&self.container), group.clone(), owner);
+        builder.wall_clock = Arc::clone(&self.wall_clock);
+        (self.settings)(builder)
     }
 
     async fn group(&self, group: &ConsumerGroup) -> Result<Group> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use azure_messaging_eventhubs::{ConsumerClient, EventHubsError};
@@ -15,6 +15,7 @@ use super::connector::Connector;
 use super::errors;
 use super::health::{Health, Pace, Sign};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::telemetry;
 
@@ -45,7 +46,7 @@ impl SharedClient {
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.health)
     }
 
     pub(super) fn note(&self, sign: Sign) {
@@ -136,7 +137,7 @@ impl Clients {
     }
 
     fn links(&self) -> MutexGuard<'_, HashMap<PartitionId, LastLink>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.links)
     }
 
     /// The partition is about to be read through this client. Waits until the partition's last link through it is closed:

@@ -86,8 +86,8 @@ impl EventHubSourceBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] if the connection string cannot be used, or names another namespace or event hub than the
-    /// consumer group: correct it. [`ErrorKind::Source`] if the event hub cannot be reached: try again. Whether the key or
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the connection string cannot be used, or names another namespace or event hub than the
+    /// consumer group: correct it. [`ErrorKind::Source`](crate::ErrorKind::Source) if the event hub cannot be reached: try again. Whether the key or
     /// the credential is good, and the event hub and its consumer group exist, is found out by the first requests.
     pub async fn connect(self) -> Result<EventHubSource> {
         let Self(connector) = self;

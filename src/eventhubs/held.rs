@@ -2,7 +2,7 @@
 //! adoptions, and which of its partitions must start again.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Mutex as AsyncMutex;
@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::unowned::{Abandoned, Unowned};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
 use crate::model::{OwnerId, PartitionId, Position, Relation};
 use crate::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, Ownership, ReleaseOutcome,
@@ -52,7 +53,7 @@ impl Held {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 
     fn lease(&self) -> Lease {
@@ -64,11 +65,11 @@ impl Held {
     }
 
     fn stage(&self) -> Stage {
-        *self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.stage)
     }
 
     fn set_stage(&self, stage: Stage) {
-        *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
+        *lock(&self.stage) = stage;
     }
 }
 
@@ -119,7 +120,7 @@ impl Holder {
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.memory)
     }
 
     fn find(&self, partition: &PartitionId) -> Option<Arc<Held>> {

@@ -11,6 +11,7 @@ use super::owner::OwnerId;
 
 /// A place in a partition: an event that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[non_exhaustive]
 pub struct Position {
     /// Grows with every event of the partition.
     pub sequence_number: i64,
@@ -18,8 +19,17 @@ pub struct Position {
     pub offset: String,
 }
 
+impl Position {
+    /// The place of the event with this sequence number and offset.
+    #[must_use]
+    pub fn new(sequence_number: i64, offset: impl Into<String>) -> Self {
+        Self { sequence_number, offset: offset.into() }
+    }
+}
+
 /// What a checkpoint blob says. Either part of the position may be missing: other SDKs leave them out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CheckpointRecord {
     /// The sequence number of the last event processed.
     pub sequence_number: Option<i64>,

@@ -146,11 +146,20 @@ impl fmt::Debug for Incarnation {
 
 /// Who I am: an owner in one of its lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Identity {
     /// The name.
     pub owner: OwnerId,
     /// The life.
     pub incarnation: Incarnation,
+}
+
+impl Identity {
+    /// An owner in this incarnation.
+    #[must_use]
+    pub fn new(owner: OwnerId, incarnation: Incarnation) -> Self {
+        Self { owner, incarnation }
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 use super::checkpoint::RewindId;
 use super::owner::{Identity, Incarnation, OwnerId};
 
-/// How a recorded ownership or presence relates to an [`Identity`].
+/// How a recorded ownership or presence relates to an [`Identity`]. Exhaustive: no other relation is possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// Recorded by this very life of mine.
@@ -27,10 +27,11 @@ pub enum Relation {
 
 /// What an ownership blob says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OwnershipRecord {
     /// The owner, or nobody: released.
     pub owner: Option<OwnerId>,
-    /// The life of that owner. Absent in records of other SDKs. Beside a `cooldown`: the life that released it.
+    /// The life of that owner. Absent in records of other SDKs.
     pub incarnation: Option<Incarnation>,
     /// The server's time of the claim. Renewals keep it.
     pub since: Option<OffsetDateTime>,
@@ -44,8 +45,6 @@ pub struct OwnershipRecord {
     pub handoff_to: Option<OwnerId>,
     /// Its owner has seen that it is asked for: it takes no more events, and releases when the last one is settled.
     pub draining: bool,
-    /// The server's time until which the life that released it does not claim it again. It binds nobody else.
-    pub cooldown: Option<OffsetDateTime>,
     /// What keeps the ownership alive.
     pub scope: LeaseScope,
     /// Keys that this version does not read. They are kept when the record is written again.
@@ -53,21 +52,18 @@ pub struct OwnershipRecord {
 }
 
 impl OwnershipRecord {
-    /// The record of a release: nobody's, with what is known of the partition itself, and what others have added. Who
-    /// asked for it is kept: it is reserved for that one. A cool-down is kept too, with the life that it binds.
+    /// A record that names an owner and says nothing else. Owners of other SDKs have no incarnation.
     #[must_use]
-    pub fn released(&self) -> Self {
-        let handoff_to = self.handoff_to.clone();
-        let incarnation = self.incarnation.clone().filter(|_| self.cooldown.is_some());
-        let (cooldown, other) = (self.cooldown, self.other.clone());
-        Self { load: self.load, handoff_to, incarnation, cooldown, other, ..Self::default() }
+    pub fn owned_by(owner: OwnerId, incarnation: Option<Incarnation>) -> Self {
+        Self { owner: Some(owner), incarnation, ..Self::default() }
     }
 
-    /// Whether it was released by this life of mine, which does not want it back yet. `now` is the server's time.
+    /// The record of a release: nobody's, with what is known of the partition itself, and what others have added. Who
+    /// asked for it is kept: it is reserved for that one.
     #[must_use]
-    pub fn cools_down_for(&self, me: &Identity, now: OffsetDateTime) -> bool {
-        let by_me = self.owner.is_none() && self.incarnation.as_ref() == Some(&me.incarnation);
-        by_me && self.cooldown.is_some_and(|until| now < until)
+    pub fn released(&self) -> Self {
+        let (handoff_to, other) = (self.handoff_to.clone(), self.other.clone());
+        Self { load: self.load, handoff_to, other, ..Self::default() }
     }
 
     /// How this record relates to me.
@@ -102,6 +98,7 @@ pub enum LeaseScope {
 
 /// How long an ownership lives without renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LeaseTerms {
     /// For owners of this crate.
     pub expiry: Duration,
@@ -110,6 +107,12 @@ pub struct LeaseTerms {
 }
 
 impl LeaseTerms {
+    /// Terms with these two times.
+    #[must_use]
+    pub const fn new(expiry: Duration, peer_expiry: Duration) -> Self {
+        Self { expiry, peer_expiry }
+    }
+
     /// Added to the age at which another's ownership counts as abandoned: `Date` and `Last-Modified` come in whole seconds
     /// and may come from two machines.
     pub const GRACE: Duration = Duration::from_secs(2);
@@ -151,27 +154,20 @@ mod tests {
     }
 
     #[test]
-    fn a_release_stays_reserved_and_cools_down_for_the_life_that_released_it_alone() {
-        let life = |random| Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), random);
-        let me = |random| Identity { owner: OwnerId::recorded("a"), incarnation: life(random) };
-        let until = datetime!(2026-01-01 00:05:00 UTC);
+    fn a_release_stays_reserved_and_keeps_unknown_keys() {
+        let other = BTreeMap::from([("foreign".to_owned(), "1".to_owned())]);
         let held = OwnershipRecord {
             owner: Some(OwnerId::recorded("a")),
-            incarnation: Some(life(1)),
+            incarnation: Some(Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), 1)),
             since: Some(datetime!(2026-01-01 00:00:00 UTC)),
             cooperative: true,
             handoff_to: Some(OwnerId::recorded("b")),
             draining: true,
             scope: LeaseScope::Instance,
+            other: other.clone(),
             ..Default::default()
         };
-        let reserved = OwnershipRecord { handoff_to: held.handoff_to.clone(), ..Default::default() };
+        let reserved = OwnershipRecord { handoff_to: held.handoff_to.clone(), other, ..Default::default() };
         assert_eq!(held.released(), reserved);
-
-        let cooling = OwnershipRecord { cooldown: Some(until), ..held }.released();
-        assert_eq!(cooling, OwnershipRecord { cooldown: Some(until), incarnation: Some(life(1)), ..reserved });
-        assert!(cooling.cools_down_for(&me(1), until - Duration::from_secs(1)));
-        assert!(!cooling.cools_down_for(&me(1), until));
-        assert!(!cooling.cools_down_for(&me(2), until - Duration::from_secs(1)));
     }
 }

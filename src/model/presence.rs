@@ -7,13 +7,12 @@ use super::ownership::{Relation, relation};
 
 /// What a presence blob says: this owner is there, though it may own nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PresenceRecord {
     /// The owner that is there.
     pub owner: OwnerId,
     /// The life of that owner. Absent only in a record that cannot be read in full.
     pub incarnation: Option<Incarnation>,
-    /// How much work all its partitions are, as it measures it.
-    pub load: Option<u64>,
     /// Who declared this owner dead. Under [`LeaseScope::Instance`](super::LeaseScope::Instance) its ownerships may be
     /// stolen from then on.
     pub broken_by: Option<OwnerId>,
@@ -22,6 +21,12 @@ pub struct PresenceRecord {
 }
 
 impl PresenceRecord {
+    /// The record of an owner that is present and that no other instance has declared dead.
+    #[must_use]
+    pub fn new(owner: OwnerId, incarnation: Incarnation) -> Self {
+        Self { owner, incarnation: Some(incarnation), broken_by: None, other: BTreeMap::new() }
+    }
+
     /// How this record relates to me.
     #[must_use]
     pub fn relation_to(&self, me: &Identity) -> Relation {

@@ -3,7 +3,7 @@
 //! One task per partition owns the [`Adoption`], so at most one write is in flight; what is marked meanwhile goes into the
 //! next one, of which only the greatest position counts. What may be marked, the [`Tracker`] says.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -16,6 +16,7 @@ use super::stop::HandlerError;
 use super::tracker::{Reached, Tracker};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
 use crate::model::{OwnerId, PartitionId, Position};
 use crate::store::{Adoption, BackOff, CheckpointOutcome, GroupStore};
 use crate::telemetry::{self, PartitionMetrics};
@@ -93,7 +94,7 @@ impl Start {
 
 impl Shared {
     fn with<T>(&self, access: impl FnOnce(&mut Pending) -> T) -> T {
-        access(&mut self.pending.lock().unwrap_or_else(PoisonError::into_inner))
+        access(&mut lock(&self.pending))
     }
 
     fn has_enough(&self, pending: &Pending) -> bool {

@@ -7,6 +7,7 @@ use super::source::StartPosition;
 use super::start::OnInvalidCheckpoint;
 use crate::balancer::BalancerConfig;
 use crate::error::{Error, Result};
+use crate::setters::setters;
 
 /// Longer times are mistakes, and their sums could overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -40,31 +41,16 @@ impl Default for CheckpointPolicy {
 }
 
 impl CheckpointPolicy {
-    /// Sets [`every_events`](Self::every_events).
-    #[must_use]
-    pub fn with_every_events(mut self, events: NonZeroU32) -> Self {
-        self.every_events = Some(events);
-        self
-    }
-
-    /// Sets [`every`](Self::every).
-    #[must_use]
-    pub fn with_every(mut self, every: Duration) -> Self {
-        self.every = Some(every);
-        self
+    setters! {
+        with_every_events(every_events: Some(NonZeroU32));
+        with_every(every: Some(Duration));
+        with_on_close(on_close: bool);
     }
 
     /// Takes [`every`](Self::every) away: the time since a mark does not matter.
     #[must_use]
     pub fn without_every(mut self) -> Self {
         self.every = None;
-        self
-    }
-
-    /// Sets [`on_close`](Self::on_close).
-    #[must_use]
-    pub fn with_on_close(mut self, on_close: bool) -> Self {
-        self.on_close = on_close;
         self
     }
 }
@@ -171,108 +157,27 @@ impl Default for ProcessorConfig {
 }
 
 impl ProcessorConfig {
-    /// Sets how partitions are shared.
-    #[must_use]
-    pub fn with_balancer(mut self, balancer: BalancerConfig) -> Self {
-        self.balancer = balancer;
-        self
-    }
-
-    /// Sets [`start`](Self::start).
-    #[must_use]
-    pub fn with_start(mut self, start: StartPosition) -> Self {
-        self.start = start;
-        self
-    }
-
-    /// Sets [`start_of_added`](Self::start_of_added).
-    #[must_use]
-    pub fn with_start_of_added(mut self, start: StartPosition) -> Self {
-        self.start_of_added = start;
-        self
-    }
-
-    /// Sets [`on_invalid_checkpoint`](Self::on_invalid_checkpoint).
-    #[must_use]
-    pub fn with_on_invalid_checkpoint(mut self, policy: OnInvalidCheckpoint) -> Self {
-        self.on_invalid_checkpoint = policy;
-        self
-    }
-
-    /// Sets when checkpoints are written.
-    #[must_use]
-    pub fn with_checkpoints(mut self, checkpoints: CheckpointPolicy) -> Self {
-        self.checkpoints = checkpoints;
-        self
-    }
-
-    /// Sets [`on_failure`](Self::on_failure).
-    #[must_use]
-    pub fn with_on_failure(mut self, policy: OnFailure) -> Self {
-        self.on_failure = policy;
-        self
-    }
-
-    /// Sets [`handler_deadline`](Self::handler_deadline).
-    #[must_use]
-    pub fn with_handler_deadline(mut self, deadline: Duration) -> Self {
-        self.handler_deadline = Some(deadline);
-        self
-    }
-
-    /// Sets the most events a handler gets at once.
-    #[must_use]
-    pub fn with_batch(mut self, events: usize) -> Self {
-        self.batch = events;
-        self
-    }
-
-    /// Sets [`batch_bytes`](Self::batch_bytes).
-    #[must_use]
-    pub fn with_batch_bytes(mut self, bytes: usize) -> Self {
-        self.batch_bytes = Some(bytes);
-        self
-    }
-
-    /// Sets [`batch_wait`](Self::batch_wait).
-    #[must_use]
-    pub fn with_batch_wait(mut self, wait: Duration) -> Self {
-        self.batch_wait = wait;
-        self
-    }
-
-    /// Sets how many events of a partition are held ahead of the handler.
-    #[must_use]
-    pub fn with_prefetch(mut self, events: usize) -> Self {
-        self.prefetch = events;
-        self
-    }
-
-    /// Sets [`max_in_flight`](Self::max_in_flight).
-    #[must_use]
-    pub fn with_max_in_flight(mut self, events: usize) -> Self {
-        self.max_in_flight = events;
-        self
-    }
-
-    /// Sets [`probe_every`](Self::probe_every).
-    #[must_use]
-    pub fn with_probe_every(mut self, period: Duration) -> Self {
-        self.probe_every = Some(period);
-        self
+    setters! {
+        with_balancer(balancer: BalancerConfig);
+        with_start(start: StartPosition);
+        with_start_of_added(start_of_added: StartPosition);
+        with_on_invalid_checkpoint(on_invalid_checkpoint: OnInvalidCheckpoint);
+        with_checkpoints(checkpoints: CheckpointPolicy);
+        with_on_failure(on_failure: OnFailure);
+        with_handler_deadline(handler_deadline: Some(Duration));
+        with_batch(batch: usize);
+        with_batch_bytes(batch_bytes: Some(usize));
+        with_batch_wait(batch_wait: Duration);
+        with_prefetch(prefetch: usize);
+        with_max_in_flight(max_in_flight: usize);
+        with_probe_every(probe_every: Some(Duration));
+        with_drain(drain: Some(Duration));
     }
 
     /// Takes [`probe_every`](Self::probe_every) away: no lag is known, and a silent link is not noticed.
     #[must_use]
     pub fn without_probes(mut self) -> Self {
         self.probe_every = None;
-        self
-    }
-
-    /// Sets how long a handler may take to finish its batch when its partition stops.
-    #[must_use]
-    pub fn with_drain(mut self, drain: Duration) -> Self {
-        self.drain = Some(drain);
         self
     }
 

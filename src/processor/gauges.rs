@@ -40,9 +40,9 @@ impl Gauges {
                 self.metrics.lag(&status.partition, events);
             }
         }
-        let mut states: BTreeMap<_, usize> = STATES.into_iter().map(|state| (name(state), 0)).collect();
+        let mut states: BTreeMap<_, usize> = PartitionState::ALL.iter().map(|state| (state.as_str(), 0)).collect();
         for status in partitions {
-            *states.entry(name(status.state)).or_default() += 1;
+            *states.entry(status.state.as_str()).or_default() += 1;
         }
         for (state, partitions) in states {
             self.metrics.in_state(state, partitions);
@@ -53,38 +53,5 @@ impl Gauges {
 impl Drop for Gauges {
     fn drop(&mut self) {
         self.set(&[]);
-    }
-}
-
-const STATES: [PartitionState; 12] = [
-    PartitionState::Adopting,
-    PartitionState::Starting,
-    PartitionState::Opening,
-    PartitionState::Idle,
-    PartitionState::Silent,
-    PartitionState::Handling,
-    PartitionState::HandlerStuck,
-    PartitionState::Full,
-    PartitionState::Paused,
-    PartitionState::Failing,
-    PartitionState::Parked,
-    PartitionState::Stopping,
-];
-
-/// As when serialized.
-fn name(state: PartitionState) -> &'static str {
-    match state {
-        PartitionState::Adopting => "adopting",
-        PartitionState::Starting => "starting",
-        PartitionState::Opening => "opening",
-        PartitionState::Idle => "idle",
-        PartitionState::Silent => "silent",
-        PartitionState::Handling => "handling",
-        PartitionState::HandlerStuck => "handler_stuck",
-        PartitionState::Full => "full",
-        PartitionState::Paused => "paused",
-        PartitionState::Failing => "failing",
-        PartitionState::Parked => "parked",
-        PartitionState::Stopping => "stopping",
     }
 }

@@ -18,7 +18,6 @@ pub struct ProcessorHandle {
     pub(super) balancer: BalancerHandle,
     pub(super) registry: Registry,
     pub(super) requests: Requests,
-    pub(super) stall_after: Duration,
     /// How old numbers from the hub may be.
     pub(super) probes_due: Duration,
 }
@@ -39,7 +38,8 @@ impl ProcessorHandle {
     /// Every partition that this instance processes: what it is doing, how far it is, and how far behind.
     #[must_use]
     pub fn partitions(&self) -> Vec<PartitionStatus> {
-        let status = |control: &Control| control.progress.status(&control.partition, self.stall_after, self.probes_due);
+        let status =
+            |control: &Control| control.progress.status(&control.partition, self.balancer.vitals(), self.probes_due);
         self.registry.all().iter().map(|control| status(control)).collect()
     }
 
@@ -56,7 +56,7 @@ impl ProcessorHandle {
             partitions: &self.partitions(),
             checkpoint_failures: controls.iter().filter_map(|control| failure(control)).collect(),
             held: controls.iter().filter_map(|control| held(control)).collect(),
-            stall_after: self.stall_after,
+            vitals: self.balancer.vitals(),
             ending: self.requests.is_asked() || self.requests.has_ended(),
         })
     }

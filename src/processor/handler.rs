@@ -38,10 +38,6 @@ pub trait Handler<E>: Send + Sync + 'static {
     }
 }
 
-/// A [`Handler`] made from a closure: see [`handler_fn`].
-#[derive(Clone, Debug)]
-pub struct HandlerFn<F>(F);
-
 /// Makes a handler from a closure over a batch and its context.
 ///
 /// ```
@@ -57,9 +53,16 @@ pub struct HandlerFn<F>(F);
 ///     })
 /// }
 /// ```
-pub fn handler_fn<F>(handle: F) -> HandlerFn<F> {
+pub fn handler_fn<E, F, Fut>(handle: F) -> impl Handler<E>
+where
+    E: Send,
+    F: Fn(Vec<E>, PartitionContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), HandlerError>> + Send,
+{
     HandlerFn(handle)
 }
+
+struct HandlerFn<F>(F);
 
 impl<E, F, Fut> Handler<E> for HandlerFn<F>
 where

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::dropped::HeldCheckpoint;
 use super::status::{PartitionState, PartitionStatus};
-use crate::balancer::Snapshot;
+use crate::balancer::{Snapshot, Vitals};
 use crate::model::PartitionId;
 
 /// How an instance is, fit for a readiness probe and a status page.
@@ -119,7 +119,7 @@ pub(super) struct Signs<'a> {
     pub(super) checkpoint_failures: Vec<(PartitionId, String)>,
     pub(super) held: Vec<(PartitionId, HeldCheckpoint)>,
     pub(super) ending: bool,
-    pub(super) stall_after: Duration,
+    pub(super) vitals: &'a Vitals,
 }
 
 pub(super) fn of(signs: &Signs<'_>) -> Health {
@@ -128,7 +128,7 @@ pub(super) fn of(signs: &Signs<'_>) -> Health {
     let blind = signs.blind.filter(|_| !signs.ending);
     degraded.extend(blind.map(|blind_for| Degraded::Blind { blind_for }));
     degraded.extend(signs.snapshot.stalled.runtime.then_some(Degraded::RuntimeStalled));
-    degraded.extend(signs.partitions.iter().filter_map(|status| complaint(status, signs.stall_after)));
+    degraded.extend(signs.partitions.iter().filter_map(|status| complaint(status, signs.vitals)));
     degraded.extend(
         signs.checkpoint_failures.iter().map(|(partition, error)| Degraded::CheckpointFailing {
             partition: partition.clone(),
@@ -147,7 +147,7 @@ pub(super) fn of(signs: &Signs<'_>) -> Health {
     Health { ready: signs.snapshot.cycles > 0 && !signs.ending, degraded }
 }
 
-fn complaint(status: &PartitionStatus, stall_after: Duration) -> Option<Degraded> {
+fn complaint(status: &PartitionStatus, vitals: &Vitals) -> Option<Degraded> {
     let (partition, error) = (status.partition.clone(), status.last_error.clone());
     match status.state {
         PartitionState::HandlerStuck => Some(Degraded::HandlerStuck { partition, stuck_for: status.state_for }),
@@ -160,7 +160,7 @@ fn complaint(status: &PartitionStatus, stall_after: Duration) -> Option<Degraded
             Some(Degraded::Failing { partition, error })
         }
         PartitionState::Adopting | PartitionState::Starting | PartitionState::Opening
-            if status.state_for > stall_after =>
+            if vitals.is_too_long(status.state_for) =>
         {
             Some(Degraded::Starting { partition, starting_for: status.state_for })
         }

@@ -75,7 +75,7 @@ pub use builder::ProcessorBuilder;
 pub use config::{CheckpointPolicy, OnFailure, ProcessorConfig};
 pub use context::{PartitionContext, Token};
 pub use handle::ProcessorHandle;
-pub use handler::{Handler, HandlerFn, handler_fn};
+pub use handler::{Handler, handler_fn};
 pub use health::{Degraded, Health};
 pub use lag::{Lag, LagState};
 pub use positioned::Positioned;

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use futures::Stream;
@@ -17,6 +17,7 @@ use super::handler::Handler;
 use super::shutdown::ShutdownReport;
 use super::stop::{HandlerError, StopReason};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
 use crate::model::PartitionId;
 
 /// A batch, and how to say that it is done with.
@@ -162,11 +163,11 @@ impl<E> Pulled<E> {
 
     /// The receiving end. Once.
     pub(super) fn streams(&self) -> Option<mpsc::UnboundedReceiver<PartitionEvents<E>>> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.streams).take()
     }
 
     fn outlets(&self) -> MutexGuard<'_, HashMap<PartitionId, Outlet<E>>> {
-        self.outlets.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.outlets)
     }
 }
 

@@ -1,9 +1,10 @@
 //! The partitions that are at work now.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::control::Control;
+use crate::lock::lock;
 use crate::model::PartitionId;
 
 /// One control per partition that has a task. Written by the supervisor; cheap to clone, all clones are one.
@@ -12,7 +13,7 @@ pub(super) struct Registry(Arc<Mutex<BTreeMap<PartitionId, Arc<Control>>>>);
 
 impl Registry {
     fn entries(&self) -> MutexGuard<'_, BTreeMap<PartitionId, Arc<Control>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub(super) fn insert(&self, control: Arc<Control>) {

@@ -54,11 +54,20 @@ impl StartPosition {
 
 /// What the processor wants to know of an event hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HubProperties {
     /// The name of the event hub.
     pub event_hub: String,
     /// Its partitions now. Their number may grow.
     pub partitions: Vec<PartitionId>,
+}
+
+impl HubProperties {
+    /// The name of an event hub and its partitions.
+    #[must_use]
+    pub fn new(event_hub: impl Into<String>, partitions: Vec<PartitionId>) -> Self {
+        Self { event_hub: event_hub.into(), partitions }
+    }
 }
 
 /// An event hub, through one client. Every instance has its own.

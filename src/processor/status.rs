@@ -1,6 +1,6 @@
 //! What a partition's task tells of itself.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -10,13 +10,15 @@ use super::checkpointing::CheckpointWriter;
 use super::dropped::HeldCheckpoint;
 use super::lag::Lag;
 use super::properties::PartitionProperties;
+use crate::balancer::Vitals;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::model::PartitionId;
 use crate::telemetry::Causes;
 
 /// What a partition is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(into = "&'static str")]
 #[non_exhaustive]
 pub enum PartitionState {
     /// Its checkpoint is being taken over.
@@ -43,6 +45,49 @@ pub enum PartitionState {
     Parked,
     /// It comes to an end.
     Stopping,
+}
+
+impl PartitionState {
+    /// All of them, in the order of their declaration.
+    pub const ALL: &'static [Self] = &[
+        Self::Adopting,
+        Self::Starting,
+        Self::Opening,
+        Self::Idle,
+        Self::Silent,
+        Self::Handling,
+        Self::HandlerStuck,
+        Self::Full,
+        Self::Paused,
+        Self::Failing,
+        Self::Parked,
+        Self::Stopping,
+    ];
+
+    /// The name in metrics and when serialized.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Adopting => "adopting",
+            Self::Starting => "starting",
+            Self::Opening => "opening",
+            Self::Idle => "idle",
+            Self::Silent => "silent",
+            Self::Handling => "handling",
+            Self::HandlerStuck => "handler_stuck",
+            Self::Full => "full",
+            Self::Paused => "paused",
+            Self::Failing => "failing",
+            Self::Parked => "parked",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+impl From<PartitionState> for &'static str {
+    fn from(state: PartitionState) -> Self {
+        state.as_str()
+    }
 }
 
 /// One partition that this instance holds.
@@ -140,7 +185,7 @@ impl Progress {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub(super) fn enter(&self, phase: Phase) {
@@ -211,12 +256,7 @@ impl Progress {
     }
 
     /// `probes_due`: how old numbers from the hub may be.
-    pub(super) fn status(
-        &self,
-        partition: &PartitionId,
-        stall_after: Duration,
-        probes_due: Duration,
-    ) -> PartitionStatus {
+    pub(super) fn status(&self, partition: &PartitionId, vitals: &Vitals, probes_due: Duration) -> PartitionStatus {
         let inner = self.inner();
         let state_for = inner.since.elapsed();
         let written = inner.writer.as_ref().and_then(CheckpointWriter::written);
@@ -224,7 +264,7 @@ impl Progress {
         let (properties, age) = known.unzip();
         PartitionStatus {
             partition: partition.clone(),
-            state: state_of(inner.phase, inner.silent, state_for > stall_after),
+            state: state_of(inner.phase, inner.silent, vitals.has_stalled(partition), vitals.is_too_long(state_for)),
             state_for,
             handled: inner.handled,
             checkpoint: written,
@@ -237,14 +277,14 @@ impl Progress {
     }
 }
 
-fn state_of(phase: Phase, silent: bool, for_long: bool) -> PartitionState {
+fn state_of(phase: Phase, silent: bool, stalled: bool, for_long: bool) -> PartitionState {
     match phase {
         Phase::Adopting => PartitionState::Adopting,
         Phase::Starting => PartitionState::Starting,
         Phase::Opening => PartitionState::Opening,
         Phase::Idle if silent => PartitionState::Silent,
         Phase::Idle => PartitionState::Idle,
-        Phase::Handling if for_long => PartitionState::HandlerStuck,
+        Phase::Handling if stalled => PartitionState::HandlerStuck,
         Phase::Full if for_long => PartitionState::Full,
         Phase::Handling | Phase::Full => PartitionState::Handling,
         Phase::Paused => PartitionState::Paused,

@@ -19,7 +19,7 @@ use super::shared::Shared;
 use super::shutdown::{PhaseReport, phase};
 use super::source::EventSource;
 use super::stop::StopReason;
-use crate::balance::Holder;
+use crate::balancer::Holder;
 use crate::balancer::{BalancerHandle, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;

@@ -52,15 +52,6 @@ impl Place {
     }
 }
 
-/// A checkpoint blob as it was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Stored<E> {
-    pub etag: E,
-    pub place: Place,
-    /// It was rewound, and this owner has not taken notice yet.
-    pub rewound: bool,
-}
-
 /// Where the position that an adoption writes comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PositionFrom {
@@ -95,8 +86,8 @@ pub enum Adopt<E> {
 
 impl<E> Adopt<E> {
     /// After [`Adopt::ReadCheckpoint`]. `other` is what the other tree says, if that counts.
-    pub fn checkpoint_read(found: Option<Stored<E>>, other: Place, start_is_known: bool) -> Self {
-        let place = found.as_ref().map_or(Place::Nowhere, |found| found.place);
+    pub fn checkpoint_read(found: Option<(E, Place)>, other: Place, start_is_known: bool) -> Self {
+        let place = found.as_ref().map_or(Place::Nowhere, |(_, place)| *place);
         let from = if place.gives_way_to(other) {
             PositionFrom::OtherTree
         } else if place == Place::Nowhere && start_is_known {
@@ -106,7 +97,7 @@ impl<E> Adopt<E> {
         } else {
             return Self::ReadOwnership(None);
         };
-        Self::ReadOwnership(Some(AdoptionWrite { under: found.map(|found| found.etag), from }))
+        Self::ReadOwnership(Some(AdoptionWrite { under: found.map(|(etag, _)| etag), from }))
     }
 
     /// After [`Adopt::ReadOwnership`].
@@ -128,8 +119,8 @@ impl<E> Adopt<E> {
 mod tests {
     use super::*;
 
-    fn stored(place: Place) -> Stored<u8> {
-        Stored { etag: 7, place, rewound: false }
+    fn stored(place: Place) -> (u8, Place) {
+        (7, place)
     }
 
     fn write(under: Option<u8>, from: PositionFrom) -> Adopt<u8> {

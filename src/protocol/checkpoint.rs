@@ -2,13 +2,23 @@
 
 use std::cmp::Ordering;
 
-use super::adopt::Stored;
+use super::adopt::Place;
 use crate::model::Relation;
+
+/// A checkpoint blob as it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stored<E> {
+    pub etag: E,
+    pub place: Place,
+    /// It was rewound, and this owner has not taken notice yet.
+    pub rewound: bool,
+}
 
 /// Where the writing of a checkpoint stands: the request to make, or the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Checkpointing<E> {
     Write(Option<E>),
+    /// [`Checkpointing::ReadOwnership`] follows.
     ReadCheckpoint,
     /// To be asked after the checkpoint was read; nothing if it does not exist.
     ReadOwnership(Option<Stored<E>>),
@@ -33,11 +43,6 @@ impl<E> Checkpointing<E> {
         etag.map_or(Self::ReadCheckpoint, Self::Written)
     }
 
-    /// After [`Checkpointing::ReadCheckpoint`].
-    pub fn checkpoint_read(found: Option<Stored<E>>) -> Self {
-        Self::ReadOwnership(found)
-    }
-
     /// After [`Checkpointing::ReadOwnership`]. A stored position without a sequence number is neither ahead nor behind, nor
     /// is a pinned start: mine replaces it.
     pub fn ownership_read(found: Option<Stored<E>>, relation: Relation, mine: i64) -> Self {
@@ -58,7 +63,6 @@ impl<E> Checkpointing<E> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::adopt::Place;
     use super::*;
 
     fn stored(place: Place) -> Stored<u8> {

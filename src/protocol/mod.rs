@@ -13,8 +13,8 @@ mod handoff;
 mod ownership;
 mod presence;
 
-pub use adopt::{Adopt, AdoptionWrite, Place, PositionFrom, Stored};
-pub use checkpoint::Checkpointing;
+pub use adopt::{Adopt, AdoptionWrite, Place, PositionFrom};
+pub use checkpoint::{Checkpointing, Stored};
 pub use handoff::{Looked, MarkedFor, Marking, Pursuing, Step, Waits, Whose, marking};
 pub use ownership::{Found, Goal, Next, after_doubt, begins_tenure};
 pub use presence::{Announcing, Breaking, Present, Remains, announcing, breaking};

@@ -5,7 +5,7 @@ use crate::blob::{Blob, ETag, Metadata};
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, OwnerId, PartitionId, Position};
-use crate::protocol::{Adopt, AdoptionWrite, Place, PositionFrom, Stored};
+use crate::protocol::{Adopt, AdoptionWrite, Place, PositionFrom};
 use crate::telemetry::{self, Operation};
 
 /// The right to write one partition's checkpoints, and what was last written.
@@ -162,12 +162,8 @@ impl GroupStore {
 }
 
 impl Read {
-    fn stored(&self) -> Option<Stored<ETag>> {
-        self.found.as_ref().map(|(record, blob)| Stored {
-            etag: blob.etag.clone(),
-            place: Place::of(record),
-            rewound: false,
-        })
+    fn stored(&self) -> Option<(ETag, Place)> {
+        self.found.as_ref().map(|(record, blob)| (blob.etag.clone(), Place::of(record)))
     }
 
     fn other_place(&self) -> Place {

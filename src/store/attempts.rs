@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::GroupStore;
 use crate::error::Error;
+use crate::lock::lock;
 
 /// A wait that doubles with each failure in a row.
 #[derive(Debug)]
@@ -81,7 +82,7 @@ impl GroupStore {
     }
 
     fn chance(&self) -> f64 {
-        self.inner.rng.lock().unwrap_or_else(std::sync::PoisonError::into_inner).random_range(0.0..1.0)
+        lock(&self.inner.rng).random_range(0.0..1.0)
     }
 }
 

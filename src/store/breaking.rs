@@ -85,7 +85,6 @@ impl GroupStore {
         PresenceRecord {
             owner: owner.clone(),
             incarnation: life.cloned(),
-            load: None,
             broken_by: Some(self.identity().owner.clone()),
             other: BTreeMap::new(),
         }

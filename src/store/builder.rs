@@ -46,7 +46,7 @@ pub struct GroupStoreBuilder {
     concurrency: NonZeroUsize,
     create_container: bool,
     probe: bool,
-    wall_clock: Arc<dyn WallClock>,
+    pub(crate) wall_clock: Arc<dyn WallClock>,
     lease_clock: Option<Arc<dyn LeaseClock>>,
     seed: Option<u64>,
 }
@@ -126,12 +126,14 @@ impl GroupStoreBuilder {
     }
 
     /// The local clock that the [`probe`](Self::probe) compares with the server's, for tests. Nothing else reads it.
+    #[cfg(feature = "testing")]
     pub fn wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
         self.wall_clock = clock;
         self
     }
 
-    /// The clock by which leases count, for tests. Default [`SystemLeaseClock`].
+    /// The clock by which leases count, for tests. Default [`SystemLeaseClock`](crate::testing::SystemLeaseClock).
+    #[cfg(feature = "testing")]
     pub fn lease_clock(mut self, clock: Arc<dyn LeaseClock>) -> Self {
         self.lease_clock = Some(clock);
         self
@@ -139,6 +141,7 @@ impl GroupStoreBuilder {
 
     /// Seeds the random part of the incarnation, for tests that must be repeatable. By default the operating system
     /// gives it.
+    #[cfg(feature = "testing")]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self

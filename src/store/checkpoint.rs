@@ -85,7 +85,7 @@ impl GroupStore {
                 Checkpointing::ReadCheckpoint => {
                     let name = self.inner.names.of(RecordKind::Checkpoint, &adoption.partition);
                     seen = self.read(&name).await?.map(decoded);
-                    Checkpointing::checkpoint_read(seen.as_ref().map(|seen| adoption.compared_with(seen)))
+                    Checkpointing::ReadOwnership(seen.as_ref().map(|seen| adoption.compared_with(seen)))
                 }
                 Checkpointing::ReadOwnership(found) => {
                     let (relation, by) = self.owner_of(&adoption.partition).await?;

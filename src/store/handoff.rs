@@ -96,12 +96,21 @@ enum Marked {
 
 /// How long to wait for an owner that was asked, before the partition is stolen from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Patience {
     /// From the mark until its record says that it drains. At least half the expiry and a request deadline, for an owner
     /// need not look more often.
     pub acknowledgement: Duration,
     /// From then on until it releases. Less than the expiry, and more than its time to drain.
     pub release: Duration,
+}
+
+impl Patience {
+    /// The time until the acknowledgement, and the time from there until the release.
+    #[must_use]
+    pub const fn new(acknowledgement: Duration, release: Duration) -> Self {
+        Self { acknowledgement, release }
+    }
 }
 
 /// What to do next about a partition that was asked for.

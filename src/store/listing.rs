@@ -1,7 +1,8 @@
 //! How long a listing may take.
 
+use crate::lock::lock;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// The time for listings below each prefix.
@@ -23,7 +24,7 @@ impl ListingDeadlines {
     }
 
     fn longer(&self) -> MutexGuard<'_, HashMap<String, Duration>> {
-        self.longer.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.longer)
     }
 
     pub(super) fn of(&self, prefix: &str) -> Duration {

@@ -33,7 +33,7 @@ mod twin;
 use std::collections::HashSet;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rand::Rng;
@@ -44,8 +44,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata, Written, take_unwritable};
 use crate::clock::LeaseClock;
-use crate::codec::{self, BlobNames, Malformed, RecordKind};
+use crate::codec::{self, BlobNames, RecordKind};
+pub use crate::codec::{KeyCase, Malformed};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
 use crate::model::{
     CheckpointRecord, ConsumerGroup, Identity, LeaseScope, LeaseTerms, OwnerId, OwnershipRecord, PartitionId,
 };
@@ -337,7 +339,7 @@ impl GroupStore {
 
     /// Each version of a blob once, not with every listing.
     fn tell_malformed(&self, listing: usize, malformed: &[Malformed], versions: HashSet<(String, ETag)>) {
-        let mut told = self.inner.told[listing].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&self.inner.told[listing]);
         let new: HashSet<_> = versions.difference(&told).map(|(blob, _)| blob).collect();
         malformed.iter().filter(|problem| new.contains(&problem.blob)).for_each(telemetry::malformed_record);
         *told = versions;
@@ -346,16 +348,16 @@ impl GroupStore {
     /// The server's time now, as far as its last answer and our own monotonic clock tell.
     #[must_use]
     pub fn server_time(&self) -> OffsetDateTime {
-        let last = *self.inner.last_answer.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *lock(&self.inner.last_answer);
         last.server_time_now()
     }
 
     fn note(&self, answer: Answer) {
-        *self.inner.last_answer.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+        *lock(&self.inner.last_answer) = answer;
     }
 
     pub(crate) fn random(&self) -> u64 {
-        self.inner.rng.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
+        lock(&self.inner.rng).next_u64()
     }
 
     fn next_tenure(&self) -> u64 {

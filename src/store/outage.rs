@@ -3,9 +3,10 @@
 //! What stops the requests of this instance may stop those of the others. After an outage, owners that could not renew in
 //! the meantime get time to do so before they count as dead.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::lock::lock;
 use crate::model::LeaseTerms;
 use crate::telemetry::Outcome;
 
@@ -66,7 +67,7 @@ impl Outages {
     }
 
     fn outage(&self) -> MutexGuard<'_, Outage> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub(super) fn observe(&self, outcome: Outcome, now: Duration) {

@@ -4,7 +4,6 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use super::partitions::PartitionState;
@@ -66,7 +65,6 @@ pub struct Lease {
     etag: ETag,
     valid_from: Duration,
     tenure: u64,
-    cool_down: Option<OffsetDateTime>,
     /// Its next renewal counts only once it is written.
     rewrite: bool,
 }
@@ -120,14 +118,6 @@ impl Lease {
     #[must_use]
     pub fn rewritten(mut self, scope: LeaseScope) -> Self {
         (self.record.scope, self.rewrite) = (scope, true);
-        self
-    }
-
-    /// The same lease, whose release will say that this life does not want the partition back before this moment, by the
-    /// [server's time](GroupStore::server_time). It binds nobody else. See [`OwnershipRecord::cools_down_for`].
-    #[must_use]
-    pub fn with_cool_down(mut self, until: OffsetDateTime) -> Self {
-        self.cool_down = Some(until);
         self
     }
 
@@ -299,8 +289,7 @@ impl GroupStore {
     }
 
     pub(crate) async fn release_one(&self, lease: &Lease) -> ReleaseOutcome {
-        let record = OwnershipRecord { cooldown: lease.cool_down, ..lease.record.clone() }.released();
-        let settled = self.settle(Wish::about(lease, Goal::Release, record)).await;
+        let settled = self.settle(Wish::about(lease, Goal::Release, lease.record.released())).await;
         settled.map_or_else(ReleaseOutcome::Undecided, |_| ReleaseOutcome::Released)
     }
 
@@ -384,8 +373,7 @@ impl GroupStore {
         if continued.is_none() {
             state.begin_tenure(tenure, goal != Goal::Claim && rewound, record.rewound.clone());
         }
-        let cool_down = lease.and_then(|lease| lease.cool_down);
-        let lease = Lease { partition: partition.clone(), record, etag, valid_from, tenure, cool_down, rewrite: false };
+        let lease = Lease { partition: partition.clone(), record, etag, valid_from, tenure, rewrite: false };
         Settled::Holds(Box::new(lease))
     }
 

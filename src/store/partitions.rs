@@ -1,11 +1,12 @@
 //! What a store remembers of each partition between its operations, and whose turn it is.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, SemaphorePermit};
 
 use crate::codec::RecordKind;
+use crate::lock::lock;
 use crate::model::{PartitionId, RewindId};
 
 #[derive(Debug, Default)]
@@ -13,7 +14,7 @@ pub(super) struct Partitions(Mutex<HashMap<PartitionId, Arc<PartitionState>>>);
 
 impl Partitions {
     pub(super) fn state(&self, partition: &PartitionId) -> Arc<PartitionState> {
-        let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut states = lock(&self.0);
         Arc::clone(states.entry(partition.clone()).or_default())
     }
 }
@@ -49,7 +50,7 @@ impl PartitionState {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 
     pub(super) fn tenure(&self) -> u64 {

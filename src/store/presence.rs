@@ -60,7 +60,7 @@ pub enum Announced {
 }
 
 impl GroupStore {
-    /// Says that this owner is there, and how much work all its partitions are. Needed while it owns nothing, and always by
+    /// Says that this owner is there. Needed while it owns nothing, and always by
     /// whoever claims under [`LeaseScope::Instance`]; repeat it every half expiry, and at once when the last partition goes.
     ///
     /// It is written under the version of the last announcement alone, so that nobody's verdict is overwritten unseen.
@@ -68,11 +68,11 @@ impl GroupStore {
     /// # Errors
     ///
     /// What the storage answered; [`ErrorKind::Contended`] if nothing could be told for long. Announce again.
-    pub async fn announce(&self, load: Option<u64>) -> Result<Announced> {
+    pub async fn announce(&self) -> Result<Announced> {
         let mut known = self.inner.presence.lock().await;
         let me = self.identity();
         let (owner, incarnation) = (me.owner.clone(), Some(me.incarnation.clone()));
-        let record = PresenceRecord { owner, incarnation, load, broken_by: None, other: BTreeMap::new() };
+        let record = PresenceRecord { owner, incarnation, broken_by: None, other: BTreeMap::new() };
         let (name, metadata) = (self.inner.names.presence(&record.owner), codec::encode_presence(&record));
         let mut under = known.clone();
         for attempt in 0..MAX_ATTEMPTS {

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::mem::{self, Discriminant, discriminant};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Operation;
 use crate::error::ErrorKind;
+use crate::lock::lock;
 
 /// What was told, of which operation, and what kind of error it was about.
 type Topic = (&'static str, Option<Operation>, Discriminant<ErrorKind>);
@@ -37,7 +38,7 @@ impl Floods {
     /// is the first of another flood.
     pub(super) fn admit(&self, what: &'static str, operation: Option<Operation>, kind: ErrorKind) -> Option<u64> {
         let now = Instant::now();
-        let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut topics = lock(&self.topics);
         let topic = (what, operation, discriminant(&kind));
         let Some(told) = topics.get_mut(&topic) else {
             topics.insert(topic, Told { at: now, untold: 0 });

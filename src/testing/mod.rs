@@ -7,4 +7,5 @@ pub mod event_hub;
 pub mod faulty;
 pub mod memory_hub;
 
+pub use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock};
 pub use emptied::EmptiedReport;

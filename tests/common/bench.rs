@@ -43,7 +43,7 @@ pub fn checkpoint(partition: u32) -> String {
 }
 
 pub fn at(sequence_number: i64) -> Position {
-    Position { sequence_number, offset: (sequence_number * 10).to_string() }
+    Position::new(sequence_number, (sequence_number * 10).to_string())
 }
 
 pub fn metadata(pairs: &[(&str, &str)]) -> Metadata {

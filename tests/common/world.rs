@@ -9,12 +9,12 @@ use std::time::Duration;
 use eventhubs_checkpoint::balancer::{BalancerConfig, Snapshot, Snapshots};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
-use eventhubs_checkpoint::clock::WallClock;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, EventSource, Handler, HandlerError, PartitionContext, PartitionState, PartitionStatus, Processor,
     ProcessorConfig, ProcessorHandle, ShutdownReport, StopReason,
 };
 use eventhubs_checkpoint::store::{GroupStore, Ownership};
+use eventhubs_checkpoint::testing::WallClock;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Result};

@@ -14,8 +14,8 @@ use azure_messaging_eventhubs::processor::PartitionClient;
 use azure_messaging_eventhubs::{
     CheckpointStore, ConsumerClient, EventProcessor, ProducerClient, StartLocation, StartPosition,
 };
-use eventhubs_checkpoint::clock::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use futures::StreamExt;
 use time::Duration;
 use tokio::sync::watch;

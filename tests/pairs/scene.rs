@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balance::{Assignment, Strategy};
+use eventhubs_checkpoint::balancer::{Assignment, Strategy};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{
     PartitionState, PartitionStatus, Processor, ProcessorConfig, ProcessorHandle, ShutdownReport, StartPosition,
@@ -420,7 +420,7 @@ impl Scene {
         let checkpoint = self.ledger.lock().checkpoint_of(partition).unwrap_or(-1);
         let sequence_number = (checkpoint - by).max(-1);
         let offset = if sequence_number < 0 { "-1".to_owned() } else { (sequence_number * 10).to_string() };
-        let to = Position { sequence_number, offset };
+        let to = Position::new(sequence_number, offset);
         let rewinding = async {
             while store.rewind(&partition.into(), &to).await.is_err() {
                 sleep(SECOND).await;

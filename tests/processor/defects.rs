@@ -173,7 +173,7 @@ async fn c03_a_rewind_to_a_wrong_number_is_met_once() {
             }
         });
         sleep(Duration::from_secs(5)).await;
-        let everything = Position { sequence_number: number, offset: "-1".into() };
+        let everything = Position::new(number, "-1");
         world.store("operator").await.rewind(&0.into(), &everything).await.unwrap();
         sleep(Duration::from_secs(60)).await;
         assert_eq!(world.log.times("old"), 200, "{number}");

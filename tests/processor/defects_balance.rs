@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
-use eventhubs_checkpoint::balance::Strategy;
+use eventhubs_checkpoint::balancer::Strategy;
 use eventhubs_checkpoint::balancer::{BalancerConfig, LeasePolicy};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, BlobList};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use eventhubs_checkpoint::balance::Strategy;
+use eventhubs_checkpoint::balancer::Strategy;
 use eventhubs_checkpoint::blob::{BlobContainer, BlobList};
 use eventhubs_checkpoint::processor::{
     EventReceiver, EventSource, Handler, HandlerError, HubProperties, PartitionContext, PartitionProperties,
@@ -31,7 +31,7 @@ const CHECKPOINT: &str = "/checkpoint/";
 
 /// The place before everything.
 fn everything() -> Position {
-    Position { sequence_number: -1, offset: "-1".to_owned() }
+    Position::new(-1, "-1")
 }
 
 /// Until so many partitions have begun to stop.

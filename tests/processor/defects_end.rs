@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use eventhubs_checkpoint::balance::{Assignment, Strategy};
+use eventhubs_checkpoint::balancer::{Assignment, Strategy};
 use eventhubs_checkpoint::blob::{Answer, Blob, BlobContainer, BlobList, Condition, Metadata, Written};
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Degraded, Handler, HandlerError, OnFailure, PartitionContext, PartitionState, Processor,

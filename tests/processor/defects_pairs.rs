@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::balance::Strategy;
 use eventhubs_checkpoint::balancer::Event;
+use eventhubs_checkpoint::balancer::Strategy;
 use eventhubs_checkpoint::processor::{CheckpointPolicy, PartitionContext, handler_fn};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use tokio::sync::broadcast::Receiver;

@@ -642,7 +642,7 @@ async fn b02_a_link_that_begins_too_late_after_a_checkpoint() {
 async fn b02_a_link_that_begins_too_late_after_a_rewind() {
     for (number, offset) in [(4, "40"), (-1, "-1")] {
         let world = with_checkpoint_at_9().await;
-        let place = Position { sequence_number: number, offset: offset.into() };
+        let place = Position::new(number, offset);
         world.store("operator").await.rewind(&0.into(), &place).await.unwrap();
         assert_eq!(handled_although_late(&world, 1).await, (number + 1..20).collect::<Vec<_>>());
     }
@@ -657,7 +657,7 @@ async fn b02_a_link_that_begins_too_late_at_a_place_that_was_chosen() {
         let ask = chosen.clone();
         let policy = OnInvalidCheckpoint::ask(move |_| ask.clone());
         world.config = world.config.clone().with_on_invalid_checkpoint(policy);
-        let wrong = Position { sequence_number: 70, offset: "700".into() };
+        let wrong = Position::new(70, "700");
         world.store("operator").await.rewind(&0.into(), &wrong).await.unwrap();
         assert_eq!(handled_although_late(&world, links).await, (first..20).collect::<Vec<_>>(), "{chosen:?}");
     }

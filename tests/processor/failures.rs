@@ -233,7 +233,7 @@ async fn a_paused_partition_that_is_put_back_is_still_paused() {
     world.log.wait_for("5", |log| log.times("x") == 5).await;
     sleep(2 * SECOND).await;
     assert!(a.handle.pause(&0.into()));
-    let start = Position { sequence_number: -1, offset: "-1".into() };
+    let start = Position::new(-1, "-1");
     world.store("operator").await.rewind(&0.into(), &start).await.unwrap();
     assert!(matches!(world.first_stop().await, StopReason::Rewound));
     sleep(60 * SECOND).await;

@@ -203,7 +203,7 @@ async fn shutdown_ends_in_time_when_the_storage_hangs() {
     for target in [Target::any(), Operation::Write.into(), Target::from(Operation::Write).named(OWNERSHIP)] {
         let world = World::new(64);
         let config = BalancerConfig::default()
-            .with_strategy(eventhubs_checkpoint::balance::Strategy::Greedy)
+            .with_strategy(eventhubs_checkpoint::balancer::Strategy::Greedy)
             .with_own_thread(false);
         let world = World { config: world.config.clone().with_balancer(config), ..world };
         let mut a = world.start("a").await;

@@ -205,7 +205,7 @@ async fn a_rewind_in_the_middle_of_a_handoff_neither_holds_it_up_nor_is_lost() {
         by_a.wait_for("releasing: HandedOver").await;
         let released = Instant::now();
         sleep(SECOND).await;
-        let start = Position { sequence_number: -1, offset: "-1".to_owned() };
+        let start = Position::new(-1, "-1");
         world.store("operator").await.rewind(&asked, &start).await.unwrap();
         b.wait_until_it_holds(1).await;
         assert!(released.elapsed() <= 14 * SECOND + CYCLE, "{scope:?}: {:?}", released.elapsed());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::balance::Holder;
+use eventhubs_checkpoint::balancer::Holder;
 use eventhubs_checkpoint::balancer::{DuplicateCause, Event, Snapshot};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::{CheckpointPolicy, Processor};

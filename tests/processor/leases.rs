@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, LeasePolicy};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::clock::{LeaseClock, SystemLeaseClock};
 use eventhubs_checkpoint::processor::{PartitionContext, Processor, ProcessorConfig, StopReason, handler_fn};
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use eventhubs_checkpoint::testing::{LeaseClock, SystemLeaseClock};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Result};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};

@@ -55,7 +55,7 @@ async fn who_has_lost_its_last_partition_is_present_at_once() {
 async fn the_presence_of_one_that_is_long_gone_is_cleared_by_who_comes() {
     let world = World::new(1);
     let a = owner_of_all(&world, 1, Duration::ZERO).await;
-    world.store("ghost").await.announce(None).await.unwrap();
+    world.store("ghost").await.announce().await.unwrap();
     for (wait, owner, still_there) in [(590, "b", true), (20, "c", false)] {
         sleep(wait * SECOND).await;
         // There is a partition for it, and it looks who else is there before it takes it.

@@ -64,7 +64,7 @@ async fn nothing_further_comes_before_it_is_asked_for() {
     let ended = timeout(60 * SECOND, partitions.shutdown());
     let (report, rest) = tokio::join!(ended, async move {
         sleep(SECOND).await;
-        partition.context().checkpoint(&MemoryEvent { sequence_number: 3, offset: "30".into(), body: "".into() });
+        partition.context().checkpoint(&MemoryEvent::new(3, ""));
         partition.next().await
     });
     assert_eq!(rest, None, "the batch at hand is the last");
@@ -82,7 +82,7 @@ async fn a_stream_that_is_dropped_before_its_end_starts_again_from_the_checkpoin
     drop(partition);
     let mut again = partitions.next().await.unwrap();
     assert_eq!(again.next().await.unwrap().len(), 5);
-    again.context().checkpoint(&MemoryEvent { sequence_number: 4, offset: "40".into(), body: "".into() });
+    again.context().checkpoint(&MemoryEvent::new(4, ""));
     world.hub.publish(0, "y");
     assert_eq!(again.next().await.unwrap().len(), 1);
     drop((again, partitions));

@@ -21,7 +21,7 @@ fn writes(blob: &str) -> Target {
 /// Where "sequence_number" comes next.
 fn before(sequence_number: i64) -> Position {
     let before = sequence_number - 1;
-    Position { sequence_number: before, offset: if before < 0 { "-1".into() } else { before.to_string() } }
+    Position::new(before, if before < 0 { "-1".into() } else { before.to_string() })
 }
 
 /// An instance that holds the one partition and has processed "0" to "4", all of it durable.

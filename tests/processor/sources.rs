@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balance::Holder;
+use eventhubs_checkpoint::balancer::Holder;
 use eventhubs_checkpoint::processor::PartitionState;
 use tokio::time::sleep;
 

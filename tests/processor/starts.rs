@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::balance::{Assignment, Strategy};
+use eventhubs_checkpoint::balancer::{Assignment, Strategy};
 use eventhubs_checkpoint::processor::StartPosition;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{ErrorKind, Position};
@@ -135,7 +135,7 @@ async fn whoever_joins_while_a_group_begins_takes_nothing_for_added() {
         world.hub.publish(partition, "old");
     }
     // The first one dies when it has pinned the last partition and no other.
-    let properties = Position { sequence_number: 0, offset: "0".into() };
+    let properties = Position::new(0, "0");
     assert!(world.store("dead").await.pin(&7.into(), &properties).await.unwrap());
     let mut a = world.start("a").await;
     a.wait_until_it_holds(8).await;

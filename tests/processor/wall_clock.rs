@@ -14,8 +14,8 @@ use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::{
     Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
 };
-use eventhubs_checkpoint::clock::WallClock;
 use eventhubs_checkpoint::store::Finding;
+use eventhubs_checkpoint::testing::WallClock;
 use eventhubs_checkpoint::testing::faulty::{FaultPlan, Faulty};
 use proptest::prelude::*;
 use rand::rngs::StdRng;

@@ -148,6 +148,7 @@ impl AzureContainerBuilder {
 
     /// The clock that dates signatures with an account key, and with which the expiry of a new token is compared. Default:
     /// that of the operating system.
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
         self.wall_clock = clock;

@@ -1,6 +1,6 @@
 //! What goes with each request.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use azure_core::base64;
 use azure_core::credentials::{Secret, TokenCredential};
@@ -9,6 +9,7 @@ use azure_core::http::{Context, Request};
 
 use super::endpoint::{ContainerUrl, parse_url, without_query};
 use crate::error::{Error, Result};
+use crate::lock::{read, write};
 
 /// The signature of a URL.
 pub(super) fn sas_of_url(query: Option<&str>) -> Result<Credentials> {
@@ -80,11 +81,11 @@ impl SharedSas {
     }
 
     pub(super) fn query(&self) -> Secret {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        read(&self.0).clone()
     }
 
     pub(super) fn replace(&self, query: Secret) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = query;
+        *write(&self.0) = query;
     }
 }
 

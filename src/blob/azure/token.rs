@@ -16,7 +16,7 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use azure_core::Error;
@@ -31,6 +31,7 @@ use tokio::time::{sleep, timeout};
 use super::errors::{is_temporary, no_refresh};
 use super::refresh::{Failure, Refreshes, Step, Token};
 use crate::clock::{LeaseClock, SystemLeaseClock, WallClock};
+use crate::lock::lock;
 use crate::telemetry;
 
 /// What a token for Azure Storage has to be issued for, in every Azure cloud.
@@ -119,7 +120,7 @@ impl TokenSource {
     }
 
     fn lock(&self) -> MutexGuard<'_, Refreshes> {
-        self.refreshes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.refreshes)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Blobs that a listing shows without what every blob has. They are left out, and reported once per version.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::blob::ETag;
+use crate::lock::lock;
 use crate::telemetry;
 
 /// A blob without a usable date, or without an ETag; then all its versions count as one.
@@ -21,7 +22,7 @@ pub(super) struct Reported(Mutex<HashMap<String, HashSet<Unusable>>>);
 impl Reported {
     /// Reports what the last listing with this prefix did not have.
     pub(super) fn report(&self, prefix: &str, found: HashSet<Unusable>) {
-        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = lock(&self.0);
         let last = reported.remove(prefix).unwrap_or_default();
         found.difference(&last).for_each(|blob| telemetry::unusable_blob(&blob.name));
         if !found.is_empty() {

@@ -67,33 +67,32 @@
 //!   it wrongly. This crate's keys are letters.
 //! - The kind of credentials is not known: advice in errors is general.
 
-mod builder;
-mod errors;
-mod listing;
-mod names;
+mod client;
 #[cfg(test)]
 mod tests;
-mod transport;
 
 use std::fmt;
 use std::future::IntoFuture;
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
+use azure_core_legacy::Url;
 use azure_core_legacy::error::Result as SdkResult;
-use azure_core_legacy::prelude::{IfMatchCondition, Metadata as SdkMetadata};
+use azure_core_legacy::prelude::{IfMatchCondition, MaxResults, Metadata as SdkMetadata};
 use azure_storage_blobs::prelude::{BlobClient, ContainerClient};
 use futures::StreamExt;
 use tokio::time::Instant;
 
-pub use self::builder::LegacyContainerBuilder;
-pub use self::transport::client_options;
+pub use self::client::client_options;
 
-use self::builder::Settings;
+use super::azure::builder::{DEFAULT_REQUEST_DEADLINE, check_limits};
+use super::azure::endpoint::host_of;
 use super::azure::errors::{Operation, Verb, timed_out, unusable_answer};
 use super::validation::{checked_metadata, delete_cannot_create};
 use super::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, ETag, Metadata, Written};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A container of Azure Blob Storage, through a client of `azure_storage_blobs` 0.21. See the [module](self) for what
 /// the client should be like, and for the limits.
@@ -131,7 +130,7 @@ impl LegacyContainer {
     fn blob(&self, name: &str) -> Result<BlobClient> {
         let blob = self.client.blob_client(name);
         let url = blob.url().map_err(|error| self.failure(&error, self.operation(Verb::Get, name)))?;
-        names::check_address(&self.settings.url, &url, name)?;
+        client::check_address(&self.settings.url, &url, name)?;
         Ok(blob)
     }
 
@@ -160,8 +159,8 @@ impl LegacyContainer {
         Ok(outcome.map(|answer| (answer, received)))
     }
 
-    fn failure(&self, error: &azure_core_legacy::Error, operation: Operation<'_>) -> crate::Error {
-        errors::failure(error, operation, &self.settings.host)
+    fn failure(&self, error: &azure_core_legacy::Error, operation: Operation<'_>) -> Error {
+        client::failure(error, operation, &self.settings.host)
     }
 
     async fn put(&self, name: &str, metadata: SdkMetadata, condition: Option<IfMatchCondition>) -> Result<Written> {
@@ -200,7 +199,7 @@ impl BlobContainer for LegacyContainer {
     async fn list(&self, prefix: &str) -> Result<BlobList> {
         let operation = self.operation(Verb::List, prefix);
         let mut request = self.client.list_blobs().include_metadata(true);
-        if let Some(prefix) = names::prefix_to_ask_for(prefix) {
+        if let Some(prefix) = client::prefix_to_ask_for(prefix) {
             request = request.prefix(prefix);
         }
         if let Some(size) = self.settings.page_size {
@@ -215,7 +214,7 @@ impl BlobContainer for LegacyContainer {
             let page = page.ok_or_else(|| unusable_answer(operation, "the next page is missing"))?;
             let answer = Answer { server_time: page.date, received };
             let shown = page.blobs.blobs().filter(|blob| blob.name.starts_with(prefix));
-            blobs.extend(shown.map(|blob| listing::blob_of(blob.clone(), answer)));
+            blobs.extend(shown.map(|blob| client::blob_of(blob.clone(), answer)));
             if page.next_marker.is_none() {
                 blobs.sort_by(|left, right| left.name.cmp(&right.name));
                 return Ok(BlobList { blobs, answer });
@@ -230,7 +229,7 @@ impl BlobContainer for LegacyContainer {
     async fn get(&self, name: &str) -> Result<Blob> {
         let request = self.blob(name)?.get_properties();
         let (read, received) = self.send(self.operation(Verb::Get, name), request).await?;
-        Ok(listing::blob_of(read.blob, Answer { server_time: read.date, received }))
+        Ok(client::blob_of(read.blob, Answer { server_time: read.date, received }))
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
@@ -244,7 +243,7 @@ impl BlobContainer for LegacyContainer {
             Condition::Any => self.put(name, sdk_metadata, None).await,
             Condition::Match(etag) => self.replace(name, sdk_metadata, etag).await,
         };
-        written.map_err(|error| errors::explained(error, &metadata))
+        written.map_err(|error| client::explained(error, &metadata))
     }
 
     async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
@@ -257,7 +256,7 @@ impl BlobContainer for LegacyContainer {
         let operation = self.operation(Verb::Delete, name);
         match self.outcome(operation, request).await? {
             Ok((deleted, received)) => Ok(Answer { server_time: deleted.date, received }),
-            Err(error) if errors::is_deleted_all_the_same(&error) => self.time_after_deletion(name).await,
+            Err(error) if client::is_deleted_all_the_same(&error) => self.time_after_deletion(name).await,
             Err(error) => Err(self.failure(&error, operation)),
         }
     }
@@ -266,7 +265,7 @@ impl BlobContainer for LegacyContainer {
         let operation = self.operation(Verb::CreateContainer, "");
         match self.outcome(operation, self.client.create()).await? {
             Ok(_) => Ok(ContainerCreation::Created),
-            Err(error) if errors::code(&error) == Some("ContainerAlreadyExists") => Ok(ContainerCreation::Existed),
+            Err(error) if client::code(&error) == Some("ContainerAlreadyExists") => Ok(ContainerCreation::Existed),
             Err(error) => Err(self.failure(&error, operation)),
         }
     }
@@ -285,5 +284,100 @@ fn matching(etag: &ETag) -> IfMatchCondition {
 impl fmt::Debug for LegacyContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("LegacyContainer").field(&self.settings).finish()
+    }
+}
+
+type Connect = Arc<dyn Fn() -> ContainerClient + Send + Sync>;
+
+/// Collects the settings of a [`LegacyContainer`]. Setters cannot fail; [`build`](Self::build) can.
+///
+/// `Debug` shows no secret.
+#[derive(Clone)]
+pub struct LegacyContainerBuilder {
+    client: ContainerClient,
+    request_deadline: Duration,
+    page_size: Option<u32>,
+    connect: Option<Connect>,
+}
+
+struct Settings {
+    /// Of the container. The SDK adds a SAS to each request only.
+    url: Url,
+    /// Host and, if it is not the usual one, port.
+    host: String,
+    request_deadline: Duration,
+    page_size: Option<MaxResults>,
+    connect: Option<Connect>,
+}
+
+impl LegacyContainerBuilder {
+    fn new(client: ContainerClient) -> Self {
+        Self { client, request_deadline: DEFAULT_REQUEST_DEADLINE, page_size: None, connect: None }
+    }
+
+    /// How long a request may take, with all that the client does to repeat it, and with the fetching of a token. Each
+    /// page of a listing is a request of its own. Default: 5 s, so that a hung request costs a fraction of a lease.
+    #[must_use]
+    pub fn request_deadline(mut self, deadline: Duration) -> Self {
+        self.request_deadline = deadline;
+        self
+    }
+
+    /// How many blobs to ask for in one page of a listing, 1 to 5000. Default: as many as the service gives, which is
+    /// 5000.
+    #[must_use]
+    pub fn page_size(mut self, blobs: u32) -> Self {
+        self.page_size = Some(blobs);
+        self
+    }
+
+    /// How to make another client of the same container, with an HTTP client of its own, for
+    /// [`isolated`](BlobContainer::isolated) containers. Default: they share the one client, which is safe
+    /// only if its HTTP client keeps no connections, as the SDK's own does not.
+    #[must_use]
+    pub fn isolated_by(mut self, connect: impl Fn() -> ContainerClient + Send + Sync + 'static) -> Self {
+        self.connect = Some(Arc::new(connect));
+        self
+    }
+
+    /// Makes the container. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting or the address of the client is malformed. The
+    /// message names it and the remedy.
+    pub fn build(self) -> Result<LegacyContainer> {
+        check_limits(self.request_deadline, self.page_size)?;
+        let url = self.client.url().map_err(|error| Error::config(format!("the client has no URL: {error}")))?;
+        let settings = Settings {
+            host: host_of(&url),
+            url,
+            request_deadline: self.request_deadline,
+            page_size: self.page_size.and_then(NonZeroU32::new).map(MaxResults::new),
+            connect: self.connect,
+        };
+        Ok(LegacyContainer { client: self.client, settings: Arc::new(settings) })
+    }
+}
+
+impl fmt::Debug for LegacyContainerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LegacyContainerBuilder")
+            .field("container", &self.client.container_name())
+            .field("request_deadline", &self.request_deadline)
+            .field("page_size", &self.page_size)
+            .field("isolated_by", &self.connect.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("url", &self.url.as_str())
+            .field("request_deadline", &self.request_deadline)
+            .field("page_size", &self.page_size)
+            .field("isolated_by", &self.connect.is_some())
+            .finish_non_exhaustive()
     }
 }

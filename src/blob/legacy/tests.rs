@@ -1,6 +1,6 @@
 //! What only a stand-in for the service can show: what each answer means, deadlines, and that no secret gets out.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::error::Error as StdError;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,8 +18,9 @@ use azure_storage_blobs::prelude::ClientBuilder;
 use time::macros::datetime;
 
 use super::LegacyContainer;
+use super::client::{check_address, metadata_of, prefix_to_ask_for};
 use crate::blob::{BlobContainer, Condition, ETag, Metadata};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 
 const SIGNATURE: &str = "hush%2Fhush%3D";
 
@@ -292,4 +293,39 @@ fn a_bad_setting_is_named_with_its_value() {
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().contains(expected), "{error}");
     }
+}
+
+fn check(name: &str) -> Result<()> {
+    let container = ClientBuilder::emulator().container_client("leases");
+    check_address(&container.url().unwrap(), &container.blob_client(name).url().unwrap(), name)
+}
+
+#[test]
+fn names_that_arrive_as_they_are_pass() {
+    for name in ["ns/hub/$Default/ownership/0", "a//b", "percent%41%2F%", "größe/日本語", "a b?c#d", "...", r"a\b"]
+    {
+        check(name).unwrap();
+    }
+}
+
+#[test]
+fn names_that_would_reach_another_blob_are_refused_by_name() {
+    for name in ["a/../b", "a/./b", "ends/", "/begins", "../begins", "ends/..", "tab\tin", "line\nbreak", " a", "a "] {
+        let error = check(name).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Rejected);
+        assert!(error.to_string().contains(&format!("{name:?}")), "{error}");
+    }
+}
+
+#[test]
+fn a_prefix_is_asked_for_up_to_its_first_space() {
+    for (prefix, asked) in [("ns/$Default/", Some("ns/$Default/")), ("a b/c", Some("a")), (" a", None), ("", None)] {
+        assert_eq!(prefix_to_ask_for(prefix).as_deref(), asked);
+    }
+}
+
+#[test]
+fn keys_are_folded_and_attributes_are_left_out() {
+    let metadata = HashMap::from([("OwnerId", "Me"), ("@Encrypted", "true")].map(|(k, v)| (k.into(), v.into())));
+    assert_eq!(metadata_of(metadata), Metadata::from([("ownerid".to_owned(), "Me".to_owned())]));
 }

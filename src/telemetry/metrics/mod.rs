@@ -34,7 +34,7 @@
 //!
 //! # Gauges
 //!
-//! `events_in_flight`, `lag_events` and `partitions` are set every [`SAMPLE_EVERY`](crate::metrics::SAMPLE_EVERY). What
+//! `events_in_flight`, `lag_events` and `partitions` are set every five seconds. What
 //! belongs to a partition that is not at work here any more goes to 0, as the facade cannot take a series away; so do all
 //! of them at the end. So sums and maxima over the instances of a group are right, but for the moment in which a partition
 //! moves. A lag that is not known, as without probes, is not set.
@@ -63,6 +63,7 @@ use names::{
 use names::{EVENTS_IN_FLIGHT, LAG, PARTITIONS};
 
 pub(crate) use facade::Timer;
+#[doc(hidden)]
 pub use names::{ALL, Kind, Metric, SAMPLE_EVERY, Unit};
 
 /// Those of one consumer group in this process. Each call looks its metric up, so not for every event.

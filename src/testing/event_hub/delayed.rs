@@ -2,7 +2,7 @@
 //! back.
 
 use std::future::pending;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split};
@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::frames::Frames;
 use super::frames::MAX_FRAME_SIZE;
 use super::late_frames::Over;
+use crate::lock::lock;
 
 /// How much lies between the engine and the way, in bytes, and how much is read at once.
 const BUFFER: usize = 256 * 1024;
@@ -83,10 +84,6 @@ async fn stamp(
             return;
         }
     }
-}
-
-fn lock(over: &Mutex<Over>) -> MutexGuard<'_, Over> {
-    over.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn deliver(mut chunks: mpsc::Receiver<(Instant, Vec<u8>)>, mut to_client: OwnedWriteHalf) {

@@ -1,7 +1,7 @@
 //! The state of an event hub, shared by all its connections.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use time::OffsetDateTime;
 
@@ -9,6 +9,7 @@ use super::log::Retention;
 use super::partition::Partition;
 use super::settings::HubSettings;
 use crate::clock::{SystemWallClock, WallClock};
+use crate::lock::{read, write};
 use crate::testing::EmptiedReport;
 
 const DEFAULT_CONSUMER_GROUP: &str = "$Default";
@@ -48,7 +49,7 @@ impl Hub {
     }
 
     fn partitions(&self) -> RwLockReadGuard<'_, Vec<Arc<Partition>>> {
-        self.partitions.read().unwrap_or_else(PoisonError::into_inner)
+        read(&self.partitions)
     }
 
     pub(super) fn partition_ids(&self) -> Vec<String> {
@@ -61,7 +62,7 @@ impl Hub {
 
     /// Adds partitions until there are this many.
     pub(super) fn grow_to(&self, count: u16) {
-        let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
+        let mut partitions = write(&self.partitions);
         for id in partitions.len()..usize::from(count) {
             partitions.push(Arc::new(Partition::new(id.to_string(), self.retention, self.emptied)));
         }

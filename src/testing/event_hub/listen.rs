@@ -3,7 +3,7 @@
 //! The tasks form a tree: the stand-in owns the connections, a connection its sessions, a session its links. Who ends,
 //! ends all below.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use fe2o3_amqp::acceptor::{
@@ -27,6 +27,7 @@ use super::namespace::Namespace;
 use super::publish;
 use super::requests::{self, ReplyLinks};
 use super::served::Served;
+use crate::lock::lock;
 
 /// The service's own idle time-out, in milliseconds.
 const IDLE_TIME_OUT: u32 = 240_000;
@@ -45,7 +46,7 @@ pub(super) struct Connections(Mutex<JoinSet<()>>);
 impl Connections {
     /// Those that are open.
     fn open(&self) -> MutexGuard<'_, JoinSet<()>> {
-        let mut connections = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connections = lock(&self.0);
         while connections.try_join_next().is_some() {}
         connections
     }

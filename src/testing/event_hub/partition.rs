@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -11,6 +11,7 @@ use super::log::{Log, OutOfRange, Retention, StoredEvent};
 use super::message::AnyMessage;
 use super::receivers::Receivers;
 use super::selector::Selector;
+use crate::lock::lock;
 use crate::testing::EmptiedReport;
 
 /// What the hub knows about a partition, as a client is told it.
@@ -72,7 +73,7 @@ impl Partition {
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.log)
     }
 
     /// Appends these events in order, with nothing between them.

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::lock::lock;
 use tokio::sync::oneshot;
 
 /// How many receivers without an epoch the service lets share a partition and group.
@@ -84,7 +85,7 @@ pub(super) struct Registration {
 
 impl Receivers {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<Attached>>> {
-        self.by_group.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_group)
     }
 
     pub(super) fn count(&self, group: &str) -> usize {

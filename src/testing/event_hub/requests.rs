@@ -1,7 +1,7 @@
 //! Requests and their answers: a link on which the client asks, and one on which it is answered.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use fe2o3_amqp::{Receiver, Sendable, Sender};
 use fe2o3_amqp_types::messaging::{AmqpValue, ApplicationProperties, Body, Message, Properties};
@@ -13,6 +13,7 @@ use super::connection::Connection;
 use super::management;
 use super::message::{Answer, AnyMessage, application_property};
 use crate::clock::{SystemWallClock, WallClock};
+use crate::lock::lock;
 
 /// How many answers may wait for the client's credit.
 const WAITING_ANSWERS: usize = 64;
@@ -27,13 +28,13 @@ impl ReplyLinks {
     /// Makes a link known. The answers for it come out of the receiver.
     pub(super) fn open(&self, service: Service, reply_to: String) -> mpsc::Receiver<AnyMessage> {
         let (sender, receiver) = mpsc::channel(WAITING_ANSWERS);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert((service, reply_to), sender);
+        lock(&self.0).insert((service, reply_to), sender);
         receiver
     }
 
     /// The link with this address, or the only one of the service: some clients name it in one place alone.
     fn find(&self, service: Service, reply_to: &str) -> Option<Answers> {
-        let links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let links = lock(&self.0);
         if let Some(link) = links.get(&(service, reply_to.to_owned())) {
             return Some(link.clone());
         }

@@ -25,7 +25,7 @@ pub mod platform;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -43,6 +43,7 @@ use self::history::History;
 use self::plan::Fate;
 use crate::blob::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
 
 /// A name that no record has, read in order to learn the server's time.
 const CLOCK: &str = "clock";
@@ -285,7 +286,7 @@ impl fmt::Debug for Faulty {
 impl Shared {
     /// The state is whole after every statement, so a panic elsewhere while it was locked does no harm.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Decides what happens to a request, and writes it down.

@@ -6,6 +6,7 @@ use crate::processor::Positioned;
 
 /// An event of a [`MemoryHub`](super::MemoryHub). Its texts are shared, so that reading it copies neither.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryEvent {
     /// Its place, counted from 0.
     pub sequence_number: i64,
@@ -13,6 +14,14 @@ pub struct MemoryEvent {
     pub offset: Arc<str>,
     /// What was published.
     pub body: Arc<str>,
+}
+
+impl MemoryEvent {
+    /// An event at this place, with the offset that the hub gives to it.
+    #[must_use]
+    pub fn new(sequence_number: i64, body: impl Into<Arc<str>>) -> Self {
+        Self { sequence_number, offset: (sequence_number * 10).to_string().into(), body: body.into() }
+    }
 }
 
 impl Positioned for MemoryEvent {

@@ -68,7 +68,7 @@ impl Log {
         let last = self.end() - 1;
         let is_empty = self.events.is_empty();
         let first = if is_empty && last >= 0 { emptied.beginning(last) } else { self.first };
-        let last = Position { sequence_number: last, offset: offset(last) };
+        let last = Position::new(last, offset(last));
         let properties = PartitionProperties::new(first, Some(last), is_empty);
         match self.last_enqueued_at {
             Some(time) => properties.with_last_enqueued_at(time),

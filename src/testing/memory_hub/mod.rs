@@ -11,13 +11,14 @@ mod partition;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use time::OffsetDateTime;
 use time::macros::datetime;
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
 use crate::model::PartitionId;
 use crate::processor::{EventReceiver, EventSource, HubProperties, PartitionProperties, StartPosition};
 use crate::testing::EmptiedReport;
@@ -136,7 +137,7 @@ impl MemoryHub {
 
     /// What emptied partitions report as the number of their first event from now on.
     pub fn report_emptied(&self, report: EmptiedReport) {
-        *self.inner.emptied.lock().unwrap_or_else(PoisonError::into_inner) = report;
+        *lock(&self.inner.emptied) = report;
     }
 
     /// A client of this hub.
@@ -146,7 +147,7 @@ impl MemoryHub {
     }
 
     fn partitions(&self) -> MutexGuard<'_, Vec<Arc<Partition>>> {
-        self.inner.partitions.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.partitions)
     }
 
     fn partition(&self, id: &PartitionId) -> Option<Arc<Partition>> {
@@ -186,11 +187,11 @@ impl EventSource for MemorySource {
     async fn hub(&self) -> Result<HubProperties> {
         let count = self.hub.partitions().len();
         let partitions = (0u32..).take(count).map(PartitionId::from).collect();
-        Ok(HubProperties { event_hub: self.hub.inner.name.clone(), partitions })
+        Ok(HubProperties::new(self.hub.inner.name.clone(), partitions))
     }
 
     async fn partition(&self, id: &PartitionId) -> Result<PartitionProperties> {
-        let emptied = *self.hub.inner.emptied.lock().unwrap_or_else(PoisonError::into_inner);
+        let emptied = *lock(&self.hub.inner.emptied);
         Ok(self.existing(id)?.log().properties(emptied))
     }
 
@@ -259,10 +260,7 @@ mod tests {
         let mut receiver = earliest(&hub).await;
         assert_eq!(numbers(&mut receiver, 1_000).await, (0..1_000).collect::<Vec<_>>());
         assert_eq!(hub.publish(0, "y"), Some(1_000));
-        assert_eq!(
-            receiver.next_batch(9).await.unwrap(),
-            [MemoryEvent { sequence_number: 1_000, offset: "10000".into(), body: "y".into() }]
-        );
+        assert_eq!(receiver.next_batch(9).await.unwrap(), [MemoryEvent::new(1_000, "y")]);
         assert_eq!(hub.publish_many(7, 3, "x"), None);
     }
 

@@ -1,10 +1,11 @@
 //! A partition of the hub: its events, and what was done to its links.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::watch;
 
 use super::log::Log;
+use crate::lock::lock;
 
 /// What was done to the links of a partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,6 @@ pub(super) struct Partition {
 
 impl Partition {
     pub(super) fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.log)
     }
 }

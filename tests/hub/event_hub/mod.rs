@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use azure_messaging_eventhubs::error::ErrorKind;
 use azure_messaging_eventhubs::models::EventData;
 use azure_messaging_eventhubs::{EventDataBatchOptions, OpenReceiverOptions, SendEventOptions, StartLocation};
-use eventhubs_checkpoint::clock::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

@@ -4,10 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eventhubs_checkpoint::internal::balance::weights;
-use eventhubs_checkpoint::internal::balance::{ClaimReason, Plan, PlannedClaim, PlannedHandoff, ReleaseReason};
-use eventhubs_checkpoint::internal::balance::{Holder, PartitionView, View};
-use eventhubs_checkpoint::internal::balance::{Policy, Strategy};
+use eventhubs_checkpoint::balancer::{ClaimReason, Holder, PartitionView, Strategy};
+use eventhubs_checkpoint::internal::balance::{
+    Plan, PlannedClaim, PlannedHandoff, Policy, ReleaseReason, View, weights,
+};
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 
 /// A rule that was broken, in words.
@@ -198,7 +198,7 @@ fn is_unowned(entry: &PartitionView) -> bool {
     match &entry.holder {
         Holder::Nobody | Holder::Expired(_) => true,
         Holder::Released => entry.handoff_to.is_none(),
-        Holder::Me | Holder::Orphan | Holder::Live(_) | Holder::Elsewhere(_) => false,
+        _ => false,
     }
 }
 
@@ -422,6 +422,6 @@ fn owner_of<'a>(entry: &'a PartitionView, view: &'a View) -> Option<&'a OwnerId>
     match &entry.holder {
         Holder::Me | Holder::Orphan => Some(&view.me),
         Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner),
-        Holder::Nobody | Holder::Released | Holder::Expired(_) => None,
+        _ => None,
     }
 }

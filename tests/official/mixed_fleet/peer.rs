@@ -88,12 +88,12 @@ impl Peer {
 
     pub fn positions(&self) -> Positions {
         let listed: Vec<Reached> = self.ask("checkpoints", json!({}));
-        let position = |Reached { sequence_number, offset, .. }| Position { sequence_number, offset };
+        let position = |Reached { sequence_number, offset, .. }| Position::new(sequence_number, offset);
         listed.into_iter().map(|reached| (reached.partition.parse().unwrap(), position(reached))).collect()
     }
 
     pub fn checkpoint(&self, partition: u32, position: &Position) {
-        let Position { sequence_number, offset } = position;
+        let Position { sequence_number, offset, .. } = position;
         let partition = partition.to_string();
         let arguments = json!({ "partition": partition, "sequence_number": sequence_number, "offset": offset });
         self.ask::<()>("checkpoint", arguments);

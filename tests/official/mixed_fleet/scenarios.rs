@@ -1,7 +1,5 @@
 //! What happens to two or three that share partitions. `a` and `b` are ours.
 
-use std::time::Duration;
-
 use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::store::MarkOutcome;
 use eventhubs_checkpoint::{OwnerId, OwnershipRecord, PartitionId, Position};
@@ -24,7 +22,7 @@ async fn positions(ours: &Owner) -> Positions {
     assert!(listing.malformed.is_empty(), "{:?}", listing.malformed);
     let seen = listing.records.into_iter().map(|seen| {
         let (sequence_number, offset) = (seen.record.sequence_number.unwrap(), seen.record.offset.unwrap());
-        (number(&seen.partition), Position { sequence_number, offset })
+        (number(&seen.partition), Position::new(sequence_number, offset))
     });
     seen.collect()
 }
@@ -39,7 +37,7 @@ fn names(owners: &Owners) -> Vec<&str> {
 
 /// What an official client takes for the first event.
 fn beginning() -> Position {
-    Position { sequence_number: -1, offset: "-1".to_owned() }
+    Position::new(-1, "-1")
 }
 
 /// One whose records have all the keys there are.
@@ -51,7 +49,7 @@ async fn talkative(bench: &Bench) -> Owner {
 
 pub async fn each_lists_what_the_other_wrote_and_nothing_else(bench: Bench, peer: Peer) {
     let a = talkative(&bench).await;
-    a.store.announce(Some(3)).await.unwrap();
+    a.store.announce().await.unwrap();
     let (lease, _) = a.run(0).await;
     a.renew(&lease.with_load(Some(7))).await.lease();
     peer.claim(1, None).unwrap();
@@ -62,8 +60,7 @@ pub async fn each_lists_what_the_other_wrote_and_nothing_else(bench: Bench, peer
 
 pub async fn each_claims_what_the_other_released(bench: Bench, peer: Peer) {
     let a = talkative(&bench).await;
-    let cool_down = a.store.server_time() + Duration::from_secs(60);
-    let lease = a.win(0).await.with_cool_down(cool_down);
+    let lease = a.win(0).await;
     assert_eq!(a.release(&lease).await.said(), "released");
     assert_eq!(names(&peer.owners()), [""]);
     peer.take(0);
@@ -118,7 +115,7 @@ pub async fn what_a_peer_takes_over_is_lost_to_it_with_all_our_keys(bench: Bench
     assert_eq!(a.release(&lease).await.said(), "released");
 
     let record = b.store.list_ownerships().await.unwrap().records.remove(0).record;
-    let theirs = OwnershipRecord { owner: Some(OwnerId::new(peer.name()).unwrap()), ..OwnershipRecord::default() };
+    let theirs = OwnershipRecord::owned_by(OwnerId::new(peer.name()).unwrap(), None);
     assert_eq!(record, theirs);
     let terms = b.store.terms();
     assert!(terms.counts_as_live(&record, terms.peer_expiry) && terms.peer_expiry > terms.expiry);

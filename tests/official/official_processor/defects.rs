@@ -93,13 +93,13 @@ async fn a02_of_two_that_claim_what_was_left_out_one_wins() {
 async fn a02_a_dead_owner_by_presence_is_declared_dead_first() {
     let container = MemoryContainer::new();
     let b = group_store(container.clone(), "b").await.lease_scope(LeaseScope::Instance);
-    b.announce(None).await.unwrap();
+    b.announce().await.unwrap();
     b.claim(vec![Claim::unowned(0.into()), Claim::unowned(1.into())]).await;
     let a = ours(container.clone());
     cycle(&*a, "a", [2]).await;
     sleep(Duration::from_secs(63)).await;
     assert_eq!(listed(&*a).await.into_keys().collect::<Vec<_>>(), ["2"]);
-    b.announce(None).await.unwrap();
+    b.announce().await.unwrap();
     assert!(a.claim_ownership(&[wish("a", 0, None)]).await.unwrap().is_empty(), "alive again");
     sleep(Duration::from_secs(63)).await;
     assert_eq!(cycle(&*a, "a", [0, 1]).await, [0, 1]);

@@ -137,7 +137,7 @@ async fn a_rewind_is_met_by_the_reader_and_by_the_renewal() {
         crowd.publish(0..5).await;
         until("the first five", || a.times(4) == 1).await;
         let checkpoint = operator.list_checkpoints().await.unwrap().records.remove(0).record;
-        let behind_the_first_five = Position { sequence_number: 4, offset: checkpoint.offset.unwrap() };
+        let behind_the_first_five = Position::new(4, checkpoint.offset.unwrap());
         assert_eq!(checkpoint.sequence_number, Some(4));
         crowd.publish(5..10).await;
         until("all ten", || a.times(9) == 1).await;

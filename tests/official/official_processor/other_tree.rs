@@ -6,8 +6,8 @@ use std::time::Duration;
 use azure_messaging_eventhubs::CheckpointStore;
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::codec::KeyCase;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
+use eventhubs_checkpoint::store::KeyCase;
 use eventhubs_checkpoint::store::Split;
 use tokio::time::advance;
 

@@ -64,12 +64,12 @@ async fn what_lives_by_a_presence_is_as_young_as_that_and_its_owner_declared_dea
     let container = MemoryContainer::new();
     let (clock, presence) = (LocalClock::ahead(0), format!("{NAMESPACE}/{HUB}/$default/presence/b"));
     let b = group_store(container.clone(), "b").await.lease_scope(LeaseScope::Instance);
-    b.announce(None).await.unwrap();
+    b.announce().await.unwrap();
     b.claim(vec![Claim::unowned(zero())]).await;
     let a = ours(container.clone());
     for _ in 0..3 {
         sleep(Duration::from_secs(40)).await;
-        b.announce(None).await.unwrap();
+        b.announce().await.unwrap();
         assert!(!looks_expired(&listed(&*a).await["0"], &*clock));
     }
     sleep(Duration::from_secs(70)).await;
@@ -79,7 +79,7 @@ async fn what_lives_by_a_presence_is_as_young_as_that_and_its_owner_declared_dea
 
     // What is claimed from the living is not claimed from the dead.
     let c = group_store(container.clone(), "c").await.lease_scope(LeaseScope::Instance);
-    c.announce(None).await.unwrap();
+    c.announce().await.unwrap();
     c.claim(vec![Claim::unowned(1.into())]).await;
     assert_eq!(cycle(&*a, "a", [1]).await, [1]);
     let presence = container.get(&presence.replace("presence/b", "presence/c")).await.unwrap();

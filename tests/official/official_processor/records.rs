@@ -10,9 +10,9 @@ use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::{Checkpoint, Ownership};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
-use eventhubs_checkpoint::clock::WallClock;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
 use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::WallClock;
 use eventhubs_checkpoint::testing::faulty::{Faulty, Operation, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Position};
 use time::OffsetDateTime;
@@ -165,7 +165,7 @@ pub async fn position(store: &dyn CheckpointStore, partition: u32) -> Option<i64
 }
 
 pub fn at(number: i64) -> Position {
-    Position { sequence_number: number, offset: (number * 100).to_string() }
+    Position::new(number, (number * 100).to_string())
 }
 
 /// `load_balancer.rs`, `get_available_partitions`: what the official balancer takes for abandoned.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::LeaseScope;
-use eventhubs_checkpoint::balance::Strategy;
 use eventhubs_checkpoint::balancer::LeasePolicy;
+use eventhubs_checkpoint::balancer::Strategy;
 use tokio::time::sleep;
 
 use super::away;

@@ -191,7 +191,7 @@ fn won((_, outcome): (PartitionId, ClaimOutcome)) -> Lease {
 }
 
 fn position(sequence_number: i64) -> Position {
-    Position { sequence_number, offset: sequence_number.to_string() }
+    Position::new(sequence_number, sequence_number.to_string())
 }
 
 /// Those who say that they are there.
@@ -208,7 +208,7 @@ async fn a_group_of_stores_works_over_the_platform_and_has_nothing_to_warn_of() 
     let platform = Platform::new(Arc::new(MemoryContainer::new()), 7);
     let (a, b) = (store(&platform, "a").await, store(&platform, "a.").await);
     for store in [&a, &b, &a, &b] {
-        assert_eq!(store.announce(None).await.unwrap(), Announced::Present);
+        assert_eq!(store.announce().await.unwrap(), Announced::Present);
     }
     assert_eq!(present(&a).await, ["a", "a."]);
 
@@ -248,7 +248,7 @@ mod defects {
         let mut expected = Vec::new();
         for owner in ["a", "a.", "a..", "b."] {
             let store = store(&platform, owner).await;
-            assert_eq!(store.announce(None).await.unwrap(), Announced::Present, "{owner}");
+            assert_eq!(store.announce().await.unwrap(), Announced::Present, "{owner}");
             expected.push(owner);
             assert_eq!(
                 present(&store).await.into_iter().collect::<BTreeSet<_>>(),

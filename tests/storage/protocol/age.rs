@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::LeaseTerms;
-use eventhubs_checkpoint::balance::Holder;
+use eventhubs_checkpoint::balancer::Holder;
 use eventhubs_checkpoint::testing::faulty::Fault;
 use tokio::time::Instant;
 

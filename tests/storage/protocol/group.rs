@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balance::{Holder, Strategy};
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle, Snapshot, Snapshots};
+use eventhubs_checkpoint::balancer::{Holder, Strategy};
 use eventhubs_checkpoint::{PartitionId, Result};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -10,7 +10,7 @@ use crate::bench::{Bench, EXPIRY, Owner, Said, Win, metadata, owned_by, ownershi
 use crate::wire::shown;
 
 /// Nothing comes in time.
-const NONE: Patience = Patience { acknowledgement: Duration::ZERO, release: Duration::ZERO };
+const NONE: Patience = Patience::new(Duration::ZERO, Duration::ZERO);
 
 /// An owner that hands over on request.
 async fn cooperative(bench: &Bench, name: &str) -> Owner {
@@ -49,7 +49,7 @@ async fn claimed(thief: &Owner, pursuit: Pursuit) -> String {
 
 /// The keys of a handoff in a record.
 async fn handoff_keys(bench: &Bench, partition: u32) -> Vec<(String, String)> {
-    let keys = ["cooldown", "draining", "handoffto"];
+    let keys = ["draining", "handoffto"];
     bench.read(&ownership(partition)).await.into_iter().filter(|(key, _)| keys.contains(&key.as_str())).collect()
 }
 
@@ -340,7 +340,7 @@ pub async fn handoff_4_without_an_acknowledgement_it_is_stolen_under_a_fresh_eta
     let (a, b) = (cooperative(&bench, "a").await, cooperative(&bench, "b").await);
     let lease = a.win(0).await;
     let mut handoff = ask(&b, 0).await;
-    let patience = Patience { acknowledgement: Duration::ZERO, ..b.store.patience() };
+    let patience = Patience::new(Duration::ZERO, b.store.patience().release);
     let renewed = a.renew(&a.renew(&lease).await.lease()).await.lease();
     let stolen = look_with(&b, &mut handoff, &patience).await;
     assert!(matches!(stolen, Pursuit::Steal(_)), "{stolen:?}");
@@ -356,7 +356,7 @@ pub async fn handoff_4_without_the_release_it_is_stolen(bench: Bench) {
     let lease = a.win(0).await;
     let mut handoff = ask(&b, 0).await;
     a.renew(&lease.with_draining()).await.lease();
-    let acknowledged = Patience { acknowledgement: Duration::ZERO, ..b.store.patience() };
+    let acknowledged = Patience::new(Duration::ZERO, b.store.patience().release);
     assert_eq!(look_with(&b, &mut handoff, &acknowledged).await, Pursuit::Wait);
     let stolen = look_with(&b, &mut handoff, &NONE).await;
     assert!(matches!(stolen, Pursuit::Steal(_)), "{stolen:?}");
@@ -392,20 +392,4 @@ pub async fn handoff_4_a_mark_that_is_erased_is_written_again_a_few_times(bench:
     }
     let stolen = look_with(&b, &mut handoff, &NONE).await;
     assert!(matches!(stolen, Pursuit::Steal(_)), "{stolen:?}");
-}
-
-pub async fn claim_4_a_release_may_add_a_cool_down_that_binds_its_author(bench: Bench) {
-    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
-    let until = a.store.server_time() + Duration::from_secs(300);
-    let lease = a.win(0).await.with_cool_down(until);
-    let renewed = a.renew(&lease).await.lease();
-    assert_eq!(handoff_keys(&bench, 0).await, []);
-    a.release(&renewed).await;
-    let seen = b.store.list_ownerships().await.unwrap().records.remove(0);
-    assert_eq!((&seen.record.owner, seen.record.cooldown), (&None, Some(until)));
-    assert!(seen.record.cools_down_for(a.store.identity(), a.store.server_time()));
-    assert!(!seen.record.cools_down_for(a.store.identity(), until));
-    assert!(!seen.record.cools_down_for(b.store.identity(), b.store.server_time()));
-    b.claim_over(0, &seen.etag).await.lease();
-    assert_eq!(handoff_keys(&bench, 0).await, []);
 }

@@ -1,7 +1,7 @@
 //! Two trees: which checkpoint counts.
 
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::codec::KeyCase;
+use eventhubs_checkpoint::store::KeyCase;
 use eventhubs_checkpoint::testing::faulty::{Fault, Operation};
 
 use crate::bench::{Adopted, Bench, Owner, Said, VERBATIM, at, checkpoint, metadata, position};

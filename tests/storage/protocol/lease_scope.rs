@@ -16,7 +16,7 @@ fn presence(owner: &str) -> String {
 async fn present(bench: &Bench, name: &str) -> Owner {
     let mut owner = bench.owner(name).await;
     owner.store = owner.store.cooperative(true).lease_scope(LeaseScope::Instance);
-    assert_eq!(owner.store.announce(None).await.unwrap(), Announced::Present);
+    assert_eq!(owner.store.announce().await.unwrap(), Announced::Present);
     owner
 }
 
@@ -60,7 +60,7 @@ pub async fn lease_scope_the_thief_breaks_the_presence_under_its_etag(bench: Ben
     let mut broken = before;
     broken.insert("brokenby".into(), "b".into());
     assert_eq!(bench.read(&presence("a")).await, broken);
-    let declared = a.store.announce(None).await.unwrap();
+    let declared = a.store.announce().await.unwrap();
     assert!(matches!(declared, Announced::DeclaredDead { by: Some(by) } if by.as_str() == "b"));
 }
 
@@ -96,7 +96,7 @@ pub async fn lease_scope_of_two_that_break_at_once_both_may_go_on(bench: Bench) 
 
 pub async fn lease_scope_an_owner_that_was_faster_is_alive(bench: Bench) {
     let (a, b, looked) = taken_for_dead(&bench).await;
-    assert_eq!(a.store.announce(None).await.unwrap(), Announced::Present);
+    assert_eq!(a.store.announce().await.unwrap(), Announced::Present);
     b.wire().age("presence/a", 0);
     assert_eq!(judge(&b, &looked).await, Verdict::Alive);
     assert!(!bench.read(&presence("a")).await.contains_key("brokenby"));

@@ -203,10 +203,9 @@ macro_rules! tests {
                 handoff_4_without_the_release_it_is_stolen,
                 handoff_4_a_steal_that_meets_a_renewal_or_the_release_is_lost_and_pursued_further,
                 handoff_4_a_mark_that_is_erased_is_written_again_a_few_times,
-                claim_4_a_release_may_add_a_cool_down_that_binds_its_author,
             }
             presence {
-                presence_tells_owner_incarnation_and_load,
+                presence_names_owner_and_incarnation,
                 presence_is_written_only_under_its_own_etag,
                 presence_outlives_lost_answers,
                 presence_404_on_ones_own_is_to_be_declared_dead,

@@ -23,23 +23,23 @@ fn is(announced: &Announced) -> &str {
 }
 
 async fn announce(owner: &Owner) -> String {
-    is(&owner.store.announce(Some(3)).await.unwrap()).to_owned()
+    is(&owner.store.announce().await.unwrap()).to_owned()
 }
 
 async fn listed(owner: &Owner) -> Vec<Presence> {
     owner.store.list_presences().await.unwrap().records
 }
 
-pub async fn presence_tells_owner_incarnation_and_load(bench: Bench) {
+pub async fn presence_names_owner_and_incarnation(bench: Bench) {
     let a = bench.owner("pod 1/a").await;
     assert_eq!(announce(&a).await, "present");
     let incarnation = a.store.identity().incarnation.as_str();
-    let expected = metadata(&[("incarnation", incarnation), ("load", "3"), ("ownerid", "pod 1/a")]);
+    let expected = metadata(&[("incarnation", incarnation), ("ownerid", "pod 1/a")]);
     assert_eq!(bench.read(&presence("pod%201%2Fa")).await, expected);
     let seen = listed(&bench.owner("b").await).await.remove(0);
     let me = a.store.identity();
     assert_eq!((&seen.record.owner, &seen.record.incarnation), (&me.owner, &Some(me.incarnation.clone())));
-    assert_eq!((seen.record.load, seen.record.broken_by), (Some(3), None));
+    assert_eq!(seen.record.broken_by, None);
     assert!(a.store.list_ownerships().await.unwrap().malformed.is_empty());
 }
 
@@ -90,7 +90,7 @@ pub async fn presence_of_a_greater_incarnation_that_is_fresh_replaces_me(bench: 
     announce(&a).await;
     let later = metadata(&[("ownerid", "a"), ("incarnation", LATER)]);
     bench.put(&presence("a"), &later).await;
-    let announced = a.store.announce(None).await.unwrap();
+    let announced = a.store.announce().await.unwrap();
     assert!(matches!(&announced, Announced::Replaced { by } if by.as_str() == LATER), "{announced:?}");
     assert_eq!(bench.read(&presence("a")).await, later);
     a.wire().age("presence/a", EXPIRY + 2);

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::OwnerId;
+use eventhubs_checkpoint::balancer::Holder;
 use eventhubs_checkpoint::blob::Condition;
-use eventhubs_checkpoint::clock::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome};
-use eventhubs_checkpoint::{OwnerId, balance::Holder};
+use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use futures::future::join_all;
 use tokio::join;
 use tokio::time::sleep;

@@ -1,6 +1,6 @@
 //! What other SDKs leave behind: read as far as it goes, reported by name, and never in the way of the others.
 
-use eventhubs_checkpoint::codec::Malformed;
+use eventhubs_checkpoint::store::Malformed;
 use eventhubs_checkpoint::store::{Checkpoint, Listing, Ownership};
 
 use crate::bench::{Bench, LOWER, Owner, Said, checkpoint, metadata, owned_by, ownership, position};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balance::Holder;
-use eventhubs_checkpoint::codec::KeyCase;
+use eventhubs_checkpoint::balancer::Holder;
+use eventhubs_checkpoint::store::KeyCase;
 use eventhubs_checkpoint::store::{GroupStore, Split};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId};
 

@@ -85,7 +85,7 @@ async fn a06_a_restart_of_a_spare_instance_within_the_second() {
         let container = MemoryContainer::new();
         let connect = async |seed| build(container.clone(), "pod-0").seed(seed).connect().await.unwrap();
         for start in [2 * seed, 2 * seed + 1] {
-            assert_eq!(connect(start).await.announce(None).await.unwrap(), Announced::Present, "{seed}");
+            assert_eq!(connect(start).await.announce().await.unwrap(), Announced::Present, "{seed}");
         }
     }
 }
@@ -137,7 +137,7 @@ async fn a07_an_owner_id_is_not_that_of_another_with_a_dot_more() {
     let container = drops_dots();
     for owner in ["a", "a.", "a.."] {
         let store = store_on(container.clone(), owner).await;
-        assert_eq!(store.announce(None).await.unwrap(), Announced::Present);
+        assert_eq!(store.announce().await.unwrap(), Announced::Present);
         let listing = store.list_presences().await.unwrap();
         assert!(listing.records.iter().any(|seen| seen.record.owner.as_str() == owner), "{listing:?}");
         assert_eq!(listing.malformed, []);
@@ -215,7 +215,7 @@ impl Meddle for Undeletable {
 async fn cleared(undeletable: Undeletable) -> Result<Vec<String>> {
     let container = Arc::new(Meddled { inner: Arc::new(MemoryContainer::new()), meddler: undeletable });
     for owner in ["a", "b", "c"] {
-        store_on(container.clone(), owner).await.announce(None).await.unwrap();
+        store_on(container.clone(), owner).await.announce().await.unwrap();
     }
     sleep(Duration::from_secs(601)).await;
     let me = store_on(container, "me").await;
@@ -282,7 +282,7 @@ async fn a12_a_server_at_the_end_of_all_dates_makes_nothing_panic() {
 async fn b15_a_rewind_that_was_met_before_another() {
     let container = Arc::new(MemoryContainer::new());
     let (store, operator) = (store_on(container.clone(), "a").await, store_on(container.clone(), "operator").await);
-    let at = |number| Position { sequence_number: number, offset: number.to_string() };
+    let at = |number| Position::new(number, number.to_string());
     let store = store.cooperative(true);
     let mut lease = win(&store).await;
     let mut adoption = adopted(&store, Some(&at(9))).await;

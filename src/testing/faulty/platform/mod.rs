@@ -47,7 +47,7 @@ mod names;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -61,6 +61,7 @@ use crate::blob::{
     Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written, check_blob_name,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
 
 /// How far the clock of a front end is ahead or behind, by default. With the whole seconds of `Date` and `Last-Modified`
 /// on top, it is what [`LeaseTerms::GRACE`](crate::LeaseTerms::GRACE) allows for.
@@ -155,13 +156,8 @@ impl Platform {
     fn directory(&self, name: &str, missing: &Error) -> Option<Blob> {
         let is_asked_for = self.shows_directories && missing.kind() == ErrorKind::NotFound;
         let server_time = missing.server_time().filter(|_| is_asked_for)?;
-        lock(&self.directories).find(name, Answer { server_time, received: Instant::now() })
+        lock(&self.directories).find(name, Answer::new(server_time, Instant::now()))
     }
-}
-
-/// The state is whole after every statement, so a panic elsewhere while it was locked does no harm.
-fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn rejected(name: &str, rule: &str) -> Error {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use eventhubs_checkpoint::internal::balance::{ClaimReason, Policy, Strategy, plan};
+use eventhubs_checkpoint::balancer::{ClaimReason, Strategy};
+use eventhubs_checkpoint::internal::balance::{Policy, plan};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde::Deserialize;

@@ -2,15 +2,16 @@
 //! at once. Every plan is checked.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use eventhubs_checkpoint::balancer::{ClaimReason, Strategy};
 use eventhubs_checkpoint::internal::balance::{
-    Attendance, ClaimReason, Moment, Observation, Observer, Plan, Policy, Strategy, View, observe, plan,
+    Attendance, Moment, Observation, Observer, Plan, Policy, View, observe, plan,
 };
 use eventhubs_checkpoint::{Identity, OwnerId, OwnershipRecord, PartitionId, PresenceRecord};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
-use std::time::Duration;
 
 use super::table::{INTERVAL, TERMS, id, life};
 use crate::invariants;
@@ -95,7 +96,7 @@ impl Group {
 
     pub fn join(&mut self, policy: Policy) -> usize {
         let owner = OwnerId::new(format!("owner-{}", self.members.len())).unwrap();
-        let identity = Identity { owner, incarnation: life() };
+        let identity = Identity::new(owner, life());
         let (running, lived) = (BTreeSet::new(), self.now);
         self.members.push(Member { identity, policy, running, present: false, lived, dead: false });
         self.members.len() - 1
@@ -187,14 +188,8 @@ impl Group {
     }
 
     fn attendance(&self, member: &Member) -> Option<Attendance> {
-        let Identity { owner, incarnation } = member.identity.clone();
-        let record = PresenceRecord {
-            owner,
-            incarnation: Some(incarnation),
-            load: None,
-            broken_by: None,
-            other: BTreeMap::new(),
-        };
+        let Identity { owner, incarnation, .. } = member.identity.clone();
+        let record = PresenceRecord::new(owner, incarnation);
         let age = self.now.saturating_sub(member.lived);
         member.present.then_some(Attendance { record, age, received: self.now })
     }
@@ -236,14 +231,14 @@ impl Group {
             }
         }
         for claim in plan.claim {
-            let Identity { owner, incarnation } = self.members[member].identity.clone();
+            let Identity { owner, incarnation, .. } = self.members[member].identity.clone();
             for other in &mut self.members {
                 other.running.remove(&claim.partition);
             }
             self.members[member].running.insert(claim.partition.clone());
             let cooperative = self.members[member].policy.handoff;
-            let (owner, incarnation) = (Some(owner), Some(incarnation));
-            let record = OwnershipRecord { owner, incarnation, cooperative, ..OwnershipRecord::default() };
+            let mut record = OwnershipRecord::owned_by(owner, Some(incarnation));
+            record.cooperative = cooperative;
             self.records.insert(claim.partition.clone(), Written { record, at: self.now });
             round.claims.push((member, claim.partition, claim.reason));
         }

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::internal::balance::{ClaimReason, Policy, Strategy};
+use eventhubs_checkpoint::balancer::{ClaimReason, Strategy};
+use eventhubs_checkpoint::internal::balance::Policy;
 
 use super::group::{Group, Round};
 use crate::invariants;

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use eventhubs_checkpoint::internal::balance::{
-    Assignment, ClaimReason, Holder, PartitionView, Plan, Policy, ReleaseReason, Strategy, View, plan,
-};
+use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, Holder, PartitionView, Strategy};
+use eventhubs_checkpoint::internal::balance::{Plan, Policy, ReleaseReason, View, plan};
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;

@@ -3,16 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::invariants::{self, Violation};
-use eventhubs_checkpoint::internal::balance::{
-    Assignment, ClaimReason, Holder, Idleness, PartitionView, Plan, Policy, Strategy, View, plan,
-};
+use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, Holder, PartitionView, Strategy};
+use eventhubs_checkpoint::internal::balance::{Idleness, Plan, Policy, View, plan};
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
 use super::table::id;
+use crate::invariants::{self, Violation};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use eventhubs_checkpoint::internal::balance::{Holder, Policy, Strategy, plan};
+use eventhubs_checkpoint::balancer::{Holder, Strategy};
+use eventhubs_checkpoint::internal::balance::{Policy, plan};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde::Deserialize;

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::internal::balance::{Assignment, ClaimReason, Policy, Strategy};
+use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, Strategy};
+use eventhubs_checkpoint::internal::balance::Policy;
 
 use super::group::{Group, Round};
 use super::table::id;

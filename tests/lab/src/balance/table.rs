@@ -10,7 +10,7 @@ use time::macros::datetime;
 
 use eventhubs_checkpoint::internal::balance::{Observation, PlannedClaim};
 
-pub const TERMS: LeaseTerms = LeaseTerms { expiry: Duration::from_secs(60), peer_expiry: Duration::from_secs(180) };
+pub const TERMS: LeaseTerms = LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(180));
 pub const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Makes a test of every named case of one table, and one that says whether the names and the table agree.
@@ -71,8 +71,8 @@ fn record(index: usize, character: char) -> Option<Observation> {
         letter if letter.is_ascii_uppercase() => (Some(owner(letter.to_ascii_lowercase())), 100),
         letter => (Some(owner(letter)), 0),
     };
-    let incarnation = holder.is_some().then(life);
-    let record = OwnershipRecord { owner: holder, incarnation, ..OwnershipRecord::default() };
+    let owned_by = |owner| OwnershipRecord::owned_by(owner, Some(life()));
+    let record = holder.map(owned_by).unwrap_or_default();
     Some(Observation {
         partition: id(index),
         record,
@@ -88,7 +88,7 @@ pub fn view(layout: &str, me: char) -> View {
     let records: Vec<_> =
         layout.chars().enumerate().filter_map(|(index, character)| record(index, character)).collect();
     let running = layout.chars().enumerate().filter(|(_, character)| *character == me).map(|(index, _)| id(index));
-    let identity = Identity { owner: owner(me), incarnation: life() };
+    let identity = Identity::new(owner(me), life());
     let observer = Observer {
         me: &identity,
         terms: TERMS,

@@ -1,9 +1,10 @@
 //! What an instance writes down about itself on disk, line by line, so that it is there whatever ends the process.
 
+use eventhubs_checkpoint::internal::lock::lock;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +63,7 @@ impl Diary {
             serde_json::to_writer(&mut lines, &Entry { at, what })?;
             lines.push(b'\n');
         }
-        self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&lines)
+        lock(&self.file).write_all(&lines)
     }
 }
 

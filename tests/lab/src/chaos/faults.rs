@@ -1,7 +1,8 @@
 //! Carries out a plan.
 
+use eventhubs_checkpoint::internal::lock::lock;
 use std::path::PathBuf;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -107,7 +108,7 @@ impl Stage {
     }
 
     fn happenings(&self) -> MutexGuard<'_, Vec<Happened>> {
-        self.happened.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.happened)
     }
 
     /// Puts right what a fault that was cut short has left.

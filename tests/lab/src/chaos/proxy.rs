@@ -1,8 +1,9 @@
 //! The way from one life of an instance to the storage: passes requests on as the weather lets it, and notes what was
 //! written, by whom and with which outcome.
 
+use eventhubs_checkpoint::internal::lock::lock;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
@@ -51,11 +52,11 @@ impl Road {
     }
 
     pub fn lead_to(&self, endpoint: &str) {
-        *self.authority.lock().unwrap_or_else(PoisonError::into_inner) = authority(endpoint);
+        *lock(&self.authority) = authority(endpoint);
     }
 
     pub fn take_writes(&self) -> Vec<Write> {
-        std::mem::take(&mut *self.writes.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.writes))
     }
 
     async fn carry(&self, life: Life, head: Parts, body: Bytes) -> Result<Answer, Failure> {
@@ -67,13 +68,13 @@ impl Road {
                 write.status = answer.status().as_u16();
                 write.etag = request::etag(answer.headers());
             }
-            self.writes.lock().unwrap_or_else(PoisonError::into_inner).push(write);
+            lock(&self.writes).push(write);
         }
         answer
     }
 
     async fn forward(&self, mut head: Parts, body: Bytes) -> Result<Answer, Failure> {
-        let authority = self.authority.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let authority = lock(&self.authority).clone();
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
         head.uri = Uri::builder().scheme("http").authority(authority).path_and_query(path).build()?;
         head.headers.remove(HOST);

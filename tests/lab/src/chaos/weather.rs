@@ -1,7 +1,7 @@
 //! What goes wrong now between the instances and a service: conditions come and go, and what passes meets them.
 
+use eventhubs_checkpoint::internal::lock::lock;
 use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ impl Weather {
     /// What becomes of a request of this instance.
     pub fn treatment(&self, instance: u32) -> Treatment {
         let conditions = conditions(&self.active.borrow(), instance);
-        treatment(&conditions, &mut *self.rng.lock().unwrap_or_else(PoisonError::into_inner))
+        treatment(&conditions, &mut *lock(&self.rng))
     }
 
     /// Ready when this condition strikes the instance.

@@ -13,11 +13,11 @@ use clap::Parser;
 use eventhubs_checkpoint::balancer::{BalancerConfig, Event};
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::eventhubs::EventHubSource;
-use eventhubs_checkpoint::internal::clock::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, StopReason,
 };
 use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 use time::OffsetDateTime;
 use tokio::runtime::Handle;

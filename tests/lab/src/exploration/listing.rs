@@ -8,11 +8,11 @@ use rand::rngs::StdRng;
 
 use super::scenario::{Member, Rule};
 use super::state::Owner;
-use eventhubs_checkpoint::internal::balance::{Holder, Observation, Observer, Policy, observe, plan};
+use eventhubs_checkpoint::balancer::Holder;
+use eventhubs_checkpoint::internal::balance::{Observation, Observer, Policy, observe, plan};
 use eventhubs_checkpoint::{Identity, Incarnation, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, Relation};
 
-pub(super) const TERMS: LeaseTerms =
-    LeaseTerms { expiry: Duration::from_secs(60), peer_expiry: Duration::from_secs(180) };
+pub(super) const TERMS: LeaseTerms = LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(180));
 
 /// Past every expiry.
 const AGES: Duration = Duration::from_secs(1000);
@@ -62,11 +62,11 @@ impl Listings {
 
 impl Table {
     fn of(me: &Identity, members: &[Member], without: Option<Rule>) -> Self {
-        let foreign = OwnershipRecord { owner: OwnerId::new("foreign").ok(), ..OwnershipRecord::default() };
+        let foreign = OwnershipRecord::owned_by(OwnerId::recorded("foreign"), None);
         let known = [None, Some(OwnershipRecord::default()), Some(foreign)];
         let ours = members.iter().map(|member| {
-            let Identity { owner, incarnation } = member.identity();
-            Some(OwnershipRecord { owner: Some(owner), incarnation: Some(incarnation), ..OwnershipRecord::default() })
+            let Identity { owner, incarnation, .. } = member.identity();
+            Some(OwnershipRecord::owned_by(owner, Some(incarnation)))
         });
         let records: Vec<_> = known.into_iter().chain(ours).collect();
         let relation = |record: &Option<OwnershipRecord>| match record {
@@ -105,7 +105,7 @@ fn reading(record: Option<&OwnershipRecord>, age: Duration, runs: bool, elsewher
         received: Duration::ZERO,
         other_tree,
     };
-    let owner_elsewhere = OwnershipRecord { owner: OwnerId::new("elsewhere").ok(), ..OwnershipRecord::default() };
+    let owner_elsewhere = OwnershipRecord::owned_by(OwnerId::recorded("elsewhere"), None);
     let there = elsewhere.then(|| observation(&owner_elsewhere, Duration::ZERO, true));
     let seen: Vec<_> = record.map(|record| observation(record, age, false)).into_iter().chain(there).collect();
     let running = if runs { BTreeSet::from([partition.clone()]) } else { BTreeSet::new() };
@@ -125,6 +125,6 @@ fn reading(record: Option<&OwnershipRecord>, age: Duration, runs: bool, elsewher
 impl Member {
     fn identity(&self) -> Identity {
         let incarnation = Incarnation::recorded(&self.life.to_string());
-        Identity { owner: OwnerId::recorded(self.owner), incarnation }
+        Identity::new(OwnerId::recorded(self.owner), incarnation)
     }
 }

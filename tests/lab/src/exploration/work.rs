@@ -129,7 +129,7 @@ impl Model {
     }
 
     fn checkpoint_was_read(&self, number: usize, work: &Work, elsewhere: Option<u8>) -> Task {
-        let found = work.seen.map(|seen| self.stored(seen, false));
+        let found = work.seen.map(|seen| (seen.version, self.place(seen.checkpoint)));
         let other = elsewhere.map_or(Place::Nowhere, |position| Place::At(i64::from(position)));
         let start_is_known = self.scenario.pins && !self.scenario.members[number].on_adapter;
         Task::Adopting(Adopt::checkpoint_read(found, other, start_is_known))
@@ -271,7 +271,7 @@ impl Model {
                 let mut to = *state;
                 to.instances[number].work.seen = state.seen();
                 let found = self.found(&to.instances[number].work);
-                let notes = self.checkpoint_goes_on(&mut to, number, Checkpointing::checkpoint_read(found));
+                let notes = self.checkpoint_goes_on(&mut to, number, Checkpointing::ReadOwnership(found));
                 steps.push(read_label(self.name(number), "reads the checkpoint", state.seen()), to, false, notes);
             }
             Request::ReadOwnership => self.read_ownership(state, number, steps),
@@ -405,12 +405,12 @@ impl Model {
         }
     }
 
-    fn stored(&self, seen: Seen, rewound: bool) -> Stored<Version> {
-        Stored { etag: seen.version, place: self.place(seen.checkpoint), rewound }
-    }
-
     /// What was read, compared with what this task knows.
     fn found(&self, work: &Work) -> Option<Stored<Version>> {
-        work.seen.map(|seen| self.stored(seen, seen.checkpoint.rewound && !work.last.rewound))
+        work.seen.map(|seen| Stored {
+            etag: seen.version,
+            place: self.place(seen.checkpoint),
+            rewound: seen.checkpoint.rewound && !work.last.rewound,
+        })
     }
 }

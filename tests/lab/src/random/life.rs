@@ -31,7 +31,7 @@ pub fn zero() -> PartitionId {
 }
 
 fn at(sequence_number: i64) -> Position {
-    Position { sequence_number, offset: sequence_number.to_string() }
+    Position::new(sequence_number, sequence_number.to_string())
 }
 
 /// Holds up whatever runs in it, like a process that is stopped.

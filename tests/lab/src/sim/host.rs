@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use time::OffsetDateTime;
@@ -15,6 +15,7 @@ use super::observer::Reporter;
 use super::plan::{Member, Settings};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::internal::clock::WallClock;
+use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::ProcessorHandle;
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 
@@ -110,11 +111,11 @@ pub(super) struct Desk(Arc<Mutex<Option<ProcessorHandle>>>);
 
 impl Desk {
     fn set(&self, handle: ProcessorHandle) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
+        *lock(&self.0) = Some(handle);
     }
 
     pub(super) fn handle(&self) -> Option<ProcessorHandle> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Our own processor as an instance.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -12,9 +12,10 @@ use tokio::time::{Instant, sleep};
 use super::host::{Ended, Host, Kind, Living};
 use super::observer::Handling;
 use super::plan::{Settings, StartAt, Tuning};
+use eventhubs_checkpoint::balancer::Strategy;
 use eventhubs_checkpoint::balancer::{BalancerConfig, LeasePolicy};
-use eventhubs_checkpoint::internal::balance::Strategy;
 use eventhubs_checkpoint::internal::clock::LeaseClock;
+use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, OnInvalidCheckpoint, PartitionContext, Processor, ProcessorConfig,
     StartPosition, StopReason, Token,
@@ -163,13 +164,13 @@ struct Worker {
 
 impl Worker {
     fn up_to(&self, longest: Duration) -> Duration {
-        let share = self.rng.lock().unwrap_or_else(PoisonError::into_inner).random_range(0.0..1.0);
+        let share = lock(&self.rng).random_range(0.0..1.0);
         longest.mul_f64(share)
     }
 
     fn fails(&self) -> bool {
         let chance = self.host.member.failures_per_mille;
-        self.rng.lock().unwrap_or_else(PoisonError::into_inner).random_range(0..1000) < chance
+        lock(&self.rng).random_range(0..1000) < chance
     }
 
     async fn work(&self) {
@@ -185,7 +186,7 @@ impl Worker {
         let (handling, host, event) = (handling.clone(), Arc::clone(&self.host), event.clone());
         let longest = self.host.member.work + Duration::from_millis(500);
         let time = self.up_to(longest.mul_f64(self.host.settings.tuning.pace()));
-        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = lock(&self.under_way);
         while under_way.try_join_next().is_some() {}
         under_way.spawn(async move {
             sleep(time).await;

@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::sim::{Plan, Report, Role, Scale, Settings, Trouble, What};
-
 use crate::simulate::Failure;
 use crate::simulate::args::Args;
 use crate::simulate::groups::{Group, Members};

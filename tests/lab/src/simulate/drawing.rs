@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::sim::{Mark, Marked, Plan, Report, Role};
-
 use crate::draw::picture::{Lane, Moment, Owner, Picture, Row, Steps, Trouble, Vigour};
+use crate::sim::{Mark, Marked, Plan, Report, Role};
 
 /// How much of the calm is shown.
 const AFTERMATH: Duration = Duration::from_secs(120);

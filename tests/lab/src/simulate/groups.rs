@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sim::{Cast, Foreign, Host, Kind, LeaseGrab, Living, Ours, Role, Sdk};
 use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::{
     Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
 };
+
+use crate::sim::{Cast, Foreign, Host, Kind, LeaseGrab, Living, Ours, Role, Sdk};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::sim::{Load, Plan, Role, Scale, Settings, What};
-
 use crate::simulate::args::Story;
 
 pub fn plan(story: Story, seed: u64) -> Plan {

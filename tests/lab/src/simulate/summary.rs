@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::sim::{Invariant, Report, Totals};
 use serde_json::{Value, json};
 
+use crate::sim::{Invariant, Report, Totals};
 use crate::simulate::args::Args;
 
 /// How many failures are listed.

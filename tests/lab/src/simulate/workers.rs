@@ -5,7 +5,6 @@ use std::sync::mpsc;
 use std::thread;
 
 use crate::sim::{Cast, Plan, Report, run};
-
 use crate::simulate::Failure;
 
 /// Lets one plan happen.

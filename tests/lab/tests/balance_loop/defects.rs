@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::balancer::Strategy;
 use eventhubs_checkpoint::balancer::{BalancerConfig, Event, LeasePolicy};
-use eventhubs_checkpoint::internal::balance::Strategy;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{LeaseScope, Operation};
 use eventhubs_checkpoint_lab::sim::Simulation;

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{Event, Releasing};
-use eventhubs_checkpoint::internal::balance::{Assignment, ClaimReason, ReleaseReason, Strategy};
+use eventhubs_checkpoint::balancer::Event;
+use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, Releasing, Strategy};
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 use eventhubs_checkpoint_lab::sim::Simulation;
 
 use super::group::{INTERVAL, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, group, held_by, sizes, told};
 
-fn released_for(group: &Simulation, since: usize, why: ReleaseReason) -> Vec<PartitionId> {
+fn released_for(group: &Simulation, since: usize, why: Releasing) -> Vec<PartitionId> {
     let mut partitions: Vec<_> = told(group, since)
         .into_iter()
         .filter_map(|(_, _, event)| match event {
-            Event::Releasing { partition, reason } if reason == Releasing::Planned(why) => Some(partition),
+            Event::Releasing { partition, reason } if reason == why => Some(partition),
             _ => None,
         })
         .collect();
@@ -27,7 +27,7 @@ async fn what_the_hub_no_longer_has_is_released_and_taken_again_when_it_is_back(
     let since = group.trace().len();
     group.set_partitions(0..5);
     balanced(&group, INTERVAL + ROUND * 3).await;
-    assert_eq!(released_for(&group, since, ReleaseReason::Gone), [5, 6, 7].map(PartitionId::from));
+    assert_eq!(released_for(&group, since, Releasing::Gone), [5, 6, 7].map(PartitionId::from));
     group.run_for(5 * MINUTE).await;
     assert_eq!(sizes(&group), [3, 2]);
 
@@ -60,8 +60,8 @@ async fn static_instances_give_back_what_is_not_assigned_any_more_and_steal_noth
     group.set_partitions(1..5);
     comes(&group, INTERVAL + LONGEST_CYCLE + ROUND, assigned(&[(1, "a"), (2, "b"), (3, "a"), (4, "b")])).await;
     group.run_for(5 * MINUTE).await;
-    assert_eq!(released_for(&group, since, ReleaseReason::Gone), [0].map(PartitionId::from));
-    assert_eq!(released_for(&group, since, ReleaseReason::NotAssigned), [1, 2, 3].map(PartitionId::from));
+    assert_eq!(released_for(&group, since, Releasing::Gone), [0].map(PartitionId::from));
+    assert_eq!(released_for(&group, since, Releasing::NotAssigned), [1, 2, 3].map(PartitionId::from));
     assert_eq!(group.moves(), []);
     group.stop("a").await.unwrap();
     group.run_for(10 * MINUTE).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::internal::balance::Strategy;
+use eventhubs_checkpoint::balancer::Strategy;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation};
 use eventhubs_checkpoint_lab::sim::Simulation;
 

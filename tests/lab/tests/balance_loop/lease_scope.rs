@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::balancer::ClaimReason;
 use eventhubs_checkpoint::balancer::{BalancerConfig, Event};
-use eventhubs_checkpoint::internal::balance::ClaimReason;
 use eventhubs_checkpoint::store::{Ownership, Presence};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
 use eventhubs_checkpoint_lab::sim::Simulation;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use eventhubs_checkpoint::balancer::ClaimReason;
 use eventhubs_checkpoint::balancer::Event;
-use eventhubs_checkpoint::internal::balance::ClaimReason;
 use eventhubs_checkpoint::store::Finding;
 use eventhubs_checkpoint_lab::invariants::fewest_moves;
 use eventhubs_checkpoint_lab::sim::{Entry, Move, Simulation};

@@ -9,7 +9,7 @@ use azure_core::http::{AsyncRawResponse, ClientOptions, Context, Request, Status
 use azure_core::time::{parse_rfc7231, to_rfc7231};
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
-use eventhubs_checkpoint::clock::{SystemWallClock, WallClock};
+use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::{ErrorKind, Result};
 use time::macros::datetime;
 use time::{Duration, OffsetDateTime};

@@ -17,7 +17,7 @@ use azure_identity::{
 };
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
-use eventhubs_checkpoint::clock::{SystemWallClock, WallClock};
+use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
 use futures::future::join_all;
 use serde_json::json;

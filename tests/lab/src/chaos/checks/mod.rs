@@ -7,7 +7,6 @@ mod rules;
 mod spans;
 
 use crate::chaos::evidence::Evidence;
-
 use duplicates::duplicates;
 
 pub use group::unbalanced;

@@ -2,6 +2,12 @@
 
 use std::sync::Arc;
 
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::blob::{Condition, Metadata};
+use eventhubs_checkpoint::internal::codec::{BlobNames, RecordKind};
+use eventhubs_checkpoint::processor::{EventSource, StartPosition, StopReason};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use eventhubs_checkpoint::{Error, ErrorKind, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::task::JoinHandle;
@@ -9,12 +15,6 @@ use tokio::time::sleep;
 
 use super::within;
 use crate::sim::host::Host;
-use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::blob::{Condition, Metadata};
-use eventhubs_checkpoint::internal::codec::{BlobNames, RecordKind};
-use eventhubs_checkpoint::processor::{EventSource, StartPosition, StopReason};
-use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
-use eventhubs_checkpoint::{Error, ErrorKind, Result};
 
 /// Ends when it is dropped.
 pub(in super::super) struct Reading(JoinHandle<()>);

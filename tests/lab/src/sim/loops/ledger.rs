@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
@@ -12,6 +12,7 @@ use eventhubs_checkpoint::blob::{
     Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
 };
 use eventhubs_checkpoint::internal::codec::decode_ownership;
+use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
 use eventhubs_checkpoint::{Identity, Incarnation, OwnerId, OwnershipRecord, PartitionId};
 
@@ -58,7 +59,7 @@ impl Ledger {
 
     /// The books are right after every statement, so a panic elsewhere while they were locked does no harm.
     fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.books)
     }
 
     fn book(&self, name: &str, metadata: &Metadata) {

@@ -16,7 +16,7 @@ mod trace;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -34,6 +34,7 @@ use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::internal::clock::WallClock;
+use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId};
@@ -303,7 +304,7 @@ impl Simulation {
     /// What has happened so far, in order.
     #[must_use]
     pub fn trace(&self) -> Vec<Entry> {
-        self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.trace).clone()
     }
 
     /// The handle of a running instance: to look into it, and to tell it something.

@@ -1,6 +1,6 @@
 //! What has happened, and when.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::broadcast;
@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::balancer::Event;
+use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 
 /// Something that happened to an instance.
@@ -56,7 +57,7 @@ pub struct Move {
 pub(super) type Trace = Arc<Mutex<Vec<Entry>>>;
 
 pub(super) fn push(trace: &Trace, entry: Entry) {
-    trace.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+    lock(&trace).push(entry);
 }
 
 /// Writes down what an instance tells until it is gone.

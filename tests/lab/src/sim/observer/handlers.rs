@@ -1,13 +1,14 @@
 //! What handlers do. What a life that has died does until its tasks are gone does not count.
 
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::processor::StopReason;
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+
 use super::lives::Session;
 use super::timeline::Mark;
 use super::{State, index_of};
 use crate::history::Delivery;
 use crate::sim::invariant::Invariant;
-use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::processor::StopReason;
-use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 
 impl State {
     pub(super) fn handler_started(&mut self, life: usize, partition: &PartitionId) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use eventhubs_checkpoint::{Identity, OwnerId};
 use tokio::time::Instant;
 
 use super::restraint::Refused;
@@ -11,7 +12,6 @@ use super::{Partition, State};
 use crate::history::{self, Delivery};
 use crate::sim::host::Ended;
 use crate::sim::invariant::Invariant;
-use eventhubs_checkpoint::{Identity, OwnerId};
 
 /// One life of a member, or an operator.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]

@@ -14,7 +14,7 @@ mod timeline;
 mod verdicts;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -30,6 +30,7 @@ use super::plan::{Plan, Role, StartAt};
 use crate::history::{self, Verdict};
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::blob::{Condition, Metadata};
+use eventhubs_checkpoint::internal::lock::lock;
 
 /// How much of the history is kept.
 const KEPT: usize = 120;
@@ -169,7 +170,7 @@ impl Observer {
 
     /// The state is whole after every statement, so a panic elsewhere while it was locked does no harm.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -1,14 +1,14 @@
 //! Writes of ownerships.
 
+use eventhubs_checkpoint::blob::Metadata;
+use eventhubs_checkpoint::internal::codec::{decode_ownership, decode_presence};
+use eventhubs_checkpoint::{Incarnation, OwnerId, OwnershipRecord};
 use tokio::time::Instant;
 
 use super::State;
 use super::timeline::Mark;
 use crate::history::Hands;
 use crate::sim::invariant::Invariant;
-use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::internal::codec::{decode_ownership, decode_presence};
-use eventhubs_checkpoint::{Incarnation, OwnerId, OwnershipRecord};
 
 /// The key that says who asks for a partition.
 const MARK: &str = "handoffto";

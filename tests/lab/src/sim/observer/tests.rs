@@ -1,19 +1,18 @@
 //! The observer sees what is wrong, and nothing where all is well.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use eventhubs_checkpoint::blob::Condition;
+use eventhubs_checkpoint::internal::codec::{encode_checkpoint, encode_ownership};
+use eventhubs_checkpoint::processor::StopReason;
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use eventhubs_checkpoint::{CheckpointRecord, Identity, Incarnation, OwnerId, OwnershipRecord, RewindId};
 use time::macros::datetime;
 use tokio::time::advance;
 
 use super::{Entering, Observer, Reporter, Request};
 use crate::sim::invariant::Invariant;
 use crate::sim::{Bounds, Plan, Scale};
-use eventhubs_checkpoint::blob::Condition;
-use eventhubs_checkpoint::internal::codec::{encode_checkpoint, encode_ownership};
-use eventhubs_checkpoint::processor::StopReason;
-use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
-use eventhubs_checkpoint::{CheckpointRecord, Identity, Incarnation, OwnerId, OwnershipRecord, RewindId};
 
 /// One partition with a hundred events, and owners who do as they are told.
 struct Scene {
@@ -37,7 +36,7 @@ impl Scene {
         let owner = OwnerId::new(name).unwrap();
         let life = self.observer.lock().enters(Entering { member, owner: owner.clone(), ours: true });
         let number = u32::try_from(life).unwrap();
-        let identity = Identity { owner, incarnation: Incarnation::new(datetime!(2026-01-01 00:00 UTC), number) };
+        let identity = Identity::new(owner, Incarnation::new(datetime!(2026-01-01 00:00 UTC), number));
         self.observer.lock().identified(life, &identity);
         self.lives.push(identity);
         life
@@ -48,15 +47,15 @@ impl Scene {
     }
 
     fn owns(&self, life: usize) {
-        let Identity { owner, incarnation } = self.lives[life].clone();
-        let record =
-            OwnershipRecord { owner: Some(owner), incarnation: Some(incarnation), ..OwnershipRecord::default() };
+        let Identity { owner, incarnation, .. } = self.lives[life].clone();
+        let record = OwnershipRecord::owned_by(owner, Some(incarnation));
         self.written(life, "ownership", &encode_ownership(&record));
     }
 
     fn stores(&self, life: usize, number: i64, rewound: Option<RewindId>) {
-        let (sequence_number, offset) = (Some(number), Some((number * 10).to_string()));
-        let record = CheckpointRecord { sequence_number, offset, rewound, ..CheckpointRecord::default() };
+        let mut record = CheckpointRecord::default();
+        (record.sequence_number, record.offset) = (Some(number), Some((number * 10).to_string()));
+        record.rewound = rewound;
         self.written(life, "checkpoint", &encode_checkpoint(&record));
     }
 
@@ -66,12 +65,7 @@ impl Scene {
 
     /// All up to this, by a handler that has started.
     fn handles(&self, life: usize, numbers: std::ops::RangeInclusive<i64>) {
-        let event = |number: i64| MemoryEvent {
-            sequence_number: number,
-            offset: number.to_string().into(),
-            body: Arc::from("0"),
-        };
-        let events: Vec<_> = numbers.map(event).collect();
+        let events: Vec<_> = numbers.map(|number| MemoryEvent::new(number, "0")).collect();
         self.reporter(life).begins(&0.into(), &events).done(&events);
     }
 
@@ -206,9 +200,8 @@ fn a_mark_adds_nothing_but_who_asks() {
         let mut scene = Scene::new(|_| {});
         let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
         scene.owns(one);
-        let Identity { owner, incarnation } = scene.lives[one].clone();
-        let record =
-            OwnershipRecord { owner: Some(owner), incarnation: Some(incarnation), ..OwnershipRecord::default() };
+        let Identity { owner, incarnation, .. } = scene.lives[one].clone();
+        let record = OwnershipRecord::owned_by(owner, Some(incarnation));
         let mut metadata = encode_ownership(&record);
         metadata.insert(key.to_owned(), "other".to_owned());
         scene.written(other, "ownership", &metadata);

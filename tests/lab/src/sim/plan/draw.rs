@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::LeaseScope;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Incident, Load, Member, Plan, Role, Scale, Settings, Trouble, Tuning, What};
 use crate::sim::foreign::Sdk;
-use eventhubs_checkpoint::LeaseScope;
 
 /// Instances come up within this time.
 const START_WITHIN: Duration = Duration::from_secs(120);

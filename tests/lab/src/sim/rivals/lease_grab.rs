@@ -14,9 +14,15 @@
 //! - A loser stops at once, so that a winner waits for nothing but the dead.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::blob::{Condition, Metadata};
+use eventhubs_checkpoint::internal::codec::{BlobNames, KeyCase, RecordKind};
+use eventhubs_checkpoint::internal::lock::lock;
+use eventhubs_checkpoint::processor::EventSource;
+use eventhubs_checkpoint::{ErrorKind, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::broadcast::{self, error::RecvError};
@@ -25,11 +31,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::sim::foreign::{Reading, within};
 use crate::sim::host::{Ended, Host, Kind, Living};
-use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::blob::{Condition, Metadata};
-use eventhubs_checkpoint::internal::codec::{BlobNames, KeyCase, RecordKind};
-use eventhubs_checkpoint::processor::EventSource;
-use eventhubs_checkpoint::{ErrorKind, Result};
 
 /// Every how often a host challenges for each partition.
 const LEASE: Duration = Duration::from_secs(60);
@@ -178,11 +179,11 @@ async fn contend(life: Arc<Life>, partition: PartitionId) {
 
 impl Life {
     fn readings(&self) -> MutexGuard<'_, BTreeMap<PartitionId, Reading>> {
-        self.readings.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.readings)
     }
 
     fn challenged(&self) -> MutexGuard<'_, BTreeMap<PartitionId, Instant>> {
-        self.challenged.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.challenged)
     }
 
     fn processes(&self, partition: &PartitionId) -> bool {

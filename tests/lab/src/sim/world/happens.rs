@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::processor::{OnFailure, PartitionState};
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::{OwnerId, PartitionId, Position};
 use tokio::time::{sleep, timeout};
 
 use super::lives::GRACE_PERIOD;
 use super::{Action, World};
 use crate::sim::observer::Entering;
 use crate::sim::plan::{HEAVY, Trouble, What};
-use eventhubs_checkpoint::processor::{OnFailure, PartitionState};
-use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::{OwnerId, PartitionId, Position};
 
 /// How long an operator tries to put a checkpoint back.
 const OPERATOR_PATIENCE: Duration = Duration::from_secs(300);
@@ -207,7 +207,7 @@ impl World<'_> {
         let Ok(store) = builder.connect().await else { return };
         let sequence_number = stored.saturating_sub_unsigned(by.into()).max(-1);
         let offset = if sequence_number < 0 { "-1".to_owned() } else { (sequence_number * 10).to_string() };
-        let (to, partition) = (Position { sequence_number, offset }, PartitionId::from(partition));
+        let (to, partition) = (Position::new(sequence_number, offset), PartitionId::from(partition));
         self.disturbed();
         tokio::spawn(timeout(OPERATOR_PATIENCE, async move {
             while store.rewind(&partition, &to).await.is_err() {

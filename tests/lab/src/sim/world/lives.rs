@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use eventhubs_checkpoint::OwnerId;
+use eventhubs_checkpoint::blob::BlobContainer;
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -15,9 +18,6 @@ use crate::sim::invariant::Invariant;
 use crate::sim::observer::{Entering, Reporter};
 use crate::sim::plan::{Role, Trouble};
 use crate::sim::witness::Witness;
-use eventhubs_checkpoint::OwnerId;
-use eventhubs_checkpoint::blob::BlobContainer;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
 
 /// How long a process may take to end before it is killed.
 pub(super) const GRACE_PERIOD: Duration = Duration::from_secs(45);

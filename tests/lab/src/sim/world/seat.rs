@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::OwnerId;
+use eventhubs_checkpoint::testing::faulty::Faulty;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::sim::gate::Gate;
 use crate::sim::host::{Desk, Ended};
-use eventhubs_checkpoint::OwnerId;
-use eventhubs_checkpoint::testing::faulty::Faulty;
 
 /// Where the lives of one member come and go.
 #[derive(Default)]
