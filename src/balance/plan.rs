@@ -291,6 +291,15 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_reason_has_the_same_name_in_metrics_and_when_serialized() {
+        let owner = || OwnerId::new("a").unwrap();
+        for reason in [ClaimReason::Reclaimed, ClaimReason::HandedOver, ClaimReason::Expired(owner())] {
+            let serialized = serde_json::to_string(&reason).unwrap();
+            assert!(serialized.contains(&format!("{:?}", reason.as_str())), "{serialized}");
+        }
+    }
+
+    #[test]
     fn what_is_recorded_as_mine_comes_back_at_once_whatever_the_strategy() {
         for strategy in [Strategy::Balanced, Strategy::Greedy, Strategy::weighted()] {
             let plan = checked(&view_of("bbooo"), &Policy { strategy, ..Policy::default() });
