@@ -107,7 +107,7 @@ impl BlobNames {
     /// The names for this group.
     ///
     /// ```
-    /// use eventhubs_checkpoint::codec::{BlobNames, KeyCase, RecordKind};
+    /// use eventhubs_checkpoint::internal::codec::{BlobNames, KeyCase, RecordKind};
     /// use eventhubs_checkpoint::ConsumerGroup;
     /// let group = ConsumerGroup::new("Example.servicebus.windows.net", "Orders", "$Default")?;
     /// let names = BlobNames::new(&group, KeyCase::Lower);

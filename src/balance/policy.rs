@@ -124,7 +124,8 @@ impl Assignment {
 /// ask for a plan.
 ///
 /// ```
-/// use eventhubs_checkpoint::balance::{Policy, Strategy};
+/// use eventhubs_checkpoint::balancer::Strategy;
+/// use eventhubs_checkpoint::internal::balance::Policy;
 /// let policy = Policy { strategy: Strategy::Greedy, max_partitions: Some(8), ..Policy::default() };
 /// # assert!(policy.avoid.is_empty());
 /// ```

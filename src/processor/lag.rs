@@ -52,7 +52,7 @@ impl Lag {
     /// use eventhubs_checkpoint::Position;
     /// use eventhubs_checkpoint::processor::{Lag, PartitionProperties};
     ///
-    /// let last = Position { sequence_number: 1999, offset: "x".into() };
+    /// let last = Position::new(1999, "x");
     /// let properties = PartitionProperties::new(1000, Some(last), false);
     /// let lag = |checkpoint| Lag::between(checkpoint, Some(&properties), Duration::ZERO, Duration::from_secs(60));
     /// assert_eq!(lag(Some(1989)).to_string(), "10");
@@ -159,7 +159,7 @@ mod tests {
         #[test]
         fn c01_nothing_waits_in_an_emptied_partition() {
             for begin in [199, 200] {
-                let last = Position { sequence_number: 199, offset: "x".into() };
+                let last = Position::new(199, "x");
                 let emptied = PartitionProperties::new(begin, Some(last), true);
                 for checkpoint in [None, Some(-1), Some(150), Some(198), Some(199)] {
                     assert_eq!(

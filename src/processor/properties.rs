@@ -33,7 +33,7 @@ impl PartitionProperties {
     /// use eventhubs_checkpoint::Position;
     /// use eventhubs_checkpoint::processor::PartitionProperties;
     ///
-    /// let last = || Some(Position { sequence_number: 255, offset: "x".into() });
+    /// let last = || Some(Position::new(255, "x"));
     /// let one_event = PartitionProperties::new(255, last(), false);
     /// assert_eq!((one_event.first_sequence_number(), one_event.is_empty()), (255, false));
     /// let emptied = PartitionProperties::new(255, last(), true);

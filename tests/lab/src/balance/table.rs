@@ -33,8 +33,7 @@ macro_rules! cases {
 pub(super) use cases;
 
 fn table(name: &str) -> Vec<serde_json::Value> {
-    let mut scenarios: serde_json::Value =
-        serde_json::from_str(include_str!("../../../scenarios/balance.json")).unwrap();
+    let mut scenarios: serde_json::Value = serde_json::from_str(include_str!("../../scenarios/balance.json")).unwrap();
     serde_json::from_value(scenarios[name].take()).unwrap()
 }
 
