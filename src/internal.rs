@@ -15,6 +15,23 @@ pub mod codec {
     pub use crate::codec::*;
 }
 
+/// Names that another SDK recorded by its own rules.
+pub mod recorded {
+    use crate::model::{Incarnation, OwnerId};
+
+    /// As it stands in a record.
+    #[must_use]
+    pub fn owner(id: &str) -> OwnerId {
+        OwnerId::recorded(id)
+    }
+
+    /// As it stands in a record.
+    #[must_use]
+    pub fn incarnation(text: &str) -> Incarnation {
+        Incarnation::recorded(text)
+    }
+}
+
 /// Locks.
 pub mod lock {
     pub use crate::lock::*;

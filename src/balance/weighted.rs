@@ -35,6 +35,7 @@ pub(super) fn wanted(view: &View, policy: &Policy, threshold_percent: u32, rng: 
 }
 
 /// The weight of each partition: its load, the mean for those without, and never below a tenth of the mean.
+#[must_use]
 pub fn weights(partitions: &[PartitionView], loads: &BTreeMap<PartitionId, u64>) -> Vec<u128> {
     let loads: Vec<_> = partitions.iter().map(|entry| loads.get(&entry.partition).copied()).collect();
     let known = loads.iter().flatten().count();

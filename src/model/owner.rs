@@ -51,8 +51,7 @@ impl OwnerId {
     }
 
     /// An owner as another SDK recorded it, by whatever rules that one has.
-    #[doc(hidden)]
-    pub fn recorded(id: &str) -> Self {
+    pub(crate) fn recorded(id: &str) -> Self {
         Self(id.into())
     }
 
@@ -120,8 +119,7 @@ impl Incarnation {
         PrimitiveDateTime::parse(began, WRITTEN).ok().map(PrimitiveDateTime::assume_utc)
     }
 
-    #[doc(hidden)]
-    pub fn recorded(text: &str) -> Self {
+    pub(crate) fn recorded(text: &str) -> Self {
         Self(text.into())
     }
 

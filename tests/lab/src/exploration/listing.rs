@@ -10,6 +10,7 @@ use super::scenario::{Member, Rule};
 use super::state::Owner;
 use eventhubs_checkpoint::balancer::Holder;
 use eventhubs_checkpoint::internal::balance::{Observation, Observer, Policy, observe, plan};
+use eventhubs_checkpoint::internal::recorded;
 use eventhubs_checkpoint::{Identity, Incarnation, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, Relation};
 
 pub(super) const TERMS: LeaseTerms = LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(180));
@@ -62,7 +63,7 @@ impl Listings {
 
 impl Table {
     fn of(me: &Identity, members: &[Member], without: Option<Rule>) -> Self {
-        let foreign = OwnershipRecord::owned_by(OwnerId::recorded("foreign"), None);
+        let foreign = OwnershipRecord::owned_by(recorded::owner("foreign"), None);
         let known = [None, Some(OwnershipRecord::default()), Some(foreign)];
         let ours = members.iter().map(|member| {
             let Identity { owner, incarnation, .. } = member.identity();
@@ -105,7 +106,7 @@ fn reading(record: Option<&OwnershipRecord>, age: Duration, runs: bool, elsewher
         received: Duration::ZERO,
         other_tree,
     };
-    let owner_elsewhere = OwnershipRecord::owned_by(OwnerId::recorded("elsewhere"), None);
+    let owner_elsewhere = OwnershipRecord::owned_by(recorded::owner("elsewhere"), None);
     let there = elsewhere.then(|| observation(&owner_elsewhere, Duration::ZERO, true));
     let seen: Vec<_> = record.map(|record| observation(record, age, false)).into_iter().chain(there).collect();
     let running = if runs { BTreeSet::from([partition.clone()]) } else { BTreeSet::new() };
@@ -124,7 +125,7 @@ fn reading(record: Option<&OwnershipRecord>, age: Duration, runs: bool, elsewher
 
 impl Member {
     fn identity(&self) -> Identity {
-        let incarnation = Incarnation::recorded(&self.life.to_string());
-        Identity::new(OwnerId::recorded(self.owner), incarnation)
+        let incarnation = recorded::incarnation(&self.life.to_string());
+        Identity::new(recorded::owner(self.owner), incarnation)
     }
 }

@@ -375,6 +375,7 @@ impl<L: Clone + Ord> Partition<L> {
 pub type Positions = BTreeMap<String, i64>;
 
 /// What a listing shows after an earlier one: checkpoints neither move back nor vanish.
+#[must_use]
 pub fn listed(before: &Positions, now: &Positions) -> Vec<Verdict> {
     let verdicts = before.iter().map(|(partition, before)| {
         let now = now.get(partition);

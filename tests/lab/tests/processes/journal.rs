@@ -56,8 +56,8 @@ impl Judgement {
             judgement.duplicates += history.processed(Some(0), run.first, run.last);
         }
         for (partition, history) in histories {
-            let lost = history.unprocessed().into_iter();
-            judgement.lost.extend(lost.map(|(first, last)| (partition.to_owned(), first, last)));
+            let gaps = history.unprocessed().into_iter();
+            judgement.lost.extend(gaps.map(|(first, last)| (partition.to_owned(), first, last)));
         }
         judgement
     }

@@ -57,7 +57,7 @@ pub struct Move {
 pub(super) type Trace = Arc<Mutex<Vec<Entry>>>;
 
 pub(super) fn push(trace: &Trace, entry: Entry) {
-    lock(&trace).push(entry);
+    lock(trace).push(entry);
 }
 
 /// Writes down what an instance tells until it is gone.
