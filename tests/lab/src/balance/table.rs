@@ -1,14 +1,13 @@
 //! The cases of `scenarios/balance.json`, each a test of its own name. Its `_about` tells how to read them.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use eventhubs_checkpoint::internal::balance::{Observation, PlannedClaim};
 use eventhubs_checkpoint::internal::balance::{Observer, View, observe};
 use eventhubs_checkpoint::{Identity, Incarnation, LeaseTerms, OwnerId, OwnershipRecord, PartitionId};
 use serde::de::DeserializeOwned;
-use std::time::Duration;
 use time::macros::datetime;
-
-use eventhubs_checkpoint::internal::balance::{Observation, PlannedClaim};
 
 pub const TERMS: LeaseTerms = LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(180));
 pub const INTERVAL: Duration = Duration::from_secs(10);

@@ -1,11 +1,11 @@
 //! What an instance writes down about itself on disk, line by line, so that it is there whatever ends the process.
 
-use eventhubs_checkpoint::internal::lock::lock;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Mutex;
 
+use eventhubs_checkpoint::internal::lock::lock;
 use serde::{Deserialize, Serialize};
 
 use crate::chaos::clock::{Clock, Moment};

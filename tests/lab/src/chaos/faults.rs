@@ -1,10 +1,10 @@
 //! Carries out a plan.
 
-use eventhubs_checkpoint::internal::lock::lock;
 use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
+use eventhubs_checkpoint::internal::lock::lock;
 use rustix::process::Signal;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::sleep;

@@ -1,11 +1,11 @@
 //! The way from one life of an instance to the storage: passes requests on as the weather lets it, and notes what was
 //! written, by whom and with which outcome.
 
-use eventhubs_checkpoint::internal::lock::lock;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use eventhubs_checkpoint::internal::lock::lock;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{DATE, HOST, HeaderValue, RETRY_AFTER};

@@ -1,10 +1,10 @@
 //! What goes wrong now between the instances and a service: conditions come and go, and what passes meets them.
 
-use eventhubs_checkpoint::internal::lock::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use eventhubs_checkpoint::internal::lock::lock;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use tokio::sync::watch;

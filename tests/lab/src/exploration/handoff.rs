@@ -4,20 +4,32 @@
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::Relation;
+use eventhubs_checkpoint::internal::protocol::{Looked, MarkedFor, Marking, Pursuing, Step, Waits, Whose, marking};
+
 use super::listing::TERMS;
 use super::notes::{Event, Notes};
 use super::ownership::{OLD, YOUNG};
 use super::state::{
-    Content, Handoff, HandoffStep, Instance, Keys, Lease, Life, Operation, Owner, State, Version, Write, Writer, short,
+    Content, Handoff, HandoffStep, Instance, Keys, Lease, Life, Operation, Owner, Pursued, State, Version, Write,
+    Writer, short,
 };
 use super::storage::{Answer, attempts};
 use super::system::{Label, Model, Steps};
-use eventhubs_checkpoint::Relation;
-use eventhubs_checkpoint::internal::protocol::{Looked, MarkedFor, Marking, Pursuing, Step, Waits, Whose, marking};
 
 const WAITS: Waits = Waits { acknowledgement: Duration::from_secs(35), release: Duration::from_secs(45) };
 /// When every wait is over.
 const LATE: Duration = Duration::from_secs(1000);
+
+/// A record by which its owner acknowledges the mark.
+const DRAINING: Looked<Version> = Looked {
+    etag: Version::Current,
+    whose: Whose::Victims,
+    marked_for: MarkedFor::Me,
+    cooperative: true,
+    draining: true,
+    age: YOUNG,
+};
 
 impl Model {
     pub(super) fn handoff_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
@@ -111,26 +123,26 @@ impl Model {
         }
     }
 
-    fn pursue(&self, state: &State, number: usize, victim: u8, pursuing: Pursuing, steps: &mut Steps<'_>) {
+    fn pursue(&self, state: &State, number: usize, victim: u8, pursued: Pursued, steps: &mut Steps<'_>) {
         let look = |now| {
-            let mut pursuing = pursuing;
+            let mut pursuing = pursued.pursuing();
             let looked = Self::looked(state, number, victim, YOUNG);
-            (pursuing.look(looked, now, WAITS, TERMS.expiry), pursuing)
+            (pursuing.look(looked, now, WAITS, TERMS.expiry), Pursued::of(pursuing))
         };
         let in_time = look(Duration::ZERO);
         let impatience = self.impatience(state, number, victim).filter(|_| in_time.0 == Step::Wait);
         let too_late = impatience.map(|cost| (look(LATE), cost)).filter(|(late, _)| late.0 != in_time.0);
-        for ((step, pursuing), cost) in [Some((in_time, 0)), too_late].into_iter().flatten() {
+        for ((step, pursued), cost) in [Some((in_time, 0)), too_late].into_iter().flatten() {
             let mut to = *state;
             to.left.timeouts -= cost;
             let instance = &mut to.instances[number];
             let (what, event) = match step {
                 Step::Wait => {
-                    instance.handoff = Some(Handoff { victim, step: HandoffStep::Pursuing(pursuing) });
+                    instance.handoff = Some(Handoff { victim, step: HandoffStep::Pursuing(pursued) });
                     ("looks: not yet", None)
                 }
                 Step::MarkAgain => {
-                    instance.handoff = Some(Handoff { victim, step: HandoffStep::Reading(pursuing.marks()) });
+                    instance.handoff = Some(Handoff { victim, step: HandoffStep::Reading(pursued.marks) });
                     ("looks: its mark has gone", None)
                 }
                 Step::Take(under) => {
@@ -215,11 +227,24 @@ impl Model {
     }
 }
 
+impl Pursued {
+    fn of(pursuing: Pursuing) -> Self {
+        Self { marks: pursuing.marks(), is_acknowledged: pursuing.is_acknowledged() }
+    }
+
+    fn pursuing(self) -> Pursuing {
+        let mut pursuing = Pursuing::since(Duration::ZERO);
+        (1..self.marks).for_each(|_| pursuing.marked_again(Duration::ZERO));
+        if self.is_acknowledged {
+            pursuing.look(Some(DRAINING), Duration::ZERO, WAITS, TERMS.expiry);
+        }
+        pursuing
+    }
+}
+
 /// The mark stands, for the first time or again.
 fn marked(erased: u8) -> HandoffStep {
-    let mut pursuing = Pursuing::since(Duration::ZERO);
-    (0..erased).for_each(|_| pursuing.marked_again(Duration::ZERO));
-    HandoffStep::Pursuing(pursuing)
+    HandoffStep::Pursuing(Pursued { marks: erased + 1, is_acknowledged: false })
 }
 
 fn with_step(state: &State, number: usize, step: HandoffStep) -> State {

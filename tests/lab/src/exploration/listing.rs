@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use eventhubs_checkpoint::balancer::Holder;
+use eventhubs_checkpoint::internal::balance::{Observation, Observer, Policy, observe, plan};
+use eventhubs_checkpoint::internal::recorded;
+use eventhubs_checkpoint::{Identity, LeaseTerms, OwnershipRecord, PartitionId, Relation};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
 use super::scenario::{Member, Rule};
 use super::state::Owner;
-use eventhubs_checkpoint::balancer::Holder;
-use eventhubs_checkpoint::internal::balance::{Observation, Observer, Policy, observe, plan};
-use eventhubs_checkpoint::internal::recorded;
-use eventhubs_checkpoint::{Identity, Incarnation, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, Relation};
 
 pub(super) const TERMS: LeaseTerms = LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(180));
 

@@ -4,14 +4,15 @@
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::internal::protocol::{Adopt, Found, Goal, Next, after_doubt, begins_tenure};
+use eventhubs_checkpoint::{LeaseTerms, Relation};
+
 use super::listing::TERMS;
 use super::notes::{Event, Invariant, Notes};
 use super::scenario::Rule;
 use super::state::{Content, Instance, Keys, Lease, Life, Operation, Owner, State, Task, Version, Work, Write, Writer};
 use super::storage::{Answer, attempts};
 use super::system::{Label, Model, Steps};
-use eventhubs_checkpoint::internal::protocol::{Adopt, Found, Goal, Next, after_doubt, begins_tenure};
-use eventhubs_checkpoint::{LeaseTerms, Relation};
 
 pub(super) const YOUNG: Duration = Duration::ZERO;
 /// Too old for a renewal to stand, but not expired.

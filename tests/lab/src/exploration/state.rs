@@ -4,7 +4,7 @@
 //! looked at any more is forgotten, tenures are numbered anew after every step, and a version of a blob is either the
 //! current one or a past one: no version ever comes back.
 
-use eventhubs_checkpoint::internal::protocol::{Adopt, Goal, Pursuing};
+use eventhubs_checkpoint::internal::protocol::{Adopt, Goal};
 
 pub(super) const MOST_INSTANCES: usize = 3;
 pub(super) const MOST_LATE: usize = 3;
@@ -131,8 +131,15 @@ pub(super) enum HandoffStep {
     /// To mark it, after as many marks that were erased.
     Reading(u8),
     Marking(Version, u8),
-    /// The mark stood. All moments are zero: when the time is over is a choice.
-    Pursuing(Pursuing),
+    /// The mark stood.
+    Pursuing(Pursued),
+}
+
+/// What `Pursuing` is at moment zero: when the time is over is a choice here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Pursued {
+    pub(super) marks: u8,
+    pub(super) is_acknowledged: bool,
 }
 
 /// What it holds, as it believes.

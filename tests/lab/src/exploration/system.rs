@@ -2,14 +2,15 @@
 
 use std::fmt;
 
+use eventhubs_checkpoint::Relation;
+use eventhubs_checkpoint::internal::protocol::Goal;
+
 use super::listing::{Listings, Reading};
 use super::notes::{Event, Invariant, Notes};
 use super::scenario::{Member, Rule, Scenario, Timing};
 use super::search::{Edge, System};
 use super::state::{Checkpoint, Content, Elsewhere, Foreign, Instance, Life, Owner, Rewinder, State, Task, Writer};
 use super::storage::{self, Answer};
-use eventhubs_checkpoint::Relation;
-use eventhubs_checkpoint::internal::protocol::Goal;
 
 pub(super) const FOREIGN: &str = "F";
 pub(super) const REWINDER: &str = "the rewinder";

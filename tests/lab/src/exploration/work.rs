@@ -4,14 +4,15 @@
 
 use std::cmp::Ordering;
 
+use eventhubs_checkpoint::Relation;
+use eventhubs_checkpoint::internal::protocol::{Adopt, AdoptionWrite, Checkpointing, Place, PositionFrom, Stored};
+
 use super::notes::{Event, Invariant, Notes};
 use super::ownership::report_unsettled;
 use super::scenario::Rule;
 use super::state::{Checkpoint, Content, Found, Imported, Request, Seen, State, Task, Version, Work, Write, Writer};
 use super::storage::{Answer, attempts, up_to};
 use super::system::{Label, Model, Steps};
-use eventhubs_checkpoint::Relation;
-use eventhubs_checkpoint::internal::protocol::{Adopt, AdoptionWrite, Checkpointing, Place, PositionFrom, Stored};
 
 impl Model {
     pub(super) fn work_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::plan::{HEAVY, Settings, Tuning};
 use eventhubs_checkpoint::LeaseTerms;
 use eventhubs_checkpoint::processor::OnFailure;
+
+use super::plan::{HEAVY, Settings, Tuning};
 
 /// How long a handler that failed may wait at the longest before it is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);

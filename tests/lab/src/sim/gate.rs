@@ -6,9 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::Notify;
-
-use super::observer::{Reporter, Request};
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::{
@@ -18,6 +15,9 @@ use eventhubs_checkpoint::processor::{
     EventReceiver, EventSender, EventSource, HubProperties, PartitionProperties, StartPosition,
 };
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
+use tokio::sync::Notify;
+
+use super::observer::{Reporter, Request};
 
 /// How long a link may take to close.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);

@@ -5,6 +5,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use eventhubs_checkpoint::blob::BlobContainer;
+use eventhubs_checkpoint::internal::clock::WallClock;
+use eventhubs_checkpoint::internal::lock::lock;
+use eventhubs_checkpoint::processor::ProcessorHandle;
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -13,11 +18,6 @@ use super::gate::Gate;
 use super::gate::HostSource;
 use super::observer::Reporter;
 use super::plan::{Member, Settings};
-use eventhubs_checkpoint::blob::BlobContainer;
-use eventhubs_checkpoint::internal::clock::WallClock;
-use eventhubs_checkpoint::internal::lock::lock;
-use eventhubs_checkpoint::processor::ProcessorHandle;
-use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 
 /// A host with one process on it, from its start to its end.
 pub struct Host {

@@ -3,15 +3,6 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rand::rngs::StdRng;
-use rand::{Rng, RngExt, SeedableRng};
-use time::OffsetDateTime;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
-
-use super::host::{Ended, Host, Kind, Living};
-use super::observer::Handling;
-use super::plan::{Settings, StartAt, Tuning};
 use eventhubs_checkpoint::balancer::Strategy;
 use eventhubs_checkpoint::balancer::{BalancerConfig, LeasePolicy};
 use eventhubs_checkpoint::internal::clock::LeaseClock;
@@ -23,6 +14,15 @@ use eventhubs_checkpoint::processor::{
 use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{Error, ErrorKind};
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use time::OffsetDateTime;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::host::{Ended, Host, Kind, Living};
+use super::observer::Handling;
+use super::plan::{Settings, StartAt, Tuning};
 
 /// Until a process that cannot connect tries again.
 const RETRY: Duration = Duration::from_secs(2);

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use eventhubs_checkpoint::testing::faulty::FaultKind;
+
 use super::invariant::{Invariant, Violation};
 use super::observer::Marked;
-use eventhubs_checkpoint::testing::faulty::FaultKind;
 
 /// What came of a plan.
 #[derive(Clone, Debug)]

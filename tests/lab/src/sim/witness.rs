@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use async_trait::async_trait;
-
-use super::observer::Observer;
 use eventhubs_checkpoint::blob::{
     Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
 };
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
+
+use super::observer::Observer;
 
 /// More than a request to a container in memory waits for.
 const TURNS: usize = 8;

@@ -9,6 +9,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use eventhubs_checkpoint::ConsumerGroup;
+use eventhubs_checkpoint::Result;
+use eventhubs_checkpoint::blob::BlobContainer;
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::testing::faulty::{FaultKind, Platform};
+use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::runtime::Handle;
@@ -19,12 +25,6 @@ use super::cast::Cast;
 use super::observer::{Mark, Observer};
 use super::plan::{Plan, Trouble, What};
 use super::report::{Report, Totals};
-use eventhubs_checkpoint::ConsumerGroup;
-use eventhubs_checkpoint::Result;
-use eventhubs_checkpoint::blob::BlobContainer;
-use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::testing::faulty::{FaultKind, Platform};
-use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
 
 /// The name of the hub.
 const HUB: &str = "hub";

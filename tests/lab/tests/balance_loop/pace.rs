@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::group::{INTERVAL, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, group, held_by};
 use eventhubs_checkpoint_lab::sim::Simulation;
+
+use super::group::{INTERVAL, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, group, held_by};
 
 /// How long the next cycle of an owner takes to come.
 async fn next_cycle(group: &Simulation, owner: &str) -> Duration {

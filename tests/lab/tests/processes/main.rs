@@ -26,7 +26,6 @@ use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 use eventhubs_checkpoint_lab::history::Positions;
 use rustix::process::Signal;
 use serde_json::Value;
-use support::azurite;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::process::Command;
@@ -36,6 +35,7 @@ use tokio::time::{Instant, sleep, timeout};
 use journal::{Judgement, Run};
 use process::{Process, build_examples};
 use publisher::{Address, Load, publish};
+use support::azurite;
 use watcher::Watcher;
 
 const PARTITIONS: usize = 16;

@@ -4,15 +4,16 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::time::Duration;
 
+use eventhubs_checkpoint::Relation;
+use eventhubs_checkpoint::internal::protocol::{
+    Announcing, Breaking, Found, Goal, Next, Present, Remains, after_doubt, announcing, breaking,
+};
+
 use super::super::notes::{Event, Invariant, Notes};
 use super::super::search::{Edge, System};
 use super::super::state::Version;
 use super::super::storage::Answer;
 use super::state::{A, Announce, Content, MOST_LATE, Owner, Record, Rewriting, Standing, State, THIEVES, Thief, Write};
-use eventhubs_checkpoint::Relation;
-use eventhubs_checkpoint::internal::protocol::{
-    Announcing, Breaking, Found, Goal, Next, Present, Remains, after_doubt, announcing, breaking,
-};
 
 const EXPIRY: Duration = Duration::from_secs(60);
 const OLD: Duration = Duration::from_secs(62);

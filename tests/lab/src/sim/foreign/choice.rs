@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::blob::ETag;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
 use super::rules::{Rules, Sdk};
-use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::blob::ETag;
 
 /// An ownership as a listing shows it.
 pub(super) struct Seen {

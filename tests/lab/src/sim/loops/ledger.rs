@@ -5,9 +5,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use tokio::time::Instant;
-
-use super::trace::Move;
 use eventhubs_checkpoint::blob::{
     Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
 };
@@ -15,6 +12,9 @@ use eventhubs_checkpoint::internal::codec::decode_ownership;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
 use eventhubs_checkpoint::{Identity, Incarnation, OwnerId, OwnershipRecord, PartitionId};
+use tokio::time::Instant;
+
+use super::trace::Move;
 
 /// A container that keeps books of ownerships. Clones are the same.
 #[derive(Clone)]

@@ -3,14 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
-use tokio::time::Instant;
-
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::balancer::Event;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::{OwnerId, PartitionId};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::Instant;
 
 /// Something that happened to an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]

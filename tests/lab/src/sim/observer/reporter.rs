@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use super::{Observer, Request, index_of};
 use eventhubs_checkpoint::processor::StopReason;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{Identity, PartitionId};
+
+use super::{Observer, Request, index_of};
 
 /// Where a life tells what its handlers do. Clones are the same.
 #[derive(Clone)]

@@ -3,9 +3,10 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use super::HEAVY;
 use eventhubs_checkpoint::balancer::OnStall;
 use eventhubs_checkpoint::processor::OnFailure;
+
+use super::HEAVY;
 
 /// Settings of all instances of ours that are not in [`Settings`](super::Settings). The default is what users get if they
 /// set nothing.

@@ -5,14 +5,14 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
+use eventhubs_checkpoint::balancer::OnStall;
+use eventhubs_checkpoint::processor::OnFailure;
+use eventhubs_checkpoint::{LeaseScope, LeaseTerms};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::tuning::{StartAt, Tuning};
 use super::{Role, Settings};
-use eventhubs_checkpoint::balancer::OnStall;
-use eventhubs_checkpoint::processor::OnFailure;
-use eventhubs_checkpoint::{LeaseScope, LeaseTerms};
 
 /// A link gets so long to close when its partition stops.
 const CLOSING: Duration = Duration::from_secs(2);
