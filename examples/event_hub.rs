@@ -9,7 +9,8 @@ mod signals;
 /// An Event Hubs stand-in on this machine, which speaks AMQP without TLS.
 ///
 /// Prints one line, the endpoint and the connection string as settings to paste before a command, and runs until
-/// Ctrl-C or SIGTERM. A client takes the endpoint as its custom endpoint. The events are kept in memory and are gone afterwards.
+/// Ctrl-C or SIGTERM. A client takes the endpoint as its custom endpoint. The events are kept in memory and are gone
+/// afterwards.
 #[derive(Debug, Parser)]
 struct Args {
     /// The port to listen on; 0 for any free one.

@@ -16,7 +16,8 @@ use tokio::sync::watch;
 mod signals;
 
 /// The official `EventProcessor`, with its records kept by this crate. Without arguments it shows itself, with an event
-/// hub and a storage in this process; with a real hub it runs until Ctrl-C or SIGTERM, as often as you like to start it.
+/// hub and a storage in this process; with a real hub it runs until Ctrl-C or SIGTERM, as often as you like to start
+/// it.
 #[derive(Parser)]
 struct Args {
     /// The connection string of the storage account.
@@ -72,8 +73,8 @@ async fn process(
     Ok(())
 }
 
-/// Reads one partition until it is lost. A client that is not closed would keep the processor from giving another one; one
-/// that has been given already is better spared, see the documentation of the store.
+/// Reads one partition until it is lost. A client that is not closed would keep the processor from giving another one;
+/// one that has been given already is better spared, see the documentation of the store.
 async fn read(client: Arc<PartitionClient>, processed: &watch::Sender<usize>) {
     let mut events = client.stream_events();
     while let Some(Ok(event)) = events.next().await {

@@ -1,4 +1,5 @@
-//! Time: the ports of the local wall clock and of the clock that leases go by, and waiting for a moment that may not be set.
+//! Time: the ports of the local wall clock and of the clock that leases go by, and waiting for a moment that may not be
+//! set.
 
 use std::fmt;
 use std::time::Duration;
@@ -29,8 +30,8 @@ pub(crate) fn later(time: OffsetDateTime, by: Duration) -> OffsetDateTime {
     time.saturating_add(by.try_into().unwrap_or(time::Duration::MAX))
 }
 
-/// Time as leases count it. It goes on while this machine is suspended, for the leases of others, and the patience of others
-/// with ours, do so, too. A port, so that tests can suspend a machine.
+/// Time as leases count it. It goes on while this machine is suspended, for the leases of others, and the patience of
+/// others with ours, do so, too. A port, so that tests can suspend a machine.
 pub trait LeaseClock: fmt::Debug + Send + Sync {
     /// Time since some fixed moment. Only differences mean anything.
     fn now(&self) -> Duration;

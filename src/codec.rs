@@ -147,8 +147,8 @@ impl BlobNames {
         format!("{}{partition}", self.prefix(kind))
     }
 
-    /// The name of the blob with which this owner tries out the storage. `random` keeps apart instances that start at the
-    /// same time with the same owner id.
+    /// The name of the blob with which this owner tries out the storage. `random` keeps apart instances that start at
+    /// the same time with the same owner id.
     #[must_use]
     pub fn probe(&self, owner: &OwnerId, random: u64) -> String {
         format!("{}{}-{random:016x}", self.probe, segment(owner))
@@ -193,9 +193,9 @@ impl BlobNames {
     }
 }
 
-/// An owner as the segment of a blob name: percent-encoded, for it may hold anything printable. A last dot is encoded too,
-/// for Azure drops dots at the end of a name (<https://github.com/Azure/azure-sdk-for-java/issues/36674>); and if it is
-/// nothing but dots, all of them are, for a path with such a segment is another path to some.
+/// An owner as the segment of a blob name: percent-encoded, for it may hold anything printable. A last dot is encoded
+/// too, for Azure drops dots at the end of a name (<https://github.com/Azure/azure-sdk-for-java/issues/36674>); and if
+/// it is nothing but dots, all of them are, for a path with such a segment is another path to some.
 fn segment(owner: &OwnerId) -> String {
     const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     let encoded = utf8_percent_encode(owner.as_str(), KEPT).to_string();
@@ -318,8 +318,8 @@ pub fn with_adopter(mut metadata: Metadata, record: &CheckpointRecord) -> Metada
     metadata
 }
 
-/// Reads a checkpoint blob's metadata. Parts of the position that cannot be used count as missing. What lacks either part
-/// is reported, for it breaks other SDKs.
+/// Reads a checkpoint blob's metadata. Parts of the position that cannot be used count as missing. What lacks either
+/// part is reported, for it breaks other SDKs.
 #[must_use]
 pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, Option<Malformed>) {
     let mut fields = Fields::of(metadata);

@@ -2,9 +2,9 @@
 //!
 //! # Non-guarantees, first
 //!
-//! Delivery is *at least* once: after a crash, a failure or a move, events behind the last checkpoint come again. Between
-//! a crash and the expiry of its ownerships a partition is not read. Two instances may both read a partition for a moment,
-//! while the broker's epoch decides. Processors of other SDKs in the same group are not fenced.
+//! Delivery is *at least* once: after a crash, a failure or a move, events behind the last checkpoint come again.
+//! Between a crash and the expiry of its ownerships a partition is not read. Two instances may both read a partition
+//! for a moment, while the broker's epoch decides. Processors of other SDKs in the same group are not fenced.
 //!
 //! # Where to start
 //!
@@ -21,10 +21,10 @@
 //!
 //! # From nothing to a running consumer
 //!
-//! 1. *A place for the records*: a blob container, reached by connection string, key, shared access signature or Entra ID.
-//!    [`blob::memory`] does for a try.
-//! 2. *Who shares what*: a [`ConsumerGroup`], and an [`OwnerId`] that no other instance has; best one that stays the same
-//!    after a restart, such as the name of a pod, for then it has its partitions back at once.
+//! 1. *A place for the records*: a blob container, reached by connection string, key, shared access signature or Entra
+//!    ID. [`blob::memory`] does for a try.
+//! 2. *Who shares what*: a [`ConsumerGroup`], and an [`OwnerId`] that no other instance has; best one that stays the
+//!    same after a restart, such as the name of a pod, for then it has its partitions back at once.
 //! 3. *A [`store::GroupStore`]* over both. It looks at once whether the container can be used.
 //! 4. *An event source*: `eventhubs::EventHubSource` over the official client, for the same consumer group.
 //! 5. *A handler*: it gets batches, and marks what is done. Everything else has defaults that hold together:
@@ -67,24 +67,24 @@ async fn main() -> Result<(), Failure> {
 )]
 //!
 //! Run it as often as there is work for; the instances share the partitions, and go on where one has died. Then see
-//! [`processor::PartitionContext`] for what a handler can do, [`processor::ProcessorHandle`] for lag, health and steering,
-//! and the log: [`tracing`] events at `info` tell what moves and why, those at `warn` ask for a look.
+//! [`processor::PartitionContext`] for what a handler can do, [`processor::ProcessorHandle`] for lag, health and
+//! steering, and the log: [`tracing`] events at `info` tell what moves and why, those at `warn` ask for a look.
 //!
 //! # Features
 //!
-//! `azure` and `eventhubs` are on by default; `legacy-sdk` is for applications that hold a client of `azure_storage_blobs` 0.21;
-//! `metrics` counts for a monitoring system, see [`metrics`]; `testing` and `testing-hub` are for tests.
+//! `azure` and `eventhubs` are on by default; `legacy-sdk` is for applications that hold a client of
+//! `azure_storage_blobs` 0.21; `metrics` counts for a monitoring system, see [`metrics`]; `testing` and `testing-hub`
+//! are for tests.
 
 // The library's own rules, which tests and examples need not keep.
-#![warn(unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
+#![warn(clippy::unwrap_used, clippy::expect_used)]
+// What `internal` shows is public with the testing features alone.
+#![cfg_attr(feature = "testing", warn(unreachable_pub))]
 
-#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`internal` shows it to tests"))]
 mod balance;
 pub mod balancer;
 pub mod blob;
-#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`internal` shows it to tests"))]
 mod clock;
-#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`internal` shows it to tests"))]
 mod codec;
 mod error;
 #[cfg(feature = "eventhubs")]
@@ -92,11 +92,9 @@ pub mod eventhubs;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod internal;
-#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`internal` shows it to tests"))]
 mod lock;
 mod model;
 pub mod processor;
-#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`internal` shows it to tests"))]
 #[allow(missing_docs, clippy::must_use_candidate, reason = "private, but for tests")]
 mod protocol;
 mod random;

@@ -1,10 +1,10 @@
 //! Every span, log event and counter of this crate, named in one place.
 //!
-//! Fields: `partition`, `owner` (another's), `reason`, `error` (with its causes), `blob`. Levels: `warn` asks for a look,
-//! `info` tells what changed, `debug` is for tracing one decision.
+//! Fields: `partition`, `owner` (another's), `reason`, `error` (with its causes), `blob`. Levels: `warn` asks for a
+//! look, `info` tells what changed, `debug` is for tracing one decision.
 //!
-//! Failures that are tried again come in floods while the storage or the hub is away. Of those alike an instance tells one
-//! in half an expiry as `warn`, with the number of the others (`untold`), and the others as `debug`.
+//! Failures that are tried again come in floods while the storage or the hub is away. Of those alike an instance tells
+//! one in half an expiry as `warn`, with the number of the others (`untold`), and the others as `debug`.
 //!
 //! Events that are rate limited are methods of [`Telemetry`], which every store has. The other events are functions.
 

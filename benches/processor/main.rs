@@ -1,8 +1,8 @@
 //! What the processor costs beside a bare loop over the same source.
 //!
 //! `cargo bench --bench processor` prints a table. Each measurement runs in a process of its own, on one thread and one
-//! core, so that nothing of the cost hides on another one. Ours and the bare loop take turns, so that a busy moment of the
-//! machine hits both.
+//! core, so that nothing of the cost hides on another one. Ours and the bare loop take turns, so that a busy moment of
+//! the machine hits both.
 //!
 //! Events come from a hub in memory, or over AMQP from the stand-in, which runs in a process and on a core of its own.
 //! Records are kept in memory.

@@ -43,8 +43,8 @@ impl Comparison {
         Ok(comparison)
     }
 
-    /// Two lines of the table: of each side the median and what lies between the least and the most, and the ratio of the
-    /// medians.
+    /// Two lines of the table: of each side the median and what lies between the least and the most, and the ratio of
+    /// the medians.
     fn print(&self, title: &str, aim: &Aim) {
         let rate = |cost: &Cost| f64::from(self.events) / cost.elapsed.as_secs_f64() / 1e3;
         let (ours, bare) = (Spread::of(&self.ours, rate), Spread::of(&self.bare, rate));

@@ -90,8 +90,8 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub expiry: Option<Duration>,
 
-    /// Takes partitions from live instances without asking for them first, as the other SDKs do. What these are at then is
-    /// processed twice.
+    /// Takes partitions from live instances without asking for them first, as the other SDKs do. What these are at then
+    /// is processed twice.
     #[arg(long)]
     pub no_handoff: bool,
 
@@ -101,8 +101,8 @@ pub struct Args {
 
     /// Appends what was processed to this file: for judging several processes together.
     ///
-    /// A line is a partition, the first and the last of successive sequence numbers, and the owner id. It is there before
-    /// the events are checkpointed, even if the process is killed then. Processes may share the file.
+    /// A line is a partition, the first and the last of successive sequence numbers, and the owner id. It is there
+    /// before the events are checkpointed, even if the process is killed then. Processes may share the file.
     #[arg(long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
 

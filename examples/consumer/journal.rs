@@ -22,8 +22,8 @@ impl Journal {
         Ok(Self(Mutex::new(file)))
     }
 
-    /// Appends one batch. It survives the end of the process, however that ends, once this has returned; not that of the
-    /// machine.
+    /// Appends one batch. It survives the end of the process, however that ends, once this has returned; not that of
+    /// the machine.
     pub fn append(
         &self,
         partition: &PartitionId,

@@ -107,7 +107,8 @@ impl Table {
     }
 }
 
-/// What was asked for and has not come yet: by and of instances of this process; of the rest, the freshest of them knows.
+/// What was asked for and has not come yet: by and of instances of this process; of the rest, the freshest of them
+/// knows.
 fn moving<'a>(living: impl Fn() -> Living<'a>, freshest: Option<&Instance>) -> BTreeMap<PartitionId, Move> {
     let mut moving = BTreeMap::new();
     for snapshot in living().map(|instance| instance.snapshots.borrow()) {

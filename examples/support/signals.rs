@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// Ready when the process is asked to end: at Ctrl-C and, on Unix, at SIGTERM. Counts from this call on, not from the
-/// first poll. Another such signal, at least a second later, ends the process at once, with the exit status that shells give
-/// to the signal: 130 for Ctrl-C, 143 for SIGTERM.
+/// first poll. Another such signal, at least a second later, ends the process at once, with the exit status that shells
+/// give to the signal: 130 for Ctrl-C, 143 for SIGTERM.
 pub(crate) fn asked_to_end() -> impl Future<Output = ()> {
     let (ask, asked) = oneshot::channel();
     let (ready, listening) = mpsc::channel();

@@ -8,10 +8,12 @@ use crate::model::OwnerId;
 /// My number among the owners of a [`Census`].
 pub(super) const ME: usize = 0;
 
-/// The live owners of a view and those present, numbered in the order in which they are first seen. I am always the first.
+/// The live owners of a view and those present, numbered in the order in which they are first seen. I am always the
+/// first.
 pub(super) struct Census<'a> {
     pub(super) owners: Vec<&'a OwnerId>,
-    /// The number of the one for whom each partition counts: its live owner, or the one to whom it is being handed over.
+    /// The number of the one for whom each partition counts: its live owner, or the one to whom it is being handed
+    /// over.
     pub(super) holders: Vec<Option<usize>>,
 }
 

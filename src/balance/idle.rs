@@ -12,9 +12,9 @@ use crate::model::OwnerId;
 
 /// Since when each owner below its share has taken nothing, although there was something unowned.
 ///
-/// An owner may be unable to claim and still renew what it has: its runtime is stalled, it has reached its own limit, its
-/// listings fail, or it is of another version or SDK with a fault of its own. The others cannot know why. If they left its
-/// share to it all the same, no instance would read that share.
+/// An owner may be unable to claim and still renew what it has: its runtime is stalled, it has reached its own limit,
+/// its listings fail, or it is of another version or SDK with a fault of its own. The others cannot know why. If they
+/// left its share to it all the same, no instance would read that share.
 #[derive(Clone, Debug, Default)]
 pub struct Idleness(BTreeMap<OwnerId, Waiting>);
 
@@ -26,8 +26,8 @@ struct Waiting {
 
 impl Idleness {
     /// Notes a view at `now`, and returns the other owners that were entitled for longer than `limit` without a gain:
-    /// the ones for [`Policy::idle`]. `outage_ended` is when an outage of the observer ended: before that moment it could
-    /// not see what the others did, and the others may have been unable to do anything.
+    /// the ones for [`Policy::idle`]. `outage_ended` is when an outage of the observer ended: before that moment it
+    /// could not see what the others did, and the others may have been unable to do anything.
     pub fn note(
         &mut self,
         view: &View,

@@ -4,9 +4,9 @@
 //! about it. Every instance decides for itself; the ETags of the store settle who wins where two want the same.
 //!
 //! With P partitions and N live owners, everybody's share is `floor(P/N)`, and `P mod N` owners hold one more. An owner
-//! below its target claims: free partitions first, then expired ones, then from the owner that holds the most. Nobody is
-//! ever brought below its share, so a balanced group never moves a partition again. Other ways to share, and how many
-//! rounds each takes: [`Strategy`].
+//! below its target claims: free partitions first, then expired ones, then from the owner that holds the most. Nobody
+//! is ever brought below its share, so a balanced group never moves a partition again. Other ways to share, and how
+//! many rounds each takes: [`Strategy`].
 //!
 //! An owner that holds nothing is in no ownership record. If it writes its presence, others count it all the same
 //! ([`Attendance`]); if not, the first round, in which it takes its first partition, may share by a number that is too

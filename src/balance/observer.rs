@@ -59,12 +59,12 @@ pub struct Observer<'a> {
     pub running: &'a BTreeSet<PartitionId>,
     /// Who says that it is there. May be left empty: then whoever owns nothing is not known.
     pub presences: &'a [Attendance],
-    /// The time between the cycles of the one to whom a partition is handed over. A released partition is reserved for it
-    /// for so long and the [grace](LeaseTerms::GRACE).
+    /// The time between the cycles of the one to whom a partition is handed over. A released partition is reserved for
+    /// it for so long and the [grace](LeaseTerms::GRACE).
     pub interval: Duration,
-    /// When an outage of mine ended, if there was one: for a while no request of mine had succeeded. What stopped me may
-    /// have stopped the others, so a record last written before that end counts as live for one expiry from there on.
-    /// One written later counts by its own age. The last outage is enough, and it may be kept for ever.
+    /// When an outage of mine ended, if there was one: for a while no request of mine had succeeded. What stopped me
+    /// may have stopped the others, so a record last written before that end counts as live for one expiry from there
+    /// on. One written later counts by its own age. The last outage is enough, and it may be kept for ever.
     pub outage_ended: Option<Moment>,
 }
 

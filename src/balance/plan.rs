@@ -93,8 +93,8 @@ pub struct Plan {
     /// The partitions to be given back. None of them is claimed by the same plan, nor does any make room in it.
     pub release: Vec<PlannedRelease>,
     /// How many partitions that nobody owns would be for me to take, now or in the next intervals, if
-    /// [`Policy::max_partitions`] did not forbid it. Above zero they stay unowned, and are not read, unless owners below
-    /// their own caps take them once this owner counts as [idle](Policy::idle): raise the cap or add instances.
+    /// [`Policy::max_partitions`] did not forbid it. Above zero they stay unowned, and are not read, unless owners
+    /// below their own caps take them once this owner counts as [idle](Policy::idle): raise the cap or add instances.
     pub unclaimed_for_cap: usize,
 }
 
@@ -111,7 +111,8 @@ impl Plan {
 /// Post-conditions, for any view and policy:
 ///
 /// - What I hold, what I claim and what I ask for together never exceed the cap, nor, by what is new, what the strategy
-///   grants me. What is recorded as mine already, and what is reserved for me, comes in any case: it was counted before.
+///   grants me. What is recorded as mine already, and what is reserved for me, comes in any case: it was counted
+///   before.
 /// - Neither a claim nor a handoff leaves its victim with less than its share, and nothing is stolen or asked for while
 ///   there is something unowned to take.
 /// - What is being handed over counts for the one who gets it, and for its victim no more. Nobody else takes it.
@@ -121,8 +122,8 @@ pub fn plan(view: &View, policy: &Policy, rng: &mut impl Rng) -> Plan {
     // Phase 1: what I must not keep.
     let release = given_back(view, policy);
 
-    // Phase 2: what is recorded as mine or reserved for me comes at once, as far as I may hold it. It is counted as mine
-    // already, so nothing moves by it.
+    // Phase 2: what is recorded as mine or reserved for me comes at once, as far as I may hold it. It is counted as
+    // mine already, so nothing moves by it.
     let mut room = room(view, policy);
     let mut claim = claimable(view, policy, |entry| is_mine_to_claim(entry, &view.me));
     claim.truncate(room);

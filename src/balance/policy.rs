@@ -17,36 +17,37 @@ pub enum Strategy {
     Balanced,
     /// Equal numbers, everything that is lacking at once: quick to start, at the price of moves when others join just
     /// then. From an owner that has too much, all of that is asked for at once, so that when a second instance joins a
-    /// first one, half of the handlers stop together. Each is away no longer than if it were asked for alone, but to move
-    /// one after another, use [`Balanced`](Self::Balanced). Settles within two rounds.
+    /// first one, half of the handlers stop together. Each is away no longer than if it were asked for alone, but to
+    /// move one after another, use [`Balanced`](Self::Balanced). Settles within two rounds.
     Greedy,
-    /// What is assigned, all of it at once, and nothing else. No live owner is ever robbed: what another holds is awaited.
-    /// What is not assigned (any more) is given back. Records are written as ever, so that others see who owns what.
+    /// What is assigned, all of it at once, and nothing else. No live owner is ever robbed: what another holds is
+    /// awaited. What is not assigned (any more) is given back. Records are written as ever, so that others see who owns
+    /// what.
     ///
     /// Settles within two rounds of the change of the last assignment, if assignments neither overlap nor leave out a
     /// partition. What is assigned to nobody stays unowned, also when the one it is assigned to is gone.
     Static(Assignment),
-    /// Equal loads, at most one new partition per interval, with hysteresis: a partition is taken from a live owner only
-    /// if I would still hold less than that owner held before, by more than the threshold.
+    /// Equal loads, at most one new partition per interval, with hysteresis: a partition is taken from a live owner
+    /// only if I would still hold less than that owner held before, by more than the threshold.
     ///
     /// Not under [`LeaseScope::Instance`](crate::LeaseScope::Instance), whose owners write no loads.
     ///
-    /// The loads are those that the owners write into their records; the fair load F is their sum divided by the number of live owners. Below,
-    /// T is the threshold, and everybody is given the same loads, which do not change.
+    /// The loads are those that the owners write into their records; the fair load F is their sum divided by the number
+    /// of live owners. Below, T is the threshold, and everybody is given the same loads, which do not change.
     ///
     /// - Only owners below F take anything. What nobody owns is taken first: a random one of those that fit below F, or
     ///   else just one more. So by claims alone nobody exceeds F by more than one partition.
     /// - A partition of weight w is stolen only if `mine + w + T < the victim's load`, and then from the fullest such
-    ///   owner, the one that comes closest to evening out the two. If it lifts me above F, only if nobody holds less. So
-    ///   the greatest load never grows by a steal, and the least never falls.
-    /// - In the end nobody's load, less its lightest partition, exceeds the least load of the group by more than T. Then
-    ///   nothing moves. While the loads drift by no more than the difference left, nothing moves either.
-    /// - It ends: what nobody owns is claimed in as many rounds as there are such partitions, mostly far fewer, and each
-    ///   steal lowers the sum of the squared loads by more than `2 w T`.
+    ///   owner, the one that comes closest to evening out the two. If it lifts me above F, only if nobody holds less.
+    ///   So the greatest load never grows by a steal, and the least never falls.
+    /// - In the end nobody's load, less its lightest partition, exceeds the least load of the group by more than T.
+    ///   Then nothing moves. While the loads drift by no more than the difference left, nothing moves either.
+    /// - It ends: what nobody owns is claimed in as many rounds as there are such partitions, mostly far fewer, and
+    ///   each steal lowers the sum of the squared loads by more than `2 w T`.
     ///
     /// With equal loads and T below one partition that is the sharing by numbers, and if nothing is unowned at the
-    /// start, with the fewest moves. With a greater T moves are saved at the price of evenness. With unequal loads the moves
-    /// are not the fewest, for that is a problem with no quick solution.
+    /// start, with the fewest moves. With a greater T moves are saved at the price of evenness. With unequal loads the
+    /// moves are not the fewest, for that is a problem with no quick solution.
     Weighted {
         /// T, in percent of the fair load.
         threshold_percent: u32,
@@ -120,8 +121,8 @@ impl Assignment {
     }
 }
 
-/// By what rules to decide. An instance that is to claim nothing at all, because it is stalled or about to end, does not
-/// ask for a plan.
+/// By what rules to decide. An instance that is to claim nothing at all, because it is stalled or about to end, does
+/// not ask for a plan.
 ///
 /// ```
 /// use eventhubs_checkpoint::balancer::Strategy;
@@ -141,15 +142,16 @@ pub struct Policy {
     /// them. They do not count where something is unowned. They keep what they hold, and are never brought below their
     /// share.
     pub idle: BTreeSet<OwnerId>,
-    /// Partitions to be neither claimed nor asked for now: an attempt has just failed, an operation is under way, or I gave
-    /// them back with a cool-down. That binds only the life that did so, which remembers it; others may claim them at once.
+    /// Partitions to be neither claimed nor asked for now: an attempt has just failed, an operation is under way, or I
+    /// gave them back with a cool-down. That binds only the life that did so, which remembers it; others may claim them
+    /// at once.
     pub avoid: BTreeSet<PartitionId>,
     /// Whether a partition is asked for rather than stolen, if its owner is
-    /// [cooperative](super::PartitionView::cooperative): that owner finishes what it has begun and hands the partition over.
-    /// Off by default: whoever asks must be able to wait for the answer, and to steal if none comes.
+    /// [cooperative](super::PartitionView::cooperative): that owner finishes what it has begun and hands the partition
+    /// over. Off by default: whoever asks must be able to wait for the answer, and to steal if none comes.
     pub handoff: bool,
-    /// For [`Strategy::Weighted`]: the load of each partition, in any unit, for instance bytes per second. A partition that
-    /// is missing counts as the mean of those that are there, one with next to no load as a tenth of that mean, because a
-    /// link and a lease cost something too.
+    /// For [`Strategy::Weighted`]: the load of each partition, in any unit, for instance bytes per second. A partition
+    /// that is missing counts as the mean of those that are there, one with next to no load as a tenth of that mean,
+    /// because a link and a lease cost something too.
     pub loads: BTreeMap<PartitionId, u64>,
 }

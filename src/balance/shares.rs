@@ -69,8 +69,8 @@ impl Shares {
         self.floor + usize::from(self.others_above_floor(held) < self.remainder)
     }
 
-    /// What the fullest owner may keep when I, below my target, take from it. With `floor + 1` it has more than its share
-    /// only if more than `remainder` others hold as much; my target is the floor then.
+    /// What the fullest owner may keep when I, below my target, take from it. With `floor + 1` it has more than its
+    /// share only if more than `remainder` others hold as much; my target is the floor then.
     fn kept_by_victim(self, held: &[usize]) -> usize {
         self.floor + usize::from(self.others_above_floor(held) <= self.remainder)
     }

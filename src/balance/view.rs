@@ -58,8 +58,8 @@ pub struct PartitionView {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cooperative: bool,
     /// To whom it is being handed over. While it is held, its holder was asked for it by this one, which is alive; once
-    /// [released](Holder::Released), it is reserved for this one. It counts for this one already. Nothing if the one that
-    /// asked has died, or the reservation has lapsed.
+    /// [released](Holder::Released), it is reserved for this one. It counts for this one already. Nothing if the one
+    /// that asked has died, or the reservation has lapsed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handoff_to: Option<OwnerId>,
 }

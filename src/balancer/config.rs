@@ -12,14 +12,14 @@ use crate::store::GroupStore;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LeasePolicy {
-    /// It goes on until it learns that somebody else has the partition, as the processors of all SDKs do. The default: while
-    /// the storage is away, nothing stops. Two instances may both read a partition for a moment; the broker lets only the
-    /// later one read, and the checkpoint of the earlier one is refused.
+    /// It goes on until it learns that somebody else has the partition, as the processors of all SDKs do. The default:
+    /// while the storage is away, nothing stops. Two instances may both read a partition for a moment; the broker lets
+    /// only the later one read, and the checkpoint of the earlier one is refused.
     #[default]
     BrokerFenced,
     /// The handler stops, its drain time included, before the lease can have expired elsewhere: two seconds before the
-    /// expiry, for server times come in whole seconds. For handlers whose work must not overlap; a storage that is away for
-    /// longer than the expiry stops all processing.
+    /// expiry, for server times come in whole seconds. For handlers whose work must not overlap; a storage that is away
+    /// for longer than the expiry stops all processing.
     Strict,
 }
 
@@ -41,46 +41,47 @@ pub struct BalancerConfig {
     /// Time between two cycles. Default 10 s: a sixth of the default expiry, so that several cycles may fail.
     ///
     /// While nothing changes cycles come more seldom, up to `min(3 x interval, expiry / 2)`. That is what it costs in
-    /// reaction time: a settled instance notices a dead owner, a released partition or a new one that much later at most.
-    /// Whoever joins looks every interval, and any change brings the next cycle forward.
+    /// reaction time: a settled instance notices a dead owner, a released partition or a new one that much later at
+    /// most. Whoever joins looks every interval, and any change brings the next cycle forward.
     pub interval: Duration,
     /// How fast to take what is lacking. Default [`Strategy::Balanced`].
     pub strategy: Strategy,
     /// The most partitions that this instance holds. Default: no limit. The others do not know of it, and
-    /// leave it its share until it has taken nothing for an expiry. What is unowned meanwhile, or for good if all are at
-    /// their limits: [`Snapshot::unclaimed_for_cap`](super::Snapshot::unclaimed_for_cap).
+    /// leave it its share until it has taken nothing for an expiry. What is unowned meanwhile, or for good if all are
+    /// at their limits: [`Snapshot::unclaimed_for_cap`](super::Snapshot::unclaimed_for_cap).
     pub max_partitions: Option<usize>,
     /// What to do when a partition cannot be renewed in time. Default [`LeasePolicy::BrokerFenced`].
     pub lease_policy: LeasePolicy,
-    /// When an application counts as stalled: no heartbeat of its runtime, or one batch in the handler, for longer than this.
-    /// Default 5 min: longer than any ordinary batch. With a stalled runtime an instance claims nothing. With a batch that takes
-    /// too long it still claims its share of the unowned partitions, for the other instances may have the same fault; it takes
-    /// nothing from live owners.
+    /// When an application counts as stalled: no heartbeat of its runtime, or one batch in the handler, for longer than
+    /// this. Default 5 min: longer than any ordinary batch. With a stalled runtime an instance claims nothing. With a
+    /// batch that takes too long it still claims its share of the unowned partitions, for the other instances may have
+    /// the same fault; it takes nothing from live owners.
     pub stall_after: Duration,
     /// What to do then. Default [`OnStall::Keep`].
     pub on_stall: OnStall,
-    /// Whether a partition that is to move from one live owner to another is asked for first: its handler is given its drain
-    /// time and its last checkpoint, so that no event is processed twice. Default true; an owner with `false` is stolen
-    /// from, as with the other SDKs, and steals. It counts in a [`Processor`](crate::processor::Processor) only: a loop alone
-    /// knows of no handler to wait for.
+    /// Whether a partition that is to move from one live owner to another is asked for first: its handler is given its
+    /// drain time and its last checkpoint, so that no event is processed twice. Default true; an owner with `false` is
+    /// stolen from, as with the other SDKs, and steals. It counts in a [`Processor`](crate::processor::Processor) only:
+    /// a loop alone knows of no handler to wait for.
     pub handoff: bool,
-    /// How long a live owner that has answered may take to release a partition that was asked for, until it is stolen all the
-    /// same. Default three quarters of the expiry. At least two drain times, 2 s for the link, and two request deadlines; and
-    /// less than the expiry.
+    /// How long a live owner that has answered may take to release a partition that was asked for, until it is stolen
+    /// all the same. Default three quarters of the expiry. At least two drain times, 2 s for the link, and two request
+    /// deadlines; and less than the expiry.
     pub handoff_timeout: Option<Duration>,
-    /// What keeps the ownerships of this instance alive. Default [`LeaseScope::Partition`]: a renewal of each, as with all other
-    /// SDKs. Under [`LeaseScope::Instance`] a presence record does for all together, so that a settled group costs some 370
-    /// requests an hour and instance whatever the number of its partitions, at the default interval and expiry.
+    /// What keeps the ownerships of this instance alive. Default [`LeaseScope::Partition`]: a renewal of each, as with
+    /// all other SDKs. Under [`LeaseScope::Instance`] a presence record does for all together, so that a settled group
+    /// costs some 370 requests an hour and instance whatever the number of its partitions, at the default interval and
+    /// expiry.
     ///
     /// Not with [`Strategy::Weighted`]: loads are written by renewals.
     ///
-    /// Only instances of this crate honour such ownerships, whatever their own scope: to the other SDKs they look abandoned. A
-    /// group in which one of those is found is told so, and goes on with [`LeaseScope::Partition`]; until then, within one
-    /// stretched cycle, it may have taken partitions that it should not. To change the scope of a running group, restart its
-    /// instances one by one.
+    /// Only instances of this crate honour such ownerships, whatever their own scope: to the other SDKs they look
+    /// abandoned. A group in which one of those is found is told so, and goes on with [`LeaseScope::Partition`]; until
+    /// then, within one stretched cycle, it may have taken partitions that it should not. To change the scope of a
+    /// running group, restart its instances one by one.
     pub lease_scope: LeaseScope,
-    /// Whether the processor runs the loop on a thread and a runtime of its own. Default true: a handler that blocks its
-    /// runtime then costs no partition. Set it to false for tests in paused time.
+    /// Whether the processor runs the loop on a thread and a runtime of its own. Default true: a handler that blocks
+    /// its runtime then costs no partition. Set it to false for tests in paused time.
     pub own_thread: bool,
     pub(super) seed: Option<u64>,
 }
@@ -173,8 +174,8 @@ impl BalancerConfig {
         self.handoff_timeout.unwrap_or_else(|| store.patience().release)
     }
 
-    /// The time in which a partition stops, a last checkpoint that meets a conflict and the release must fit into a handoff.
-    /// Without a drain time nothing is handed over.
+    /// The time in which a partition stops, a last checkpoint that meets a conflict and the release must fit into a
+    /// handoff. Without a drain time nothing is handed over.
     pub(crate) fn check_handoff(&self, store: &GroupStore, drain: Duration, stopping: Duration) -> Result<()> {
         let (timeout, deadline, expiry) = (self.handoff_timeout(store), store.request_deadline(), store.terms().expiry);
         if self.handoff && !drain.is_zero() && (stopping + 2 * deadline > timeout || timeout >= expiry) {
@@ -188,9 +189,9 @@ impl BalancerConfig {
         Ok(())
     }
 
-    /// A quarter of the expiry, or what strict leases or a handoff within its default time leave: a partition may drain twice
-    /// when it stops, and close its link. With an expiry below 16 s a handoff leaves next to nothing, or less. Then it is a
-    /// sixteenth of the expiry, with which a handoff is in time if the link closes quickly.
+    /// A quarter of the expiry, or what strict leases or a handoff within its default time leave: a partition may drain
+    /// twice when it stops, and close its link. With an expiry below 16 s a handoff leaves next to nothing, or less.
+    /// Then it is a sixteenth of the expiry, with which a handoff is in time if the link closes quickly.
     pub(crate) fn default_drain(&self, store: &GroupStore, closing: Duration) -> Duration {
         let (expiry, deadline) = (store.terms().expiry, store.request_deadline());
         let mut drain = expiry / 4;

@@ -79,8 +79,8 @@ impl Balancer {
         !self.claims_nothing() && !view.present.is_empty() && view.partitions.iter().any(is_unowned)
     }
 
-    /// Only before a claim, for an answer, where something is left to others, or where others live by their presence: else
-    /// nobody need know who else is there.
+    /// Only before a claim, for an answer, where something is left to others, or where others live by their presence:
+    /// else nobody need know who else is there.
     fn list_others(&mut self, cycle: Cycle, presences: bool, other_tree: bool) {
         let store = self.store.clone();
         self.operations.spawn(async move {
@@ -202,7 +202,8 @@ impl Balancer {
         }
     }
 
-    /// What lives by the presence of this instance is not renewed, and would not meet a rewind before its next checkpoint.
+    /// What lives by the presence of this instance is not renewed, and would not meet a rewind before its next
+    /// checkpoint.
     fn notice_rewinds(&mut self, cycle: &Cycle) {
         let newer = self.leases.newer_than(cycle.asked);
         for seen in cycle.records.iter().filter(|seen| !newer.contains(&seen.partition)) {
@@ -212,8 +213,8 @@ impl Balancer {
         }
     }
 
-    /// Claims that are under way count as won, so that what they win is not too much; and on a partition with an operation
-    /// under way nothing else is begun.
+    /// Claims that are under way count as won, so that what they win is not too much; and on a partition with an
+    /// operation under way nothing else is begun.
     fn plan(&mut self, view: &View, listed: &[Ownership]) -> Plan {
         self.check_vitals();
         if self.claims_nothing() || !self.may_claim() {
@@ -241,9 +242,10 @@ impl Balancer {
         let mut policy = Policy { strategy, max_partitions, avoid, handoff, loads, ..Policy::default() };
         policy.idle = self.idle_owners(&view, &policy);
         let plan = plan(&view, &policy, &mut self.rng);
-        // In its first cycle an instance takes nothing from live owners: others that start together with it have announced
-        // themselves by the second, and nothing moves twice. An instance with a stuck batch would serve no partition
-        // better than its live owner. It takes unowned partitions: with the same fault everywhere, no other instance would.
+        // In its first cycle an instance takes nothing from live owners: others that start together with it have
+        // announced themselves by the second, and nothing moves twice. An instance with a stuck batch would serve no
+        // partition better than its live owner. It takes unowned partitions: with the same fault everywhere, no other
+        // instance would.
         let first = handoff && self.snapshot.borrow().cycles == 0;
         if first || !stalled.is_empty() { without_takeovers(plan) } else { plan }
     }

@@ -63,16 +63,17 @@ pub enum Event {
         /// Who asked.
         by: OwnerId,
     },
-    /// A partition that was asked for moves without the last checkpoint of its old owner: what is behind the one before may
-    /// be processed twice.
+    /// A partition that was asked for moves without the last checkpoint of its old owner: what is behind the one before
+    /// may be processed twice.
     DuplicatesPossible {
         /// The partition.
         partition: PartitionId,
         /// Why.
         cause: DuplicateCause,
     },
-    /// Another instance took this one for dead, or its presence was deleted. It says at once that it is there again. What
-    /// [lives by its presence](crate::model::LeaseScope::Instance) is written anew; what was taken over meanwhile is lost.
+    /// Another instance took this one for dead, or its presence was deleted. It says at once that it is there again.
+    /// What [lives by its presence](crate::model::LeaseScope::Instance) is written anew; what was taken over meanwhile
+    /// is lost.
     DeclaredDead {
         /// Who did, if the record still tells.
         by: Option<OwnerId>,
@@ -97,8 +98,8 @@ pub enum DuplicateCause {
     NotReleased,
     /// It was released here before its handler had stopped: the time for that was over.
     StillRunning,
-    /// It was released here, but its handler was cut short or failed at its last batch, or its last checkpoint could not be
-    /// written.
+    /// It was released here, but its handler was cut short or failed at its last batch, or its last checkpoint could
+    /// not be written.
     NotSettled,
 }
 

@@ -78,13 +78,14 @@ impl BalancerHandle {
         self.send(Command::Release { partition, tenure, cool_down, settled: false });
     }
 
-    /// Says that nothing processes a partition that is not [held](Snapshot::held) any more: if it is to be given back, nothing
-    /// is left to wait for.
+    /// Says that nothing processes a partition that is not [held](Snapshot::held) any more: if it is to be given back,
+    /// nothing is left to wait for.
     pub(crate) fn unprocessed(&self, partition: PartitionId) {
         self.send(Command::Unprocessed { partition });
     }
 
-    /// Everything that happens from now on, with its reason. Who listens too slowly misses the oldest of the last thousand.
+    /// Everything that happens from now on, with its reason. Who listens too slowly misses the oldest of the last
+    /// thousand.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.events.subscribe()
@@ -106,8 +107,8 @@ impl BalancerHandle {
         self.reach.outage()
     }
 
-    /// How long this instance has not seen who owns what, although it tried, if that is longer than the expiry. Meanwhile
-    /// it renews what it holds, and takes over nothing.
+    /// How long this instance has not seen who owns what, although it tried, if that is longer than the expiry.
+    /// Meanwhile it renews what it holds, and takes over nothing.
     #[must_use]
     pub fn blind(&self) -> Option<Duration> {
         self.reach.blind()

@@ -112,8 +112,8 @@ impl Balancer {
         }
     }
 
-    /// Its owner is not declared dead even if it did not answer: that would give up all its partitions. It learns what it
-    /// lost from its next listing.
+    /// Its owner is not declared dead even if it did not answer: that would give up all its partitions. It learns what
+    /// it lost from its next listing.
     fn take(&mut self, claim: Claim, reason: ClaimReason) {
         if !self.claims_nothing() && self.may_claim() && self.claiming.insert(claim.partition().clone()) {
             self.start_claim(claim, reason);

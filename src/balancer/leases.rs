@@ -35,8 +35,8 @@ struct Held {
     /// What its record says keeps it alive.
     recorded: LeaseScope,
     rewrite: Rewrite,
-    /// Its record may have been taken over while this instance was not present, so that it lives by its own age until it is
-    /// written anew.
+    /// Its record may have been taken over while this instance was not present, so that it lives by its own age until
+    /// it is written anew.
     doubted: bool,
     /// Asked for it and has died: the mark is to be taken away, at once.
     unheeded: Option<OwnerId>,
@@ -158,8 +158,8 @@ impl Leases {
         self.held.values().any(Held::is_by_presence)
     }
 
-    /// The presence was written, by a request that was sent at this moment. Only now it is worth while to write the records
-    /// of those in doubt: before, they could have been taken over again.
+    /// The presence was written, by a request that was sent at this moment. Only now it is worth while to write the
+    /// records of those in doubt: before, they could have been taken over again.
     pub(super) fn present_since(&mut self, sent: Moment) {
         let first = self.presence.map_or(sent, |presence| presence.first);
         self.presence = Some(Presence { first, last: sent });
@@ -243,8 +243,8 @@ impl Leases {
         ages.max().unwrap_or_default()
     }
 
-    /// The leases that are due now, of those that wait for a turn only the one that has it; they count as being renewed from
-    /// here on.
+    /// The leases that are due now, of those that wait for a turn only the one that has it; they count as being renewed
+    /// from here on.
     pub(super) fn start_renewals(&mut self, age: Duration, now: Moment, expiry: Duration) -> Vec<Lease> {
         self.give_turn(age, now, expiry);
         let due = self.held.values_mut().filter(|held| held.turn == Turn::NotNeeded);
@@ -305,8 +305,8 @@ impl Leases {
         }
     }
 
-    /// Its record says that the checkpoint was put back. If that is news, it is written anew at once, which looks into it. What
-    /// is given back is not: its next owner starts from there.
+    /// Its record says that the checkpoint was put back. If that is news, it is written anew at once, which looks into
+    /// it. What is given back is not: its next owner starts from there.
     pub(super) fn found_rewound(&mut self, partition: &PartitionId, id: &RewindId) {
         let scope = self.scope;
         let is_news = |held: &&mut Held| held.lease.record().rewound.as_ref() != Some(id);
@@ -426,8 +426,8 @@ impl Leases {
         self.held.keys().cloned().collect()
     }
 
-    /// Those of which a listing that was asked for at `asked` may know less: they are being renewed, or their last answer
-    /// came since. The write behind it was applied before it came, but perhaps after the listing was made.
+    /// Those of which a listing that was asked for at `asked` may know less: they are being renewed, or their last
+    /// answer came since. The write behind it was applied before it came, but perhaps after the listing was made.
     pub(super) fn newer_than(&self, asked: Moment) -> BTreeSet<PartitionId> {
         let newer = self.held.iter().filter(|(_, held)| held.renewing || held.known_since >= asked);
         newer.map(|(partition, _)| partition.clone()).collect()

@@ -1,5 +1,5 @@
-//! How much work each partition is, for [`Strategy::Weighted`](crate::balance::Strategy::Weighted). Every owner writes what
-//! it measures into its records, so that all decide by the same numbers.
+//! How much work each partition is, for [`Strategy::Weighted`](crate::balance::Strategy::Weighted). Every owner writes
+//! what it measures into its records, so that all decide by the same numbers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -44,9 +44,9 @@ impl Measured {
 /// The shortest time over which work is measured.
 const SAMPLE: Duration = Duration::from_secs(10);
 
-/// The work of so long is averaged. Work comes in bursts: events are received only when the handler has ended its batch,
-/// which may take minutes. With a mean over one or two bursts the loads of equal partitions differ by more than the
-/// threshold of [`Strategy::Weighted`](crate::balance::Strategy::Weighted), and the partitions move without end.
+/// The work of so long is averaged. Work comes in bursts: events are received only when the handler has ended its
+/// batch, which may take minutes. With a mean over one or two bursts the loads of equal partitions differ by more than
+/// the threshold of [`Strategy::Weighted`](crate::balance::Strategy::Weighted), and the partitions move without end.
 const MEMORY: Duration = Duration::from_secs(10 * 60);
 
 impl Loads {
@@ -60,16 +60,16 @@ impl Loads {
         self.measured().entry(partition.clone()).or_insert_with(Measured::new).told = Some(load);
     }
 
-    /// Counts work that was done. The processor counts events as they are received: a batch that waits is handled all at
-    /// once.
+    /// Counts work that was done. The processor counts events as they are received: a batch that waits is handled all
+    /// at once.
     pub fn count(&self, partition: &PartitionId, work: u64) {
         let mut measured = self.measured();
         let measured = measured.entry(partition.clone()).or_insert_with(Measured::new);
         measured.counted = measured.counted.saturating_add(work);
     }
 
-    /// What the application reported, or else the mean work per minute of the last [`MEMORY`], in which older work counts
-    /// ever less. Nothing as long as nothing is known.
+    /// What the application reported, or else the mean work per minute of the last [`MEMORY`], in which older work
+    /// counts ever less. Nothing as long as nothing is known.
     pub(super) fn of(&self, partition: &PartitionId) -> Option<u64> {
         let mut measured = self.measured();
         let measured = measured.get_mut(partition)?;
@@ -83,9 +83,9 @@ impl Loads {
         measured.per_minute
     }
 
-    /// The partition was won, and its record names what the owner before measured. That counts as one half of [`MEMORY`]:
-    /// what comes first is often what waited while the partition moved, and says little of its load. From here on no work
-    /// is measured as none.
+    /// The partition was won, and its record names what the owner before measured. That counts as one half of
+    /// [`MEMORY`]: what comes first is often what waited while the partition moved, and says little of its load. From
+    /// here on no work is measured as none.
     pub(super) fn begin(&self, partition: &PartitionId, recorded: Option<u64>) {
         let mut measured = self.measured();
         let told = measured.get(partition).and_then(|measured| measured.told);

@@ -12,16 +12,16 @@
 //!
 //! 1. List the ownerships.
 //! 2. Notice what was lost.
-//! 3. Decide what to claim, and what to ask for; if anything, look first at who else [is there](GroupStore::announce) and at
-//!    the [other tree of names](crate::store::Split), and decide again.
+//! 3. Decide what to claim, and what to ask for; if anything, look first at who else [is there](GroupStore::announce)
+//!    and at the [other tree of names](crate::store::Split), and decide again.
 //! 4. Publish a [`Snapshot`].
 //! 5. Give back what is not to be kept, claim, and [ask](GroupStore::mark).
 //!
 //! What was asked for is looked at every half interval, until it is released or has to be stolen. Who is asked, by the
 //! listing or by a renewal that finds the mark, has the handler stop and the last checkpoint written, and releases.
 //!
-//! Renewals are apart from the cycles: each lease when it is due, from its cached ETag, without a listing; or all together,
-//! by the presence of the instance, if that is its [lease scope](BalancerConfig::lease_scope).
+//! Renewals are apart from the cycles: each lease when it is due, from its cached ETag, without a listing; or all
+//! together, by the presence of the instance, if that is its [lease scope](BalancerConfig::lease_scope).
 
 mod asked;
 mod claims;
@@ -153,8 +153,8 @@ impl Balancer {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] if settings do not go together, or if another loop works with this store or a clone of it and has
-    /// not ended. The message names the setting and the rule.
+    /// [`ErrorKind::Config`] if settings do not go together, or if another loop works with this store or a clone of it
+    /// and has not ended. The message names the setting and the rule.
     pub fn new(
         store: GroupStore,
         config: BalancerConfig,
@@ -211,7 +211,8 @@ impl Balancer {
         Ok((balancer, handle))
     }
 
-    /// It ends with what holds it: for a caller whose end is the end of the loop, though the loop itself may be dropped later.
+    /// It ends with what holds it: for a caller whose end is the end of the loop, though the loop itself may be dropped
+    /// later.
     pub(crate) fn permit(&self) -> LoopPermit {
         self.permit.clone()
     }
@@ -228,8 +229,8 @@ impl Balancer {
         Ok(self)
     }
 
-    /// Runs until [`BalancerHandle::shutdown`], or until all handles are gone, on the runtime that polls it. Where other work
-    /// may keep that one busy for long, use [`run_apart`](Self::run_apart).
+    /// Runs until [`BalancerHandle::shutdown`], or until all handles are gone, on the runtime that polls it. Where
+    /// other work may keep that one busy for long, use [`run_apart`](Self::run_apart).
     ///
     /// # Errors
     ///
@@ -275,8 +276,8 @@ impl Balancer {
         }
     }
 
-    /// When a lease is due next. Looked at now and then in any case: while the machine was suspended leases have aged, but
-    /// tokio's timers have not.
+    /// When a lease is due next. Looked at now and then in any case: while the machine was suspended leases have aged,
+    /// but tokio's timers have not.
     fn next_wake(&self) -> Option<Instant> {
         let lifetime = self.lifetime();
         let outlived = lifetime.and_then(|lifetime| self.leases.next_outlived(lifetime));
@@ -350,8 +351,8 @@ impl Balancer {
         }
     }
 
-    /// Something has changed, so that the next cycle is not to come late. While a listing is under way, its answer will be
-    /// read with the change.
+    /// Something has changed, so that the next cycle is not to come late. While a listing is under way, its answer will
+    /// be read with the change.
     fn look_soon(&mut self) {
         self.pacing.disturb();
         let soon = Instant::now() + self.pause();

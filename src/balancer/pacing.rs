@@ -29,8 +29,8 @@ impl Pacing {
         self.failures = 0;
     }
 
-    /// A cycle has failed. Answers the wait before the next one: short at first, for after a stretched pause there is no time
-    /// to lose, then ever longer, up to the longest wait of a group at rest.
+    /// A cycle has failed. Answers the wait before the next one: short at first, for after a stretched pause there is
+    /// no time to lose, then ever longer, up to the longest wait of a group at rest.
     pub(super) fn failed(&mut self, first: Duration, jitter: f64) -> Duration {
         self.calm = 0;
         let pause = back_off(self.failures, first, self.longest);
@@ -43,8 +43,9 @@ impl Pacing {
         self.calm = 0;
     }
 
-    /// The wait before the next cycle. Jitter, a number from 0 to 1, makes it up to a tenth longer, or where that exceeds the
-    /// limit, up to a tenth shorter than the limit: so that instances started together do not list together for ever.
+    /// The wait before the next cycle. Jitter, a number from 0 to 1, makes it up to a tenth longer, or where that
+    /// exceeds the limit, up to a tenth shorter than the limit: so that instances started together do not list together
+    /// for ever.
     pub(super) fn pause(&self, jitter: f64) -> Duration {
         let longer = (self.interval * self.calm.clamp(1, LONGEST)).mul_f64(1.0 + jitter / 10.0);
         if longer <= self.longest { longer } else { self.longest.mul_f64(1.0 - jitter / 10.0) }

@@ -1,5 +1,5 @@
-//! Being there: an instance says so, that others may count it while it owns nothing, and that its ownerships live by that if
-//! its lease scope is [`Instance`](LeaseScope::Instance).
+//! Being there: an instance says so, that others may count it while it owns nothing, and that its ownerships live by
+//! that if its lease scope is [`Instance`](LeaseScope::Instance).
 
 use std::time::Duration;
 

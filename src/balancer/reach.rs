@@ -26,7 +26,8 @@ impl Reach {
         *lock(&self.last_cycle) = Some(self.store.lease_time());
     }
 
-    /// How long no cycle has succeeded, if that is longer than the expiry. Slow as cycles may be, one comes within that.
+    /// How long no cycle has succeeded, if that is longer than the expiry. Slow as cycles may be, one comes within
+    /// that.
     pub(super) fn blind(&self) -> Option<Duration> {
         let last = *lock(&self.last_cycle);
         let blind = self.store.lease_time().saturating_sub(last?);

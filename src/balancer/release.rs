@@ -139,8 +139,9 @@ impl Balancer {
         }
     }
 
-    /// Releases everything that is left: what is idle at once, what is being renewed or claimed as soon as that has ended,
-    /// so that no late write undoes a release. A listing is not waited for. Returns how many could not be released.
+    /// Releases everything that is left: what is idle at once, what is being renewed or claimed as soon as that has
+    /// ended, so that no late write undoes a release. A listing is not waited for. Returns how many could not be
+    /// released.
     pub(super) async fn shut_down(&mut self) -> usize {
         (self.draining, self.ending) = (true, true);
         for (partition, tenure) in self.leases.tenures() {

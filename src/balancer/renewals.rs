@@ -90,8 +90,8 @@ impl Balancer {
         if self.foreign_owner { self.config.interval.max(expiry / 6) } else { expiry / 2 }
     }
 
-    /// When a renewal, or an announcement, is tried again that failed after so many failures, with a little jitter. What it
-    /// keeps alive counts from `valid_from`, and must not run out while the server's wish is granted.
+    /// When a renewal, or an announcement, is tried again that failed after so many failures, with a little jitter.
+    /// What it keeps alive counts from `valid_from`, and must not run out while the server's wish is granted.
     pub(super) fn try_again_at(&mut self, failures: u32, valid_from: Moment, error: &Error) -> Moment {
         let (expiry, now) = (self.store.terms().expiry, self.store.lease_time());
         let wait = back_off(failures, self.retry_pause(), expiry / 8).mul_f64(self.rng.random_range(1.0..1.25));

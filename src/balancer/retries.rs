@@ -13,14 +13,15 @@ pub(super) fn back_off(failures: u32, first: Duration, longest: Duration) -> Dur
     first.saturating_mul(2u32.saturating_pow(failures.min(16))).min(longest)
 }
 
-/// When to try again if the server asked for a wait: not before, but for one attempt while there is still time to renew.
+/// When to try again if the server asked for a wait: not before, but for one attempt while there is still time to
+/// renew.
 pub(super) fn asked_for(wait: Duration, earliest: Moment, now: Moment, last_chance: Moment) -> Moment {
     let wanted = (now + wait).max(earliest);
     if last_chance > now { wanted.min(last_chance.max(earliest)) } else { wanted }
 }
 
-/// The age at which a lease is tried once more in any case: two requests before its end; or halfway from its first renewal to
-/// its end, if that is later, for requests may be given up to half the expiry.
+/// The age at which a lease is tried once more in any case: two requests before its end; or halfway from its first
+/// renewal to its end, if that is later, for requests may be given up to half the expiry.
 pub(super) fn last_chance(renewal_age: Duration, lifetime: Duration, request_deadline: Duration) -> Duration {
     lifetime.saturating_sub(2 * request_deadline).max((renewal_age + lifetime) / 2)
 }

@@ -32,8 +32,8 @@ pub struct Snapshot {
     pub records: BTreeMap<PartitionId, RecordAge>,
     /// How many partitions stay unowned because of `max_partitions`.
     pub unclaimed_for_cap: usize,
-    /// What keeps the ownerships of this instance alive: as it was set, or [`LeaseScope::Partition`] because an owner of another
-    /// SDK has been seen.
+    /// What keeps the ownerships of this instance alive: as it was set, or [`LeaseScope::Partition`] because an owner
+    /// of another SDK has been seen.
     pub lease_scope: LeaseScope,
     /// What is not well in the application.
     pub stalled: Stalled,
@@ -99,8 +99,8 @@ impl Snapshot {
 
 /// The latest [`Snapshot`], and a way to wait for the next.
 ///
-/// Used as a [`watch::Receiver`], but each snapshot is shared instead of lent: it can be kept for as long as needed, also in
-/// a section that blocks, without holding up the balancing loop.
+/// Used as a [`watch::Receiver`], but each snapshot is shared instead of lent: it can be kept for as long as needed,
+/// also in a section that blocks, without holding up the balancing loop.
 #[derive(Clone, Debug)]
 pub struct Snapshots(watch::Receiver<Arc<Snapshot>>);
 

@@ -11,14 +11,14 @@ use crate::error::{Error, ErrorKind, Result};
 const THREAD_NAME: &str = "partition-balancer";
 
 impl Balancer {
-    /// The same as [`run`](Self::run), on a thread and a runtime of its own, and through connections of its own: so that
-    /// handlers that block their runtime cannot keep the loop from renewing what is held. When the future is dropped, or
-    /// the runtime under it, the loop ends without releasing anything.
+    /// The same as [`run`](Self::run), on a thread and a runtime of its own, and through connections of its own: so
+    /// that handlers that block their runtime cannot keep the loop from renewing what is held. When the future is
+    /// dropped, or the runtime under it, the loop ends without releasing anything.
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run); [`ErrorKind::Config`] if the system gives no thread or the backend no connections of
-    /// their own.
+    /// Those of [`run`](Self::run); [`ErrorKind::Config`] if the system gives no thread or the backend no connections
+    /// of their own.
     pub async fn run_apart(mut self) -> Result<()> {
         self.store = self.store.isolated()?;
         // Ends with this future: the loop ends soon after.

@@ -9,8 +9,8 @@ use crate::model::LeaseTerms;
 use crate::telemetry;
 
 impl Balancer {
-    /// Under [`LeasePolicy::Strict`], how long a lease counts: the handler must have stopped before the server can show an
-    /// age of the expiry, which it tells in whole seconds.
+    /// Under [`LeasePolicy::Strict`], how long a lease counts: the handler must have stopped before the server can show
+    /// an age of the expiry, which it tells in whole seconds.
     pub(super) fn lifetime(&self) -> Option<Duration> {
         let strict = self.config.lease_policy == LeasePolicy::Strict;
         strict.then(|| self.store.terms().expiry.saturating_sub(LeaseTerms::GRACE + self.drain))

@@ -222,8 +222,9 @@ pub trait BlobContainer: fmt::Debug + Send + Sync {
     /// Replaces the whole metadata of a blob, creating it as an empty one where the condition allows it.
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written>;
 
-    /// Deletes a blob. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), with the exception told at
-    /// [`Condition::Match`]; [`Condition::Create`] is refused as [`ErrorKind::Rejected`](crate::ErrorKind::Rejected).
+    /// Deletes a blob. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), with the exception told
+    /// at [`Condition::Match`]; [`Condition::Create`] is refused as
+    /// [`ErrorKind::Rejected`](crate::ErrorKind::Rejected).
     async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer>;
 
     /// Makes the container unless it is there.

@@ -9,7 +9,8 @@ const MAX_METADATA_BYTES: usize = 8 * 1024;
 /// Refuses a blob name that the service would refuse, or that a URL could not carry as it stands. For backends
 /// of your own.
 ///
-/// Rules: <https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata>.
+/// Rules:
+/// <https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata>.
 ///
 /// # Errors
 ///

@@ -30,37 +30,39 @@ type Settings = dyn Fn(GroupStoreBuilder) -> GroupStoreBuilder + Send + Sync;
 ///
 /// What it does better than a plain store, without the processor knowing:
 ///
-/// - *Fenced checkpoints*: every partition that is won is [adopted](GroupStore::adopt) before the processor hears of it, so
-///   that no checkpoint of the previous owner is accepted any more. One of a partition that is not held is refused.
+/// - *Fenced checkpoints*: every partition that is won is [adopted](GroupStore::adopt) before the processor hears of
+///   it, so that no checkpoint of the previous owner is accepted any more. One of a partition that is not held is
+///   refused.
 /// - *No skew*: the processor compares ages with its local clock. It is given times of that clock, from ages that the
 ///   server told, so that a clock that is wrong harms nobody.
-/// - *Lost answers* cost no partition: after a conflict or a missing answer the record is read. A renewal of which nobody
-///   can tell leaves the partition where it is.
+/// - *Lost answers* cost no partition: after a conflict or a missing answer the record is read. A renewal of which
+///   nobody can tell leaves the partition where it is.
 /// - *Released* partitions are free at once; the processor would take `ownerid=""` for a live owner.
-/// - *Leftover records* of partitions that the hub does not have are never claimed. The processor takes every partition of a
-///   listing for one of the hub, so a listing leaves out what no live owner holds. The processor adds the partitions of the
-///   hub by itself, and the store claims them over the records that it left out.
+/// - *Leftover records* of partitions that the hub does not have are never claimed. The processor takes every partition
+///   of a listing for one of the hub, so a listing leaves out what no live owner holds. The processor adds the
+///   partitions of the hub by itself, and the store claims them over the records that it left out.
 /// - *Replicas with one application id*, which the processor takes for its owner id, are told apart.
 /// - One bad blob is reported, and hides no other.
 /// - Claims and renewals go out together, not one after another.
 ///
-/// A store serves one owner in each consumer group, until [`release_all`](Self::release_all): give every processor a store
-/// of its own.
+/// A store serves one owner in each consumer group, until [`release_all`](Self::release_all): give every processor a
+/// store of its own.
 ///
 /// # Non-guarantees
 ///
 /// How partitions are shared is the processor's business, and so is what it does about errors: its `run` returns when a
-/// listing fails. It never releases anything: call [`release_all`](Self::release_all) when it has ended. A start without a
-/// checkpoint is not written down, for the store does not know it: until the first checkpoint of a partition, a displaced
-/// owner's own first one may still be accepted.
+/// listing fails. It never releases anything: call [`release_all`](Self::release_all) when it has ended. A start
+/// without a checkpoint is not written down, for the store does not know it: until the first checkpoint of a partition,
+/// a displaced owner's own first one may still be accepted.
 ///
-/// Clients of one partition cannot be told apart: one whose checkpoint was refused and that goes on nevertheless is believed
-/// again as soon as the processor has given the next one. Nor can two processors with one application id that share a
-/// store.
+/// Clients of one partition cannot be told apart: one whose checkpoint was refused and that goes on nevertheless is
+/// believed again as soon as the processor has given the next one. Nor can two processors with one application id that
+/// share a store.
 ///
-/// The official client keeps one link per partition. Close a `PartitionClient` when its stream has ended or a checkpoint was
-/// refused, but not if the processor has given another one of the same partition since: that would close the link of its
-/// successor. And do not drop one that is waiting for events: its partition may become unreadable for this client.
+/// The official client keeps one link per partition. Close a `PartitionClient` when its stream has ended or a
+/// checkpoint was refused, but not if the processor has given another one of the same partition since: that would close
+/// the link of its successor. And do not drop one that is waiting for events: its partition may become unreadable for
+/// this client.
 ///
 /// ```
 /// # #[cfg(feature = "testing")]
@@ -101,8 +103,8 @@ pub struct BlobCheckpointStoreBuilder {
 impl BlobCheckpointStoreBuilder {
     /// Changes the settings of the [`GroupStore`] underneath: spelling of the names, expiry, deadlines, and so on.
     ///
-    /// Its expiry must be the processor's `partition_expiration_duration`; both are 60 s by default. An ownership that was not
-    /// renewed for the expiry counts as abandoned even if the processor has a longer duration.
+    /// Its expiry must be the processor's `partition_expiration_duration`; both are 60 s by default. An ownership that
+    /// was not renewed for the expiry counts as abandoned even if the processor has a longer duration.
     pub fn settings(
         mut self,
         settings: impl Fn(GroupStoreBuilder) -> GroupStoreBuilder + Send + Sync + 'static,
@@ -142,12 +144,12 @@ impl BlobCheckpointStore {
     }
 
     /// Gives back every partition that is held, so that others need not wait for the expiry. To be called when the
-    /// processor has ended: a running one claims them again. After it the store may serve another processor. A release that
-    /// fails is tried again, for four request deadlines, 20 s by default.
+    /// processor has ended: a running one claims them again. After it the store may serve another processor. A release
+    /// that fails is tried again, for four request deadlines, 20 s by default.
     ///
     /// The call may be dropped, by a time limit for instance, and repeated: a partition stays held until its release is
-    /// settled. The same after [`ReleaseOutcome::Undecided`]. As long as a partition of it is held, the store serves the same
-    /// owner.
+    /// settled. The same after [`ReleaseOutcome::Undecided`]. As long as a partition of it is held, the store serves
+    /// the same owner.
     pub async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
         let served = self.forget_viewed().await;
         let releasing = served.iter().map(|(group, holder)| async move {
@@ -252,8 +254,8 @@ impl BlobCheckpointStore {
         Ok(shown.into_values().collect())
     }
 
-    /// A record, as the processor should understand it. It knows one expiry, and no grace: what lives longer is shown to
-    /// age more slowly.
+    /// A record, as the processor should understand it. It knows one expiry, and no grace: what lives longer is shown
+    /// to age more slowly.
     fn shown(&self, group: &ConsumerGroup, known: &Group, seen: &Ownership, presences: &[Presence]) -> ClientOwnership {
         let terms = known.store().terms();
         let slower = terms.expiry.div_duration_f64(terms.lifetime(&seen.record));
@@ -335,8 +337,8 @@ impl Group {
         }
     }
 
-    /// Under my own name the processor would take any record for its own, so those of my other lives get another one. Before
-    /// the first claim my name is not known, so that any record may be such a one.
+    /// Under my own name the processor would take any record for its own, so those of my other lives get another one.
+    /// Before the first claim my name is not known, so that any record may be such a one.
     fn name_of_owner(&self, seen: &Ownership) -> Option<String> {
         let owner = seen.record.owner.as_ref()?;
         let other_life = match seen.record.relation_to(self.store().identity()) {

@@ -19,7 +19,8 @@ use crate::lock::lock;
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::telemetry;
 
-/// How long to wait at the end until no link uses a client any more. Links are closed before; what is left was cut short.
+/// How long to wait at the end until no link uses a client any more. Links are closed before; what is left was cut
+/// short.
 const UNUSED_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long a connection may take to close. Together less than the processor waits for it.
@@ -140,8 +141,8 @@ impl Clients {
         lock(&self.links)
     }
 
-    /// The partition is about to be read through this client. Waits until the partition's last link through it is closed:
-    /// otherwise the client would continue that link.
+    /// The partition is about to be read through this client. Waits until the partition's last link through it is
+    /// closed: otherwise the client would continue that link.
     pub(super) async fn use_for(&self, partition: &PartitionId, client: &Arc<SharedClient>) -> Result<Used> {
         let through = Arc::downgrade(client);
         let last =

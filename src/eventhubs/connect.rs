@@ -20,8 +20,8 @@ pub struct EventHubSourceBuilder(Connector);
 impl EventHubSource {
     /// Reads the events of a consumer group, with a connection string of the namespace or of the event hub.
     ///
-    /// With `UseDevelopmentEmulator=true` in it, as the emulator of Event Hubs wants it, the client connects without TLS to
-    /// the host and the port of its `Endpoint`, 5672 by default.
+    /// With `UseDevelopmentEmulator=true` in it, as the emulator of Event Hubs wants it, the client connects without
+    /// TLS to the host and the port of its `Endpoint`, 5672 by default.
     ///
     /// ```no_run
     /// # use eventhubs_checkpoint::{ConsumerGroup, eventhubs::EventHubSource};
@@ -61,8 +61,8 @@ impl EventHubSourceBuilder {
         Self(Connector::new(group, access))
     }
 
-    /// Sets what else the client's own builder can: a custom endpoint, WebSockets, how often to retry. Called for the first
-    /// client and for every fresh one. The consumer group is set afterwards: it is that of the source.
+    /// Sets what else the client's own builder can: a custom endpoint, WebSockets, how often to retry. Called for the
+    /// first client and for every fresh one. The consumer group is set afterwards: it is that of the source.
     ///
     /// ```no_run
     /// # use azure_messaging_eventhubs::RetryOptions;
@@ -86,9 +86,10 @@ impl EventHubSourceBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the connection string cannot be used, or names another namespace or event hub than the
-    /// consumer group: correct it. [`ErrorKind::Source`](crate::ErrorKind::Source) if the event hub cannot be reached: try again. Whether the key or
-    /// the credential is good, and the event hub and its consumer group exist, is found out by the first requests.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the connection string cannot be used, or names another
+    /// namespace or event hub than the consumer group: correct it. [`ErrorKind::Source`](crate::ErrorKind::Source) if
+    /// the event hub cannot be reached: try again. Whether the key or the credential is good, and the event hub and its
+    /// consumer group exist, is found out by the first requests.
     pub async fn connect(self) -> Result<EventHubSource> {
         let Self(connector) = self;
         connector.check()?;

@@ -62,8 +62,8 @@ pub(super) fn receiving(partition: &str, position: Option<&str>, error: EventHub
     Error::new(kind, format!("partition {partition} could not be read{hint}")).with_source(error)
 }
 
-/// The error that ends the start of a processor, if `error` does. A setting is probably wrong if anything is not found before
-/// it was ever read, so the text does not matter here.
+/// The error that ends the start of a processor, if `error` does. A setting is probably wrong if anything is not found
+/// before it was ever read, so the text does not matter here.
 pub(super) fn checking(partition: &str, error: EventHubsError) -> Option<Error> {
     if !matches!(cause_of(&error), Cause::NotFound | Cause::NotFoundNow) {
         return None;
@@ -172,8 +172,8 @@ fn not_found(text: Option<&str>) -> Cause {
 }
 
 /// The service refuses other arguments with the same conditions, a partition for instance. Of a position it says `The
-/// supplied offset '51541496928' is invalid. The last offset in the system is '12916091040'`, or the same of a `sequence
-/// number` (Azure/azure-event-hubs-python#13, Azure/azure-event-hubs-spark#315).
+/// supplied offset '51541496928' is invalid. The last offset in the system is '12916091040'`, or the same of a
+/// `sequence number` (Azure/azure-event-hubs-python#13, Azure/azure-event-hubs-spark#315).
 fn names_a_position(description: Option<&str>) -> bool {
     let text = description.unwrap_or_default();
     text.contains("supplied offset") || text.contains("supplied sequence number")

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 /// second try; and a fresh connection too many costs little, for [`Pace`] bounds how often one is made.
 const FAILURES: u32 = 3;
 
-/// The least time between two attempts at a fresh connection. It doubles up to [`LONGEST_PAUSE`] as long as nothing comes
-/// through them.
+/// The least time between two attempts at a fresh connection. It doubles up to [`LONGEST_PAUSE`] as long as nothing
+/// comes through them.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 

@@ -23,8 +23,8 @@ use crate::telemetry::{self, Operation};
 struct Held {
     known: Mutex<Known>,
     stage: Mutex<Stage>,
-    /// There while the stage is [`Stage::Adopted`]. Locked while a checkpoint is under way, which may take long: whoever
-    /// renews looks at the stage instead.
+    /// There while the stage is [`Stage::Adopted`]. Locked while a checkpoint is under way, which may take long:
+    /// whoever renews looks at the stage instead.
     adoption: AsyncMutex<Option<Adoption>>,
 }
 
@@ -41,8 +41,8 @@ enum Stage {
     Won,
     /// The processor may read it, and checkpoint.
     Adopted,
-    /// Put back by name: to be adopted anew, once the processor was told to close its receiver, by an answer that leaves
-    /// the partition out.
+    /// Put back by name: to be adopted anew, once the processor was told to close its receiver, by an answer that
+    /// leaves the partition out.
     Rewound { told: bool },
 }
 
@@ -135,8 +135,8 @@ impl Holder {
         self.memory().forget(partition, held, to);
     }
 
-    /// The same outside of a claim, whose result would show the processor the loss. Under one lock: a claim in between would win the
-    /// partition back, and the processor would go on reading where it was.
+    /// The same outside of a claim, whose result would show the processor the loss. Under one lock: a claim in between
+    /// would win the partition back, and the processor would go on reading where it was.
     fn forget_untold(&self, partition: &PartitionId, held: &Arc<Held>, to: Option<&OwnerId>) {
         let mut memory = self.memory();
         if memory.forget(partition, held, to) {
@@ -181,8 +181,8 @@ impl Holder {
 
     /// Claims, or renews what is held, all at once. Answers the leases of those that may be processed now.
     ///
-    /// What was lost since the last answer is left out of this one even if it could be won back: the processor would go on
-    /// reading where it was, and not where the checkpoint is now.
+    /// What was lost since the last answer is left out of this one even if it could be won back: the processor would go
+    /// on reading where it was, and not where the checkpoint is now.
     pub(super) async fn claim(&self, claims: Vec<Claim>) -> Vec<Lease> {
         let untold = std::mem::take(&mut self.memory().untold);
         let claims = claims.into_iter().filter(|claim| !untold.contains(claim.partition()));
@@ -273,8 +273,8 @@ impl Holder {
         }
     }
 
-    /// Where processing starts without a checkpoint only the processor knows, so no start is pinned. Two request deadlines
-    /// at the most, for others wait for the same answer.
+    /// Where processing starts without a checkpoint only the processor knows, so no start is pinned. Two request
+    /// deadlines at the most, for others wait for the same answer.
     async fn adopt(&self, partition: &PartitionId, held: &Arc<Held>) -> Option<Lease> {
         let limit = 2 * self.store.request_deadline();
         let adopted = timeout(limit, self.store.adopt(partition, None)).await;
@@ -318,8 +318,8 @@ impl Holder {
         }
     }
 
-    /// Releases everything. What fails is repeated within four request deadlines. A call that was dropped or had no outcome
-    /// can be repeated.
+    /// Releases everything. What fails is repeated within four request deadlines. A call that was dropped or had no
+    /// outcome can be repeated.
     pub(super) async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
         let until = Instant::now() + 4 * self.store.request_deadline();
         let all: Vec<_> =

@@ -24,15 +24,16 @@ use crate::processor::PartitionProperties;
 use crate::processor::{StartPosition, Stopped};
 use crate::telemetry;
 
-/// How long closing a link of a dead connection may take. Nothing hangs on it, for the next link has another connection.
+/// How long closing a link of a dead connection may take. Nothing hangs on it, for the next link has another
+/// connection.
 const DEAD_CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// How long a link may stay silent after its client was replaced.
 const SILENCE_LIMIT: Duration = Duration::from_secs(3);
 
-/// An open link. However it ends, it is closed to the end: the client keeps one link per partition and would go on with it,
-/// wherever the next one is to begin. Half a close is worse than none, for what then comes over the link ends the whole
-/// session.
+/// An open link. However it ends, it is closed to the end: the client keeps one link per partition and would go on with
+/// it, wherever the next one is to begin. Half a close is worse than none, for what then comes over the link ends the
+/// whole session.
 pub(super) struct Link {
     open: Option<Open>,
 }
@@ -61,8 +62,8 @@ impl Link {
         Self { open: Some(Open { receiver, client, replaced, _used: used }) }
     }
 
-    /// The events, until nobody wants any more or the link ends. The link is closed before its failure is told, so that it
-    /// can be opened again at once.
+    /// The events, until nobody wants any more or the link ends. The link is closed before its failure is told, so that
+    /// it can be opened again at once.
     pub(super) fn events(
         mut self,
         from: &StartPosition,
@@ -157,8 +158,8 @@ impl Open {
         Error::new(ErrorKind::Source, "the client of the link was replaced")
     }
 
-    /// The client forgets the link first, so an error leaves nothing that it could go on with. It fails where the broker has
-    /// ended the link before, for instance.
+    /// The client forgets the link first, so an error leaves nothing that it could go on with. It fails where the
+    /// broker has ended the link before, for instance.
     async fn close(self) {
         let limit = if self.client.is_dead() { DEAD_CLOSE_LIMIT } else { REQUEST_DEADLINE };
         let partition = self.receiver.partition_id().to_owned();

@@ -24,38 +24,39 @@ const CHECK_DEADLINE: Duration = Duration::from_secs(1);
 /// partition to the one who opened it last, who is the one who won it last.
 const OWNER_LEVEL: i64 = 0;
 
-/// An [`EventSource`] over an event hub. Every instance needs a source of its own: two receivers of one client share a link.
+/// An [`EventSource`] over an event hub. Every instance needs a source of its own: two receivers of one client share a
+/// link.
 ///
-/// Its clients are made [from a connection string](Self::from_connection_string) or [with a token](Self::with_token), for
-/// the consumer group whose records the store keeps.
+/// Its clients are made [from a connection string](Self::from_connection_string) or [with a token](Self::with_token),
+/// for the consumer group whose records the store keeps.
 ///
 /// # Connections that die
 ///
 /// The official client mends a link that breaks. When many break at once, as with a connection that is cut or a broker
-/// that restarts, version 0.16 may not get over it: its links then fail for ever, or fall silent. Only a fresh client helps,
-/// so the source makes one when the connection of the last one is dead.
+/// that restarts, version 0.16 may not get over it: its links then fail for ever, or fall silent. Only a fresh client
+/// helps, so the source makes one when the connection of the last one is dead.
 ///
 /// A connection counts as dead after an error that says so, a request that got no answer within 20 s, a link that was
-/// [distrusted](EventSource::distrust) or took as long to close, or three failures in a row over all partitions. What is
-/// opened next goes through the fresh client. Links that still get events keep the old one, the others end with an error, to
-/// be opened again; the old client is closed once no link uses it. A fresh one is made 2 s after the last one at the
-/// earliest, and more seldom, up to every 30 s, while nothing comes through them.
+/// [distrusted](EventSource::distrust) or took as long to close, or three failures in a row over all partitions. What
+/// is opened next goes through the fresh client. Links that still get events keep the old one, the others end with an
+/// error, to be opened again; the old client is closed once no link uses it. A fresh one is made 2 s after the last one
+/// at the earliest, and more seldom, up to every 30 s, while nothing comes through them.
 ///
 /// # Links that begin again
 ///
 /// The official client re-attaches a link that the broker detaches at the place where it was opened, so that everything
 /// since then would be delivered again. The [`Processor`](crate::processor::Processor) sees it by the first event that
-/// does, and opens another link after the last event. What was on its way by then, up to `prefetch` events, was sent for
-/// nothing.
-/// `RetryOptions { max_retries: 0, .. }` in the [settings](super::EventHubSourceBuilder::settings) spares that, too: the
-/// client then repairs nothing by itself.
+/// does, and opens another link after the last event. What was on its way by then, up to `prefetch` events, was sent
+/// for nothing.
+/// `RetryOptions { max_retries: 0, .. }` in the [settings](super::EventHubSourceBuilder::settings) spares that, too:
+/// the client then repairs nothing by itself.
 ///
 /// # Memory
 ///
-/// A partition holds at most [`prefetch`](crate::processor::ProcessorConfig::prefetch) events ahead of its reader, in the
-/// client: it is the credit that the broker gets. In the worst case, with readers that stand still, that is `prefetch`
-/// times the size of an event for every partition: 300 KiB with the default of 300 events and 1 KiB each, but 300 MiB with
-/// the greatest events of 1 MiB. Two batches come on top, the one at hand and the next.
+/// A partition holds at most [`prefetch`](crate::processor::ProcessorConfig::prefetch) events ahead of its reader, in
+/// the client: it is the credit that the broker gets. In the worst case, with readers that stand still, that is
+/// `prefetch` times the size of an event for every partition: 300 KiB with the default of 300 events and 1 KiB each,
+/// but 300 MiB with the greatest events of 1 MiB. Two batches come on top, the one at hand and the next.
 #[derive(Debug)]
 pub struct EventHubSource {
     clients: Clients,
@@ -150,8 +151,8 @@ impl Positioned for ReceivedEventData {
         self.enqueued_time().map(OffsetDateTime::from)
     }
 
-    /// Of a body of data, which is what producers send; the other kinds of AMQP count 0. Taken from the message, for the
-    /// event's own body is a copy.
+    /// Of a body of data, which is what producers send; the other kinds of AMQP count 0. Taken from the message, for
+    /// the event's own body is a copy.
     fn size(&self) -> usize {
         match &self.raw_amqp_message().body {
             AmqpMessageBody::Binary(parts) => parts.iter().map(Vec::len).sum(),

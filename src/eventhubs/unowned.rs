@@ -1,6 +1,6 @@
-//! Records that no live owner holds. The processor is not shown them: it takes every partition in a listing for one of the
-//! hub, also one that the hub does not have. Those that the hub has it adds by itself, without a version; a claim of one is
-//! aimed at the version that was listed here.
+//! Records that no live owner holds. The processor is not shown them: it takes every partition in a listing for one of
+//! the hub, also one that the hub does not have. Those that the hub has it adds by itself, without a version; a claim
+//! of one is aimed at the version that was listed here.
 
 use std::collections::HashMap;
 
@@ -42,8 +42,8 @@ impl Unowned {
         self.0.contains_key(partition)
     }
 
-    /// The claim as it is to be sent, and what is to be declared dead before: one without a version is over the record that
-    /// was left out, if there is one.
+    /// The claim as it is to be sent, and what is to be declared dead before: one without a version is over the record
+    /// that was left out, if there is one.
     pub(super) fn aimed(&self, claim: Claim) -> (Claim, Option<Abandoned>) {
         let Some(record) = self.0.get(claim.partition()) else { return (claim, None) };
         match claim.over_version() {

@@ -44,8 +44,8 @@ pub struct CheckpointRecord {
     pub imported: Option<String>,
     /// The last time that it was put back by name.
     pub rewound: Option<RewindId>,
-    /// The position is a start that was written down before any event up to it was processed. It is a usable position for
-    /// every reader, but says nothing about progress: any checkpoint of an owner replaces it, a smaller one too.
+    /// The position is a start that was written down before any event up to it was processed. It is a usable position
+    /// for every reader, but says nothing about progress: any checkpoint of an owner replaces it, a smaller one too.
     pub pinned: bool,
     /// Keys that this version does not read. They are kept when the record is written again.
     pub other: BTreeMap<String, String>,

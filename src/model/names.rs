@@ -41,8 +41,8 @@ impl ConsumerGroup {
     /// # Errors
     ///
     /// If a part is empty, holds a `/` or a control character, ends with a dot, or is longer than 256 characters: the
-    /// three are segments of blob names, at whose ends Azure drops dots. A namespace is named without the dot of the DNS
-    /// root.
+    /// three are segments of blob names, at whose ends Azure drops dots. A namespace is named without the dot of the
+    /// DNS root.
     ///
     /// ```
     /// use eventhubs_checkpoint::ConsumerGroup;
@@ -62,8 +62,8 @@ impl ConsumerGroup {
         Ok(group)
     }
 
-    /// Names a consumer group of the event hub of a connection string: one that the portal shows for an event hub, with its
-    /// `EntityPath`.
+    /// Names a consumer group of the event hub of a connection string: one that the portal shows for an event hub, with
+    /// its `EntityPath`.
     ///
     /// # Errors
     ///
@@ -215,7 +215,8 @@ mod tests {
         assert!(PartitionId::new("").is_err());
     }
 
-    /// Azure drops the dot from the names of blobs, but not from the prefix of a listing: nothing that is written is listed.
+    /// Azure drops the dot from the names of blobs, but not from the prefix of a listing: nothing that is written is
+    /// listed.
     #[test]
     fn names_that_end_with_a_dot_are_refused() {
         let error = ConsumerGroup::new("ns.servicebus.windows.net.", "hub", "g").unwrap_err().to_string();

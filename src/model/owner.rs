@@ -80,8 +80,9 @@ impl Serialize for OwnerId {
     }
 }
 
-/// One life of an owner: the server's time of its first answer, then a random part. Of two, the greater is the newer. It is
-/// greater than all that were recorded for this owner when it started, even if the server's time has not passed theirs.
+/// One life of an owner: the server's time of its first answer, then a random part. Of two, the greater is the newer.
+/// It is greater than all that were recorded for this owner when it started, even if the server's time has not passed
+/// theirs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(Arc<str>);
 

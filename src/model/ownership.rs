@@ -113,8 +113,8 @@ impl LeaseTerms {
         Self { expiry, peer_expiry }
     }
 
-    /// Added to the age at which another's ownership counts as abandoned: `Date` and `Last-Modified` come in whole seconds
-    /// and may come from two machines.
+    /// Added to the age at which another's ownership counts as abandoned: `Date` and `Last-Modified` come in whole
+    /// seconds and may come from two machines.
     pub const GRACE: Duration = Duration::from_secs(2);
 
     /// Whether a record of this age still counts. Releases never do.

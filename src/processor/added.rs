@@ -10,8 +10,8 @@ use crate::model::PartitionId;
 /// Matters only for a start at the latest event: an added partition that starts there loses what came before it was
 /// noticed.
 ///
-/// A group that begins pins all its partitions at once, the last one first. Of the added ones none gets a checkpoint before
-/// all before it have theirs. So whichever is behind all that have a checkpoint was added.
+/// A group that begins pins all its partitions at once, the last one first. Of the added ones none gets a checkpoint
+/// before all before it have theirs. So whichever is behind all that have a checkpoint was added.
 #[derive(Debug, Default)]
 pub(super) struct Added(OnceLock<BTreeSet<PartitionId>>);
 

@@ -1,7 +1,7 @@
 //! Writes one partition's checkpoints in the background: marks are many and cheap, writes are few.
 //!
-//! One task per partition owns the [`Adoption`], so at most one write is in flight; what is marked meanwhile goes into the
-//! next one, of which only the greatest position counts. What may be marked, the [`Tracker`] says.
+//! One task per partition owns the [`Adoption`], so at most one write is in flight; what is marked meanwhile goes into
+//! the next one, of which only the greatest position counts. What may be marked, the [`Tracker`] says.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -214,8 +214,8 @@ impl CheckpointWriter {
         })
     }
 
-    /// Whether finished events are processed again because a token was dropped, or one was dropped while the partition was
-    /// at work.
+    /// Whether finished events are processed again because a token was dropped, or one was dropped while the partition
+    /// was at work.
     pub(super) fn is_held_back(&self) -> bool {
         self.shared.with(|pending| {
             let waits = pending.dropped.tokens() > 0 && pending.tracker.last_waiting().is_some();
@@ -428,8 +428,8 @@ impl Checkpointer {
     }
 }
 
-/// A write that fails is repeated no more often than those that succeed, so that a storage that asks for fewer requests gets
-/// no more of them.
+/// A write that fails is repeated no more often than those that succeed, so that a storage that asks for fewer requests
+/// gets no more of them.
 fn back_off(policy: &CheckpointPolicy, expiry: Duration) -> BackOff {
     let first = policy.every.unwrap_or_default().max(RETRY);
     BackOff::new(first, first.max(expiry / 2))

@@ -24,10 +24,11 @@ pub struct CheckpointPolicy {
     /// dozen requests a minute and partition.
     ///
     /// A write that fails is tried again after this time, at least 1 s, then after twice that, and so on up to half the
-    /// expiry; or later, if the server asks for it. So a storage that refuses gets no more requests than one that accepts.
+    /// expiry; or later, if the server asks for it. So a storage that refuses gets no more requests than one that
+    /// accepts.
     pub every: Option<Duration>,
-    /// When the partition is stopped in an orderly way. Default: yes. This last write is tried again until the time of the
-    /// end, or of the handoff, is over.
+    /// When the partition is stopped in an orderly way. Default: yes. This last write is tried again until the time of
+    /// the end, or of the handoff, is over.
     ///
     /// After a failure of the handler the marked position is always written. Else a handler that fails more often than
     /// [`every`](Self::every) would make no progress: each restart would go back to the same checkpoint.
@@ -55,14 +56,14 @@ impl CheckpointPolicy {
     }
 }
 
-/// What becomes of a partition whose handler failed: returned an error, panicked, or took longer than its deadline. Others
-/// are not affected.
+/// What becomes of a partition whose handler failed: returned an error, panicked, or took longer than its deadline.
+/// Others are not affected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnFailure {
-    /// It starts again from its checkpoint, after a wait that grows from a quarter of a second to half a minute as long as
-    /// no new event is handled. The default: most failures pass, and an event that never can be handled is seen in the
-    /// [`Health`](super::Health) and skipped by nobody.
+    /// It starts again from its checkpoint, after a wait that grows from a quarter of a second to half a minute as long
+    /// as no new event is handled. The default: most failures pass, and an event that never can be handled is seen in
+    /// the [`Health`](super::Health) and skipped by nobody.
     #[default]
     Restart,
     /// It is given back, and not taken again for a while: another instance may do better.
@@ -79,9 +80,9 @@ pub enum OnFailure {
 ///
 /// # Memory
 ///
-/// A partition holds at most `batch` events in its handler and as many ready for the next call, `max_in_flight` that are
-/// tracked, and what its source holds ahead, which is at most `prefetch`. At the limits the source is not read, and the
-/// broker waits.
+/// A partition holds at most `batch` events in its handler and as many ready for the next call, `max_in_flight` that
+/// are tracked, and what its source holds ahead, which is at most `prefetch`. At the limits the source is not read, and
+/// the broker waits.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProcessorConfig {
@@ -89,17 +90,19 @@ pub struct ProcessorConfig {
     pub balancer: BalancerConfig,
     /// Where a partition without a checkpoint starts. Default [`StartPosition::Earliest`]: nothing is lost.
     ///
-    /// With [`StartPosition::Latest`] the first instance writes the start of every partition down as it begins. An owner
-    /// that is not of this crate's [`Processor`](super::Processor) may be at work there already, at an earlier event and
-    /// without a checkpoint. Its first checkpoint replaces the start, so that the next owner goes on from there.
+    /// With [`StartPosition::Latest`] the first instance writes the start of every partition down as it begins. An
+    /// owner that is not of this crate's [`Processor`](super::Processor) may be at work there already, at an earlier
+    /// event and without a checkpoint. Its first checkpoint replaces the start, so that the next owner goes on from
+    /// there.
     pub start: StartPosition,
     /// Where a partition starts that was added to the hub after the group had begun, if `start` is
-    /// [`StartPosition::Latest`]. Default [`StartPosition::Earliest`]: a group that has begun wants every event from then
-    /// on, and those that came between the growth of the hub and the moment this instance noticed it are among them.
+    /// [`StartPosition::Latest`]. Default [`StartPosition::Earliest`]: a group that has begun wants every event from
+    /// then on, and those that came between the growth of the hub and the moment this instance noticed it are among
+    /// them.
     ///
-    /// What was added is told by the checkpoints, which this crate writes in order. Owners of other SDKs do not: where one
-    /// has claimed an added partition before an instance of this crate comes up, those before it look like some that the
-    /// group began with, and start at the latest event. Beside other SDKs start at the earliest.
+    /// What was added is told by the checkpoints, which this crate writes in order. Owners of other SDKs do not: where
+    /// one has claimed an added partition before an instance of this crate comes up, those before it look like some
+    /// that the group began with, and start at the latest event. Beside other SDKs start at the earliest.
     pub start_of_added: StartPosition,
     /// What to do with a checkpoint from which reading cannot go on. Default [`OnInvalidCheckpoint::Earliest`].
     pub on_invalid_checkpoint: OnInvalidCheckpoint,
@@ -107,8 +110,8 @@ pub struct ProcessorConfig {
     pub checkpoints: CheckpointPolicy,
     /// What becomes of a partition whose handler failed. Default [`OnFailure::Restart`].
     pub on_failure: OnFailure,
-    /// How long one call of [`Handler::handle`](super::Handler::handle) may take; longer ones are dropped, which counts as a
-    /// failure. Default: no limit, for only the application knows what may be dropped half-way. See also
+    /// How long one call of [`Handler::handle`](super::Handler::handle) may take; longer ones are dropped, which counts
+    /// as a failure. Default: no limit, for only the application knows what may be dropped half-way. See also
     /// [`BalancerConfig::stall_after`], which only tells.
     pub handler_deadline: Option<Duration>,
     /// The most events a handler gets at once. Default 100.

@@ -13,8 +13,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::telemetry;
 
-/// What a handler can do with its partition. Cheap to clone, and fit to be moved into tasks of the application's own. It
-/// belongs to one start of the handler: after `stopped` nothing that is marked with it counts any more.
+/// What a handler can do with its partition. Cheap to clone, and fit to be moved into tasks of the application's own.
+/// It belongs to one start of the handler: after `stopped` nothing that is marked with it counts any more.
 #[derive(Clone, Debug)]
 pub struct PartitionContext {
     pub(super) group: Arc<ConsumerGroup>,
@@ -52,10 +52,10 @@ impl PartitionContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unfinished`] if a tracked event before it holds it back: it stays marked, and is written when that one
-    /// is finished. [`ErrorKind::Fenced`] if the partition belongs to somebody else now; [`ErrorKind::Rewound`] if its
-    /// checkpoint was put back; [`ErrorKind::Closed`] if it has been stopped; otherwise what the storage answered: the
-    /// position stays pending and is written later.
+    /// [`ErrorKind::Unfinished`] if a tracked event before it holds it back: it stays marked, and is written when that
+    /// one is finished. [`ErrorKind::Fenced`] if the partition belongs to somebody else now; [`ErrorKind::Rewound`] if
+    /// its checkpoint was put back; [`ErrorKind::Closed`] if it has been stopped; otherwise what the storage answered:
+    /// the position stays pending and is written later.
     pub async fn checkpoint_now(&self, event: &impl Positioned) -> Result<()> {
         let Some(position) = event.position() else {
             return Err(Error::new(ErrorKind::Rejected, "the event carries no position, so it cannot be checkpointed"));
@@ -84,16 +84,17 @@ impl PartitionContext {
         self.checkpoints.flush().await
     }
 
-    /// Tracks an event that will be finished later, in whatever order: by [`Token::finish`]. The checkpoint goes as far as
-    /// all events are finished in the order of their delivery, by itself.
+    /// Tracks an event that will be finished later, in whatever order: by [`Token::finish`]. The checkpoint goes as far
+    /// as all events are finished in the order of their delivery, by itself.
     ///
-    /// Take the token before `handle` returns from the batch: events of it without a token then stand in nobody's way any
-    /// more. Of those, the ones that were neither tracked nor marked are checkpointed together with the next one that is.
+    /// Take the token before `handle` returns from the batch: events of it without a token then stand in nobody's way
+    /// any more. Of those, the ones that were neither tracked nor marked are checkpointed together with the next one
+    /// that is.
     ///
     /// When [`max_in_flight`](super::ProcessorConfig::max_in_flight) events are tracked and not finished, no more are
-    /// delivered. With fewer, events after an open one are delivered and finished as ever, however many; they are processed
-    /// again if the partition starts again before the open one is finished. When the partition stops, but for a failure,
-    /// those in flight have the drain time to be finished.
+    /// delivered. With fewer, events after an open one are delivered and finished as ever, however many; they are
+    /// processed again if the partition starts again before the open one is finished. When the partition stops, but for
+    /// a failure, those in flight have the drain time to be finished.
     #[must_use = "an event that is never finished holds the checkpoint back for ever"]
     pub fn track(&self, event: &impl Positioned) -> Token {
         let place = event.position().map(|position| (position.sequence_number, position.offset.into_boxed_str()));
@@ -105,8 +106,8 @@ impl PartitionContext {
         Token { place, checkpoints: self.checkpoints.clone() }
     }
 
-    /// Whether this start of the partition comes to its end: it is asked to stop, or it failed. A handler that takes long
-    /// should look, and return early; tasks of the application's own should end.
+    /// Whether this start of the partition comes to its end: it is asked to stop, or it failed. A handler that takes
+    /// long should look, and return early; tasks of the application's own should end.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         *self.over.borrow() || self.control.is_stopping()
@@ -122,8 +123,8 @@ impl PartitionContext {
         }
     }
 
-    /// Runs this until it ends, or until the partition is [stopping](Self::stopping): then it is dropped, and there is no
-    /// result.
+    /// Runs this until it ends, or until the partition is [stopping](Self::stopping): then it is dropped, and there is
+    /// no result.
     pub async fn unless_stopping<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -143,8 +144,8 @@ impl PartitionContext {
         self.control.resume();
     }
 
-    /// Gives the partition back, in good order, and does not take it again before this time is over. Others may take it at
-    /// once. Nothing changes if it stops already.
+    /// Gives the partition back, in good order, and does not take it again before this time is over. Others may take it
+    /// at once. Nothing changes if it stops already.
     pub fn release(&self, cool_down: Duration) {
         let _ = self.control.release(cool_down);
     }
@@ -152,14 +153,14 @@ impl PartitionContext {
 
 /// An event in flight: see [`PartitionContext::track`].
 ///
-/// Dropped without being finished, it keeps its event open, and counts as in flight: what was not said to be done is not
-/// done. The checkpoint stays before the event, and when the partition starts again, the event and all after it are
+/// Dropped without being finished, it keeps its event open, and counts as in flight: what was not said to be done is
+/// not done. The checkpoint stays before the event, and when the partition starts again, the event and all after it are
 /// delivered again. While the partition is at work, a warning and
 /// [`Degraded::CheckpointHeld`](super::Degraded::CheckpointHeld) report it. At the end nothing waits for it, and
 /// [`ShutdownReport::held_back`](super::ShutdownReport::held_back) names the partition.
 ///
-/// Call [`fail`](Self::fail) for an event that cannot be processed now, and [`finish`](Self::finish) for one that never can,
-/// after it was put aside elsewhere.
+/// Call [`fail`](Self::fail) for an event that cannot be processed now, and [`finish`](Self::finish) for one that never
+/// can, after it was put aside elsewhere.
 #[derive(Debug)]
 #[must_use = "an event that is never finished holds the checkpoint back for ever"]
 pub struct Token {
@@ -175,12 +176,12 @@ impl Token {
         }
     }
 
-    /// The event cannot be processed: fails the partition as an error of [`Handler::handle`](super::Handler::handle) does,
-    /// and [`OnFailure`](super::OnFailure) says what follows. By default the partition starts again from its checkpoint, and
-    /// the event is delivered again.
+    /// The event cannot be processed: fails the partition as an error of [`Handler::handle`](super::Handler::handle)
+    /// does, and [`OnFailure`](super::OnFailure) says what follows. By default the partition starts again from its
+    /// checkpoint, and the event is delivered again.
     ///
-    /// A batch that the handler has at hand is finished first. Of several that fail the first counts. A partition that stops
-    /// already does so as before, and the event is delivered again at its next start.
+    /// A batch that the handler has at hand is finished first. Of several that fail the first counts. A partition that
+    /// stops already does so as before, and the event is delivered again at its next start.
     pub fn fail(mut self, error: impl Into<HandlerError>) {
         let event = self.place.take().map(|(number, _)| number);
         self.checkpoints.fail(event, error.into());

@@ -35,8 +35,8 @@ pub(super) struct BegunAgain {
 /// The events between the one that is due after the opening of a link, and the first one that came through it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
-    /// The event that is due: after the last one that was delivered; or the first that there ever was, where reading begins
-    /// with the earliest one.
+    /// The event that is due: after the last one that was delivered; or the first that there ever was, where reading
+    /// begins with the earliest one.
     pub(super) due: i64,
     pub(super) came: i64,
 }
@@ -76,8 +76,8 @@ impl Delivered {
         (came > due).then_some(Gap { due, came })
     }
 
-    /// Whether the last link left out something else at the same place. Retention may be taking events all the time, and the
-    /// hub's reports are a little old.
+    /// Whether the last link left out something else at the same place. Retention may be taking events all the time,
+    /// and the hub's reports are a little old.
     pub(super) fn refused_another(&self, gap: Gap) -> bool {
         self.refused.is_some_and(|refused| refused.due == gap.due && refused != gap)
     }
@@ -97,8 +97,8 @@ impl Delivered {
         self.last.map_or_else(|| self.from.clone(), StartPosition::AfterSequenceNumber)
     }
 
-    /// Leaves out what was delivered already, and all from where the link began again. What is left only grows. Returns how
-    /// many events were left out.
+    /// Leaves out what was delivered already, and all from where the link began again. What is left only grows. Returns
+    /// how many events were left out.
     pub(super) fn keep_new<E: Positioned>(&mut self, batch: &mut Vec<E>) -> usize {
         let came = batch.len();
         if let Some(first) = batch.iter().position(|event| self.begins_again(event)) {

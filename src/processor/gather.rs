@@ -10,8 +10,8 @@ use super::receiver::EventReceiver;
 use crate::error::{Error, Result};
 
 impl<E: Positioned + Send + 'static> EventReceiver<E> {
-    /// Waits for events, and returns a batch once there is one, which is never empty. `None`: more events were gathered, or
-    /// it is time for a batch; call it again. Cancel-safe.
+    /// Waits for events, and returns a batch once there is one, which is never empty. `None`: more events were
+    /// gathered, or it is time for a batch; call it again. Cancel-safe.
     ///
     /// # Errors
     ///
@@ -58,8 +58,8 @@ impl<E: Positioned + Send + 'static> EventReceiver<E> {
 
     /// Goes on receiving while nobody takes batches, until so many events are ahead; never ends by itself. Cancel-safe.
     ///
-    /// A stream of the official client that is left alone in the middle of mending its link holds a lock that all partitions
-    /// of the client need. A source with a task of its own does not need it.
+    /// A stream of the official client that is left alone in the middle of mending its link holds a lock that all
+    /// partitions of the client need. A source with a task of its own does not need it.
     pub(super) async fn keep_going(&mut self, ahead: usize) -> Infallible {
         while self.is_polled_here() && self.failure.is_none() && self.gathered.events.len() < ahead {
             match self.next_batch(ahead - self.gathered.events.len()).await {

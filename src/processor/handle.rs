@@ -61,15 +61,15 @@ impl ProcessorHandle {
         })
     }
 
-    /// Delivers no further batches of this partition until [`resume`](Self::resume). It is kept meanwhile. False if this
-    /// instance does not process it. A partition that is lost and won again is not paused.
+    /// Delivers no further batches of this partition until [`resume`](Self::resume). It is kept meanwhile. False if
+    /// this instance does not process it. A partition that is lost and won again is not paused.
     #[must_use = "false says that nothing was paused"]
     pub fn pause(&self, partition: &PartitionId) -> bool {
         self.control(partition, Control::pause)
     }
 
-    /// Goes on with a partition that was paused, or parked by [`OnFailure::Stop`](super::OnFailure::Stop). False if this
-    /// instance does not process it.
+    /// Goes on with a partition that was paused, or parked by [`OnFailure::Stop`](super::OnFailure::Stop). False if
+    /// this instance does not process it.
     #[must_use = "false says that nothing was resumed"]
     pub fn resume(&self, partition: &PartitionId) -> bool {
         self.control(partition, Control::resume)
@@ -85,8 +85,8 @@ impl ProcessorHandle {
     /// Asks the processor to shut down, as the future given to [`run`](super::Processor::run) does.
     ///
     /// Asked again at least a second after the first request, it ends at once: what is not finished then is as after a
-    /// crash. A request within that second changes nothing, so that several parts of a program may pass on the same signal.
-    /// The first request may also have come from the future or from a signal.
+    /// crash. A request within that second changes nothing, so that several parts of a program may pass on the same
+    /// signal. The first request may also have come from the future or from a signal.
     pub fn shutdown(&self) {
         self.requests.ask();
     }

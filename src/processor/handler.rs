@@ -8,11 +8,12 @@ use super::stop::{HandlerError, StopReason};
 /// Processes the events of every partition that this instance owns.
 ///
 /// One handler serves all partitions: per partition its calls come one after another, those of different partitions run
-/// concurrently. A failing or panicking call stops its own partition only, and then [`OnFailure`](super::OnFailure) counts.
+/// concurrently. A failing or panicking call stops its own partition only, and then [`OnFailure`](super::OnFailure)
+/// counts.
 ///
-/// Per start of a partition: `started` once, then `handle` for each batch, then `stopped` once; whatever happens, but for the
-/// end of the process, of the runtime, or of the future of [`Processor::run`](super::Processor::run), and a shutdown that is
-/// asked for a second time or finds a handler that blocks its thread.
+/// Per start of a partition: `started` once, then `handle` for each batch, then `stopped` once; whatever happens, but
+/// for the end of the process, of the runtime, or of the future of [`Processor::run`](super::Processor::run), and a
+/// shutdown that is asked for a second time or finds a handler that blocks its thread.
 ///
 /// Delivery is at least once: after a crash, a move or a failure the events behind the last checkpoint come again.
 pub trait Handler<E>: Send + Sync + 'static {
@@ -23,8 +24,8 @@ pub trait Handler<E>: Send + Sync + 'static {
         context: PartitionContext,
     ) -> impl Future<Output = Result<(), HandlerError>> + Send;
 
-    /// A partition is about to deliver events. They wait until this has ended, however long it takes; when the partition
-    /// is to stop meanwhile, it gets the drain time.
+    /// A partition is about to deliver events. They wait until this has ended, however long it takes; when the
+    /// partition is to stop meanwhile, it gets the drain time.
     fn started(&self, context: PartitionContext) -> impl Future<Output = ()> + Send {
         let _ = context;
         async {}

@@ -32,8 +32,8 @@ pub enum Degraded {
         /// For how long.
         silent_for: Duration,
     },
-    /// No load-balancing cycle has succeeded for longer than the expiry: this instance does not see who owns what, and takes
-    /// over nothing. What it holds it renews.
+    /// No load-balancing cycle has succeeded for longer than the expiry: this instance does not see who owns what, and
+    /// takes over nothing. What it holds it renews.
     Blind {
         /// For how long.
         blind_for: Duration,
@@ -87,8 +87,8 @@ pub enum Degraded {
         /// What went wrong.
         error: String,
     },
-    /// A [`Token`](super::Token) was dropped before its event was finished. The checkpoint stays before that event until the
-    /// partition starts again; then the event and all after it are delivered again.
+    /// A [`Token`](super::Token) was dropped before its event was finished. The checkpoint stays before that event
+    /// until the partition starts again; then the event and all after it are delivered again.
     CheckpointHeld {
         /// The partition.
         partition: PartitionId,

@@ -68,9 +68,9 @@ pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
     }
 }
 
-/// A group that starts at the latest event pins all its partitions as it begins: those that are claimed later must not skip
-/// what comes meanwhile. The last partition comes first and alone: once it has a checkpoint, all up to it are of the
-/// beginning, whoever of several instances pins them, and those behind it were added later.
+/// A group that starts at the latest event pins all its partitions as it begins: those that are claimed later must not
+/// skip what comes meanwhile. The last partition comes first and alone: once it has a checkpoint, all up to it are of
+/// the beginning, whoever of several instances pins them, and those behind it were added later.
 ///
 /// As long as it takes: the storage and the hub may be away.
 async fn begin_group<S: EventSource, H: Handler<S::Event>>(
@@ -97,8 +97,8 @@ async fn begin_group<S: EventSource, H: Handler<S::Event>>(
     pin_all_added(shared, added).await
 }
 
-/// In order, as whoever claims one of them does. At once, for owners of other SDKs pin nothing: a checkpoint of theirs in the
-/// last partition would make those before it look like founders to whoever comes up next.
+/// In order, as whoever claims one of them does. At once, for owners of other SDKs pin nothing: a checkpoint of theirs
+/// in the last partition would make those before it look like founders to whoever comes up next.
 async fn pin_all_added<S: EventSource, H: Handler<S::Event>>(
     shared: &Arc<Shared<S, H>>,
     mut added: Vec<PartitionId>,
@@ -124,8 +124,8 @@ async fn pinned<S: EventSource, H: Handler<S::Event>>(
 }
 
 /// Writes down where the added partitions before this one start, in order. Who comes up while the last of several has a
-/// checkpoint, but not those before it, would take these for some that the group began with, and start them at the latest
-/// event.
+/// checkpoint, but not those before it, would take these for some that the group began with, and start them at the
+/// latest event.
 pub(super) async fn pin_added_before<S: EventSource, H>(shared: &Shared<S, H>, partition: &PartitionId) -> Result<()> {
     if !shared.added.contains(partition, &shared.config) {
         return Ok(());
@@ -149,8 +149,8 @@ async fn pin<S: EventSource, H>(shared: &Shared<S, H>, partition: &PartitionId, 
     Ok(())
 }
 
-/// Repeats a request until it succeeds. An error that waiting cannot change is returned, any other one is reported together
-/// with the pause after it.
+/// Repeats a request until it succeeds. An error that waiting cannot change is returned, any other one is reported
+/// together with the pause after it.
 async fn repeated<T, F: Future<Output = Result<T>>>(
     store: &GroupStore,
     request: impl Fn() -> F,

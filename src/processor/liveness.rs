@@ -1,22 +1,23 @@
 //! When a receiver that yields nothing must be opened again.
 //!
-//! A link can die without a word: the client takes it for alive, and nothing comes any more. Silence alone proves nothing,
-//! for there may be nothing to say. Nor does a hub that is ahead of the receiver: the handler may be busy, the partition
-//! paused, the events on their way. But an event that has been in the hub for `patience`, while somebody waited on the
-//! receiver all that time and nothing at all came out, will not come any more.
+//! A link can die without a word: the client takes it for alive, and nothing comes any more. Silence alone proves
+//! nothing, for there may be nothing to say. Nor does a hub that is ahead of the receiver: the handler may be busy, the
+//! partition paused, the events on their way. But an event that has been in the hub for `patience`, while somebody
+//! waited on the receiver all that time and nothing at all came out, will not come any more.
 //!
-//! What came out counts when it was received, and not when its batch is full: a batch can be gathered for longer than two
-//! looks take.
+//! What came out counts when it was received, and not when its batch is full: a batch can be gathered for longer than
+//! two looks take.
 //!
-//! So two looks at the hub are needed: one that finds it ahead, and one at least `patience` later, with uninterrupted waiting
-//! in between. Whatever interrupts the waiting (an event, a pause) makes it begin anew; so an event that comes between a
-//! look and the decision never counts, and neither does the time in which the handler was at work.
+//! So two looks at the hub are needed: one that finds it ahead, and one at least `patience` later, with uninterrupted
+//! waiting in between. Whatever interrupts the waiting (an event, a pause) makes it begin anew; so an event that comes
+//! between a look and the decision never counts, and neither does the time in which the handler was at work.
 //!
-//! And a hub that ends before what came was made anew; its events would have to pass the old end before one of them came.
-//! Two looks, 10 s apart or more, and all between them must say so, for what a hub says of itself can be a little old.
+//! And a hub that ends before what came was made anew; its events would have to pass the old end before one of them
+//! came. Two looks, 10 s apart or more, and all between them must say so, for what a hub says of itself can be a little
+//! old.
 //!
-//! With a look every `patience` or less often, a link that is dead is found by the second look after the event that it keeps
-//! back was enqueued: within two periods. With looks more often, within `patience` and two periods.
+//! With a look every `patience` or less often, a link that is dead is found by the second look after the event that it
+//! keeps back was enqueued: within two periods. With looks more often, within `patience` and two periods.
 
 use std::time::Duration;
 
@@ -102,8 +103,8 @@ impl Silence {
         self.rests();
     }
 
-    /// Events came out of the receiver, up to this one, and wait until their batch is full. The receiver is still waited on.
-    /// False if this was known already.
+    /// Events came out of the receiver, up to this one, and wait until their batch is full. The receiver is still
+    /// waited on. False if this was known already.
     pub(super) fn gathered(&mut self, number: Option<i64>) -> bool {
         let is_new = number.is_none() || number > self.seen;
         if is_new {
@@ -119,8 +120,8 @@ impl Silence {
         self.is_beyond_end
     }
 
-    /// The hub was looked at; `now` is when its answer was here. The receiver must be waited on while the answer is under
-    /// way, and what came out meanwhile told first.
+    /// The hub was looked at; `now` is when its answer was here. The receiver must be waited on while the answer is
+    /// under way, and what came out meanwhile told first.
     pub(super) fn probed(&mut self, now: Duration, properties: &PartitionProperties) -> Verdict {
         let last = properties.last().map(|last| last.sequence_number);
         // What retention took will not come, and is not missing.

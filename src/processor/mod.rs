@@ -3,15 +3,17 @@
 //! # Guarantees
 //!
 //! - Every event is delivered at least once, those of one partition in order and one batch at a time.
-//! - Processing goes on after the last checkpoint; without one, at the configured start. A start of any kind is recorded as a
-//!   position before anything is read from there.
-//! - A failing handler, a broken link or a refused checkpoint stops its own partition only, and a slow one delays no other.
-//! - A checkpoint never passes an event that is [tracked](PartitionContext::track) and not finished, and never moves backwards.
-//! - A link that delivers nothing although there are events is opened again; a checkpoint from which reading cannot go on
-//!   is told, and [`OnInvalidCheckpoint`] says where to go on.
+//! - Processing goes on after the last checkpoint; without one, at the configured start. A start of any kind is
+//!   recorded as a position before anything is read from there.
+//! - A failing handler, a broken link or a refused checkpoint stops its own partition only, and a slow one delays no
+//!   other.
+//! - A checkpoint never passes an event that is [tracked](PartitionContext::track) and not finished, and never moves
+//!   backwards.
+//! - A link that delivers nothing although there are events is opened again; a checkpoint from which reading cannot go
+//!   on is told, and [`OnInvalidCheckpoint`] says where to go on.
 //! - At shutdown every handler may finish its batch. Then the last checkpoint of its partition is written, and then the
-//!   partition is released, while others still drain. Each step has its time, in which requests that fail are tried again. A
-//!   [`ShutdownReport`] says how it went.
+//!   partition is released, while others still drain. Each step has its time, in which requests that fail are tried
+//!   again. A [`ShutdownReport`] says how it went.
 //!
 //! # Non-guarantees
 //!
@@ -162,18 +164,18 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         self.handle.clone()
     }
 
-    /// Processes until `shutdown` is ready or [`ProcessorHandle::shutdown`] is called, then ends in good order: handlers
-    /// finish, last checkpoints are written, the partitions released, the source closed; each within its time. Asked
-    /// through the handle once more, at least a second later, it ends at once.
+    /// Processes until `shutdown` is ready or [`ProcessorHandle::shutdown`] is called, then ends in good order:
+    /// handlers finish, last checkpoints are written, the partitions released, the source closed; each within its time.
+    /// Asked through the handle once more, at least a second later, it ends at once.
     ///
     /// Dropping the future is a crash: nothing is written or released, and others wait for the expiry.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Config`] for what only the operator can mend: no such hub, no partitions, no such consumer group.
-    /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. [`ErrorKind::Closed`] if the balancing loop
-    /// panicked, which is a bug. Everything else is reported and tried again, also at the start. Before anything starts,
-    /// also any other error of the hub or the storage for which [`Error::is_transient`] is false, such as
+    /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. [`ErrorKind::Closed`] if the balancing
+    /// loop panicked, which is a bug. Everything else is reported and tried again, also at the start. Before anything
+    /// starts, also any other error of the hub or the storage for which [`Error::is_transient`] is false, such as
     /// [`ErrorKind::Unauthorized`]: correct the setting or the permission, and start again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let Self { shared, balancer, handle, partitions } = self;
@@ -225,8 +227,8 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         ended.map(|()| report).map_err(unshared)
     }
 
-    /// The same as [`run`](Self::run), until the process is asked to end: by Ctrl-C, or on Unix by SIGTERM, as container
-    /// runtimes do. Another signal, at least a second after the first one, ends it at once.
+    /// The same as [`run`](Self::run), until the process is asked to end: by Ctrl-C, or on Unix by SIGTERM, as
+    /// container runtimes do. Another signal, at least a second after the first one, ends it at once.
     ///
     /// With the default settings the end may take 94 s, but Kubernetes kills a process 30 s after SIGTERM unless
     /// `terminationGracePeriodSeconds` says otherwise. The operations guide has the bounds of all phases.

@@ -6,8 +6,8 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The wait with jitter, up to a quarter shorter by a random number: what lost its links together does not open them together
-/// for ever.
+/// The wait with jitter, up to a quarter shorter by a random number: what lost its links together does not open them
+/// together for ever.
 pub(super) fn jittered(pause: Duration, random: u64) -> Duration {
     let quarter = pause / 4;
     // The number of a percent is random enough.
@@ -27,8 +27,8 @@ impl Pauses {
         self.next_between(Duration::ZERO, LONGEST_PAUSE)
     }
 
-    /// The same, but no wait is longer than `longest`, nor shorter than what the server asks for, up to [`LONGEST_PAUSE`],
-    /// also with [jitter](jittered).
+    /// The same, but no wait is longer than `longest`, nor shorter than what the server asks for, up to
+    /// [`LONGEST_PAUSE`], also with [jitter](jittered).
     pub(super) fn next_between(&mut self, asked: Duration, longest: Duration) -> Duration {
         let first = FIRST_PAUSE.max(asked.min(LONGEST_PAUSE) * 4 / 3);
         let pause = first.saturating_mul(2u32.saturating_pow(self.failures.min(16)));

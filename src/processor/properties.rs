@@ -6,10 +6,10 @@ use crate::model::Position;
 
 /// What a partition holds.
 ///
-/// Made by [`new`](Self::new) only, because hubs report an emptied partition, of which all events have expired, in two ways:
-/// with the number of its first event after that of its last one, or with the same number twice. The second looks like a
-/// partition of one event. Here both are the same: empty, with [`first_sequence_number`](Self::first_sequence_number) after
-/// the last.
+/// Made by [`new`](Self::new) only, because hubs report an emptied partition, of which all events have expired, in two
+/// ways: with the number of its first event after that of its last one, or with the same number twice. The second looks
+/// like a partition of one event. Here both are the same: empty, with
+/// [`first_sequence_number`](Self::first_sequence_number) after the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionProperties {
     first: i64,
@@ -18,16 +18,16 @@ pub struct PartitionProperties {
 }
 
 impl PartitionProperties {
-    /// Properties as a hub reports them: the number of the first event that can still be read, the place of the last event
-    /// that there ever was, and whether the partition is empty now.
+    /// Properties as a hub reports them: the number of the first event that can still be read, the place of the last
+    /// event that there ever was, and whether the partition is empty now.
     ///
     /// - `last`: `None`, or a negative number, if there never was an event. The first one will then be number 0.
-    /// - `is_empty`: counts only where there was an event. A source whose hub does not report it passes `false` and, for a
-    ///   partition without events, a `first_sequence_number` after that of `last`.
+    /// - `is_empty`: counts only where there was an event. A source whose hub does not report it passes `false` and,
+    ///   for a partition without events, a `first_sequence_number` after that of `last`.
     ///
     /// That an empty partition may have equal numbers other than 0 is in the tests of KEDA's scaler
-    /// (kedacore/keda `pkg/scalers/azure_eventhub_scaler_test.go`); .NET (`EventHubMetricsProvider.cs` of the extension for
-    /// Functions) and the Spark connector (`EventHubsClient.scala`) ask for emptiness before they calculate, too.
+    /// (kedacore/keda `pkg/scalers/azure_eventhub_scaler_test.go`); .NET (`EventHubMetricsProvider.cs` of the extension
+    /// for Functions) and the Spark connector (`EventHubsClient.scala`) ask for emptiness before they calculate, too.
     ///
     /// ```
     /// use eventhubs_checkpoint::Position;
@@ -50,16 +50,17 @@ impl PartitionProperties {
 
     /// Adds the time at which the last event was enqueued, expired or not. Without an event it is left out.
     ///
-    /// A start at [`EnqueuedAfter`](super::StartPosition::EnqueuedAfter) is compared with it. A source that does not report
-    /// it delays such a start by 10 s in a partition that has no event after the time, and by 20 s if its events do not carry
-    /// their times either.
+    /// A start at [`EnqueuedAfter`](super::StartPosition::EnqueuedAfter) is compared with it. A source that does not
+    /// report it delays such a start by 10 s in a partition that has no event after the time, and by 20 s if its events
+    /// do not carry their times either.
     #[must_use]
     pub fn with_last_enqueued_at(mut self, time: OffsetDateTime) -> Self {
         self.last_enqueued_at = self.last.is_some().then_some(time);
         self
     }
 
-    /// The sequence number of the first event that can still be read; of the next event there will be, if there is none.
+    /// The sequence number of the first event that can still be read; of the next event there will be, if there is
+    /// none.
     #[must_use]
     pub fn first_sequence_number(&self) -> i64 {
         self.first
@@ -71,8 +72,8 @@ impl PartitionProperties {
         self.last.as_ref()
     }
 
-    /// When the last event was enqueued, expired or not, by the clock of the hub. `None` if there never was one, or if the
-    /// source does not report it.
+    /// When the last event was enqueued, expired or not, by the clock of the hub. `None` if there never was one, or if
+    /// the source does not report it.
     #[must_use]
     pub fn last_enqueued_at(&self) -> Option<OffsetDateTime> {
         self.last_enqueued_at
@@ -84,8 +85,8 @@ impl PartitionProperties {
         self.last.as_ref().is_none_or(|last| last.sequence_number < self.first)
     }
 
-    /// The place before the first event that can still be read, as a checkpoint records it. `-1` is how the service names the
-    /// place before everything.
+    /// The place before the first event that can still be read, as a checkpoint records it. `-1` is how the service
+    /// names the place before everything.
     pub(crate) fn beginning(&self) -> Position {
         Position { sequence_number: self.first - 1, offset: BEFORE_EVERYTHING.to_owned() }
     }

@@ -45,8 +45,8 @@ impl Drop for Running {
 }
 
 impl<E> Partitions<E> {
-    /// The next partition that starts: at first, after a move, or again after a failure. Nothing, when the processor has
-    /// ended: [`shutdown`](Self::shutdown) then tells how.
+    /// The next partition that starts: at first, after a move, or again after a failure. Nothing, when the processor
+    /// has ended: [`shutdown`](Self::shutdown) then tells how.
     pub async fn next(&mut self) -> Option<PartitionEvents<E>> {
         self.started.recv().await
     }
@@ -78,14 +78,15 @@ impl<E> Stream for Partitions<E> {
     }
 }
 
-/// The events of one partition, from its start until it stops, in batches. `Send` and `'static`: give it a task of its own.
+/// The events of one partition, from its start until it stops, in batches. `Send` and `'static`: give it a task of its
+/// own.
 ///
 /// Asking for the next batch says that the one before is done with, but checkpoints nothing: do that with the
-/// [`context`](Self::context). The end comes when the partition is lost, given back, or the processor ends. Drop the stream
-/// soon then: what is marked until that is still written, within the drain time.
+/// [`context`](Self::context). The end comes when the partition is lost, given back, or the processor ends. Drop the
+/// stream soon then: what is marked until that is still written, within the drain time.
 ///
-/// Dropped before its end, it counts as a handler that failed with its next batch, and [`OnFailure`](super::OnFailure) says
-/// what follows.
+/// Dropped before its end, it counts as a handler that failed with its next batch, and [`OnFailure`](super::OnFailure)
+/// says what follows.
 #[derive(Debug)]
 pub struct PartitionEvents<E> {
     context: PartitionContext,

@@ -35,8 +35,8 @@ impl<E> EventSender<E> {
         true
     }
 
-    /// Hands on several events at once, in their order; waits while the processor is busy. False: nobody wants any more,
-    /// close the link.
+    /// Hands on several events at once, in their order; waits while the processor is busy. False: nobody wants any
+    /// more, close the link.
     pub async fn send_all(&self, events: Vec<E>) -> bool {
         let mut events = events.into_iter();
         while events.len() > 0 {
@@ -190,8 +190,8 @@ impl<E: Send + 'static> EventReceiver<E> {
     }
 }
 
-/// Nothing is received after a failure. Collected in place: events are large, and a second vector of them costs more than
-/// all else here.
+/// Nothing is received after a failure. Collected in place: events are large, and a second vector of them costs more
+/// than all else here.
 fn until_failure<E>(received: Vec<Result<E>>) -> (Vec<E>, Option<Error>) {
     let mut failure = None;
     let events = received.into_iter().map_while(|event| event.map_err(|error| failure = Some(error)).ok()).collect();
@@ -208,8 +208,8 @@ struct StreamReading<E> {
 }
 
 impl<E> StreamReading<E> {
-    /// All that is ready, and the failure after it, of which a panic is one. Ready with neither at the end. What the stream
-    /// gave up is handed out by the same call, so nothing can be lost between two of them.
+    /// All that is ready, and the failure after it, of which a panic is one. Ready with neither at the end. What the
+    /// stream gave up is handed out by the same call, so nothing can be lost between two of them.
     fn poll_batch(&mut self, context: &mut Context<'_>, limit: usize) -> Poll<(Vec<E>, Option<Error>)> {
         let mut events = Vec::new();
         let Some((stream, _)) = &mut self.open else { return Poll::Ready((events, None)) };

@@ -1,8 +1,8 @@
 //! A start becomes a position, which a checkpoint can record.
 //!
-//! The properties of the partition are enough for most starts. For the others links are opened to look for one event. What
-//! is found is at the start or before it, never after it: an event too many is processed again, but an event that is left
-//! out is lost. So the properties must have been read before any link is opened.
+//! The properties of the partition are enough for most starts. For the others links are opened to look for one event.
+//! What is found is at the start or before it, never after it: an event too many is processed again, but an event that
+//! is left out is lost. So the properties must have been read before any link is opened.
 
 use std::time::Duration;
 
@@ -59,7 +59,8 @@ fn sought(start: &StartPosition, properties: &PartitionProperties) -> Sought {
     }
 }
 
-/// Whether the event is after the start, so that a link that was opened there must deliver it; nothing if that is unknown.
+/// Whether the event is after the start, so that a link that was opened there must deliver it; nothing if that is
+/// unknown.
 fn is_after(start: &StartPosition, event: &impl Positioned) -> Option<bool> {
     match start {
         StartPosition::EnqueuedAfter(time) => event.enqueued_at().map(|at| at > *time),
@@ -74,8 +75,8 @@ fn is_after(start: &StartPosition, event: &impl Positioned) -> Option<bool> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Config`] if the broker refuses the start, or if the events of the source carry no sequence numbers. For any
-/// other error read the properties again, and try again.
+/// [`ErrorKind::Config`] if the broker refuses the start, or if the events of the source carry no sequence numbers. For
+/// any other error read the properties again, and try again.
 pub(super) async fn position_of<S: EventSource>(
     source: &S,
     partition: &PartitionId,
@@ -131,7 +132,8 @@ impl<S: EventSource> Search<'_, S> {
         Ok((Position { sequence_number: number, offset: String::new() }, None))
     }
 
-    /// If nothing came into the partition meanwhile, and none of its events is after the start, the start is at its end.
+    /// If nothing came into the partition meanwhile, and none of its events is after the start, the start is at its
+    /// end.
     async fn nothing_came(&self, before: &PartitionProperties, exists: bool) -> Result<Position> {
         let now = answered(self.source.partition(self.partition)).await?;
         if exists || now.last() != before.last() || !self.nothing_is_after(&now).await? {
@@ -140,8 +142,8 @@ impl<S: EventSource> Search<'_, S> {
         Ok(now.end())
     }
 
-    /// One link that delivers nothing proves nothing. The last event must come through another one, and if it does not show
-    /// whether it is after the start, a third one must deliver nothing, too.
+    /// One link that delivers nothing proves nothing. The last event must come through another one, and if it does not
+    /// show whether it is after the start, a third one must deliver nothing, too.
     async fn nothing_is_after(&self, properties: &PartitionProperties) -> Result<bool> {
         let Some(last) = properties.last().filter(|_| !properties.is_empty()) else { return Ok(true) };
         let Some(event) = self.event(last.sequence_number).await?.1 else { return Ok(false) };

@@ -92,8 +92,8 @@ pub struct ShutdownReport {
     /// Partitions whose last marked position could not be written. What is behind the one before comes again.
     pub unwritten: BTreeSet<PartitionId>,
     /// Partitions with events whose [`Token`](super::Token) was dropped. Such an event and all after it are processed
-    /// again, although these may be finished. A token that was dropped because the partition stopped counts only if a later
-    /// event was finished.
+    /// again, although these may be finished. A token that was dropped because the partition stopped counts only if a
+    /// later event was finished.
     pub held_back: BTreeSet<PartitionId>,
     /// How many partitions could not be released in time. They expire.
     pub unreleased: usize,

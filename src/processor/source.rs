@@ -18,10 +18,10 @@ const HUB_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Where to start reading a partition.
 ///
-/// The processor resolves the start of a partition without a checkpoint to a position when it first owns the partition, and
-/// records this position before it reads from there. From then on the record counts, also for an instance with another
-/// start: a start such as "five seconds ago" means another place after every restart, but a restart skips nothing. For some
-/// starts the processor opens links first, to look for one event.
+/// The processor resolves the start of a partition without a checkpoint to a position when it first owns the partition,
+/// and records this position before it reads from there. From then on the record counts, also for an instance with
+/// another start: a start such as "five seconds ago" means another place after every restart, but a restart skips
+/// nothing. For some starts the processor opens links first, to look for one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartPosition {
@@ -29,14 +29,14 @@ pub enum StartPosition {
     Earliest,
     /// After the last event there is: only new ones.
     Latest,
-    /// After the event with this sequence number. The processor starts after the last event if that has a smaller number,
-    /// and at the first event if the number has expired.
+    /// After the event with this sequence number. The processor starts after the last event if that has a smaller
+    /// number, and at the first event if the number has expired.
     AfterSequenceNumber(i64),
-    /// After the event with this offset. If both are plain numbers, the processor starts after the last event if that has a
-    /// smaller offset.
+    /// After the event with this offset. If both are plain numbers, the processor starts after the last event if that
+    /// has a smaller offset.
     AfterOffset(String),
-    /// At the first event enqueued after this time, which must not be before 1970. If there is none yet, the processor starts
-    /// after the last event, also for a time in the future.
+    /// At the first event enqueued after this time, which must not be before 1970. If there is none yet, the processor
+    /// starts after the last event, also for a time in the future.
     EnqueuedAfter(OffsetDateTime),
 }
 
@@ -74,8 +74,9 @@ impl HubProperties {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) where retrying cannot help (no such hub, no such consumer group): it ends the processor.
-/// [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) where the broker gave the partition to another reader. Anything else is tried again.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) where retrying cannot help (no such hub, no such consumer group): it
+/// ends the processor. [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) where the broker gave the partition to another
+/// reader. Anything else is tried again.
 pub trait EventSource: Send + Sync + 'static {
     /// What it yields.
     type Event: Positioned + Send + 'static;
@@ -105,8 +106,8 @@ pub trait EventSource: Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// The processor found the partition's link silent although the hub has newer events, and is about to open it again.
-    /// A source that shares a connection among links may take it for dead. By default nothing happens.
+    /// The processor found the partition's link silent although the hub has newer events, and is about to open it
+    /// again. A source that shares a connection among links may take it for dead. By default nothing happens.
     fn distrust(&self, partition: &PartitionId) {
         let _ = partition;
     }

@@ -1,8 +1,8 @@
 //! Where a partition is read from, and what to do about a checkpoint that the hub knows nothing of.
 //!
-//! The broker tells too little: what retention has taken it leaves out in silence; a place beyond the end it refuses, but
-//! once a hub that was made anew has as many events again, it reads on from another one. So the checkpoint is compared with
-//! what the partition holds before anything is read.
+//! The broker tells too little: what retention has taken it leaves out in silence; a place beyond the end it refuses,
+//! but once a hub that was made anew has as many events again, it reads on from another one. So the checkpoint is
+//! compared with what the partition holds before anything is read.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,8 +22,9 @@ pub enum InvalidReason {
     Expired,
     /// It is not of this event hub: the hub was recreated under its name, or the checkpoint is another hub's.
     ///
-    /// A hub that was recreated while no instance read it, and that has grown past the checkpoint since, is not recognized:
-    /// reading goes on from that number. After recreating a hub, delete the checkpoints of its consumer groups.
+    /// A hub that was recreated while no instance read it, and that has grown past the checkpoint since, is not
+    /// recognized: reading goes on from that number. After recreating a hub, delete the checkpoints of its consumer
+    /// groups.
     BeyondEnd,
     /// The broker refused to start there.
     Refused,
@@ -105,8 +106,8 @@ type Ask = dyn Fn(&InvalidCheckpoint) -> StartPosition + Send + Sync;
 pub enum OnInvalidCheckpoint {
     /// End the processor with an error that names the partition and both positions: somebody is to look first.
     Fail,
-    /// Start at the first event there is. The default, for nothing that is still there is lost: after a loss by retention
-    /// these are just the events that were not processed yet; of a new hub they are all new.
+    /// Start at the first event there is. The default, for nothing that is still there is lost: after a loss by
+    /// retention these are just the events that were not processed yet; of a new hub they are all new.
     #[default]
     Earliest,
     /// Start behind the last event there is: what came meanwhile is skipped. For those whom only the present interests.
@@ -116,8 +117,9 @@ pub enum OnInvalidCheckpoint {
 }
 
 impl OnInvalidCheckpoint {
-    /// Lets the application choose. The function must not block: it is called where the partition is about to be read. The
-    /// processor records the position of the choice before it reads from there, and calls the function again if that fails.
+    /// Lets the application choose. The function must not block: it is called where the partition is about to be read.
+    /// The processor records the position of the choice before it reads from there, and calls the function again if
+    /// that fails.
     ///
     /// ```
     /// use eventhubs_checkpoint::processor::{InvalidReason, OnInvalidCheckpoint, StartPosition};
@@ -154,8 +156,8 @@ pub(super) fn resume(record: &CheckpointRecord, start: &StartPosition) -> StartP
     }
 }
 
-/// What is wrong with a checkpoint, as far as can be told. The properties must have been read after it: older ones make a
-/// checkpoint that was written meanwhile look too far.
+/// What is wrong with a checkpoint, as far as can be told. The properties must have been read after it: older ones make
+/// a checkpoint that was written meanwhile look too far.
 pub(super) fn verdict(record: &CheckpointRecord, properties: &PartitionProperties) -> Option<InvalidReason> {
     let offset = record.offset.as_deref();
     if offset == Some(BEFORE_EVERYTHING) {
@@ -173,10 +175,10 @@ pub(super) fn verdict(record: &CheckpointRecord, properties: &PartitionPropertie
     }
 }
 
-/// The position of a checkpoint in better words: the same place for reading, but with the sequence number that it should have.
-/// Others read only the number: KEDA's scaler counts the events after it, and fails for all partitions without one. An own
-/// checkpoint would correct it, but a partition without events gets none. The properties must have been read after the
-/// record.
+/// The position of a checkpoint in better words: the same place for reading, but with the sequence number that it
+/// should have. Others read only the number: KEDA's scaler counts the events after it, and fails for all partitions
+/// without one. An own checkpoint would correct it, but a partition without events gets none. The properties must have
+/// been read after the record.
 ///
 /// - The place before everything has the number before the first event. Another number there counts events that have
 ///   expired, or is of another event hub and would hold back smaller checkpoints.
@@ -203,14 +205,14 @@ pub(super) fn is_offset_beyond_end(offset: u64, last: Option<&Position>) -> bool
     last.is_none_or(|last| plain(&last.offset).is_some_and(|last| offset > last))
 }
 
-/// The offset, if it is a plain number. With geo-replication offsets are text that changes with the replica, and nothing
-/// follows from a difference.
+/// The offset, if it is a plain number. With geo-replication offsets are text that changes with the replica, and
+/// nothing follows from a difference.
 pub(super) fn plain(offset: &str) -> Option<u64> {
     offset.bytes().all(|byte| byte.is_ascii_digit()).then(|| offset.parse().ok()).flatten()
 }
 
-/// Why a partition starts again although its checkpoint looked right: the place where reading could not go on, and whose
-/// word that is.
+/// Why a partition starts again although its checkpoint looked right: the place where reading could not go on, and
+/// whose word that is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Doubt {
     /// The broker refused to go on there.
@@ -219,8 +221,8 @@ pub(super) enum Doubt {
     BeyondEnd(StartPosition),
 }
 
-/// What is wrong with a checkpoint that looks right, if there is a doubt: the broker refused it; or the hub ends before what
-/// was delivered since. For the latter the properties decide, which must be newer than the doubt.
+/// What is wrong with a checkpoint that looks right, if there is a doubt: the broker refused it; or the hub ends before
+/// what was delivered since. For the latter the properties decide, which must be newer than the doubt.
 pub(super) fn blame(
     record: &CheckpointRecord,
     doubt: &Doubt,

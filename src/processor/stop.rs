@@ -20,18 +20,19 @@ pub enum StopReason {
     },
     /// A later incarnation of this owner is at work. Checkpoints are not accepted any more.
     Replaced,
-    /// Somebody put the checkpoint back by name. Checkpoints are not accepted any more; processing starts again from there.
+    /// Somebody put the checkpoint back by name. Checkpoints are not accepted any more; processing starts again from
+    /// there.
     Rewound,
     /// The lease could not be renewed in time, and the policy is to stop then:
     /// [`LeasePolicy::Strict`](crate::balancer::LeasePolicy::Strict).
     Outlived,
-    /// This instance gives the partition back: it is above its limit, not assigned to it, gone from the hub, or stalled; or
-    /// the application asked for it. Checkpoints are still accepted.
+    /// This instance gives the partition back: it is above its limit, not assigned to it, gone from the hub, or
+    /// stalled; or the application asked for it. Checkpoints are still accepted.
     Released,
     /// The processor shuts down. Checkpoints are still accepted.
     Shutdown,
-    /// The handler failed: what follows, [`OnFailure`](super::OnFailure) says. Or the event source did, beyond reopening the
-    /// link: the partition is started again from its checkpoint. Checkpoints are still accepted.
+    /// The handler failed: what follows, [`OnFailure`](super::OnFailure) says. Or the event source did, beyond
+    /// reopening the link: the partition is started again from its checkpoint. Checkpoints are still accepted.
     Failed {
         /// What went wrong, with its causes.
         error: Arc<Error>,

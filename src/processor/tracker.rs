@@ -1,12 +1,13 @@
 //! How far the events of one partition are finished, when they finish out of order.
 //!
 //! A checkpoint may stand behind an event only when that event and all delivered before it are done with. An event is
-//! *undecided* while its batch is in the handler and nothing was said of it, *open* while a token of it is not finished,
-//! and in nobody's way otherwise. What finishes behind an open event waits.
+//! *undecided* while its batch is in the handler and nothing was said of it, *open* while a token of it is not
+//! finished, and in nobody's way otherwise. What finishes behind an open event waits.
 //!
-//! A mark speaks for all events before it that have no token, undecided ones included; without tokens it counts at once. A
-//! finished token speaks for its own event only: it waits for undecided ones, too, for a handler that takes its tokens in
-//! futures that run side by side must not have the checkpoint pass a sibling that has not come to take its own yet.
+//! A mark speaks for all events before it that have no token, undecided ones included; without tokens it counts at
+//! once. A finished token speaks for its own event only: it waits for undecided ones, too, for a handler that takes its
+//! tokens in futures that run side by side must not have the checkpoint pass a sibling that has not come to take its
+//! own yet.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -28,8 +29,8 @@ pub(super) struct Tracker {
     undecided: VecDeque<i64>,
     /// Events with tokens, and how many. All are behind `reached`.
     open: BTreeMap<i64, u32>,
-    /// What is finished and waits for something before it. Of those that wait for the same events only the last is kept,
-    /// so that one event that stays open for ever does not make this grow.
+    /// What is finished and waits for something before it. Of those that wait for the same events only the last is
+    /// kept, so that one event that stays open for ever does not make this grow.
     finished: BTreeMap<i64, String>,
     in_flight: usize,
 }
@@ -59,8 +60,8 @@ impl Tracker {
         self.released()
     }
 
-    /// A token is taken: the event is open until every token of it is finished. One that is never finished keeps it open
-    /// for ever. False if the event was passed already: then it holds nothing back.
+    /// A token is taken: the event is open until every token of it is finished. One that is never finished keeps it
+    /// open for ever. False if the event was passed already: then it holds nothing back.
     pub(super) fn track(&mut self, number: i64) -> bool {
         self.in_flight += 1;
         if Some(number) <= self.reached {
@@ -438,8 +439,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..ProptestConfig::default() })]
 
-        /// Never past an open event, never back, and as far as the rule allows; unless a token is taken for an event that
-        /// had been done with: then the answer may come later, but not too early.
+        /// Never past an open event, never back, and as far as the rule allows; unless a token is taken for an event
+        /// that had been done with: then the answer may come later, but not too early.
         #[test]
         fn answers_what_the_rule_says(steps in steps()) {
             let (mut tracker, mut model) = (Tracker::new(None), Model::default());

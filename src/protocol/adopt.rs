@@ -1,8 +1,8 @@
 //! Adopt: taking over the checkpoint of a partition that was just won.
 //!
 //! Rewriting the blob changes the ETag under which the previous owner would write: from then on it is fenced. The rule
-//! behind the order of the steps: an ETag of the checkpoint that was obtained by reading may be used for a write only if
-//! the ownership was seen to be mine *after* that read.
+//! behind the order of the steps: an ETag of the checkpoint that was obtained by reading may be used for a write only
+//! if the ownership was seen to be mine *after* that read.
 
 use std::cmp::Ordering;
 
@@ -32,8 +32,8 @@ impl Place {
     }
 
     /// Whether the other tree's position replaces this one. A checkpoint does that only if it is known to be further. A
-    /// pinned start says nothing about progress, so any checkpoint replaces it, wherever it is: an owner may have started
-    /// before the start was pinned, and be at a smaller position.
+    /// pinned start says nothing about progress, so any checkpoint replaces it, wherever it is: an owner may have
+    /// started before the start was pinned, and be at a smaller position.
     fn gives_way_to(self, other: Self) -> bool {
         match (self, other) {
             (Self::At(this), Self::At(that)) => this < that,
@@ -75,8 +75,8 @@ pub struct AdoptionWrite<E> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Adopt<E> {
     ReadCheckpoint,
-    /// To be asked after the checkpoint was read, never before and never at the same time. Then this write follows; none
-    /// if there is neither a blob nor a known start, so that nothing can be fenced yet.
+    /// To be asked after the checkpoint was read, never before and never at the same time. Then this write follows;
+    /// none if there is neither a blob nor a known start, so that nothing can be fenced yet.
     ReadOwnership(Option<AdoptionWrite<E>>),
     Write(AdoptionWrite<E>),
     /// The blob has this version now, if there is one.
@@ -109,7 +109,8 @@ impl<E> Adopt<E> {
         }
     }
 
-    /// After [`Adopt::Write`]: its ETag, or nothing after a conflict or without an answer. Then only a fresh look helps.
+    /// After [`Adopt::Write`]: its ETag, or nothing after a conflict or without an answer. Then only a fresh look
+    /// helps.
     pub fn written(etag: Option<E>) -> Self {
         etag.map_or(Self::ReadCheckpoint, |etag| Self::Adopted(Some(etag)))
     }

@@ -43,8 +43,8 @@ impl<E> Checkpointing<E> {
         etag.map_or(Self::ReadCheckpoint, Self::Written)
     }
 
-    /// After [`Checkpointing::ReadOwnership`]. A stored position without a sequence number is neither ahead nor behind, nor
-    /// is a pinned start: mine replaces it.
+    /// After [`Checkpointing::ReadOwnership`]. A stored position without a sequence number is neither ahead nor behind,
+    /// nor is a pinned start: mine replaces it.
     pub fn ownership_read(found: Option<Stored<E>>, relation: Relation, mine: i64) -> Self {
         if relation != Relation::Mine {
             return Self::Fenced;

@@ -41,13 +41,13 @@ pub enum Next<E> {
     Replaced,
 }
 
-/// After a conflict, a missing blob or a missing answer to a write that was `attempted` under a version: is what I wanted
-/// so?
+/// After a conflict, a missing blob or a missing answer to a write that was `attempted` under a version: is what I
+/// wanted so?
 ///
-/// A claim whose record turns out to be mine is written again before it counts: an earlier attempt of mine may have been
-/// applied long ago, and its age would be mistaken for that of a lease just taken. A renewal may stand as it is while it
-/// is young. One that acknowledges may not unless it says so: the conflict may come from the very mark that it answers. One
-/// that was to write the record anew may never.
+/// A claim whose record turns out to be mine is written again before it counts: an earlier attempt of mine may have
+/// been applied long ago, and its age would be mistaken for that of a lease just taken. A renewal may stand as it is
+/// while it is young. One that acknowledges may not unless it says so: the conflict may come from the very mark that it
+/// answers. One that was to write the record anew may never.
 pub fn after_doubt<E: PartialEq>(
     goal: Goal,
     attempted: Option<&E>,
@@ -77,9 +77,9 @@ pub fn after_doubt<E: PartialEq>(
     if unchanged { Next::Write(Some(found.etag)) } else { Next::Lost }
 }
 
-/// Whether success begins a new tenure, so that the partition must be adopted: after every win; after a renewal since whose
-/// tenure began the record was once found gone, for somebody else may have owned it in between; and after one that found
-/// the partition rewound.
+/// Whether success begins a new tenure, so that the partition must be adopted: after every win; after a renewal since
+/// whose tenure began the record was once found gone, for somebody else may have owned it in between; and after one
+/// that found the partition rewound.
 pub fn begins_tenure(goal: Goal, vanished: bool, rewound: bool) -> bool {
     goal == Goal::Claim || vanished || rewound
 }

@@ -27,9 +27,9 @@ pub enum Announcing<E> {
     Replaced,
 }
 
-/// After a conflict, a missing blob or a missing answer to a presence that was `attempted` under a version. One of mine that
-/// is gone was declared dead and cleared away, and one that is no longer mine was written over by another life of mine; one
-/// that I never wrote may be anybody's.
+/// After a conflict, a missing blob or a missing answer to a presence that was `attempted` under a version. One of mine
+/// that is gone was declared dead and cleared away, and one that is no longer mine was written over by another life of
+/// mine; one that I never wrote may be anybody's.
 pub fn announcing<E>(attempted: Option<&E>, found: Option<Present<E>>, expiry: Duration) -> Announcing<E> {
     let stood = attempted.is_some();
     let Some(found) = found else {
@@ -65,8 +65,8 @@ pub enum Breaking<E> {
     Alive,
 }
 
-/// Whether, and under which version, to break a presence that was `stale` under a version, or absent; asked anew after a
-/// doubtful write. A later life has taken the blob over, so that the one that is taken for dead cannot renew it.
+/// Whether, and under which version, to break a presence that was `stale` under a version, or absent; asked anew after
+/// a doubtful write. A later life has taken the blob over, so that the one that is taken for dead cannot renew it.
 pub fn breaking<E: PartialEq>(stale: Option<&E>, found: Option<Remains<E>>, expiry: Duration) -> Breaking<E> {
     let Some(found) = found else { return Breaking::Write(None) };
     let unchanged = stale == Some(&found.etag) || found.age >= expiry + LeaseTerms::GRACE;

@@ -55,11 +55,11 @@ impl GroupStore {
     /// Takes over the checkpoint of a partition that was just won.
     ///
     /// `start` is where processing starts if there is no checkpoint yet. It is written at once, as a position that is
-    /// [marked](CheckpointRecord::pinned) as a start. A group that dies before its first checkpoint then starts at the same
-    /// place again, and a checkpoint of a displaced owner is refused. Without `start` nothing is written, and until the first
-    /// checkpoint a displaced owner's own first checkpoint may still be accepted. So resolve every kind of start to a position
-    /// before processing begins, as [`Processor`](crate::processor::Processor) does: adopt without `start`; if the record
-    /// names no position, look for that of the start; then adopt again with it.
+    /// [marked](CheckpointRecord::pinned) as a start. A group that dies before its first checkpoint then starts at the
+    /// same place again, and a checkpoint of a displaced owner is refused. Without `start` nothing is written, and
+    /// until the first checkpoint a displaced owner's own first checkpoint may still be accepted. So resolve every kind
+    /// of start to a position before processing begins, as [`Processor`](crate::processor::Processor) does: adopt
+    /// without `start`; if the record names no position, look for that of the start; then adopt again with it.
     ///
     /// A checkpoint in the other tree of names counts as [`Split`](crate::store::Split) says.
     ///
@@ -104,8 +104,8 @@ impl GroupStore {
         }
     }
 
-    /// The other tree is asked only where it can count: as long as there is no checkpoint here, or the one here was taken
-    /// from there and nobody of another SDK has written it since.
+    /// The other tree is asked only where it can count: as long as there is no checkpoint here, or the one here was
+    /// taken from there and nobody of another SDK has written it since.
     async fn read_for_adoption(&self, partition: &PartitionId) -> Result<Read> {
         let found = self.read(&self.inner.names.of(RecordKind::Checkpoint, partition)).await?;
         let found = found.map(decoded);

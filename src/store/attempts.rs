@@ -22,8 +22,8 @@ impl BackOff {
         Self { first, longest, failures: 0 }
     }
 
-    /// The wait before the next attempt: at least what the server asks for, and up to half longer by `chance`, a number from
-    /// 0 to 1, so that operations that failed together are not repeated together.
+    /// The wait before the next attempt: at least what the server asks for, and up to half longer by `chance`, a number
+    /// from 0 to 1, so that operations that failed together are not repeated together.
     pub(crate) fn failed(&mut self, retry_after: Duration, chance: f64) -> Duration {
         let wait = self.first.saturating_mul(2u32.saturating_pow(self.failures)).min(self.longest);
         self.failures = self.failures.saturating_add(1);
@@ -44,8 +44,8 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// When the next attempt begins; the last one does when the time is over. Nothing if there is none: the time is over, or
-    /// the error is not [transient](Error::is_transient).
+    /// When the next attempt begins; the last one does when the time is over. Nothing if there is none: the time is
+    /// over, or the error is not [transient](Error::is_transient).
     pub(crate) fn next_after(&mut self, error: &Error) -> Option<Instant> {
         let now = Instant::now();
         if !error.is_transient() || self.until.is_some_and(|until| until <= now) {
@@ -66,8 +66,8 @@ impl Attempts {
 }
 
 impl GroupStore {
-    /// For an operation that is repeated until this moment; without one, for ever. In the end it is repeated every sixth of
-    /// the expiry, as seldom as a record is written in calm times.
+    /// For an operation that is repeated until this moment; without one, for ever. In the end it is repeated every
+    /// sixth of the expiry, as seldom as a record is written in calm times.
     pub(crate) fn attempts(&self, until: Option<Instant>) -> Attempts {
         let expiry = self.terms().expiry;
         let first = (expiry / 16).min(Duration::from_secs(1));

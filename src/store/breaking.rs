@@ -1,7 +1,7 @@
 //! Breaking: declaring an owner dead whose ownerships live by its presence, before one of them is taken over.
 //!
-//! The version of an ownership record does not cover such a lease, for its owner renews it without touching the record. The
-//! version of the presence does: once it is broken, the owner's next announcement fails, and tells it to
+//! The version of an ownership record does not cover such a lease, for its owner renews it without touching the record.
+//! The version of the presence does: once it is broken, the owner's next announcement fails, and tells it to
 //! [rewrite](super::Lease::rewritten) what it believes to own. If the owner was faster, breaking fails.
 
 use std::collections::BTreeMap;
@@ -33,8 +33,8 @@ impl Ownership {
         lives && self.record.relation_to(store.identity()) != Relation::Mine
     }
 
-    /// Time since the last sign of life of its owner by now: its age, or that of the owner's presence if the record says that
-    /// it lives by it and it is younger.
+    /// Time since the last sign of life of its owner by now: its age, or that of the owner's presence if the record
+    /// says that it lives by it and it is younger.
     #[must_use]
     pub fn silent_for(&self, presences: &[Presence]) -> Duration {
         let (owner, life) = (self.record.owner.as_ref(), &self.record.incarnation);
@@ -48,16 +48,16 @@ impl Ownership {
 }
 
 impl GroupStore {
-    /// Declares the owner of a partition dead, as far as its leases live by its presence, which was listed as given, or was
-    /// not there. To be done before its partitions are claimed because it has not renewed them in time; not before they are
-    /// stolen from a live owner, for all its partitions count as abandoned from here on.
+    /// Declares the owner of a partition dead, as far as its leases live by its presence, which was listed as given, or
+    /// was not there. To be done before its partitions are claimed because it has not renewed them in time; not before
+    /// they are stolen from a live owner, for all its partitions count as abandoned from here on.
     ///
     /// Asked for an owner that has been declared dead already it sends nothing.
     ///
     /// # Errors
     ///
-    /// What the storage answered; [`ErrorKind::Contended`] if nothing could be told for long. Do not claim; look again in the
-    /// next cycle.
+    /// What the storage answered; [`ErrorKind::Contended`] if nothing could be told for long. Do not claim; look again
+    /// in the next cycle.
     pub async fn declare_dead(&self, of: &Ownership, listed: Option<&Presence>) -> Result<Verdict> {
         let (Some(owner), life) = (&of.record.owner, of.record.incarnation.as_ref()) else { return Ok(Verdict::Dead) };
         let name = self.inner.names.presence(owner);

@@ -86,8 +86,8 @@ impl GroupStoreBuilder {
     }
 
     /// How long one request may take. Default: 5 s, or a quarter of the expiry if that is less, so that a hung renewal
-    /// leaves time for another. Less than half the expiry. A backend may have a deadline of its own, as `AzureContainer`
-    /// has, of 5 s: the shorter one counts.
+    /// leaves time for another. Less than half the expiry. A backend may have a deadline of its own, as
+    /// `AzureContainer` has, of 5 s: the shorter one counts.
     pub fn request_deadline(mut self, deadline: Duration) -> Self {
         self.request_deadline = Some(deadline);
         self
@@ -117,8 +117,8 @@ impl GroupStoreBuilder {
         self
     }
 
-    /// Tries out, before anything starts, whether the storage does what ownership needs: refuses conditional writes when
-    /// it must, shows metadata in listings, allows to list, read and write. What works but not well is logged as a
+    /// Tries out, before anything starts, whether the storage does what ownership needs: refuses conditional writes
+    /// when it must, shows metadata in listings, allows to list, read and write. What works but not well is logged as a
     /// warning and kept in [`GroupStore::findings`]. Off by default: it costs nine requests.
     pub fn probe(mut self, probe: bool) -> Self {
         self.probe = probe;
@@ -147,11 +147,12 @@ impl GroupStoreBuilder {
         self
     }
 
-    /// Checks the settings and lists the ownerships, so that a wrong key, host or container is known before anything starts.
-    /// The server's time of that answer begins this owner's [`Incarnation`], or a second after the latest one of this owner
-    /// that is recorded, so that a restart within one second is the later one. A second listing shows what its presence has
-    /// recorded. A storage that is throttling or away for a moment is asked up to four times, with growing waits in between;
-    /// each failure is logged as a warning. One that does not answer within the deadline is not asked again.
+    /// Checks the settings and lists the ownerships, so that a wrong key, host or container is known before anything
+    /// starts. The server's time of that answer begins this owner's [`Incarnation`], or a second after the latest one
+    /// of this owner that is recorded, so that a restart within one second is the later one. A second listing shows
+    /// what its presence has recorded. A storage that is throttling or away for a moment is asked up to four times,
+    /// with growing waits in between; each failure is logged as a warning. One that does not answer within the deadline
+    /// is not asked again.
     ///
     /// # Errors
     ///
@@ -207,9 +208,9 @@ impl GroupStoreBuilder {
         Ok(store)
     }
 
-    /// The latest incarnation of this owner in its ownerships and in its presence. An instance that owned nothing, or whose
-    /// leases live by its presence, may be recorded there alone. The presence is listed, not read: metadata in listings are
-    /// what this owner needs to be permitted to see anyway.
+    /// The latest incarnation of this owner in its ownerships and in its presence. An instance that owned nothing, or
+    /// whose leases live by its presence, may be recorded there alone. The presence is listed, not read: metadata in
+    /// listings are what this owner needs to be permitted to see anyway.
     async fn latest_incarnation(
         &self,
         names: &BlobNames,
@@ -264,8 +265,8 @@ impl GroupStoreBuilder {
     }
 }
 
-/// Tries until it succeeds, fails for good, or was tried often enough. The server is waited for as long as it asks to, up
-/// to a deadline. What took that long has had its time.
+/// Tries until it succeeds, fails for good, or was tried often enough. The server is waited for as long as it asks to,
+/// up to a deadline. What took that long has had its time.
 async fn patiently<T, F>(deadline: Duration, attempt: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,

@@ -26,8 +26,8 @@ pub enum CheckpointOutcome {
     Written,
     /// A later position is stored already.
     Superseded,
-    /// Somebody put the position back by name, see [`GroupStore::rewind`]. Stop, adopt the partition anew, and go on from
-    /// there.
+    /// Somebody put the position back by name, see [`GroupStore::rewind`]. Stop, adopt the partition anew, and go on
+    /// from there.
     Rewound,
     /// The partition belongs to somebody else now: stop processing it.
     Fenced {
@@ -39,13 +39,13 @@ pub enum CheckpointOutcome {
 impl GroupStore {
     /// Writes a checkpoint. In the steady state this is one request.
     ///
-    /// It first waits for its turn, see [`concurrency`](super::GroupStoreBuilder::concurrency). Then it takes at most two
-    /// [request deadlines](Self::request_deadline).
+    /// It first waits for its turn, see [`concurrency`](super::GroupStoreBuilder::concurrency). Then it takes at most
+    /// two [request deadlines](Self::request_deadline).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Contended`] if another writer kept getting in between, [`ErrorKind::Unknown`] if it was not settled in
-    /// time, else what the storage answered. The position is not lost: write it, or a later one, again.
+    /// [`ErrorKind::Contended`] if another writer kept getting in between, [`ErrorKind::Unknown`] if it was not settled
+    /// in time, else what the storage answered. The position is not lost: write it, or a later one, again.
     pub async fn checkpoint(&self, adoption: &mut Adoption, position: &Position) -> Result<CheckpointOutcome> {
         if Place::of(&adoption.record).compared_with(position.sequence_number).is_some_and(Ordering::is_ge) {
             return Ok(CheckpointOutcome::Superseded);
@@ -89,7 +89,8 @@ impl GroupStore {
                 }
                 Checkpointing::ReadOwnership(found) => {
                     let (relation, by) = self.owner_of(&adoption.partition).await?;
-                    // Mine, perhaps, but by a claim that was made meanwhile: in between it may have been somebody else's.
+                    // Mine, perhaps, but by a claim that was made meanwhile: in between it may have been somebody
+                    // else's.
                     if outlived() {
                         return Ok(by_myself());
                     }
@@ -133,8 +134,9 @@ impl GroupStore {
         }
     }
 
-    /// A record of a checkpoint at this position that keeps every other key of the last one, but for those of a start. Where
-    /// nothing was ever taken over from the other tree, nothing will be: a checkpoint there is of another application.
+    /// A record of a checkpoint at this position that keeps every other key of the last one, but for those of a start.
+    /// Where nothing was ever taken over from the other tree, nothing will be: a checkpoint there is of another
+    /// application.
     pub(super) fn checkpoint_record(&self, position: &Position, last: &CheckpointRecord) -> CheckpointRecord {
         CheckpointRecord {
             imported: last.imported.clone().filter(|version| version != NONE_THERE),

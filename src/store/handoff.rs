@@ -1,7 +1,7 @@
 //! Handoff: asking a cooperative owner for a partition, so that it moves without an event being processed twice.
 //!
-//! Whoever wants a partition [marks](GroupStore::mark) its record, and then [pursues](GroupStore::pursue) it: looks at it
-//! until it is released, or for as long as it has patience. The owner learns of it from its
+//! Whoever wants a partition [marks](GroupStore::mark) its record, and then [pursues](GroupStore::pursue) it: looks at
+//! it until it is released, or for as long as it has patience. The owner learns of it from its
 //! [lease](super::Lease::asked_for_by), [acknowledges](super::Lease::with_draining), settles its last checkpoint, and
 //! releases; the release is reserved for the one that asked.
 
@@ -69,7 +69,8 @@ pub enum MarkOutcome {
     Lost,
     /// That record is not to be marked.
     NotEligible(Unmarked),
-    /// Nobody can tell. If the mark stands, the partition will be reserved for this owner when it is released, for a while.
+    /// Nobody can tell. If the mark stands, the partition will be reserved for this owner when it is released, for a
+    /// while.
     Undecided(Error),
 }
 
@@ -82,7 +83,8 @@ pub enum Unmarked {
     NotCooperative,
     /// Another owner has asked for it.
     Taken,
-    /// It was last renewed half an expiry ago or longer. A mark would make it look alive: wait for a renewal, or for its end.
+    /// It was last renewed half an expiry ago or longer. A mark would make it look alive: wait for a renewal, or for
+    /// its end.
     TooOld,
 }
 
@@ -98,8 +100,8 @@ enum Marked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Patience {
-    /// From the mark until its record says that it drains. At least half the expiry and a request deadline, for an owner
-    /// need not look more often.
+    /// From the mark until its record says that it drains. At least half the expiry and a request deadline, for an
+    /// owner need not look more often.
     pub acknowledgement: Duration,
     /// From then on until it releases. Less than the expiry, and more than its time to drain.
     pub release: Duration,
@@ -129,19 +131,20 @@ pub enum Pursuit {
 }
 
 impl GroupStore {
-    /// The time that this crate's owners have for a handoff by default: half the expiry and a request deadline to answer,
-    /// three quarters of the expiry to release.
+    /// The time that this crate's owners have for a handoff by default: half the expiry and a request deadline to
+    /// answer, three quarters of the expiry to release.
     #[must_use]
     pub fn patience(&self) -> Patience {
         let expiry = self.terms().expiry;
         Patience { acknowledgement: expiry / 2 + self.request_deadline(), release: expiry * 3 / 4 }
     }
 
-    /// Asks the owner of a partition, as a listing showed it, to hand it over. Every other key of its record stays as it is.
+    /// Asks the owner of a partition, as a listing showed it, to hand it over. Every other key of its record stays as
+    /// it is.
     ///
     /// Only the young record of a [cooperative](super::GroupStore::cooperative) owner is marked: a mark renews it, and
-    /// must not keep a dead owner alive. A record has one mark at a time, but any number of partitions can be asked for at
-    /// once, also of one owner: each is drained and released by itself. A mark cannot be taken back; one that is not
+    /// must not keep a dead owner alive. A record has one mark at a time, but any number of partitions can be asked for
+    /// at once, also of one owner: each is drained and released by itself. A mark cannot be taken back; one that is not
     /// pursued ends when the partition is released and the reservation lapses.
     pub async fn mark(&self, seen: &Ownership) -> MarkOutcome {
         let Some(victim) = Victim::of(&seen.record) else { return MarkOutcome::Lost };
@@ -157,8 +160,8 @@ impl GroupStore {
         }
     }
 
-    /// Looks once at a partition that was asked for, and says what to do about it. A mark that was erased is added again, a
-    /// few times, and the owner has its time anew.
+    /// Looks once at a partition that was asked for, and says what to do about it. A mark that was erased is added
+    /// again, a few times, and the owner has its time anew.
     ///
     /// # Errors
     ///

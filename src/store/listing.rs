@@ -7,9 +7,9 @@ use std::time::Duration;
 
 /// The time for listings below each prefix.
 ///
-/// A listing is read in many pages, and is slower than any other request where deleted blobs are kept for a while. No lease
-/// waits for it. So one that is not answered in time has more time when it is repeated, up to a limit. It does not have that
-/// from the start, because a request that was lost would then cost as much.
+/// A listing is read in many pages, and is slower than any other request where deleted blobs are kept for a while. No
+/// lease waits for it. So one that is not answered in time has more time when it is repeated, up to a limit. It does
+/// not have that from the start, because a request that was lost would then cost as much.
 #[derive(Debug)]
 pub(super) struct ListingDeadlines {
     least: Duration,
@@ -31,7 +31,8 @@ impl ListingDeadlines {
         self.longer().get(prefix).copied().unwrap_or(self.least)
     }
 
-    /// A listing ended after this time. One that was not answered may have been refused at once, so it shortens nothing.
+    /// A listing ended after this time. One that was not answered may have been refused at once, so it shortens
+    /// nothing.
     pub(super) fn ended(&self, prefix: &str, took: Duration, answered: bool) {
         let before = if answered { self.least } else { self.of(prefix) };
         let deadline = (2 * took).min(self.most).max(before);

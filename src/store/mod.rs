@@ -3,8 +3,8 @@
 //! # Guarantees
 //!
 //! - Of any number of instances that claim one partition at once, exactly one wins.
-//! - An answer that got lost does not cost a partition: after a conflict or a missing answer the record is read, and what
-//!   it says counts.
+//! - An answer that got lost does not cost a partition: after a conflict or a missing answer the record is read, and
+//!   what it says counts.
 //! - After [`adopt`](GroupStore::adopt) no checkpoint of a previous owner of this crate is accepted, and no checkpoint
 //!   written here ever moves backwards.
 //! - One bad blob never hides the others: it is reported by name.
@@ -124,8 +124,8 @@ pub struct Checkpoint {
 }
 
 /// The records of one consumer group, on behalf of one owner. Cheap to clone; all clones are one owner. At most one
-/// [`Balancer`](crate::balancer::Balancer) or [`Processor`](crate::processor::Processor) works with it and its clones at a
-/// time.
+/// [`Balancer`](crate::balancer::Balancer) or [`Processor`](crate::processor::Processor) works with it and its clones
+/// at a time.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -189,8 +189,8 @@ impl GroupStore {
         GroupStoreBuilder::new(container, group, owner)
     }
 
-    /// The same store, and the same owner, through connections of its own: for requests that must not wait for a runtime
-    /// that is busy with other things.
+    /// The same store, and the same owner, through connections of its own: for requests that must not wait for a
+    /// runtime that is busy with other things.
     ///
     /// # Errors
     ///
@@ -199,19 +199,19 @@ impl GroupStore {
         Ok(Self { container: self.container.isolated()?, ..self.clone() })
     }
 
-    /// The same store, and the same owner, which says in every record that it claims that it hands the partition over when it
-    /// is [asked for](Self::mark). Whoever says so must look at [`Lease::asked_for_by`] and answer: it is asked before it is
-    /// stolen from, and every request that it ignores costs its peers the time to [wait for it](Patience). A store says
-    /// nothing of the kind by itself.
+    /// The same store, and the same owner, which says in every record that it claims that it hands the partition over
+    /// when it is [asked for](Self::mark). Whoever says so must look at [`Lease::asked_for_by`] and answer: it is asked
+    /// before it is stolen from, and every request that it ignores costs its peers the time to [wait for it](Patience).
+    /// A store says nothing of the kind by itself.
     #[must_use]
     pub fn cooperative(self, cooperative: bool) -> Self {
         Self { cooperative, ..self }
     }
 
     /// The same store, and the same owner, which says in every record that it claims what keeps it alive. Under
-    /// [`LeaseScope::Instance`] whoever says so must [announce](Self::announce) itself before its first claim and every half
-    /// expiry, and [rewrite](Lease::rewritten) all its leases when it was [declared dead](Announced::DeclaredDead). A store says
-    /// [`LeaseScope::Partition`] by itself.
+    /// [`LeaseScope::Instance`] whoever says so must [announce](Self::announce) itself before its first claim and every
+    /// half expiry, and [rewrite](Lease::rewritten) all its leases when it was [declared
+    /// dead](Announced::DeclaredDead). A store says [`LeaseScope::Partition`] by itself.
     #[must_use]
     pub fn lease_scope(self, scope: LeaseScope) -> Self {
         Self { scope, ..self }
@@ -235,8 +235,8 @@ impl GroupStore {
         self.inner.terms
     }
 
-    /// How long one request may take. A listing that takes longer has twice the time when it is repeated, up to half the
-    /// expiry.
+    /// How long one request may take. A listing that takes longer has twice the time when it is repeated, up to half
+    /// the expiry.
     #[must_use]
     pub fn request_deadline(&self) -> Duration {
         self.inner.request_deadline
@@ -392,8 +392,8 @@ impl GroupStore {
         Ok(written)
     }
 
-    /// Reads one blob; a missing one is no error here. What a write would refuse is left out of its metadata and reported,
-    /// for a blob is mostly read in order to be written back with all its keys.
+    /// Reads one blob; a missing one is no error here. What a write would refuse is left out of its metadata and
+    /// reported, for a blob is mostly read in order to be written back with all its keys.
     async fn read(&self, name: &str) -> Result<Option<Blob>> {
         match self.send(Operation::Read, self.container.get(name)).await {
             Ok(mut blob) => {
@@ -409,8 +409,8 @@ impl GroupStore {
         }
     }
 
-    /// The same for an ownership. An HTTP client may leave out of a read what it cannot take for text, as an owner id of
-    /// another SDK that is not ASCII: a record without an owner id is looked up in a listing, which shows all.
+    /// The same for an ownership. An HTTP client may leave out of a read what it cannot take for text, as an owner id
+    /// of another SDK that is not ASCII: a record without an owner id is looked up in a listing, which shows all.
     async fn read_owned(&self, name: &str) -> Result<Option<Blob>> {
         let read = self.read(name).await?;
         if read.as_ref().is_none_or(|blob| codec::names_owner(&blob.metadata)) {
@@ -437,9 +437,9 @@ impl GroupStore {
         answer
     }
 
-    /// Waits for its turn before an operation on one record: for others on the same one, then for one of the places. The
-    /// time of the operation counts from here: with many partitions and slow answers, a renewal that gave up in the queue
-    /// would never come to be sent.
+    /// Waits for its turn before an operation on one record: for others on the same one, then for one of the places.
+    /// The time of the operation counts from here: with many partitions and slow answers, a renewal that gave up in the
+    /// queue would never come to be sent.
     async fn turn(&self, kind: RecordKind, partition: &PartitionId) -> Turn<'_> {
         let state = self.inner.partitions.state(partition);
         let alone = state.alone(kind).await;

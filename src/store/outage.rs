@@ -1,7 +1,7 @@
 //! Outages of the storage, as one balancing loop sees them in the results of its requests.
 //!
-//! What stops the requests of this instance may stop those of the others. After an outage, owners that could not renew in
-//! the meantime get time to do so before they count as dead.
+//! What stops the requests of this instance may stop those of the others. After an outage, owners that could not renew
+//! in the meantime get time to do so before they count as dead.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;

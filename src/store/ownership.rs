@@ -56,8 +56,8 @@ impl Claim {
     }
 }
 
-/// Proof that this owner won a partition. It is spent by time: unless renewed, others may claim the partition once it is
-/// older than the expiry.
+/// Proof that this owner won a partition. It is spent by time: unless renewed, others may claim the partition once it
+/// is older than the expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     partition: PartitionId,
@@ -89,15 +89,15 @@ impl Lease {
         self
     }
 
-    /// Who asked for the partition, as far as the last renewal that met a conflict saw: a mark changes the record, so that
-    /// the next renewal meets it at the latest. Nobody once it has been won anew.
+    /// Who asked for the partition, as far as the last renewal that met a conflict saw: a mark changes the record, so
+    /// that the next renewal meets it at the latest. Nobody once it has been won anew.
     #[must_use]
     pub fn asked_for_by(&self) -> Option<&OwnerId> {
         self.record.handoff_to.as_ref().filter(|asking| self.record.owner.as_ref() != Some(asking))
     }
 
-    /// The same lease, whose renewals tell whoever asked for the partition that it drains. Unlike other renewals they count
-    /// only once the record says so: whoever asked waits for nothing else.
+    /// The same lease, whose renewals tell whoever asked for the partition that it drains. Unlike other renewals they
+    /// count only once the record says so: whoever asked waits for nothing else.
     #[must_use]
     pub fn with_draining(mut self) -> Self {
         self.record.draining = true;
@@ -111,10 +111,10 @@ impl Lease {
         self
     }
 
-    /// The same lease, whose next renewal counts only once the record is written, with this scope. To be asked for each lease of
-    /// scope [`Instance`](LeaseScope::Instance) after the first announcement that succeeds since this owner was
-    /// [declared dead](super::Announced::DeclaredDead), for somebody may be about to take it over by the record as it is; and in
-    /// order to change the scope.
+    /// The same lease, whose next renewal counts only once the record is written, with this scope. To be asked for each
+    /// lease of scope [`Instance`](LeaseScope::Instance) after the first announcement that succeeds since this owner
+    /// was [declared dead](super::Announced::DeclaredDead), for somebody may be about to take it over by the record as
+    /// it is; and in order to change the scope.
     #[must_use]
     pub fn rewritten(mut self, scope: LeaseScope) -> Self {
         (self.record.scope, self.rewrite) = (scope, true);
@@ -127,15 +127,16 @@ impl Lease {
         &self.etag
     }
 
-    /// The moment from which the expiry counts, on the store's [lease clock](GroupStore::lease_time). Before the write was
-    /// sent; or, where only a read showed that it was applied, its age before that, which the server tells to the second.
+    /// The moment from which the expiry counts, on the store's [lease clock](GroupStore::lease_time). Before the write
+    /// was sent; or, where only a read showed that it was applied, its age before that, which the server tells to the
+    /// second.
     #[must_use]
     pub fn valid_from(&self) -> Duration {
         self.valid_from
     }
 
-    /// Tells apart two times of holding the same partition; the later one is greater. Renewals keep it, unless the record
-    /// had vanished or the partition was rewound: then it has to be adopted anew.
+    /// Tells apart two times of holding the same partition; the later one is greater. Renewals keep it, unless the
+    /// record had vanished or the partition was rewound: then it has to be adopted anew.
     #[must_use]
     pub fn tenure(&self) -> u64 {
         self.tenure
@@ -243,8 +244,8 @@ impl GroupStore {
         .await
     }
 
-    /// Gives partitions back, so that others may claim them in their next cycle. One that somebody asked for is reserved
-    /// for that one for a while.
+    /// Gives partitions back, so that others may claim them in their next cycle. One that somebody asked for is
+    /// reserved for that one for a while.
     pub async fn release(&self, leases: Vec<Lease>) -> Vec<(PartitionId, ReleaseOutcome)> {
         concurrently(leases, |lease| async move {
             let outcome = self.release_one(&lease).await;

@@ -21,8 +21,8 @@ impl Partitions {
 
 #[derive(Debug, Default)]
 pub(super) struct PartitionState {
-    /// Operations on one record of one partition come one after another; those that hang on the checkpoint must not hold
-    /// up a renewal.
+    /// Operations on one record of one partition come one after another; those that hang on the checkpoint must not
+    /// hold up a renewal.
     alone: [Arc<AsyncMutex<()>>; 2],
     known: Mutex<Known>,
 }
@@ -39,8 +39,9 @@ struct Known {
     rewind: Option<RewindId>,
     /// The one before it. The ownership may still name it, if only the checkpoint was put elsewhere since.
     earlier_rewind: Option<RewindId>,
-    /// The one that the ownership named when the tenure began. Of two that came at once, the two records may name one each
-    /// for good; the adoption that follows covers both, for the checkpoint is put back before the ownership is marked.
+    /// The one that the ownership named when the tenure began. Of two that came at once, the two records may name one
+    /// each for good; the adoption that follows covers both, for the checkpoint is put back before the ownership is
+    /// marked.
     met: Option<RewindId>,
 }
 
@@ -63,8 +64,8 @@ impl PartitionState {
         known.begun = known.begun.max(tenure);
     }
 
-    /// To be called before the write is sent, not when its answer is here: what the tenure before still has under way must
-    /// not take the record that it finds for its own.
+    /// To be called before the write is sent, not when its answer is here: what the tenure before still has under way
+    /// must not take the record that it finds for its own.
     pub(super) fn may_begin_tenure(&self, tenure: u64) {
         let mut known = self.known();
         known.begun = known.begun.max(tenure);

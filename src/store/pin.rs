@@ -12,22 +12,22 @@ use crate::telemetry::Operation;
 pub(super) const NONE_THERE: &str = "none";
 
 impl GroupStore {
-    /// Writes a first checkpoint where there is none, owned or not, and never touches one that is there. True if it stands,
-    /// false if there is another.
+    /// Writes a first checkpoint where there is none, owned or not, and never touches one that is there. True if it
+    /// stands, false if there is another.
     ///
-    /// For a group that starts at the latest event: its first instance pins all partitions at once, so that those that are
-    /// claimed later do not skip what came meanwhile. The record is [marked](CheckpointRecord::pinned) as a start, and gives
-    /// way to the first checkpoint of any owner: one that started elsewhere before, without writing that down, loses
-    /// nothing, although its checkpoint may be at a smaller position.
+    /// For a group that starts at the latest event: its first instance pins all partitions at once, so that those that
+    /// are claimed later do not skip what came meanwhile. The record is [marked](CheckpointRecord::pinned) as a start,
+    /// and gives way to the first checkpoint of any owner: one that started elsewhere before, without writing that
+    /// down, loses nothing, although its checkpoint may be at a smaller position.
     ///
     /// Nothing is written where the other tree of names has a checkpoint, if that counts (see
-    /// [`Split`](crate::store::Split)). A checkpoint that an owner writes there later replaces the pin at the next adoption,
-    /// also one at a smaller position.
+    /// [`Split`](crate::store::Split)). A checkpoint that an owner writes there later replaces the pin at the next
+    /// adoption, also one at a smaller position.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Contended`] if nothing could be told for long, else what the storage answered. Pin again, as often as
-    /// it takes.
+    /// [`ErrorKind::Contended`] if nothing could be told for long, else what the storage answered. Pin again, as often
+    /// as it takes.
     pub async fn pin(&self, partition: &PartitionId, position: &Position) -> Result<bool> {
         let _turn = self.turn(RecordKind::Checkpoint, partition).await;
         let imported = match self.seen_in_other_tree(partition).await? {
@@ -53,8 +53,8 @@ impl GroupStore {
         Err(Error::new(ErrorKind::Contended, message))
     }
 
-    /// A start at this position, which keeps every other key of the last record. The next adoption looks at the other tree,
-    /// if that counts: an owner there may have started before.
+    /// A start at this position, which keeps every other key of the last record. The next adoption looks at the other
+    /// tree, if that counts: an owner there may have started before.
     pub(super) fn pinned_record(&self, start: &Position, last: &CheckpointRecord) -> CheckpointRecord {
         let not_looked_at = || self.inner.twin.is_some().then(|| NONE_THERE.to_owned());
         let imported = last.imported.clone().or_else(not_looked_at);

@@ -45,9 +45,10 @@ impl Presence {
 pub enum Announced {
     /// It says that this owner is there.
     Present,
-    /// Somebody broke or deleted the presence since it was last written: to that one, this owner is dead. Announce again, which
-    /// says that it is there again; and *then* [rewrite](super::Lease::rewritten) whatever this owner believes to own, if its
-    /// leases live by its presence, before it counts on it. What is rewritten before that could be taken over once more.
+    /// Somebody broke or deleted the presence since it was last written: to that one, this owner is dead. Announce
+    /// again, which says that it is there again; and *then* [rewrite](super::Lease::rewritten) whatever this owner
+    /// believes to own, if its leases live by its presence, before it counts on it. What is rewritten before that could
+    /// be taken over once more.
     DeclaredDead {
         /// Who did, if the record still tells.
         by: Option<OwnerId>,
@@ -61,7 +62,8 @@ pub enum Announced {
 
 impl GroupStore {
     /// Says that this owner is there. Needed while it owns nothing, and always by
-    /// whoever claims under [`LeaseScope::Instance`]; repeat it every half expiry, and at once when the last partition goes.
+    /// whoever claims under [`LeaseScope::Instance`]; repeat it every half expiry, and at once when the last partition
+    /// goes.
     ///
     /// It is written under the version of the last announcement alone, so that nobody's verdict is overwritten unseen.
     ///
@@ -102,7 +104,8 @@ impl GroupStore {
         Err(changing())
     }
 
-    /// Says no longer that this owner is there; nothing to do if it never did. What a later life of this owner wrote stays.
+    /// Says no longer that this owner is there; nothing to do if it never did. What a later life of this owner wrote
+    /// stays.
     ///
     /// # Errors
     ///
@@ -126,8 +129,8 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// If the storage does not answer as it should; see [`BlobContainer`](crate::blob::BlobContainer). A blob that cannot
-    /// be read is no error.
+    /// If the storage does not answer as it should; see [`BlobContainer`](crate::blob::BlobContainer). A blob that
+    /// cannot be read is no error.
     pub async fn list_presences(&self) -> Result<Listing<Presence>> {
         /// Beside the two kinds of record.
         const PRESENCES: usize = 2;
@@ -144,14 +147,14 @@ impl GroupStore {
         Ok(listing)
     }
 
-    /// Deletes the presences among these that are older than ten times the expiry, but for this owner's own, and answers
-    /// whose they were. One that was written meanwhile stays. So does one whose deletion the storage refuses, which is
-    /// logged.
+    /// Deletes the presences among these that are older than ten times the expiry, but for this owner's own, and
+    /// answers whose they were. One that was written meanwhile stays. So does one whose deletion the storage refuses,
+    /// which is logged.
     ///
     /// # Errors
     ///
-    /// What the storage answered, if it concerns all of them: it is away, or does not permit deletions. Some may be deleted;
-    /// the others will be found again.
+    /// What the storage answered, if it concerns all of them: it is away, or does not permit deletions. Some may be
+    /// deleted; the others will be found again.
     pub async fn clear_presences(&self, seen: &[Presence]) -> Result<Vec<OwnerId>> {
         let limit = self.terms().expiry * CLEARED_AFTER;
         let me = &self.identity().owner;
@@ -178,8 +181,8 @@ impl GroupStore {
         Ok(counts.then(|| blob.age()))
     }
 
-    /// How old what keeps an ownership alive is: its record, or the presence of an owner that lives by that, of whose life an
-    /// old record says nothing.
+    /// How old what keeps an ownership alive is: its record, or the presence of an owner that lives by that, of whose
+    /// life an old record says nothing.
     pub(super) async fn age_of_life(&self, record: &OwnershipRecord, age: Duration) -> Result<Duration> {
         let owner = record.owner.as_ref().filter(|_| record.scope == LeaseScope::Instance);
         let Some(owner) = owner.filter(|_| age >= self.terms().expiry / 2) else { return Ok(age) };

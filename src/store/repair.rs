@@ -8,14 +8,15 @@ use crate::model::{CheckpointRecord, Position};
 use crate::telemetry::Operation;
 
 impl GroupStore {
-    /// Writes the position of an adopted checkpoint in other words: `place` is where reading goes on in any case. Everything
-    /// else of the record stays as it is, also the id of the last rewind, because this is none. As fenced as any checkpoint
-    /// of the adoption.
+    /// Writes the position of an adopted checkpoint in other words: `place` is where reading goes on in any case.
+    /// Everything else of the record stays as it is, also the id of the last rewind, because this is none. As fenced as
+    /// any checkpoint of the adoption.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if anything was written since the adoption, or may have been; else the error of the storage.
-    /// The adoption is as good as before: its next checkpoint finds out what is recorded. So processing can go on.
+    /// [`ErrorKind::Conflict`] if anything was written since the adoption, or may have been; else the error of the
+    /// storage. The adoption is as good as before: its next checkpoint finds out what is recorded. So processing can go
+    /// on.
     pub(crate) async fn repair_checkpoint(&self, adoption: &mut Adoption, place: &Position) -> Result<()> {
         let turn = self.turn(RecordKind::Checkpoint, &adoption.partition).await;
         if adoption.tenure < turn.state.begun() {

@@ -1,8 +1,8 @@
 //! Rewind: the only way back, but for [`replace_checkpoint`](GroupStore::replace_checkpoint).
 //!
-//! The checkpoint is put anywhere, with the id of this rewind, and the same id is added to the ownership, so that an owner
-//! with nothing to write meets it too, at its next renewal or listing. Whoever meets an id that it does not know stops,
-//! adopts, and goes on from there.
+//! The checkpoint is put anywhere, with the id of this rewind, and the same id is added to the ownership, so that an
+//! owner with nothing to write meets it too, at its next renewal or listing. Whoever meets an id that it does not know
+//! stops, adopts, and goes on from there.
 
 use tokio::time::sleep;
 
@@ -21,8 +21,8 @@ use crate::telemetry::Operation;
 pub struct Rewound {
     /// Tells it from others.
     pub id: RewindId,
-    /// The owner that will meet it at its next renewal or listing, at the latest. Nobody if the partition has no owner of
-    /// this crate: its next one will start from the new position; an owner of another SDK goes on as if nothing had
+    /// The owner that will meet it at its next renewal or listing, at the latest. Nobody if the partition has no owner
+    /// of this crate: its next one will start from the new position; an owner of another SDK goes on as if nothing had
     /// happened.
     pub told: Option<OwnerId>,
 }
@@ -32,24 +32,24 @@ enum Telling {
     Done(Option<OwnerId>),
     /// Mark its record.
     Write(FoundRecord),
-    /// Its record has expired, but it may only have been suspended: then nothing would tell it when it wakes, as long as
-    /// it has nothing to write. Released, the record is refused to it, or found released by its next listing, and free for
-    /// others as before.
+    /// Its record has expired, but it may only have been suspended: then nothing would tell it when it wakes, as long
+    /// as it has nothing to write. Released, the record is refused to it, or found released by its next listing, and
+    /// free for others as before.
     Free(FoundRecord),
     /// Its record is about to be renewed, or abandoned. A mark would make it look alive.
     Wait,
 }
 
 impl GroupStore {
-    /// Puts the checkpoint of a partition anywhere: mostly back, to have events processed again. Anybody may; the owner, if
-    /// there is one, stops and starts again from there. The only operation that moves a checkpoint backwards.
+    /// Puts the checkpoint of a partition anywhere: mostly back, to have events processed again. Anybody may; the
+    /// owner, if there is one, stops and starts again from there. The only operation that moves a checkpoint backwards.
     ///
     /// It may wait for an owner's renewal, or for its record to expire; an expired one is released.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Contended`] if other writers kept getting in between, else what the storage answered. It may have been
-    /// done in part: rewind again, as often as it takes.
+    /// [`ErrorKind::Contended`] if other writers kept getting in between, else what the storage answered. It may have
+    /// been done in part: rewind again, as often as it takes.
     pub async fn rewind(&self, partition: &PartitionId, to: &Position) -> Result<Rewound> {
         let id = RewindId::new(self.random());
         self.put_back(partition, to, &id).await?;
@@ -57,13 +57,13 @@ impl GroupStore {
         Ok(Rewound { id, told })
     }
 
-    /// Puts the checkpoint of a partition that was adopted anywhere, backwards too: in place of one from which processing
-    /// cannot go on. As fenced as any checkpoint of the adoption's.
+    /// Puts the checkpoint of a partition that was adopted anywhere, backwards too: in place of one from which
+    /// processing cannot go on. As fenced as any checkpoint of the adoption's.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if anything was written since the adoption, or may have been; else what the storage answered.
-    /// Adopt again, and look.
+    /// [`ErrorKind::Conflict`] if anything was written since the adoption, or may have been; else what the storage
+    /// answered. Adopt again, and look.
     pub async fn replace_checkpoint(&self, adoption: &mut Adoption, place: &Position) -> Result<()> {
         let turn = self.turn(RecordKind::Checkpoint, &adoption.partition).await;
         let changed = || {

@@ -1,9 +1,9 @@
 //! The other tree of names: a group whose name has capitals is kept by some SDKs in lower case, by others as given.
 //!
-//! `$Default` alone has one, so that two applications may work in one consumer group and never see each other's records.
-//! A *fresh* ownership in the other tree is an ownership: whoever balances counts its owner and leaves its partition alone.
-//! Of the checkpoints there, [`adopt`](GroupStore::adopt) takes over what is further, as long as nobody has written one
-//! here, or since it was last taken over from there.
+//! `$Default` alone has one, so that two applications may work in one consumer group and never see each other's
+//! records. A *fresh* ownership in the other tree is an ownership: whoever balances counts its owner and leaves its
+//! partition alone. Of the checkpoints there, [`adopt`](GroupStore::adopt) takes over what is further, as long as
+//! nobody has written one here, or since it was last taken over from there.
 
 use super::{GroupStore, Listing, Ownership, ownership_listed};
 use crate::codec::RecordKind;
@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 
 /// What to do about records under names of another case.
 ///
-/// To change from an SDK that keeps its records there, let the instances of the new kind wait while those of the old one
-/// are stopped. To run both for long, give this crate the case of the other:
+/// To change from an SDK that keeps its records there, let the instances of the new kind wait while those of the old
+/// one are stopped. To run both for long, give this crate the case of the other:
 /// [`key_case`](super::GroupStoreBuilder::key_case).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -27,7 +27,8 @@ pub enum Split {
 }
 
 impl GroupStore {
-    /// Reads the ownerships in the other tree of names; nothing if it is to be ignored, or if the names have no capitals.
+    /// Reads the ownerships in the other tree of names; nothing if it is to be ignored, or if the names have no
+    /// capitals.
     ///
     /// # Errors
     ///

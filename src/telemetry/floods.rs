@@ -34,8 +34,8 @@ impl Floods {
         Self { every, topics: Mutex::default() }
     }
 
-    /// How many failures alike were kept back since the last one that was told, if this one is to be told. After a pause it
-    /// is the first of another flood.
+    /// How many failures alike were kept back since the last one that was told, if this one is to be told. After a
+    /// pause it is the first of another flood.
     pub(super) fn admit(&self, what: &'static str, operation: Option<Operation>, kind: ErrorKind) -> Option<u64> {
         let now = Instant::now();
         let mut topics = lock(&self.topics);

@@ -133,8 +133,8 @@ impl Bench {
         self.container.write(name, metadata, &Condition::Any).await.unwrap().etag
     }
 
-    /// The same with keys whose case is kept on the way to the server, which no port of this crate does. In memory there is
-    /// no such way: there they are folded when they are written, as Azure folds them when they are looked up.
+    /// The same with keys whose case is kept on the way to the server, which no port of this crate does. In memory
+    /// there is no such way: there they are folded when they are written, as Azure folds them when they are looked up.
     pub async fn put_as_given(&self, name: &str, pairs: &[(&str, &str)]) {
         let Backend::Azurite(container) = &self.backend else {
             self.put(name, &metadata(pairs)).await;
@@ -198,7 +198,8 @@ impl Owner {
         &self.link.meddler
     }
 
-    /// The moment from which a lease counts. The moment is read before the age, so that it is not taken for a later one.
+    /// The moment from which a lease counts. The moment is read before the age, so that it is not taken for a later
+    /// one.
     pub fn valid_from(&self, lease: &Lease) -> Instant {
         let now = Instant::now();
         now - self.store.age_of(lease)

@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use tracing::Dispatch;
 use tracing::subscriber::DefaultGuard;
 
-/// One beside that of the thread. As long as there is only one in the process, the thread that comes first to a place that
-/// logs decides whether anybody listens there, and that may be the thread of another test, where nobody does.
+/// One beside that of the thread. As long as there is only one in the process, the thread that comes first to a place
+/// that logs decides whether anybody listens there, and that may be the thread of another test, where nobody does.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::fmt().finish()));
 
 #[derive(Clone, Default)]

@@ -67,8 +67,9 @@ impl Log {
     }
 }
 
-/// What each start of a handler must get: the event after the checkpoint, then one after the other. Events may be missing
-/// only where the hub no longer has them. A violation fails the test when the [`World`] is dropped, at the latest.
+/// What each start of a handler must get: the event after the checkpoint, then one after the other. Events may be
+/// missing only where the hub no longer has them. A violation fails the test when the [`World`] is dropped, at the
+/// latest.
 #[derive(Clone, Debug, Default)]
 pub struct Contiguity {
     hub: Option<MemoryHub>,

@@ -1,7 +1,7 @@
 //! Links that are closed in full flow, on a machine that is short of CPU: the next one begins where it was opened.
 //!
-//! A few closes at each prefetch by default. `CLOSES=1000` sets how many, `PREFETCH=3000` chooses one prefetch, `HOGS=2` is how
-//! many threads take the CPU from the others, and `--nocapture` shows the table.
+//! A few closes at each prefetch by default. `CLOSES=1000` sets how many, `PREFETCH=3000` chooses one prefetch,
+//! `HOGS=2` is how many threads take the CPU from the others, and `--nocapture` shows the table.
 
 use std::env;
 use std::fmt;

@@ -438,7 +438,8 @@ mod defects {
         assert_eq!(source.hub().await.unwrap().partitions.len(), 1);
     }
 
-    /// The stand-in waited for ever for the reply to its own detach, and meanwhile attached no other link of the connection.
+    /// The stand-in waited for ever for the reply to its own detach, and meanwhile attached no other link of the
+    /// connection.
     #[tokio::test]
     async fn a_link_that_is_closed_while_it_is_detached_holds_up_no_other() {
         let hub = hub(1).await;

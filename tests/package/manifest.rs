@@ -44,8 +44,8 @@ fn the_stated_rust_version_is_enough_for_every_locked_package() {
     }
 }
 
-/// The upper bound on `tokio-util` is there because `fe2o3-amqp` 0.16.2, which the official client uses, does not compile
-/// with 0.7.20. When the client moves to another `fe2o3-amqp`, remove the bound and this test.
+/// The upper bound on `tokio-util` is there because `fe2o3-amqp` 0.16.2, which the official client uses, does not
+/// compile with 0.7.20. When the client moves to another `fe2o3-amqp`, remove the bound and this test.
 #[test]
 fn the_bound_on_tokio_util_is_still_needed() {
     let used = versions_of("fe2o3-amqp");

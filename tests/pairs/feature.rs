@@ -123,8 +123,8 @@ pub struct Draw {
     pub pause: Duration,
     /// How long an instance stays away.
     pub down: Duration,
-    /// Whether an instance that ends, or that loses the storage, is another one than the one that reads the partition which is
-    /// paused, released, silenced.
+    /// Whether an instance that ends, or that loses the storage, is another one than the one that reads the partition
+    /// which is paused, released, silenced.
     pub beside: bool,
     /// Whether the storage is away for all instances, or only for one.
     pub outage_for_all: bool,
@@ -201,8 +201,8 @@ impl Case {
     pub fn new(features: &[&'static Feature], seed: u64) -> Self {
         let features = features.to_vec();
         let mut draw = Draw::new(&name_of(&features), seed);
-        // Its burst passes the numbers of the hub before. Only a position that is refused until then shows that the hub was made
-        // again.
+        // Its burst passes the numbers of the hub before. Only a position that is refused until then shows that the hub
+        // was made again.
         if features.iter().any(|feature| feature.name == "prefetch") {
             draw.refuses = true;
             draw.gap = draw.gap.max(5 * SECOND);

@@ -1,15 +1,15 @@
 //! Every pair of features at work in one group, in paused time: what was tested alone must hold where two meet.
 //!
-//! A feature is a value: what it sets, what it does while the group is at work, what it allows. A pair lets both act in one
-//! group of three instances, in both orders. The same promises hold for all pairs: every event is handled, without gaps
-//! within a start; no checkpoint passes an event that is not handled; no partition is dark, and no event waits, for longer
-//! than the two allow; afterwards the group settles, is well, and ends in order; nothing is handled twice unless one of the
-//! two allows it.
+//! A feature is a value: what it sets, what it does while the group is at work, what it allows. A pair lets both act in
+//! one group of three instances, in both orders. The same promises hold for all pairs: every event is handled, without
+//! gaps within a start; no checkpoint passes an event that is not handled; no partition is dark, and no event waits,
+//! for longer than the two allow; afterwards the group settles, is well, and ends in order; nothing is handled twice
+//! unless one of the two allows it.
 //!
 //! A run prints its pair and seed when it fails. To see it again:
-//! `EVENTHUBS_CHECKPOINT_PAIR="batch wait + silence" cargo test --test pairs`, with `EVENTHUBS_CHECKPOINT_SEED` for another
-//! seed, and `EVENTHUBS_CHECKPOINT_RUNS` for so many seeds from there on, also of all pairs. The order of the names is that
-//! of the actions.
+//! `EVENTHUBS_CHECKPOINT_PAIR="batch wait + silence" cargo test --test pairs`, with `EVENTHUBS_CHECKPOINT_SEED` for
+//! another seed, and `EVENTHUBS_CHECKPOINT_RUNS` for so many seeds from there on, also of all pairs. The order of the
+//! names is that of the actions.
 
 mod application;
 mod feature;

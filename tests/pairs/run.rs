@@ -10,8 +10,8 @@ use crate::scene::{GUEST, MEMBERS, QUIET, Scene};
 /// How often the group is looked at.
 const TICK: Duration = Duration::from_secs(5);
 
-/// When the group must have settled for good, counted from the end of all disturbances: an expiry, the longest time between two
-/// cycles, claims one by one, the longest wait after failures, and two looks at the hub.
+/// When the group must have settled for good, counted from the end of all disturbances: an expiry, the longest time
+/// between two cycles, claims one by one, the longest wait after failures, and two looks at the hub.
 const SETTLED_WITHIN: Duration = Duration::from_secs(62 + 35 + 30 + 30 + 90);
 
 /// How long a settled group is watched: two looks at the hub.

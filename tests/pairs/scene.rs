@@ -94,9 +94,9 @@ impl Scene {
         }
     }
 
-    /// Events from before the group began. A quiet partition has had none for a while. The others have so many that a hub
-    /// that is made again has fewer to the end: nothing shows that it was made again once its numbers pass those of the one
-    /// before.
+    /// Events from before the group began. A quiet partition has had none for a while. The others have so many that a
+    /// hub that is made again has fewer to the end: nothing shows that it was made again once its numbers pass those of
+    /// the one before.
     pub async fn history(&mut self) {
         for second in 0..20 {
             for partition in (0..PARTITIONS).filter(|partition| *partition != QUIET) {

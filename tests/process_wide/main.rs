@@ -1,5 +1,6 @@
-//! Tests that affect their whole process, and so must not share it with the others: `credentials` collects everything that
-//! any thread logs, and `signals` sends signals to itself, whose handlers stay installed and ignore Ctrl-C from then on.
+//! Tests that affect their whole process, and so must not share it with the others: `credentials` collects everything
+//! that any thread logs, and `signals` sends signals to itself, whose handlers stay installed and ignore Ctrl-C from
+//! then on.
 
 #[path = "../common/sas.rs"]
 mod sas;

@@ -92,8 +92,8 @@ async fn a01_a_pin_gives_way_to_an_owner_of_another_sdk() {
     another_sdk("$default").await;
 }
 
-/// A processor that is to start at the latest event, because its checkpoint is of a hub that was deleted, loses its link
-/// before any event came.
+/// A processor that is to start at the latest event, because its checkpoint is of a hub that was deleted, loses its
+/// link before any event came.
 async fn starts_at_the_latest_instead(fails: impl Fn(&MemoryHub)) {
     let mut world = World::new(1);
     let mut a = world.start("a").await;
@@ -126,7 +126,8 @@ async fn b01_a_link_that_falls_silent_before_the_first_event() {
     starts_at_the_latest_instead(|hub| hub.silence(0, true)).await;
 }
 
-/// Ten events, of which 4 fails once, so that another link is opened before it. Returns the events in the order of handling.
+/// Ten events, of which 4 fails once, so that another link is opened before it. Returns the events in the order of
+/// handling.
 async fn handled_through_another_link(oddities: Oddities) -> Vec<String> {
     let world = World::new(1);
     for number in 0..10 {
@@ -156,8 +157,8 @@ async fn b02_a_gap_of_the_hub_itself_stops_nothing() {
     assert_eq!(handled, WITHOUT_4);
 }
 
-/// The owner meets the rewind when it writes its next checkpoint, corrects the number as it adopts the partition again, and
-/// then finds the same rewind in its ownership.
+/// The owner meets the rewind when it writes its next checkpoint, corrects the number as it adopts the partition again,
+/// and then finds the same rewind in its ownership.
 #[tokio::test(start_paused = true)]
 async fn c03_a_rewind_to_a_wrong_number_is_met_once() {
     for number in [-1, 70] {

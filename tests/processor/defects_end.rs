@@ -74,7 +74,8 @@ fn faults() -> Vec<Fault> {
     write_faults().into_iter().chain([overtaken]).collect()
 }
 
-/// The last checkpoint, the release and the deletion of the presence, each with every fault, of one partition and of many.
+/// The last checkpoint, the release and the deletion of the presence, each with every fault, of one partition and of
+/// many.
 #[tokio::test(start_paused = true)]
 async fn b07_every_fault_at_every_write_of_the_end() {
     let writes = [(CHECKPOINT, Operation::Write), (OWNERSHIP, Operation::Write), (PRESENCE, Operation::Delete)];
@@ -274,7 +275,8 @@ async fn b08_on_a_slow_storage_every_checkpoint_has_its_turn() {
     }
 }
 
-/// The bound is that of the phase `drain`: three times the drain time and four request deadlines, 65 s. These take 13 s.
+/// The bound is that of the phase `drain`: three times the drain time and four request deadlines, 65 s. These take 13
+/// s.
 #[tokio::test(start_paused = true)]
 async fn b08_at_the_end_every_last_checkpoint_has_its_turn() {
     let mut world = world(MANY);
@@ -487,8 +489,8 @@ async fn b21_a_partition_given_back_by_a_failure_in_a_handoff() {
     b.crash().await;
 }
 
-/// Takes a token for each event. It drops that of "poison", waits for the end with that of "wait", fails once with that of
-/// "broken", and finishes the others.
+/// Takes a token for each event. It drops that of "poison", waits for the end with that of "wait", fails once with that
+/// of "broken", and finishes the others.
 #[derive(Clone, Debug, Default)]
 struct Tokens(Arc<Mutex<Vec<String>>>);
 

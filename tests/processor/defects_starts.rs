@@ -1,5 +1,5 @@
-//! Defects of starts, each under its number: where a partition without a usable checkpoint begins, and what a quiet or busy
-//! hub makes of that.
+//! Defects of starts, each under its number: where a partition without a usable checkpoint begins, and what a quiet or
+//! busy hub makes of that.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -346,7 +346,8 @@ async fn e01_an_offset_that_the_hub_refuses_ends_the_processor() {
     assert_eq!(recorded(&world, 0).await, None);
 }
 
-/// The application chooses a place for a checkpoint of a hub that was deleted. The instance ends before it writes another.
+/// The application chooses a place for a checkpoint of a hub that was deleted. The instance ends before it writes
+/// another.
 #[tokio::test(start_paused = true)]
 async fn e01_a_place_chosen_for_an_invalid_checkpoint_is_recorded() {
     use StartPosition::{AfterSequenceNumber, EnqueuedAfter};
@@ -400,8 +401,8 @@ async fn e01_a_recorded_start_that_expires_is_an_invalid_checkpoint() {
     }
 }
 
-/// Partitions are added to a group that starts at the latest event. An instance that comes up while they are claimed must not
-/// take some of them for partitions that the group began with.
+/// Partitions are added to a group that starts at the latest event. An instance that comes up while they are claimed
+/// must not take some of them for partitions that the group began with.
 #[tokio::test(start_paused = true)]
 async fn e01_added_partitions_are_recorded_in_order_whatever_their_start() {
     use StartPosition::{AfterSequenceNumber, EnqueuedAfter, Latest};
@@ -486,8 +487,8 @@ async fn reports_are_stale(looks: usize, policy: OnInvalidCheckpoint) -> (World,
     (world, a)
 }
 
-/// Two looks that are old are too close to each other to prove anything. With 12 of them the partition starts again, and must
-/// find that all is well.
+/// Two looks that are old are too close to each other to prove anything. With 12 of them the partition starts again,
+/// and must find that all is well.
 #[tokio::test(start_paused = true)]
 async fn b03_reports_that_are_old_repeat_nothing() {
     for looks in [2, 12] {
@@ -569,7 +570,8 @@ async fn b05_a_batch_that_grows_all_the_time_is_not_silence() {
     a.shut_down().await.unwrap();
 }
 
-/// The first event is gathered, then the link delivers nothing more. What was gathered is handed out, and the rest follows.
+/// The first event is gathered, then the link delivers nothing more. What was gathered is handed out, and the rest
+/// follows.
 #[tokio::test(start_paused = true)]
 async fn b05_a_link_that_falls_silent_while_a_batch_waits() {
     for paused in [false, true] {
@@ -676,8 +678,8 @@ async fn b02_a_link_that_begins_too_late_at_a_start() {
     }
 }
 
-/// The hub takes 20 events per second, and reports what it holds with a delay of two seconds: each link begins with another
-/// event, and later than the report says.
+/// The hub takes 20 events per second, and reports what it holds with a delay of two seconds: each link begins with
+/// another event, and later than the report says.
 #[tokio::test(start_paused = true)]
 async fn events_that_expire_while_links_are_opened_stop_nothing() {
     let world = without_checkpoints();

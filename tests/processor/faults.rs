@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::meddled::{Meddle, Meddled};
 use crate::world::{World, trouble};
 
-/// Lets every request fail for a while, and asserts that both instances work on, during it and afterwards. Gives the stops
-/// that there were.
+/// Lets every request fail for a while, and asserts that both instances work on, during it and afterwards. Gives the
+/// stops that there were.
 async fn outlive_an_outage(fault: Fault, outage: Duration) -> Vec<(String, String, StopReason)> {
     let world = World::new(4);
     let mut instances = [world.start("a").await, world.start("b").await];

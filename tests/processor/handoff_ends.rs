@@ -115,7 +115,8 @@ async fn the_mark_of_one_that_is_gone_is_taken_away_and_processing_goes_on() {
     sleep(300 * SECOND).await;
     let cycles = a.snapshots.borrow().cycles;
     a.wait_until("a cycle", |snapshot| snapshot.cycles > cycles).await;
-    // Before the next one, which comes after 27 s at the earliest, for a renewal that meets the mark would not know that it is a dead one's.
+    // Before the next one, which comes after 27 s at the earliest, for a renewal that meets the mark would not know
+    // that it is a dead one's.
     sleep(SECOND.mul_f64(26.9)).await;
     let ghost = world.store("ghost").await;
     let seen = ghost.list_ownerships().await.unwrap().records.remove(0);

@@ -1,5 +1,6 @@
-//! What KEDA's scaler for Event Hubs calculates from the records: it reads only the sequence number of a checkpoint, and the
-//! partition's first and last number. After an adoption of this crate the result must be the number of events that wait.
+//! What KEDA's scaler for Event Hubs calculates from the records: it reads only the sequence number of a checkpoint,
+//! and the partition's first and last number. After an adoption of this crate the result must be the number of events
+//! that wait.
 
 use std::time::Duration;
 
@@ -34,8 +35,8 @@ impl Found {
 }
 
 /// `GetUnprocessedEventCountInPartition` and `calculateUnprocessedEvents` of kedacore/keda
-/// `pkg/scalers/azure_eventhub_scaler.go`, with the default `stalePartitionInfoThreshold`. Without a number the poll of all
-/// partitions fails: `None`.
+/// `pkg/scalers/azure_eventhub_scaler.go`, with the default `stalePartitionInfoThreshold`. Without a number the poll of
+/// all partitions fails: `None`.
 fn keda_lag(begin: i64, last: i64, found: Found) -> Option<i64> {
     const STALE_PARTITION_INFO: i64 = 10_000;
     if last == -1 {
@@ -257,8 +258,8 @@ mod defects {
         }
     }
 
-    /// Events 5 to 8, after a rewind to everything. The first write of the checkpoint adopts it, the second one brings its
-    /// number up to date.
+    /// Events 5 to 8, after a rewind to everything. The first write of the checkpoint adopts it, the second one brings
+    /// its number up to date.
     fn rewound_to_everything() -> World {
         let world = World::new(1);
         world.hub.publish_many(0, 9, "waits");

@@ -14,8 +14,8 @@ use crate::world::{Instance, Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Starts an instance, and cuts it alone off from the storage once it reads the one partition. Gives what stands between the
-/// two.
+/// Starts an instance, and cuts it alone off from the storage once it reads the one partition. Gives what stands
+/// between the two.
 async fn cut_off_by(fault: Fault, world: &World) -> (Instance, Faulty) {
     let way = Faulty::new(world.container.clone(), 3);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
@@ -116,8 +116,8 @@ async fn an_outage_is_told_once_in_a_while_and_not_for_every_partition_and_attem
     a.shut_down().await.unwrap();
 }
 
-/// Records of different kinds may be throttled apart. Other owners need time to renew after that, though checkpoints were
-/// written.
+/// Records of different kinds may be throttled apart. Other owners need time to renew after that, though checkpoints
+/// were written.
 #[tokio::test(start_paused = true)]
 async fn checkpoints_do_not_hide_that_the_ownerships_are_out_of_reach() {
     let (log, _guard) = Captured::begin();

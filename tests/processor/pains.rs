@@ -1,4 +1,5 @@
-//! What users of processors suffer from, by the number of the row in the list of pains, and that it does not happen here.
+//! What users of processors suffer from, by the number of the row in the list of pains, and that it does not happen
+//! here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -56,8 +56,8 @@ async fn a_partition_that_is_added_to_a_group_that_has_begun_starts_at_the_earli
     }
 }
 
-/// Seen in simulation (seed 546): the last of the added partitions was claimed first, and an instance that came up then took
-/// those before it for some that the group had begun with.
+/// Seen in simulation (seed 546): the last of the added partitions was claimed first, and an instance that came up then
+/// took those before it for some that the group had begun with.
 #[tokio::test(start_paused = true)]
 async fn whoever_comes_up_while_added_partitions_are_being_claimed_skips_nothing_of_them() {
     let world = at_the_latest(1);
@@ -75,8 +75,8 @@ async fn whoever_comes_up_while_added_partitions_are_being_claimed_skips_nothing
     b.shut_down().await.unwrap();
 }
 
-/// Seen in simulation (seed 4130): owners of another SDK pin nothing. A checkpoint of theirs in the last partition made those
-/// before it look like founders to whoever came up then, and they started at the latest event.
+/// Seen in simulation (seed 4130): owners of another SDK pin nothing. A checkpoint of theirs in the last partition made
+/// those before it look like founders to whoever came up then, and they started at the latest event.
 #[tokio::test(start_paused = true)]
 async fn whoever_comes_up_after_a_checkpoint_of_another_sdk_skips_nothing_that_came_since_the_group_began() {
     let mut world = at_the_latest(4);

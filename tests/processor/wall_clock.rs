@@ -1,5 +1,5 @@
-//! The local wall clock decides nothing: whatever it shows, and however it jumps, whole instances send the same requests
-//! at the same moments and process the same events.
+//! The local wall clock decides nothing: whatever it shows, and however it jumps, whole instances send the same
+//! requests at the same moments and process the same events.
 //!
 //! That nothing in the source reads it but the probe and the signatures is seen to by `tests/package`; that a
 //! signature with a wrong date is mended, by `tests/process_wide/credentials`.

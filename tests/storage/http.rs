@@ -1,5 +1,5 @@
-//! What the HTTP client does with a service in trouble: every call ends within its deadline, reads are sent again, writes
-//! are not, and a blocked runtime holds nobody up but itself.
+//! What the HTTP client does with a service in trouble: every call ends within its deadline, reads are sent again,
+//! writes are not, and a blocked runtime holds nobody up but itself.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;

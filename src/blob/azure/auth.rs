@@ -26,8 +26,8 @@ enum Way {
 }
 
 impl Access {
-    /// A connection string of a storage account, as the portal shows it, or `UseDevelopmentStorage=true` for an emulator
-    /// on this machine.
+    /// A connection string of a storage account, as the portal shows it, or `UseDevelopmentStorage=true` for an
+    /// emulator on this machine.
     #[must_use]
     pub fn connection_string(text: impl Into<String>, container: impl Into<String>) -> Self {
         Self(Way::ConnectionString { text: Secret::new(text.into()), container: container.into() })
@@ -36,8 +36,8 @@ impl Access {
     /// The URL of a container with a shared access signature for it or for its account.
     ///
     /// The signature needs the permissions read, create, write, delete and list (`rcwdl`). To make the container it has
-    /// to be one for the account. [`AzureContainer::replace_sas`](super::AzureContainer::replace_sas) replaces it before it
-    /// expires.
+    /// to be one for the account. [`AzureContainer::replace_sas`](super::AzureContainer::replace_sas) replaces it
+    /// before it expires.
     #[must_use]
     pub fn sas_url(container_url: impl Into<String>) -> Self {
         Self(Way::ContainerSas { url: Secret::new(container_url.into()) })
@@ -64,8 +64,8 @@ impl Access {
         Self(Way::AccountKey { account_url, account, key: Secret::new(key.into()), container: container.into() })
     }
 
-    /// The URL of a container, and a credential of Entra ID. The identity needs the role *Storage Blob Data Contributor*
-    /// on the container or above. Works over https only.
+    /// The URL of a container, and a credential of Entra ID. The identity needs the role *Storage Blob Data
+    /// Contributor* on the container or above. Works over https only.
     ///
     /// The container, its clones and isolated containers share one token. From five minutes before its expiry a task of
     /// its own asks for another, once at a time; while the token is valid, no failure or delay of the issuer affects a

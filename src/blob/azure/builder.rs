@@ -136,18 +136,18 @@ impl AzureContainerBuilder {
         self
     }
 
-    /// Whether an account key or a shared access signature may be used over plain http to any host. Default: no, because on
-    /// the way a shared access signature can be read, and a signed request read and repeated. Not needed for a loopback
-    /// address, or for the well-known account of emulators, such as `http://azurite:10000/devstoreaccount1`. A token is sent
-    /// over https only in any case.
+    /// Whether an account key or a shared access signature may be used over plain http to any host. Default: no,
+    /// because on the way a shared access signature can be read, and a signed request read and repeated. Not needed for
+    /// a loopback address, or for the well-known account of emulators, such as `http://azurite:10000/devstoreaccount1`.
+    /// A token is sent over https only in any case.
     #[must_use]
     pub fn allow_http(mut self, allowed: bool) -> Self {
         self.allow_http = allowed;
         self
     }
 
-    /// The clock that dates signatures with an account key, and with which the expiry of a new token is compared. Default:
-    /// that of the operating system.
+    /// The clock that dates signatures with an account key, and with which the expiry of a new token is compared.
+    /// Default: that of the operating system.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
@@ -158,9 +158,9 @@ impl AzureContainerBuilder {
     /// Options for the HTTP pipeline, such as policies, logging and a transport.
     ///
     /// `retry` has no effect: writes are never repeated, and reads only briefly within the request deadline. A
-    /// `transport` given here is shared by the container and all [`isolated`](crate::blob::BlobContainer::isolated) ones
-    /// made from it, so it has to work on several runtimes at once. Policies per try run after the signature: with an
-    /// account key they must not change headers that begin with `x-ms-`.
+    /// `transport` given here is shared by the container and all [`isolated`](crate::blob::BlobContainer::isolated)
+    /// ones made from it, so it has to work on several runtimes at once. Policies per try run after the signature: with
+    /// an account key they must not change headers that begin with `x-ms-`.
     #[must_use]
     pub fn client_options(mut self, options: ClientOptions) -> Self {
         self.client_options = options;
@@ -172,8 +172,8 @@ impl AzureContainerBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting, an address, a container name or a credential is
-    /// malformed, or if a credential would go over plain http (see [`allow_http`](Self::allow_http)). The message names it
-    /// and the remedy.
+    /// malformed, or if a credential would go over plain http (see [`allow_http`](Self::allow_http)). The message names
+    /// it and the remedy.
     pub fn build(self) -> Result<AzureContainer> {
         check_limits(self.request_deadline, self.page_size)?;
         if !is_date(&self.api_version) {

@@ -112,8 +112,8 @@ impl Client {
         Ok(Outcome::Success(Reply { headers, body: body.into(), answer }))
     }
 
-    /// What the policies need for this request: the token, where one is needed. It leaves time for the request itself, which
-    /// must not be sent only to be given up.
+    /// What the policies need for this request: the token, where one is needed. It leaves time for the request itself,
+    /// which must not be sent only to be given up.
     async fn context(&self, operation: Operation<'_>) -> Result<Context<'static>> {
         let Some(tokens) = &self.settings.tokens else {
             return Ok(Context::new());

@@ -39,8 +39,8 @@ const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 ///
 /// # Guarantees
 ///
-/// - A write or a deletion is sent once. (One exception cannot do harm: a signature that the service refused because the
-///   local clock is wrong is made again with the service's time, over https or on this machine.)
+/// - A write or a deletion is sent once. (One exception cannot do harm: a signature that the service refused because
+///   the local clock is wrong is made again with the service's time, over https or on this machine.)
 /// - Each request ends within the request deadline.
 /// - Neither errors nor `Debug` hold keys, signatures or tokens.
 ///
@@ -54,8 +54,8 @@ pub struct AzureContainer {
 
 impl AzureContainer {
     /// Replaces the shared access signature that this container was opened with: for this container, its clones and the
-    /// isolated ones made from it, from the next request on. Keep a clone for that before a store takes the container, and
-    /// call this before the old signature expires.
+    /// isolated ones made from it, from the next request on. Keep a clone for that before a store takes the container,
+    /// and call this before the old signature expires.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -72,8 +72,8 @@ impl AzureContainer {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if there is no signature in it, if it is for another container, or if
-    /// this container was not opened with a shared access signature. The old one stays in use.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if there is no signature in it, if it is for another container,
+    /// or if this container was not opened with a shared access signature. The old one stays in use.
     pub fn replace_sas(&self, sas: impl AsRef<str>) -> Result<()> {
         let Credentials::Sas(current) = &self.settings().credentials else {
             return Err(Error::config("there is no SAS to replace: the container was opened with other credentials"));

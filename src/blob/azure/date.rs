@@ -4,8 +4,8 @@ use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
 
 /// Reads a date like `Fri, 20 Nov 2026 12:00:00 GMT`. The day of the week is not compared with the date.
 ///
-/// Format: RFC 9110, section 5.6.7. The parser of `azure_core` formats the text of an error for each date, the good ones
-/// too, and a listing has hundreds.
+/// Format: RFC 9110, section 5.6.7. The parser of `azure_core` formats the text of an error for each date, the good
+/// ones too, and a listing has hundreds.
 pub(super) fn parse_http_date(text: &str) -> Option<OffsetDateTime> {
     #[rustfmt::skip]
     let &[_, _, _, b',', b' ', d1, d2, b' ', m1, m2, m3, b' ', y1, y2, y3, y4, b' ',

@@ -6,8 +6,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::error::{Error, Result};
 
 /// Everything but the unreserved characters of RFC 3986. With `/` encoded a blob name is one path segment, so that a
-/// name that ends with a slash or holds `..` arrives as it is. In a query a space is `%20`, for the service does not take
-/// `+` for one.
+/// name that ends with a slash or holds `..` arrives as it is. In a query a space is `%20`, for the service does not
+/// take `+` for one.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// The account that every emulator of Azure Storage has. Microsoft publishes it and its key; they protect nothing:
@@ -138,8 +138,8 @@ fn without_trailing_slash(mut url: Url) -> Url {
     url
 }
 
-/// Emulators have the account in the path instead of the host. All of Azure's clients recognize them by the host; one with a
-/// name, as in Docker, only by its account.
+/// Emulators have the account in the path instead of the host. All of Azure's clients recognize them by the host; one
+/// with a name, as in Docker, only by its account.
 fn has_account_in_path(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let is_ipv4 = host.parse::<std::net::Ipv4Addr>().is_ok();

@@ -58,7 +58,8 @@ pub(in crate::blob) struct Refusal<'a> {
     pub(in crate::blob) code: Option<&'a str>,
     pub(in crate::blob) retry_after: Option<Duration>,
     pub(in crate::blob) server_time: Option<OffsetDateTime>,
-    /// How far the local clock, with which the request was signed, is ahead of the service's, if that can be the reason.
+    /// How far the local clock, with which the request was signed, is ahead of the service's, if that can be the
+    /// reason.
     pub(in crate::blob) clock_skew: Option<time::Duration>,
 }
 
@@ -175,8 +176,8 @@ pub(in crate::blob) fn unusable_answer(operation: Operation<'_>, what: &str) -> 
     Error::new(ErrorKind::Unknown, format!("{operation}: the answer cannot be used: {what}"))
 }
 
-/// Whether a credential failed for want of a network or of a healthy issuer. An answer that cannot be read counts as one of
-/// a gateway: issuers refuse in a form that can be read.
+/// Whether a credential failed for want of a network or of a healthy issuer. An answer that cannot be read counts as
+/// one of a gateway: issuers refuse in a form that can be read.
 pub(super) fn is_temporary(error: &azure_core::Error) -> bool {
     let first: &(dyn StdError + 'static) = error;
     let chain = std::iter::successors(Some(first), |cause| (*cause).source());

@@ -16,14 +16,14 @@ const PLAUSIBLE_YEARS: RangeInclusive<i32> = 2010..=2199;
 
 const LONGEST_WAIT: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
 
-/// A header, if it is there. Looked through, not looked up: the accessors of [`Headers`] format the text of an error for
-/// each header that is there, and make an error, with a backtrace, of each that is not.
+/// A header, if it is there. Looked through, not looked up: the accessors of [`Headers`] format the text of an error
+/// for each header that is there, and make an error, with a backtrace, of each that is not.
 pub(super) fn header<'a>(headers: &'a Headers, name: &HeaderName) -> Option<&'a str> {
     headers.iter().find(|(other, _)| other.as_str() == name.as_str()).map(|(_, value)| value.as_str())
 }
 
-/// The server's `Date`. One that no clock of the service can have is none: what is computed from it would be wrong or out of
-/// range.
+/// The server's `Date`. One that no clock of the service can have is none: what is computed from it would be wrong or
+/// out of range.
 pub(in crate::blob) fn server_time(headers: &Headers) -> Option<OffsetDateTime> {
     parse_http_date(header(headers, &DATE)?).filter(|date| PLAUSIBLE_YEARS.contains(&date.year()))
 }
@@ -35,8 +35,8 @@ pub(super) fn version(headers: &Headers) -> Option<(ETag, OffsetDateTime)> {
     Some((etag, last_modified))
 }
 
-/// The metadata of a blob, its keys in lower case. Values beyond ASCII are missing: the HTTP client of `azure_core` drops
-/// such headers, with a warning (`to_headers` in `typespec_client_core`). Listings have them.
+/// The metadata of a blob, its keys in lower case. Values beyond ASCII are missing: the HTTP client of `azure_core`
+/// drops such headers, with a warning (`to_headers` in `typespec_client_core`). Listings have them.
 pub(super) fn metadata(headers: &Headers) -> Metadata {
     let pairs = headers.iter().filter_map(|(name, value)| Some((name.as_str().strip_prefix(METADATA_PREFIX)?, value)));
     pairs.map(|(key, value)| (key.to_ascii_lowercase(), value.as_str().to_owned())).collect()

@@ -8,15 +8,15 @@ use azure_core::Error;
 use azure_core::credentials::{AccessToken, Secret};
 use time::OffsetDateTime;
 
-/// How long before its expiry a token is replaced. `azure_core` and `azure_identity` start at the same time, and the latter
-/// hands out the token that it has until then.
+/// How long before its expiry a token is replaced. `azure_core` and `azure_identity` start at the same time, and the
+/// latter hands out the token that it has until then.
 const EARLY: Duration = Duration::from_secs(5 * 60);
 
 /// A token that came with little time left is kept for this time at least: its issuer would return the same one again.
 const SHORTEST_USE: Duration = Duration::from_secs(30);
 
-/// How long a token counts as valid that came expired. Issuers return no such tokens, so the local clock is wrong. If the
-/// guess is wrong, the storage refuses the token, which costs one request.
+/// How long a token counts as valid that came expired. Issuers return no such tokens, so the local clock is wrong. If
+/// the guess is wrong, the storage refuses the token, which costs one request.
 const TRUST: Duration = Duration::from_secs(5 * 60);
 
 /// A refresh that has not reported for this time is on a runtime that is blocked or gone.
@@ -99,8 +99,8 @@ impl Refreshes {
         Some(self.begun)
     }
 
-    /// What a request does that needs a token now. A refusal of the issuer is no reason to wait: it holds until the next
-    /// attempt.
+    /// What a request does that needs a token now. A refusal of the issuer is no reason to wait: it holds until the
+    /// next attempt.
     pub(super) fn step(&self, now: Duration) -> Step {
         if let Some(token) = self.valid_token(now) {
             return Step::Use(Arc::clone(token));

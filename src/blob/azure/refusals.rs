@@ -1,8 +1,8 @@
 //! The table of what Azure refuses, and what each refusal means.
 //!
 //! Codes: <https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes> and
-//! <https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes>, as far as the six calls of this crate
-//! can meet them.
+//! <https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes>, as far as the six calls of this
+//! crate can meet them.
 
 use super::credentials::CredentialKind;
 

@@ -44,12 +44,12 @@ const HEADERS_AFTER_DATE: [HeaderName; 5] = [
 
 /// Signs each try of a request with a fresh date.
 ///
-/// Where the local clock is so wrong that the service refuses the signature, the policy signs with the server's time and
-/// sends the request once more. That is safe for conditional writes too: a refused request was not applied.
+/// Where the local clock is so wrong that the service refuses the signature, the policy signs with the server's time
+/// and sends the request once more. That is safe for conditional writes too: a refused request was not applied.
 ///
 /// A signature is valid for 15 minutes around its date, so the date must not be that of an attacker, who would collect
-/// signatures for a time of his choice. The server's time is believed over https and from this machine only, and it is kept
-/// only once the service has accepted a request that was signed with it.
+/// signatures for a time of his choice. The server's time is believed over https and from this machine only, and it is
+/// kept only once the service has accepted a request that was signed with it.
 #[derive(Debug)]
 pub(super) struct SharedKeyPolicy {
     account: String,

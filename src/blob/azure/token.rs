@@ -1,18 +1,18 @@
 //! Tokens of Entra ID: one is kept for all requests and replaced while it is still valid.
 //!
-//! The policy of `azure_core` asks for a new token inside the request that finds the old one near its end, and all other
-//! requests wait for that. The credentials of `azure_identity` repeat their requests for a minute and more, so a deadline
-//! cancels each such attempt before it can fail or succeed. Here a task of its own asks, which no request cancels, and
-//! requests use the token in hand for as long as it is valid.
+//! The policy of `azure_core` asks for a new token inside the request that finds the old one near its end, and all
+//! other requests wait for that. The credentials of `azure_identity` repeat their requests for a minute and more, so a
+//! deadline cancels each such attempt before it can fail or succeed. Here a task of its own asks, which no request
+//! cancels, and requests use the token in hand for as long as it is valid.
 //!
 //! # Time
 //!
 //! The expiry of a token is wall time. It is compared with the local clock once, when the token comes; from then on its
-//! age is counted as leases count theirs, suspension included. So a clock that is set meanwhile changes nothing. Where the
-//! local clock was wrong: a credential that computes the expiry from the local clock is as wrong as the comparison, and
-//! nothing is lost. A credential that passes on the issuer's time (managed identities) makes the token look
-//! older or younger than it is: one that looks expired is used nevertheless and replaced often; one that is used too long
-//! is refused by the storage with 401, and dropped.
+//! age is counted as leases count theirs, suspension included. So a clock that is set meanwhile changes nothing. Where
+//! the local clock was wrong: a credential that computes the expiry from the local clock is as wrong as the comparison,
+//! and nothing is lost. A credential that passes on the issuer's time (managed identities) makes the token look
+//! older or younger than it is: one that looks expired is used nevertheless and replaced often; one that is used too
+//! long is refused by the storage with 401, and dropped.
 
 use std::fmt;
 use std::pin::pin;
@@ -37,9 +37,9 @@ use crate::telemetry;
 /// What a token for Azure Storage has to be issued for, in every Azure cloud.
 const STORAGE_SCOPE: &str = "https://storage.azure.com/.default";
 
-/// How long one refresh may take. About as long as the credentials of `azure_identity` repeat their requests (60 s, managed
-/// identities 72 s), so that a slow issuer succeeds. A hung one is given up five times in the five minutes that a token in
-/// use has left.
+/// How long one refresh may take. About as long as the credentials of `azure_identity` repeat their requests (60 s,
+/// managed identities 72 s), so that a slow issuer succeeds. A hung one is given up five times in the five minutes that
+/// a token in use has left.
 const REFRESH_LIMIT: Duration = Duration::from_secs(60);
 
 /// How often a running refresh reports, and how often a request that waits for it looks.
@@ -161,8 +161,9 @@ impl Drop for Refresh {
     }
 }
 
-/// Puts the token that comes with the context on each try of a request, over https only. A token that is answered with 401
-/// is replaced; the answer goes to the caller, as with the policy of `azure_core` (challenges are not met by either).
+/// Puts the token that comes with the context on each try of a request, over https only. A token that is answered with
+/// 401 is replaced; the answer goes to the caller, as with the policy of `azure_core` (challenges are not met by
+/// either).
 #[derive(Debug)]
 pub(super) struct TokenPolicy {
     source: Arc<TokenSource>,

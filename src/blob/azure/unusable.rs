@@ -14,8 +14,8 @@ pub(super) struct Unusable {
     pub(super) etag: Option<ETag>,
 }
 
-/// What was reported, by the prefix of the listing. Bounded, because each listing replaces what the last one with the same
-/// prefix found, and one without unusable blobs leaves nothing.
+/// What was reported, by the prefix of the listing. Bounded, because each listing replaces what the last one with the
+/// same prefix found, and one without unusable blobs leaves nothing.
 #[derive(Debug, Default)]
 pub(super) struct Reported(Mutex<HashMap<String, HashSet<Unusable>>>);
 

@@ -57,8 +57,8 @@
 //! - The answer to a deletion must have a header that Azurite does not send (unless the SDK's feature
 //!   `azurite_workaround` is on). The server's time then comes from a second request.
 //! - Names that begin or end with a slash or a space, or have a segment `.` or `..`, tabs or line breaks are
-//!   [`Rejected`](crate::ErrorKind::Rejected). Names made by this crate have none of it, unless an owner is called `.` or
-//!   `..`.
+//!   [`Rejected`](crate::ErrorKind::Rejected). Names made by this crate have none of it, unless an owner is called `.`
+//!   or `..`.
 //! - A blob in a listing that the SDK cannot read, of a kind unknown to it, fails the listing, where
 //!   [`blob::azure`](super::azure) leaves that blob out.
 //! - A deletion takes snapshots along.

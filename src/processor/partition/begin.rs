@@ -25,8 +25,8 @@ use crate::processor::start::{Doubt, InvalidCheckpoint, InvalidReason, blame, ch
 use crate::store::{AdoptOutcome, Adoption};
 use crate::telemetry;
 
-/// A report of a hub can be some seconds old. A checkpoint counts as beyond the end only if it still is so after each of
-/// these waits, because a mistake would process everything twice. The same for events
+/// A report of a hub can be some seconds old. A checkpoint counts as beyond the end only if it still is so after each
+/// of these waits, because a mistake would process everything twice. The same for events
 /// that a link leaves out again, and that may have expired. Together they are as long as
 /// [`OLDEST_REPORT`](crate::processor::liveness::OLDEST_REPORT).
 pub(super) const SECOND_LOOKS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(5)];
@@ -72,8 +72,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Ok(Begun::At(Box::new(adoption), from))
     }
 
-    /// A number that is too great has to be replaced: it would hold back all checkpoints up to it. Any other only matters to
-    /// others who read the record, so a failure changes nothing here.
+    /// A number that is too great has to be replaced: it would hold back all checkpoints up to it. Any other only
+    /// matters to others who read the record, so a failure changes nothing here.
     async fn repair(&self, adoption: &mut Adoption, properties: &PartitionProperties) -> Result<()> {
         let Some(place) = reworded(adoption.record(), properties) else { return Ok(()) };
         let too_great = adoption.record().sequence_number.is_some_and(|recorded| recorded > place.sequence_number);
@@ -129,7 +129,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// Where the policy says. The checkpoint is put there, too: left where it is, it would refuse all that are before it.
+    /// Where the policy says. The checkpoint is put there, too: left where it is, it would refuse all that are before
+    /// it.
     async fn start_elsewhere(
         &self,
         mut adoption: Adoption,

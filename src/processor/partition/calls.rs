@@ -131,8 +131,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         self.control.progress.held_back(checkpoints_count && session.writer.is_held_back());
     }
 
-    /// Until when attempts at the last checkpoint begin. Each takes up to two request deadlines, and ends before the partition
-    /// is released without it: a request deadline before the limit of a handoff, or at the end of the drain phase.
+    /// Until when attempts at the last checkpoint begin. Each takes up to two request deadlines, and ends before the
+    /// partition is released without it: a request deadline before the limit of a handoff, or at the end of the drain
+    /// phase.
     fn last_checkpoint_by(&self, failed: bool) -> Instant {
         let Shared { store, config, drain, .. } = &*self.shared;
         let deadline = store.request_deadline();

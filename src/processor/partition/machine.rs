@@ -9,12 +9,12 @@
 //! | Stopping | ended; or after a failure: wait, Adopting; or Parked | | |
 //! | Parked | Adopting | | ended |
 //!
-//! *Adopting* takes over the checkpoint, which fences the previous owner, and finds out where to start. *Starting* calls
-//! the handler's `started`. *Opening* and *Running* read and hand out batches; a link that breaks only goes back to
-//! opening. *Stopping* calls `stopped` and settles the last checkpoint.
+//! *Adopting* takes over the checkpoint, which fences the previous owner, and finds out where to start. *Starting*
+//! calls the handler's `started`. *Opening* and *Running* read and hand out batches; a link that breaks only goes back
+//! to opening. *Stopping* calls `stopped` and settles the last checkpoint.
 //!
-//! Whatever happens: `started` and `stopped` alternate, the first is never without the second, and nothing is read outside
-//! of them.
+//! Whatever happens: `started` and `stopped` alternate, the first is never without the second, and nothing is read
+//! outside of them.
 
 use std::sync::Arc;
 use std::time::Duration;

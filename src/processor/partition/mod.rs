@@ -237,8 +237,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Happened::Failed(Arc::new(error))
     }
 
-    /// As long as the storage does not tell whose the partition is, a link that another reader took is not opened again:
-    /// that one may be the new owner, and each would displace the other until the storage answers.
+    /// As long as the storage does not tell whose the partition is, a link that another reader took is not opened
+    /// again: that one may be the new owner, and each would displace the other until the storage answers.
     async fn confirm_owner(&self, session: &mut Session<S::Event>) -> Result<(), Happened> {
         let asked = tokio::select! {
             biased;

@@ -1,7 +1,7 @@
 //! Numbers for a monitoring system, through the facade of the `metrics` crate; with the feature `metrics`.
 //!
-//! Install a recorder, such as an exporter for Prometheus, before [`GroupStore`](crate::store::GroupStore) connects: what
-//! is counted before goes nowhere. Without the feature nothing is counted, at no cost.
+//! Install a recorder, such as an exporter for Prometheus, before [`GroupStore`](crate::store::GroupStore) connects:
+//! what is counted before goes nowhere. Without the feature nothing is counted, at no cost.
 //!
 //! All have the labels `event_hub` and `consumer_group`, and those of the table:
 //!
@@ -35,9 +35,9 @@
 //! # Gauges
 //!
 //! `events_in_flight`, `lag_events` and `partitions` are set every five seconds. What
-//! belongs to a partition that is not at work here any more goes to 0, as the facade cannot take a series away; so do all
-//! of them at the end. So sums and maxima over the instances of a group are right, but for the moment in which a partition
-//! moves. A lag that is not known, as without probes, is not set.
+//! belongs to a partition that is not at work here any more goes to 0, as the facade cannot take a series away; so do
+//! all of them at the end. So sums and maxima over the instances of a group are right, but for the moment in which a
+//! partition moves. A lag that is not known, as without probes, is not set.
 //!
 //! Instances of one group within one process share their series: of the gauges the last one written is seen.
 //!

@@ -71,8 +71,8 @@ pub async fn a_listing_of_several_pages_is_whole(container: Container) -> Result
     Ok(())
 }
 
-/// In addition to blobs, a listing may show the directories that they are in, as accounts with a hierarchical namespace do: as
-/// entries without a slash at the end, with `hdi_isfolder=true` as their only metadata.
+/// In addition to blobs, a listing may show the directories that they are in, as accounts with a hierarchical namespace
+/// do: as entries without a slash at the end, with `hdi_isfolder=true` as their only metadata.
 pub async fn a_listing_has_nothing_else_but_directories(container: Container) -> Result<()> {
     let names = ["p/q/r/1", "p/2", "o", "s/t"];
     create_all(&container, &names).await?;

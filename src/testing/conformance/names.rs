@@ -56,8 +56,8 @@ pub async fn any_name_can_be_written_and_deleted(container: Container) -> Result
     Ok(())
 }
 
-/// A name with a segment of nothing but dots, or with a slash at an end, arrives as it is. A backend whose client cannot carry
-/// it rejects it, in every call; it never means another blob.
+/// A name with a segment of nothing but dots, or with a slash at an end, arrives as it is. A backend whose client
+/// cannot carry it rejects it, in every call; it never means another blob.
 pub async fn slippery_names_arrive_or_are_rejected(container: Container) -> Result<()> {
     for (name, other) in SLIPPERY_NAMES {
         container.write(other, &marked("other"), &Condition::Any).await?;
@@ -78,8 +78,8 @@ pub async fn slippery_names_arrive_or_are_rejected(container: Container) -> Resu
     Ok(())
 }
 
-/// What a backend does with dots at the end of a segment, it does in every call: it keeps them; or it rejects the name; or
-/// it drops them, as Azure does, and then the name means the blob without them, and a listing shows it without them.
+/// What a backend does with dots at the end of a segment, it does in every call: it keeps them; or it rejects the name;
+/// or it drops them, as Azure does, and then the name means the blob without them, and a listing shows it without them.
 pub async fn dots_at_the_end_of_a_segment_are_kept_rejected_or_dropped(container: Container) -> Result<()> {
     for (name, trimmed) in DOTTED_NAMES {
         let first = container.write(trimmed, &marked("trimmed"), &Condition::Create).await?;

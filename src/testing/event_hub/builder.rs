@@ -108,8 +108,8 @@ impl EventHubBuilder {
     ///
     /// The official Rust client 0.16 is not ready for answers that come at once, which never happens with the real
     /// service: without a delay two runs in three see a send that hangs, or a connection that ends while a session is
-    /// closed. A delay makes that rare, not impossible: in tests, send from a runtime of one thread, which is safe from the
-    /// hanging sends, and put a time limit on the client's calls. Zero is for clients without such races.
+    /// closed. A delay makes that rare, not impossible: in tests, send from a runtime of one thread, which is safe from
+    /// the hanging sends, and put a time limit on the client's calls. Zero is for clients without such races.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self

@@ -1,5 +1,5 @@
-//! The way between a socket and the AMQP engine, on which what the hub sends is delayed, and what comes too late is kept
-//! back.
+//! The way between a socket and the AMQP engine, on which what the hub sends is delayed, and what comes too late is
+//! kept back.
 
 use std::future::pending;
 use std::sync::Mutex;

@@ -34,8 +34,8 @@ impl Frames {
         Self { begun: Vec::new(), longest, foreign: false }
     }
 
-    /// Takes the next piece, and returns what becomes of the frames that are complete by it. The judge is asked about those
-    /// that say something, each with its channel.
+    /// Takes the next piece, and returns what becomes of the frames that are complete by it. The judge is asked about
+    /// those that say something, each with its channel.
     pub(super) fn pass(&mut self, piece: &[u8], mut judge: impl FnMut(u16, &mut Performative) -> Fate) -> Vec<u8> {
         self.begun.extend_from_slice(piece);
         let mut passed = Vec::with_capacity(self.begun.len());

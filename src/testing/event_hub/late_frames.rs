@@ -1,13 +1,14 @@
 //! What comes too late between a client and the AMQP engine, and is kept from who would stumble over it.
 //!
 //! The JavaScript client may end a session while events are on their way to it, and then still settles them; the Python
-//! client ends a session before it detaches its links. Both get along with the service so. The AMQP library here would close
-//! the whole connection with `amqp:not-found`.
+//! client ends a session before it detaches its links. Both get along with the service so. The AMQP library here would
+//! close the whole connection with `amqp:not-found`.
 //!
-//! And the library answers the detach of a link at once, though events of that link wait to be sent, and sends them after
-//! its answer, which AMQP forbids: the JavaScript client closes the connection upon it, the Rust client the session. Where the
-//! client has attached another link meanwhile, that one gets the handle, and its client the events. In a session they are sent
-//! in their order, so as many as the task of the former link has handed over are kept back first.
+//! And the library answers the detach of a link at once, though events of that link wait to be sent, and sends them
+//! after its answer, which AMQP forbids: the JavaScript client closes the connection upon it, the Rust client the
+//! session. Where the client has attached another link meanwhile, that one gets the handle, and its client the events.
+//! In a session they are sent in their order, so as many as the task of the former link has handed over are kept back
+//! first.
 //!
 //! Where the connection ends so, the JavaScript client, if it is closing, waits for ever.
 
@@ -101,8 +102,8 @@ impl Over {
         Fate::Passed
     }
 
-    /// Both sides count transfers, and the engine takes what the session's window has room for from the client's count. The
-    /// client has not counted those that were kept back: the window would shrink for good.
+    /// Both sides count transfers, and the engine takes what the session's window has room for from the client's count.
+    /// The client has not counted those that were kept back: the window would shrink for good.
     fn catch_up(&self, channel: u16, next_incoming_id: Option<&mut u32>) -> Fate {
         match (self.kept_back.get(&channel), next_incoming_id) {
             (Some(missed), Some(next)) => {

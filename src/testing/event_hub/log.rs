@@ -112,8 +112,8 @@ impl Log {
         self.events.back().map(|last| last.position).or(self.expired)
     }
 
-    /// The event with this sequence number, or the oldest one if that has expired. If it is yet to come, the sequence number
-    /// to wait for.
+    /// The event with this sequence number, or the oldest one if that has expired. If it is yet to come, the sequence
+    /// number to wait for.
     pub(super) fn at_or_after(&self, sequence_number: i64) -> Result<Arc<StoredEvent>, i64> {
         let wanted = sequence_number.max(self.begin());
         let event = usize::try_from(wanted - self.begin()).ok().and_then(|index| self.events.get(index));

@@ -1,8 +1,8 @@
 //! An Event Hubs stand-in that runs in this process and speaks AMQP 1.0, for tests and samples without a cloud.
 //!
 //! It is good enough for the official producer and consumer of `azure_messaging_eventhubs`, and its wire format is the
-//! service's, so clients in [other languages](self#clients-in-other-languages) can use it as well. Point a client at it with
-//! its *custom endpoint* option and the [connection string](EventHub::connection_string):
+//! service's, so clients in [other languages](self#clients-in-other-languages) can use it as well. Point a client at it
+//! with its *custom endpoint* option and the [connection string](EventHub::connection_string):
 //!
 //! ```
 //! use eventhubs_checkpoint::testing::event_hub::EventHub;
@@ -22,13 +22,13 @@
 //!
 //! # Clients in other languages
 //!
-//! `;UseDevelopmentEmulator=true` behind the connection string says that there is no TLS. The port goes where it leaves the
-//! namespace `localhost` alone, by which checkpoint stores name their blobs:
+//! `;UseDevelopmentEmulator=true` behind the connection string says that there is no TLS. The port goes where it leaves
+//! the namespace `localhost` alone, by which checkpoint stores name their blobs:
 //!
 //! - JavaScript (`@azure/event-hubs` 6): into the connection string, `Endpoint=sb://localhost:PORT/;...`. A
 //!   `customEndpointAddress` would take the namespace's place.
-//! - Python (`azure-eventhub` 5): `custom_endpoint_address="sb://localhost:PORT"`. A port in the connection string would
-//!   become part of the namespace.
+//! - Python (`azure-eventhub` 5): `custom_endpoint_address="sb://localhost:PORT"`. A port in the connection string
+//!   would become part of the namespace.
 //!
 //! # What it does
 //!
@@ -234,8 +234,8 @@ impl EventHub {
         self.hub.grow_to(partitions);
     }
 
-    /// Lets the events of the partition before this sequence number expire, and returns how many these were, or `None` if
-    /// there is no such partition. With a number beyond the last event, such as `i64::MAX`, the partition is empty.
+    /// Lets the events of the partition before this sequence number expire, and returns how many these were, or `None`
+    /// if there is no such partition. With a number beyond the last event, such as `i64::MAX`, the partition is empty.
     ///
     /// What was sent to a receiver already stays with it.
     #[must_use = "`None` says that nothing expired: there is no such partition"]

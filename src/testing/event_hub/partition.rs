@@ -20,8 +20,8 @@ use crate::testing::EmptiedReport;
 pub struct PartitionProperties {
     /// The partition's id.
     pub partition_id: String,
-    /// The sequence number of the oldest event that has not expired, 0 before there is an event. When all have expired, as
-    /// [`HubSettings::emptied_report`](super::HubSettings::emptied_report) says.
+    /// The sequence number of the oldest event that has not expired, 0 before there is an event. When all have expired,
+    /// as [`HubSettings::emptied_report`](super::HubSettings::emptied_report) says.
     pub beginning_sequence_number: i64,
     /// The sequence number of the newest event, expired or not; -1 if there never was one.
     pub last_enqueued_sequence_number: i64,
@@ -85,8 +85,8 @@ impl Partition {
         self.end.send_replace(log.end());
     }
 
-    /// The event with this sequence number, or the oldest one if that has expired. If it is yet to come, the sequence number
-    /// to wait for.
+    /// The event with this sequence number, or the oldest one if that has expired. If it is yet to come, the sequence
+    /// number to wait for.
     pub(super) fn at_or_after(&self, sequence_number: i64) -> Result<Arc<StoredEvent>, i64> {
         self.log().at_or_after(sequence_number)
     }

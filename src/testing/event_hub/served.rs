@@ -1,9 +1,10 @@
 //! The links of a connection over which events are sent.
 //!
-//! The AMQP library replies to a client's detach at once, and gives the handle of the link to the next one. The task that sends
-//! the events of the former link does not know of it yet: an event, or the notice that another receiver displaces it, would
-//! reach the client as one of the next link. The service does not mix its links up. So a link is not attached before the tasks
-//! of those that the client has detached have ended, and what such a task has sent is counted.
+//! The AMQP library replies to a client's detach at once, and gives the handle of the link to the next one. The task
+//! that sends the events of the former link does not know of it yet: an event, or the notice that another receiver
+//! displaces it, would reach the client as one of the next link. The service does not mix its links up. So a link is
+//! not attached before the tasks of those that the client has detached have ended, and what such a task has sent is
+//! counted.
 
 use std::collections::HashMap;
 use std::sync::Arc;

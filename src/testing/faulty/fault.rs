@@ -44,15 +44,16 @@ pub enum Fault {
     /// The request is lost on its way: not applied, but nobody knows:
     /// [`Unknown`](crate::ErrorKind::Unknown).
     RequestLost,
-    /// The answer to a write, a deletion or the creation of the container is lost. It was applied if its condition held,
-    /// but nobody knows: [`Unknown`](crate::ErrorKind::Unknown).
+    /// The answer to a write, a deletion or the creation of the container is lost. It was applied if its condition
+    /// held, but nobody knows: [`Unknown`](crate::ErrorKind::Unknown).
     AnswerLost,
     /// A write or a deletion is [`Unknown`](crate::ErrorKind::Unknown) now and takes effect this much later, unless its
     /// condition fails by then. It does not, if the runtime is gone by then.
     AppliedLate(Duration),
     /// The request is not applied, and no answer ever comes. Only the caller's own deadline ends it.
     Hang,
-    /// A conditional write or deletion is refused as [`Conflict`](crate::ErrorKind::Conflict), although nobody else wrote.
+    /// A conditional write or deletion is refused as [`Conflict`](crate::ErrorKind::Conflict), although nobody else
+    /// wrote.
     Conflict,
     /// Somebody else writes this, under no condition, just before a write arrives.
     Overtaken(Metadata),
@@ -62,9 +63,9 @@ pub enum Fault {
         /// How long the service asks to wait.
         retry_after: Option<Duration>,
     },
-    /// A listing shows what it showed this much earlier, with the ETags and times of then, but with the server's time of
-    /// now. Of the listings of this prefix that went through here, it is the latest that is old enough, or the oldest.
-    /// Befalls no listing of a prefix that has not been listed before.
+    /// A listing shows what it showed this much earlier, with the ETags and times of then, but with the server's time
+    /// of now. Of the listings of this prefix that went through here, it is the latest that is old enough, or the
+    /// oldest. Befalls no listing of a prefix that has not been listed before.
     StalePage(Duration),
     /// A listing ends early. Backends never give a part for the whole, so this is an error; and it is
     /// [`Unknown`](crate::ErrorKind::Unknown), as with Azure, for an answer did come, but not a usable one.

@@ -118,8 +118,8 @@ impl Faulty {
         Self { inner, shared: Arc::new(Shared { seed, started: Instant::now(), state: Mutex::new(state) }) }
     }
 
-    /// Lets this befall the next request that it can befall. Told several times, faults wait in line, each for a request
-    /// of its own. They come before those of the plan.
+    /// Lets this befall the next request that it can befall. Told several times, faults wait in line, each for a
+    /// request of its own. They come before those of the plan.
     pub fn next(&self, fault: Fault) {
         self.next_on(Target::any(), fault);
     }

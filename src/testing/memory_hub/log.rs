@@ -49,7 +49,8 @@ impl Log {
         numbers
     }
 
-    /// Those there are from this number on, at most so many, and the number to go on with: what has expired is left out.
+    /// Those there are from this number on, at most so many, and the number to go on with: what has expired is left
+    /// out.
     pub(super) fn read(&self, next: i64, limit: usize) -> (Vec<MemoryEvent>, i64) {
         let from = self.index(next);
         let to = from.saturating_add(limit).min(self.events.len());

@@ -1,8 +1,8 @@
 //! An event hub in memory, for tests of handlers and of the processor: partitions read in order.
 //!
-//! As at the broker, a new reader of a partition displaces the one before it. What goes wrong at a broker can be brought
-//! about: links that break, fall silent or begin again, events that expire, a hub that is made anew. Not modelled: consumer
-//! groups.
+//! As at the broker, a new reader of a partition displaces the one before it. What goes wrong at a broker can be
+//! brought about: links that break, fall silent or begin again, events that expire, a hub that is made anew. Not
+//! modelled: consumer groups.
 
 mod event;
 mod link;
@@ -69,8 +69,8 @@ impl MemoryHub {
         }
     }
 
-    /// The time at which an event would be enqueued now. It begins at the start of 2026 and follows tokio's clock, so that
-    /// a paused runtime stops it.
+    /// The time at which an event would be enqueued now. It begins at the start of 2026 and follows tokio's clock, so
+    /// that a paused runtime stops it.
     #[must_use]
     pub fn now(&self) -> OffsetDateTime {
         EPOCH + self.inner.created.elapsed()
@@ -96,8 +96,8 @@ impl MemoryHub {
         self.control(partition, |control| control.breaks += 1);
     }
 
-    /// The link of whoever reads the partition delivers nothing more, without an error, though publishing goes on; until
-    /// it is opened again, or speaks again by `false`.
+    /// The link of whoever reads the partition delivers nothing more, without an error, though publishing goes on;
+    /// until it is opened again, or speaks again by `false`.
     pub fn silence(&self, partition: u32, silent: bool) {
         self.control(partition, |control| control.silenced = silent.then_some(control.reader));
     }
@@ -108,8 +108,8 @@ impl MemoryHub {
         self.control(partition, |control| control.reattached += 1);
     }
 
-    /// Retention: events before this sequence number are gone. A reader that starts before it starts with it. A number beyond the
-    /// last event, such as `i64::MAX`, empties the partition.
+    /// Retention: events before this sequence number are gone. A reader that starts before it starts with it. A number
+    /// beyond the last event, such as `i64::MAX`, empties the partition.
     pub fn expire_before(&self, partition: u32, sequence_number: i64) {
         if let Some(partition) = self.partition(&partition.into()) {
             partition.log().expire_before(sequence_number);
@@ -129,8 +129,8 @@ impl MemoryHub {
         }
     }
 
-    /// Whether the hub refuses, with [`ErrorKind::InvalidPosition`], to start behind an event that it does not have yet, as
-    /// Event Hubs does. Without it a reader waits there in silence, as it does at other brokers.
+    /// Whether the hub refuses, with [`ErrorKind::InvalidPosition`], to start behind an event that it does not have
+    /// yet, as Event Hubs does. Without it a reader waits there in silence, as it does at other brokers.
     pub fn refuse_positions(&self, refuse: bool) {
         self.inner.refuses_positions.store(refuse, Ordering::Relaxed);
     }

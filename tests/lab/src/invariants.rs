@@ -31,8 +31,8 @@ pub fn check(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
     stable(view, policy, plan)
 }
 
-/// Safety, for any view: nothing is claimed or asked for that must not be, nor more than the cap and the strategy grant;
-/// no victim is left below its share; only what must go is given back.
+/// Safety, for any view: nothing is claimed or asked for that must not be, nor more than the cap and the strategy
+/// grant; no victim is left below its share; only what must go is given back.
 ///
 /// # Errors
 ///
@@ -142,9 +142,9 @@ pub fn fewest_moves(partitions: usize, counts: &[usize]) -> usize {
 /// depends on the loads, see [`steals_to_settle`].
 ///
 /// By number: in each round everybody below the floor gains one (Balanced) or all it lacks (Greedy), and nobody falls
-/// below the floor again; then, in one more round, those that may hold one more take it. What is asked for is gained when
-/// it is asked for: how long a handoff takes comes on top. Static: in the first round everything is given back, in the
-/// second it is claimed.
+/// below the floor again; then, in one more round, those that may hold one more take it. What is asked for is gained
+/// when it is asked for: how long a handoff takes comes on top. Static: in the first round everything is given back, in
+/// the second it is claimed.
 #[must_use]
 pub fn rounds_to_settle(strategy: &Strategy, partitions: usize, owners: usize) -> Option<usize> {
     match strategy {
@@ -156,8 +156,8 @@ pub fn rounds_to_settle(strategy: &Strategy, partitions: usize, owners: usize) -
 }
 
 /// Convergence of [`Strategy::Weighted`], once everything is owned: after no more steals than this, and each round that
-/// does not settle has one. Every steal lowers the sum of the squared distances from the fair load by at least twice the
-/// lightest weight times the least gain. Far above what it takes in practice.
+/// does not settle has one. Every steal lowers the sum of the squared distances from the fair load by at least twice
+/// the lightest weight times the least gain. Far above what it takes in practice.
 ///
 /// Before that, what nobody owns is claimed in at most as many rounds as there are such partitions: while there is one,
 /// somebody is below the fair load.
@@ -311,8 +311,8 @@ fn steals_only_where_nothing_is_unowned(view: &View, policy: &Policy, plan: &Pla
     })
 }
 
-/// What I gain stays within the share, and each steal or handoff is one of the [`fewest_moves`]: so it leaves its victim
-/// no less than its share. The share of unowned partitions is the share without the idle owners.
+/// What I gain stays within the share, and each steal or handoff is one of the [`fewest_moves`]: so it leaves its
+/// victim no less than its share. The share of unowned partitions is the share without the idle owners.
 fn shares_by_number(view: &View, policy: &Policy, plan: &Plan, at_once: usize) -> Verdict {
     let new: Vec<_> = gains(plan).collect();
     ensure(new.len() <= at_once, || format!("gains {} at once", new.len()))?;
@@ -352,8 +352,8 @@ fn share_without_idle(partitions: usize, counts: &BTreeMap<OwnerId, usize>, view
     floor + usize::from(above < remainder)
 }
 
-/// One gain at a time, by an owner below the fair load; and a steal or handoff leaves both with less than the victim had
-/// and more than the thief had, by more than the threshold.
+/// One gain at a time, by an owner below the fair load; and a steal or handoff leaves both with less than the victim
+/// had and more than the thief had, by more than the threshold.
 fn shares_by_load(view: &View, policy: &Policy, plan: &Plan, threshold_percent: u32) -> Verdict {
     let new: Vec<_> = gains(plan).collect();
     ensure(new.len() <= 1, || format!("gains {} at once", new.len()))?;

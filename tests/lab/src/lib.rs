@@ -7,6 +7,7 @@
 //! | `random` | three owners and one partition at the store, operation by operation | the same, and each outcome |
 //! | `exploration` | the rules of the protocol, in every order of events | invariants in every state |
 //! | `balance` | groups of planners without a store | [`invariants`] of every plan, bounds of convergence |
+//! | `balance_loop` | groups of balancing loops without handlers, [`sim::Simulation`] | what each loop reports |
 //!
 //! The promises about checkpoints have one judge, [`history`], for all that process events.
 
@@ -14,6 +15,8 @@
 
 #[cfg(test)]
 mod balance;
+#[cfg(test)]
+mod balance_loop;
 #[cfg(unix)]
 pub mod chaos;
 mod draw;

@@ -89,7 +89,8 @@ impl Fleet {
             // Without the protocol the JavaScript one takes it for one with a shared access signature.
             "storage": format!("DefaultEndpointsProtocol=http;{storage}"),
             "container": self.container_name,
-            // Says that there is no TLS. The port is told apart: it is no part of the namespace, by which the blobs are named.
+            // Says that there is no TLS. The port is told apart: it is no part of the namespace, by which the blobs are
+            // named.
             "event_hub": format!("{};UseDevelopmentEmulator=true", self.hub.connection_string()),
             "port": self.hub.port(),
             "consumer_group": "$Default",

@@ -1,8 +1,8 @@
 //! Other SDKs, as they are published, share a container with ours: each scenario with each SDK, and one with all. First
 //! their checkpoint stores alone, then their whole processors, which read from an event hub.
 //!
-//! The tests install the SDKs by themselves, in this folder. Where Node.js or Python is missing, its tests say so in one
-//! line and do nothing. With `--nocapture` they tell the versions of the SDKs that they met.
+//! The tests install the SDKs by themselves, in this folder. Where Node.js or Python is missing, its tests say so in
+//! one line and do nothing. With `--nocapture` they tell the versions of the SDKs that they met.
 
 mod fleet;
 mod ours;

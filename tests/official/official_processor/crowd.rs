@@ -1,4 +1,5 @@
-//! Official processors on a hub that speaks AMQP, each with a client and a store of its own, and what their readers saw.
+//! Official processors on a hub that speaks AMQP, each with a client and a store of its own, and what their readers
+//! saw.
 //!
 //! All of it on one thread: the streams of the official `PartitionClient` cannot leave it.
 

@@ -1,8 +1,8 @@
 //! What the official blob checkpoint store does, said again over [`BlobContainer`].
 //!
 //! The original, `azure_messaging_eventhubs_checkpointstore_blob` 0.9, cannot be linked here: no version of it resolves
-//! next to the client 0.16. Each rule names the place in its `src/checkpoint_store.rs`. Names, listings and metadata are
-//! those of the original; its HTTP pipeline is said again only where it decides: it repeats what got no answer.
+//! next to the client 0.16. Each rule names the place in its `src/checkpoint_store.rs`. Names, listings and metadata
+//! are those of the original; its HTTP pipeline is said again only where it decides: it repeats what got no answer.
 
 use std::sync::Arc;
 
@@ -55,9 +55,9 @@ fn to_azure(error: Error) -> AzureError {
 
 #[async_trait]
 impl CheckpointStore for OfficialRules {
-    /// `claim_ownership`, `set_ownership_metadata_on_blob`: one after another. With an ETag Set Metadata under If-Match,
-    /// without one Upload under `If-None-Match: *`. 412 and 409 mean that the partition is left out, whoever wrote; any
-    /// other error ends the call, and what was won before is not told. No owner means no metadata at all.
+    /// `claim_ownership`, `set_ownership_metadata_on_blob`: one after another. With an ETag Set Metadata under
+    /// If-Match, without one Upload under `If-None-Match: *`. 412 and 409 mean that the partition is left out, whoever
+    /// wrote; any other error ends the call, and what was won before is not told. No owner means no metadata at all.
     async fn claim_ownership(&self, ownerships: &[Ownership]) -> AzureResult<Vec<Ownership>> {
         let mut claimed = Vec::new();
         for wish in ownerships {

@@ -1,4 +1,5 @@
-//! The direction of dependencies, what the pure parts must not know, and what operators are to know: read from the source.
+//! The direction of dependencies, what the pure parts must not know, and what operators are to know: read from the
+//! source.
 
 mod circles;
 
@@ -124,7 +125,8 @@ fn only_one_folder_knows_the_official_client() {
 }
 
 /// Beside the lint that forbids to read the wall clock elsewhere: who may ask the port. The probe compares, a signature
-/// carries a date, a new token has an expiry, and the official processor compares what it is given with its own clock. What decides about ownership knows no time of day but the server's.
+/// carries a date, a new token has an expiry, and the official processor compares what it is given with its own clock.
+/// What decides about ownership knows no time of day but the server's.
 #[test]
 fn only_the_probe_credentials_and_the_official_adapter_ask_for_the_local_time() {
     let store = ["store/builder.rs", "store/probe.rs"];

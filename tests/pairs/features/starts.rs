@@ -1,5 +1,5 @@
-//! Where the group starts. All instances die, events come to a quiet partition that has no checkpoint yet, and the instances
-//! come back with the same settings.
+//! Where the group starts. All instances die, events come to a quiet partition that has no checkpoint yet, and the
+//! instances come back with the same settings.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! All kinds of credentials against Azurite over https, with everything logged that can be logged: they open a container,
-//! and nothing of them gets out.
+//! All kinds of credentials against Azurite over https, with everything logged that can be logged: they open a
+//! container, and nothing of them gets out.
 
 mod defects;
 
@@ -180,8 +180,8 @@ fn all_of(error: &Error) -> String {
     causes.fold(format!("{error} {error:?} {error:#?}"), |text, cause| format!("{text} {cause} {cause:?}"))
 }
 
-/// The addresses of a service that closes every connection in the middle of the answer, of one that does not exist, and of
-/// one that never answers.
+/// The addresses of a service that closes every connection in the middle of the answer, of one that does not exist, and
+/// of one that never answers.
 async fn failing_endpoints() -> [String; 3] {
     let broken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -302,8 +302,8 @@ impl WallClock for WrongClock {
     }
 }
 
-/// Azurite accepts any date, so this shows that a wrong clock does no harm; that a refusal is answered with the right time
-/// is shown by the unit tests of the signature.
+/// Azurite accepts any date, so this shows that a wrong clock does no harm; that a refusal is answered with the right
+/// time is shown by the unit tests of the signature.
 #[tokio::test]
 async fn a_clock_an_hour_off_does_no_harm() {
     let azurite = azurite::shared().await.unwrap();

@@ -1,4 +1,5 @@
-//! Checkpoint: nothing to do (1), one request (2), what is asked after a doubtful answer (3), and the end of patience (4).
+//! Checkpoint: nothing to do (1), one request (2), what is asked after a doubtful answer (3), and the end of patience
+//! (4).
 
 use std::time::Duration;
 
@@ -236,7 +237,8 @@ pub async fn checkpoint_3_what_is_created_overwrites_nothing(bench: Bench) {
     assert_eq!(bench.position_of(0).await, 50);
 }
 
-/// Of the owner's and a foreign SDK's, the further one is there in the end. The foreign one writes once, whatever is there.
+/// Of the owner's and a foreign SDK's, the further one is there in the end. The foreign one writes once, whatever is
+/// there.
 pub async fn checkpoint_3_of_two_that_checkpoint_at_once_ours_moves_nothing_back(bench: Bench) {
     let a = bench.owner("a").await;
     for partition in 0..bench.rounds {

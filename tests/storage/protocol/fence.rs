@@ -78,8 +78,8 @@ pub async fn adopt_4_that_single_write_of_a_displaced_owner_is_not_lost_and_move
     assert_eq!(bench.position_of(1).await, 120);
 }
 
-/// Each write under a version that was read comes after a look at the ownership that came after that read. Gives how many
-/// there were.
+/// Each write under a version that was read comes after a look at the ownership that came after that read. Gives how
+/// many there were.
 fn assert_ownership_was_seen_after_each_read(owner: &Owner) -> usize {
     let sent = &owner.sent();
     let me = owner.store.identity();

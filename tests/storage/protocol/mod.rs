@@ -1,8 +1,8 @@
 //! The rules for a partition's two blobs, line by line: each test is named after its line, and runs in memory and in
 //! Azurite.
 //!
-//! The lines: identity; age; claim, renew, steal and release; adopt; checkpoint; rewind; pin; handoff; presence; two trees.
-//! Beside them what the systems before this one asked for, and what other SDKs leave behind.
+//! The lines: identity; age; claim, renew, steal and release; adopt; checkpoint; rewind; pin; handoff; presence; two
+//! trees. Beside them what the systems before this one asked for, and what other SDKs leave behind.
 
 mod adopt;
 mod age;

@@ -141,7 +141,8 @@ pub async fn pin_gives_way_to_a_smaller_checkpoint_in_the_other_tree(bench: Benc
     }
 }
 
-/// What comes about there later is of another application: its position may be after events that were not processed here.
+/// What comes about there later is of another application: its position may be after events that were not processed
+/// here.
 pub async fn pin_lets_no_checkpoint_there_count_after_the_first_one_here(bench: Bench) {
     let a = bench.owner("a").await;
     assert!(pin(&a, 0, 41).await);

@@ -90,7 +90,8 @@ async fn a06_a_restart_of_a_spare_instance_within_the_second() {
     }
 }
 
-/// A clock was wrong when it was recorded. The next start is the later one all the same, and need not wait for an expiry.
+/// A clock was wrong when it was recorded. The next start is the later one all the same, and need not wait for an
+/// expiry.
 #[tokio::test(start_paused = true)]
 async fn a06_an_incarnation_of_the_far_future_is_followed() {
     let container = MemoryContainer::new();
@@ -149,8 +150,8 @@ async fn a07_a_probe_of_an_owner_id_that_ends_with_a_dot() {
     build(drops_dots(), "a.").probe(true).connect().await.unwrap();
 }
 
-/// What an answer of the service shows on the way through the HTTP client: a listing has everything, a read lacks values
-/// beyond ASCII, and has those with a tab, which cannot be written.
+/// What an answer of the service shows on the way through the HTTP client: a listing has everything, a read lacks
+/// values beyond ASCII, and has those with a tab, which cannot be written.
 struct ForeignValues;
 
 const ODD: &str = "theirs";
@@ -276,8 +277,8 @@ async fn a12_a_server_at_the_end_of_all_dates_makes_nothing_panic() {
     store.renew(vec![lease]).await;
 }
 
-/// The owner meets a rewind at its next checkpoint. Later it puts the checkpoint elsewhere itself, and then meets the id of
-/// that old rewind in its ownership, because a mark has changed the record.
+/// The owner meets a rewind at its next checkpoint. Later it puts the checkpoint elsewhere itself, and then meets the
+/// id of that old rewind in its ownership, because a mark has changed the record.
 #[tokio::test(start_paused = true)]
 async fn b15_a_rewind_that_was_met_before_another() {
     let container = Arc::new(MemoryContainer::new());

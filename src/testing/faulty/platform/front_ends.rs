@@ -43,8 +43,8 @@ impl FrontEnds {
 }
 
 impl Clock {
-    /// How many seconds the `Date` of this machine differs from what the storage's clock shows at this moment. Both show
-    /// whole seconds.
+    /// How many seconds the `Date` of this machine differs from what the storage's clock shows at this moment. Both
+    /// show whole seconds.
     pub(super) fn seconds_ahead(self, moment: Instant) -> i64 {
         let into_second = moment.saturating_duration_since(self.second).subsec_millis();
         (i64::from(into_second).saturating_add(self.milliseconds_ahead)).div_euclid(1000)

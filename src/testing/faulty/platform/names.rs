@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// The name under which the service stores a blob: without the dots at the end of each segment. Nothing, if a segment is
-/// all dots: no source says what the service does with it, and URL libraries take it for a step in the path.
+/// The name under which the service stores a blob: without the dots at the end of each segment. Nothing, if a segment
+/// is all dots: no source says what the service does with it, and URL libraries take it for a step in the path.
 pub(super) fn stored(name: &str) -> Option<Cow<'_, str>> {
     let is_all_dots = |segment: &str| !segment.is_empty() && segment.bytes().all(|byte| byte == b'.');
     if name.split('/').any(is_all_dots) {

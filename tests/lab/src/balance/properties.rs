@@ -241,8 +241,8 @@ fn by(strategy: &Strategy) -> Policy {
     Policy { strategy: strategy.clone(), ..Policy::default() }
 }
 
-/// The same with and without handoff, and how many rounds more a handoff takes: one until it is released, one until it is
-/// claimed.
+/// The same with and without handoff, and how many rounds more a handoff takes: one until it is released, one until it
+/// is claimed.
 fn with_and_without_handoff(strategy: &Strategy) -> [(Policy, usize); 2] {
     [(by(strategy), 0), (Policy { handoff: true, ..by(strategy) }, 2)]
 }
@@ -339,7 +339,8 @@ fn the_share_of_idle_owners_in_what_nobody_owns_goes_to_the_others() {
             let policy = |idle: BTreeSet<OwnerId>| Policy { idle, loads: loads.clone(), ..by(&strategy) };
             // The first owners plan, the last ones never do.
             let mut idleness = vec![Idleness::default(); owners - idle];
-            // Each time that some count as idle, others may be below the greater share of the rest, and have their time.
+            // Each time that some count as idle, others may be below the greater share of the rest, and have their
+            // time.
             for round in 0..partitions as u64 + 8 * owners as u64 {
                 for (me, idleness) in idleness.iter_mut().enumerate() {
                     let view = world.view(me);
@@ -434,8 +435,8 @@ fn whatever_everybody_holds_those_that_are_present_cause_the_fewest_moves_and_no
     });
 }
 
-/// No bound holds for sure where all act at the same moment for ever: two thieves may rob one victim of one partition too
-/// many. Chance ends it; jitter makes it rare.
+/// No bound holds for sure where all act at the same moment for ever: two thieves may rob one victim of one partition
+/// too many. Chance ends it; jitter makes it rare.
 #[test]
 fn groups_that_all_act_at_the_same_moment_settle_too() {
     for_each_seed(100, |mut rng| {

@@ -35,7 +35,8 @@ impl Run {
         Policy { strategy, ..Policy::default() }
     }
 
-    /// Lets every member plan once; answers how many partitions changed hands, and how many were taken from a live owner.
+    /// Lets every member plan once; answers how many partitions changed hands, and how many were taken from a live
+    /// owner.
     fn round(&self, layout: &mut [char], rng: &mut StdRng) -> (usize, usize) {
         let (mut changes, mut moves, policy) = (0, 0, self.policy());
         for me in &self.members {

@@ -95,8 +95,8 @@ impl Fault {
         !matches!(self, Self::Kill | Self::Restart | Self::Clock | Self::HubCut | Self::HubSilence)
     }
 
-    /// Whether who was displaced may not hear of it meanwhile, or its successor not displace it. Where there is trouble with
-    /// the storage alone, the broker tells.
+    /// Whether who was displaced may not hear of it meanwhile, or its successor not displace it. Where there is trouble
+    /// with the storage alone, the broker tells.
     pub fn makes_deaf(self) -> bool {
         matches!(self, Self::Freeze | Self::Cpu | Self::HubCut | Self::HubSilence)
     }

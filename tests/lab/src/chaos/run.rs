@@ -313,8 +313,8 @@ fn ends_within(expiry: Duration) -> Duration {
     expiry * 2 + Duration::from_secs(15)
 }
 
-/// Long enough for the dead to expire, for every partition to be claimed by one instance after the other, and for the last
-/// batch of a partition to be handed out, twice if it changes hands.
+/// Long enough for the dead to expire, for every partition to be claimed by one instance after the other, and for the
+/// last batch of a partition to be handed out, twice if it changes hands.
 fn patience(args: &Args) -> Duration {
     let claims = args.interval() * (2 * u32::from(args.partitions));
     args.expiry * 4 + claims + args.reading.batch_wait * 2 + Duration::from_secs(60)

@@ -209,8 +209,8 @@ const DELETES_READFAULTS: Scenario = Scenario {
     left: Left { deletes: 1, faults: 3, ..NOTHING },
     ..DELETES
 };
-/// In the store a renewal waits for nothing that is done about the checkpoint. That gives many more states, so that less
-/// may go wrong in these.
+/// In the store a renewal waits for nothing that is done about the checkpoint. That gives many more states, so that
+/// less may go wrong in these.
 const OVERLAP_ASYNC: Scenario = Scenario {
     name: "overlap-async",
     overlaps: true,

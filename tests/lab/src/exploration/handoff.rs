@@ -168,8 +168,8 @@ impl Model {
         }
     }
 
-    /// At the price of how many time-outs patience may end, while there is nothing to do but wait. One that never answers,
-    /// that is not at work, or that is not told any more, has all the time that there is.
+    /// At the price of how many time-outs patience may end, while there is nothing to do but wait. One that never
+    /// answers, that is not at work, or that is not told any more, has all the time that there is.
     fn impatience(&self, state: &State, number: usize, victim: u8) -> Option<u8> {
         let is_told = state.ownership.is_some_and(|record| record.keys.handoff_to == Some(short(number)));
         let answers = is_told && self.answers(state, victim);

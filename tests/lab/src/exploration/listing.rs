@@ -32,8 +32,8 @@ pub(super) enum Reading {
 /// All that listings may mean to one instance.
 struct Table {
     relations: Vec<Relation>,
-    /// By record, then whether it is live, whether the instance runs the partition, and whether an owner in the other tree
-    /// is live.
+    /// By record, then whether it is live, whether the instance runs the partition, and whether an owner in the other
+    /// tree is live.
     readings: Vec<[[[Reading; 2]; 2]; 2]>,
 }
 

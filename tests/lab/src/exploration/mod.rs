@@ -2,50 +2,51 @@
 //!
 //! # What is explored
 //!
-//! One partition: its ownership blob, its checkpoint blob, and up to three instances that work on them. Every request is
-//! one step, and between any two steps everybody else may do anything, so an instance may be paused anywhere for any time.
-//! A conditional write may be answered, or lost, or applied without an answer, or applied at any later time; reads may
-//! fail; instances crash, freeze, stop in good order, or start a second time under the same name; another SDK works beside
-//! them; somebody rewinds; an operator deletes a blob; a start is pinned after owners on the official
+//! One partition: its ownership blob, its checkpoint blob, and up to three instances that work on them. Every request
+//! is one step, and between any two steps everybody else may do anything, so an instance may be paused anywhere for any
+//! time. A conditional write may be answered, or lost, or applied without an answer, or applied at any later time;
+//! reads may fail; instances crash, freeze, stop in good order, or start a second time under the same name; another SDK
+//! works beside them; somebody rewinds; an operator deletes a blob; a start is pinned after owners on the official
 //! processor or in the other tree of names began. A [scenario](scenario) says who takes part and how much may go wrong.
 //!
-//! What the instances decide is not written down here a second time. Every answer goes to the very machines that the store
-//! drives (`after_doubt`, `begins_tenure`, `Adopt`, `Checkpointing`, `marking`, `Pursuing`), and every listing to the real
-//! [`balance`](eventhubs_checkpoint::internal::balance). Written down here is only what surrounds them: in [`ownership`] and [`work`] what the store,
-//! the balancer and the processor do with an outcome, in [`handoff`] who asks whom for a partition, in [`rewinder`] the
-//! steps of `store::rewind`, in [`pinner`] those of `store::pin`. Leases that live by a presence have a system of their own:
-//! [`presence`].
+//! What the instances decide is not written down here a second time. Every answer goes to the very machines that the
+//! store drives (`after_doubt`, `begins_tenure`, `Adopt`, `Checkpointing`, `marking`, `Pursuing`), and every listing to
+//! the real [`balance`](eventhubs_checkpoint::internal::balance). Written down here is only what surrounds them: in
+//! [`ownership`] and [`work`] what the store, the balancer and the processor do with an outcome, in [`handoff`] who
+//! asks whom for a partition, in [`rewinder`] the steps of `store::rewind`, in [`pinner`] those of `store::pin`. Leases
+//! that live by a presence have a system of their own: [`presence`].
 //!
 //! Every state is visited once, the nearest first, so that the trace to a violation is a shortest one. Where a scenario
 //! asks for it, it is also shown that from every state some way without further faults leads to an owner that gets on
-//! ("always possibly eventually"). That is why this is not done with the crate `stateright`: its "eventually" speaks of all
-//! ways, and holds of none on which faults may go on or somebody is paused for ever.
+//! ("always possibly eventually"). That is why this is not done with the crate `stateright`: its "eventually" speaks of
+//! all ways, and holds of none on which faults may go on or somebody is paused for ever.
 //!
 //! # What is not
 //!
 //! - Time. Whether a record is young, old or expired is a choice, within the scenario's [timing](scenario::Timing).
-//! - How often an operation tries again. Here it is without end; in the store it ends with `Contended`, and begins anew.
+//! - How often an operation tries again. Here it is without end; in the store it ends with `Contended`, and begins
+//!   anew.
 //! - More than one partition. Owners of this crate in the other tree of names, and more than one owner there.
-//! - A listing whose answer is late: what it says is acted upon at once, except that the claim that follows may come at any
-//!   time.
-//! - A write that would create a blob, and that is still under way when the blob was created otherwise and then deleted.
-//!   Nothing in the records would tell it from the write of today.
+//! - A listing whose answer is late: what it says is acted upon at once, except that the claim that follows may come at
+//!   any time.
+//! - A write that would create a blob, and that is still under way when the blob was created otherwise and then
+//!   deleted. Nothing in the records would tell it from the write of today.
 //! - A checkpoint that is read before the claim, which would save a request. The store does not do that.
-//! - That the place to start moves, which is why a start is pinned at all. And how long a lease found by reading is valid,
-//!   which is why an old one is written anew.
+//! - That the place to start moves, which is why a start is pinned at all. And how long a lease found by reading is
+//!   valid, which is why an old one is written anew.
 //!
 //! # To read a trace
 //!
-//! `cargo test --lib exploration -- --nocapture` prints how much each scenario explored, and for each rule that is left out
-//! the shortest way to the violation. Each line is one step: who, what, and for a write what became of it. `done` and
-//! `refused` are answers; `no answer, under way` lands in a later line, or never.
+//! `cargo test --lib exploration -- --nocapture` prints how much each scenario explored, and for each rule that is left
+//! out the shortest way to the violation. Each line is one step: who, what, and for a write what became of it. `done`
+//! and `refused` are answers; `no answer, under way` lands in a later line, or never.
 //!
 //! # To add a rule
 //!
 //! Put the decision into `protocol`, and feed it from here as the store does. Add what must hold as an
 //! [invariant](notes::Invariant), and what must have been explored as an [event](notes::Event). Then add a
-//! [`Rule`](scenario::Rule) to be left out, by a lie to the machine or by a step not taken, and a test in [`needed`] that
-//! shows what happens then.
+//! [`Rule`](scenario::Rule) to be left out, by a lie to the machine or by a step not taken, and a test in [`needed`]
+//! that shows what happens then.
 
 mod clean;
 mod foreign;

@@ -25,8 +25,8 @@ pub(super) enum Invariant {
     Durable,
     /// I12: no owner starts after events that were not processed, although there is a checkpoint before them.
     Skipped,
-    /// I11: of an owner that was told that it is there nothing is taken over that lives by its presence, and what it does not
-    /// doubt is its own.
+    /// I11: of an owner that was told that it is there nothing is taken over that lives by its presence, and what it
+    /// does not doubt is its own.
     Present,
     /// I5: when faults stop, somebody owns the partition and gets on.
     Live,

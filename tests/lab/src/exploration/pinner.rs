@@ -1,5 +1,5 @@
-//! Who makes a pin matter: the instance that begins a group and pins its start (the steps of `store::pin`), and an owner in
-//! the other tree of names that began before.
+//! Who makes a pin matter: the instance that begins a group and pins its start (the steps of `store::pin`), and an
+//! owner in the other tree of names that began before.
 
 use super::notes::{Event, Notes};
 use super::state::{Checkpoint, Content, Elsewhere, Imported, Pinner, State, Write, Writer};

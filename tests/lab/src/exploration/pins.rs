@@ -1,7 +1,7 @@
 //! Scenarios in which a start is pinned while owners are at work that began before, and everything holds.
 //!
-//! The group starts after event 2, the last one when its first instance comes up. An owner on the official processor, in the
-//! other tree or of another SDK began with event 1, and has no record of that before its first checkpoint.
+//! The group starts after event 2, the last one when its first instance comes up. An owner on the official processor,
+//! in the other tree or of another SDK began with event 1, and has no record of that before its first checkpoint.
 
 use super::clean::is_clean;
 use super::notes::Event;

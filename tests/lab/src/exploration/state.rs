@@ -212,8 +212,8 @@ pub(super) struct Found {
     pub(super) position: Option<u8>,
     /// What the record that is written next says of it.
     pub(super) imported: Imported,
-    /// There was one when the adoption read the checkpoint here, whether it was looked at or not. Only the invariants look
-    /// at it.
+    /// There was one when the adoption read the checkpoint here, whether it was looked at or not. Only the invariants
+    /// look at it.
     pub(super) there: bool,
 }
 

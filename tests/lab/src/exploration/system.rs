@@ -84,8 +84,8 @@ impl Model {
         state.ownership.map_or(Relation::Nobody, |record| self.listings.relation(number, record.owner))
     }
 
-    /// Whether the record may be taken for expired, and at the price of how many steals. A record that nobody renews may
-    /// be at any time. One that somebody renews only in asynchronous timing, and then only so often.
+    /// Whether the record may be taken for expired, and at the price of how many steals. A record that nobody renews
+    /// may be at any time. One that somebody renews only in asynchronous timing, and then only so often.
     pub(super) fn expired(&self, state: &State) -> Option<u8> {
         let record = state.ownership?;
         let is_renewed = match record.owner {

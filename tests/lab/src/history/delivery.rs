@@ -9,8 +9,8 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// The handler gets these events in one go, while `oldest` is the oldest that the hub has: retention may take events that
-    /// were due. `None` for the first.
+    /// The handler gets these events in one go, while `oldest` is the oldest that the hub has: retention may take
+    /// events that were due. `None` for the first.
     pub fn follows(&mut self, first: i64, last: i64, oldest: i64) -> Option<Verdict> {
         let due = self.due.replace(last + 1)?;
         Some(Verdict::new(Rule::Continuous, first == due || (due < first && first <= oldest), || {

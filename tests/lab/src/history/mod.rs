@@ -1,8 +1,8 @@
 //! What happened to a partition, as seen from outside, and the rules that every history keeps.
 //!
-//! A history takes accepted writes, starts and calls of handlers, and what the hub does, in the order in which they happened.
-//! It never asks an instance what it believes. The simulation, the random runs, the chaos runs and the tests with processes
-//! all keep their histories here, so that one implementation judges them:
+//! A history takes accepted writes, starts and calls of handlers, and what the hub does, in the order in which they
+//! happened. It never asks an instance what it believes. The simulation, the random runs, the chaos runs and the tests
+//! with processes all keep their histories here, so that one implementation judges them:
 //!
 //! | [`Rule`] | holds when |
 //! |---|---|
@@ -233,8 +233,8 @@ impl<L> Partition<L> {
         self.moment
     }
 
-    /// A handler that started then is done with these events. `None` if it does not matter when it started: what it does then
-    /// counts for no checkpoint. Returns how many of them had been processed before.
+    /// A handler that started then is done with these events. `None` if it does not matter when it started: what it
+    /// does then counts for no checkpoint. Returns how many of them had been processed before.
     pub fn processed(&mut self, since: Option<Moment>, first: i64, last: i64) -> u64 {
         let before = self.ever.count(first, last);
         self.ever.add(first, last);
@@ -360,8 +360,8 @@ impl<L: Clone + Ord> Partition<L> {
         })
     }
 
-    /// A position that is stored already was judged when it came. The first checkpoint of a new hub's events ends what is said
-    /// of the old one.
+    /// A position that is stored already was judged when it came. The first checkpoint of a new hub's events ends what
+    /// is said of the old one.
     fn passed(&mut self, position: i64) -> Option<Verdict> {
         if self.stored == Some(position) {
             return None;

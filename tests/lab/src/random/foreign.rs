@@ -1,5 +1,5 @@
-//! An owner of another SDK: claims under ETags, except for the first claim (as JavaScript's), keeps what it cannot renew
-//! (as Python's), and writes checkpoints under no condition (as all do). It neither adopts nor keeps our keys.
+//! An owner of another SDK: claims under ETags, except for the first claim (as JavaScript's), keeps what it cannot
+//! renew (as Python's), and writes checkpoints under no condition (as all do). It neither adopts nor keeps our keys.
 
 use std::sync::Arc;
 use std::time::Duration;

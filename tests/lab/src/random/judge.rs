@@ -1,7 +1,7 @@
 //! Sees every write that the container accepts and every outcome that an owner is given, and knows what must never be.
 //!
-//! - The rules of [`history`], for what the container accepts and for what an owner hears of its loss. A foreign owner adopts
-//!   nothing; what it writes unconditionally undoes a rewind, and that cannot be helped.
+//! - The rules of [`history`], for what the container accepts and for what an owner hears of its loss. A foreign owner
+//!   adopts nothing; what it writes unconditionally undoes a rewind, and that cannot be helped.
 //! - Truth: what an outcome says was so at some moment of the operation. So no two owners hold a win of the current
 //!   record.
 //!

@@ -2,8 +2,8 @@
 //! write that the container accepts the invariants are checked.
 //!
 //! A run prints its seed when it fails. To see it again:
-//! `EVENTHUBS_CHECKPOINT_SEED=7 cargo test -p eventhubs-checkpoint-lab random::`, with `EVENTHUBS_CHECKPOINT_STEPS` for another length, and
-//! `EVENTHUBS_CHECKPOINT_RUNS` for so many seeds from there on.
+//! `EVENTHUBS_CHECKPOINT_SEED=7 cargo test -p eventhubs-checkpoint-lab random::`, with `EVENTHUBS_CHECKPOINT_STEPS` for
+//! another length, and `EVENTHUBS_CHECKPOINT_RUNS` for so many seeds from there on.
 
 mod foreign;
 mod judge;

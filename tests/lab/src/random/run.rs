@@ -335,7 +335,8 @@ impl Run {
         }
     }
 
-    /// The checkpoint that comes next is refused, though nobody else wrote; and what it then reads may be old when used.
+    /// The checkpoint that comes next is refused, though nobody else wrote; and what it then reads may be old when
+    /// used.
     fn makes_it_look(&mut self, index: usize) {
         let target = Target::from(Operation::Write).named("/checkpoint/");
         self.lives[index].faulty.next_on(target, Fault::Conflict);

@@ -1,5 +1,5 @@
-//! The container as each life reaches it: its own line with faults of its own, and behind all lines the one server, where
-//! the judge sees what is accepted.
+//! The container as each life reaches it: its own line with faults of its own, and behind all lines the one server,
+//! where the judge sees what is accepted.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

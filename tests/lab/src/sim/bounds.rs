@@ -74,23 +74,23 @@ impl Bounds {
         }
     }
 
-    /// How long a settled group is watched, so that what waits in batches, and what two looks at the hub reveal, is handled
-    /// and checkpointed at the end.
+    /// How long a settled group is watched, so that what waits in batches, and what two looks at the hub reveal, is
+    /// handled and checkpointed at the end.
     #[must_use]
     pub fn quiet(&self) -> Duration {
         self.quiet
     }
 
-    /// The same where an owner of another SDK has a clock that is so far behind, for it compares the server's times with it:
-    /// to it, the dead live that much longer, and nobody else takes its share.
+    /// The same where an owner of another SDK has a clock that is so far behind, for it compares the server's times
+    /// with it: to it, the dead live that much longer, and nobody else takes its share.
     #[must_use]
     pub fn with_peers_behind(self, behind: Duration) -> Self {
         Self { peer_lifetime: self.peer_lifetime + behind, ..self }
     }
 
-    /// How long a partition may be without an owner after that of ours died, when its `survivors` share `partitions` and
-    /// nothing else goes wrong: its lifetime, the longest cycle, and one interval for each partition that a survivor must
-    /// claim; all at once, if they are greedy.
+    /// How long a partition may be without an owner after that of ours died, when its `survivors` share `partitions`
+    /// and nothing else goes wrong: its lifetime, the longest cycle, and one interval for each partition that a
+    /// survivor must claim; all at once, if they are greedy.
     #[must_use]
     pub fn dark(&self, partitions: usize, survivors: usize, foreign: bool) -> Duration {
         let lifetime = if foreign { self.peer_lifetime } else { self.lifetime };
@@ -98,32 +98,33 @@ impl Bounds {
         lifetime + cycle + self.rounds(partitions, survivors)
     }
 
-    /// The same after its owner has released it and all others that it had, for nobody has to wait for an expiry then. One
-    /// more round, for shares cannot always be even.
+    /// The same after its owner has released it and all others that it had, for nobody has to wait for an expiry then.
+    /// One more round, for shares cannot always be even.
     #[must_use]
     pub fn free(&self, released: usize, survivors: usize) -> Duration {
         self.cycle + self.rounds(released, survivors) + self.interval
     }
 
-    /// How long a live owner of ours may take to hand a partition over, from the moment it is asked: until it looks, until
-    /// its handler has stopped, and until the one that asked looks. After that it is stolen.
+    /// How long a live owner of ours may take to hand a partition over, from the moment it is asked: until it looks,
+    /// until its handler has stopped, and until the one that asked looks. After that it is stolen.
     #[must_use]
     pub fn handoff(&self) -> Duration {
         self.expiry / 2 + self.expiry / 4 + self.interval
     }
 
-    /// How long a group needs from the end of all trouble until it is balanced: what was recorded in an outage lives for
-    /// an expiry from its end, then it is as if the owner had just died; a handler may be waiting to be tried again.
+    /// How long a group needs from the end of all trouble until it is balanced: what was recorded in an outage lives
+    /// for an expiry from its end, then it is as if the owner had just died; a handler may be waiting to be tried
+    /// again.
     #[must_use]
     pub fn convergence(&self, partitions: usize, instances: usize, foreign: bool) -> Duration {
         self.expiry + self.dark(partitions, instances, foreign) + 2 * self.cycle + LONGEST_PAUSE + self.aftermath
     }
 
-    /// The most requests that an instance sends in calm times within `lasted`, if it holds `held` partitions and has gained
-    /// `gained`: each is renewed as often as with owners of other SDKs in the group and checkpointed as often as the policy
-    /// says; every interval two kinds of record are listed and a claim is attempted; what is gained is claimed and adopted.
-    /// The presence may be written more often than in calm times, and read each time: it is one record, and has to stay
-    /// valid. A failure is followed by some quick attempts, since most pass soon.
+    /// The most requests that an instance sends in calm times within `lasted`, if it holds `held` partitions and has
+    /// gained `gained`: each is renewed as often as with owners of other SDKs in the group and checkpointed as often as
+    /// the policy says; every interval two kinds of record are listed and a claim is attempted; what is gained is
+    /// claimed and adopted. The presence may be written more often than in calm times, and read each time: it is one
+    /// record, and has to stay valid. A failure is followed by some quick attempts, since most pass soon.
     #[must_use]
     pub fn requests(&self, held: usize, gained: usize, lasted: Duration) -> u64 {
         let times = |every: Duration| u64::try_from(lasted.as_millis().div_ceil(every.as_millis().max(1)) + 1);

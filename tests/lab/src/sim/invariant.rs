@@ -31,8 +31,8 @@ pub enum Invariant {
     NotDark,
     /// Starts and stops of a partition's handler alternate in one instance, and one batch is handled at a time.
     OneHandler,
-    /// In one start of a partition the handler of ours gets every event once and in order, but for those that retention took
-    /// before they were read.
+    /// In one start of a partition the handler of ours gets every event once and in order, but for those that retention
+    /// took before they were read.
     Continuous,
     /// While the storage refuses requests, an instance of ours sends no more of them than in calm times.
     Restrained,

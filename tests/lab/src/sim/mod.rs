@@ -1,10 +1,10 @@
 //! Whole groups of instances in one process and in paused time: what they do in hours, within a fraction of a second.
 //!
 //! A [`Plan`] says who takes part and everything that will go wrong. It is a pure function of a seed and a [`Scale`].
-//! [`run`] lets it happen, to whole processors over one container and one hub in memory, mixed with owners that behave like
-//! the other SDKs. An observer sees every write that the container accepts and every call of a handler, and checks the
-//! [`Invariant`]s; it never asks the instances what they believe. [`shrink`] leaves out of a failing plan whatever is not
-//! needed for its failure.
+//! [`run`] lets it happen, to whole processors over one container and one hub in memory, mixed with owners that behave
+//! like the other SDKs. An observer sees every write that the container accepts and every call of a handler, and checks
+//! the [`Invariant`]s; it never asks the instances what they believe. [`shrink`] leaves out of a failing plan whatever
+//! is not needed for its failure.
 //!
 //! # Guarantees
 //!
@@ -12,10 +12,10 @@
 //!
 //! # Not modelled
 //!
-//! - A process that is frozen: its requests, its links and its handlers hang until it wakes, and go on with what it believed
-//!   before. Its timers run on meanwhile, as if it were cut off from everything.
-//! - The network between client and service beyond what [`Fault`](eventhubs_checkpoint::testing::faulty::Fault) has, and the broker beyond
-//!   what [`MemoryHub`](eventhubs_checkpoint::testing::memory_hub::MemoryHub) has.
+//! - A process that is frozen: its requests, its links and its handlers hang until it wakes, and go on with what it
+//!   believed before. Its timers run on meanwhile, as if it were cut off from everything.
+//! - The network between client and service beyond what [`Fault`](eventhubs_checkpoint::testing::faulty::Fault) has,
+//!   and the broker beyond what [`MemoryHub`](eventhubs_checkpoint::testing::memory_hub::MemoryHub) has.
 //! - Two trees of names, and the official adapter.
 //! - What the real storage does and a container in memory does not, unless [`Scale::platform`] is set.
 //!

@@ -29,11 +29,11 @@ pub struct Scale {
     pub incident_every: Duration,
     /// Whether owners of other SDKs may take part. Default yes.
     pub foreign: bool,
-    /// Whether the storage is a [`Platform`](eventhubs_checkpoint::testing::faulty::Platform), and names of owners may end with dots. The
-    /// plan of a seed is otherwise the same. Default no.
+    /// Whether the storage is a [`Platform`](eventhubs_checkpoint::testing::faulty::Platform), and names of owners may
+    /// end with dots. The plan of a seed is otherwise the same. Default no.
     pub platform: bool,
-    /// Whether all settings are drawn from the whole range that `build` accepts, and not only some of them near their defaults.
-    /// The plan of a seed is otherwise the same. Default no.
+    /// Whether all settings are drawn from the whole range that `build` accepts, and not only some of them near their
+    /// defaults. The plan of a seed is otherwise the same. Default no.
     pub wild: bool,
 }
 
@@ -81,7 +81,8 @@ impl Plan {
         Duration::from_secs(behind.unwrap_or(0))
     }
 
-    /// Whether partitions may move although nothing goes wrong: loads change, or a handler that fails gives its partition back.
+    /// Whether partitions may move although nothing goes wrong: loads change, or a handler that fails gives its
+    /// partition back.
     pub(super) fn moves_in_calm(&self) -> bool {
         let tuning = &self.settings.tuning;
         let fails =

@@ -2,8 +2,8 @@
 
 use super::plan::{Incident, Plan};
 
-/// The same plan with as few incidents as still make it fail, as `fails` tells: leaving out any single one of them mends
-/// it. (Zeller and Hildebrandt's `ddmin`, "Simplifying and Isolating Failure-Inducing Input", 2002.)
+/// The same plan with as few incidents as still make it fail, as `fails` tells: leaving out any single one of them
+/// mends it. (Zeller and Hildebrandt's `ddmin`, "Simplifying and Isolating Failure-Inducing Input", 2002.)
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Whole groups of processors, mixed with owners of other SDKs, in storms of everything that can go wrong.
 //!
 //! A run prints its seed when it fails, and the plan of the fewest incidents that still make it fail. To see it again:
-//! `EVENTHUBS_CHECKPOINT_SEED=7 cargo test -p eventhubs-checkpoint-lab sim::`, with `EVENTHUBS_CHECKPOINT_RUNS` for so many seeds from there
-//! on.
+//! `EVENTHUBS_CHECKPOINT_SEED=7 cargo test -p eventhubs-checkpoint-lab sim::`, with `EVENTHUBS_CHECKPOINT_RUNS` for so
+//! many seeds from there on.
 
 use std::env;
 use std::num::NonZero;

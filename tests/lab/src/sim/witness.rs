@@ -1,4 +1,4 @@
-//! Sees every write that the container accepts, and by whom.
+//! Sees every write that the container accepts.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -12,22 +12,31 @@ use eventhubs_checkpoint::blob::{
 };
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
 
-use super::observer::Observer;
-
 /// More than a request to a container in memory waits for.
 const TURNS: usize = 8;
 
-/// The container as one life reaches it.
+/// What gets every write that was accepted.
+type Saw = dyn Fn(&str, &Metadata, &Condition) + Send + Sync;
+
+/// A container of which every accepted write is seen, in the order in which the writes were applied.
 #[derive(Clone)]
 pub(super) struct Witness {
-    pub(super) inner: Arc<dyn BlobContainer>,
-    pub(super) observer: Observer,
-    pub(super) life: usize,
+    inner: Arc<dyn BlobContainer>,
+    saw: Arc<Saw>,
+}
+
+impl Witness {
+    pub(super) fn new(
+        inner: Arc<dyn BlobContainer>,
+        saw: impl Fn(&str, &Metadata, &Condition) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { inner, saw: Arc::new(saw) })
+    }
 }
 
 impl fmt::Debug for Witness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Witness").field("life", &self.life).finish_non_exhaustive()
+        f.debug_struct("Witness").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
@@ -44,10 +53,10 @@ impl BlobContainer for Witness {
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
         let (witness, name) = (self.clone(), name.to_owned());
         let (metadata, condition) = (metadata.clone(), condition.clone());
-        // What has arrived is applied and told, whatever becomes of its sender.
+        // A write that has arrived is applied and seen, whatever becomes of its sender.
         let applied = tokio::spawn(async move {
             let written = at_once(witness.inner.write(&name, &metadata, &condition)).await?;
-            witness.observer.lock().written(witness.life, &name, &metadata, &condition);
+            (witness.saw)(&name, &metadata, &condition);
             Ok(written)
         });
         applied.await.unwrap_or_else(|error| {
@@ -68,7 +77,7 @@ impl BlobContainer for Witness {
     }
 }
 
-/// A write that waits for nothing but its turn, without letting anybody else have theirs: nobody sees it before it is told.
+/// A write that waits for nothing but its turn, without a turn for any other: no request finds it before it is seen.
 async fn at_once<T>(write: impl Future<Output = T>) -> T {
     let mut write = pin!(write);
     poll_fn(|context| {

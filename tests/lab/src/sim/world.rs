@@ -41,8 +41,8 @@ const LAG_EVERY: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Config`](eventhubs_checkpoint::ErrorKind::Config), if the plan cannot be set up. What goes wrong while it runs is in the
-/// report.
+/// [`ErrorKind::Config`](eventhubs_checkpoint::ErrorKind::Config), if the plan cannot be set up. What goes wrong while
+/// it runs is in the report.
 pub async fn run(plan: &Plan, cast: &dyn Cast, verbose: bool) -> Result<Report> {
     let tasks_before = Handle::current().metrics().num_alive_tasks();
     let mut world = World::new(plan, cast, verbose)?;

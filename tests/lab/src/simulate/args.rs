@@ -20,8 +20,8 @@ Examples:
   simulate --compare --seeds 20                                   how other ways to share partitions do
   simulate --requests                                             what groups at rest cost";
 
-/// Lets whole groups of processors run for hours of virtual time while everything goes wrong, and checks that nothing that
-/// is promised is broken.
+/// Lets whole groups of processors run for hours of virtual time while everything goes wrong, and checks that nothing
+/// that is promised is broken.
 ///
 /// A seed decides everything: who takes part, how they are set, crashes, freezes, clocks that are wrong, outages, lost
 /// answers, deployments, owners of other SDKs. The same seed gives the same run on every machine. A run that breaks an
@@ -67,7 +67,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub workers: Option<NonZeroUsize>,
 
-    /// Looks at the first seed alone: prints its plan, the end of its history and, if it fails, the smallest plan that does.
+    /// Looks at the first seed alone: prints its plan, the end of its history and, if it fails, the smallest plan that
+    /// does.
     #[arg(long)]
     pub verbose: bool,
 
@@ -80,8 +81,8 @@ pub struct Args {
     #[arg(conflicts_with_all = ["seeds", "instances", "partitions", "hours", "no_foreign", "platform", "wild"])]
     pub story: Option<Story>,
 
-    /// Compares with groups that follow the rules of the official SDKs, and with lease grabbing, on the same seeds. Prints
-    /// a table in Markdown. With `--seeds`, `--first-seed`, `--instances`, `--partitions`, `--workers`.
+    /// Compares with groups that follow the rules of the official SDKs, and with lease grabbing, on the same seeds.
+    /// Prints a table in Markdown. With `--seeds`, `--first-seed`, `--instances`, `--partitions`, `--workers`.
     #[arg(long, conflicts_with_all = ["timeline", "verbose", "story", "json", "hours", "no_foreign", "platform", "wild"])]
     pub compare: bool,
 

@@ -1,5 +1,5 @@
-//! What a group at rest asks of the storage: this crate's loops, counted for an hour of virtual time; and the other SDKs, by
-//! arithmetic with their defaults.
+//! What a group at rest asks of the storage: this crate's loops, counted for an hour of virtual time; and the other
+//! SDKs, by arithmetic with their defaults.
 
 use std::sync::Arc;
 use std::time::Duration;

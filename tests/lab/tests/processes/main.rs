@@ -50,12 +50,13 @@ const LOAD: Load = Load { events_per_batch: 200, event_size: 1024, pace: Duratio
 /// Far longer than anything here takes, on a busy machine, too.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Nobody dies here, and nothing waits for it: so long that a busy machine makes nobody look dead, nor any request late.
+/// Nobody dies here, and nothing waits for it: so long that a busy machine makes nobody look dead, nor any request
+/// late.
 const EXPIRY: &str = "--expiry=20";
 
-/// How long a worker may take to end in good order. All of it is bounded, and with this expiry that is: a handler and the
-/// call of `stopped` 5 s each, the link 2 s, a last checkpoint and a release that each have to look and try again 10 s each,
-/// the client 5 s.
+/// How long a worker may take to end in good order. All of it is bounded, and with this expiry that is: a handler and
+/// the call of `stopped` 5 s each, the link 2 s, a last checkpoint and a release that each have to look and try again
+/// 10 s each, the client 5 s.
 const ENDS_WITHIN: Duration = Duration::from_secs(37);
 
 /// The hub in a process of its own, a container for the records, and a folder for what the processes leave behind.
@@ -188,7 +189,8 @@ async fn publish_last_words(hub: Address) -> Positions {
     publish(hub, load, watch::Sender::new(PARTITIONS.try_into().unwrap()).subscribe()).await.unwrap()
 }
 
-/// One after the other, each when it has its share of the partitions, until all have it again. Gives the lives that ended.
+/// One after the other, each when it has its share of the partitions, until all have it again. Gives the lives that
+/// ended.
 async fn restart_all(world: &World, workers: &mut [Worker]) -> Vec<Life> {
     let mut lives = Vec::new();
     for (number, worker) in workers.iter_mut().enumerate() {

@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep, timeout};
 /// How many lines of its standard error are shown of a process, when the test fails.
 const SHOWN: usize = 60;
 
-/// Builds examples with the profile of this test, and tells where they are. `cargo test` has done so already, but not when
-/// it was asked for this test alone.
+/// Builds examples with the profile of this test, and tells where they are. `cargo test` has done so already, but not
+/// when it was asked for this test alone.
 pub fn build_examples(names: &[&str]) -> BTreeMap<String, PathBuf> {
     let mut cargo = BlockingCommand::new(env!("CARGO"));
     cargo.args(["build", "--locked", "--all-features", "--message-format=json"]);

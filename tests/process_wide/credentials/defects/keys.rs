@@ -75,7 +75,8 @@ fn by_key(account_url: &str) -> Access {
     Access::account_key(account_url, "account", KEY, "leases")
 }
 
-/// One answer that names another date must not bring signatures for it into the world, or not for more than one request.
+/// One answer that names another date must not bring signatures for it into the world, or not for more than one
+/// request.
 #[tokio::test]
 async fn a09_a_forged_date_does_not_stay() {
     for forged in [datetime!(2099-11-20 12:00:00 UTC), datetime!(1999-11-20 12:00:00 UTC)] {

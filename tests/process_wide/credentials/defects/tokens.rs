@@ -26,7 +26,8 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::credentials::WrongClock;
 
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Less than azure_core's and azure_identity's five minutes, so that neither keeps a token instead of asking for another.
+/// Less than azure_core's and azure_identity's five minutes, so that neither keeps a token instead of asking for
+/// another.
 const LIFETIME: u64 = 240;
 
 /// What an issuer of tokens does.
@@ -45,8 +46,8 @@ enum Mood {
 const REFUSAL: Mood =
     Mood::Status(401, r#"{"error_codes":[7000215],"error_description":"AADSTS7000215: wrong client secret"}"#);
 
-/// Entra ID and the metadata service of virtual machines in one: each reads its own fields of the answer. Each token has
-/// another text.
+/// Entra ID and the metadata service of virtual machines in one: each reads its own fields of the answer. Each token
+/// has another text.
 #[derive(Debug)]
 struct Issuer {
     mood: Mutex<Mood>,
@@ -344,7 +345,8 @@ async fn a03_a_refused_token_is_replaced_once() {
     assert_eq!((issuer.requests(), storage.tokens().last().unwrap().as_str()), (2, "good-2"));
 }
 
-/// Tokens of a managed identity carry the time at which they expire; those of a client secret, for how long they are valid.
+/// Tokens of a managed identity carry the time at which they expire; those of a client secret, for how long they are
+/// valid.
 #[tokio::test(start_paused = true)]
 async fn a03_a_wrong_local_clock_makes_no_token_useless() {
     for credential in CREDENTIALS {

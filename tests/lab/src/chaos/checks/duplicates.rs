@@ -16,8 +16,8 @@ use crate::chaos::plan::Fault;
 /// The wait before a checkpoint that was not written is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long after an event its checkpoint may be written although nothing is wrong any more: one that a fault has held up
-/// takes two requests, of a quarter of the expiry each, to fail; and checkpoints come every eighth of it.
+/// How long after an event its checkpoint may be written although nothing is wrong any more: one that a fault has held
+/// up takes two requests, of a quarter of the expiry each, to fail; and checkpoints come every eighth of it.
 fn checkpoint_lag(expiry: Duration) -> Duration {
     expiry.mul_f64(2.0 / 4.0 + 1.0 / 8.0) + RETRY
 }
@@ -148,9 +148,9 @@ impl Repeat<'_> {
     }
 }
 
-/// Who was displaced, and when something must have gone wrong with it. Either between its event and the beginning of its
-/// successor, which did not find a checkpoint behind the event; or before that, and it did not hear of its successor until
-/// the event.
+/// Who was displaced, and when something must have gone wrong with it. Either between its event and the beginning of
+/// its successor, which did not find a checkpoint behind the event; or before that, and it did not hear of its
+/// successor until the event.
 struct Trouble<'a> {
     displaced: &'a Session,
     from: Moment,

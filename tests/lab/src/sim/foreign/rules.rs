@@ -2,19 +2,21 @@
 
 use std::time::Duration;
 
-/// One of the official SDKs, and which partitions it goes for in one cycle. P partitions and N owners make a share of P/N,
-/// rounded down.
+/// One of the official SDKs, and which partitions it goes for in one cycle. P partitions and N owners make a share of
+/// P/N, rounded down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Sdk {
-    /// One, if it has less than the share, or just the share and nobody less: free, or else of an owner of more than one
-    /// above the share, or else, below the share, of an owner of one above.
+    /// One, if it has less than the share, or just the share and nobody less: free, or else of an owner of more than
+    /// one above the share, or else, below the share, of an owner of one above.
     DotNet,
-    /// One, if the group is not balanced and it has less than the share or the least of all: free, or of the fullest owner.
+    /// One, if the group is not balanced and it has less than the share or the least of all: free, or of the fullest
+    /// owner.
     Java,
     /// One, if it has less than what it is due: free, or what the fullest owners have beyond their due.
     JavaScript,
-    /// All that are free up to the share rounded up; or if none is, and it has less than the share, one of the fullest owner.
+    /// All that are free up to the share rounded up; or if none is, and it has less than the share, one of the fullest
+    /// owner.
     Python,
     /// One, up to the share, then up to one more if shares are uneven: free, or of any owner that has more than that.
     Go,

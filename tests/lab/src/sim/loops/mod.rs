@@ -2,8 +2,8 @@
 //!
 //! # Guarantees
 //!
-//! - On a current-thread runtime with paused time the same seed and the same calls give the same [trace](Simulation::trace).
-//!   One seed decides everything: incarnations, choices, latencies, faults.
+//! - On a current-thread runtime with paused time the same seed and the same calls give the same
+//!   [trace](Simulation::trace). One seed decides everything: incarnations, choices, latencies, faults.
 //! - What [`owners`](Simulation::owners) and [`moves`](Simulation::moves) tell comes from the writes that the container
 //!   accepted, not from what the instances believe.
 //!
@@ -74,6 +74,7 @@ pub struct Simulation {
     rng: StdRng,
     started: Instant,
     ledger: Ledger,
+    container: Arc<dyn BlobContainer>,
     expiry: Duration,
     usual: FaultPlan,
     /// The partitions that there are now.
@@ -98,11 +99,13 @@ impl Simulation {
     /// expire after 60 s.
     #[must_use]
     pub fn new(seed: u64, partitions: u32) -> Self {
+        let ledger = Ledger::new();
         Self {
             seed,
             rng: StdRng::seed_from_u64(seed),
             started: Instant::now(),
-            ledger: Ledger::new(Arc::new(MemoryContainer::new())),
+            container: ledger.around(Arc::new(MemoryContainer::new())),
+            ledger,
             expiry: Duration::from_secs(60),
             usual: FaultPlan::always(Fault::Latency(Duration::from_millis(100))),
             hub: watch::Sender::new((0..partitions).map(PartitionId::from).collect()),
@@ -134,13 +137,14 @@ impl Simulation {
         self.start_member(owner, config, None).await
     }
 
-    /// The same with a local clock that is ahead of the server's by so much; at its start the instance compares the two.
+    /// The same with a local clock that is ahead of the server's by so much; at its start the instance compares the
+    /// two.
     ///
     /// # Errors
     ///
     /// As for [`start`](Self::start).
     pub async fn start_ahead(&mut self, owner: &str, config: BalancerConfig, ahead: time::Duration) -> Result<()> {
-        let shown = self.ledger.list("").await?.answer.server_time + ahead;
+        let shown = self.container.list("").await?.answer.server_time + ahead;
         let clock = Ahead { shown, since: Instant::now() };
         self.start_member(owner, config, Some(Arc::new(clock))).await
     }
@@ -155,7 +159,7 @@ impl Simulation {
         if self.members.contains_key(&owner) {
             return Err(Error::new(ErrorKind::Config, format!("the instance {owner} runs already: stop it first")));
         }
-        let faulty = Faulty::new(Arc::new(self.ledger.clone()), self.rng.next_u64());
+        let faulty = Faulty::new(self.container.clone(), self.rng.next_u64());
         let group = ConsumerGroup::new("ns", "hub", "group")?;
         let builder = GroupStore::builder(Arc::new(faulty.clone()), group, owner.clone());
         let builder = builder.expiry(self.expiry).peer_expiry(self.expiry.max(Duration::from_secs(180)));
@@ -214,8 +218,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// Changes the partitions of the hub: a hub that grows to 25 has `0..25`. Everybody asks the hub now and then, so each
-    /// instance learns of it within ten seconds, at a time of its own.
+    /// Changes the partitions of the hub: a hub that grows to 25 has `0..25`. Everybody asks the hub now and then, so
+    /// each instance learns of it within ten seconds, at a time of its own.
     pub fn set_partitions(&mut self, ids: impl IntoIterator<Item = u32>) {
         self.hub.send_replace(ids.into_iter().map(PartitionId::from).collect());
         for member in self.members.values() {
@@ -251,8 +255,8 @@ impl Simulation {
         sleep(time).await;
     }
 
-    /// Lets time pass until the condition holds. Answers how long that took, to a tenth of a second; nothing, if it does
-    /// not come within the limit.
+    /// Lets time pass until the condition holds. Answers how long that took, to a tenth of a second; nothing, if it
+    /// does not come within the limit.
     #[must_use = "it may not have come about"]
     pub async fn run_until(&self, limit: Duration, condition: impl Fn(&Self) -> bool) -> Option<Duration> {
         let since = Instant::now();

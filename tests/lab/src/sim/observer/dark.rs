@@ -64,8 +64,8 @@ impl State {
         });
     }
 
-    /// Something else goes wrong, or ends: the bounds do not hold now. As long as a trouble goes on they do not hold either: an
-    /// instance whose requests are throttled claims later than they say.
+    /// Something else goes wrong, or ends: the bounds do not hold now. As long as a trouble goes on they do not hold
+    /// either: an instance whose requests are throttled claims later than they say.
     pub(in super::super) fn disturbed(&mut self) {
         self.watches.clear();
         self.lives.iter_mut().for_each(|life| life.leaves = None);

@@ -154,8 +154,8 @@ impl State {
         (0..self.lives.len()).filter(members).filter(newest).collect()
     }
 
-    /// Whether there is an owner of another SDK, or the records of one that has died: as long as those live, its share is
-    /// left to it.
+    /// Whether there is an owner of another SDK, or the records of one that has died: as long as those live, its share
+    /// is left to it.
     pub(super) fn foreigners_count(&self) -> bool {
         let foreign = |life: &Life| !life.ours && life.member.is_some();
         let holds = |book: &Partition| book.holder().is_some_and(|holder| foreign(&self.lives[holder]));

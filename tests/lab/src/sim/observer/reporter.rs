@@ -30,8 +30,8 @@ impl Reporter {
         self.observer.lock().handler_started(self.life, partition);
     }
 
-    /// It gets these events. Until what is returned is dropped it has no others; clones for work that goes on behind its back
-    /// do not count.
+    /// It gets these events. Until what is returned is dropped it has no others; clones for work that goes on behind
+    /// its back do not count.
     #[must_use]
     pub fn begins(&self, partition: &PartitionId, events: &[MemoryEvent]) -> Handling {
         let partition = index_of(partition);

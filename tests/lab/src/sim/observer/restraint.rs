@@ -32,8 +32,8 @@ impl State {
         }
     }
 
-    /// What it has sent until it was connected does not count: how often a process that cannot connect is started is not a
-    /// matter of this crate.
+    /// What it has sent until it was connected does not count: how often a process that cannot connect is started is
+    /// not a matter of this crate.
     pub(super) fn is_connected(&mut self, life: usize) {
         let book = &mut self.lives[life];
         if let Some(refused) = &mut book.refused {

@@ -28,8 +28,8 @@ pub enum Trouble {
     Mixed,
     /// Checkpoints alone cannot be written.
     Checkpoints,
-    /// Most checkpoints meet a conflict although nobody wrote, and what is read then comes late: there is time for somebody
-    /// else to take the partition in between.
+    /// Most checkpoints meet a conflict although nobody wrote, and what is read then comes late: there is time for
+    /// somebody else to take the partition in between.
     Doubts,
 }
 

@@ -8,8 +8,8 @@ use eventhubs_checkpoint::processor::OnFailure;
 
 use super::HEAVY;
 
-/// Settings of all instances of ours that are not in [`Settings`](super::Settings). The default is what users get if they
-/// set nothing.
+/// Settings of all instances of ours that are not in [`Settings`](super::Settings). The default is what users get if
+/// they set nothing.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Tuning {
@@ -104,8 +104,8 @@ impl Tuning {
         self.stall_after < 2 * HEAVY
     }
 
-    /// Which part of the usual time a handler takes for a batch, and for an event in flight: with small batches it takes
-    /// less, or a group would never catch up.
+    /// Which part of the usual time a handler takes for a batch, and for an event in flight: with small batches it
+    /// takes less, or a group would never catch up.
     pub(crate) fn pace(&self) -> f64 {
         let most = self.batch.min(self.prefetch).min(self.max_in_flight).min(100);
         f64::from(u32::try_from(most).unwrap_or(100)) / 100.0

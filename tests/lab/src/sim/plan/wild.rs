@@ -20,8 +20,8 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// A request that takes longer is of no use.
 const LONGEST_REQUEST: Duration = Duration::from_secs(10);
 
-/// A start by time is so long before an instance comes up. So nothing is left out as long as each partition has an owner
-/// once.
+/// A start by time is so long before an instance comes up. So nothing is left out as long as each partition has an
+/// owner once.
 const LOOKS_BACK: Duration = Duration::from_secs(600);
 
 impl Settings {
@@ -126,8 +126,8 @@ impl Draw {
 }
 
 impl Tuning {
-    /// Without looks at the hub nothing but a refusal shows that it was made again; and a position has to be written at some
-    /// time.
+    /// Without looks at the hub nothing but a refusal shows that it was made again; and a position has to be written at
+    /// some time.
     fn sensible(self) -> Self {
         Self {
             hub_refuses: self.hub_refuses || self.probe_every.is_none(),

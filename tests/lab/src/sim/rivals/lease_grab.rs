@@ -1,16 +1,17 @@
 //! Leases that are grabbed: whoever holds the least answers a challenge first.
 //!
-//! An algorithm from outside the world of event hubs, over a store of keys with conditional writes and notifications. A host
-//! challenges for every partition that it does not process. Everybody waits the longer the more he holds, and then tries to
-//! write his name. Whoever processes the partition has an advantage of one partition; if he loses nevertheless he stops, and
-//! the winner starts. Its author withdrew it: a host under heavy load answers late, and loses what it has.
+//! An algorithm from outside the world of event hubs, over a store of keys with conditional writes and notifications. A
+//! host challenges for every partition that it does not process. Everybody waits the longer the more he holds, and then
+//! tries to write his name. Whoever processes the partition has an advantage of one partition; if he loses nevertheless
+//! he stops, and the winner starts. Its author withdrew it: a host under heavy load answers late, and loses what it
+//! has.
 //!
 //! # Simplified
 //!
 //! - The keys are blobs, each access one request. Notifications cost nothing, arrive at once and are never lost.
 //! - Challenges are spread over the lease. Otherwise somebody new would win all partitions at once.
-//! - Whoever processes a partition wins a tie. Otherwise it would hop for ever where shares are uneven by one, but a single
-//!   partition is said never to.
+//! - Whoever processes a partition wins a tie. Otherwise it would hop for ever where shares are uneven by one, but a
+//!   single partition is said never to.
 //! - A loser stops at once, so that a winner waits for nothing but the dead.
 
 use std::collections::BTreeMap;
@@ -47,7 +48,8 @@ const SHORTEST_GRAB: Duration = Duration::from_secs(30);
 /// How much longer an answer waits for each partition held.
 const DELAY_PER_PARTITION: Duration = Duration::from_millis(500);
 
-/// How much longer somebody waits who does not process the partition, so that a tie does not hang on who is reached first.
+/// How much longer somebody waits who does not process the partition, so that a tie does not hang on who is reached
+/// first.
 const TIE_BREAK: Duration = Duration::from_millis(100);
 
 /// How many notifications may wait for a host.

@@ -93,9 +93,13 @@ impl World<'_> {
         Running { life, owner, gate, faulty, shutdown, extra_work, desk, task }
     }
 
-    /// The container as this life reaches it when nothing goes wrong on the way. The observer sees names as they were sent.
+    /// The container as this life reaches it when nothing goes wrong on the way. The observer sees names as they were
+    /// sent.
     pub(super) fn witnessed(&self, life: usize) -> Arc<dyn BlobContainer> {
-        Arc::new(Witness { inner: self.container.clone(), observer: self.observer.clone(), life })
+        let observer = self.observer.clone();
+        Witness::new(self.container.clone(), move |name, metadata, condition| {
+            observer.lock().written(life, name, metadata, condition);
+        })
     }
 
     /// What the storage's clock shows.

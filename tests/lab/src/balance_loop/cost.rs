@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::sim::Simulation;
 use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::{LeaseScope, Operation};
-use eventhubs_checkpoint_lab::sim::Simulation;
 
 use super::group::{by_presence, config, group_with};
 

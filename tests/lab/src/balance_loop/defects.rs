@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use crate::sim::Simulation;
 use eventhubs_checkpoint::balancer::Strategy;
 use eventhubs_checkpoint::balancer::{BalancerConfig, Event, LeasePolicy};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{LeaseScope, Operation};
-use eventhubs_checkpoint_lab::sim::Simulation;
 
 use super::group::{EXPIRY, MINUTE, by_presence, config, group_with, told};
 
@@ -58,8 +58,8 @@ async fn b11_an_instance_with_few_requests_tries_now_and_then() {
     }
 }
 
-/// Whenever it begins: what could not be renewed at half the expiry is renewed in time. Under strict leases nothing else
-/// goes on.
+/// Whenever it begins: what could not be renewed at half the expiry is renewed in time. Under strict leases nothing
+/// else goes on.
 #[tokio::test(start_paused = true)]
 async fn b11_leases_survive_a_storage_that_is_back_in_time() {
     for (partitions, config) in [(4, config()), (64, config()), (4, by_presence())] {
@@ -87,8 +87,8 @@ async fn b14_loads_without_renewals_to_write_them() {
     assert!(error.to_string().contains("use `LeaseScope::Partition`, or `Balanced` or `Greedy`"), "{error}");
 }
 
-/// The server asks for a longer wait than the leases last. With a short expiry, half of it is as late as two requests before
-/// its end.
+/// The server asks for a longer wait than the leases last. With a short expiry, half of it is as late as two requests
+/// before its end.
 #[tokio::test(start_paused = true)]
 async fn short_leases_are_tried_again_before_they_expire() {
     for (expiry, interval) in [(4, 1), (20, 5)] {

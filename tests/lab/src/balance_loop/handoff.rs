@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::sim::{Bounds, Load, Mark, Marked, Plan, Report, Role, Scale, Settings, Usual, What, run};
 use eventhubs_checkpoint::LeaseScope;
-use eventhubs_checkpoint_lab::sim::{
-    Bounds, Load, Mark, Marked, Plan, Report, Role, Scale, Settings, Usual, What, run,
-};
 
 fn play(plan: &Plan) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -170,7 +168,8 @@ fn seven_that_come_up_within_a_second_get_their_shares_in_56_moves() {
         let books = Books::of(&report, joins);
         println!("{scope:?}, greedy {greedy}: {} moves, balanced after {:?}", books.moves, report.convergence);
         assert_eq!((books.moves, report.totals.repeated), (56, 0));
-        // From the living, which is why nothing has to expire; the first of the shares is asked for in the second cycle.
+        // From the living, which is why nothing has to expire; the first of the shares is asked for in the second
+        // cycle.
         let bounds = Bounds::of(&plan.settings);
         let bound = bounds.free(56, 7) + bounds.handoff() + plan.settings.interval;
         assert!(

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::sim::Simulation;
 use eventhubs_checkpoint::balancer::Strategy;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation};
-use eventhubs_checkpoint_lab::sim::Simulation;
 
 use super::group::{ABANDONED, EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, by_presence, comes, config, group_with, held_by};
 

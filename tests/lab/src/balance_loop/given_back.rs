@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use crate::sim::Simulation;
 use eventhubs_checkpoint::balancer::Event;
 use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, Releasing, Strategy};
 use eventhubs_checkpoint::{OwnerId, PartitionId};
-use eventhubs_checkpoint_lab::sim::Simulation;
 
 use super::group::{INTERVAL, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, group, held_by, sizes, told};
 

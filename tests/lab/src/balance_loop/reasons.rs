@@ -1,9 +1,9 @@
 //! Everything that happens is told with its reason.
 
+use crate::sim::Simulation;
 use eventhubs_checkpoint::OwnerId;
 use eventhubs_checkpoint::balancer::ClaimReason;
 use eventhubs_checkpoint::balancer::{Event, Releasing};
-use eventhubs_checkpoint_lab::sim::Simulation;
 
 use super::group::{ABANDONED, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, held_by, told};
 

@@ -1,7 +1,7 @@
 //! How long the times of one loop may be in relation to each other, to the millisecond.
 //!
-//! Those of strict leases are in `tests/leases.rs`, those far beyond all bounds in `tests/store.rs` and
-//! `tests/processor.rs`.
+//! Those of strict leases are in `tests/processor/leases.rs`, those far beyond all bounds in `tests/storage/store` and
+//! `tests/processor`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::sim::{Happening, Simulation};
 use eventhubs_checkpoint::balancer::{BalancerConfig, Event};
 use eventhubs_checkpoint::{LeaseScope, OwnerId};
-use eventhubs_checkpoint_lab::sim::{Happening, Simulation};
 
 pub const INTERVAL: Duration = Duration::from_secs(10);
 pub const EXPIRY: Duration = Duration::from_secs(60);

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::sim::Simulation;
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::balancer::ClaimReason;
 use eventhubs_checkpoint::balancer::{BalancerConfig, Event};
 use eventhubs_checkpoint::store::{Ownership, Presence};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
-use eventhubs_checkpoint_lab::sim::Simulation;
 
 use super::group::{
     ABANDONED, EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, balanced, by_presence, comes, config, group, group_with, held_by,

@@ -1,7 +1,7 @@
 //! A cap, and what stays unowned because of it.
 
+use crate::sim::Simulation;
 use eventhubs_checkpoint::balancer::Event;
-use eventhubs_checkpoint_lab::sim::Simulation;
 
 use super::group::{EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, held_by, told};
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::invariants::fewest_moves;
+use crate::sim::{Entry, Move, Simulation};
 use eventhubs_checkpoint::balancer::ClaimReason;
 use eventhubs_checkpoint::balancer::Event;
 use eventhubs_checkpoint::store::Finding;
-use eventhubs_checkpoint_lab::invariants::fewest_moves;
-use eventhubs_checkpoint_lab::sim::{Entry, Move, Simulation};
 
 use super::group::{
     ABANDONED, INTERVAL, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, group, held_by, one_claim_per_interval,
