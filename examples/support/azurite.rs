@@ -144,5 +144,8 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("azurite")
+    // A package below this one may be what is built.
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = package.ancestors().map(|ancestor| ancestor.join("azurite"));
+    folders.find(|folder| folder.is_dir()).unwrap_or_else(|| package.join("azurite"))
 }

@@ -34,4 +34,5 @@ pub use observer::{Attendance, Moment, Observation, Observer};
 pub use plan::{ClaimReason, Plan, PlannedClaim, PlannedHandoff, PlannedRelease, ReleaseReason, plan};
 pub use policy::{Assignment, Policy, Strategy};
 pub use view::{Holder, PartitionView, View, observe};
+#[cfg(feature = "testing")]
 pub use weighted::weights;

@@ -112,6 +112,7 @@ impl Pursuing {
     }
 
     /// How often the mark was written.
+    #[cfg(feature = "testing")]
     pub fn marks(&self) -> u8 {
         self.marks
     }

@@ -9,17 +9,16 @@
 //! | a flat listing shows directories, in accounts with a hierarchical namespace | [`with_directories`](Platform::with_directories) | [azure-docs#57754], [azure-sdk-for-python#34734], [adlfs#277] (`hdi_isfolder`); they stay when they are empty: [azure-sdk-for-python#40061] |
 //! | the `Date` of an answer comes from another machine than its `Last-Modified` | [`with_front_ends`](Platform::with_front_ends) | the layers of front ends and of partition servers: [Calder et al., SOSP 2011] |
 //!
-//! [naming rules]:
-//! https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata
-//! [azure-sdk-for-java#36674]: https://github.com/Azure/azure-sdk-for-java/issues/36674 [AzureStorageExplorer#1133]:
-//! https://github.com/microsoft/AzureStorageExplorer/issues/1133 [AzureStorageExplorer#2833]:
-//! https://github.com/microsoft/AzureStorageExplorer/issues/2833 [wellcomecollection/platform#4790]:
-//! https://github.com/wellcomecollection/platform/issues/4790 [azure-docs#57754]:
-//! https://github.com/MicrosoftDocs/azure-docs/issues/57754 [azure-sdk-for-python#34734]:
-//! https://github.com/Azure/azure-sdk-for-python/issues/34734 [azure-sdk-for-python#40061]:
-//! https://github.com/Azure/azure-sdk-for-python/issues/40061 [adlfs#277]: https://github.com/fsspec/adlfs/pull/277
-//! [Calder et al., SOSP 2011]:
-//! https://azure.microsoft.com/blog/sosp-paper-windows-azure-storage-a-highly-available-cloud-storage-service-with-strong-consistency/
+//! [naming rules]: https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata
+//! [azure-sdk-for-java#36674]: https://github.com/Azure/azure-sdk-for-java/issues/36674
+//! [AzureStorageExplorer#1133]: https://github.com/microsoft/AzureStorageExplorer/issues/1133
+//! [AzureStorageExplorer#2833]: https://github.com/microsoft/AzureStorageExplorer/issues/2833
+//! [wellcomecollection/platform#4790]: https://github.com/wellcomecollection/platform/issues/4790
+//! [azure-docs#57754]: https://github.com/MicrosoftDocs/azure-docs/issues/57754
+//! [azure-sdk-for-python#34734]: https://github.com/Azure/azure-sdk-for-python/issues/34734
+//! [azure-sdk-for-python#40061]: https://github.com/Azure/azure-sdk-for-python/issues/40061
+//! [adlfs#277]: https://github.com/fsspec/adlfs/pull/277
+//! [Calder et al., SOSP 2011]: https://azure.microsoft.com/blog/sosp-paper-windows-azure-storage-a-highly-available-cloud-storage-service-with-strong-consistency/
 //!
 //! # Guarantees
 //!
@@ -32,8 +31,7 @@
 //!
 //! - Azure states no bound for the difference of two clocks; the default is an assumption.
 //! - A listing of several pages comes from one front end.
-//! - A blob and a directory of the same name may exist at once; then the blob is shown. The service refuses the later
-//!   one.
+//! - A blob and a directory of the same name may exist at once; then the blob is shown. The service refuses the later one.
 //! - Names that the service treats in ways that no source states are rejected: a segment of nothing but dots, and with
 //!   directories a name that ends with a slash.
 //! - The case of metadata keys is not changed. The service keeps the case in which a key was written, but clients and
@@ -65,12 +63,12 @@ use crate::blob::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 
-/// How far the clock of a front end is ahead or behind, by default. With the whole seconds of `Date` and
-/// `Last-Modified` on top, it is what [`LeaseTerms::GRACE`](crate::LeaseTerms::GRACE) allows for.
+/// How far the clock of a front end is ahead or behind, by default. With the whole seconds of `Date` and `Last-Modified`
+/// on top, it is what [`LeaseTerms::GRACE`](crate::LeaseTerms::GRACE) allows for.
 const CLOCKS_APART: Duration = Duration::from_secs(1);
 
-/// A container with the behaviors of the real service. Clones, and [`isolated`](BlobContainer::isolated) ones, share
-/// the front ends and the directories.
+/// A container with the behaviors of the real service. Clones, and [`isolated`](BlobContainer::isolated) ones, share the
+/// front ends and the directories.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -121,16 +119,16 @@ impl Platform {
         self
     }
 
-    /// Whether the account has a hierarchical namespace. Each blob is then in directories, which listings and reads
-    /// show as entries without a slash at the end, with `hdi_isfolder=true` as their metadata. Default yes.
+    /// Whether the account has a hierarchical namespace. Each blob is then in directories, which listings and reads show
+    /// as entries without a slash at the end, with `hdi_isfolder=true` as their metadata. Default yes.
     #[must_use]
     pub fn with_directories(mut self, directories: bool) -> Self {
         self.shows_directories = directories;
         self
     }
 
-    /// How far the clocks of the front ends, which give the `Date` of an answer, are at most ahead of or behind the
-    /// clock of the storage, which gives `Last-Modified`. Zero switches the difference off. Default 1 s.
+    /// How far the clocks of the front ends, which give the `Date` of an answer, are at most ahead of or behind the clock
+    /// of the storage, which gives `Last-Modified`. Zero switches the difference off. Default 1 s.
     #[must_use]
     pub fn with_front_ends(mut self, apart: Duration) -> Self {
         self.front_ends = Arc::new(Mutex::new(FrontEnds::new(self.seed, apart)));

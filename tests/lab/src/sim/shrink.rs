@@ -7,7 +7,7 @@ use super::plan::{Incident, Plan};
 ///
 /// ```
 /// use std::time::Duration;
-/// use crate::sim::{Plan, Scale, What, shrink};
+/// use eventhubs_checkpoint_lab::sim::{Plan, Scale, What, shrink};
 ///
 /// let plan = Plan::draw(7, &Scale::default()).with(Duration::from_secs(900), What::Growth(5));
 /// let grows = |plan: &Plan| plan.incidents.iter().any(|incident| incident.what == What::Growth(5));

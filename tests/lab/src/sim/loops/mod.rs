@@ -53,7 +53,7 @@ const LEARNS_WITHIN: Duration = Duration::from_secs(10);
 /// # tokio::task::yield_now().await;
 /// use std::time::Duration;
 /// use eventhubs_checkpoint::balancer::BalancerConfig;
-/// use crate::sim::Simulation;
+/// use eventhubs_checkpoint_lab::sim::Simulation;
 ///
 /// // In a test: `#[tokio::test(start_paused = true)]`, and intervals of any length.
 /// let config = BalancerConfig::default().with_interval(Duration::from_millis(20));
