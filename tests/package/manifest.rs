@@ -57,13 +57,24 @@ fn the_bound_on_tokio_util_is_still_needed() {
     assert!(held.iter().all(|version| version.as_str() < "0.7.20"), "{held:?} does not compile with the client");
 }
 
-/// They install it beside their own files, where `include` would take it along.
+fn packaged() -> String {
+    let package = concat!(env!("CARGO_PKG_NAME"), "@", env!("CARGO_PKG_VERSION"));
+    run(Command::new(env!("CARGO"))
+        .args(["package", "--list", "--allow-dirty", "--package", package])
+        .current_dir(env!("CARGO_MANIFEST_DIR")))
+}
+
+/// They install it among their own files, where `include` would take it along.
 #[test]
 fn nothing_that_the_tests_install_is_packaged() {
-    let packaged = run(Command::new(env!("CARGO"))
-        .args(["package", "--list", "--allow-dirty"])
-        .current_dir(env!("CARGO_MANIFEST_DIR")));
+    let packaged = packaged();
     let is_installed = |file: &&str| file.split(['/', '\\']).any(|part| part == "venv" || part == "node_modules");
     assert_eq!(packaged.lines().find(is_installed), None);
     assert!(packaged.contains("package-lock.json") && packaged.contains("requirements.txt"), "{packaged}");
+}
+
+#[test]
+fn nothing_of_the_lab_is_packaged() {
+    let is_of_the_lab = |file: &&str| file.split(['/', '\\']).any(|part| part == "lab");
+    assert_eq!(packaged().lines().find(is_of_the_lab), None);
 }
