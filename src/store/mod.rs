@@ -431,9 +431,10 @@ impl GroupStore {
         operation: Operation,
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
+        let observed = self.outages.start(operation, || self.lease_time());
         let counted = self.inner.telemetry.requests().start(operation);
         let answer = within(deadline, operation.name(), request).await;
-        self.outages.observe(counted.answered(&answer), self.lease_time());
+        observed.answered(counted.answered(&answer));
         answer
     }
 

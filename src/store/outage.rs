@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::lock::lock;
 use crate::model::LeaseTerms;
-use crate::telemetry::Outcome;
+use crate::telemetry::{Operation, Outcome};
 
 /// The record of the storage's answers. All clones are one.
 #[derive(Clone, Debug)]
@@ -27,13 +27,22 @@ struct Outage {
     unreported: Option<Duration>,
 }
 
-/// Whether a request with this outcome shows that the storage works. A refused condition and a missing blob do, because
-/// the storage had to look at the blob. Any other refusal, such as a missing permission, keeps this instance from its
-/// records just as an unreachable storage does.
-fn is_answer(outcome: Outcome) -> bool {
+/// What the outcome of a request shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sign {
+    Works,
+    Fails,
+    /// Reads are answered although writes hang: each operation that fails ends with one.
+    Nothing,
+}
+
+/// A refused condition and a missing blob show that the storage works, because it had to look at the blob. Any other
+/// refusal, such as a missing permission, keeps this instance from its records just as an unreachable storage does.
+fn sign(operation: Operation, outcome: Outcome) -> Sign {
     match outcome {
-        Outcome::Done | Outcome::Conflict | Outcome::NotFound => true,
-        Outcome::Throttled | Outcome::Unknown | Outcome::Unavailable | Outcome::Refused => false,
+        Outcome::Done | Outcome::Conflict | Outcome::NotFound if operation == Operation::Read => Sign::Nothing,
+        Outcome::Done | Outcome::Conflict | Outcome::NotFound => Sign::Works,
+        Outcome::Throttled | Outcome::Unknown | Outcome::Unavailable | Outcome::Refused => Sign::Fails,
     }
 }
 
@@ -42,15 +51,17 @@ impl Outage {
         Self { limit, last_answer: now, failed: false, ended: None, unreported: None }
     }
 
-    fn observe(&mut self, outcome: Outcome, now: Duration) {
-        if !is_answer(outcome) {
-            self.failed = true;
-            return;
+    fn observe(&mut self, sign: Sign, now: Duration) {
+        match sign {
+            Sign::Nothing => {}
+            Sign::Fails => self.failed = true,
+            Sign::Works => {
+                if let Some(silence) = self.silence(now) {
+                    (self.ended, self.unreported) = (Some(now), Some(silence));
+                }
+                (self.last_answer, self.failed) = (now, false);
+            }
         }
-        if let Some(silence) = self.silence(now) {
-            (self.ended, self.unreported) = (Some(now), Some(silence));
-        }
-        (self.last_answer, self.failed) = (now, false);
     }
 
     /// How long the outage has lasted, if there is one now.
@@ -70,8 +81,10 @@ impl Outages {
         lock(&self.0)
     }
 
-    pub(super) fn observe(&self, outcome: Outcome, now: Duration) {
-        self.outage().observe(outcome, now);
+    /// A request that is about to be sent. Dropped without an answer, it counts as a failure: the operation that it
+    /// belongs to had no more time.
+    pub(super) fn start<N: Fn() -> Duration>(&self, operation: Operation, now: N) -> Observed<'_, N> {
+        Observed { outages: self, operation, outcome: Outcome::Unknown, now }
     }
 
     /// How long the outage has lasted, if there is one now.
@@ -90,16 +103,37 @@ impl Outages {
     }
 }
 
+/// Observed when dropped.
+pub(super) struct Observed<'a, N: Fn() -> Duration> {
+    outages: &'a Outages,
+    operation: Operation,
+    outcome: Outcome,
+    now: N,
+}
+
+impl<N: Fn() -> Duration> Observed<'_, N> {
+    pub(super) fn answered(mut self, outcome: Outcome) {
+        self.outcome = outcome;
+    }
+}
+
+impl<N: Fn() -> Duration> Drop for Observed<'_, N> {
+    fn drop(&mut self) {
+        self.outages.outage().observe(sign(self.operation, self.outcome), (self.now)());
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use tokio::time::advance;
+    use std::future::pending;
+
+    use tokio::time::{advance, timeout};
 
     use super::*;
     use crate::blob::memory::MemoryContainer;
     use crate::error::{Error, ErrorKind};
     use crate::model::{ConsumerGroup, OwnerId};
     use crate::store::GroupStore;
-    use crate::telemetry::Operation;
 
     const LIMIT: Duration = Duration::from_secs(35);
 
@@ -108,13 +142,13 @@ mod tests {
     }
 
     fn answered(outage: &mut Outage, now: u64) -> Option<Duration> {
-        outage.observe(Outcome::Done, at(now));
+        outage.observe(Sign::Works, at(now));
         outage.unreported.take()
     }
 
     #[test]
-    fn an_answer_is_told_from_a_failure() {
-        for (kind, answer) in [
+    fn outcomes_show_whether_the_storage_works() {
+        for (kind, works) in [
             (ErrorKind::Conflict, true),
             (ErrorKind::NotFound, true),
             (ErrorKind::Throttled { retry_after: None }, false),
@@ -125,15 +159,17 @@ mod tests {
             (ErrorKind::Rejected, false),
         ] {
             let outcome = Outcome::of::<()>(&Err(Error::new(kind, "x")));
-            assert_eq!(is_answer(outcome), answer, "{kind:?}");
+            let shown = if works { [Sign::Works, Sign::Nothing] } else { [Sign::Fails, Sign::Fails] };
+            assert_eq!([Operation::Renew, Operation::Read].map(|it| sign(it, outcome)), shown, "{kind:?}");
         }
-        assert!(is_answer(Outcome::of(&Ok(()))));
+        assert_eq!(sign(Operation::List, Outcome::Done), Sign::Works);
+        assert_eq!(sign(Operation::Read, Outcome::Done), Sign::Nothing);
     }
 
     #[test]
     fn a_long_silence_with_a_failure_is_an_outage() {
         let mut outage = Outage::new(LIMIT, at(100));
-        outage.observe(Outcome::Unavailable, at(101));
+        outage.observe(Sign::Fails, at(101));
         assert_eq!((outage.silence(at(135)), outage.silence(at(136))), (None, Some(at(36))));
         assert_eq!(answered(&mut outage, 136), Some(at(36)));
         assert_eq!(outage.ended, Some(at(136)));
@@ -144,7 +180,7 @@ mod tests {
     #[test]
     fn a_short_silence_and_one_without_a_failure_are_none() {
         let mut outage = Outage::new(LIMIT, at(100));
-        outage.observe(Outcome::Unavailable, at(101));
+        outage.observe(Sign::Fails, at(101));
         assert_eq!(answered(&mut outage, 135), None);
         assert_eq!(answered(&mut outage, 500), None, "the failure came before the last answer");
         assert_eq!((outage.ended, outage.silence(at(999))), (None, None));
@@ -153,9 +189,7 @@ mod tests {
     /// The loop and the checkpoints have a store each.
     #[tokio::test(start_paused = true)]
     async fn a_store_observes_the_requests_of_its_clones_alone() {
-        let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
-        let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
-        let other = builder.expiry(at(60)).request_deadline(at(5)).connect().await.unwrap();
+        let other = store().await;
         let store = other.clone().with_own_outages();
         let failure = async { Err::<(), _>(Error::new(ErrorKind::Unavailable, "x")) };
         store.send(Operation::Renew, failure).await.unwrap_err();
@@ -166,5 +200,35 @@ mod tests {
         assert_eq!(store.outages().silence(store.lease_time()), None);
         assert_eq!((store.outages().take_ended(), store.outages().take_ended()), (Some(at(36)), None));
         assert_eq!((store.outages().ended(), other.outages().ended()), (Some(store.lease_time()), None));
+    }
+
+    async fn store() -> GroupStore {
+        let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+        let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
+        builder.expiry(at(60)).request_deadline(at(5)).connect().await.unwrap()
+    }
+
+    /// A write hangs, the read after it is answered, and the next write is cut off with its operation.
+    #[tokio::test(start_paused = true)]
+    async fn answered_reads_hide_no_outage_of_writes() {
+        let store = store().await.with_own_outages();
+        let write = || store.send(Operation::Renew, pending::<crate::error::Result<()>>());
+        for _ in 0..5 {
+            write().await.unwrap_err();
+            store.send(Operation::Read, async { Ok(()) }).await.unwrap();
+            timeout(at(4), write()).await.unwrap_err();
+        }
+        assert_eq!(store.outages().silence(store.lease_time()), Some(at(45)));
+        store.send(Operation::Renew, async { Ok(()) }).await.unwrap();
+        assert_eq!(store.outages().take_ended(), Some(at(45)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_cut_off_is_a_failure() {
+        let store = store().await.with_own_outages();
+        let write = store.send(Operation::Renew, pending::<crate::error::Result<()>>());
+        timeout(at(4), write).await.unwrap_err();
+        advance(at(32)).await;
+        assert_eq!(store.outages().silence(store.lease_time()), Some(at(36)));
     }
 }

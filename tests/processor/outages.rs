@@ -29,7 +29,7 @@ async fn cut_off_by(fault: Fault, world: &World) -> (Instance, Faulty) {
     (a, way)
 }
 
-/// Found by the example `chaos`: both opened the link again and again, and every event was processed by both.
+/// Found by `cargo chaos`: both opened the link again and again, and every event was processed by both.
 #[tokio::test(start_paused = true)]
 async fn who_is_displaced_while_the_storage_is_away_does_not_fight_with_the_new_owner() {
     let world = World::new(1);

@@ -335,7 +335,7 @@ impl<L: Clone + Ord> Partition<L> {
                 format!("put the checkpoint back from {:?} to {position}, which could be used", self.stored)
             }));
         } else if !by_operator && !may_skip {
-            verdicts.extend(self.passed(position));
+            verdicts.extend(self.proved(position));
         }
         if may_skip {
             self.ever.raise(position);
@@ -360,12 +360,13 @@ impl<L: Clone + Ord> Partition<L> {
         })
     }
 
-    /// A position that is stored already was judged when it came. The first checkpoint of a new hub's events ends what
-    /// is said of the old one.
+    /// A position that is stored already was judged when it came.
     fn passed(&mut self, position: i64) -> Option<Verdict> {
-        if self.stored == Some(position) {
-            return None;
-        }
+        if self.stored == Some(position) { None } else { self.proved(position) }
+    }
+
+    /// The first checkpoint of a new hub's events ends what is said of the old one.
+    fn proved(&mut self, position: i64) -> Option<Verdict> {
         self.stale &= position > self.processed_up_to();
         (!self.stale).then(|| self.skipped(position))
     }

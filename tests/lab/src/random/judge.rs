@@ -261,10 +261,7 @@ impl State {
         self.note(life, format_args!("-> checkpoint {} is {position}", etag.as_str()));
         let purpose = match intent.filter(|_| self.lives[life].ours) {
             None => self.foreign_checkpoint(life, position),
-            Some(Intent { purpose: Purpose::Rewind, .. }) => {
-                self.rewinds += 1;
-                history::Purpose::Reset { by_operator: true, may_skip: false }
-            }
+            Some(Intent { purpose: Purpose::Rewind, .. }) => self.rewind_written(life, position),
             Some(Intent { purpose: Purpose::Adopt, .. }) => self.adoption_written(life),
             Some(Intent { adopted, .. }) => history::Purpose::Progress { tenure: Some(adopted.tenure) },
         };
@@ -282,6 +279,18 @@ impl State {
         self.stored.push(Stored { position, replaced: None });
     }
 
+    /// Only positions that were stored before are asked for.
+    fn rewind_written(&mut self, life: usize, position: i64) -> history::Purpose {
+        self.rewinds += 1;
+        self.must_be_processed(life, position);
+        history::Purpose::Reset { by_operator: true, may_skip: false }
+    }
+
+    fn must_be_processed(&mut self, life: usize, position: i64) {
+        let ever = self.partition.ever_processed_up_to();
+        self.check(position <= ever, life, || format!("I3: {position} is stored, but only {ever} was processed"));
+    }
+
     /// Nothing is pinned here: who adopts has owned the partition.
     fn adoption_written(&mut self, life: usize) -> history::Purpose {
         let has_owned = self.partition.tenure_of(&life).is_some();
@@ -291,8 +300,7 @@ impl State {
 
     /// A foreign owner starts at the checkpoint, so what it stores is processed all the same.
     fn foreign_checkpoint(&mut self, life: usize, position: i64) -> history::Purpose {
-        let ever = self.partition.ever_processed_up_to();
-        self.check(position <= ever, life, || format!("I3: {position} is stored, but only {ever} was processed"));
+        self.must_be_processed(life, position);
         history::Purpose::Foreign
     }
 

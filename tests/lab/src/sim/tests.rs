@@ -49,7 +49,7 @@ fn explanation(plan: &Plan, test: &str) -> String {
     let report = play(&smallest, true);
     let violations: Vec<_> = report.violations.iter().map(ToString::to_string).collect();
     format!(
-        "{}\n\n{smallest:#?}\n\n{}\n\nEVENTHUBS_CHECKPOINT_SEED={} cargo test -p eventhubs-checkpoint-lab sim:: {test}",
+        "{}\n\n{smallest:#?}\n\n{}\n\nEVENTHUBS_CHECKPOINT_SEED={} cargo test -p eventhubs-checkpoint-lab sim::tests::{test}",
         report.history.join("\n"),
         violations.join("\n"),
         plan.seed

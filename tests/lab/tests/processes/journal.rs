@@ -50,7 +50,8 @@ impl Judgement {
             histories.entry(partition).or_default().published(last + 1);
         }
         for run in runs {
-            let history = histories.get_mut(run.partition.as_str()).filter(|history| run.last < history.end());
+            let history =
+                histories.get_mut(run.partition.as_str()).filter(|history| run.first >= 0 && run.last < history.end());
             let history = history.unwrap_or_else(|| panic!("{run:?} was never published"));
             judgement.processed += u64::try_from(run.last - run.first + 1).unwrap();
             judgement.duplicates += history.processed(Some(0), run.first, run.last);

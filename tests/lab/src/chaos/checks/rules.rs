@@ -14,6 +14,9 @@ pub fn checks(evidence: &Evidence, sessions: &[Session]) -> Vec<Check> {
     for partition in evidence.published.keys() {
         findings.judge(evidence, sessions, partition);
     }
+    for session in sessions {
+        findings.judge_session(session, evidence.first_of(&session.partition));
+    }
     if findings.checkpoints == 0 {
         findings.breaches.entry(Rule::NothingSkipped).or_default().push("no checkpoint was seen at all".to_owned());
     }
@@ -41,34 +44,48 @@ struct Findings {
 
 impl Findings {
     fn judge(&mut self, evidence: &Evidence, sessions: &[Session], partition: &str) {
+        let own: Vec<_> = sessions.iter().filter(|session| session.partition == partition).collect();
+        self.judge_progress(evidence, &own, partition);
+        self.judge_order(evidence, partition);
+        self.refused += evidence.writes_to(Kind::Checkpoint, partition).filter(|write| write.is_refused()).count();
+    }
+
+    /// What handlers wrote down before each checkpoint was sent, whatever became of the write later.
+    fn judge_progress(&mut self, evidence: &Evidence, sessions: &[&Session], partition: &str) {
         let mut history = Partition::<Life>::default();
         history.published(evidence.published[partition] + 1);
-        let own: Vec<_> = sessions.iter().filter(|session| session.partition == partition).collect();
-        for session in &own {
-            self.judge_session(session, evidence.first_of(partition));
-        }
-        let claims = claims(&mut history, evidence, partition);
-        let mut runs: Vec<_> = own.iter().flat_map(|session| &session.runs).copied().collect();
+        let mut runs: Vec<_> = sessions.iter().flat_map(|session| &session.runs).copied().collect();
         runs.sort_by_key(|(at, ..)| *at);
         let mut runs = runs.into_iter().peekable();
-        self.refused += evidence.writes_to(Kind::Checkpoint, partition).filter(|write| write.is_refused()).count();
-        for write in chain(evidence.writes_to(Kind::Checkpoint, partition)) {
-            // What a handler wrote down before the checkpoint was sent.
+        let mut writes: Vec<_> =
+            evidence.writes_to(Kind::Checkpoint, partition).filter(|write| write.is_accepted()).collect();
+        writes.sort_by_key(|write| write.sent);
+        for write in writes {
             while let Some((_, first, last)) = runs.next_if(|(at, ..)| *at <= write.sent) {
                 history.processed(Some(0), first, last);
             }
             self.checkpoints += 1;
-            let tenure = claims.iter().rfind(|claim| claim.by == write.by && claim.sent < write.sent);
-            let purpose = Purpose::Progress { tenure: tenure.map(|claim| claim.tenure) };
+            self.add(&format!("{} at {:.1?}", write.by, write.sent), partition, history.skipped(write.position));
+        }
+        runs.for_each(|(_, first, last)| _ = history.processed(Some(0), first, last));
+        self.add("the group", partition, history.lost());
+    }
+
+    /// The order in which the storage took the writes.
+    fn judge_order(&mut self, evidence: &Evidence, partition: &str) {
+        let mut history = Partition::<Life>::default();
+        history.published(evidence.published[partition] + 1);
+        let claims = claims(&mut history, evidence, partition);
+        for write in chain(evidence.writes_to(Kind::Checkpoint, partition)) {
+            let tenure = claims.iter().rposition(|claim| claim.by == write.by && claim.sent < write.sent);
+            let purpose = Purpose::Progress { tenure: tenure.map(|tenure| tenure as u64 + 1) };
             let excused = claim_is_open(evidence, write);
             for verdict in history.checkpointed(&write.by, purpose, write.position) {
-                if verdict.rule != Rule::Fenced || !excused {
+                if verdict.rule == Rule::NeverBack || (verdict.rule == Rule::Fenced && !excused) {
                     self.add(&format!("{} at {:.1?}", write.by, write.sent), partition, verdict);
                 }
             }
         }
-        runs.for_each(|(_, first, last)| _ = history.processed(Some(0), first, last));
-        self.add("the group", partition, history.lost());
     }
 
     fn judge_session(&mut self, session: &Session, oldest: i64) {
@@ -89,7 +106,6 @@ impl Findings {
 struct Claim {
     by: Life,
     sent: Moment,
-    tenure: u64,
 }
 
 /// The writes that began a tenure, or began it again after a release. A mark that asks for a handoff keeps the owner.
@@ -99,8 +115,7 @@ fn claims(history: &mut Partition<Life>, evidence: &Evidence, partition: &str) -
         if write.owner.is_empty() {
             history.owned_by(None);
         } else if write.owner == write.by.owner() && history.owned_by(Some(write.by)).changed {
-            let tenure = history.tenure_of(&write.by).unwrap_or_default();
-            claims.push(Claim { by: write.by, sent: write.sent, tenure });
+            claims.push(Claim { by: write.by, sent: write.sent });
         }
     }
     claims
@@ -161,6 +176,19 @@ mod tests {
     }
 
     #[test]
+    fn retention_explains_a_gap() {
+        for (retention, holds) in [(4, true), (5, false)] {
+            let mut evidence = moved();
+            evidence.retention = retention;
+            let processed = |at, first, last| entry(at, What::Processed("0".to_owned(), first, last));
+            evidence.diaries.get_mut(&life(0)).unwrap().splice(1..2, [processed(20, 0, 4), processed(24, 6, 6)]);
+            evidence.diaries.get_mut(&life(1)).unwrap()[1] = processed(50, 5, 9);
+            let is_broken = broken(&evidence).iter().any(|(name, _)| *name == "every start is continuous");
+            assert_eq!(!is_broken, holds, "{retention}");
+        }
+    }
+
+    #[test]
     fn a_checkpoint_before_its_handler_is_done_is_found() {
         let mut evidence = moved();
         evidence.writes[4].sent = Moment::from_millis(45);
@@ -193,6 +221,25 @@ mod tests {
         evidence.writes.insert(3, write(Kind::Checkpoint, life(0), 35, ("c1", "c1b"), 3));
         evidence.writes[4].replaces = Some("c1b".to_owned());
         assert_eq!(broken(&evidence), []);
+    }
+
+    #[test]
+    fn a_mark_begins_no_tenure() {
+        let mut evidence = moved();
+        let mark = Write { owner: life(0).owner(), ..write(Kind::Ownership, life(1), 26, ("o1", "o1b"), 0) };
+        evidence.writes[2].replaces = Some("o1b".to_owned());
+        evidence.writes[3].replaces = Some("c1b".to_owned());
+        evidence.writes.extend([mark, write(Kind::Checkpoint, life(1), 28, ("c1", "c1b"), 3)]);
+        let detail = "i2.1 at 28.0ms wrote checkpoint 3 without a tenure (partition 0)".to_owned();
+        assert_eq!(broken(&evidence), [("who was displaced writes no checkpoint", detail)]);
+    }
+
+    #[test]
+    fn one_of_two_writes_over_one_version_is_judged() {
+        let mut evidence = moved();
+        evidence.writes.insert(4, write(Kind::Checkpoint, life(1), 45, ("c2", "x"), 9));
+        let detail = "i2.1 at 45.0ms wrote checkpoint 9, but only 5 is processed (partition 0)".to_owned();
+        assert_eq!(broken(&evidence), [("no checkpoint passes what is not processed", detail)]);
     }
 
     #[test]
