@@ -1,8 +1,8 @@
 //! The local wall clock decides nothing: whatever it shows, and however it jumps, whole instances send the same
 //! requests at the same moments and process the same events.
 //!
-//! That nothing in the source reads it but the probe and the signatures is seen to by `tests/package`; that a
-//! signature with a wrong date is mended, by `tests/process_wide/credentials`.
+//! `tests/package` shows that only the probe and the signatures read it, and `tests/process_wide/credentials` that a
+//! signature with a wrong date is corrected.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};

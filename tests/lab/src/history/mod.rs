@@ -249,7 +249,7 @@ impl<L> Partition<L> {
         self.since_reset.prefix().max(self.oldest - 1)
     }
 
-    /// The same, whatever was reset meanwhile.
+    /// The last event before which every one was processed at some time, resets aside.
     pub fn ever_processed_up_to(&self) -> i64 {
         self.ever.prefix()
     }

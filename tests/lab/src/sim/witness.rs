@@ -53,7 +53,7 @@ impl BlobContainer for Witness {
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
         let (witness, name) = (self.clone(), name.to_owned());
         let (metadata, condition) = (metadata.clone(), condition.clone());
-        // A write that has arrived is applied and seen, whatever becomes of its sender.
+        // A write that has arrived is applied and seen, even if its sender is gone.
         let applied = tokio::spawn(async move {
             let written = at_once(witness.inner.write(&name, &metadata, &condition)).await?;
             (witness.saw)(&name, &metadata, &condition);

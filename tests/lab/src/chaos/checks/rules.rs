@@ -50,7 +50,8 @@ impl Findings {
         self.refused += evidence.writes_to(Kind::Checkpoint, partition).filter(|write| write.is_refused()).count();
     }
 
-    /// What handlers wrote down before each checkpoint was sent, whatever became of the write later.
+    /// A checkpoint must not pass the events that handlers wrote down before it was sent. Every accepted write is judged,
+    /// also one that the chain of versions leaves out.
     fn judge_progress(&mut self, evidence: &Evidence, sessions: &[&Session], partition: &str) {
         let mut history = Partition::<Life>::default();
         history.published(evidence.published[partition] + 1);
