@@ -44,7 +44,6 @@ impl Balancer {
             return Err(replaced(&view.me, by));
         }
         self.drop_lost(&view);
-        self.notice_rewinds(&cycle);
         self.foreign_owner = view.foreign_owner;
         if view.foreign_owner {
             self.fall_back(foreign_owner(&view, &cycle.records));
@@ -199,17 +198,6 @@ impl Balancer {
             // At once: the rest of the cycle may fail.
             self.publish_holder(&partition, holder.cloned().unwrap_or(Holder::Nobody));
             self.events.tell(Event::Lost { partition, by });
-        }
-    }
-
-    /// What lives by the presence of this instance is not renewed, and would not meet a rewind before its next
-    /// checkpoint.
-    fn notice_rewinds(&mut self, cycle: &Cycle) {
-        let newer = self.leases.newer_than(cycle.asked);
-        for seen in cycle.records.iter().filter(|seen| !newer.contains(&seen.partition)) {
-            if let Some(id) = &seen.record.rewound {
-                self.leases.found_rewound(&seen.partition, id);
-            }
         }
     }
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::retries::Turns;
 use crate::balance::Moment;
-use crate::model::{LeaseScope, OwnerId, PartitionId, RewindId};
+use crate::model::{LeaseScope, OwnerId, PartitionId};
 use crate::store::Lease;
 
 #[derive(Debug)]
@@ -305,17 +305,6 @@ impl Leases {
         }
     }
 
-    /// Its record says that the checkpoint was put back. If that is news, it is written anew at once, which looks into
-    /// it. What is given back is not: its next owner starts from there.
-    pub(super) fn found_rewound(&mut self, partition: &PartitionId, id: &RewindId) {
-        let scope = self.scope;
-        let is_news = |held: &&mut Held| held.lease.record().rewound.as_ref() != Some(id);
-        let is_due = |held: &&mut Held| held.rewrite == Rewrite::No && !held.is_given_back();
-        if let Some(held) = self.held.get_mut(partition).filter(is_news).filter(is_due) {
-            held.owe_rewriting(scope);
-        }
-    }
-
     /// Who asked for it, as far as its last renewal knows.
     pub(super) fn asked_for_by(&self, partition: &PartitionId, tenure: u64) -> Option<&OwnerId> {
         self.held.get(partition).filter(|held| held.lease.tenure() == tenure)?.lease.asked_for_by()
@@ -500,31 +489,6 @@ mod tests {
         hold(&mut leases, &second);
         assert_eq!(leases.kept(), [(partition.clone(), second.tenure())].into());
         assert!(!leases.is_surrendered(&partition, second.tenure()) && leases.next_overdue().is_none());
-    }
-
-    #[tokio::test]
-    async fn a_rewind_that_is_news_has_the_record_written_at_once_and_only_once_unless_it_is_given_back() {
-        let (container, partition, mut leases) =
-            (Arc::default(), PartitionId::from(0), Leases::new(LeaseScope::Partition));
-        let store = store_of("a", &container).await;
-        let lease = won(store.claim_one(&Claim::unowned(partition.clone())).await);
-        hold(&mut leases, &lease);
-        let far = Duration::from_secs(60);
-        let place = crate::model::Position { sequence_number: 3, offset: "30".to_owned() };
-        let id = store_of("operator", &container).await.rewind(&partition, &place).await.unwrap().id;
-        leases.found_rewound(&partition, &id);
-        let due = leases.start_renewals(far, lease.valid_from(), EXPIRY);
-        assert_eq!(due.len(), 1);
-        leases.found_rewound(&partition, &id);
-        let second = won(store.renew_one(&due[0]).await);
-        assert!(second.tenure() > lease.tenure());
-        hold(&mut leases, &second);
-        leases.found_rewound(&partition, &id);
-        assert!(leases.start_renewals(far, second.valid_from(), EXPIRY).is_empty(), "it is no news");
-
-        assert!(leases.surrender(&partition, second.tenure(), Instant::now()));
-        leases.found_rewound(&partition, &RewindId::new(7));
-        assert!(leases.start_renewals(far, second.valid_from(), EXPIRY).is_empty(), "its next owner starts from there");
     }
 
     #[tokio::test]

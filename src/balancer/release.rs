@@ -55,7 +55,7 @@ impl Balancer {
         self.release(partition, tenure, reason);
     }
 
-    /// Its processing has stopped for another reason, perhaps under an earlier tenure: it was rewound meanwhile.
+    /// Its processing has stopped for another reason, perhaps under an earlier tenure: its record had vanished.
     pub(super) fn unprocessed(&mut self, partition: &PartitionId) {
         let Some(tenure) = self.leases.tenures().get(partition).copied() else { return };
         if self.leases.is_surrendered(partition, tenure) {

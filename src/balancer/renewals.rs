@@ -45,7 +45,7 @@ impl Balancer {
                 let given_back = self.leases.is_surrendered(partition, before);
                 self.hold(lease);
                 if given_back && tenure != before {
-                    // Found rewound: what its handler still has to say would be refused.
+                    // The record had vanished: the checkpoints of the tenure before are refused.
                     self.release_now(partition, tenure);
                 } else {
                     self.answer_renewal(partition, tenure, known.as_ref());

@@ -7,7 +7,7 @@ mod owner;
 mod ownership;
 mod presence;
 
-pub use checkpoint::{CheckpointRecord, Position, RewindId};
+pub use checkpoint::{CheckpointRecord, Position};
 pub use names::{ConsumerGroup, InvalidName, PartitionId};
 pub use owner::{Identity, Incarnation, OwnerId};
 pub use ownership::{LeaseScope, LeaseTerms, OwnershipRecord, Relation};

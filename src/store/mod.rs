@@ -27,7 +27,6 @@ mod pin;
 mod presence;
 mod probe;
 mod repair;
-mod rewind;
 mod twin;
 
 use std::collections::HashSet;
@@ -66,7 +65,6 @@ pub use ownership::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
 use partitions::{Partitions, Turn};
 pub use presence::{Announced, Presence};
 pub use probe::Finding;
-pub use rewind::Rewound;
 pub use twin::Split;
 
 /// How often an operation goes round between a conflict and the next attempt before it gives up for now.
