@@ -32,6 +32,19 @@ pub mod recorded {
     }
 }
 
+/// Records as listings show them.
+pub mod listed {
+    use crate::blob::Blob;
+    use crate::model::PartitionId;
+    use crate::store::Ownership;
+
+    /// The ownership in this blob.
+    #[must_use]
+    pub fn ownership(partition: PartitionId, blob: &Blob) -> Ownership {
+        crate::store::ownership_listed(partition, blob).0
+    }
+}
+
 /// Locks.
 pub mod lock {
     pub use crate::lock::*;

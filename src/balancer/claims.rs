@@ -24,7 +24,7 @@ impl Balancer {
                 self.start_claim(Claim::unowned(partition), reason);
                 continue;
             };
-            let claim = Claim::over(partition, seen.etag.clone()).with_load(seen.record.load);
+            let claim = Claim::over(seen);
             let is_abandoned = matches!(reason, ClaimReason::Expired(_) | ClaimReason::Reclaimed);
             if is_abandoned && seen.lives_by_presence(&self.store) {
                 let life = (&seen.record.owner, &seen.record.incarnation);
@@ -82,15 +82,15 @@ impl Balancer {
                 self.setbacks.remove(partition);
                 self.got(partition, reason);
                 self.loads.begin(partition, lease.record().load);
-                let tenure = lease.tenure();
+                let epoch = lease.epoch();
                 self.hold(lease);
-                self.events.tell(Event::Claimed { partition: partition.clone(), tenure, reason: reason.clone() });
+                self.events.tell(Event::Claimed { partition: partition.clone(), epoch, reason: reason.clone() });
                 let stalled =
                     self.config.on_stall == OnStall::Release && self.snapshot.borrow().stalled.affects(partition);
                 if self.ending {
-                    self.release(partition, tenure, Releasing::Shutdown);
+                    self.release(partition, epoch, Releasing::Shutdown);
                 } else if stalled {
-                    self.release(partition, tenure, Releasing::Stalled);
+                    self.release(partition, epoch, Releasing::Stalled);
                 }
             }
             ClaimOutcome::Lost { by } => {

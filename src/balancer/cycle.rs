@@ -63,7 +63,7 @@ impl Balancer {
 
     /// Whether the records say that somebody wants what this instance has.
     fn is_asked(&self, records: &[Ownership]) -> bool {
-        let held = self.leases.tenures();
+        let held = self.leases.epochs();
         records.iter().any(|seen| seen.record.handoff_to.is_some() && held.contains_key(&seen.partition))
     }
 
@@ -133,8 +133,8 @@ impl Balancer {
             snapshot.unclaimed_for_cap = unclaimed;
         });
         for PlannedRelease { partition, reason } in plan.release {
-            if let Some(tenure) = self.leases.tenures().get(&partition).copied() {
-                self.give_back(&partition, tenure, reason.into());
+            if let Some(epoch) = self.leases.epochs().get(&partition).copied() {
+                self.give_back(&partition, epoch, reason.into());
             }
         }
         self.start_claims(plan.claim, &cycle.records);

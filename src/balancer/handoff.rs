@@ -140,31 +140,31 @@ impl Balancer {
         let marks: BTreeMap<_, _> = marks.filter(|(_, asking)| *asking != me).collect();
         for entry in view.partitions.iter().filter(|entry| entry.holder == Holder::Me) {
             let Some(asking) = marks.get(&entry.partition) else { continue };
-            let Some(tenure) = self.leases.tenures().get(&entry.partition).copied() else { continue };
+            let Some(epoch) = self.leases.epochs().get(&entry.partition).copied() else { continue };
             match &entry.handoff_to {
-                Some(by) => self.asked_for(&entry.partition, tenure, by.clone()),
+                Some(by) => self.asked_for(&entry.partition, epoch, by.clone()),
                 None => self.leases.drop_mark(&entry.partition, asking),
             }
         }
     }
 
     /// By a renewal that found the mark, unless whoever made it is known to have died.
-    pub(super) fn answer_renewal(&mut self, partition: &PartitionId, tenure: u64, known: Option<&OwnerId>) {
-        let asking = self.leases.asked_for_by(partition, tenure).filter(|by| known != Some(*by)).cloned();
+    pub(super) fn answer_renewal(&mut self, partition: &PartitionId, epoch: i64, known: Option<&OwnerId>) {
+        let asking = self.leases.asked_for_by(partition, epoch).filter(|by| known != Some(*by)).cloned();
         if let Some(by) = asking {
-            self.asked_for(partition, tenure, by);
+            self.asked_for(partition, epoch, by);
         }
     }
 
-    fn asked_for(&mut self, partition: &PartitionId, tenure: u64, by: OwnerId) {
-        if self.hands_over() && !self.ending && self.leases.drain(partition, tenure) {
+    fn asked_for(&mut self, partition: &PartitionId, epoch: i64, by: OwnerId) {
+        if self.hands_over() && !self.ending && self.leases.drain(partition, epoch) {
             self.events.tell(Event::AskedFor { partition: partition.clone(), by: by.clone() });
             self.publish(|snapshot| {
                 if let Some(view) = snapshot.partitions.iter_mut().find(|view| view.partition == *partition) {
                     view.handoff_to = Some(by);
                 }
             });
-            self.give_back(partition, tenure, Releasing::HandedOver);
+            self.give_back(partition, epoch, Releasing::HandedOver);
         }
     }
 }

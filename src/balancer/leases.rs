@@ -182,7 +182,7 @@ impl Leases {
     /// Takes a lease that was won or renewed. `pause` keeps a lease whose renewal stands as it was from being renewed
     /// again and again.
     pub(super) fn hold(&mut self, lease: Lease, spread: f64, now: Moment, pause: Duration) {
-        let before = self.held.get(lease.partition()).filter(|held| held.lease.tenure() == lease.tenure());
+        let before = self.held.get(lease.partition()).filter(|held| held.lease.epoch() == lease.epoch());
         let recorded = lease.record().scope;
         let is_covered = self.presence.is_some_and(|presence| presence.first <= lease.valid_from());
         let rewrite = before.map(|held| held.rewrite).unwrap_or_default();
@@ -274,9 +274,9 @@ impl Leases {
     }
 
     /// A renewal has ended, whatever its outcome.
-    pub(super) fn end_renewal(&mut self, partition: &PartitionId, tenure: u64) -> AfterRenewal {
+    pub(super) fn end_renewal(&mut self, partition: &PartitionId, epoch: i64) -> AfterRenewal {
         match self.held.get_mut(partition) {
-            Some(held) if held.lease.tenure() == tenure => {
+            Some(held) if held.lease.epoch() == epoch => {
                 held.renewing = false;
                 if held.release_next { AfterRenewal::ToRelease } else { AfterRenewal::Held }
             }
@@ -285,9 +285,9 @@ impl Leases {
     }
 
     /// Somebody asked for it: its record is to say at once that it drains. Answers whether that is news.
-    pub(super) fn drain(&mut self, partition: &PartitionId, tenure: u64) -> bool {
+    pub(super) fn drain(&mut self, partition: &PartitionId, epoch: i64) -> bool {
         let held =
-            self.held.get_mut(partition).filter(|held| held.lease.tenure() == tenure && held.draining == Draining::No);
+            self.held.get_mut(partition).filter(|held| held.lease.epoch() == epoch && held.draining == Draining::No);
         let Some(held) = held else { return false };
         held.draining = Draining::Owed;
         held.is_due_at_once();
@@ -306,8 +306,8 @@ impl Leases {
     }
 
     /// Who asked for it, as far as its last renewal knows.
-    pub(super) fn asked_for_by(&self, partition: &PartitionId, tenure: u64) -> Option<&OwnerId> {
-        self.held.get(partition).filter(|held| held.lease.tenure() == tenure)?.lease.asked_for_by()
+    pub(super) fn asked_for_by(&self, partition: &PartitionId, epoch: i64) -> Option<&OwnerId> {
+        self.held.get(partition).filter(|held| held.lease.epoch() == epoch)?.lease.asked_for_by()
     }
 
     /// Those whose handlers stop because somebody asked for them.
@@ -338,18 +338,18 @@ impl Leases {
     }
 
     /// Whether there is nothing more to be done for its release: it is due already, or no longer held in this tenure.
-    pub(super) fn is_to_be_released(&self, partition: &PartitionId, tenure: u64) -> bool {
-        self.held.get(partition).is_none_or(|held| held.lease.tenure() != tenure || held.release_next)
+    pub(super) fn is_to_be_released(&self, partition: &PartitionId, epoch: i64) -> bool {
+        self.held.get(partition).is_none_or(|held| held.lease.epoch() != epoch || held.release_next)
     }
 
     /// Marks a lease as to be released when its handler has stopped, or at this moment. Answers whether that is news.
-    pub(super) fn surrender(&mut self, partition: &PartitionId, tenure: u64, until: Instant) -> bool {
-        let held = self.held.get_mut(partition).filter(|held| held.lease.tenure() == tenure && !held.is_given_back());
+    pub(super) fn surrender(&mut self, partition: &PartitionId, epoch: i64, until: Instant) -> bool {
+        let held = self.held.get_mut(partition).filter(|held| held.lease.epoch() == epoch && !held.is_given_back());
         held.map(|held| held.surrendered = Some(until)).is_some()
     }
 
-    pub(super) fn is_surrendered(&self, partition: &PartitionId, tenure: u64) -> bool {
-        let held = self.held.get(partition).filter(|held| held.lease.tenure() == tenure);
+    pub(super) fn is_surrendered(&self, partition: &PartitionId, epoch: i64) -> bool {
+        let held = self.held.get(partition).filter(|held| held.lease.epoch() == epoch);
         held.is_some_and(|held| held.surrendered.is_some())
     }
 
@@ -359,9 +359,9 @@ impl Leases {
     }
 
     /// Those surrendered until this moment or before, and not on their way yet.
-    pub(super) fn overdue(&self, now: Instant) -> Vec<(PartitionId, u64)> {
+    pub(super) fn overdue(&self, now: Instant) -> Vec<(PartitionId, i64)> {
         let overdue = self.surrendered().filter(|(_, _, until)| *until <= now);
-        overdue.map(|(partition, tenure, _)| (partition.clone(), tenure)).collect()
+        overdue.map(|(partition, epoch, _)| (partition.clone(), epoch)).collect()
     }
 
     /// When the first of them is overdue.
@@ -369,15 +369,15 @@ impl Leases {
         self.surrendered().map(|(_, _, until)| until).min()
     }
 
-    fn surrendered(&self) -> impl Iterator<Item = (&PartitionId, u64, Instant)> {
+    fn surrendered(&self) -> impl Iterator<Item = (&PartitionId, i64, Instant)> {
         let waiting = self.held.iter().filter(|(_, held)| !held.release_next);
-        waiting.filter_map(|(partition, held)| Some((partition, held.lease.tenure(), held.surrendered?)))
+        waiting.filter_map(|(partition, held)| Some((partition, held.lease.epoch(), held.surrendered?)))
     }
 
     /// Takes a lease out in order to release it; nothing while its renewal is under way, after which it is due for
     /// release.
-    pub(super) fn take_for_release(&mut self, partition: &PartitionId, tenure: u64) -> Option<Lease> {
-        let held = self.held.get_mut(partition).filter(|held| held.lease.tenure() == tenure)?;
+    pub(super) fn take_for_release(&mut self, partition: &PartitionId, epoch: i64) -> Option<Lease> {
+        let held = self.held.get_mut(partition).filter(|held| held.lease.epoch() == epoch)?;
         if held.renewing {
             held.release_next = true;
             return None;
@@ -386,8 +386,8 @@ impl Leases {
     }
 
     /// Takes a lease out, if it is still of this tenure.
-    pub(super) fn forget(&mut self, partition: &PartitionId, tenure: u64) -> Option<Lease> {
-        self.held.get(partition).filter(|held| held.lease.tenure() == tenure)?;
+    pub(super) fn forget(&mut self, partition: &PartitionId, epoch: i64) -> Option<Lease> {
+        self.held.get(partition).filter(|held| held.lease.epoch() == epoch)?;
         self.remove(partition)
     }
 
@@ -423,9 +423,9 @@ impl Leases {
     }
 
     /// Those that are to be processed: all but the ones about to be given back.
-    pub(super) fn kept(&self) -> BTreeMap<PartitionId, u64> {
+    pub(super) fn kept(&self) -> BTreeMap<PartitionId, i64> {
         let kept = self.held.iter().filter(|(_, held)| !held.is_given_back());
-        kept.map(|(partition, held)| (partition.clone(), held.lease.tenure())).collect()
+        kept.map(|(partition, held)| (partition.clone(), held.lease.epoch())).collect()
     }
 
     /// Those that are about to be given back.
@@ -433,8 +433,8 @@ impl Leases {
         self.held.iter().filter(|(_, held)| held.is_given_back()).map(|(partition, _)| partition)
     }
 
-    pub(super) fn tenures(&self) -> BTreeMap<PartitionId, u64> {
-        self.held.iter().map(|(partition, held)| (partition.clone(), held.lease.tenure())).collect()
+    pub(super) fn epochs(&self) -> BTreeMap<PartitionId, i64> {
+        self.held.iter().map(|(partition, held)| (partition.clone(), held.lease.epoch())).collect()
     }
 }
 
@@ -475,20 +475,20 @@ mod tests {
         let first = won(store.claim_one(&Claim::unowned(partition.clone())).await);
         hold(&mut leases, &first);
         let until = Instant::now();
-        assert!(leases.surrender(&partition, first.tenure(), until));
-        assert!(!leases.surrender(&partition, first.tenure(), until), "it is no news");
+        assert!(leases.surrender(&partition, first.epoch(), until));
+        assert!(!leases.surrender(&partition, first.epoch(), until), "it is no news");
 
         hold(&mut leases, &won(store.renew_one(&first).await));
-        assert!(leases.kept().is_empty() && leases.tenures().len() == 1);
+        assert!(leases.kept().is_empty() && leases.epochs().len() == 1);
         assert_eq!(leases.given_back().collect::<Vec<_>>(), [&partition]);
         assert_eq!((leases.next_overdue(), leases.overdue(until).len()), (Some(until), 1));
 
         // Lost, and won again.
         let listed = store.list_ownerships().await.unwrap().records.remove(0);
-        let second = won(store.claim_one(&Claim::over(partition.clone(), listed.etag)).await);
+        let second = won(store.claim_one(&Claim::over(&listed)).await);
         hold(&mut leases, &second);
-        assert_eq!(leases.kept(), [(partition.clone(), second.tenure())].into());
-        assert!(!leases.is_surrendered(&partition, second.tenure()) && leases.next_overdue().is_none());
+        assert_eq!(leases.kept(), [(partition.clone(), second.epoch())].into());
+        assert!(!leases.is_surrendered(&partition, second.epoch()) && leases.next_overdue().is_none());
     }
 
     #[tokio::test]
@@ -498,8 +498,8 @@ mod tests {
         hold(&mut leases, &lease);
         let far = Duration::from_secs(60);
         assert!(leases.start_renewals(far, lease.valid_from(), EXPIRY).is_empty());
-        assert!(leases.drain(&partition, lease.tenure()));
-        assert!(!leases.drain(&partition, lease.tenure()), "it is no news");
+        assert!(leases.drain(&partition, lease.epoch()));
+        assert!(!leases.drain(&partition, lease.epoch()), "it is no news");
         assert!(leases.is_draining(&partition));
         // An answer of before counts for nothing.
         hold(&mut leases, &won(store.renew_one(&lease).await));
@@ -527,7 +527,7 @@ mod tests {
             assert_eq!(due.len(), usize::from(writes < 2), "the first one meets it, the second takes it away");
             for lease in due {
                 hold(&mut leases, &won(store.renew_one(&lease).await));
-                assert_eq!(leases.asked_for_by(&partition, lease.tenure()), None);
+                assert_eq!(leases.asked_for_by(&partition, lease.epoch()), None);
             }
         }
         let listed = store.list_ownerships().await.unwrap().records.remove(0);
@@ -540,9 +540,9 @@ mod tests {
         let lease = won(store.claim_one(&Claim::unowned(partition.clone())).await);
         hold(&mut leases, &lease);
         assert_eq!(leases.start_renewals(Duration::ZERO, Moment::MAX / 2, EXPIRY).len(), 1);
-        assert_eq!(leases.take_for_release(&partition, lease.tenure()), None);
-        assert!(leases.kept().is_empty() && leases.is_to_be_released(&partition, lease.tenure()));
-        assert_eq!(leases.end_renewal(&partition, lease.tenure()), AfterRenewal::ToRelease);
+        assert_eq!(leases.take_for_release(&partition, lease.epoch()), None);
+        assert!(leases.kept().is_empty() && leases.is_to_be_released(&partition, lease.epoch()));
+        assert_eq!(leases.end_renewal(&partition, lease.epoch()), AfterRenewal::ToRelease);
     }
 
     /// One that lives by the presence of its owner, which has been there since the beginning.
@@ -592,7 +592,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_sent_before_it_was_present_again_is_written_once_more() {
         let (store, lease, mut leases) = by_presence().await;
-        leases.drain(lease.partition(), lease.tenure());
+        leases.drain(lease.partition(), lease.epoch());
         let acknowledging = due(&mut leases);
         leases.declared_dead();
         leases.present_since(store.lease_time() + Duration::from_secs(1));
@@ -610,7 +610,7 @@ mod tests {
         leases.declared_dead();
         leases.present_since(store.lease_time());
         assert_eq!(due(&mut leases).len(), 1);
-        leases.end_renewal(lease.partition(), lease.tenure());
+        leases.end_renewal(lease.partition(), lease.epoch());
         leases.postpone(lease.partition(), Moment::ZERO);
         assert_eq!(due(&mut leases).len(), 1);
     }
@@ -651,8 +651,8 @@ mod tests {
         }
 
         fn fails(leases: &mut Leases, partition: &PartitionId, not_before: Moment) {
-            let tenure = leases.tenures()[partition];
-            leases.end_renewal(partition, tenure);
+            let epoch = leases.epochs()[partition];
+            leases.end_renewal(partition, epoch);
             leases.postpone(partition, not_before);
         }
 

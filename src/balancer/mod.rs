@@ -91,7 +91,7 @@ enum Ended {
     OthersListed { cycle: Cycle, listing: Result<Others> },
     Judged { claims: Vec<(Claim, ClaimReason)>, outcome: Result<Verdict> },
     Claimed { partition: PartitionId, reason: ClaimReason, outcome: ClaimOutcome },
-    Renewed { partition: PartitionId, tenure: u64, outcome: ClaimOutcome },
+    Renewed { partition: PartitionId, epoch: i64, outcome: ClaimOutcome },
     Released { partition: PartitionId, outcome: ReleaseOutcome },
     Marked { partition: PartitionId, outcome: MarkOutcome },
     Pursued { handoff: Handoff, outcome: Result<Pursuit> },
@@ -291,8 +291,8 @@ impl Balancer {
     fn obey(&mut self, command: Command) {
         match command {
             Command::StopClaiming => self.draining = true,
-            Command::Forget { partition, tenure, by } => {
-                if self.leases.forget(&partition, tenure).is_some() {
+            Command::Forget { partition, epoch, by } => {
+                if self.leases.forget(&partition, epoch).is_some() {
                     match &by {
                         Some(owner) => self.publish_holder(&partition, Holder::Live(owner.clone())),
                         None => self.publish(|_| {}),
@@ -302,8 +302,8 @@ impl Balancer {
                 }
             }
             // It was asked to stop, and has.
-            Command::Release { partition, tenure, cool_down, settled } => {
-                self.given_back(&partition, tenure, cool_down, settled);
+            Command::Release { partition, epoch, cool_down, settled } => {
+                self.given_back(&partition, epoch, cool_down, settled);
             }
             Command::Unprocessed { partition } => self.unprocessed(&partition),
             Command::Shutdown { .. } => {}
@@ -326,7 +326,7 @@ impl Balancer {
                 Ok(())
             }
             Ended::Claimed { partition, reason, outcome } => self.claimed(&partition, &reason, outcome),
-            Ended::Renewed { partition, tenure, outcome } => self.renewed(&partition, tenure, outcome),
+            Ended::Renewed { partition, epoch, outcome } => self.renewed(&partition, epoch, outcome),
             Ended::Released { partition, outcome } => {
                 self.released(&partition, outcome);
                 Ok(())

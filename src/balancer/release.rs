@@ -14,11 +14,11 @@ use crate::telemetry::{self, Operation};
 impl Balancer {
     /// Gives back what may be at work: tells first, so that the handler stops and its last checkpoint is written, and
     /// renews meanwhile. Released is it when the one who processes it says so, or when the time for that is over.
-    pub(super) fn give_back(&mut self, partition: &PartitionId, tenure: u64, reason: Releasing) {
+    pub(super) fn give_back(&mut self, partition: &PartitionId, epoch: i64, reason: Releasing) {
         if self.drain.is_zero() {
-            return self.release(partition, tenure, reason);
+            return self.release(partition, epoch, reason);
         }
-        if self.leases.surrender(partition, tenure, Instant::now() + self.time_to_stop(reason)) {
+        if self.leases.surrender(partition, epoch, Instant::now() + self.time_to_stop(reason)) {
             self.events.tell(Event::Releasing { partition: partition.clone(), reason });
             self.publish(|_| {});
         }
@@ -36,30 +36,30 @@ impl Balancer {
     }
 
     /// Its processing has stopped: it was asked to, or does not want to go on.
-    pub(super) fn given_back(&mut self, partition: &PartitionId, tenure: u64, cool_down: Duration, settled: bool) {
-        if self.leases.tenures().get(partition) != Some(&tenure) {
+    pub(super) fn given_back(&mut self, partition: &PartitionId, epoch: i64, cool_down: Duration, settled: bool) {
+        if self.leases.epochs().get(partition) != Some(&epoch) {
             return;
         }
         if !settled {
             self.tell_duplicates(partition, DuplicateCause::NotSettled);
         }
-        if self.leases.is_surrendered(partition, tenure) {
+        if self.leases.is_surrendered(partition, epoch) {
             if !cool_down.is_zero() {
                 self.set_back(partition, cool_down);
             }
-            return self.release_now(partition, tenure);
+            return self.release_now(partition, epoch);
         }
         // Whoever gives it back now does not want it again at once.
         self.set_back(partition, cool_down);
         let reason = if self.draining { Releasing::Shutdown } else { Releasing::Asked };
-        self.release(partition, tenure, reason);
+        self.release(partition, epoch, reason);
     }
 
     /// Its processing has stopped for another reason, perhaps under an earlier tenure: its record had vanished.
     pub(super) fn unprocessed(&mut self, partition: &PartitionId) {
-        let Some(tenure) = self.leases.tenures().get(partition).copied() else { return };
-        if self.leases.is_surrendered(partition, tenure) {
-            self.release_now(partition, tenure);
+        let Some(epoch) = self.leases.epochs().get(partition).copied() else { return };
+        if self.leases.is_surrendered(partition, epoch) {
+            self.release_now(partition, epoch);
         }
     }
 
@@ -70,9 +70,9 @@ impl Balancer {
 
     /// Those whose handlers have had their time.
     pub(super) fn release_overdue(&mut self) {
-        for (partition, tenure) in self.leases.overdue(Instant::now()) {
+        for (partition, epoch) in self.leases.overdue(Instant::now()) {
             self.tell_duplicates(&partition, DuplicateCause::StillRunning);
-            self.release_now(&partition, tenure);
+            self.release_now(&partition, epoch);
         }
     }
 
@@ -84,18 +84,18 @@ impl Balancer {
     }
 
     /// Tells it, and releases.
-    pub(super) fn release(&mut self, partition: &PartitionId, tenure: u64, reason: Releasing) {
-        if self.leases.is_to_be_released(partition, tenure) {
+    pub(super) fn release(&mut self, partition: &PartitionId, epoch: i64, reason: Releasing) {
+        if self.leases.is_to_be_released(partition, epoch) {
             return;
         }
         self.events.tell(Event::Releasing { partition: partition.clone(), reason });
-        self.release_now(partition, tenure);
+        self.release_now(partition, epoch);
     }
 
     /// Now, or when its renewal has ended.
-    pub(super) fn release_now(&mut self, partition: &PartitionId, tenure: u64) {
+    pub(super) fn release_now(&mut self, partition: &PartitionId, epoch: i64) {
         let until = self.release_until(partition);
-        if let Some(lease) = self.leases.take_for_release(partition, tenure) {
+        if let Some(lease) = self.leases.take_for_release(partition, epoch) {
             self.start_release(lease, until);
         }
     }
@@ -144,8 +144,8 @@ impl Balancer {
     /// released.
     pub(super) async fn shut_down(&mut self) -> usize {
         (self.draining, self.ending) = (true, true);
-        for (partition, tenure) in self.leases.tenures() {
-            self.release(&partition, tenure, Releasing::Shutdown);
+        for (partition, epoch) in self.leases.epochs() {
+            self.release(&partition, epoch, Releasing::Shutdown);
         }
         self.asked.clear();
         self.withdraw();

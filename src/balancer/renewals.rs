@@ -20,8 +20,8 @@ impl Balancer {
             let store = self.store.clone();
             let lease = self.with_load(lease);
             self.operations.spawn(async move {
-                let (partition, tenure) = (lease.partition().clone(), lease.tenure());
-                Ended::Renewed { partition, tenure, outcome: store.renew_one(&lease).await }
+                let (partition, epoch) = (lease.partition().clone(), lease.epoch());
+                Ended::Renewed { partition, epoch, outcome: store.renew_one(&lease).await }
             });
         }
     }
@@ -33,22 +33,22 @@ impl Balancer {
         lease.with_load(load)
     }
 
-    pub(super) fn renewed(&mut self, partition: &PartitionId, before: u64, outcome: ClaimOutcome) -> Result<()> {
+    pub(super) fn renewed(&mut self, partition: &PartitionId, before: i64, outcome: ClaimOutcome) -> Result<()> {
         let after = self.leases.end_renewal(partition, before);
         if after == AfterRenewal::Gone {
             return Ok(());
         }
         match outcome {
             ClaimOutcome::Won(lease) => {
-                let tenure = lease.tenure();
-                let known = self.leases.asked_for_by(partition, tenure).cloned();
+                let epoch = lease.epoch();
+                let known = self.leases.asked_for_by(partition, epoch).cloned();
                 let given_back = self.leases.is_surrendered(partition, before);
                 self.hold(lease);
-                if given_back && tenure != before {
+                if given_back && epoch != before {
                     // The record had vanished: the checkpoints of the tenure before are refused.
-                    self.release_now(partition, tenure);
+                    self.release_now(partition, epoch);
                 } else {
-                    self.answer_renewal(partition, tenure, known.as_ref());
+                    self.answer_renewal(partition, epoch, known.as_ref());
                 }
             }
             ClaimOutcome::Lost { by } => {
@@ -66,19 +66,19 @@ impl Balancer {
             }
         }
         if after == AfterRenewal::ToRelease
-            && let Some(tenure) = self.leases.tenures().get(partition)
+            && let Some(epoch) = self.leases.epochs().get(partition)
         {
-            self.release_now(partition, *tenure);
+            self.release_now(partition, *epoch);
         }
         Ok(())
     }
 
     pub(super) fn hold(&mut self, lease: Lease) {
         let partition = lease.partition().clone();
-        let tenure = lease.tenure();
+        let epoch = lease.epoch();
         let spread = self.rng.random_range(0.9..1.0);
         self.leases.hold(lease, spread, self.store.lease_time(), self.retry_pause());
-        if self.snapshot.borrow().held.get(&partition) != Some(&tenure) {
+        if self.snapshot.borrow().held.get(&partition) != Some(&epoch) {
             self.publish_holder(&partition, Holder::Me);
         }
     }

@@ -36,9 +36,9 @@ impl Balancer {
         self.look_soon();
         self.publish(|snapshot| snapshot.stalled = stalled.clone());
         if self.config.on_stall == OnStall::Release {
-            for (partition, tenure) in self.leases.tenures() {
+            for (partition, epoch) in self.leases.epochs() {
                 if stalled.affects(&partition) {
-                    self.give_back(&partition, tenure, Releasing::Stalled);
+                    self.give_back(&partition, epoch, Releasing::Stalled);
                 }
             }
         }

@@ -8,8 +8,8 @@ mod errors;
 mod health;
 mod held;
 mod link;
+mod listed;
 mod source;
-mod unowned;
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ use crate::telemetry::PartitionMetrics;
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) partition: PartitionId,
-    pub(super) tenure: u64,
+    pub(super) epoch: i64,
     pub(super) progress: Progress,
     pub(super) metrics: PartitionMetrics,
     began: Instant,
@@ -26,10 +26,10 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn new(partition: PartitionId, tenure: u64, metrics: PartitionMetrics) -> Self {
+    pub(super) fn new(partition: PartitionId, epoch: i64, metrics: PartitionMetrics) -> Self {
         Self {
             partition,
-            tenure,
+            epoch,
             progress: Progress::new(),
             metrics,
             began: Instant::now(),

@@ -31,7 +31,7 @@ mod twin;
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -95,6 +95,8 @@ pub struct Ownership {
     pub etag: ETag,
     /// Time since it was last written, by the server's clock, when the server answered.
     pub age: Duration,
+    /// The server's time of that answer.
+    pub server_time: OffsetDateTime,
     /// When the answer was here.
     pub received: Instant,
 }
@@ -171,7 +173,8 @@ struct Inner {
     /// Per kind of listing, the malformed blobs already told, by name and version.
     told: [Mutex<HashSet<(String, ETag)>>; 3],
     last_answer: Mutex<Answer>,
-    tenures: AtomicU64,
+    /// The latest server time of all answers, refusals included.
+    latest_server_time: Mutex<OffsetDateTime>,
     partitions: Partitions,
     lease_clock: Arc<dyn LeaseClock>,
     rng: Mutex<StdRng>,
@@ -352,14 +355,16 @@ impl GroupStore {
 
     fn note(&self, answer: Answer) {
         *lock(&self.inner.last_answer) = answer;
+        self.note_time(answer.server_time);
+    }
+
+    fn note_time(&self, server_time: OffsetDateTime) {
+        let mut latest = lock(&self.inner.latest_server_time);
+        *latest = server_time.max(*latest);
     }
 
     pub(crate) fn random(&self) -> u64 {
         lock(&self.inner.rng).next_u64()
-    }
-
-    fn next_tenure(&self) -> u64 {
-        self.inner.tenures.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn telemetry(&self) -> &Telemetry {
@@ -433,6 +438,7 @@ impl GroupStore {
         let counted = self.inner.telemetry.requests().start(operation);
         let answer = within(deadline, operation.name(), request).await;
         observed.answered(counted.answered(&answer));
+        answer.as_ref().err().and_then(Error::server_time).into_iter().for_each(|time| self.note_time(time));
         answer
     }
 
@@ -448,10 +454,10 @@ impl GroupStore {
     }
 }
 
-fn ownership_listed(partition: PartitionId, blob: &Blob) -> (Ownership, Option<Malformed>) {
+pub(crate) fn ownership_listed(partition: PartitionId, blob: &Blob) -> (Ownership, Option<Malformed>) {
     let (record, problem) = codec::decode_ownership(&blob.name, &blob.metadata);
-    let (etag, received) = (blob.etag.clone(), blob.answer.received);
-    (Ownership { partition, record, etag, age: blob.age(), received }, problem)
+    let (etag, Answer { server_time, received }) = (blob.etag.clone(), blob.answer);
+    (Ownership { partition, record, etag, age: blob.age(), server_time, received }, problem)
 }
 
 async fn within<T>(deadline: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {

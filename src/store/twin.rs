@@ -34,10 +34,16 @@ impl GroupStore {
     ///
     /// If the storage does not answer as it should; see [`BlobContainer`](crate::blob::BlobContainer).
     pub async fn list_other_tree(&self) -> Result<Listing<Ownership>> {
-        match &self.inner.twin {
-            Some(twin) => self.list(twin, RecordKind::Ownership, ownership_listed).await,
-            None => Ok(Listing { records: Vec::new(), malformed: Vec::new() }),
+        let Some(twin) = &self.inner.twin else {
+            return Ok(Listing { records: Vec::new(), malformed: Vec::new() });
+        };
+        let listing = self.list(twin, RecordKind::Ownership, ownership_listed).await?;
+        for seen in &listing.records {
+            if let Some(epoch) = seen.record.epoch {
+                self.inner.partitions.state(&seen.partition).seen_elsewhere(epoch);
+            }
         }
+        Ok(listing)
     }
 
     /// Whether there is another tree of names that counts.
