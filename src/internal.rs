@@ -51,6 +51,6 @@ pub mod lock {
 }
 
 /// The rules of the store.
-pub mod protocol {
-    pub use crate::protocol::*;
+pub mod rules {
+    pub use crate::store::rules::*;
 }

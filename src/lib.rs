@@ -95,8 +95,6 @@ pub mod internal;
 mod lock;
 mod model;
 pub mod processor;
-#[allow(missing_docs, clippy::must_use_candidate, reason = "private, but for tests")]
-mod protocol;
 mod random;
 mod setters;
 pub mod store;

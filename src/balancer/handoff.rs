@@ -57,19 +57,19 @@ impl Balancer {
         }
     }
 
-    pub(super) fn marked(&mut self, partition: &PartitionId, outcome: MarkOutcome) {
+    pub(super) fn marked(&mut self, partition: &PartitionId, outcome: Result<MarkOutcome<Handoff>>) {
         self.asked.end(partition);
         match outcome {
-            MarkOutcome::Standing(handoff) => {
+            Ok(MarkOutcome::Standing(handoff)) => {
                 self.events.tell(Event::Asked { partition: partition.clone(), from: handoff.owner().clone() });
                 let next = self.look_after();
                 self.asked.stands(handoff, next, 0);
                 self.publish(|_| {});
             }
-            MarkOutcome::Lost => self.look_soon(),
+            Ok(MarkOutcome::Lost) => self.look_soon(),
             // The next cycle plans anew.
-            MarkOutcome::NotEligible(reason) => telemetry::not_asked(partition, &reason),
-            MarkOutcome::Undecided(error) => self.undecided(Operation::Mark, partition, &error),
+            Ok(refused) => telemetry::not_asked(partition, &refused),
+            Err(error) => self.undecided(Operation::Mark, partition, &error),
         }
     }
 
@@ -88,7 +88,7 @@ impl Balancer {
         }
     }
 
-    pub(super) fn pursued(&mut self, handoff: Handoff, outcome: Result<Pursuit>) {
+    pub(super) fn pursued(&mut self, handoff: Handoff, outcome: Result<Pursuit<Claim>>) {
         let partition = handoff.partition().clone();
         let Some(failures) = self.asked.failures(&partition) else { return };
         let (next, failures) = match &outcome {

@@ -519,7 +519,7 @@ mod tests {
         hold(&mut leases, &lease);
         let listed = store.list_ownerships().await.unwrap().records.remove(0);
         let dead = store_of("dead", &container).await;
-        assert!(matches!(dead.mark(&listed).await, MarkOutcome::Standing(_)));
+        assert!(matches!(dead.mark(&listed).await, Ok(MarkOutcome::Standing(_))));
 
         leases.drop_mark(&partition, &dead.identity().owner);
         for writes in 0..3 {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::listed::{Abandoned, Aim, Listed, Wanted};
 use crate::blob::ETag;
@@ -271,15 +271,9 @@ impl Holder {
         }
     }
 
-    /// Where processing starts without a checkpoint only the processor knows, so no start is pinned. Two request
-    /// deadlines at the most, for others wait for the same answer.
+    /// Where processing starts without a checkpoint only the processor knows, so no start is pinned.
     async fn adopt(&self, partition: &PartitionId, held: &Arc<Held>) -> Option<Lease> {
-        let limit = 2 * self.store.request_deadline();
-        let adopted = timeout(limit, self.store.adopt(partition, held.lease().epoch(), None)).await;
-        let adopted = adopted.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Unknown, format!("the adoption took longer than {limit:?}")))
-        });
-        match adopted {
+        match self.store.adopt(partition, held.lease().epoch(), None).await {
             Ok(AdoptOutcome::Adopted(adopted)) => {
                 *held.adoption.lock().await = Some(adopted);
                 held.set_stage(Stage::Adopted);

@@ -1,11 +1,12 @@
-//! Adopt: the requests of [`protocol::Adopt`](crate::protocol::Adopt), and what is written.
+//! Adopt: taking over the checkpoint of a partition that was just won.
 
-use super::{GroupStore, MAX_ATTEMPTS, back_off, condition, is_doubtful};
+use super::GroupStore;
+use super::rules::{Next, Place, PositionFrom, Under, Unwritten, adopting, position_from};
+use super::settle::ConditionalWrite;
 use crate::blob::{Blob, ETag, Metadata};
 use crate::codec::{self, RecordKind};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::model::{CheckpointRecord, OwnerId, PartitionId, Position};
-use crate::protocol::{Adopt, AdoptionWrite, Place, PositionFrom};
 use crate::telemetry::{self, Operation};
 
 /// The right to write one partition's checkpoints, and what was last written.
@@ -51,6 +52,7 @@ pub enum AdoptOutcome {
 }
 
 /// The checkpoints that an adoption goes by, as they were read.
+#[derive(Default)]
 struct Read {
     found: Option<(CheckpointRecord, Blob)>,
     /// What the other tree says, and in which version; if that counts.
@@ -70,44 +72,18 @@ impl GroupStore {
     ///
     /// A checkpoint in the other tree of names counts as [`Split`](crate::store::Split) says.
     ///
+    /// It first waits for its turn, see [`concurrency`](super::GroupStoreBuilder::concurrency). Then it takes at most
+    /// four [request deadlines](Self::request_deadline).
+    ///
     /// # Errors
     ///
-    /// [`ErrorKind::Contended`] if other writers kept getting in between: release the partition and let some time pass.
-    /// Else what the storage answered: adopt again while the lease lasts.
+    /// [`ErrorKind::Contended`](crate::ErrorKind::Contended) if other writers kept getting in between: release the
+    /// partition and let some time pass. [`ErrorKind::Unknown`](crate::ErrorKind::Unknown) if it was not settled in
+    /// time. Else what the storage answered: adopt again while the lease lasts.
     pub async fn adopt(&self, partition: &PartitionId, epoch: i64, start: Option<&Position>) -> Result<AdoptOutcome> {
         let _turn = self.turn(RecordKind::Checkpoint, partition).await;
-        let mut attempt = 0;
-        let mut read = Read { found: None, other: None };
-        let mut owner = None;
-        let mut record = CheckpointRecord::default();
-        let mut step = Adopt::ReadCheckpoint;
-        loop {
-            step = match step {
-                Adopt::ReadCheckpoint if attempt == MAX_ATTEMPTS => return Err(contended(partition)),
-                Adopt::ReadCheckpoint => {
-                    back_off(attempt).await;
-                    attempt += 1;
-                    read = self.read_for_adoption(partition).await?;
-                    record = read.found.as_ref().map(|(record, _)| record.clone()).unwrap_or_default();
-                    Adopt::checkpoint_read(read.stored(), read.other_place(), start.is_some())
-                }
-                Adopt::ReadOwnership(write) => {
-                    let found = self.read_ownership(partition).await?.map(|found| found.record);
-                    let mine = found.as_ref().is_some_and(|record| record.is_mine_in(self.identity(), epoch));
-                    owner = found.and_then(|record| record.owner);
-                    Adopt::ownership_read(write, mine)
-                }
-                Adopt::Write(write) => {
-                    let (content, metadata) = self.adoption_content(&read, &write, start);
-                    record = content;
-                    Adopt::written(self.adoption_written(partition, &metadata, write.under).await?)
-                }
-                Adopt::Adopted(etag) => {
-                    return Ok(AdoptOutcome::Adopted(Adoption { partition: partition.clone(), etag, record, epoch }));
-                }
-                Adopt::Lost => return Ok(AdoptOutcome::Lost { by: owner }),
-            }
-        }
+        let mut adoption = AdoptionWrite { store: self, partition, epoch, start, read: Read::default(), from: None };
+        self.settle(&mut adoption).await
     }
 
     /// The other tree is asked only where it can count: as long as there is no checkpoint here, or the one here was
@@ -123,53 +99,83 @@ impl GroupStore {
         let changed = other.filter(|(_, blob)| imported.flatten().as_deref() != Some(blob.etag.as_str()));
         Ok(Read { found, other: changed.map(|(record, blob)| (record, blob.etag)) })
     }
+}
 
+struct AdoptionWrite<'a> {
+    store: &'a GroupStore,
+    partition: &'a PartitionId,
+    epoch: i64,
+    start: Option<&'a Position>,
+    read: Read,
+    from: Option<PositionFrom>,
+}
+
+impl AdoptionWrite<'_> {
     /// What to write in order to adopt: the blob as it was read, plus my name; or another position.
-    fn adoption_content(
-        &self,
-        read: &Read,
-        write: &AdoptionWrite<ETag>,
-        start: Option<&Position>,
-    ) -> (CheckpointRecord, Metadata) {
-        let mut record = read.found.as_ref().map(|(record, _)| record.clone()).unwrap_or_default();
-        match (write.from, &read.other, start) {
-            (PositionFrom::OtherTree, Some((other, _)), _) => {
+    fn content(&self) -> (CheckpointRecord, Metadata) {
+        let Read { found, other } = &self.read;
+        let mut record = found.as_ref().map(|(record, _)| record.clone()).unwrap_or_default();
+        match (self.from, other, self.start) {
+            (Some(PositionFrom::OtherTree), Some((other, _)), _) => {
                 record.sequence_number = other.sequence_number;
                 record.offset.clone_from(&other.offset);
                 record.pinned = other.pinned;
             }
-            (PositionFrom::Start, _, Some(start)) => record = self.pinned_record(start, &record),
+            (Some(PositionFrom::Start), _, Some(start)) => record = self.store.pinned_record(start, &record),
             _ => {}
         }
-        record.owner = Some(self.identity().owner.clone());
-        if let Some((_, etag)) = &read.other {
+        record.owner = Some(self.store.identity().owner.clone());
+        if let Some((_, etag)) = other {
             record.imported = Some(etag.as_str().to_owned());
         }
-        let metadata = match (&read.found, write.from) {
-            (Some((_, blob)), PositionFrom::Found) => codec::with_adopter(blob.metadata.clone(), &record),
+        let metadata = match (found, self.from) {
+            (Some((_, blob)), Some(PositionFrom::Found)) => codec::with_adopter(blob.metadata.clone(), &record),
             _ => codec::encode_checkpoint(&record),
         };
         (record, metadata)
     }
 
-    async fn adoption_written(
-        &self,
-        partition: &PartitionId,
-        metadata: &Metadata,
-        under: Option<ETag>,
-    ) -> Result<Option<ETag>> {
-        let name = self.inner.names.of(RecordKind::Checkpoint, partition);
-        match self.write(Operation::Adopt, &name, metadata, &condition(under)).await {
-            Ok(written) => Ok(Some(written.etag)),
-            Err(error) if is_doubtful(&error) => Ok(None),
-            Err(error) => Err(error),
-        }
+    fn adopted(&self, etag: Option<ETag>, record: CheckpointRecord) -> AdoptOutcome {
+        AdoptOutcome::Adopted(Adoption { partition: self.partition.clone(), etag, record, epoch: self.epoch })
+    }
+}
+
+impl ConditionalWrite for AdoptionWrite<'_> {
+    type Outcome = AdoptOutcome;
+
+    /// Both checkpoints and the ownership are read, one after the other, before the one write.
+    const REQUESTS: u32 = 4;
+
+    fn operation(&self) -> Operation {
+        Operation::Adopt
+    }
+
+    fn subject(&self) -> String {
+        format!("the checkpoint of partition {}", self.partition)
+    }
+
+    async fn write(&mut self, under: &Under<ETag>) -> Result<AdoptOutcome> {
+        let (record, metadata) = self.content();
+        let name = self.store.inner.names.of(RecordKind::Checkpoint, self.partition);
+        let written = self.store.write(Operation::Adopt, &name, &metadata, under).await?;
+        Ok(self.adopted(Some(written.etag), record))
+    }
+
+    async fn look(&mut self) -> Result<Next<ETag, AdoptOutcome>> {
+        self.read = self.store.read_for_adoption(self.partition).await?;
+        self.from = position_from(self.read.place(), self.read.other_place(), self.start.is_some());
+        let (owned, by) = self.store.is_owned_in(self.partition, self.epoch).await?;
+        let version = self.read.found.as_ref().map(|(_, blob)| blob.etag.clone());
+        Ok(adopting(version, self.from, owned).map(|unwritten| match unwritten {
+            Unwritten::Lost => AdoptOutcome::Lost { by },
+            Unwritten::Nothing => self.adopted(None, CheckpointRecord::default()),
+        }))
     }
 }
 
 impl Read {
-    fn stored(&self) -> Option<(ETag, Place)> {
-        self.found.as_ref().map(|(record, blob)| (blob.etag.clone(), Place::of(record)))
+    fn place(&self) -> Option<Place> {
+        self.found.as_ref().map(|(record, _)| Place::of(record))
     }
 
     fn other_place(&self) -> Place {
@@ -182,8 +188,4 @@ pub(super) fn decoded(blob: Blob) -> (CheckpointRecord, Blob) {
     let (record, problem) = codec::decode_checkpoint(&blob.name, &blob.metadata);
     problem.iter().for_each(telemetry::malformed_record);
     (record, blob)
-}
-
-fn contended(partition: &PartitionId) -> Error {
-    Error::new(ErrorKind::Contended, format!("the checkpoint of partition {partition} changes all the time"))
 }

@@ -7,23 +7,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{GroupStore, MAX_ATTEMPTS, Ownership, Presence, back_off, condition, is_doubtful};
-use crate::blob::{Blob, ETag};
+use super::rules::{Next, Remains, Under, Verdict, breaking};
+use super::settle::ConditionalWrite;
+use super::{GroupStore, Ownership, Presence};
+use crate::blob::ETag;
 use crate::codec;
-use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Incarnation, LeaseScope, OwnerId, PresenceRecord, Relation};
-use crate::protocol::{Breaking, Remains, breaking};
+use crate::error::Result;
+use crate::model::{LeaseScope, PresenceRecord, Relation};
 use crate::telemetry::Operation;
-
-/// Whether an owner that was taken for dead is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Verdict {
-    /// Nothing lives by its presence any more: claim.
-    Dead,
-    /// It has shown a sign of life since it was looked at: leave its partitions alone.
-    Alive,
-}
 
 impl Ownership {
     /// Whether its owner has to be [declared dead](GroupStore::declare_dead) before the partition is claimed from it as
@@ -56,46 +47,64 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// What the storage answered; [`ErrorKind::Contended`] if nothing could be told for long. Do not claim; look again
+    /// What the storage answered; [`ErrorKind::Contended`](crate::ErrorKind::Contended) if nothing could be told for long. Do not claim; look again
     /// in the next cycle.
     pub async fn declare_dead(&self, of: &Ownership, listed: Option<&Presence>) -> Result<Verdict> {
         let (Some(owner), life) = (&of.record.owner, of.record.incarnation.as_ref()) else { return Ok(Verdict::Dead) };
-        let name = self.inner.names.presence(owner);
-        let metadata = codec::encode_presence(&self.broken(owner, life));
-        let stale = listed.map(|seen| &seen.etag);
-        let mut remains = listed.map(|seen| remains(&seen.record, seen.etag.clone(), seen.age_now(), life));
-        for attempt in 0..MAX_ATTEMPTS {
-            back_off(attempt).await;
-            let under = match breaking(stale, remains, self.terms().expiry) {
-                Breaking::Broken => return Ok(Verdict::Dead),
-                Breaking::Alive => return Ok(Verdict::Alive),
-                Breaking::Write(under) => under,
-            };
-            match self.write(Operation::Presence, &name, &metadata, &condition(under)).await {
-                Ok(_) => return Ok(Verdict::Dead),
-                Err(error) if is_doubtful(&error) => {}
-                Err(error) => return Err(error),
-            }
-            remains = self.read(&name).await?.map(|blob| remains_in(&blob, owner, life));
-        }
-        Err(Error::new(ErrorKind::Contended, format!("the presence of {owner} changes all the time")))
-    }
-
-    fn broken(&self, owner: &OwnerId, life: Option<&Incarnation>) -> PresenceRecord {
-        PresenceRecord {
+        let broken = PresenceRecord {
             owner: owner.clone(),
             incarnation: life.cloned(),
             broken_by: Some(self.identity().owner.clone()),
             other: BTreeMap::new(),
-        }
+        };
+        self.settle(&mut BreakingWrite { store: self, broken, listed }).await
     }
 }
 
-fn remains(record: &PresenceRecord, etag: ETag, age: Duration, life: Option<&Incarnation>) -> Remains<ETag> {
-    Remains { life: record.incarnation.as_ref().cmp(&life), etag, age, broken: record.broken_by.is_some() }
+struct BreakingWrite<'a> {
+    store: &'a GroupStore,
+    /// What is written, of the owner that is taken for dead.
+    broken: PresenceRecord,
+    listed: Option<&'a Presence>,
 }
 
-fn remains_in(blob: &Blob, owner: &OwnerId, life: Option<&Incarnation>) -> Remains<ETag> {
-    let (record, _) = codec::decode_presence(&blob.name, owner.clone(), &blob.metadata);
-    remains(&record, blob.etag.clone(), blob.age(), life)
+impl BreakingWrite<'_> {
+    fn by(&self, remains: Option<Remains<ETag>>) -> Next<ETag, Verdict> {
+        breaking(self.listed.map(|seen| &seen.etag), remains, self.store.terms().expiry)
+    }
+
+    fn remains(&self, record: &PresenceRecord, etag: ETag, age: Duration) -> Remains<ETag> {
+        let life = record.incarnation.cmp(&self.broken.incarnation);
+        Remains { life, etag, age, broken: record.broken_by.is_some() }
+    }
+}
+
+impl ConditionalWrite for BreakingWrite<'_> {
+    type Outcome = Verdict;
+
+    fn operation(&self) -> Operation {
+        Operation::Presence
+    }
+
+    fn subject(&self) -> String {
+        format!("the presence of {}", self.broken.owner)
+    }
+
+    async fn begin(&mut self) -> Result<Next<ETag, Verdict>> {
+        Ok(self.by(self.listed.map(|seen| self.remains(&seen.record, seen.etag.clone(), seen.age_now()))))
+    }
+
+    async fn write(&mut self, under: &Under<ETag>) -> Result<Verdict> {
+        let name = self.store.inner.names.presence(&self.broken.owner);
+        self.store.write(Operation::Presence, &name, &codec::encode_presence(&self.broken), under).await?;
+        Ok(Verdict::Dead)
+    }
+
+    async fn look(&mut self) -> Result<Next<ETag, Verdict>> {
+        let found = self.store.read(&self.store.inner.names.presence(&self.broken.owner)).await?;
+        Ok(self.by(found.map(|blob| {
+            let (record, _) = codec::decode_presence(&blob.name, self.broken.owner.clone(), &blob.metadata);
+            self.remains(&record, blob.etag.clone(), blob.age())
+        })))
+    }
 }

@@ -1,21 +1,19 @@
-//! Checkpoint: the requests of [`protocol::Checkpointing`](crate::protocol::Checkpointing).
+//! Checkpoint: one write under the version of the last one.
 //!
 //! The fence is the ETag of the checkpoint blob: who wins a partition rewrites the blob (*adopts* it), and a checkpoint
 //! under an older ETag is refused.
 
 use std::cmp::Ordering;
 
-use tokio::time::timeout;
-
+use super::GroupStore;
 use super::adopt::{Adoption, decoded};
-use super::partitions::Turn;
 use super::pin::NONE_THERE;
-use super::{GroupStore, MAX_ATTEMPTS, back_off, condition, is_doubtful};
+use super::rules::{Checkpointed, Next, Place, Under, checkpointing};
+use super::settle::ConditionalWrite;
 use crate::blob::{Blob, ETag};
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, OwnerId, Position};
-use crate::protocol::{Checkpointing, Place, Stored};
 use crate::telemetry::Operation;
 
 /// What became of a checkpoint.
@@ -48,80 +46,10 @@ impl GroupStore {
             return Ok(CheckpointOutcome::Superseded);
         }
         let turn = self.turn(RecordKind::Checkpoint, &adoption.partition).await;
-        let limit = 2 * self.request_deadline();
-        timeout(limit, self.checkpoint_in_time(adoption, position, &turn)).await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Unknown, format!("the checkpoint was not settled within {limit:?}")))
-        })
-    }
-
-    async fn checkpoint_in_time(
-        &self,
-        adoption: &mut Adoption,
-        position: &Position,
-        turn: &Turn<'_>,
-    ) -> Result<CheckpointOutcome> {
-        let mine = position.sequence_number;
         if turn.state.has_outlived(adoption.epoch) {
             return Ok(CheckpointOutcome::Fenced { by: Some(self.identity().owner.clone()) });
         }
-        let mut attempt = 0;
-        let mut seen = None;
-        let mut owner = None;
-        let mut step = Checkpointing::begin(adoption.etag.clone());
-        loop {
-            step = match step {
-                Checkpointing::Write(_) if attempt == MAX_ATTEMPTS => return Err(contended(adoption)),
-                Checkpointing::Write(under) => {
-                    back_off(attempt).await;
-                    attempt += 1;
-                    Checkpointing::written(self.checkpoint_written(adoption, position, under).await?)
-                }
-                Checkpointing::ReadCheckpoint => {
-                    let name = self.inner.names.of(RecordKind::Checkpoint, &adoption.partition);
-                    seen = self.read(&name).await?.map(decoded);
-                    Checkpointing::ReadOwnership(seen.as_ref().map(|seen| adoption.compared_with(seen)))
-                }
-                Checkpointing::ReadOwnership(found) => {
-                    let record = self.read_ownership(&adoption.partition).await?.map(|found| found.record);
-                    // Mine, perhaps, but by a claim that was made meanwhile: in between another may have owned it.
-                    let owned = record.as_ref().is_some_and(|it| it.is_mine_in(self.identity(), adoption.epoch));
-                    owner = record.and_then(|record| record.owner);
-                    let next = Checkpointing::ownership_read(found, owned, mine);
-                    if next != Checkpointing::Fenced {
-                        adoption.take_over(seen.take());
-                    }
-                    next
-                }
-                Checkpointing::Written(etag) => {
-                    adoption.etag = Some(etag);
-                    return Ok(CheckpointOutcome::Written);
-                }
-                Checkpointing::Superseded(stored) => {
-                    adoption.etag = Some(stored.etag);
-                    return Ok(CheckpointOutcome::Superseded);
-                }
-                Checkpointing::Fenced => return Ok(CheckpointOutcome::Fenced { by: owner }),
-            }
-        }
-    }
-
-    async fn checkpoint_written(
-        &self,
-        adoption: &mut Adoption,
-        position: &Position,
-        under: Option<ETag>,
-    ) -> Result<Option<ETag>> {
-        let name = self.inner.names.of(RecordKind::Checkpoint, &adoption.partition);
-        let record = self.checkpoint_record(position, &adoption.record);
-        let metadata = codec::encode_checkpoint(&record);
-        match self.write(Operation::Checkpoint, &name, &metadata, &condition(under)).await {
-            Ok(written) => {
-                adoption.record = record;
-                Ok(Some(written.etag))
-            }
-            Err(error) if is_doubtful(&error) => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.settle(&mut CheckpointWrite { store: self, adoption, position }).await
     }
 
     /// A record of a checkpoint at this position that keeps every other key of the last one, but for those of a start.
@@ -140,21 +68,75 @@ impl GroupStore {
     }
 }
 
-impl Adoption {
-    fn compared_with(&self, (record, blob): &(CheckpointRecord, Blob)) -> Stored<ETag> {
-        Stored { etag: blob.etag.clone(), place: Place::of(record) }
+struct CheckpointWrite<'a> {
+    store: &'a GroupStore,
+    adoption: &'a mut Adoption,
+    position: &'a Position,
+}
+
+impl CheckpointWrite<'_> {
+    /// By the checkpoint that was read, and by the ownership, which is read now.
+    async fn by(&mut self, seen: Option<(CheckpointRecord, Blob)>) -> Result<Next<ETag, CheckpointOutcome>> {
+        let Adoption { partition, epoch, .. } = &*self.adoption;
+        let (owned, by) = self.store.is_owned_in(partition, *epoch).await?;
+        let found = seen.as_ref().map(|(record, blob)| (blob.etag.clone(), Place::of(record)));
+        let next = checkpointing(found, owned, self.position.sequence_number);
+        if owned {
+            self.adoption.take_over(seen);
+        }
+        Ok(next.map(|checkpointed| match checkpointed {
+            Checkpointed::Written => CheckpointOutcome::Written,
+            Checkpointed::Superseded => CheckpointOutcome::Superseded,
+            Checkpointed::Fenced => CheckpointOutcome::Fenced { by },
+        }))
+    }
+}
+
+impl ConditionalWrite for CheckpointWrite<'_> {
+    type Outcome = CheckpointOutcome;
+
+    fn operation(&self) -> Operation {
+        Operation::Checkpoint
     }
 
+    fn subject(&self) -> String {
+        format!("the checkpoint of partition {}", self.adoption.partition)
+    }
+
+    /// Without a version nothing fences this owner yet.
+    async fn begin(&mut self) -> Result<Next<ETag, CheckpointOutcome>> {
+        match self.adoption.etag.clone() {
+            Some(last) => Ok(Next::Write(Under::Over(last))),
+            None => self.by(None).await,
+        }
+    }
+
+    async fn write(&mut self, under: &Under<ETag>) -> Result<CheckpointOutcome> {
+        let Adoption { partition, record, .. } = &*self.adoption;
+        let name = self.store.inner.names.of(RecordKind::Checkpoint, partition);
+        let record = self.store.checkpoint_record(self.position, record);
+        let written = self.store.write(Operation::Checkpoint, &name, &codec::encode_checkpoint(&record), under).await?;
+        (self.adoption.etag, self.adoption.record) = (Some(written.etag), record);
+        Ok(CheckpointOutcome::Written)
+    }
+
+    async fn look(&mut self) -> Result<Next<ETag, CheckpointOutcome>> {
+        let name = self.store.inner.names.of(RecordKind::Checkpoint, &self.adoption.partition);
+        let seen = self.store.read(&name).await?.map(decoded);
+        self.by(seen).await
+    }
+
+    fn contended(&self) -> Error {
+        let other = self.adoption.record.owner.as_ref().map_or("an unnamed owner", OwnerId::as_str);
+        Error::new(ErrorKind::Contended, format!("{other} keeps writing {}, which is mine", self.subject()))
+    }
+}
+
+impl Adoption {
     /// The blob as it is now becomes the last written one, position included.
     fn take_over(&mut self, seen: Option<(CheckpointRecord, Blob)>) {
         let (record, etag) = seen.map(|(record, blob)| (record, blob.etag)).unzip();
         self.record = record.unwrap_or_default();
         self.etag = etag;
     }
-}
-
-fn contended(adoption: &Adoption) -> Error {
-    let other = adoption.record.owner.as_ref().map_or("an unnamed owner", OwnerId::as_str);
-    let message = format!("{other} keeps writing the checkpoint of partition {}, which is mine", adoption.partition);
-    Error::new(ErrorKind::Contended, message)
 }

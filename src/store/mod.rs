@@ -27,6 +27,9 @@ mod pin;
 mod presence;
 mod probe;
 mod repair;
+#[allow(missing_docs, clippy::must_use_candidate, reason = "private, but for tests")]
+pub(crate) mod rules;
+mod settle;
 mod twin;
 
 use std::collections::HashSet;
@@ -39,9 +42,9 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use time::OffsetDateTime;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
-use crate::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata, Written, take_unwritable};
+use crate::blob::{Answer, Blob, BlobContainer, ETag, Metadata, Written, take_unwritable};
 use crate::clock::LeaseClock;
 use crate::codec::{self, BlobNames, RecordKind};
 pub use crate::codec::{KeyCase, Malformed};
@@ -54,10 +57,8 @@ use crate::telemetry::{self, Operation, RequestCounts, Telemetry};
 
 pub use adopt::{AdoptOutcome, Adoption};
 pub(crate) use attempts::BackOff;
-pub use breaking::Verdict;
 pub use builder::GroupStoreBuilder;
 pub use checkpoint::CheckpointOutcome;
-pub use handoff::{Handoff, MarkOutcome, Patience, Pursuit, Unmarked};
 use listing::ListingDeadlines;
 pub(crate) use only_loop::LoopPermit;
 use outage::Outages;
@@ -65,13 +66,9 @@ pub use ownership::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
 use partitions::{Partitions, Turn};
 pub use presence::{Announced, Presence};
 pub use probe::Finding;
+use rules::Under;
+pub use rules::{Handoff, MarkOutcome, Patience, Pursuit, Verdict};
 pub use twin::Split;
-
-/// How often an operation goes round between a conflict and the next attempt before it gives up for now.
-const MAX_ATTEMPTS: u32 = 5;
-
-/// The wait before the second attempt; it doubles with each further one.
-const BACK_OFF: Duration = Duration::from_millis(20);
 
 /// The records of one kind, and the blobs among them that could not be read.
 #[derive(Clone, Debug)]
@@ -388,9 +385,10 @@ impl GroupStore {
         operation: Operation,
         name: &str,
         metadata: &Metadata,
-        condition: &Condition,
+        under: &Under<ETag>,
     ) -> Result<Written> {
-        let written = self.send(operation, self.container.write(name, metadata, condition)).await?;
+        let condition = under.into();
+        let written = self.send(operation, self.container.write(name, metadata, &condition)).await?;
         self.note(written.answer);
         Ok(written)
     }
@@ -464,20 +462,4 @@ async fn within<T>(deadline: Duration, what: &str, request: impl Future<Output =
     timeout(deadline, request).await.unwrap_or_else(|_| {
         Err(Error::new(ErrorKind::Unknown, format!("the {what} request was not answered within {deadline:?}")))
     })
-}
-
-/// Whether only a read can tell what became of a conditional write.
-fn is_doubtful(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Unknown | ErrorKind::NotFound)
-}
-
-/// The blob is created if there is no version to write over.
-fn condition(under: Option<ETag>) -> Condition {
-    under.map_or(Condition::Create, Condition::Match)
-}
-
-async fn back_off(attempt: u32) {
-    if attempt > 0 {
-        sleep(BACK_OFF * 2u32.pow(attempt - 1)).await;
-    }
 }

@@ -1,45 +1,31 @@
-//! Claim, renew, release: conditional writes of one ownership blob each, and what their answers mean.
+//! Claim, renew, release: conditional writes of one ownership blob each.
 
 use std::future::Future;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use time::OffsetDateTime;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::partitions::PartitionState;
-use super::{GroupStore, MAX_ATTEMPTS, Ownership, back_off, condition, is_doubtful, ownership_listed};
+use super::rules::{Found, Goal, Next, Settled, Under, after_doubt, goal_after, next_epoch, too_young_by};
+use super::settle::ConditionalWrite;
+use super::{GroupStore, Ownership, ownership_listed};
 use crate::blob::ETag;
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{Incarnation, LeaseScope, OwnerId, OwnershipRecord, PartitionId, Relation};
-use crate::protocol::{Found, Goal, Next, after_doubt, next_epoch, too_young_by};
 use crate::telemetry::Operation;
 
 /// A wish to own a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     partition: PartitionId,
-    over: Option<Seen>,
+    over: Option<Ownership>,
     load: Option<u64>,
-}
-
-/// A record, as far as a write over it depends on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
-    etag: ETag,
-    epoch: Option<i64>,
-    /// By the answer that showed it.
-    age: Duration,
-    server_time: OffsetDateTime,
-}
-
-impl Seen {
-    fn of(seen: &Ownership) -> Self {
-        let (epoch, Ownership { etag, age, server_time, .. }) = (seen.record.epoch, seen);
-        Self { etag: etag.clone(), epoch, age: *age, server_time: *server_time }
-    }
 }
 
 impl Claim {
@@ -66,7 +52,7 @@ impl Claim {
     /// record of the work that the partition is.
     #[must_use]
     pub fn over(seen: &Ownership) -> Self {
-        Self { partition: seen.partition.clone(), over: Some(Seen::of(seen)), load: seen.record.load }
+        Self { partition: seen.partition.clone(), over: Some(seen.clone()), load: seen.record.load }
     }
 }
 
@@ -188,43 +174,6 @@ pub enum ReleaseOutcome {
     Undecided(Error),
 }
 
-/// What became of a write whose outcome was settled.
-enum Settled {
-    Holds(Box<Lease>),
-    /// The record is mine, in this version, but has no epoch yet.
-    WithoutEpoch(ETag),
-    Gone(Option<OwnerId>),
-    Replaced(Incarnation),
-}
-
-/// What an ownership write is to bring about, and over which record.
-#[derive(Clone)]
-struct Wish<'a> {
-    goal: Goal,
-    partition: &'a PartitionId,
-    /// The lease that goes on, or ends.
-    lease: Option<&'a Lease>,
-    record: OwnershipRecord,
-    over: Option<Seen>,
-}
-
-impl<'a> Wish<'a> {
-    fn about(lease: &'a Lease, goal: Goal, record: OwnershipRecord) -> Self {
-        let (etag, epoch, server_time) = (lease.etag.clone(), Some(lease.epoch), OffsetDateTime::UNIX_EPOCH);
-        let over = Some(Seen { etag, epoch, age: Duration::ZERO, server_time });
-        Self { goal, partition: &lease.partition, lease: Some(lease), record, over }
-    }
-
-    /// Others may have added keys to my record, or asked for my partition. Only they take that away. An orphan's epoch is
-    /// kept by a release, too.
-    fn keep_additions(&mut self, found: &OwnershipRecord) {
-        self.record.epoch = found.epoch.max(self.record.epoch);
-        self.record.other.clone_from(&found.other);
-        self.record.handoff_to.clone_from(&found.handoff_to);
-        self.record.operator.clone_from(&found.operator);
-    }
-}
-
 impl GroupStore {
     /// Claims partitions, each with its own outcome; a failure of one never discards another's.
     pub async fn claim(&self, claims: Vec<Claim>) -> Vec<(PartitionId, ClaimOutcome)> {
@@ -265,6 +214,13 @@ impl GroupStore {
         Ok(blob.map(|blob| ownership_listed(partition.clone(), &blob).0))
     }
 
+    /// Whether a partition is mine in the tenure with this epoch, and who owns it.
+    pub(super) async fn is_owned_in(&self, partition: &PartitionId, epoch: i64) -> Result<(bool, Option<OwnerId>)> {
+        let record = self.read_ownership(partition).await?.map(|seen| seen.record);
+        let owned = record.as_ref().is_some_and(|record| record.is_mine_in(self.identity(), epoch));
+        Ok((owned, record.and_then(|record| record.owner)))
+    }
+
     pub(crate) async fn claim_one(&self, claim: &Claim) -> ClaimOutcome {
         let me = self.identity();
         let record = OwnershipRecord {
@@ -276,9 +232,9 @@ impl GroupStore {
             scope: self.scope,
             ..OwnershipRecord::default()
         };
-        let Claim { partition, over, .. } = claim;
-        let wish = Wish { goal: Goal::Claim, partition, lease: None, record, over: over.clone() };
-        claim_outcome(self.settle_with_epoch(wish).await)
+        let mut write = OwnershipWrite::new(self, &claim.partition, Goal::Claim, record);
+        write.over(claim.over.clone());
+        self.settle_with_epoch(write).await.unwrap_or_else(ClaimOutcome::Undecided)
     }
 
     pub(crate) async fn renew_one(&self, lease: &Lease) -> ClaimOutcome {
@@ -287,41 +243,48 @@ impl GroupStore {
             lease if lease.record.draining => Goal::Acknowledge,
             _ => Goal::Renew,
         };
-        claim_outcome(self.settle_with_epoch(Wish::about(lease, goal, lease.record.clone())).await)
+        let write = OwnershipWrite::of(self, lease, goal, lease.record.clone());
+        self.settle_with_epoch(write).await.unwrap_or_else(ClaimOutcome::Undecided)
     }
 
     pub(crate) async fn release_one(&self, lease: &Lease) -> ReleaseOutcome {
-        let settled = self.settle(Wish::about(lease, Goal::Release, lease.record.released())).await;
+        let mut write = OwnershipWrite::of(self, lease, Goal::Release, lease.record.released());
+        let settled = self.settle_ownership(&mut write).await;
         settled.map_or_else(ReleaseOutcome::Undecided, |_| ReleaseOutcome::Released)
     }
 
     /// Where the claim is over a record without an epoch that is too young, it is made in two steps: first the record is
     /// written without an epoch, and once that is old enough, again with one. To wait before the first step would not do:
     /// an owner of another SDK may renew its record more often than that.
-    async fn settle_with_epoch(&self, mut wish: Wish<'_>) -> Result<Settled> {
-        for _ in 0..MAX_ATTEMPTS {
-            let taken = match self.settle(wish.clone()).await? {
-                Settled::WithoutEpoch(etag) => etag,
-                settled => return Ok(settled),
+    async fn settle_with_epoch(&self, mut write: OwnershipWrite<'_>) -> Result<ClaimOutcome> {
+        loop {
+            let taken = match self.settle_ownership(&mut write).await? {
+                ControlFlow::Break(outcome) => return Ok(outcome),
+                ControlFlow::Continue(version) => version,
             };
-            match self.once_old_enough(wish.partition, &taken).await? {
-                Ok(seen) => (wish.goal, wish.over) = (Goal::Claim, Some(seen)),
-                Err(by) => return Ok(Settled::Gone(by)),
+            match self.once_old_enough(write.partition, &taken).await? {
+                Ok(seen) => write.over(Some(seen)),
+                Err(by) => return Ok(ClaimOutcome::Lost { by }),
             }
         }
-        Err(changing(wish.partition))
     }
 
     /// Waits until the record of this version is old enough; or returns its owner, if it has another version by then.
-    async fn once_old_enough(&self, partition: &PartitionId, etag: &ETag) -> Result<Result<Seen, Option<OwnerId>>> {
+    async fn once_old_enough(
+        &self,
+        partition: &PartitionId,
+        version: &ETag,
+    ) -> Result<Result<Ownership, Option<OwnerId>>> {
+        /// `Date` and `Last-Modified` may come from two machines, each a second behind.
+        const LOOKS: u32 = 3;
         let mut wait = too_young_by(None, Duration::ZERO);
-        for _ in 0..MAX_ATTEMPTS {
+        for _ in 0..LOOKS {
             sleep(wait.unwrap_or_default()).await;
             let seen = match self.read_ownership(partition).await? {
-                Some(found) if found.etag == *etag => Seen::of(&found),
+                Some(seen) if seen.etag == *version => seen,
                 found => return Ok(Err(found.and_then(|found| found.record.owner))),
             };
-            wait = too_young_by(seen.epoch, seen.age);
+            wait = too_young_by(None, seen.age);
             if wait.is_none() {
                 return Ok(Ok(seen));
             }
@@ -329,58 +292,48 @@ impl GroupStore {
         Err(Error::new(ErrorKind::Contended, format!("the ownership of partition {partition} does not grow older")))
     }
 
-    /// Writes until it is known who holds the partition, for two request deadlines at the most.
-    async fn settle(&self, wish: Wish<'_>) -> Result<Settled> {
-        let turn = self.turn(RecordKind::Ownership, wish.partition).await;
-        if wish.lease.is_some_and(|lease| turn.state.has_won_after(lease.epoch)) {
-            return Ok(Settled::Gone(Some(self.identity().owner.clone())));
+    /// What this store has won anew meanwhile is not touched with a lease of an earlier tenure.
+    async fn settle_ownership(&self, write: &mut OwnershipWrite<'_>) -> Result<ControlFlow<ClaimOutcome, ETag>> {
+        let turn = self.turn(RecordKind::Ownership, write.partition).await;
+        if write.tenure.is_some_and(|epoch| turn.state.has_won_after(epoch)) {
+            return Ok(ControlFlow::Break(ClaimOutcome::Lost { by: Some(self.identity().owner.clone()) }));
         }
-        let limit = 2 * self.request_deadline();
-        let (goal, partition) = (wish.goal, wish.partition);
-        let settling = self.settle_in_time(wish, &turn.state);
-        timeout(limit, settling).await.unwrap_or_else(|_| {
-            let message =
-                format!("the {} of partition {partition} took longer than {limit:?}", goal.operation().name());
-            Err(Error::new(ErrorKind::Unknown, message))
-        })
+        write.state = Some(turn.state.clone());
+        self.settle(write).await
+    }
+}
+
+/// A claim, a renewal or a release.
+struct OwnershipWrite<'a> {
+    store: &'a GroupStore,
+    partition: &'a PartitionId,
+    goal: Goal,
+    /// The epoch of the lease that goes on, or ends.
+    tenure: Option<i64>,
+    record: OwnershipRecord,
+    under: Under<ETag>,
+    /// The record under that version, as it was seen; unless that is the lease's own.
+    seen: Option<Ownership>,
+    operation: Operation,
+    state: Option<Arc<PartitionState>>,
+}
+
+impl<'a> OwnershipWrite<'a> {
+    fn new(store: &'a GroupStore, partition: &'a PartitionId, goal: Goal, record: OwnershipRecord) -> Self {
+        let (under, operation) = (Under::Create, goal.operation());
+        Self { store, partition, goal, tenure: None, record, under, seen: None, operation, state: None }
     }
 
-    async fn settle_in_time(&self, mut wish: Wish<'_>, state: &PartitionState) -> Result<Settled> {
-        let operation = wish.goal.operation();
-        for attempt in 0..MAX_ATTEMPTS {
-            back_off(attempt).await;
-            if wish.goal == Goal::Claim {
-                self.begin_tenure(&mut wish, state);
-            }
-            let sent = self.lease_time();
-            if let Some(etag) = self.ownership_written(operation, &wish).await? {
-                return Ok(Self::held(wish, etag, sent, state));
-            }
-            let read = self.lease_time();
-            let found = self.read_ownership(wish.partition).await?;
-            let relation = found.as_ref().map(|found| found.record.relation_to(self.identity()));
-            if let Some(found) = found.as_ref().filter(|_| relation == Some(Relation::Mine)) {
-                wish.keep_additions(&found.record);
-            }
-            let (expiry, tenure) = (self.terms().expiry, wish.lease.map(Lease::epoch));
-            let attempted = wish.over.as_ref().map(|over| &over.etag);
-            let next = after_doubt(wish.goal, attempted, tenure, found.as_ref().zip(relation).map(facts), expiry);
-            match next {
-                Next::Write(_) => wish.over = found.as_ref().map(Seen::of),
-                Next::Claim(_) => (wish.goal, wish.over) = (Goal::Claim, found.as_ref().map(Seen::of)),
-                Next::Lost => return Ok(Settled::Gone(found.and_then(|found| found.record.owner))),
-                Next::Replaced => {
-                    let by = found.and_then(|found| found.record.incarnation);
-                    return Ok(by.map_or(Settled::Gone(None), Settled::Replaced));
-                }
-                Next::Stands => {
-                    let Some(found) = found else { return Ok(Settled::Gone(None)) };
-                    let valid_from = read.saturating_sub(found.age);
-                    return Ok(Self::held(wish, found.etag, valid_from, state));
-                }
-            }
-        }
-        Err(changing(wish.partition))
+    fn of(store: &'a GroupStore, lease: &'a Lease, goal: Goal, record: OwnershipRecord) -> Self {
+        let (tenure, under) = (Some(lease.epoch), Under::Over(lease.etag.clone()));
+        Self { tenure, under, ..Self::new(store, &lease.partition, goal, record) }
+    }
+
+    /// Goes on as a claim over this record.
+    fn over(&mut self, seen: Option<Ownership>) {
+        (self.goal, self.tenure) = (Goal::Claim, None);
+        self.under = seen.as_ref().map(|seen| seen.etag.clone()).into();
+        self.seen = seen;
     }
 
     /// The epoch of a claim; none over a record that is too young.
@@ -388,53 +341,97 @@ impl GroupStore {
     /// Where there is no record, the time is the latest that the server has told, which is no earlier than that of the
     /// answer that showed none. Tenures before it are those of a record that was deleted: the claim that began the last
     /// of them is two seconds old or older. (After an earlier deletion nothing is promised.)
-    fn begin_tenure(&self, wish: &mut Wish<'_>, state: &PartitionState) {
-        let (before, server_time) = match &wish.over {
-            Some(seen) if too_young_by(seen.epoch, seen.age).is_some() => {
-                wish.record.epoch = None;
-                return;
-            }
-            Some(seen) => (seen.epoch, seen.server_time),
-            None => (wish.record.epoch, *lock(&self.inner.latest_server_time)),
+    fn epoch(&self) -> Option<i64> {
+        let (before, server_time) = match &self.seen {
+            Some(seen) if too_young_by(seen.record.epoch, seen.age).is_some() => return None,
+            Some(seen) => (seen.record.epoch, seen.server_time),
+            None => (self.record.epoch, *lock(&self.store.inner.latest_server_time)),
         };
-        let epoch = next_epoch(before.max(state.epoch_elsewhere()), milliseconds(server_time));
-        wish.record.epoch = Some(epoch);
-        state.may_begin(epoch);
+        let elsewhere = self.state.as_ref().and_then(|state| state.epoch_elsewhere());
+        Some(next_epoch(before.max(elsewhere), milliseconds(server_time)))
     }
 
-    /// Its ETag, or nothing if only a read can tell what became of it.
-    async fn ownership_written(&self, operation: Operation, wish: &Wish<'_>) -> Result<Option<ETag>> {
-        let name = self.inner.names.of(RecordKind::Ownership, wish.partition);
-        let metadata = codec::encode_ownership(&wish.record);
-        match self
-            .write(operation, &name, &metadata, &condition(wish.over.as_ref().map(|over| over.etag.clone())))
-            .await
-        {
-            Ok(written) => Ok(Some(written.etag)),
-            Err(error) if is_doubtful(&error) => Ok(None),
-            Err(error) => Err(error),
-        }
+    /// Others may have added keys to my record, or asked for my partition. Only they take that away. An orphan's epoch is
+    /// kept by a release, too.
+    fn keep_additions(&mut self, found: &OwnershipRecord) {
+        self.record.epoch = found.epoch.max(self.record.epoch);
+        self.record.other.clone_from(&found.other);
+        self.record.handoff_to.clone_from(&found.handoff_to);
+        self.record.operator.clone_from(&found.operator);
     }
 
-    fn held(wish: Wish<'_>, etag: ETag, valid_from: Duration, state: &PartitionState) -> Settled {
-        let Wish { goal, partition, record, .. } = wish;
-        if goal == Goal::Release {
-            return Settled::Gone(None);
+    /// The record says what was wanted, in this version.
+    fn stands(&self, etag: ETag, valid_from: Duration) -> ControlFlow<ClaimOutcome, ETag> {
+        if self.goal == Goal::Release {
+            return ControlFlow::Break(ClaimOutcome::Lost { by: None });
         }
-        let Some(epoch) = record.epoch else { return Settled::WithoutEpoch(etag) };
-        state.has_won(epoch);
-        let partition = partition.clone();
-        Settled::Holds(Box::new(Lease { partition, record, etag, valid_from, epoch, rewrite: false }))
+        let Some(epoch) = self.record.epoch else { return ControlFlow::Continue(etag) };
+        self.state.iter().for_each(|state| state.has_won(epoch));
+        let (partition, record) = (self.partition.clone(), self.record.clone());
+        ControlFlow::Break(ClaimOutcome::Won(Lease { partition, record, etag, valid_from, epoch, rewrite: false }))
+    }
+
+    /// What the record says that was read at this moment.
+    fn ended(&self, settled: Settled, found: Option<&Ownership>, read: Duration) -> ControlFlow<ClaimOutcome, ETag> {
+        let by = || found.and_then(|found| found.record.owner.clone());
+        ControlFlow::Break(match (settled, found) {
+            (Settled::Stands, Some(found)) => return self.stands(found.etag.clone(), read.saturating_sub(found.age)),
+            (Settled::Replaced, Some(Ownership { record: OwnershipRecord { incarnation: Some(by), .. }, .. })) => {
+                ClaimOutcome::Replaced { by: by.clone() }
+            }
+            _ => ClaimOutcome::Lost { by: by() },
+        })
     }
 }
 
-fn changing(partition: &PartitionId) -> Error {
-    Error::new(ErrorKind::Contended, format!("the ownership of partition {partition} changes all the time"))
+/// Breaks off with an outcome. It continues from a version of the record that is mine but has no epoch yet.
+impl ConditionalWrite for OwnershipWrite<'_> {
+    type Outcome = ControlFlow<ClaimOutcome, ETag>;
+
+    fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    fn subject(&self) -> String {
+        format!("the ownership of partition {}", self.partition)
+    }
+
+    async fn begin(&mut self) -> Result<Next<ETag, Self::Outcome>> {
+        Ok(Next::Write(self.under.clone()))
+    }
+
+    async fn write(&mut self, under: &Under<ETag>) -> Result<Self::Outcome> {
+        if self.goal == Goal::Claim {
+            self.record.epoch = self.epoch();
+            self.state.iter().zip(self.record.epoch).for_each(|(state, epoch)| state.may_begin(epoch));
+        }
+        self.under = under.clone();
+        let (store, sent) = (self.store, self.store.lease_time());
+        let name = store.inner.names.of(RecordKind::Ownership, self.partition);
+        let written = store.write(self.operation, &name, &codec::encode_ownership(&self.record), under).await?;
+        Ok(self.stands(written.etag, sent))
+    }
+
+    async fn look(&mut self) -> Result<Next<ETag, Self::Outcome>> {
+        let read = self.store.lease_time();
+        let seen = self.store.read_ownership(self.partition).await?;
+        let me = self.store.identity();
+        let found = seen.as_ref().map(|seen| facts(seen, seen.record.relation_to(me)));
+        if let Some(seen) = seen.as_ref().filter(|seen| seen.record.relation_to(me) == Relation::Mine) {
+            self.keep_additions(&seen.record);
+        }
+        self.goal = goal_after(self.goal, self.tenure, found.as_ref());
+        let attempted = self.under.clone().version();
+        let next = after_doubt(self.goal, attempted.as_ref(), found, self.store.terms().expiry);
+        let next = next.map(|settled| self.ended(settled, seen.as_ref(), read));
+        self.seen = seen;
+        Ok(next)
+    }
 }
 
-fn facts((found, relation): (&Ownership, Relation)) -> Found<ETag> {
-    let OwnershipRecord { epoch, draining, .. } = found.record;
-    Found { relation, etag: found.etag.clone(), age: found.age, epoch, draining }
+fn facts(seen: &Ownership, relation: Relation) -> Found<ETag> {
+    let OwnershipRecord { epoch, draining, .. } = seen.record;
+    Found { relation, etag: seen.etag.clone(), age: seen.age, epoch, draining }
 }
 
 /// The unit of epochs. `Date` tells whole seconds.
@@ -457,15 +454,5 @@ impl Goal {
             Self::Renew | Self::Acknowledge | Self::Rewrite => Operation::Renew,
             Self::Release => Operation::Release,
         }
-    }
-}
-
-fn claim_outcome(settled: Result<Settled>) -> ClaimOutcome {
-    match settled {
-        Ok(Settled::Holds(lease)) => ClaimOutcome::Won(*lease),
-        Ok(Settled::Gone(by)) => ClaimOutcome::Lost { by },
-        Ok(Settled::Replaced(by)) => ClaimOutcome::Replaced { by },
-        Ok(Settled::WithoutEpoch(_)) => ClaimOutcome::Lost { by: None },
-        Err(error) => ClaimOutcome::Undecided(error),
     }
 }

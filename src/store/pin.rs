@@ -1,10 +1,12 @@
 //! Pin: a start is written down before anybody owns the partition.
 
+use super::GroupStore;
 use super::adopt::decoded;
-use super::{GroupStore, MAX_ATTEMPTS, back_off, is_doubtful};
-use crate::blob::Condition;
+use super::rules::{Next, Under};
+use super::settle::ConditionalWrite;
+use crate::blob::ETag;
 use crate::codec::{self, RecordKind};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::model::{CheckpointRecord, PartitionId, Position};
 use crate::telemetry::Operation;
 
@@ -26,8 +28,8 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Contended`] if nothing could be told for long, else what the storage answered. Pin again, as often
-    /// as it takes.
+    /// [`ErrorKind::Contended`](crate::ErrorKind::Contended) if nothing could be told for long, else what the storage
+    /// answered. Pin again, as often as it takes.
     pub async fn pin(&self, partition: &PartitionId, position: &Position) -> Result<bool> {
         let _turn = self.turn(RecordKind::Checkpoint, partition).await;
         let imported = match self.seen_in_other_tree(partition).await? {
@@ -36,21 +38,7 @@ impl GroupStore {
             OtherTree::Ignored => None,
         };
         let record = self.pinned_record(position, &CheckpointRecord { imported, ..Default::default() });
-        let metadata = codec::encode_checkpoint(&record);
-        let name = self.inner.names.of(RecordKind::Checkpoint, partition);
-        for attempt in 0..MAX_ATTEMPTS {
-            back_off(attempt).await;
-            match self.write(Operation::Checkpoint, &name, &metadata, &Condition::Create).await {
-                Ok(_) => return Ok(true),
-                Err(error) if is_doubtful(&error) => {}
-                Err(error) => return Err(error),
-            }
-            if let Some((found, _)) = self.read(&name).await?.map(decoded) {
-                return Ok(is_same_pin(&found, &record));
-            }
-        }
-        let message = format!("it could not be told whether the start of partition {partition} is written down");
-        Err(Error::new(ErrorKind::Contended, message))
+        self.settle(&mut PinWrite { store: self, partition, record }).await
     }
 
     /// A start at this position, which keeps every other key of the last record. The next adoption looks at the other
@@ -69,6 +57,42 @@ impl GroupStore {
             Some((_, blob)) => OtherTree::Free(blob.etag.as_str().to_owned()),
             None => OtherTree::Free(NONE_THERE.to_owned()),
         })
+    }
+}
+
+struct PinWrite<'a> {
+    store: &'a GroupStore,
+    partition: &'a PartitionId,
+    record: CheckpointRecord,
+}
+
+impl ConditionalWrite for PinWrite<'_> {
+    /// Whether it stands.
+    type Outcome = bool;
+
+    fn operation(&self) -> Operation {
+        Operation::Checkpoint
+    }
+
+    fn subject(&self) -> String {
+        format!("the start of partition {}", self.partition)
+    }
+
+    async fn begin(&mut self) -> Result<Next<ETag, bool>> {
+        Ok(Next::Write(Under::Create))
+    }
+
+    async fn write(&mut self, under: &Under<ETag>) -> Result<bool> {
+        let name = self.store.inner.names.of(RecordKind::Checkpoint, self.partition);
+        self.store.write(Operation::Checkpoint, &name, &codec::encode_checkpoint(&self.record), under).await?;
+        Ok(true)
+    }
+
+    /// A pin touches nothing that is there.
+    async fn look(&mut self) -> Result<Next<ETag, bool>> {
+        let found = self.store.read(&self.store.inner.names.of(RecordKind::Checkpoint, self.partition)).await?;
+        let found = found.map(|blob| decoded(blob).0);
+        Ok(found.map_or(Next::Write(Under::Create), |found| Next::Done(is_same_pin(&found, &self.record))))
     }
 }
 

@@ -1,17 +1,16 @@
 //! Presence: an owner says that it is there, though it may own nothing.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 
-use super::{GroupStore, Listing, MAX_ATTEMPTS, back_off, condition, is_doubtful};
-use crate::blob::{Blob, Condition, ETag};
+use super::rules::{Lapse, Next, Present, Under, announcing};
+use super::settle::{ConditionalWrite, is_doubtful};
+use super::{GroupStore, Listing};
+use crate::blob::{Blob, ETag};
 use crate::codec;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::model::{Incarnation, LeaseScope, OwnerId, OwnershipRecord, PresenceRecord, Relation};
-use crate::protocol::{Announcing, Present, announcing};
 use crate::telemetry::Operation;
 
 /// A presence that is as many times older than the expiry says nothing any more, and anybody may delete it.
@@ -72,36 +71,7 @@ impl GroupStore {
     /// What the storage answered; [`ErrorKind::Contended`] if nothing could be told for long. Announce again.
     pub async fn announce(&self) -> Result<Announced> {
         let mut known = self.inner.presence.lock().await;
-        let me = self.identity();
-        let (owner, incarnation) = (me.owner.clone(), Some(me.incarnation.clone()));
-        let record = PresenceRecord { owner, incarnation, broken_by: None, other: BTreeMap::new() };
-        let (name, metadata) = (self.inner.names.presence(&record.owner), codec::encode_presence(&record));
-        let mut under = known.clone();
-        for attempt in 0..MAX_ATTEMPTS {
-            back_off(attempt).await;
-            match self.write(Operation::Presence, &name, &metadata, &condition(under.clone())).await {
-                Ok(written) => {
-                    *known = Some(written.etag);
-                    return Ok(Announced::Present);
-                }
-                Err(error) if is_doubtful(&error) => {}
-                Err(error) => return Err(error),
-            }
-            let found = self.read(&name).await?.map(|blob| self.present(&blob));
-            let present = found.as_ref().map(|(_, present)| present.clone());
-            match announcing(known.as_ref(), present, self.terms().expiry) {
-                Announcing::Write(next) => under = next,
-                Announcing::DeclaredDead(etag) => {
-                    *known = etag;
-                    return Ok(Announced::DeclaredDead { by: found.and_then(|(record, _)| record.broken_by) });
-                }
-                Announcing::Replaced => {
-                    let by = found.and_then(|(record, _)| record.incarnation);
-                    return by.map(|by| Announced::Replaced { by }).ok_or_else(changing);
-                }
-            }
-        }
-        Err(changing())
+        self.settle(&mut Announcement { store: self, known: &mut known }).await
     }
 
     /// Says no longer that this owner is there; nothing to do if it never did. What a later life of this owner wrote
@@ -112,17 +82,7 @@ impl GroupStore {
     /// What the storage answered. The presence ends by its age.
     pub async fn withdraw(&self) -> Result<()> {
         let mut known = self.inner.presence.lock().await;
-        let name = self.inner.names.presence(&self.identity().owner);
-        for attempt in 0..MAX_ATTEMPTS {
-            let Some(etag) = known.clone() else { return Ok(()) };
-            back_off(attempt).await;
-            if self.deleted(&name, etag).await? {
-                *known = None;
-                return Ok(());
-            }
-            self.find_own(&name, &mut known).await?;
-        }
-        Err(changing())
+        self.settle(&mut Withdrawal { store: self, known: &mut known }).await
     }
 
     /// Reads who is there, this owner too.
@@ -161,9 +121,9 @@ impl GroupStore {
         let mut cleared = Vec::new();
         for old in seen.iter().filter(|seen| seen.record.owner != *me && seen.age_now() > limit) {
             let owner = &old.record.owner;
-            match self.deleted(&self.inner.names.presence(owner), old.etag.clone()).await {
-                Ok(true) => cleared.push(owner.clone()),
-                Ok(false) => {}
+            match self.delete_presence(owner, &Under::Over(old.etag.clone())).await {
+                Ok(()) => cleared.push(owner.clone()),
+                Err(error) if is_doubtful(&error) => {}
                 Err(error) if error.kind() == ErrorKind::Rejected => {
                     self.telemetry().presence_failed(&error);
                 }
@@ -190,27 +150,19 @@ impl GroupStore {
         Ok(presence.map_or(age, |presence| presence.min(age)))
     }
 
-    /// Whether it was deleted; not if only a read can tell.
-    async fn deleted(&self, name: &str, etag: ETag) -> Result<bool> {
-        match self.send(Operation::Presence, self.container.delete(name, &Condition::Match(etag))).await {
-            Ok(answer) => {
-                self.note(answer);
-                Ok(true)
-            }
-            Err(error) if is_doubtful(&error) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Forgets the presence, unless it is there and this life's.
-    async fn find_own(&self, name: &str, known: &mut MutexGuard<'_, Option<ETag>>) -> Result<()> {
-        let found = self.read(name).await?;
-        let mine = found.filter(|blob| self.present(blob).1.relation == Relation::Mine);
-        **known = mine.map(|blob| blob.etag);
+    async fn delete_presence(&self, owner: &OwnerId, under: &Under<ETag>) -> Result<()> {
+        let (name, condition) = (self.inner.names.presence(owner), under.into());
+        let answer = self.send(Operation::Presence, self.container.delete(&name, &condition)).await?;
+        self.note(answer);
         Ok(())
     }
 
-    /// The blob under this owner's name.
+    /// The blob under this owner's name, if there is one.
+    async fn read_own_presence(&self) -> Result<Option<(PresenceRecord, Present<ETag>)>> {
+        let found = self.read(&self.inner.names.presence(&self.identity().owner)).await?;
+        Ok(found.map(|blob| self.present(&blob)))
+    }
+
     fn present(&self, blob: &Blob) -> (PresenceRecord, Present<ETag>) {
         let me = self.identity();
         let (record, _) = codec::decode_presence(&blob.name, me.owner.clone(), &blob.metadata);
@@ -220,6 +172,86 @@ impl GroupStore {
     }
 }
 
-fn changing() -> Error {
-    Error::new(ErrorKind::Contended, "the presence of this owner changes all the time")
+struct Announcement<'a> {
+    store: &'a GroupStore,
+    /// The version of the last announcement.
+    known: &'a mut Option<ETag>,
 }
+
+impl ConditionalWrite for Announcement<'_> {
+    type Outcome = Announced;
+
+    fn operation(&self) -> Operation {
+        Operation::Presence
+    }
+
+    fn subject(&self) -> String {
+        OWN.to_owned()
+    }
+
+    async fn begin(&mut self) -> Result<Next<ETag, Announced>> {
+        Ok(Next::Write(self.known.clone().into()))
+    }
+
+    async fn write(&mut self, under: &Under<ETag>) -> Result<Announced> {
+        let me = self.store.identity();
+        let record = PresenceRecord::new(me.owner.clone(), me.incarnation.clone());
+        let name = self.store.inner.names.presence(&record.owner);
+        let written = self.store.write(Operation::Presence, &name, &codec::encode_presence(&record), under).await?;
+        *self.known = Some(written.etag);
+        Ok(Announced::Present)
+    }
+
+    async fn look(&mut self) -> Result<Next<ETag, Announced>> {
+        let (record, present) = self.store.read_own_presence().await?.unzip();
+        let lapse = match announcing(self.known.as_ref(), present, self.store.terms().expiry) {
+            Next::Write(under) => return Ok(Next::Write(under)),
+            Next::Done(lapse) => lapse,
+        };
+        Ok(Next::Done(match (lapse, record) {
+            (Lapse::Replaced, Some(PresenceRecord { incarnation: Some(by), .. })) => Announced::Replaced { by },
+            (Lapse::Replaced, _) => return Err(self.contended()),
+            (Lapse::DeclaredDead(version), record) => {
+                *self.known = version;
+                Announced::DeclaredDead { by: record.and_then(|record| record.broken_by) }
+            }
+        }))
+    }
+}
+
+struct Withdrawal<'a> {
+    store: &'a GroupStore,
+    known: &'a mut Option<ETag>,
+}
+
+impl ConditionalWrite for Withdrawal<'_> {
+    type Outcome = ();
+
+    fn operation(&self) -> Operation {
+        Operation::Presence
+    }
+
+    fn subject(&self) -> String {
+        OWN.to_owned()
+    }
+
+    async fn begin(&mut self) -> Result<Next<ETag, ()>> {
+        Ok(self.known.clone().map_or(Next::Done(()), |known| Next::Write(Under::Over(known))))
+    }
+
+    async fn write(&mut self, under: &Under<ETag>) -> Result<()> {
+        self.store.delete_presence(&self.store.identity().owner, under).await?;
+        *self.known = None;
+        Ok(())
+    }
+
+    /// One that is gone, or of another life, is not this store's to delete.
+    async fn look(&mut self) -> Result<Next<ETag, ()>> {
+        let found = self.store.read_own_presence().await?;
+        let mine = found.filter(|(_, present)| present.relation == Relation::Mine);
+        *self.known = mine.map(|(_, present)| present.etag);
+        self.begin().await
+    }
+}
+
+const OWN: &str = "the presence of this owner";

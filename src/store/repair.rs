@@ -1,7 +1,8 @@
 //! Repair: the position of an adopted checkpoint is corrected without any progress.
 
+use super::GroupStore;
 use super::adopt::Adoption;
-use super::{GroupStore, condition, is_doubtful};
+use super::settle::is_doubtful;
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, Position};
@@ -47,7 +48,7 @@ impl GroupStore {
             return Err(changed(adoption));
         }
         let name = self.inner.names.of(RecordKind::Checkpoint, &adoption.partition);
-        let under = condition(adoption.etag.clone());
+        let under = adoption.etag.clone().into();
         match self.write(Operation::Adopt, &name, &codec::encode_checkpoint(&record), &under).await {
             Ok(written) => {
                 (adoption.etag, adoption.record) = (Some(written.etag), record);

@@ -74,7 +74,7 @@ async fn a_partition_that_is_asked_for_while_an_earlier_tenure_stops_is_released
     let began = Instant::now();
     let seen = store.list_ownerships().await.unwrap().records;
     let seen = seen.into_iter().find(|seen| seen.partition == partition).unwrap();
-    assert!(matches!(store.mark(&seen).await, MarkOutcome::Standing(_)));
+    assert!(matches!(store.mark(&seen).await, Ok(MarkOutcome::Standing(_))));
     by_a.wait_for("releasing: HandedOver").await;
     assert!(began.elapsed() < 14 * SECOND, "{:?}", began.elapsed());
     by_a.wait_for("released").await;

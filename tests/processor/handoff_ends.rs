@@ -120,7 +120,7 @@ async fn the_mark_of_one_that_is_gone_is_taken_away_and_processing_goes_on() {
     sleep(SECOND.mul_f64(26.9)).await;
     let ghost = world.store("ghost").await;
     let seen = ghost.list_ownerships().await.unwrap().records.remove(0);
-    assert!(matches!(ghost.mark(&seen).await, MarkOutcome::Standing(_)));
+    assert!(matches!(ghost.mark(&seen).await, Ok(MarkOutcome::Standing(_))));
     for _ in 0..60 {
         publish(&world, 1, "meanwhile");
         sleep(SECOND).await;

@@ -108,7 +108,7 @@ pub async fn what_a_peer_takes_over_is_lost_to_it_with_all_our_keys(bench: Bench
     let lease = a.win(0).await;
     let b = bench.owner("b").await;
     let seen = b.store.list_ownerships().await.unwrap().records.remove(0);
-    assert!(matches!(b.store.mark(&seen).await, MarkOutcome::Standing(_)));
+    assert!(matches!(b.store.mark(&seen).await, Ok(MarkOutcome::Standing(_))));
     peer.take(0);
     assert_eq!(bench.read(&ownership(0)).await, metadata(&[("ownerid", peer.name())]));
     assert_eq!(a.renew(&lease).await.said(), format!("lost to {}", peer.name()));

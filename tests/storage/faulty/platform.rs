@@ -225,7 +225,7 @@ async fn a_group_of_stores_works_over_the_platform_and_has_nothing_to_warn_of() 
     }
 
     let seen = b.list_ownerships().await.unwrap().records.remove(0);
-    let MarkOutcome::Standing(mut handoff) = b.mark(&seen).await else { panic!("not marked") };
+    let Ok(MarkOutcome::Standing(mut handoff)) = b.mark(&seen).await else { panic!("not marked") };
     let lease = won(a.renew(vec![lease]).await.remove(0));
     assert_eq!(lease.asked_for_by().map(OwnerId::as_str), Some("a."));
     a.release(vec![lease]).await;

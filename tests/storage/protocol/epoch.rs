@@ -79,7 +79,7 @@ pub async fn epoch_2_renewals_marks_and_releases_keep_it(bench: Bench) {
     let lease = a.renew(&lease).await.lease();
     assert_eq!(recorded(&bench, 0).await, Some(lease.epoch()));
     let seen = b.store.list_ownerships().await.unwrap().records.remove(0);
-    b.store.mark(&seen).await;
+    b.store.mark(&seen).await.unwrap();
     assert!(bench.read(&ownership(0)).await.contains_key("handoffto"));
     assert_eq!(recorded(&bench, 0).await, Some(lease.epoch()));
     let lease = a.renew(&lease.with_draining()).await.lease();

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::internal::protocol::{Goal, next_epoch, too_young_by};
+use eventhubs_checkpoint::internal::rules::{Goal, next_epoch, too_young_by};
 
 use super::clean::is_clean;
 use super::needed::falls;

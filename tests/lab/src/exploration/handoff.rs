@@ -1,11 +1,12 @@
 //! An instance that asks another for its partition, and the other's answer.
 //!
-//! Every look at the record is judged by `protocol::marking` and `protocol::Pursuing`. When patience ends is a choice.
+//! Every look at the record is judged by `rules::Looked`, `rules::marking` and `rules::Handoff`. When patience ends is a choice.
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::Relation;
-use eventhubs_checkpoint::internal::protocol::{Looked, MarkedFor, Marking, Pursuing, Step, Waits, Whose, marking};
+use eventhubs_checkpoint::internal::recorded;
+use eventhubs_checkpoint::internal::rules::{self, Looked, MarkOutcome, Next, Patience, Pursuit, marking};
+use eventhubs_checkpoint::{OwnershipRecord, PartitionId, Relation};
 
 use super::listing::TERMS;
 use super::notes::{Event, Notes};
@@ -17,19 +18,9 @@ use super::state::{
 use super::storage::{Answer, attempts};
 use super::system::{Label, Model, Steps};
 
-const WAITS: Waits = Waits { acknowledgement: Duration::from_secs(35), release: Duration::from_secs(45) };
+const PATIENCE: Patience = Patience::new(Duration::from_secs(35), Duration::from_secs(45));
 /// When every wait is over.
 const LATE: Duration = Duration::from_secs(1000);
-
-/// A record by which its owner acknowledges the mark.
-const DRAINING: Looked<Version> = Looked {
-    etag: Version::Current,
-    whose: Whose::Victims,
-    marked_for: MarkedFor::Me,
-    cooperative: true,
-    draining: true,
-    age: YOUNG,
-};
 
 impl Model {
     pub(super) fn handoff_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
@@ -84,13 +75,16 @@ impl Model {
         // A record that is renewed is young again and again.
         let ages = [Some(YOUNG), (self.expired(state) == Some(0)).then_some(OLD)];
         for age in ages.into_iter().flatten() {
-            let (what, step, event) = match marking(Self::looked(state, number, victim, age), TERMS.expiry) {
-                Marking::Stands => ("reads: its mark stands", Some(marked(erased)), Some(Event::MarkStands)),
-                Marking::Write(under) => ("reads: may ask", Some(HandoffStep::Marking(under, erased)), None),
-                Marking::TooOld => ("reads: too old to ask", None, Some(Event::MarkTooLate)),
-                Marking::Lost | Marking::Taken | Marking::NotCooperative => {
-                    ("reads: not to be asked", None, Some(Event::MarkLost))
+            let looked = self.looked(state, number, &self.asking(victim), age);
+            let (what, step, event) = match marking(looked, TERMS.expiry) {
+                Next::Done(MarkOutcome::Standing(())) => {
+                    ("reads: its mark stands", Some(marked(erased)), Some(Event::MarkStands))
                 }
+                Next::Write(under) => {
+                    ("reads: may ask", under.version().map(|under| HandoffStep::Marking(under, erased)), None)
+                }
+                Next::Done(MarkOutcome::TooOld) => ("reads: too old to ask", None, Some(Event::MarkTooLate)),
+                Next::Done(_) => ("reads: not to be asked", None, Some(Event::MarkLost)),
             };
             let to = state.with(number, |instance| instance.handoff = step.map(|step| Handoff { victim, step }));
             steps.noted(who, what, to, event.map_or(Notes::default(), |event| Notes::default().with(event)));
@@ -125,32 +119,35 @@ impl Model {
 
     fn pursue(&self, state: &State, number: usize, victim: u8, pursued: Pursued, steps: &mut Steps<'_>) {
         let look = |now| {
-            let mut pursuing = pursued.pursuing();
-            let looked = Self::looked(state, number, victim, YOUNG);
-            (pursuing.look(looked, now, WAITS, TERMS.expiry), Pursued::of(pursuing))
+            let mut handoff = self.pursuing(victim, pursued);
+            let looked = self.looked(state, number, &handoff, YOUNG);
+            let pursuit = handoff.look(looked, now, &PATIENCE);
+            let is_erased = looked.is_some_and(|(_, looked)| handoff.is_erased(looked, TERMS.expiry));
+            let pursuit = (pursuit != Pursuit::Wait || !is_erased).then_some(pursuit);
+            (pursuit, Pursued { is_acknowledged: handoff.is_acknowledged(), ..pursued })
         };
         let in_time = look(Duration::ZERO);
-        let impatience = self.impatience(state, number, victim).filter(|_| in_time.0 == Step::Wait);
+        let impatience = self.impatience(state, number, victim).filter(|_| in_time.0 == Some(Pursuit::Wait));
         let too_late = impatience.map(|cost| (look(LATE), cost)).filter(|(late, _)| late.0 != in_time.0);
         let epoch = state.fresh_epoch();
-        for ((step, pursued), cost) in [Some((in_time, 0)), too_late].into_iter().flatten() {
+        for ((pursuit, pursued), cost) in [Some((in_time, 0)), too_late].into_iter().flatten() {
             let mut to = *state;
             to.left.timeouts -= cost;
             let instance = &mut to.instances[number];
-            let (what, event) = match step {
-                Step::Wait => {
+            let (what, event) = match pursuit {
+                Some(Pursuit::Wait) => {
                     instance.handoff = Some(Handoff { victim, step: HandoffStep::Pursuing(pursued) });
                     ("looks: not yet", None)
                 }
-                Step::MarkAgain => {
+                None => {
                     instance.handoff = Some(Handoff { victim, step: HandoffStep::Reading(pursued.marks) });
                     ("looks: its mark has gone", None)
                 }
-                Step::Take(under) => {
+                Some(Pursuit::Take(under)) => {
                     instance.operation = Some(Operation::claim(Some(under), Some(epoch)));
                     ("looks: released for it, takes it", Some(Event::HandoffTaken))
                 }
-                Step::Steal(under) => {
+                Some(Pursuit::Steal(under)) => {
                     instance.operation = Some(Operation::claim(Some(under), Some(epoch)));
                     if cost > 0 || !self.answers(state, victim) {
                         // A time-out is over: so much for I6.
@@ -158,7 +155,7 @@ impl Model {
                     }
                     ("looks: the time is over, steals it", Some(Event::HandoffStolen))
                 }
-                Step::Over => {
+                Some(_) => {
                     instance.handoff = None;
                     ("looks: not for it any more", Some(Event::HandoffOver))
                 }
@@ -186,23 +183,49 @@ impl Model {
         !self.scenario.deaf && life == Life::Up && lease.is_some()
     }
 
-    fn looked(state: &State, number: usize, victim: u8, age: Duration) -> Option<Looked<Version>> {
-        state.ownership.map(|record| Looked {
-            etag: Version::Current,
-            whose: match record.owner {
-                Owner::Nobody => Whose::Nobodys,
-                Owner::Ours(owner) if owner == victim => Whose::Victims,
-                Owner::Ours(_) | Owner::Foreign => Whose::Anothers,
-            },
-            marked_for: match record.keys.handoff_to {
-                None => MarkedFor::Nobody,
-                Some(asking) if asking == short(number) => MarkedFor::Me,
-                Some(_) => MarkedFor::Another,
-            },
-            cooperative: record.owner != Owner::Foreign,
-            draining: record.keys.draining,
-            age,
+    /// The record, as the store looks at it.
+    fn looked(
+        &self,
+        state: &State,
+        number: usize,
+        handoff: &rules::Handoff,
+        age: Duration,
+    ) -> Option<(Version, Looked)> {
+        let me = self.scenario.members[number].identity().owner;
+        state.ownership.map(|record| {
+            let looked = Looked::at(&self.recorded(record.owner, record.keys), age, handoff, &me);
+            (Version::Current, looked)
         })
+    }
+
+    fn recorded(&self, owner: Owner, Keys { handoff_to, draining, .. }: Keys) -> OwnershipRecord {
+        let identity = |number: u8| self.scenario.members[number as usize].identity();
+        let mut record = match owner {
+            Owner::Nobody => OwnershipRecord::default(),
+            Owner::Foreign => OwnershipRecord::owned_by(recorded::owner("foreign"), None),
+            Owner::Ours(number) => {
+                let owned = identity(number);
+                OwnershipRecord::owned_by(owned.owner, Some(owned.incarnation))
+            }
+        };
+        record.cooperative = matches!(owner, Owner::Ours(_));
+        record.handoff_to = handoff_to.map(|asking| identity(asking).owner);
+        record.draining = draining;
+        record
+    }
+
+    fn asking(&self, victim: u8) -> rules::Handoff {
+        let record = self.recorded(Owner::Ours(victim), Keys::default());
+        rules::Handoff::asking(PartitionId::from(0), &record, Duration::ZERO).expect("it has an owner")
+    }
+
+    fn pursuing(&self, victim: u8, pursued: Pursued) -> rules::Handoff {
+        let mut handoff = self.asking(victim);
+        (0..pursued.marks).for_each(|_| handoff.stands(Duration::ZERO));
+        if pursued.is_acknowledged {
+            handoff.look(Some(((), Looked::Asked { draining: true })), Duration::ZERO, &PATIENCE);
+        }
+        handoff
     }
 
     pub(super) fn is_reserved_for_another(state: &State, number: usize) -> bool {
@@ -225,21 +248,6 @@ impl Model {
         to.instances[number].operation = Some(Operation::claim(Some(Version::Current), Some(state.fresh_epoch())));
         let label = Label { who: self.name(number), what: "lists: reserved no longer", position: None, answer: None };
         steps.push(label, to, comes, Notes::default().with(Event::ReservationLapsed));
-    }
-}
-
-impl Pursued {
-    fn of(pursuing: Pursuing) -> Self {
-        Self { marks: pursuing.marks(), is_acknowledged: pursuing.is_acknowledged() }
-    }
-
-    fn pursuing(self) -> Pursuing {
-        let mut pursuing = Pursuing::since(Duration::ZERO);
-        (1..self.marks).for_each(|_| pursuing.marked_again(Duration::ZERO));
-        if self.is_acknowledged {
-            pursuing.look(Some(DRAINING), Duration::ZERO, WAITS, TERMS.expiry);
-        }
-        pursuing
     }
 }
 

@@ -124,7 +124,7 @@ fn reading(record: Option<&OwnershipRecord>, age: Duration, runs: bool, elsewher
 }
 
 impl Member {
-    fn identity(&self) -> Identity {
+    pub(super) fn identity(&self) -> Identity {
         let incarnation = recorded::incarnation(&self.life.to_string());
         Identity::new(recorded::owner(self.owner), incarnation)
     }

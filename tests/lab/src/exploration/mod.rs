@@ -1,4 +1,4 @@
-//! The rules of [`protocol`](eventhubs_checkpoint::internal::protocol), explored in every order of events.
+//! The [rules of the store](eventhubs_checkpoint::internal::rules), explored in every order of events.
 //!
 //! # What is explored
 //!
@@ -9,8 +9,8 @@
 //! works beside them; an operator deletes a blob; a start is pinned after owners on the official
 //! processor or in the other tree of names began. A [scenario](scenario) says who takes part and how much may go wrong.
 //!
-//! What the instances decide is not written down here a second time. Every answer goes to the very machines that the
-//! store drives (`after_doubt`, `next_epoch`, `Adopt`, `Checkpointing`, `marking`, `Pursuing`), and every listing to
+//! What the instances decide is not written down here a second time. Every answer goes to the very rules that the
+//! store asks (`after_doubt`, `next_epoch`, `adopting`, `checkpointing`, `marking`, `Handoff`), and every listing to
 //! the real [`balance`](eventhubs_checkpoint::internal::balance). Written down here is only what surrounds them: in
 //! [`ownership`] and [`work`] what the store, the balancer and the processor do with an outcome, in [`handoff`] who
 //! asks whom for a partition, in [`epochs`] what time the server shows, in [`pinner`] those of `store::pin`. Leases
@@ -44,9 +44,9 @@
 //!
 //! # To add a rule
 //!
-//! Put the decision into `protocol`, and feed it from here as the store does. Add what must hold as an
+//! Put the decision into `store::rules`, and feed it from here as the store does. Add what must hold as an
 //! [invariant](notes::Invariant), and what must have been explored as an [event](notes::Event). Then add a
-//! [`Rule`](scenario::Rule) to be left out, by a lie to the machine or by a step not taken, and a test in [`needed`]
+//! [`Rule`](scenario::Rule) to be left out, by a lie to the rule or by a step not taken, and a test in [`needed`]
 //! that shows what happens then.
 
 mod clean;

@@ -1,10 +1,10 @@
 //! An instance's claims, renewals and releases, as the store and the balancer carry them out.
 //!
-//! Every answer is judged by `protocol::after_doubt`.
+//! Every answer is judged by `rules::goal_after` and `rules::after_doubt`.
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::internal::protocol::{Found, Goal, Next, after_doubt};
+use eventhubs_checkpoint::internal::rules::{Found, Goal, Next, Settled, after_doubt, goal_after};
 use eventhubs_checkpoint::{LeaseTerms, Relation};
 
 use super::listing::TERMS;
@@ -18,6 +18,9 @@ pub(super) const YOUNG: Duration = Duration::ZERO;
 /// Too old for a renewal to stand, but not expired.
 pub(super) const OLD: Duration = Duration::from_secs(31);
 const EXPIRED: Duration = TERMS.expiry.saturating_add(LeaseTerms::GRACE);
+
+/// What is to be brought about from now on, and how.
+type Judged = (Goal, Next<Version, Settled>);
 
 impl Model {
     /// Whether it may begin something with the ownership. In the store that does not depend on what is done about the
@@ -184,12 +187,12 @@ impl Model {
             told[told_before] = Some(next);
             let mut paid = *state;
             paid.left.steals -= cost;
-            if let Next::Claim(under) = next {
-                self.claim_again(&paid, number, (operation, under, age), cost > 0, steps);
+            if let (Goal::Claim, Next::Write(under)) = next {
+                self.claim_again(&paid, number, (operation, under.version(), age), cost > 0, steps);
                 continue;
             }
             let mut to = paid;
-            let (what, notes) = self.go_on(&mut to, number, operation, next, age);
+            let (what, notes) = self.go_on(&mut to, number, operation, next.1, age);
             let label = Label { who: self.name(number), what, position: None, answer: None };
             steps.push(label, to, cost > 0, notes);
         }
@@ -228,8 +231,8 @@ impl Model {
         [Some((YOUNG, 0)), other]
     }
 
-    /// What the protocol says; or what it would say without the rule that is left out.
-    fn judged(&self, state: &State, number: usize, operation: Operation, age: Duration) -> Next<Version> {
+    /// What the rules say, and about which goal; or what they would say without the rule that is left out.
+    fn judged(&self, state: &State, number: usize, operation: Operation, age: Duration) -> Judged {
         let mut goal = operation.goal;
         let mut relation = self.relation(state, number);
         let mut age = age;
@@ -246,7 +249,8 @@ impl Model {
             Found { relation, etag: Version::Current, age, epoch: epoch.map(i64::from), draining }
         });
         let tenure = operation.keys.epoch.map(i64::from);
-        after_doubt(goal, operation.under.as_ref(), tenure, found, TERMS.expiry)
+        let goal = goal_after(goal, tenure, found.as_ref());
+        (goal, after_doubt(goal, operation.under.as_ref(), found, TERMS.expiry))
     }
 
     fn go_on(
@@ -254,22 +258,23 @@ impl Model {
         state: &mut State,
         number: usize,
         operation: Operation,
-        next: Next<Version>,
+        next: Next<Version, Settled>,
         age: Duration,
     ) -> (&'static str, Notes) {
         let mine = self.relation(state, number) == Relation::Mine;
         let notes = Notes::default();
         match next {
-            Next::Write(over) => {
-                let event = tried_again(operation.goal, Some(over), mine, age);
-                let again = Operation { under: Some(over), reading: false, ..operation };
+            Next::Write(under) => {
+                let under = under.version();
+                let event = tried_again(operation.goal, under, mine, age);
+                let again = Operation { under, reading: false, ..operation };
                 state.instances[number].operation = Some(again);
                 (
                     if mine { "reads: its own, writes again" } else { "reads: not written, writes again" },
                     notes.with(event),
                 )
             }
-            Next::Stands => {
+            Next::Done(Settled::Stands) => {
                 let event = match operation.goal {
                     Goal::Acknowledge => Event::AcknowledgementStands,
                     Goal::Renew | Goal::Rewrite | Goal::Claim => Event::RenewalStands,
@@ -279,18 +284,17 @@ impl Model {
                 notes |= self.settled(state, number, operation);
                 ("reads: so it is", notes)
             }
-            Next::Lost if !operation.renews => {
+            Next::Done(Settled::Lost) if !operation.renews => {
                 state.instances[number].operation = None;
                 ("reads: not its own, lost", notes.with(Event::ClaimLost))
             }
-            Next::Lost => {
+            Next::Done(Settled::Lost) => {
                 state.instances[number].operation = None;
                 let mut notes = notes.with(Event::RenewalLost);
                 notes |= self.drop_lease(state, number);
                 ("reads: not its own, lost", notes)
             }
-            Next::Replaced => ("reads: a later life of it", self.replaced(state, number)),
-            Next::Claim(_) => ("reads: claims", notes),
+            Next::Done(Settled::Replaced) => ("reads: a later life of it", self.replaced(state, number)),
         }
     }
 

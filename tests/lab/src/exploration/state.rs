@@ -4,7 +4,7 @@
 //! looked at any more is forgotten, tenures are numbered anew after every step, and a version of a blob is either the
 //! current one or a past one: no version ever comes back.
 
-use eventhubs_checkpoint::internal::protocol::{Adopt, Goal};
+use eventhubs_checkpoint::internal::rules::{Goal, PositionFrom};
 
 pub(super) const MOST_INSTANCES: usize = 3;
 pub(super) const MOST_LATE: usize = 3;
@@ -132,7 +132,7 @@ pub(super) enum HandoffStep {
     Pursuing(Pursued),
 }
 
-/// What `Pursuing` is at moment zero: when the time is over is a choice here.
+/// What a `rules::Handoff` is at moment zero: when the time is over is a choice here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pursued {
     pub(super) marks: u8,
@@ -186,7 +186,7 @@ pub(super) struct Work {
 
 impl Work {
     pub(super) fn adopting(epoch: Option<u8>, authority: u8) -> Self {
-        Self { task: Task::Adopting(Adopt::ReadCheckpoint), epoch, authority, ..Self::default() }
+        Self { task: Task::Adopting(Adoption::ReadCheckpoint), epoch, authority, ..Self::default() }
     }
 }
 
@@ -196,12 +196,20 @@ pub(super) enum Task {
     Stopped,
     /// To read the checkpoint in the other tree.
     LookingElsewhere,
-    Adopting(Adopt<Version>),
+    Adopting(Adoption),
     Running,
     Checkpointing(Request),
 }
 
-/// The steps of `Checkpointing` that are requests, without what was read: that is in [`Work::seen`].
+/// The next request of an adoption. What was read is in [`Work::seen`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Adoption {
+    ReadCheckpoint,
+    ReadOwnership(Option<PositionFrom>),
+    Write(Option<Version>, PositionFrom),
+}
+
+/// The next request of a checkpoint. What was read is in [`Work::seen`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Request {
     Write(Option<Version>),
@@ -470,8 +478,7 @@ impl State {
                 seen.version = Version::Past;
             }
             match &mut work.task {
-                Task::Adopting(Adopt::ReadOwnership(Some(write)) | Adopt::Write(write)) => passed(&mut write.under),
-                Task::Checkpointing(Request::Write(under)) => passed(under),
+                Task::Adopting(Adoption::Write(under, _)) | Task::Checkpointing(Request::Write(under)) => passed(under),
                 _ => {}
             }
         }

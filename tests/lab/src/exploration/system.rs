@@ -3,7 +3,7 @@
 use std::fmt;
 
 use eventhubs_checkpoint::Relation;
-use eventhubs_checkpoint::internal::protocol::Goal;
+use eventhubs_checkpoint::internal::rules::Goal;
 
 use super::listing::{Listings, Reading};
 use super::notes::{Event, Invariant, Notes};

@@ -1,16 +1,19 @@
 //! An instance's work on the partition: adopting, processing, checkpoints.
 //!
-//! Every answer goes to the machines `protocol::Adopt` and `protocol::Checkpointing`.
+//! Every answer goes to `rules::position_from`, `rules::adopting` and `rules::checkpointing`.
 
 use std::cmp::Ordering;
 
-use eventhubs_checkpoint::internal::protocol::{Adopt, AdoptionWrite, Checkpointing, Place, PositionFrom, Stored};
+use eventhubs_checkpoint::internal::rules::{
+    Checkpointed, Next, Place, PositionFrom, Under, Unwritten, adopting, checkpointing, position_from,
+};
 
 use super::notes::{Event, Invariant, Notes};
 use super::ownership::report_unsettled;
 use super::scenario::Rule;
 use super::state::{
-    Checkpoint, Content, Found, Imported, Owner, Ownership, Request, Seen, State, Task, Version, Work, Write, Writer,
+    Adoption, Checkpoint, Content, Found, Imported, Owner, Ownership, Request, Seen, State, Task, Version, Work, Write,
+    Writer,
 };
 use super::storage::{Answer, attempts, up_to};
 use super::system::{Label, Model, Steps};
@@ -77,10 +80,10 @@ impl Model {
         steps.push(label, to, false, notes);
     }
 
-    fn adopt(&self, state: &State, number: usize, step: Adopt<Version>, steps: &mut Steps<'_>) {
+    fn adopt(&self, state: &State, number: usize, step: Adoption, steps: &mut Steps<'_>) {
         let who = self.name(number);
         match step {
-            Adopt::ReadCheckpoint => {
+            Adoption::ReadCheckpoint => {
                 let seen = state.seen();
                 let imported = seen.map(|seen| seen.checkpoint.imported);
                 let to = state.with(number, |instance| {
@@ -99,17 +102,31 @@ impl Model {
                 });
                 steps.push(read_label(who, "adopts: reads the checkpoint", seen), to, false, Notes::default());
             }
-            Adopt::ReadOwnership(write) => {
-                let mine = self.is_mine_in(state, number, state.instances[number].work.epoch);
+            Adoption::ReadOwnership(from) => {
+                let work = &state.instances[number].work;
+                let mine = self.is_mine_in(state, number, work.epoch) || self.leaves_out(Rule::AdoptReadsOwnership);
+                let next = adopting(work.seen.map(|seen| seen.version), from, mine);
                 let mut to = *state;
                 Self::verified(&mut to, number);
-                let next = Adopt::ownership_read(write, mine || self.leaves_out(Rule::AdoptReadsOwnership));
-                let notes = self.adoption_goes_on(&mut to, number, next);
-                let what = if next == Adopt::Lost { "adopts: reads who owns, lost" } else { "adopts: reads who owns" };
-                steps.noted(who, what, to, notes);
+                let notes = match (next, from) {
+                    (Next::Write(under), Some(from)) => {
+                        to.instances[number].work.task = Task::Adopting(Adoption::Write(under.version(), from));
+                        Notes::default()
+                    }
+                    (Next::Done(Unwritten::Nothing), _) | (Next::Write(_), None) => {
+                        self.adopted(&mut to, number, None).with(Event::AdoptedWithoutWrite)
+                    }
+                    (Next::Done(Unwritten::Lost), _) => self.lost(&mut to, number).with(Event::AdoptLost),
+                };
+                let is_lost = next == Next::Done(Unwritten::Lost);
+                steps.noted(
+                    who,
+                    if is_lost { "adopts: reads who owns, lost" } else { "adopts: reads who owns" },
+                    to,
+                    notes,
+                );
             }
-            Adopt::Write(write) => self.write_adoption(state, number, write, steps),
-            Adopt::Adopted(_) | Adopt::Lost => {}
+            Adoption::Write(under, from) => self.write_adoption(state, number, (under, from), steps),
         }
         self.failed_read_while_adopting(state, number, step, steps);
     }
@@ -129,42 +146,54 @@ impl Model {
     }
 
     fn checkpoint_was_read(&self, number: usize, work: &Work, elsewhere: Option<u8>) -> Task {
-        let found = work.seen.map(|seen| (seen.version, self.place(seen.checkpoint)));
+        let found = work.seen.map(|seen| self.place(seen.checkpoint));
         let other = elsewhere.map_or(Place::Nowhere, |position| Place::At(i64::from(position)));
         let start_is_known = self.scenario.pins && !self.scenario.members[number].on_adapter;
-        Task::Adopting(Adopt::checkpoint_read(found, other, start_is_known))
+        Task::Adopting(Adoption::ReadOwnership(position_from(found, other, start_is_known)))
     }
 
     /// The error goes up, and the partition is adopted from the start.
-    fn failed_read_while_adopting(&self, state: &State, number: usize, step: Adopt<Version>, steps: &mut Steps<'_>) {
-        if !matches!(step, Adopt::ReadOwnership(_)) {
+    fn failed_read_while_adopting(&self, state: &State, number: usize, step: Adoption, steps: &mut Steps<'_>) {
+        if !matches!(step, Adoption::ReadOwnership(_)) {
             return;
         }
         let Some(mut to) = self.with_failed_read(state) else { return };
         let work = &mut to.instances[number].work;
-        (work.task, work.seen) = (Task::Adopting(Adopt::ReadCheckpoint), None);
+        (work.task, work.seen) = (Task::Adopting(Adoption::ReadCheckpoint), None);
         steps.fault(self.name(number), "adopts: a read fails", to, Notes::default().with(Event::ReadFailed));
     }
 
-    fn write_adoption(&self, state: &State, number: usize, write: AdoptionWrite<Version>, steps: &mut Steps<'_>) {
+    fn write_adoption(
+        &self,
+        state: &State,
+        number: usize,
+        (under, from): (Option<Version>, PositionFrom),
+        steps: &mut Steps<'_>,
+    ) {
         let work = &state.instances[number].work;
         let found = work.seen.map_or(Checkpoint::default(), |seen| seen.checkpoint);
         let Found { position: elsewhere, imported, .. } = work.elsewhere;
-        let (position, pinned, imported) = match write.from {
+        let (position, pinned, imported) = match from {
             PositionFrom::Found => (found.position, found.pinned, imported),
             PositionFrom::OtherTree => (elsewhere, false, imported),
             PositionFrom::Start => (Some(self.scenario.starts_at), true, self.start_looked_at(imported)),
         };
         let record = Checkpoint { position, pinned, imported, ..found };
         let content = Content::Checkpoint { record, adopts: true, authority: work.authority };
-        let pinned_over_blob = write.from == PositionFrom::Start && write.under.is_some();
-        let imports = write.from == PositionFrom::OtherTree;
-        for attempt in attempts(state, Write { by: Writer::ours(number), under: write.under, content }) {
+        let pinned_over_blob = from == PositionFrom::Start && under.is_some();
+        let imports = from == PositionFrom::OtherTree;
+        for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
             let (mut to, mut notes) = (attempt.state, attempt.notes);
-            let version = (attempt.answer == Answer::Done).then_some(Version::Current);
-            to.instances[number].work.seen = Some(Seen { version: Version::Current, checkpoint: record });
-            notes |= self.adoption_goes_on(&mut to, number, Adopt::written(version));
-            let written = version.is_some();
+            let written = attempt.answer == Answer::Done;
+            let work = &mut to.instances[number].work;
+            if written {
+                work.seen = Some(Seen { version: Version::Current, checkpoint: record });
+                notes |= self.adopted(&mut to, number, Some(Version::Current));
+            } else {
+                work.task = Task::Adopting(Adoption::ReadCheckpoint);
+                (work.seen, work.elsewhere) = (None, Found::default());
+                notes = notes.with(Event::AdoptRepeated);
+            }
             notes = notes
                 .with_if(Event::StartPinnedOverBlob, written && pinned_over_blob)
                 .with_if(Event::Imported, written && imports)
@@ -184,25 +213,7 @@ impl Model {
         }
     }
 
-    /// What was read or written last is in `seen`.
-    fn adoption_goes_on(&self, state: &mut State, number: usize, next: Adopt<Version>) -> Notes {
-        let work = &mut state.instances[number].work;
-        work.task = Task::Adopting(next);
-        match next {
-            Adopt::ReadCheckpoint => {
-                (work.seen, work.elsewhere) = (None, Found::default());
-                Notes::default().with(Event::AdoptRepeated)
-            }
-            Adopt::Adopted(version) => {
-                let notes = self.adopted(state, number, version);
-                notes.with_if(Event::AdoptedWithoutWrite, version.is_none())
-            }
-            Adopt::Lost => self.lost(state, number).with(Event::AdoptLost),
-            Adopt::ReadOwnership(_) | Adopt::Write(_) => Notes::default(),
-        }
-    }
-
-    /// What lies before a pinned start is passed over, unless there is a checkpoint before it.
+    /// What was read or written last is in `seen`. What lies before a pinned start is passed over, unless there is a checkpoint before it.
     fn adopted(&self, state: &mut State, number: usize, version: Option<Version>) -> Notes {
         let instance = &mut state.instances[number];
         let adopted = instance.work.seen.take().map(|seen| seen.checkpoint).unwrap_or_default();
@@ -247,13 +258,14 @@ impl Model {
             return;
         }
         to.instances[number].work.writing = work.at;
-        let notes = self.checkpoint_goes_on(&mut to, number, Checkpointing::begin(work.version));
-        match to.instances[number].work.task {
-            Task::Checkpointing(Request::Write(under)) if !self.scenario.overlaps => {
-                self.write_checkpoint(&to, number, under, steps);
-            }
-            _ => steps.noted(self.name(number), "wants to checkpoint", to, notes),
+        if work.version.is_some() && !self.scenario.overlaps {
+            self.write_checkpoint(&to, number, work.version, steps);
+            return;
         }
+        // Without a version nothing fences it yet.
+        let request = if work.version.is_some() { Request::Write(work.version) } else { Request::ReadOwnership };
+        to.instances[number].work.task = Task::Checkpointing(request);
+        steps.add(self.name(number), "wants to checkpoint", to);
     }
 
     /// Whether there is nothing to checkpoint.
@@ -270,10 +282,10 @@ impl Model {
             }
             Request::ReadCheckpoint => {
                 let mut to = *state;
-                to.instances[number].work.seen = state.seen();
-                let found = self.found(&to.instances[number].work);
-                let notes = self.checkpoint_goes_on(&mut to, number, Checkpointing::ReadOwnership(found));
-                steps.push(read_label(self.name(number), "reads the checkpoint", state.seen()), to, false, notes);
+                let work = &mut to.instances[number].work;
+                (work.seen, work.task) = (state.seen(), Task::Checkpointing(Request::ReadOwnership));
+                let label = read_label(self.name(number), "reads the checkpoint", state.seen());
+                steps.push(label, to, false, Notes::default());
             }
             Request::ReadOwnership => self.read_ownership(state, number, steps),
         }
@@ -284,12 +296,12 @@ impl Model {
     fn read_ownership_first(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let mut to = *state;
         Self::verified(&mut to, number);
-        let next = if self.is_mine_in(state, number, state.instances[number].work.epoch) {
-            Checkpointing::ReadOwnership(None)
+        let mut notes = Notes::default();
+        if self.is_mine_in(state, number, state.instances[number].work.epoch) {
+            to.instances[number].work.task = Task::Checkpointing(Request::ReadOwnership);
         } else {
-            Checkpointing::ownership_read(None, false, 0)
-        };
-        let notes = self.checkpoint_goes_on(&mut to, number, next);
+            notes = self.lost(&mut to, number);
+        }
         steps.noted(self.name(number), "reads who owns, before the checkpoint", to, notes);
     }
 
@@ -303,23 +315,29 @@ impl Model {
             Self::verified(&mut to, number);
         }
         let work = &mut to.instances[number].work;
-        let next = Checkpointing::ownership_read(self.found(work), mine, i64::from(work.writing));
+        let found = work.seen.map(|seen| (seen.version, self.place(seen.checkpoint)));
+        let next = checkpointing(found, mine, i64::from(work.writing));
+        let superseded = next == Next::Done(Checkpointed::Superseded);
         let stored = work.seen.map(|seen| seen.checkpoint).unwrap_or_default();
-        let reported = matches!(next, Checkpointing::Written(_) | Checkpointing::Superseded(_));
+        let reported = superseded || next == Next::Done(Checkpointed::Written);
         let broken = reported && (stored.pinned || stored.position < Some(work.writing));
-        if next != Checkpointing::Fenced {
+        if next != Next::Done(Checkpointed::Fenced) {
             work.version = work.seen.take().map(|seen| seen.version);
-            let forgotten = matches!(next, Checkpointing::Superseded(_)) && self.leaves_out(Rule::SupersededIsWritten);
+            let forgotten = superseded && self.leaves_out(Rule::SupersededIsWritten);
             let position = if forgotten { work.last.position } else { stored.position };
             work.last = Checkpoint { position, ..stored };
         }
-        let pin_replaced = stored.pinned && matches!(next, Checkpointing::Write(Some(_)));
+        let pin_replaced = stored.pinned && matches!(next, Next::Write(Under::Over(_)));
         let (what, event) = match next {
-            Checkpointing::Fenced => ("reads who owns: fenced", Event::CheckpointFenced),
-            Checkpointing::Superseded(_) => ("reads who owns: its own, superseded", Event::CheckpointSuperseded),
-            Checkpointing::Written(_) => ("reads who owns: its own, and the write had landed", Event::CheckpointLanded),
-            Checkpointing::Write(None) => ("reads who owns: its own, creates the checkpoint", Event::CheckpointCreated),
-            _ => ("reads who owns: its own, writes again", Event::CheckpointTriedAgain),
+            Next::Done(Checkpointed::Fenced) => ("reads who owns: fenced", Event::CheckpointFenced),
+            Next::Done(Checkpointed::Superseded) => {
+                ("reads who owns: its own, superseded", Event::CheckpointSuperseded)
+            }
+            Next::Done(Checkpointed::Written) => {
+                ("reads who owns: its own, and the write had landed", Event::CheckpointLanded)
+            }
+            Next::Write(Under::Create) => ("reads who owns: its own, creates the checkpoint", Event::CheckpointCreated),
+            Next::Write(Under::Over(_)) => ("reads who owns: its own, writes again", Event::CheckpointTriedAgain),
         };
         let notes =
             self.checkpoint_goes_on(&mut to, number, next).with(event).with_if(Event::PinReplaced, pin_replaced);
@@ -332,34 +350,32 @@ impl Model {
         let record = last.moved_to(writing);
         let content = Content::Checkpoint { record, adopts: false, authority };
         for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
-            let (mut to, mut notes) = (attempt.state, attempt.notes);
-            let version = (attempt.answer == Answer::Done).then_some(Version::Current);
-            if version.is_some() {
-                to.instances[number].work.last = record;
+            let mut to = attempt.state;
+            let work = &mut to.instances[number].work;
+            if attempt.answer == Answer::Done {
+                (work.last, work.version) = (record, Some(Version::Current));
+                (work.task, work.writing) = (Task::Running, 0);
+            } else {
+                work.task = Task::Checkpointing(Request::ReadCheckpoint);
             }
-            notes |= self.checkpoint_goes_on(&mut to, number, Checkpointing::written(version));
             let label = Label {
                 who: self.name(number),
                 what: "checkpoints",
                 position: record.position,
                 answer: Some(attempt.answer),
             };
-            steps.push(label, to, attempt.answer.is_fault(), notes);
+            steps.push(label, to, attempt.answer.is_fault(), attempt.notes);
         }
     }
 
-    fn checkpoint_goes_on(&self, state: &mut State, number: usize, next: Checkpointing<Version>) -> Notes {
+    fn checkpoint_goes_on(&self, state: &mut State, number: usize, next: Next<Version, Checkpointed>) -> Notes {
         let work = &mut state.instances[number].work;
         match next {
-            Checkpointing::Write(under) => work.task = Task::Checkpointing(Request::Write(under)),
-            Checkpointing::ReadCheckpoint => work.task = Task::Checkpointing(Request::ReadCheckpoint),
-            Checkpointing::ReadOwnership(_) => work.task = Task::Checkpointing(Request::ReadOwnership),
-            Checkpointing::Written(version) | Checkpointing::Superseded(Stored { etag: version, .. }) => {
-                work.version = Some(version);
-                work.task = Task::Running;
-                work.writing = 0;
+            Next::Write(under) => work.task = Task::Checkpointing(Request::Write(under.version())),
+            Next::Done(Checkpointed::Written | Checkpointed::Superseded) => {
+                (work.task, work.writing) = (Task::Running, 0);
             }
-            Checkpointing::Fenced => return self.lost(state, number),
+            Next::Done(Checkpointed::Fenced) => return self.lost(state, number),
         }
         Notes::default()
     }
@@ -395,10 +411,5 @@ impl Model {
             Some(_) if checkpoint.pinned && !self.leaves_out(Rule::PinComparesWithNothing) => Place::Pinned,
             Some(position) => Place::At(i64::from(position)),
         }
-    }
-
-    /// What was read, compared with what this task knows.
-    fn found(&self, work: &Work) -> Option<Stored<Version>> {
-        work.seen.map(|seen| Stored { etag: seen.version, place: self.place(seen.checkpoint) })
     }
 }

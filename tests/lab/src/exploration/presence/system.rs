@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use eventhubs_checkpoint::Relation;
-use eventhubs_checkpoint::internal::protocol::{
-    Announcing, Breaking, Found, Goal, Next, Present, Remains, after_doubt, announcing, breaking,
+use eventhubs_checkpoint::internal::rules::{
+    Found, Goal, Lapse, Next, Present, Remains, Settled, Under, Verdict, after_doubt, announcing, breaking,
 };
 
 use super::super::notes::{Event, Invariant, Notes};
@@ -125,16 +125,16 @@ impl Model {
                 });
                 let attempted = owner.known.as_ref().filter(|_| !self.leaves_out(Rule::GoneIsDead));
                 match announcing(attempted, present, EXPIRY) {
-                    Announcing::Write(under) => {
-                        to.owner.announce = Announce::Write(under);
+                    Next::Write(under) => {
+                        to.owner.announce = Announce::Write(under.version());
                         add(edges, "A", "reads its presence: again", to, Notes::default());
                     }
-                    Announcing::DeclaredDead(known) => {
+                    Next::Done(Lapse::DeclaredDead(known)) => {
                         self.is_declared_dead(&mut to, known);
                         let notes = Notes::default().with(Event::DeclaredDead);
                         add(edges, "A", "reads its presence: declared dead", to, notes);
                     }
-                    Announcing::Replaced => {}
+                    Next::Done(Lapse::Replaced) => {}
                 }
             }
         }
@@ -197,16 +197,16 @@ impl Model {
             }
             Rewriting::Read { attempted, counts } => {
                 let mut to = *from;
-                match after_doubt(Goal::Rewrite, Some(&attempted), Some(EPOCH), Some(found(from, A)), EXPIRY) {
-                    Next::Write(under) => {
+                match after_doubt(Goal::Rewrite, Some(&attempted), Some(found(from, A)), EXPIRY) {
+                    Next::Write(Under::Over(under)) => {
                         to.owner.rewriting = Rewriting::Write { under, counts };
                         add(edges, "A", "reads its record: again", to, Notes::default());
                     }
-                    Next::Stands => {
+                    Next::Done(Settled::Stands) => {
                         let notes = Self::rewritten(&mut to, counts);
                         add(edges, "A", "reads its record: it stands", to, notes);
                     }
-                    Next::Lost | Next::Replaced | Next::Claim(_) => {
+                    Next::Done(Settled::Lost | Settled::Replaced) | Next::Write(Under::Create) => {
                         let owner = &mut to.owner;
                         (owner.lease, owner.doubted, owner.rewriting) = (None, false, Rewriting::No);
                         let notes = Notes::default().with(Event::RewriteLost);
@@ -268,11 +268,14 @@ impl Model {
             Thief::ReadingPresence { record, stale } => {
                 let remains = from.presence.map(remains);
                 let (what, thief, alive) = match breaking(stale.as_ref(), remains, EXPIRY) {
-                    Breaking::Broken => ("reads the presence: broken", Thief::Stealing { under: record }, false),
-                    Breaking::Write(under) => {
+                    Next::Done(Verdict::Dead) => {
+                        ("reads the presence: broken", Thief::Stealing { under: record }, false)
+                    }
+                    Next::Write(under) => {
+                        let under = under.version();
                         ("reads the presence: again", Thief::Breaking { record, stale, under }, false)
                     }
-                    Breaking::Alive => ("reads the presence: it lives", Thief::Idle, true),
+                    Next::Done(_) => ("reads the presence: it lives", Thief::Idle, true),
                 };
                 add(edges, who, what, set(thief), Notes::default().with_if(Event::BrokenTooLate, alive));
             }
@@ -285,13 +288,11 @@ impl Model {
             }
             Thief::ReadingRecord { attempted } => {
                 let me = short(number);
-                let next = after_doubt(Goal::Claim, Some(&attempted), None, Some(found(from, me)), EXPIRY);
+                let next = after_doubt(Goal::Claim, Some(&attempted), Some(found(from, me)), EXPIRY);
                 let (what, thief) = match next {
-                    Next::Write(under) | Next::Claim(Some(under)) => {
-                        ("reads the record: again", Thief::Stealing { under })
-                    }
-                    Next::Stands => ("reads the record: its own", Thief::Owns),
-                    Next::Lost | Next::Replaced | Next::Claim(None) => ("reads the record: lost", Thief::Idle),
+                    Next::Write(Under::Over(under)) => ("reads the record: again", Thief::Stealing { under }),
+                    Next::Done(Settled::Stands) => ("reads the record: its own", Thief::Owns),
+                    Next::Done(_) | Next::Write(Under::Create) => ("reads the record: lost", Thief::Idle),
                 };
                 add(edges, who, what, set(thief), Notes::default());
             }
@@ -310,9 +311,11 @@ impl Model {
         }
         let stale = from.presence.map(|_| Version::Current);
         match breaking(stale.as_ref(), from.presence.map(remains), EXPIRY) {
-            Breaking::Write(under) => ("lists an old presence, or none", Thief::Breaking { record, stale, under }),
-            Breaking::Broken => ("lists a broken presence", Thief::Stealing { under: record }),
-            Breaking::Alive => ("lists a young presence", Thief::Idle),
+            Next::Write(under) => {
+                ("lists an old presence, or none", Thief::Breaking { record, stale, under: under.version() })
+            }
+            Next::Done(Verdict::Dead) => ("lists a broken presence", Thief::Stealing { under: record }),
+            Next::Done(_) => ("lists a young presence", Thief::Idle),
         }
     }
 
@@ -355,13 +358,11 @@ fn is_sure(state: &State) -> bool {
     present && knows && state.owner.lease.is_some() && !state.owner.doubted
 }
 
-/// That nobody reclaims plays no part here.
-const EPOCH: i64 = 1;
-
+/// Nobody reclaims here, so that epochs play no part.
 fn found(state: &State, me: u8) -> Found<Version> {
     let relation = if state.record.owner == me { Relation::Mine } else { Relation::Other };
     let age = if state.record.young { Duration::ZERO } else { OLD };
-    Found { relation, etag: Version::Current, age, epoch: Some(EPOCH), draining: false }
+    Found { relation, etag: Version::Current, age, epoch: None, draining: false }
 }
 
 fn remains(standing: Standing) -> Remains<Version> {

@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use super::{Next, Under};
 use crate::model::{LeaseTerms, Relation};
 
 /// What an ownership write is to bring about.
@@ -52,27 +53,31 @@ pub fn next_epoch(before: Option<i64>, server_time: i64) -> i64 {
     before.map_or(server_time, |before| before.max(server_time)).saturating_add(1)
 }
 
-/// What to do about it.
+/// How a claim, a renewal or a release ends by what was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Next<E> {
-    /// What I wanted is so, by the record that was read.
+pub enum Settled {
+    /// What I wanted is so.
     Stands,
-    /// Write again, over this version.
-    Write(E),
-    /// Claim the partition: over this version, or create the record. With success another tenure begins, so that the
-    /// write needs an epoch of its own, and the partition must be adopted.
-    Claim(Option<E>),
-    /// Somebody else has it, or had it and gave it back.
+    /// Another owner has it, or had it and released it.
     Lost,
-    /// A later life of mine has it.
+    /// A later incarnation of mine has it.
     Replaced,
 }
 
-/// After a conflict, a missing blob or a missing answer to a write that was `attempted` under a version: is what I
-/// wanted so? `tenure` is the epoch of the lease that goes on or ends; a claim has none yet.
+/// The goal after a read. `tenure` is the epoch of the lease that goes on.
 ///
 /// A renewal that finds no record becomes a claim, for another instance may have owned the partition in between. So does
 /// one that finds a record of mine with another epoch than its own: an orphan, which a write brought that was given up.
+pub fn goal_after<E>(goal: Goal, tenure: Option<i64>, found: Option<&Found<E>>) -> Goal {
+    let is_orphan = |found: &Found<E>| found.relation == Relation::Mine && found.epoch != tenure;
+    match goal {
+        Goal::Renew | Goal::Acknowledge | Goal::Rewrite if found.is_none_or(is_orphan) => Goal::Claim,
+        goal => goal,
+    }
+}
+
+/// After a conflict, a missing blob or a missing answer to a write that was `attempted` over a version: is what I wanted
+/// so? `goal` is the one [after](goal_after) the read.
 ///
 /// A claim whose record turns out to be mine is written again before it counts: an earlier attempt of mine may have
 /// been applied long ago, and its age would be mistaken for that of a lease just taken. A renewal may stand as it is
@@ -81,35 +86,23 @@ pub enum Next<E> {
 pub fn after_doubt<E: PartialEq>(
     goal: Goal,
     attempted: Option<&E>,
-    tenure: Option<i64>,
     found: Option<Found<E>>,
     expiry: Duration,
-) -> Next<E> {
+) -> Next<E, Settled> {
+    let is_release = goal == Goal::Release;
     let Some(found) = found else {
-        return if goal == Goal::Release { Next::Stands } else { Next::Claim(None) };
+        return if is_release { Next::Done(Settled::Stands) } else { Next::Write(Under::Create) };
     };
-    if found.relation == Relation::Mine {
-        let (is_young, is_orphan) = (found.age <= expiry / 2, found.epoch != tenure);
-        return match goal {
-            Goal::Release => Next::Write(found.etag),
-            Goal::Claim => Next::Claim(Some(found.etag)),
-            Goal::Renew | Goal::Acknowledge | Goal::Rewrite if is_orphan => Next::Claim(Some(found.etag)),
-            Goal::Renew if is_young => Next::Stands,
-            Goal::Acknowledge if found.draining && is_young => Next::Stands,
-            Goal::Renew | Goal::Acknowledge | Goal::Rewrite => Next::Write(found.etag),
-        };
-    }
-    if goal == Goal::Release {
-        return Next::Stands;
-    }
-    // One that has expired is an expired owner like any other.
-    if found.relation == Relation::LaterMe && found.age < expiry + LeaseTerms::GRACE {
-        return Next::Replaced;
-    }
-    match attempted == Some(&found.etag) {
-        false => Next::Lost,
-        true if goal == Goal::Claim => Next::Claim(Some(found.etag)),
-        true => Next::Write(found.etag),
+    let is_young = found.age <= expiry / 2;
+    match (goal, found.relation) {
+        (Goal::Renew, Relation::Mine) if is_young => Next::Done(Settled::Stands),
+        (Goal::Acknowledge, Relation::Mine) if is_young && found.draining => Next::Done(Settled::Stands),
+        (_, Relation::Mine) => Next::Write(Under::Over(found.etag)),
+        (Goal::Release, _) => Next::Done(Settled::Stands),
+        // One that has expired is an expired owner like any other.
+        (_, Relation::LaterMe) if found.age < expiry + LeaseTerms::GRACE => Next::Done(Settled::Replaced),
+        _ if attempted == Some(&found.etag) => Next::Write(Under::Over(found.etag)),
+        _ => Next::Done(Settled::Lost),
     }
 }
 
@@ -118,6 +111,7 @@ mod tests {
     use super::*;
 
     const EXPIRY: Duration = Duration::from_secs(60);
+    const OVER_2: Next<u8, Settled> = Next::Write(Under::Over(2));
 
     fn found(relation: Relation, etag: u8, age: u64) -> Found<u8> {
         Found { relation, etag, age: Duration::from_secs(age), epoch: Some(7), draining: false }
@@ -125,94 +119,96 @@ mod tests {
 
     #[test]
     fn a_claim_found_to_be_mine_is_written_again_before_it_counts() {
-        let next = after_doubt(Goal::Claim, None, None, Some(found(Relation::Mine, 2, 0)), EXPIRY);
-        assert_eq!(next, Next::Claim(Some(2)));
+        let next = after_doubt(Goal::Claim, None, Some(found(Relation::Mine, 2, 0)), EXPIRY);
+        assert_eq!(next, OVER_2);
     }
 
     #[test]
     fn a_renewal_found_to_be_mine_stands_while_it_is_young() {
-        let next = |age| after_doubt(Goal::Renew, Some(&1), Some(7), Some(found(Relation::Mine, 2, age)), EXPIRY);
-        assert_eq!(next(30), Next::Stands);
-        assert_eq!(next(31), Next::Write(2));
+        let next = |age| after_doubt(Goal::Renew, Some(&1), Some(found(Relation::Mine, 2, age)), EXPIRY);
+        assert_eq!(next(30), Next::Done(Settled::Stands));
+        assert_eq!(next(31), OVER_2);
     }
 
     #[test]
     fn an_acknowledgement_stands_only_where_the_record_says_that_it_drains() {
         let next = |draining, age| {
             let found = Found { draining, ..found(Relation::Mine, 2, age) };
-            after_doubt(Goal::Acknowledge, Some(&1), Some(7), Some(found), EXPIRY)
+            after_doubt(Goal::Acknowledge, Some(&1), Some(found), EXPIRY)
         };
-        assert_eq!(next(true, 30), Next::Stands);
-        assert_eq!(next(true, 31), Next::Write(2));
-        assert_eq!(next(false, 0), Next::Write(2));
-        let stolen = after_doubt(Goal::Acknowledge, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
-        assert_eq!(stolen, Next::Lost);
+        assert_eq!(next(true, 30), Next::Done(Settled::Stands));
+        assert_eq!(next(true, 31), OVER_2);
+        assert_eq!(next(false, 0), OVER_2);
+        let stolen = after_doubt(Goal::Acknowledge, Some(&1), Some(found(Relation::Other, 2, 0)), EXPIRY);
+        assert_eq!(stolen, Next::Done(Settled::Lost));
     }
 
     #[test]
     fn a_record_that_was_to_be_written_anew_never_stands_by_being_read() {
-        let next = after_doubt(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::Mine, 2, 0)), EXPIRY);
-        assert_eq!(next, Next::Write(2));
-        let stolen = after_doubt(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
-        assert_eq!(stolen, Next::Lost);
+        let next = after_doubt(Goal::Rewrite, Some(&1), Some(found(Relation::Mine, 2, 0)), EXPIRY);
+        assert_eq!(next, OVER_2);
+        let stolen = after_doubt(Goal::Rewrite, Some(&1), Some(found(Relation::Other, 2, 0)), EXPIRY);
+        assert_eq!(stolen, Next::Done(Settled::Lost));
     }
 
     #[test]
     fn an_unchanged_record_was_not_written_and_is_tried_again() {
         for relation in [Relation::Other, Relation::EarlierMe, Relation::Nobody] {
-            let next = |goal, tenure| after_doubt(goal, Some(&1), tenure, Some(found(relation, 1, 0)), EXPIRY);
-            assert_eq!(next(Goal::Claim, None), Next::Claim(Some(1)), "{relation:?}");
-            assert_eq!(next(Goal::Renew, Some(7)), Next::Write(1), "{relation:?}");
+            let next = |goal| after_doubt(goal, Some(&1), Some(found(relation, 1, 0)), EXPIRY);
+            assert_eq!(next(Goal::Claim), Next::Write(Under::Over(1)), "{relation:?}");
+            assert_eq!(next(Goal::Renew), Next::Write(Under::Over(1)), "{relation:?}");
         }
     }
 
     #[test]
     fn a_changed_record_of_somebody_else_is_lost_to_them() {
         for goal in [Goal::Claim, Goal::Renew] {
-            let next = after_doubt(goal, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
-            assert_eq!(next, Next::Lost);
-            let released = after_doubt(goal, Some(&1), Some(7), Some(found(Relation::Nobody, 2, 0)), EXPIRY);
-            assert_eq!(released, Next::Lost);
+            let next = after_doubt(goal, Some(&1), Some(found(Relation::Other, 2, 0)), EXPIRY);
+            assert_eq!(next, Next::Done(Settled::Lost));
+            let released = after_doubt(goal, Some(&1), Some(found(Relation::Nobody, 2, 0)), EXPIRY);
+            assert_eq!(released, Next::Done(Settled::Lost));
         }
-        let create = after_doubt(Goal::Claim, None, Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
-        assert_eq!(create, Next::Lost);
+        let create = after_doubt(Goal::Claim, None, Some(found(Relation::Other, 2, 0)), EXPIRY);
+        assert_eq!(create, Next::Done(Settled::Lost));
     }
 
     #[test]
     fn a_fresh_later_life_of_mine_replaces_me_and_an_expired_one_is_like_any_other_owner() {
-        let next = |age| after_doubt(Goal::Renew, Some(&1), Some(7), Some(found(Relation::LaterMe, 2, age)), EXPIRY);
-        assert_eq!(next(61), Next::Replaced);
-        assert_eq!(next(62), Next::Lost);
+        let next = |age| after_doubt(Goal::Renew, Some(&1), Some(found(Relation::LaterMe, 2, age)), EXPIRY);
+        assert_eq!(next(61), Next::Done(Settled::Replaced));
+        assert_eq!(next(62), Next::Done(Settled::Lost));
     }
 
     #[test]
     fn a_missing_record_is_created_or_was_released() {
-        assert_eq!(after_doubt(Goal::Renew, Some(&1), Some(7), None, EXPIRY), Next::Claim(None));
-        assert_eq!(after_doubt(Goal::Claim, Some(&1), None, None, EXPIRY), Next::Claim(None));
-        assert_eq!(after_doubt(Goal::Release, Some(&1), Some(7), None, EXPIRY), Next::Stands);
+        assert_eq!(after_doubt(Goal::Renew, Some(&1), None, EXPIRY), Next::Write(Under::Create));
+        assert_eq!(after_doubt(Goal::Claim, Some(&1), None, EXPIRY), Next::Write(Under::Create));
+        assert_eq!(after_doubt(Goal::Release, Some(&1), None, EXPIRY), Next::Done(Settled::Stands));
     }
 
     #[test]
     fn a_release_stands_once_the_record_is_no_longer_mine() {
-        let next = |relation| after_doubt(Goal::Release, Some(&1), Some(7), Some(found(relation, 2, 0)), EXPIRY);
-        assert_eq!(next(Relation::Mine), Next::Write(2));
-        assert_eq!(next(Relation::Nobody), Next::Stands);
-        assert_eq!(next(Relation::Other), Next::Stands);
+        let next = |relation| after_doubt(Goal::Release, Some(&1), Some(found(relation, 2, 0)), EXPIRY);
+        assert_eq!(next(Relation::Mine), OVER_2);
+        assert_eq!(next(Relation::Nobody), Next::Done(Settled::Stands));
+        assert_eq!(next(Relation::Other), Next::Done(Settled::Stands));
     }
 
     #[test]
-    fn an_orphan_is_claimed_or_released() {
-        for epoch in [None, Some(8)] {
-            let next = |goal, tenure| {
+    fn an_orphan_and_a_missing_record_make_a_renewal_a_claim() {
+        for goal in [Goal::Renew, Goal::Acknowledge, Goal::Rewrite] {
+            for epoch in [None, Some(8)] {
                 let orphan = Found { epoch, ..found(Relation::Mine, 2, 0) };
-                after_doubt(goal, Some(&1), tenure, Some(orphan), EXPIRY)
-            };
-            for goal in [Goal::Renew, Goal::Acknowledge, Goal::Rewrite] {
-                assert_eq!(next(goal, Some(7)), Next::Claim(Some(2)), "{goal:?}");
+                assert_eq!(goal_after(goal, Some(7), Some(&orphan)), Goal::Claim, "{goal:?}");
             }
-            assert_eq!(next(Goal::Claim, None), Next::Claim(Some(2)));
-            assert_eq!(next(Goal::Release, Some(7)), Next::Write(2));
+            assert_eq!(goal_after::<u8>(goal, Some(7), None), Goal::Claim, "{goal:?}");
+            for relation in [Relation::Mine, Relation::Other, Relation::Nobody] {
+                assert_eq!(goal_after(goal, Some(7), Some(&found(relation, 2, 0))), goal, "{goal:?}");
+            }
         }
+        let orphan = Found { epoch: Some(8), ..found(Relation::Mine, 2, 0) };
+        assert_eq!(goal_after(Goal::Release, Some(7), Some(&orphan)), Goal::Release);
+        assert_eq!(after_doubt(Goal::Release, Some(&1), Some(orphan), EXPIRY), OVER_2);
     }
 
     #[test]

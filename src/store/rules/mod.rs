@@ -1,0 +1,62 @@
+//! What comes next, for one partition's two blobs, and for an owner's presence: decided over plain values, without I/O.
+//!
+//! Every operation of the store is one conditional write. If its answer leaves a doubt, the store reads what is there,
+//! asks the rule, and writes again or ends. The store does that in one loop, [`settle`](super::settle). The exploration
+//! (a test) asks the same rules in every order of events, lost answers and late writes.
+//!
+//! `E` is what distinguishes the versions of a blob: an ETag in the store, a small number in the exploration.
+
+mod adopt;
+mod checkpoint;
+mod handoff;
+mod ownership;
+mod presence;
+
+pub use adopt::{Place, PositionFrom, Unwritten, adopting, position_from};
+pub use checkpoint::{Checkpointed, checkpointing};
+pub use handoff::{Handoff, Looked, MarkOutcome, Patience, Pursuit, marking};
+pub use ownership::{Found, Goal, Settled, after_doubt, goal_after, next_epoch, too_young_by};
+pub use presence::{Lapse, Present, Remains, Verdict, announcing, breaking};
+
+/// The condition of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Under<E> {
+    /// The blob does not exist.
+    Create,
+    /// The blob has this version.
+    Over(E),
+}
+
+impl<E> Under<E> {
+    pub fn version(self) -> Option<E> {
+        match self {
+            Self::Create => None,
+            Self::Over(version) => Some(version),
+        }
+    }
+}
+
+impl<E> From<Option<E>> for Under<E> {
+    fn from(version: Option<E>) -> Self {
+        version.map_or(Self::Create, Self::Over)
+    }
+}
+
+/// What to do after a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Next<E, T> {
+    /// Write, under this condition.
+    Write(Under<E>),
+    /// There is nothing to write: the operation has ended so.
+    Done(T),
+}
+
+impl<E, T> Next<E, T> {
+    /// The same with another outcome.
+    pub fn map<U>(self, outcome: impl FnOnce(T) -> U) -> Next<E, U> {
+        match self {
+            Self::Write(under) => Next::Write(under),
+            Self::Done(done) => Next::Done(outcome(done)),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The one loop behind every conditional write: write under a version; if the answer leaves a doubt, read, ask the rule,
+//! and write again; within one deadline.
+
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::GroupStore;
+use super::rules::{Next, Under};
+use crate::blob::{Condition, ETag};
+use crate::error::{Error, ErrorKind, Result};
+use crate::telemetry::Operation;
+
+/// How often a write is sent before the operation gives up for now.
+const MAX_WRITES: u32 = 5;
+
+/// The wait after the first write in doubt; it doubles with each further one.
+const BACK_OFF: Duration = Duration::from_millis(20);
+
+/// One conditional write, and what to make of its answers.
+pub(super) trait ConditionalWrite {
+    type Outcome;
+
+    /// How many requests in a row the operation may have to wait for, each up to its own deadline. Two: a write without an
+    /// answer, and the read after it.
+    const REQUESTS: u32 = 2;
+
+    fn operation(&self) -> Operation;
+
+    /// The record that is written, for errors.
+    fn subject(&self) -> String;
+
+    /// What to do first.
+    async fn begin(&mut self) -> Result<Next<ETag, Self::Outcome>> {
+        self.look().await
+    }
+
+    /// Sends the write.
+    async fn write(&mut self, under: &Under<ETag>) -> Result<Self::Outcome>;
+
+    /// Reads what there is, and asks the rule.
+    async fn look(&mut self) -> Result<Next<ETag, Self::Outcome>>;
+
+    /// The error after so many writes in doubt.
+    fn contended(&self) -> Error {
+        Error::new(ErrorKind::Contended, format!("{} changes all the time", self.subject()))
+    }
+}
+
+impl GroupStore {
+    /// Writes until the outcome is known. To be called when the operation has its turn: its time begins now.
+    pub(super) async fn settle<W: ConditionalWrite>(&self, write: &mut W) -> Result<W::Outcome> {
+        let limit = W::REQUESTS * self.request_deadline();
+        let (operation, subject) = (write.operation().name(), write.subject());
+        timeout(limit, until_settled(write)).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Unknown, format!("{operation}: {subject} was not settled within {limit:?}")))
+        })
+    }
+}
+
+async fn until_settled<W: ConditionalWrite>(write: &mut W) -> Result<W::Outcome> {
+    let mut next = write.begin().await?;
+    for writes in 0..MAX_WRITES {
+        let under = match next {
+            Next::Write(under) => under,
+            Next::Done(outcome) => return Ok(outcome),
+        };
+        match write.write(&under).await {
+            Err(error) if is_doubtful(&error) => {}
+            settled => return settled,
+        }
+        // A late write of this operation may still be under way, or another writer at work.
+        sleep(BACK_OFF * 2u32.pow(writes)).await;
+        next = write.look().await?;
+    }
+    match next {
+        Next::Done(outcome) => Ok(outcome),
+        Next::Write(_) => Err(write.contended()),
+    }
+}
+
+/// Whether only a read can tell what became of a conditional write.
+pub(super) fn is_doubtful(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Unknown | ErrorKind::NotFound)
+}
+
+impl From<&Under<ETag>> for Condition {
+    fn from(under: &Under<ETag>) -> Self {
+        match under {
+            Under::Create => Self::Create,
+            Under::Over(version) => Self::Match(version.clone()),
+        }
+    }
+}
