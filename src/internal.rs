@@ -1,8 +1,8 @@
 //! What only the tests of this crate use. It may change at any time.
 
 /// Planning.
-pub mod balance {
-    pub use crate::balance::*;
+pub mod planner {
+    pub use crate::planner::*;
 }
 
 /// Time.

@@ -81,7 +81,6 @@ async fn main() -> Result<(), Failure> {
 // What `internal` shows is public with the testing features alone.
 #![cfg_attr(feature = "testing", warn(unreachable_pub))]
 
-mod balance;
 pub mod balancer;
 pub mod blob;
 mod clock;
@@ -94,6 +93,7 @@ pub mod eventhubs;
 pub mod internal;
 mod lock;
 mod model;
+mod planner;
 pub mod processor;
 #[allow(missing_docs, clippy::must_use_candidate, reason = "private, but for tests")]
 mod protocol;

@@ -4,8 +4,8 @@ use serde::Serialize;
 use tokio::sync::broadcast;
 
 use super::vitals::Stalled;
-use crate::balance::{ClaimReason, ReleaseReason};
 use crate::model::{OwnerId, PartitionId};
+use crate::planner::{ClaimReason, ReleaseReason};
 use crate::telemetry::{self, GroupMetrics};
 
 /// How many events a slow listener may lag behind before it misses the oldest.

@@ -5,26 +5,26 @@ use std::time::Duration;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::events::{Event, Events};
+use super::happened::Command;
 use super::loads::Loads;
 use super::reach::Reach;
 use super::snapshot::Snapshots;
 use super::vitals::Vitals;
 use crate::model::{OwnerId, PartitionId};
 
+/// What a handle sends to its loop.
 #[derive(Debug)]
-pub(super) enum Command {
-    StopClaiming,
-    Forget { partition: PartitionId, tenure: u64, by: Option<OwnerId> },
-    Release { partition: PartitionId, tenure: u64, cool_down: Duration, settled: bool },
-    Unprocessed { partition: PartitionId },
-    Shutdown { done: oneshot::Sender<usize> },
+pub(super) enum Order {
+    Command(Command),
+    /// The same as [`Command::Shutdown`]; the loop reports how many partitions it could not release.
+    Shutdown(oneshot::Sender<usize>),
 }
 
 /// Watches and steers a running [`Balancer`](super::Balancer). When all handles are gone the balancer ends without
 /// releasing anything.
 #[derive(Clone, Debug)]
 pub struct BalancerHandle {
-    pub(super) commands: mpsc::UnboundedSender<Command>,
+    pub(super) orders: mpsc::UnboundedSender<Order>,
     pub(super) snapshots: Snapshots,
     pub(super) vitals: Vitals,
     pub(super) loads: Loads,
@@ -54,7 +54,7 @@ impl BalancerHandle {
     /// Claims nothing more, not even what is released from then on. What is held is still renewed. The first step of an
     /// orderly end.
     pub fn stop_claiming(&self) {
-        self.send(Command::StopClaiming);
+        self.send(Order::Command(Command::StopClaiming));
     }
 
     /// Says that a partition turned out to belong to somebody else. Nothing is written.
@@ -64,24 +64,24 @@ impl BalancerHandle {
 
     /// The same, to this owner, where it is known.
     pub(crate) fn lost(&self, partition: PartitionId, tenure: u64, by: Option<OwnerId>) {
-        self.send(Command::Forget { partition, tenure, by });
+        self.send(Order::Command(Command::Forget { partition, tenure, by }));
     }
 
     /// Gives one partition back, and does not take it again before the cool-down is over, nor within the next interval.
     /// Others may claim it at once.
     pub fn release(&self, partition: PartitionId, tenure: u64, cool_down: Duration) {
-        self.send(Command::Release { partition, tenure, cool_down, settled: true });
+        self.send(Order::Command(Command::Release { partition, tenure, cool_down, settled: true }));
     }
 
     /// The same, though what was processed last may not be checkpointed.
     pub(crate) fn release_unsettled(&self, partition: PartitionId, tenure: u64, cool_down: Duration) {
-        self.send(Command::Release { partition, tenure, cool_down, settled: false });
+        self.send(Order::Command(Command::Release { partition, tenure, cool_down, settled: false }));
     }
 
     /// Says that nothing processes a partition that is not [held](Snapshot::held) any more: if it is to be given back,
     /// nothing is left to wait for.
     pub(crate) fn unprocessed(&self, partition: PartitionId) {
-        self.send(Command::Unprocessed { partition });
+        self.send(Order::Command(Command::Unprocessed { partition }));
     }
 
     /// Everything that happens from now on, with its reason. Who listens too slowly misses the oldest of the last
@@ -96,7 +96,7 @@ impl BalancerHandle {
     /// released: they expire.
     pub async fn shutdown(&self) -> usize {
         let (done, ended) = oneshot::channel();
-        self.send(Command::Shutdown { done });
+        self.send(Order::Shutdown(done));
         // An error means that the loop has ended already: nothing is left to wait for.
         ended.await.unwrap_or_default()
     }
@@ -114,8 +114,8 @@ impl BalancerHandle {
         self.reach.blind()
     }
 
-    fn send(&self, command: Command) {
-        // An error means that the loop has ended, and with it all that a command could change.
-        let _ = self.commands.send(command);
+    fn send(&self, order: Order) {
+        // An error means that the loop has ended, and with it all that an order could change.
+        let _ = self.orders.send(order);
     }
 }

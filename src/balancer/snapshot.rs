@@ -9,8 +9,8 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 
 use super::vitals::Stalled;
-use crate::balance::{Holder, PartitionView};
 use crate::model::{LeaseScope, OwnerId, PartitionId};
+use crate::planner::{Holder, PartitionView};
 
 /// What one instance knows of the group after a cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -29,10 +29,10 @@ pub(super) struct Abandoned {
 
 impl Unowned {
     pub(super) fn of(store: &GroupStore, listed: &[Ownership], presences: &[Presence]) -> Self {
-        let terms = store.terms();
-        let is_unowned = |seen: &&Ownership| !terms.counts_as_live(&seen.record, seen.silent_for(presences));
+        let (terms, now) = (store.terms(), store.lease_time());
+        let is_unowned = |seen: &&Ownership| !terms.counts_as_live(&seen.record, seen.silent_for(presences, now));
         let record = |seen: &Ownership| {
-            let abandoned = seen.lives_by_presence(store).then(|| Abandoned::of(seen, presences));
+            let abandoned = seen.lives_by_presence(store.identity()).then(|| Abandoned::of(seen, presences));
             (seen.partition.clone(), Record { version: seen.etag.clone(), abandoned })
         };
         Self(listed.iter().filter(is_unowned).map(record).collect())

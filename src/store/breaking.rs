@@ -11,7 +11,7 @@ use super::{GroupStore, MAX_ATTEMPTS, Ownership, Presence, back_off, condition, 
 use crate::blob::{Blob, ETag};
 use crate::codec;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Incarnation, LeaseScope, OwnerId, PresenceRecord, Relation};
+use crate::model::{Incarnation, OwnerId, PresenceRecord};
 use crate::protocol::{Breaking, Remains, breaking};
 use crate::telemetry::Operation;
 
@@ -23,28 +23,6 @@ pub enum Verdict {
     Dead,
     /// It has shown a sign of life since it was looked at: leave its partitions alone.
     Alive,
-}
-
-impl Ownership {
-    /// Whether its owner has to be [declared dead](GroupStore::declare_dead) before the partition is claimed from it as
-    /// abandoned. Not if it was released, or lives by its own age, or is this life's own.
-    pub(crate) fn lives_by_presence(&self, store: &GroupStore) -> bool {
-        let lives = self.record.owner.is_some() && self.record.scope == LeaseScope::Instance;
-        lives && self.record.relation_to(store.identity()) != Relation::Mine
-    }
-
-    /// Time since the last sign of life of its owner by now: its age, or that of the owner's presence if the record
-    /// says that it lives by it and it is younger.
-    #[must_use]
-    pub fn silent_for(&self, presences: &[Presence]) -> Duration {
-        let (owner, life) = (self.record.owner.as_ref(), &self.record.incarnation);
-        let counts = |seen: &&Presence| {
-            let same = Some(&seen.record.owner) == owner && seen.record.incarnation == *life;
-            same && seen.record.broken_by.is_none() && self.record.scope == LeaseScope::Instance
-        };
-        let presence = presences.iter().filter(counts).map(Presence::age_now).min();
-        presence.map_or(self.age_now(), |presence| presence.min(self.age_now()))
-    }
 }
 
 impl GroupStore {
@@ -63,7 +41,8 @@ impl GroupStore {
         let name = self.inner.names.presence(owner);
         let metadata = codec::encode_presence(&self.broken(owner, life));
         let stale = listed.map(|seen| &seen.etag);
-        let mut remains = listed.map(|seen| remains(&seen.record, seen.etag.clone(), seen.age_now(), life));
+        let mut remains =
+            listed.map(|seen| remains(&seen.record, seen.etag.clone(), seen.age_at(self.lease_time()), life));
         for attempt in 0..MAX_ATTEMPTS {
             back_off(attempt).await;
             let under = match breaking(stale, remains, self.terms().expiry) {

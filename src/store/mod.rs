@@ -48,9 +48,7 @@ use crate::codec::{self, BlobNames, RecordKind};
 pub use crate::codec::{KeyCase, Malformed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
-use crate::model::{
-    CheckpointRecord, ConsumerGroup, Identity, LeaseScope, LeaseTerms, OwnerId, OwnershipRecord, PartitionId,
-};
+use crate::model::{CheckpointRecord, ConsumerGroup, Identity, LeaseScope, LeaseTerms, Moment, OwnerId, PartitionId};
 use crate::telemetry::{self, Operation, RequestCounts, Telemetry};
 
 pub use adopt::{AdoptOutcome, Adoption};
@@ -64,10 +62,12 @@ pub(crate) use only_loop::LoopPermit;
 use outage::Outages;
 pub use ownership::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
 use partitions::{Partitions, Turn};
-pub use presence::{Announced, Presence};
+pub use presence::Announced;
 pub use probe::Finding;
 pub use rewind::Rewound;
 pub use twin::Split;
+
+pub use crate::model::{Ownership, Presence};
 
 /// How often an operation goes round between a conflict and the next attempt before it gives up for now.
 const MAX_ATTEMPTS: u32 = 5;
@@ -83,30 +83,6 @@ pub struct Listing<T> {
     pub records: Vec<T>,
     /// What could not, or only in part.
     pub malformed: Vec<Malformed>,
-}
-
-/// One partition's ownership, as a listing shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Ownership {
-    /// The partition.
-    pub partition: PartitionId,
-    /// What the blob says.
-    pub record: OwnershipRecord,
-    /// Its version, for a [`Claim`].
-    pub etag: ETag,
-    /// Time since it was last written, by the server's clock, when the server answered.
-    pub age: Duration,
-    /// When the answer was here.
-    pub received: Instant,
-}
-
-impl Ownership {
-    /// Its age by now.
-    #[must_use]
-    pub fn age_now(&self) -> Duration {
-        self.age + self.received.elapsed()
-    }
 }
 
 /// One partition's checkpoint, as a listing shows it.
@@ -272,7 +248,7 @@ impl GroupStore {
     ///
     /// If the storage does not answer as it should; see [`BlobContainer`]. A blob that cannot be read is no error.
     pub async fn list_ownerships(&self) -> Result<Listing<Ownership>> {
-        self.list(&self.inner.names, RecordKind::Ownership, ownership_listed).await
+        self.list(&self.inner.names, RecordKind::Ownership, |partition, blob| self.ownership(partition, blob)).await
     }
 
     /// Reads the checkpoint of every partition that has one.
@@ -335,6 +311,16 @@ impl GroupStore {
             listing.malformed.extend(problem);
         }
         Ok((listing, versions))
+    }
+
+    fn ownership(&self, partition: PartitionId, blob: &Blob) -> (Ownership, Option<Malformed>) {
+        let (record, problem) = codec::decode_ownership(&blob.name, &blob.metadata);
+        (Ownership::new(partition, record, blob.etag.clone(), blob.age(), self.moment_of(blob)), problem)
+    }
+
+    /// When the answer that showed a blob arrived, on the lease clock.
+    fn moment_of(&self, blob: &Blob) -> Moment {
+        self.lease_time().saturating_sub(blob.answer.received.elapsed())
     }
 
     /// Each version of a blob once, not with every listing.
@@ -448,12 +434,6 @@ impl GroupStore {
         let permit = self.inner.permits[kind as usize].acquire().await.ok();
         Turn { state, _alone: alone, _permit: permit }
     }
-}
-
-fn ownership_listed(partition: PartitionId, blob: &Blob) -> (Ownership, Option<Malformed>) {
-    let (record, problem) = codec::decode_ownership(&blob.name, &blob.metadata);
-    let (etag, received) = (blob.etag.clone(), blob.answer.received);
-    (Ownership { partition, record, etag, age: blob.age(), received }, problem)
 }
 
 async fn within<T>(deadline: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {

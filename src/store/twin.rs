@@ -5,7 +5,7 @@
 //! partition alone. Of the checkpoints there, [`adopt`](GroupStore::adopt) takes over what is further, as long as
 //! nobody has written one here, or since it was last taken over from there.
 
-use super::{GroupStore, Listing, Ownership, ownership_listed};
+use super::{GroupStore, Listing, Ownership};
 use crate::codec::RecordKind;
 use crate::error::{Error, Result};
 
@@ -35,7 +35,9 @@ impl GroupStore {
     /// If the storage does not answer as it should; see [`BlobContainer`](crate::blob::BlobContainer).
     pub async fn list_other_tree(&self) -> Result<Listing<Ownership>> {
         match &self.inner.twin {
-            Some(twin) => self.list(twin, RecordKind::Ownership, ownership_listed).await,
+            Some(twin) => {
+                self.list(twin, RecordKind::Ownership, |partition, blob| self.ownership(partition, blob)).await
+            }
             None => Ok(Listing { records: Vec::new(), malformed: Vec::new() }),
         }
     }
@@ -48,8 +50,8 @@ impl GroupStore {
     /// Fails if a partition is owned in the other tree.
     pub(super) async fn refuse_other_tree(&self) -> Result<()> {
         let listing = self.list_other_tree().await?;
-        let terms = self.terms();
-        let fresh = |seen: &&Ownership| terms.counts_as_live(&seen.record, seen.age_now());
+        let (terms, now) = (self.terms(), self.lease_time());
+        let fresh = |seen: &&Ownership| terms.counts_as_live(&seen.record, seen.age_at(now));
         let Some(seen) = listing.records.iter().find(fresh) else { return Ok(()) };
         let owner = seen.record.owner.as_ref().map(ToString::to_string).unwrap_or_default();
         Err(Error::config(format!(

@@ -6,22 +6,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::attendance::Attendances;
-use super::observer::{Moment, Observation, Observer};
+use super::observer::Observer;
 use crate::model::{
-    Identity, Incarnation, LeaseScope, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, PresenceRecord, Relation,
+    Identity, Incarnation, LeaseScope, LeaseTerms, Moment, OwnerId, Ownership, OwnershipRecord, PartitionId,
+    PresenceRecord, Relation,
 };
-
-impl Observation {
-    /// The last sign of life of its owner is the record itself, or, if that says so, a younger presence.
-    fn at(&self, now: Moment, observer: &Observer<'_>, attendances: &Attendances<'_>) -> Seen<'_> {
-        let record = &self.record;
-        let owner = record.owner.as_ref().filter(|_| record.scope == LeaseScope::Instance);
-        let presence = owner.and_then(|owner| attendances.age_of(owner, record.incarnation.as_ref(), now));
-        let age = self.age + now.saturating_sub(self.received);
-        let age = presence.map_or(age, |presence| age.min(presence));
-        Seen { record, age, live: observer.terms.counts_as_live(record, observer.forgiven(age, now)) }
-    }
-}
 
 /// Who holds a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -84,9 +73,11 @@ impl PartitionView {
 
 /// The group, as one instance sees it at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
+pub struct View<'a> {
     /// Every partition of the hub, in order.
     pub partitions: Vec<PartitionView>,
+    /// The records that it was read from, those of this tree of names.
+    pub records: HashMap<&'a PartitionId, &'a Ownership>,
     /// Partitions that I run, but that the hub no longer has.
     pub gone: Vec<PartitionId>,
     /// The other owners that are there by their presence, whether they hold anything or not.
@@ -103,7 +94,29 @@ pub struct View {
     pub foreign_owner: bool,
 }
 
-impl View {
+impl<'a> View<'a> {
+    /// The same view, which outlives the listing that it was read from: nothing is planned over a record of it.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn without_records(self) -> View<'static> {
+        View {
+            partitions: self.partitions,
+            records: HashMap::new(),
+            gone: self.gone,
+            present: self.present,
+            unmarkable: self.unmarkable,
+            me: self.me,
+            replaced_by: self.replaced_by,
+            foreign_owner: self.foreign_owner,
+        }
+    }
+
+    /// The record of a partition in this tree of names, if it has one.
+    #[must_use]
+    pub fn record(&self, partition: &PartitionId) -> Option<&'a Ownership> {
+        self.records.get(partition).copied()
+    }
+
     /// The holder of a partition, or nothing if the hub has no such partition.
     #[must_use]
     pub fn holder(&self, partition: &PartitionId) -> Option<&Holder> {
@@ -117,8 +130,13 @@ impl View {
 /// [`gone`](View::gone). A fresh record of mine for a partition that I do not run is an [`Orphan`](Holder::Orphan), for
 /// instance one whose write landed late.
 #[must_use]
-pub fn observe(listing: &[Observation], partitions: &[PartitionId], observer: &Observer<'_>, now: Moment) -> View {
-    let listing = Listing::of(listing, observer, now);
+pub fn observe<'a>(
+    listed: &'a [Ownership],
+    partitions: &[PartitionId],
+    observer: &Observer<'_>,
+    now: Moment,
+) -> View<'a> {
+    let listing = Listing::of(listed, observer, now);
     let mut partitions: Vec<_> = partitions.to_vec();
     partitions.sort();
     partitions.dedup();
@@ -126,6 +144,7 @@ pub fn observe(listing: &[Observation], partitions: &[PartitionId], observer: &O
     let mut view = View {
         gone: gone.cloned().collect(),
         partitions: Vec::with_capacity(partitions.len()),
+        records: listed.iter().map(|seen| (&seen.partition, seen)).collect(),
         present: BTreeSet::new(),
         unmarkable: BTreeSet::new(),
         me: observer.me.owner.clone(),
@@ -163,30 +182,40 @@ struct Seen<'a> {
     live: bool,
 }
 
-/// A listing at the moment of looking.
-struct Listing<'a> {
-    here: HashMap<&'a PartitionId, Seen<'a>>,
-    /// Who is live in the other tree. An earlier life of mine is not: I may take its partitions at any time.
-    elsewhere: HashMap<&'a PartitionId, &'a OwnerId>,
-    present: Vec<&'a PresenceRecord>,
-    /// Who shows any sign of life. Not worked out where nobody has asked for a partition.
-    alive: HashSet<&'a OwnerId>,
+impl<'a> Seen<'a> {
+    /// The last sign of life of its owner is the record itself, or, if the record says so, a younger presence.
+    fn at(now: Moment, seen: &'a Ownership, observer: &Observer<'_>, attendances: &Attendances<'_>) -> Self {
+        let record = &seen.record;
+        let owner = record.owner.as_ref().filter(|_| record.scope == LeaseScope::Instance);
+        let presence = owner.and_then(|owner| attendances.age_of(owner, record.incarnation.as_ref(), now));
+        let age = presence.map_or(seen.age_at(now), |presence| presence.min(seen.age_at(now)));
+        Self { record, age, live: observer.terms.counts_as_live(record, observer.forgiven(age, now)) }
+    }
 }
 
-impl<'a> Listing<'a> {
-    fn of(listing: &'a [Observation], observer: &Observer<'a>, now: Moment) -> Self {
+/// A listing at the moment of looking, and what is known beside it.
+struct Listing<'a: 'o, 'o> {
+    here: HashMap<&'a PartitionId, Seen<'a>>,
+    /// Who is live in the other tree. An earlier life of mine is not: I may take its partitions at any time.
+    elsewhere: HashMap<&'o PartitionId, &'o OwnerId>,
+    present: Vec<&'o PresenceRecord>,
+    /// Who shows any sign of life. Not worked out where nobody has asked for a partition.
+    alive: HashSet<&'o OwnerId>,
+}
+
+impl<'a: 'o, 'o> Listing<'a, 'o> {
+    fn of(listed: &'a [Ownership], observer: &Observer<'o>, now: Moment) -> Self {
         let attendances = Attendances::of(observer.presences);
-        let (mut here, mut elsewhere) = (HashMap::with_capacity(listing.len()), HashMap::new());
-        for observation in listing {
-            let seen = observation.at(now, observer, &attendances);
-            let Observation { partition, record, other_tree, .. } = observation;
-            let theirs = || matches!(record.relation_to(observer.me), Relation::Other | Relation::LaterMe);
-            if !other_tree {
-                here.insert(partition, seen);
-            } else if let Some(owner) = record.owner.as_ref().filter(|_| seen.live && theirs()) {
-                elsewhere.insert(partition, owner);
-            }
-        }
+        let here = listed.iter().map(|seen| (&seen.partition, Seen::at(now, seen, observer, &attendances)));
+        let here = here.collect();
+        let theirs =
+            |record: &OwnershipRecord| matches!(record.relation_to(observer.me), Relation::Other | Relation::LaterMe);
+        let other_tree = observer.other_tree.iter().filter_map(|seen| {
+            let is_live = Seen::at(now, seen, observer, &attendances).live;
+            let owner = seen.record.owner.as_ref().filter(|_| is_live && theirs(&seen.record))?;
+            Some((&seen.partition, owner))
+        });
+        let elsewhere = other_tree.collect();
         let mut listing = Self { here, elsewhere, present: attendances.live(observer, now), alive: HashSet::new() };
         if listing.here.values().any(|seen| seen.record.handoff_to.is_some()) {
             listing.alive = listing.signs_of_life().chain([&observer.me.owner]).collect();
@@ -194,7 +223,7 @@ impl<'a> Listing<'a> {
         listing
     }
 
-    fn signs_of_life(&self) -> impl Iterator<Item = &'a OwnerId> {
+    fn signs_of_life(&self) -> impl Iterator<Item = &'o OwnerId> {
         let here = self.here.values().filter(|seen| seen.live).filter_map(|seen| seen.record.owner.as_ref());
         let present = self.present.iter().map(|present| &present.owner);
         here.chain(self.elsewhere.values().copied()).chain(present)
@@ -215,7 +244,7 @@ impl<'a> Listing<'a> {
     }
 
     /// Past half the expiry a cooperative owner may be dead.
-    fn unmarkable(&self, view: &View, observer: &Observer<'_>) -> BTreeSet<PartitionId> {
+    fn unmarkable(&self, view: &View<'_>, observer: &Observer<'_>) -> BTreeSet<PartitionId> {
         let old = |partition| self.here.get(partition).is_some_and(|seen| seen.age >= observer.terms.expiry / 2);
         let cooperative = view.partitions.iter().filter(|entry| entry.cooperative).map(|entry| &entry.partition);
         cooperative.filter(|partition| old(*partition)).cloned().collect()
@@ -223,7 +252,7 @@ impl<'a> Listing<'a> {
 }
 
 /// What a live presence says.
-fn notice_presence(view: &mut View, presence: &PresenceRecord, me: &Identity) {
+fn notice_presence(view: &mut View<'_>, presence: &PresenceRecord, me: &Identity) {
     if presence.owner != me.owner {
         view.present.insert(presence.owner.clone());
     } else if presence.incarnation.as_ref() > Some(&me.incarnation) {
@@ -232,7 +261,7 @@ fn notice_presence(view: &mut View, presence: &PresenceRecord, me: &Identity) {
 }
 
 /// What a live record of this tree says beyond its partition.
-fn notice_strangers(view: &mut View, record: &OwnershipRecord, me: &Identity) {
+fn notice_strangers(view: &mut View<'_>, record: &OwnershipRecord, me: &Identity) {
     match record.relation_to(me) {
         Relation::LaterMe if view.replaced_by < record.incarnation => view.replaced_by.clone_from(&record.incarnation),
         Relation::Other => view.foreign_owner |= record.incarnation.is_none(),
@@ -266,7 +295,7 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::balance::Attendance;
+    use crate::model::{ETag, Presence};
 
     const TERMS: LeaseTerms = LeaseTerms { expiry: Duration::from_secs(60), peer_expiry: Duration::from_secs(180) };
 
@@ -279,31 +308,50 @@ mod tests {
     }
 
     fn observer<'a>(me: &'a Identity, running: &'a BTreeSet<PartitionId>) -> Observer<'a> {
-        Observer { me, terms: TERMS, running, presences: &[], interval: Duration::from_secs(10), outage_ended: None }
-    }
-
-    fn seen(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Observation {
-        let owner = (!owner.is_empty()).then(|| OwnerId::new(owner).unwrap());
-        Observation {
-            partition: 0.into(),
-            record: OwnershipRecord { owner, incarnation, ..Default::default() },
-            age: Duration::from_secs(age),
-            received: Duration::from_secs(100),
-            other_tree: false,
+        Observer {
+            me,
+            terms: TERMS,
+            running,
+            other_tree: &[],
+            presences: &[],
+            interval: Duration::from_secs(10),
+            outage_ended: None,
         }
     }
 
-    fn holder_at(observation: Observation, running: bool, now: u64) -> Holder {
+    fn seen(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Ownership {
+        let owner = (!owner.is_empty()).then(|| OwnerId::new(owner).unwrap());
+        Ownership {
+            partition: 0.into(),
+            record: OwnershipRecord { owner, incarnation, ..Default::default() },
+            age: Duration::from_secs(age),
+            etag: ETag::new("seen"),
+            received: Duration::from_secs(100),
+        }
+    }
+
+    fn holder_at(observation: Ownership, running: bool, now: u64) -> Holder {
         let view = look(&[observation], running, None, now);
         view.partitions[0].holder.clone()
     }
 
     /// At partition 0 alone.
-    fn look(listing: &[Observation], running: bool, outage_ended: Option<u64>, now: u64) -> View {
+    fn look(listing: &[Ownership], running: bool, outage_ended: Option<u64>, now: u64) -> View<'static> {
+        look_at(listing, &observer(&me(), &BTreeSet::new()), running, outage_ended, now)
+    }
+
+    fn look_at(
+        listing: &[Ownership],
+        observed: &Observer<'_>,
+        running: bool,
+        outage_ended: Option<u64>,
+        now: u64,
+    ) -> View<'static> {
         let running = if running { [0.into()].into() } else { BTreeSet::new() };
-        let (me, outage_ended) = (me(), outage_ended.map(Duration::from_secs));
-        let observer = Observer { outage_ended, ..observer(&me, &running) };
-        observe(listing, &[0.into()], &observer, Duration::from_secs(now))
+        let outage_ended = outage_ended.map(Duration::from_secs);
+        let observer = Observer { outage_ended, running: &running, ..*observed };
+        // For as long as the test runs.
+        observe(listing.to_vec().leak(), &[0.into()], &observer, Duration::from_secs(now))
     }
 
     #[test]
@@ -349,10 +397,10 @@ mod tests {
         assert!(!view(Some(life(0)), 0).foreign_owner);
     }
 
-    fn with_twin(here: Option<Observation>, twin: Observation, running: bool) -> View {
-        let twin = Observation { other_tree: true, ..twin };
-        let listing: Vec<_> = here.into_iter().chain([twin]).collect();
-        look(&listing, running, None, 100)
+    fn with_twin(here: Option<Ownership>, twin: Ownership, running: bool) -> View<'static> {
+        let (me, none, other_tree) = (me(), BTreeSet::new(), [twin]);
+        let observer = Observer { other_tree: &other_tree, ..observer(&me, &none) };
+        look_at(here.as_slice(), &observer, running, None, 100)
     }
 
     #[test]
@@ -425,18 +473,20 @@ mod tests {
         assert_eq!(holder(seen("peer", None, 500), 272), Holder::Expired(peer));
     }
 
-    fn asked_for(seen: Observation, to: &str) -> Observation {
+    fn asked_for(seen: Ownership, to: &str) -> Ownership {
         let handoff_to = OwnerId::new(to).ok();
-        Observation { record: OwnershipRecord { handoff_to, cooperative: true, ..seen.record }, ..seen }
+        Ownership { record: OwnershipRecord { handoff_to, cooperative: true, ..seen.record }, ..seen }
     }
 
     /// At partitions 0 and 1, of which I run 0; at 1 the second record is found.
-    fn handed(first: Observation, second: Option<Observation>, presences: &[Attendance]) -> PartitionView {
-        let second = second.map(|seen| Observation { partition: 1.into(), ..seen });
+    fn handed(first: Ownership, second: Option<Ownership>, presences: &[Presence]) -> PartitionView {
+        let second = second.map(|seen| Ownership { partition: 1.into(), ..seen });
         let listing: Vec<_> = [first].into_iter().chain(second).collect();
-        let (me, running) = (me(), [0.into()].into());
-        let observer = Observer { presences, ..observer(&me, &running) };
-        observe(&listing, &[0.into(), 1.into()], &observer, Duration::from_secs(100)).partitions.remove(0)
+        first_of(&listing, &Observer { presences, ..observer(&me(), &[0.into()].into()) })
+    }
+
+    fn first_of(listing: &[Ownership], observer: &Observer<'_>) -> PartitionView {
+        observe(listing, &[0.into(), 1.into()], observer, Duration::from_secs(100)).partitions.remove(0)
     }
 
     #[test]
@@ -451,8 +501,10 @@ mod tests {
                 assert_eq!(entry.holder, if holder == "b" { Holder::Live(b.clone()) } else { Holder::Me });
             }
         }
-        let elsewhere = Observation { other_tree: true, ..seen("c", Some(life(0)), 0) };
-        assert_eq!(handed(asked_for(seen("b", Some(life(5)), 0), "c"), Some(elsewhere), &[]).handoff_to, Some(c));
+        let elsewhere = Ownership { partition: 1.into(), ..seen("c", Some(life(0)), 0) };
+        let (listing, other_tree) = ([asked_for(seen("b", Some(life(5)), 0), "c")], [elsewhere]);
+        let entry = first_of(&listing, &Observer { other_tree: &other_tree, ..observer(&me(), &[0.into()].into()) });
+        assert_eq!(entry.handoff_to, Some(c));
         let to_me = handed(asked_for(seen("b", Some(life(5)), 0), "me"), None, &[]);
         assert_eq!((to_me.handoff_to, to_me.cooperative), (Some(me().owner), true));
     }
@@ -484,7 +536,7 @@ mod tests {
 
     #[test]
     fn only_other_live_owners_are_cooperative_and_an_old_record_of_theirs_is_not_to_be_marked() {
-        let look = |seen: Observation| look(&[asked_for(seen, "c")], true, None, 100);
+        let look = |seen: Ownership| look(&[asked_for(seen, "c")], true, None, 100);
         let young = look(seen("b", Some(life(0)), 29));
         assert!(young.partitions[0].cooperative && young.unmarkable.is_empty());
         let old = look(seen("b", Some(life(0)), 30));
@@ -503,20 +555,21 @@ mod tests {
         assert_eq!(view.unmarkable, [0.into()].into());
     }
 
-    fn present(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Attendance {
+    fn present(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Presence {
         let (owner, other) = (OwnerId::new(owner).unwrap(), BTreeMap::new());
-        Attendance {
+        Presence {
             record: PresenceRecord { owner, incarnation, broken_by: None, other },
+            etag: ETag::new("present"),
             age: Duration::from_secs(age),
             received: Duration::from_secs(100),
         }
     }
 
     /// At partition 0, with these presences.
-    fn attended(listing: &[Observation], presences: &[Attendance], outage_ended: Option<u64>, now: u64) -> View {
-        let (me, running, outage_ended) = (me(), BTreeSet::new(), outage_ended.map(Duration::from_secs));
-        let observer = Observer { presences, outage_ended, ..observer(&me, &running) };
-        observe(listing, &[0.into()], &observer, Duration::from_secs(now))
+    fn attended(listing: &[Ownership], presences: &[Presence], outage_ended: Option<u64>, now: u64) -> View<'static> {
+        let (me, none) = (me(), BTreeSet::new());
+        let observer = Observer { presences, ..observer(&me, &none) };
+        look_at(listing, &observer, false, outage_ended, now)
     }
 
     #[test]
@@ -555,7 +608,7 @@ mod tests {
         broken.record.broken_by = Some(me().owner);
         let seen = seen("b", Some(life(0)), 500);
         let record = OwnershipRecord { scope: LeaseScope::Instance, ..seen.record.clone() };
-        let view = attended(&[Observation { record, ..seen }], &[broken], None, 100);
+        let view = attended(&[Ownership { record, ..seen }], &[broken], None, 100);
         assert_eq!(view.present, BTreeSet::new());
         assert_eq!(view.partitions[0].holder, Holder::Expired(OwnerId::new("b").unwrap()));
     }
@@ -580,7 +633,7 @@ mod tests {
             let record = OwnershipRecord { scope, ..seen.record };
             let presences: Vec<_> =
                 presence.map(|(random, age)| present("b", Some(life(random)), age)).into_iter().collect();
-            let view = attended(&[Observation { record, ..seen }], &presences, None, 100);
+            let view = attended(&[Ownership { record, ..seen }], &presences, None, 100);
             matches!(view.partitions[0].holder, Holder::Live(_))
         };
         let (by_instance, by_partition) = (LeaseScope::Instance, LeaseScope::Partition);
