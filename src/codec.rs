@@ -5,8 +5,8 @@
 //!
 //! | record | keys all SDKs know | keys only this crate writes |
 //! |---|---|---|
-//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `load`, `rewound`, `cooperative`, `handoffto`, `draining`, `scope` |
-//! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated`, `imported`, `rewound`, `pinned` |
+//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `load`, `cooperative`, `handoffto`, `draining`, `scope` |
+//! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated`, `imported`, `pinned` |
 //!
 //! `.../presence/{percent-encoded owner}`, a last dot of which is encoded too, is read and written by this crate alone:
 //! `ownerid`, `incarnation`, `brokenby`.
@@ -21,7 +21,6 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::model::{
     CheckpointRecord, ConsumerGroup, Incarnation, LeaseScope, OwnerId, OwnershipRecord, PartitionId, PresenceRecord,
-    RewindId,
 };
 
 type Metadata = BTreeMap<String, String>;
@@ -33,7 +32,6 @@ const SEQUENCE_NUMBER: &str = "sequencenumber";
 const OFFSET: &str = "offset";
 const UPDATED: &str = "updated";
 const IMPORTED: &str = "imported";
-const REWOUND: &str = "rewound";
 const PINNED: &str = "pinned";
 const LOAD: &str = "load";
 const COOPERATIVE: &str = "cooperative";
@@ -217,7 +215,6 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|life| life.as_str().to_owned()));
     insert(&mut metadata, SINCE, record.since.and_then(format_time));
     insert(&mut metadata, LOAD, record.load.map(|load| load.to_string()));
-    insert(&mut metadata, REWOUND, record.rewound.as_ref().map(|rewind| rewind.as_str().to_owned()));
     insert(&mut metadata, COOPERATIVE, record.cooperative.then(|| YES.to_owned()));
     insert(&mut metadata, HANDOFF_TO, record.handoff_to.as_ref().map(|owner| owner.as_str().to_owned()));
     insert(&mut metadata, DRAINING, record.draining.then(|| YES.to_owned()));
@@ -252,7 +249,6 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
         incarnation: fields.take_some(INCARNATION).map(|life| Incarnation::recorded(&life)),
         since: fields.take(SINCE).and_then(|text| parse_time(&text)),
         load: fields.take(LOAD).and_then(|text| text.parse().ok()),
-        rewound: fields.take_some(REWOUND).map(|id| RewindId::recorded(&id)),
         cooperative: fields.take_known(COOPERATIVE, yes).is_some(),
         handoff_to: fields.take_some(HANDOFF_TO).map(|id| OwnerId::recorded(&id)),
         draining: fields.take_known(DRAINING, yes).is_some(),
@@ -305,7 +301,6 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
     insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(|owner| owner.as_str().to_owned()));
     insert(&mut metadata, UPDATED, record.updated.and_then(format_time));
     insert(&mut metadata, IMPORTED, record.imported.clone());
-    insert(&mut metadata, REWOUND, record.rewound.as_ref().map(|rewind| rewind.as_str().to_owned()));
     metadata
 }
 
@@ -330,7 +325,6 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
         owner: fields.take_some(OWNER_ID).map(|id| OwnerId::recorded(&id)),
         updated: fields.take(UPDATED).and_then(|text| parse_time(&text)),
         imported: fields.take_some(IMPORTED),
-        rewound: fields.take_some(REWOUND).map(|id| RewindId::recorded(&id)),
         // Something else may have changed the position, and kept the keys that it does not know.
         pinned: fields.take_some(PINNED).is_some_and(|pinned| number.as_ref() == Some(&pinned)),
         other: fields.rest,
@@ -462,14 +456,12 @@ mod tests {
             incarnation: Some(Incarnation::new(datetime!(2026-11-20 13:00:00 UTC), 0xabc)),
             since: Some(datetime!(2026-11-20 13:00:07 UTC)),
             load: Some(1200),
-            rewound: Some(RewindId::new(1)),
             ..OwnershipRecord::default()
         };
         let wire = metadata([
             ("incarnation", "20261120T130000Z-00000abc"),
             ("load", "1200"),
             ("ownerid", "pod-1"),
-            ("rewound", "0000000000000001"),
             ("since", "2026-11-20T13:00:07Z"),
         ]);
         assert_eq!(encode_ownership(&claimed), wire);
@@ -594,7 +586,6 @@ mod tests {
             owner: Some(OwnerId::new("pod-1").unwrap()),
             updated: Some(datetime!(2026-11-20 13:00:07 UTC)),
             imported: Some("0x1".into()),
-            rewound: Some(RewindId::new(0xabc)),
             pinned: true,
             other: metadata([("foreign", "1")]),
         };
@@ -604,7 +595,6 @@ mod tests {
             ("offset", "4311810305"),
             ("ownerid", "pod-1"),
             ("pinned", "42"),
-            ("rewound", "0000000000000abc"),
             ("sequencenumber", "42"),
             ("updated", "2026-11-20T13:00:07Z"),
         ]);

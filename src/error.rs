@@ -41,8 +41,6 @@ pub enum ErrorKind {
     Config,
     /// The partition belongs to somebody else now. Stop working on it.
     Fenced,
-    /// Somebody put the checkpoint of the partition back by name. Stop; processing starts again from there.
-    Rewound,
     /// A newer incarnation of this owner is running. Stop.
     Replaced,
     /// Another writer keeps getting in between. Nothing is lost; try again later.

@@ -107,7 +107,7 @@ pub mod testing;
 pub use error::{Error, ErrorKind, Result};
 pub use model::{
     CheckpointRecord, ConsumerGroup, Identity, Incarnation, InvalidName, LeaseScope, LeaseTerms, OwnerId,
-    OwnershipRecord, PartitionId, Position, PresenceRecord, Relation, RewindId,
+    OwnershipRecord, PartitionId, Position, PresenceRecord, Relation,
 };
 pub use telemetry::{Operation, Outcome, RequestCounts, metrics};
 

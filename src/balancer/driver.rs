@@ -22,7 +22,7 @@ use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, LeaseScope, OwnerId, PartitionId};
 use crate::store::{GroupStore, LoopPermit};
-use crate::telemetry::{self, HeldMetrics};
+use crate::telemetry::HeldMetrics;
 
 /// What connects a loop with the storage and the application.
 #[derive(Debug)]

@@ -180,7 +180,7 @@ impl BlobCheckpointStore {
     }
 
     /// The error of this crate within one that the processor or its clients return. Its kind says what to do: after
-    /// [`ErrorKind::Fenced`] or [`ErrorKind::Rewound`], close the partition's client.
+    /// [`ErrorKind::Fenced`], close the partition's client.
     #[must_use]
     pub fn error_of<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
         std::iter::successors(Some(error), |error| (*error).source()).find_map(|error| error.downcast_ref())

@@ -41,15 +41,12 @@ enum Stage {
     Won,
     /// The processor may read it, and checkpoint.
     Adopted,
-    /// Put back by name: to be adopted anew, once the processor was told to close its receiver, by an answer that
-    /// leaves the partition out.
-    Rewound { told: bool },
 }
 
 impl Held {
-    fn new(lease: Lease, stage: Stage) -> Arc<Self> {
+    fn new(lease: Lease) -> Arc<Self> {
         let known = Mutex::new(Known { lease, since: Instant::now() });
-        Arc::new(Self { known, stage: Mutex::new(stage), adoption: AsyncMutex::new(None) })
+        Arc::new(Self { known, stage: Mutex::new(Stage::Won), adoption: AsyncMutex::new(None) })
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -202,7 +199,7 @@ impl Holder {
         match self.store.claim_one(&claim).await {
             ClaimOutcome::Won(lease) => {
                 telemetry::claim_won(partition, &"asked for");
-                let held = Held::new(lease, Stage::Won);
+                let held = Held::new(lease);
                 self.remember(partition, &held);
                 return self.adopt(partition, &held).await;
             }
@@ -244,12 +241,8 @@ impl Holder {
                 held.set_lease(renewed);
                 return self.started(partition, held).await;
             }
-            // The record had vanished, or was rewound. This answer leaves the partition out.
-            ClaimOutcome::Won(renewed) => {
-                let rewound = self.store.began_by_rewind(partition, renewed.tenure());
-                let stage = if rewound { Stage::Rewound { told: true } } else { Stage::Won };
-                self.remember(partition, &Held::new(renewed, stage));
-            }
+            // The record had vanished. This answer leaves the partition out.
+            ClaimOutcome::Won(renewed) => self.remember(partition, &Held::new(renewed)),
             ClaimOutcome::Lost { by } => self.forget(partition, held, by.as_ref()),
             ClaimOutcome::Replaced { .. } => self.forget(partition, held, Some(self.owner())),
             // What was believed before stands.
@@ -265,11 +258,7 @@ impl Holder {
     async fn started(&self, partition: &PartitionId, held: &Arc<Held>) -> Option<Lease> {
         match held.stage() {
             Stage::Adopted => Some(held.lease()),
-            Stage::Rewound { told: false } => {
-                held.set_stage(Stage::Rewound { told: true });
-                None
-            }
-            Stage::Won | Stage::Rewound { told: true } => self.adopt(partition, held).await,
+            Stage::Won => self.adopt(partition, held).await,
         }
     }
 
@@ -302,15 +291,10 @@ impl Holder {
         let held = self.find(partition).ok_or_else(|| not_owner(partition))?;
         let mut adoption = held.adoption.lock().await;
         let Some(adopted) = adoption.as_mut() else {
-            return Err(if held.stage() == Stage::Won { not_started(partition) } else { rewound(partition) });
+            return Err(not_started(partition));
         };
         match self.store.checkpoint(adopted, position).await? {
             CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
-            CheckpointOutcome::Rewound => {
-                *adoption = None;
-                held.set_stage(Stage::Rewound { told: false });
-                Err(rewound(partition))
-            }
             CheckpointOutcome::Fenced { by } => {
                 self.forget_untold(partition, &held, by.as_ref());
                 Err(fenced(partition, by.as_ref()))
@@ -373,14 +357,6 @@ fn fenced(partition: &PartitionId, by: Option<&OwnerId>) -> Error {
     Error::new(ErrorKind::Fenced, format!("partition {partition} belongs to {by} now: stop processing it"))
 }
 
-fn rewound(partition: &PartitionId) -> Error {
-    let message = format!(
-        "partition {partition} has to start again from its checkpoint, which was put back: close its client, the processor \
-         gives a new one"
-    );
-    Error::new(ErrorKind::Rewound, message)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -400,7 +376,7 @@ mod tests {
             let store = builder.connect().await.unwrap();
             let partition = PartitionId::from(0);
             let ClaimOutcome::Won(lease) = store.claim_one(&Claim::unowned(partition.clone())).await else { panic!() };
-            let (holder, held) = (Holder::new(store), Held::new(lease, Stage::Won));
+            let (holder, held) = (Holder::new(store), Held::new(lease));
             holder.remember(&partition, &held);
             let ended = AtomicBool::new(false);
             std::thread::scope(|scope| {

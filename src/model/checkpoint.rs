@@ -1,8 +1,6 @@
 //! How far a partition was processed.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
 
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -42,8 +40,6 @@ pub struct CheckpointRecord {
     /// The ETag of the same partition's checkpoint in the other tree of names, when it was last looked at; `none` in a
     /// [start](Self::pinned) that was written down while there was none.
     pub imported: Option<String>,
-    /// The last time that it was put back by name.
-    pub rewound: Option<RewindId>,
     /// The position is a start that was written down before any event up to it was processed. It is a usable position
     /// for every reader, but says nothing about progress: any checkpoint of an owner replaces it, a smaller one too.
     pub pinned: bool,
@@ -56,33 +52,5 @@ impl CheckpointRecord {
     #[must_use]
     pub fn has_position(&self) -> bool {
         self.sequence_number.is_some() || self.offset.is_some()
-    }
-}
-
-/// Tells one rewind from another.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct RewindId(Arc<str>);
-
-impl RewindId {
-    /// An id of its own for every rewind, if `random` is.
-    #[must_use]
-    pub fn new(random: u64) -> Self {
-        Self(format!("{random:016x}").into())
-    }
-
-    pub(crate) fn recorded(text: &str) -> Self {
-        Self(text.into())
-    }
-
-    /// The value as it is recorded.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for RewindId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }

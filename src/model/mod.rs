@@ -9,7 +9,7 @@ mod ownership;
 mod presence;
 mod version;
 
-pub use checkpoint::{CheckpointRecord, Position, RewindId};
+pub use checkpoint::{CheckpointRecord, Position};
 pub use listed::{Moment, Ownership, Presence};
 pub use names::{ConsumerGroup, InvalidName, PartitionId};
 pub use owner::{Identity, Incarnation, OwnerId};

@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::checkpoint::RewindId;
 use super::owner::{Identity, Incarnation, OwnerId};
 
 /// How a recorded ownership or presence relates to an [`Identity`]. Exhaustive: no other relation is possible.
@@ -37,8 +36,6 @@ pub struct OwnershipRecord {
     pub since: Option<OffsetDateTime>,
     /// How much work the partition is, as its owner measures it.
     pub load: Option<u64>,
-    /// The checkpoint was rewound: the owner must adopt it anew, unless it knows this rewind already.
-    pub rewound: Option<RewindId>,
     /// Its owner hands partitions over on request: it answers a mark, and need not be stolen from.
     pub cooperative: bool,
     /// The owner that asked for the partition. Once it is released, it is reserved for that one for a while.

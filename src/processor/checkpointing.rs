@@ -278,8 +278,6 @@ pub(super) enum Ended {
     Closed,
     /// The partition belongs to somebody else, or to nobody.
     Fenced { by: Option<OwnerId> },
-    /// Somebody put the checkpoint back.
-    Rewound,
 }
 
 /// The writing task's end.
@@ -397,7 +395,7 @@ impl Checkpointer {
         timer.end();
         self.metrics.checkpoint(name(&outcome));
         match &outcome {
-            Ok(CheckpointOutcome::Fenced { .. } | CheckpointOutcome::Rewound) => {}
+            Ok(CheckpointOutcome::Fenced { .. }) => {}
             Ok(_) => self.shared.with(|pending| {
                 (pending.written, pending.failure) = (self.adoption.record().sequence_number, None);
             }),
@@ -417,11 +415,6 @@ impl Checkpointer {
                 let by = by.as_ref().map_or("nobody", OwnerId::as_str);
                 let message = format!("partition {partition} is not mine any more: it belongs to {by}");
                 Err(Error::new(ErrorKind::Fenced, message))
-            }
-            CheckpointOutcome::Rewound => {
-                let message =
-                    format!("the checkpoint of partition {partition} was put back; it starts again from there");
-                Err(Error::new(ErrorKind::Rewound, message))
             }
             CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
         }
@@ -448,7 +441,6 @@ fn name(outcome: &Result<CheckpointOutcome>) -> &'static str {
         Ok(CheckpointOutcome::Written) => "written",
         Ok(CheckpointOutcome::Superseded) => "superseded",
         Ok(CheckpointOutcome::Fenced { .. }) => "fenced",
-        Ok(CheckpointOutcome::Rewound) => "rewound",
         Err(_) => "failed",
     }
 }
@@ -456,7 +448,6 @@ fn name(outcome: &Result<CheckpointOutcome>) -> &'static str {
 /// After these no checkpoint is accepted any more.
 fn refusal(outcome: &Result<CheckpointOutcome>) -> Option<Ended> {
     match outcome {
-        Ok(CheckpointOutcome::Rewound) => Some(Ended::Rewound),
         Ok(CheckpointOutcome::Fenced { by }) => Some(Ended::Fenced { by: by.clone() }),
         _ => None,
     }

@@ -53,9 +53,8 @@ impl PartitionContext {
     /// # Errors
     ///
     /// [`ErrorKind::Unfinished`] if a tracked event before it holds it back: it stays marked, and is written when that
-    /// one is finished. [`ErrorKind::Fenced`] if the partition belongs to somebody else now; [`ErrorKind::Rewound`] if
-    /// its checkpoint was put back; [`ErrorKind::Closed`] if it has been stopped; otherwise what the storage answered:
-    /// the position stays pending and is written later.
+    /// one is finished. [`ErrorKind::Fenced`] if the partition belongs to somebody else now; [`ErrorKind::Closed`] if it
+    /// has been stopped; otherwise what the storage answered: the position stays pending and is written later.
     pub async fn checkpoint_now(&self, event: &impl Positioned) -> Result<()> {
         let Some(position) = event.position() else {
             return Err(Error::new(ErrorKind::Rejected, "the event carries no position, so it cannot be checkpointed"));

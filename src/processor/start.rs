@@ -251,8 +251,7 @@ pub(super) fn choose(policy: &OnInvalidCheckpoint, invalid: &InvalidCheckpoint) 
             Error::config(format!("{invalid}; the function that is to choose where to start instead panicked"))
         }),
         OnInvalidCheckpoint::Fail => Err(Error::config(format!(
-            "{invalid}; rewind the partition to a place that exists, delete the checkpoint, or choose another policy for \
-             invalid checkpoints"
+            "{invalid}; delete the checkpoint, or choose another policy for invalid checkpoints"
         ))),
     }
 }
@@ -398,7 +397,7 @@ mod tests {
         let error = choose(&OnInvalidCheckpoint::Fail, &invalid()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         let message = error.to_string();
-        for named in ["partition 3", "number 70", "offset \"700\"", "5 to 9", "offset \"90\"", "made anew", "rewind"] {
+        for named in ["partition 3", "number 70", "offset \"700\"", "5 to 9", "offset \"90\"", "made anew", "delete"] {
             assert!(message.contains(named), "{named} is missing: {message}");
         }
     }

@@ -20,9 +20,6 @@ pub enum StopReason {
     },
     /// A later incarnation of this owner is at work. Checkpoints are not accepted any more.
     Replaced,
-    /// Somebody put the checkpoint back by name. Checkpoints are not accepted any more; processing starts again from
-    /// there.
-    Rewound,
     /// The lease could not be renewed in time, and the policy is to stop then:
     /// [`LeasePolicy::Strict`](crate::balancer::LeasePolicy::Strict).
     Outlived,

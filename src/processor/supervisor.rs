@@ -23,7 +23,6 @@ use crate::balancer::Holder;
 use crate::balancer::{BalancerHandle, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
-use crate::store::GroupStore;
 use crate::telemetry;
 
 /// A partition's task, from its start until the balancer no longer holds what it was started for.
@@ -31,8 +30,6 @@ use crate::telemetry;
 struct Entry {
     control: Arc<Control>,
     ended: bool,
-    /// It ended because its checkpoint was put back: it starts again if the partition is still held.
-    again: bool,
 }
 
 /// How a partition's task ended; or by a panic, which is a bug.
@@ -45,8 +42,6 @@ pub(super) struct Supervisor<S, H> {
     registry: Registry,
     tasks: JoinSet<(Arc<Control>, Outcome)>,
     entries: BTreeMap<PartitionId, Entry>,
-    /// Were paused when their checkpoint was put back, and start so now.
-    paused: BTreeSet<PartitionId>,
     /// Nothing is started again.
     ending: bool,
 }
@@ -62,15 +57,7 @@ pub(super) struct Drained {
 
 impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     pub(super) fn new(shared: Arc<Shared<S, H>>, balancer: BalancerHandle, registry: Registry) -> Self {
-        Self {
-            shared,
-            balancer,
-            registry,
-            tasks: JoinSet::new(),
-            entries: BTreeMap::new(),
-            paused: BTreeSet::new(),
-            ending: false,
-        }
+        Self { shared, balancer, registry, tasks: JoinSet::new(), entries: BTreeMap::new(), ending: false }
     }
 
     /// Follows the balancer until shutdown, until the balancer ends, or until a partition fails for good.
@@ -98,20 +85,18 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     }
 
     fn reconcile(&mut self, snapshot: &Snapshot) {
-        self.entries.retain(|partition, Entry { control, ended, again }| {
+        self.entries.retain(|partition, Entry { control, ended }| {
             let held = snapshot.held.get(partition) == Some(&control.tenure);
             if !held {
-                control.stop(lost(&self.shared.store, snapshot, partition));
+                control.stop(lost(snapshot, partition));
             }
             if !*ended {
                 return true;
             }
             if !snapshot.held.contains_key(partition) {
                 self.balancer.unprocessed(partition.clone());
-            } else if *again && control.is_paused() {
-                self.paused.insert(partition.clone());
             }
-            held && !*again
+            held
         });
         for (partition, tenure) in &snapshot.held {
             if !self.entries.contains_key(partition) {
@@ -123,11 +108,8 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     fn start(&mut self, partition: PartitionId, tenure: u64) {
         let metrics = self.shared.store.telemetry().metrics().of_partition(&partition);
         let control = Arc::new(Control::new(partition.clone(), tenure, metrics));
-        if self.paused.remove(&partition) {
-            control.pause();
-        }
         self.registry.insert(Arc::clone(&control));
-        self.entries.insert(partition, Entry { control: Arc::clone(&control), ended: false, again: false });
+        self.entries.insert(partition, Entry { control: Arc::clone(&control), ended: false });
         let task = PartitionTask { shared: Arc::clone(&self.shared), control: Arc::clone(&control) };
         self.tasks.spawn(async move {
             let outcome = AssertUnwindSafe(task.run()).catch_unwind().await;
@@ -141,13 +123,11 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         let (partition, tenure) = (control.partition.clone(), control.tenure);
         if let Some(entry) = self.entries.get_mut(&partition) {
             entry.ended = true;
-            entry.again = !self.ending && matches!(outcome, Ok(Ended::Stopped(StopReason::Rewound)));
         }
         match outcome {
             Ok(Ended::Stopped(StopReason::Lost { by })) => self.balancer.lost(partition, tenure, by),
             Ok(Ended::Stopped(StopReason::Replaced)) => self.balancer.forget(partition, tenure),
-            Ok(Ended::Stopped(StopReason::Rewound)) if !self.ending => {}
-            Ok(Ended::Stopped(StopReason::Released | StopReason::Shutdown | StopReason::Rewound)) => {
+            Ok(Ended::Stopped(StopReason::Released | StopReason::Shutdown)) => {
                 if control.progress.end().is_settled() {
                     self.balancer.release(partition, tenure, control.cool_down());
                 } else {
@@ -226,9 +206,8 @@ impl Drained {
 }
 
 /// Why a partition is not held any more under the tenure that its task was started for.
-fn lost(store: &GroupStore, snapshot: &Snapshot, partition: &PartitionId) -> StopReason {
+fn lost(snapshot: &Snapshot, partition: &PartitionId) -> StopReason {
     match snapshot.held.get(partition) {
-        Some(tenure) if store.began_by_rewind(partition, *tenure) => StopReason::Rewound,
         None if snapshot.releasing.contains(partition) => StopReason::Released,
         None if snapshot.holder(partition) == Some(&Holder::Orphan) => StopReason::Outlived,
         _ => StopReason::Lost { by: snapshot.other_owner(partition).cloned() },

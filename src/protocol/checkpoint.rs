@@ -10,8 +10,6 @@ use crate::model::Relation;
 pub struct Stored<E> {
     pub etag: E,
     pub place: Place,
-    /// It was rewound, and this owner has not taken notice yet.
-    pub rewound: bool,
 }
 
 /// Where the writing of a checkpoint stands: the request to make, or the end.
@@ -26,8 +24,6 @@ pub enum Checkpointing<E> {
     Written(E),
     /// A later position is stored. It becomes the last written one, with its version.
     Superseded(Stored<E>),
-    /// Somebody put the position back: stop, adopt, go on from there.
-    Rewound,
     Fenced,
 }
 
@@ -50,9 +46,6 @@ impl<E> Checkpointing<E> {
             return Self::Fenced;
         }
         let Some(stored) = found else { return Self::Write(None) };
-        if stored.rewound {
-            return Self::Rewound;
-        }
         match stored.place.compared_with(mine) {
             Some(Ordering::Equal) => Self::Written(stored.etag),
             Some(Ordering::Greater) => Self::Superseded(stored),
@@ -66,7 +59,7 @@ mod tests {
     use super::*;
 
     fn stored(place: Place) -> Stored<u8> {
-        Stored { etag: 7, place, rewound: false }
+        Stored { etag: 7, place }
     }
 
     #[test]
@@ -92,14 +85,6 @@ mod tests {
             for found in [None, Some(stored(Place::At(5)))] {
                 assert_eq!(Checkpointing::ownership_read(found, relation, 5), Checkpointing::Fenced);
             }
-        }
-    }
-
-    #[test]
-    fn a_rewind_that_is_new_to_the_owner_comes_before_any_comparison() {
-        for place in [Place::At(4), Place::At(5), Place::At(6)] {
-            let found = Some(Stored { rewound: true, ..stored(place) });
-            assert_eq!(Checkpointing::ownership_read(found, Relation::Mine, 5), Checkpointing::Rewound);
         }
     }
 

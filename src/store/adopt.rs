@@ -96,7 +96,6 @@ impl GroupStore {
                     Adopt::written(self.adoption_written(partition, &metadata, write.under).await?)
                 }
                 Adopt::Adopted(etag) => {
-                    turn.state.take_notice(record.rewound.clone());
                     return Ok(AdoptOutcome::Adopted(Adoption { partition: partition.clone(), etag, record, tenure }));
                 }
                 Adopt::Lost => return Ok(AdoptOutcome::Lost { by: owner }),

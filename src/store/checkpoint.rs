@@ -26,9 +26,6 @@ pub enum CheckpointOutcome {
     Written,
     /// A later position is stored already.
     Superseded,
-    /// Somebody put the position back by name, see [`GroupStore::rewind`]. Stop, adopt the partition anew, and go on
-    /// from there.
-    Rewound,
     /// The partition belongs to somebody else now: stop processing it.
     Fenced {
         /// The owner now; nobody if it was released. Myself if this same store claimed it again meanwhile.
@@ -96,7 +93,7 @@ impl GroupStore {
                     }
                     owner = by;
                     let next = Checkpointing::ownership_read(found, relation, mine);
-                    if !matches!(next, Checkpointing::Fenced | Checkpointing::Rewound) {
+                    if next != Checkpointing::Fenced {
                         adoption.take_over(seen.take());
                     }
                     next
@@ -109,7 +106,6 @@ impl GroupStore {
                     adoption.etag = Some(stored.etag);
                     return Ok(CheckpointOutcome::Superseded);
                 }
-                Checkpointing::Rewound => return Ok(CheckpointOutcome::Rewound),
                 Checkpointing::Fenced => return Ok(CheckpointOutcome::Fenced { by: owner }),
             }
         }
@@ -152,11 +148,7 @@ impl GroupStore {
 
 impl Adoption {
     fn compared_with(&self, (record, blob): &(CheckpointRecord, Blob)) -> Stored<ETag> {
-        Stored {
-            etag: blob.etag.clone(),
-            place: Place::of(record),
-            rewound: record.rewound.is_some() && record.rewound != self.record.rewound,
-        }
+        Stored { etag: blob.etag.clone(), place: Place::of(record) }
     }
 
     /// The blob as it is now becomes the last written one, position included.

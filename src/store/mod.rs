@@ -27,7 +27,6 @@ mod pin;
 mod presence;
 mod probe;
 mod repair;
-mod rewind;
 mod twin;
 
 use std::collections::HashSet;
@@ -64,7 +63,6 @@ pub use ownership::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
 use partitions::{Partitions, Turn};
 pub use presence::Announced;
 pub use probe::Finding;
-pub use rewind::Rewound;
 pub use twin::Split;
 
 pub use crate::model::{Ownership, Presence};

@@ -136,7 +136,7 @@ impl Lease {
     }
 
     /// Tells apart two times of holding the same partition; the later one is greater. Renewals keep it, unless the
-    /// record had vanished or the partition was rewound: then it has to be adopted anew.
+    /// record had vanished: then it has to be adopted anew.
     #[must_use]
     pub fn tenure(&self) -> u64 {
         self.tenure
@@ -203,9 +203,6 @@ impl<'a> Wish<'a> {
     fn keep_additions(&mut self, found: &OwnershipRecord) {
         self.record.other.clone_from(&found.other);
         self.record.handoff_to.clone_from(&found.handoff_to);
-        if self.goal != Goal::Release {
-            self.record.rewound.clone_from(&found.rewound);
-        }
     }
 }
 
@@ -294,11 +291,6 @@ impl GroupStore {
         settled.map_or_else(ReleaseOutcome::Undecided, |_| ReleaseOutcome::Released)
     }
 
-    /// Whether this tenure began because the partition was found rewound.
-    pub(crate) fn began_by_rewind(&self, partition: &PartitionId, tenure: u64) -> bool {
-        self.inner.partitions.state(partition).began_by_rewind(tenure)
-    }
-
     /// Writes until it is known who holds the partition, for two request deadlines at the most.
     async fn settle(&self, wish: Wish<'_>) -> Result<Settled> {
         let turn = self.turn(RecordKind::Ownership, wish.partition).await;
@@ -316,7 +308,6 @@ impl GroupStore {
     }
 
     async fn settle_in_time(&self, mut wish: Wish<'_>, state: &PartitionState) -> Result<Settled> {
-        let mut rewound = false;
         for attempt in 0..MAX_ATTEMPTS {
             back_off(attempt).await;
             if wish.goal == Goal::Claim || wish.under.is_none() {
@@ -324,12 +315,11 @@ impl GroupStore {
             }
             let sent = self.lease_time();
             if let Some(etag) = self.ownership_written(&wish).await? {
-                return Ok(self.held(wish, etag, sent, rewound, state));
+                return Ok(self.held(wish, etag, sent, state));
             }
             let read = self.lease_time();
             let found = self.read_ownership(wish.partition).await?;
             if let Some(found) = found.as_ref().filter(|found| found.relation == Relation::Mine) {
-                rewound |= state.is_news(found.record.rewound.as_ref());
                 wish.keep_additions(&found.record);
             }
             let expiry = self.terms().expiry;
@@ -343,7 +333,7 @@ impl GroupStore {
                 Next::Stands => {
                     let Some(found) = found else { return Ok(Settled::Gone(None)) };
                     let valid_from = read.saturating_sub(found.age);
-                    return Ok(self.held(wish, found.etag, valid_from, rewound, state));
+                    return Ok(self.held(wish, found.etag, valid_from, state));
                 }
             }
         }
@@ -362,17 +352,17 @@ impl GroupStore {
         }
     }
 
-    fn held(&self, wish: Wish<'_>, etag: ETag, valid_from: Duration, rewound: bool, state: &PartitionState) -> Settled {
+    fn held(&self, wish: Wish<'_>, etag: ETag, valid_from: Duration, state: &PartitionState) -> Settled {
         let Wish { goal, partition, lease, record, begins, .. } = wish;
         if goal == Goal::Release {
             return Settled::Gone(None);
         }
         // Found gone, now or by an earlier write of which nothing was heard any more.
         let vanished = lease.is_some_and(|lease| lease.tenure != state.begun());
-        let continued = lease.map(Lease::tenure).filter(|_| !begins_tenure(goal, vanished, rewound));
+        let continued = lease.map(Lease::tenure).filter(|_| !begins_tenure(goal, vanished));
         let tenure = continued.or(begins).unwrap_or_else(|| self.next_tenure());
         if continued.is_none() {
-            state.begin_tenure(tenure, goal != Goal::Claim && rewound, record.rewound.clone());
+            state.begin_tenure(tenure);
         }
         let lease = Lease { partition: partition.clone(), record, etag, valid_from, tenure, rewrite: false };
         Settled::Holds(Box::new(lease))

@@ -7,7 +7,7 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, SemaphorePermit};
 
 use crate::codec::RecordKind;
 use crate::lock::lock;
-use crate::model::{PartitionId, RewindId};
+use crate::model::PartitionId;
 
 #[derive(Debug, Default)]
 pub(super) struct Partitions(Mutex<HashMap<PartitionId, Arc<PartitionState>>>);
@@ -33,16 +33,6 @@ struct Known {
     tenure: u64,
     /// The last tenure that may have begun: a write that brings it was sent, whatever became of it.
     begun: u64,
-    /// That tenure began because the partition was found rewound, not because it was won.
-    began_by_rewind: bool,
-    /// The rewind that the last adoption took notice of.
-    rewind: Option<RewindId>,
-    /// The one before it. The ownership may still name it, if only the checkpoint was put elsewhere since.
-    earlier_rewind: Option<RewindId>,
-    /// The one that the ownership named when the tenure began. Of two that came at once, the two records may name one
-    /// each for good; the adoption that follows covers both, for the checkpoint is put back before the ownership is
-    /// marked.
-    met: Option<RewindId>,
 }
 
 impl PartitionState {
@@ -58,9 +48,9 @@ impl PartitionState {
         self.known().tenure
     }
 
-    pub(super) fn begin_tenure(&self, tenure: u64, by_rewind: bool, met: Option<RewindId>) {
+    pub(super) fn begin_tenure(&self, tenure: u64) {
         let mut known = self.known();
-        (known.tenure, known.began_by_rewind, known.met) = (tenure, by_rewind, met);
+        known.tenure = tenure;
         known.begun = known.begun.max(tenure);
     }
 
@@ -73,23 +63,6 @@ impl PartitionState {
 
     pub(super) fn begun(&self) -> u64 {
         self.known().begun
-    }
-
-    pub(super) fn began_by_rewind(&self, tenure: u64) -> bool {
-        let known = self.known();
-        known.tenure == tenure && known.began_by_rewind
-    }
-
-    pub(super) fn take_notice(&self, rewind: Option<RewindId>) {
-        let mut known = self.known();
-        if known.rewind != rewind {
-            known.earlier_rewind = std::mem::replace(&mut known.rewind, rewind);
-        }
-    }
-
-    pub(super) fn is_news(&self, rewind: Option<&RewindId>) -> bool {
-        let known = self.known();
-        rewind.is_some() && ![&known.rewind, &known.earlier_rewind, &known.met].iter().any(|met| met.as_ref() == rewind)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Repair: the sequence number of a checkpoint is corrected without any progress.
+//! Repair: the position of an adopted checkpoint is corrected without any progress.
 
 use super::adopt::Adoption;
 use super::{GroupStore, condition, is_doubtful};
@@ -8,9 +8,22 @@ use crate::model::{CheckpointRecord, Position};
 use crate::telemetry::Operation;
 
 impl GroupStore {
+    /// Puts the checkpoint of a partition that was adopted anywhere, backwards too: in place of one from which
+    /// processing cannot go on. As fenced as any checkpoint of the adoption's. Together with the adoption before it,
+    /// this is the only way to move a checkpoint backwards.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if anything was written since the adoption, or may have been; else what the storage
+    /// answered. Adopt again, and look.
+    pub async fn replace_checkpoint(&self, adoption: &mut Adoption, place: &Position) -> Result<()> {
+        // The other tree does not count any more: it may be further, and would undo this at the next adoption.
+        let record = CheckpointRecord { imported: None, ..self.checkpoint_record(place, &adoption.record) };
+        self.rewrite_adopted(adoption, record).await
+    }
+
     /// Writes the position of an adopted checkpoint in other words: `place` is where reading goes on in any case.
-    /// Everything else of the record stays as it is, also the id of the last rewind, because this is none. As fenced as
-    /// any checkpoint of the adoption.
+    /// Everything else of the record stays as it is. As fenced as any checkpoint of the adoption.
     ///
     /// # Errors
     ///
@@ -18,15 +31,21 @@ impl GroupStore {
     /// storage. The adoption is as good as before: its next checkpoint finds out what is recorded. So processing can go
     /// on.
     pub(crate) async fn repair_checkpoint(&self, adoption: &mut Adoption, place: &Position) -> Result<()> {
-        let turn = self.turn(RecordKind::Checkpoint, &adoption.partition).await;
-        if adoption.tenure < turn.state.begun() {
-            return Err(changed(adoption));
-        }
         let record = CheckpointRecord {
             sequence_number: Some(place.sequence_number),
             offset: Some(place.offset.clone()),
             ..adoption.record.clone()
         };
+        self.rewrite_adopted(adoption, record).await
+    }
+
+    /// One write under the version of the adoption. It is never repeated: only a new adoption can tell what is recorded
+    /// after a write without an answer.
+    async fn rewrite_adopted(&self, adoption: &mut Adoption, record: CheckpointRecord) -> Result<()> {
+        let turn = self.turn(RecordKind::Checkpoint, &adoption.partition).await;
+        if adoption.tenure < turn.state.begun() {
+            return Err(changed(adoption));
+        }
         let name = self.inner.names.of(RecordKind::Checkpoint, &adoption.partition);
         let under = condition(adoption.etag.clone());
         match self.write(Operation::Adopt, &name, &codec::encode_checkpoint(&record), &under).await {

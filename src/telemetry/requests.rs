@@ -27,8 +27,6 @@ pub enum Operation {
     Adopt,
     /// Advancing a checkpoint.
     Checkpoint,
-    /// Putting a checkpoint back, and telling its owner.
-    Rewind,
     /// Asking an owner for a partition.
     Mark,
     /// Announcing this owner, or clearing what others announced.
@@ -37,7 +35,7 @@ pub enum Operation {
 
 impl Operation {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 9] = [
         Self::List,
         Self::Read,
         Self::Claim,
@@ -45,7 +43,6 @@ impl Operation {
         Self::Release,
         Self::Adopt,
         Self::Checkpoint,
-        Self::Rewind,
         Self::Mark,
         Self::Presence,
     ];
@@ -61,7 +58,6 @@ impl Operation {
             Self::Release => "release",
             Self::Adopt => "adopt",
             Self::Checkpoint => "checkpoint",
-            Self::Rewind => "rewind",
             Self::Mark => "mark",
             Self::Presence => "presence",
         }
@@ -228,7 +224,7 @@ mod tests {
         let json = serde_json::to_string(&counts).unwrap();
         assert_eq!(
             json,
-            r#"{"list":0,"read":2,"claim":4,"renew":0,"release":2,"adopt":0,"checkpoint":0,"rewind":0,"mark":0,"presence":0}"#
+            r#"{"list":0,"read":2,"claim":4,"renew":0,"release":2,"adopt":0,"checkpoint":0,"mark":0,"presence":0}"#
         );
     }
 

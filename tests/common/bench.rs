@@ -330,7 +330,6 @@ impl Said for CheckpointOutcome {
         match self {
             Self::Written => "written".to_owned(),
             Self::Superseded => "superseded".to_owned(),
-            Self::Rewound => "rewound".to_owned(),
             Self::Fenced { by } => format!("fenced by {}", name(by.as_ref())),
             other => panic!("{other:?}"),
         }

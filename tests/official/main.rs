@@ -5,6 +5,8 @@
 mod bench;
 #[path = "../common/meddled.rs"]
 mod meddled;
+#[path = "../common/placing.rs"]
+mod placing;
 #[path = "../../examples/support/publisher.rs"]
 mod publisher;
 #[path = "../common/publishing.rs"]

@@ -14,7 +14,7 @@ const MOST_VIOLATIONS: usize = 8;
 
 struct Event {
     published: Instant,
-    /// Since when it is to be handled: a rewind begins this again.
+    /// Since when it is to be handled.
     due: Instant,
     handled: u32,
 }
@@ -29,16 +29,16 @@ struct Partition {
     start: i64,
     /// A policy leaves out the events up to here.
     skipped: i64,
-    /// All events up to here are handled, or left out. Only ever grows between rewinds.
+    /// All events up to here are handled, or left out. Only ever grows.
     prefix: i64,
     checkpoint: Option<i64>,
     /// The checkpoint is of the hub before.
     stale: bool,
     /// The checkpoint is not usable any more.
     invalidated: bool,
-    put_back_by: Option<String>,
-    /// Sessions from this one on began after the last rewind.
-    rewound_at: usize,
+    /// The life that adopted it last, and whose handler has not started since: until then it may replace a checkpoint
+    /// that is not usable any more.
+    adopted_by: Option<usize>,
     sessions: BTreeSet<usize>,
     dark_since: Option<Instant>,
     repeats: u32,
@@ -133,10 +133,6 @@ impl State {
         self.partitions[partition as usize].end()
     }
 
-    pub fn checkpoint_of(&self, partition: u32) -> Option<i64> {
-        self.partitions[partition as usize].checkpoint
-    }
-
     /// The number of the first event that was published after this moment, or of the next one.
     pub fn first_after(&self, partition: u32, moment: Instant) -> i64 {
         let events = &self.partitions[partition as usize].events;
@@ -203,6 +199,7 @@ impl State {
         let session = self.sessions.len() - 1;
         if self.lives[life] {
             let partition = &mut self.partitions[partition];
+            partition.adopted_by.take_if(|adopter| *adopter == life);
             partition.sessions.insert(session);
             partition.dark_since = None;
         }
@@ -250,8 +247,7 @@ impl State {
 
     pub fn handled(&mut self, session: usize, events: &[MemoryEvent]) {
         let Session { life, partition, .. } = self.sessions[session];
-        let book = &mut self.partitions[partition];
-        if !self.lives[life] || session < book.rewound_at {
+        if !self.lives[life] {
             return;
         }
         let generation = self.generation;
@@ -272,42 +268,28 @@ impl State {
 /// The storage.
 impl State {
     /// The container accepted a checkpoint.
-    pub fn checkpoint(&mut self, partition: usize, record: &Metadata, by_operator: bool) {
+    pub fn checkpoint(&mut self, life: usize, partition: usize, record: &Metadata) {
         let number = record.get("sequencenumber").and_then(|number| number.parse().ok()).unwrap_or(-1);
-        let (put_back_by, sessions) = (record.get("rewound").cloned(), self.sessions.len());
         let Some(book) = self.partitions.get_mut(partition) else { return };
-        let is_put_back = put_back_by.is_some() && put_back_by != book.put_back_by;
         let before = book.checkpoint.replace(number);
-        book.put_back_by = put_back_by;
-        if is_put_back && by_operator {
-            return book.rewind(number, sessions);
+        let adopts = before.is_none_or(|before| before == number);
+        let is_replaced = !adopts && book.adopted_by == Some(life);
+        if adopts {
+            book.adopted_by = Some(life);
         }
-        if is_put_back && self.invalid_to_latest && book.invalidated {
+        if is_replaced && self.invalid_to_latest && book.invalidated {
             book.skipped = book.skipped.max(number);
         }
         let handled = book.prefix();
         book.stale &= number > handled;
         let stale = book.stale;
-        book.invalidated &= !is_put_back;
+        book.invalidated &= !is_replaced;
         self.check(stale || number <= handled, || {
             format!("the checkpoint of partition {partition} is {number}, but events are handled up to {handled} only")
         });
-        self.check(stale || is_put_back || before.is_none_or(|before| before <= number), || {
+        self.check(stale || is_replaced || before.is_none_or(|before| before <= number), || {
             format!("the checkpoint of partition {partition} went from {before:?} back to {number}")
         });
-    }
-}
-
-impl Partition {
-    fn rewind(&mut self, to: i64, sessions: usize) {
-        let (now, end) = (Instant::now(), self.end());
-        (self.prefix, self.rewound_at, self.stale) = (self.prefix.min(to), sessions, to >= end);
-        self.invalidated |= to + 1 < self.first;
-        for number in to + 1..end {
-            if let Some(event) = self.event(number) {
-                (event.handled, event.due) = (0, now);
-            }
-        }
     }
 }
 

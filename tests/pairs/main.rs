@@ -119,7 +119,7 @@ rows! {
     checkpoint_at_close
     handoff stealing scope_partition scope_instance balanced greedy r#static weighted strict_leases
     earliest latest enqueued_after after_sequence_number
-    stall_keep stall_release silence recreated_hub rewind outage throttling shutdown crash
+    stall_keep stall_release silence recreated_hub outage throttling shutdown crash
 }
 
 #[test]

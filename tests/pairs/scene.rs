@@ -12,7 +12,7 @@ use eventhubs_checkpoint::processor::{
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryHub, MemorySource};
-use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Position, Result};
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Result};
 use time::OffsetDateTime;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
@@ -159,7 +159,7 @@ impl Scene {
             }
         }
         let life = self.ledger.lock().comes_up();
-        let faulty = Faulty::new(Arc::new(self.container(false)), self.case.draw.seed ^ life as u64);
+        let faulty = Faulty::new(Arc::new(self.container(life)), self.case.draw.seed ^ life as u64);
         self.seats.lock().unwrap()[member].faulty = Some(faulty.clone());
         self.apply_troubles();
         let store = self.connect(NAMES[member], &faulty, life).await;
@@ -176,9 +176,9 @@ impl Scene {
         (seat.life, seat.connects, seat.instance) = (life, false, Some(instance));
     }
 
-    fn container(&self, is_operator: bool) -> Witness {
+    fn container(&self, life: usize) -> Witness {
         let inner: Arc<MemoryContainer> = self.world.container.clone();
-        Witness { inner, ledger: self.ledger.clone(), is_operator }
+        Witness { inner, ledger: self.ledger.clone(), life }
     }
 
     /// As a supervisor restarts a process that cannot connect.
@@ -408,26 +408,6 @@ impl Scene {
             if let Some(faulty) = &seat.faulty {
                 faulty.set_plan(own.map_or_else(usual, |(_, _, plan)| plan.clone()));
             }
-        }
-    }
-
-    /// An operator puts the checkpoint back, and does not give up soon.
-    pub async fn rewind(&self, partition: u32, by: i64) {
-        let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
-        let container = Arc::new(self.container(true));
-        let builder = GroupStore::builder(container, group, OwnerId::new("operator").unwrap());
-        let store = builder.seed(self.case.draw.seed ^ 0x0e).connect().await.unwrap();
-        let checkpoint = self.ledger.lock().checkpoint_of(partition).unwrap_or(-1);
-        let sequence_number = (checkpoint - by).max(-1);
-        let offset = if sequence_number < 0 { "-1".to_owned() } else { (sequence_number * 10).to_string() };
-        let to = Position::new(sequence_number, offset);
-        let rewinding = async {
-            while store.rewind(&partition.into(), &to).await.is_err() {
-                sleep(SECOND).await;
-            }
-        };
-        if timeout(PATIENCE, rewinding).await.is_err() {
-            self.ledger.lock().violated("the rewind did not succeed");
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::ledger::Ledger;
 pub struct Witness {
     pub inner: Arc<MemoryContainer>,
     pub ledger: Ledger,
-    pub is_operator: bool,
+    pub life: usize,
 }
 
 impl fmt::Debug for Witness {
@@ -38,7 +38,7 @@ impl BlobContainer for Witness {
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
         let written = self.inner.write(name, metadata, condition).await?;
         if let Some((_, partition)) = name.split_once("/checkpoint/") {
-            self.ledger.lock().checkpoint(partition.parse().unwrap(), metadata, self.is_operator);
+            self.ledger.lock().checkpoint(self.life, partition.parse().unwrap(), metadata);
         }
         Ok(written)
     }

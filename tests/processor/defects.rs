@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::{Checkpoint, Ownership};
-use eventhubs_checkpoint::Position;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
 use eventhubs_checkpoint::processor::{OnInvalidCheckpoint, StartPosition};
@@ -155,31 +154,4 @@ async fn b02_a_link_that_begins_too_late_is_opened_again() {
 async fn b02_a_gap_of_the_hub_itself_stops_nothing() {
     let handled = handled_through_another_link(Oddities { lacks: Some(4), ..Oddities::default() }).await;
     assert_eq!(handled, WITHOUT_4);
-}
-
-/// The owner meets the rewind when it writes its next checkpoint, corrects the number as it adopts the partition again,
-/// and then finds the same rewind in its ownership.
-#[tokio::test(start_paused = true)]
-async fn c03_a_rewind_to_a_wrong_number_is_met_once() {
-    for number in [-1, 70] {
-        let world = World::new(1);
-        world.hub.publish_many(0, 100, "old");
-        let a = world.start("a").await;
-        world.log.wait_for("100 events", |log| log.times("old") == 100).await;
-        let hub = world.hub.clone();
-        let busy = tokio::spawn(async move {
-            loop {
-                hub.publish(0, "new");
-                sleep(Duration::from_millis(300)).await;
-            }
-        });
-        sleep(Duration::from_secs(5)).await;
-        let everything = Position::new(number, "-1");
-        world.store("operator").await.rewind(&0.into(), &everything).await.unwrap();
-        sleep(Duration::from_secs(60)).await;
-        assert_eq!(world.log.times("old"), 200, "{number}");
-        assert_eq!(world.log.stops.lock().unwrap().len(), 1, "{number}");
-        busy.abort();
-        a.shut_down().await.unwrap();
-    }
 }

@@ -14,6 +14,7 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
 use crate::odd::{Odd, Oddities};
+use crate::placing::place;
 use crate::told::record;
 use crate::world::{Instance, Recorder, World};
 
@@ -641,11 +642,10 @@ async fn b02_a_link_that_begins_too_late_after_a_checkpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b02_a_link_that_begins_too_late_after_a_rewind() {
+async fn b02_a_link_that_begins_too_late_after_a_checkpoint_that_was_put_back() {
     for (number, offset) in [(4, "40"), (-1, "-1")] {
         let world = with_checkpoint_at_9().await;
-        let place = Position::new(number, offset);
-        world.store("operator").await.rewind(&0.into(), &place).await.unwrap();
+        place(&world.store("operator").await, 0, &Position::new(number, offset)).await;
         assert_eq!(handled_although_late(&world, 1).await, (number + 1..20).collect::<Vec<_>>());
     }
 }
@@ -660,7 +660,7 @@ async fn b02_a_link_that_begins_too_late_at_a_place_that_was_chosen() {
         let policy = OnInvalidCheckpoint::ask(move |_| ask.clone());
         world.config = world.config.clone().with_on_invalid_checkpoint(policy);
         let wrong = Position::new(70, "700");
-        world.store("operator").await.rewind(&0.into(), &wrong).await.unwrap();
+        place(&world.store("operator").await, 0, &wrong).await;
         assert_eq!(handled_although_late(&world, links).await, (first..20).collect::<Vec<_>>(), "{chosen:?}");
     }
 }

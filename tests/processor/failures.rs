@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::Position;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition};
 use eventhubs_checkpoint::processor::{
     Degraded, Handler, HandlerError, OnFailure, PartitionContext, PartitionState, StopReason, handler_fn,
 };
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::world::World;
+use crate::world::{PATIENCE, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -223,27 +223,6 @@ async fn what_an_earlier_start_left_running_is_told_to_stop() {
     a.shut_down().await.unwrap();
 }
 
-/// As an operator does it: pause, put back, look, resume.
-#[tokio::test(start_paused = true)]
-async fn a_paused_partition_that_is_put_back_is_still_paused() {
-    let world = World::new(1);
-    let mut a = world.start("a").await;
-    a.wait_until_it_holds(1).await;
-    world.hub.publish_many(0, 5, "x");
-    world.log.wait_for("5", |log| log.times("x") == 5).await;
-    sleep(2 * SECOND).await;
-    assert!(a.handle.pause(&0.into()));
-    let start = Position::new(-1, "-1");
-    world.store("operator").await.rewind(&0.into(), &start).await.unwrap();
-    assert!(matches!(world.first_stop().await, StopReason::Rewound));
-    sleep(60 * SECOND).await;
-    assert_eq!(a.status().state, PartitionState::Paused);
-    assert_eq!(world.log.times("x"), 5);
-    assert!(a.handle.resume(&0.into()));
-    world.log.wait_for("again", |log| log.times("x") == 10).await;
-    a.shut_down().await.unwrap();
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_start_that_takes_for_ever_is_seen() {
     let world = World::new(1);
@@ -277,4 +256,27 @@ async fn a_partition_that_i_won_anew_is_lost_to_nobody_and_not_to_a_later_me() {
     assert!(stops.iter().all(|(_, _, reason)| !matches!(reason, StopReason::Replaced)), "{stops:?}");
     assert!(!a.running.is_finished());
     a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_cannot_be_adopted_is_released_and_left_alone_for_a_while() {
+    let world = World::new(1);
+    let writes = Target::from(Operation::Write).named("checkpoint/0");
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, Fault::Conflict));
+    let instance = world.start("a").await;
+    let released = async {
+        while world.owners().await.get("0").is_none_or(|owner| !owner.is_empty()) {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(PATIENCE, released).await.expect("held for ever");
+    let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
+    let etag = world.container.get(name).await.unwrap().etag;
+    sleep(Duration::from_secs(9)).await;
+    assert_eq!(world.container.get(name).await.unwrap().etag, etag, "claimed again at once");
+
+    world.faulty.set_plan(FaultPlan::default());
+    world.hub.publish(0, "x");
+    world.log.wait_for("x", |log| log.times("x") == 1).await;
+    instance.shut_down().await.unwrap();
 }

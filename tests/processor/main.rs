@@ -30,9 +30,10 @@ mod odd;
 mod outages;
 mod own_thread;
 mod pains;
+#[path = "../common/placing.rs"]
+mod placing;
 mod presences;
 mod pull;
-mod rewind;
 mod sources;
 mod stalls;
 mod starts;

@@ -9,6 +9,7 @@ use eventhubs_checkpoint::{ErrorKind, Position};
 use tokio::time::sleep;
 
 use crate::odd::{Odd, Oddities};
+use crate::placing::place;
 use crate::world::{Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -169,4 +170,22 @@ async fn what_no_waiting_can_mend_is_told_at_the_start() {
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let a = world.start_with("a", odd, recorder).await;
     assert_eq!(a.ended().await.unwrap_err().kind(), ErrorKind::Unauthorized);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_owner_starts_where_a_checkpoint_was_put() {
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    for number in 0..5 {
+        world.hub.publish(0, number.to_string());
+    }
+    world.log.wait_for("4", |log| log.times("4") == 1).await;
+    a.shut_down().await.unwrap();
+    assert_eq!(world.checkpoint().await, Some(4));
+    place(&world.store("operator").await, 0, &Position::new(2, "2")).await;
+    let b = world.start("b").await;
+    world.log.wait_for("3 and 4 again", |log| log.times("3") == 2 && log.times("4") == 2).await;
+    assert_eq!(world.log.times("2"), 1);
+    b.shut_down().await.unwrap();
 }

@@ -6,6 +6,8 @@ mod bench;
 mod captured;
 #[path = "../common/meddled.rs"]
 mod meddled;
+#[path = "../common/placing.rs"]
+mod placing;
 #[path = "../common/sas.rs"]
 mod sas;
 #[path = "../common/stub.rs"]

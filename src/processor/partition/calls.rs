@@ -115,7 +115,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// Lets finish what is in flight, calls `stopped`, and settles the last checkpoint.
     pub(super) async fn stop(&self, mut session: Session<S::Event>, reason: StopReason) {
-        let checkpoints_count = !matches!(reason, StopReason::Lost { .. } | StopReason::Replaced | StopReason::Rewound);
+        let checkpoints_count = !matches!(reason, StopReason::Lost { .. } | StopReason::Replaced);
         session.over.send_replace(true);
         self.close_link(&mut session).await;
         let failed = matches!(reason, StopReason::Failed { .. });

@@ -202,7 +202,6 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     async fn fenced(&self, ended: Result<WritingEnded, tokio::task::JoinError>) -> StopReason {
         let reason = match ended {
-            Ok(WritingEnded::Rewound) => StopReason::Rewound,
             Ok(WritingEnded::Fenced { by }) => {
                 // At once, for the wait may be cut short, and it is told only once.
                 self.control.found(StopReason::Lost { by: by.clone() });

@@ -14,7 +14,7 @@
 //! | `eventhubs_checkpoint_link_failures_total` | counter | count | `partition` | Links that could not be opened, or broke, or were silent. |
 //! | `eventhubs_checkpoint_silent_links_total` | counter | count | `partition` | Links that delivered nothing although there were events, and were opened again. |
 //! | `eventhubs_checkpoint_repeated_events_total` | counter | count | `partition` | Events that a link delivered again, and that were left out. |
-//! | `eventhubs_checkpoint_checkpoint_writes_total` | counter | count | `partition`, `outcome` | Checkpoints that were to be written: `written`, `superseded` by a later one, `failed`, and so pending, or refused: `fenced`, `rewound`. |
+//! | `eventhubs_checkpoint_checkpoint_writes_total` | counter | count | `partition`, `outcome` | Checkpoints that were to be written: `written`, `superseded` by a later one, `failed`, and so pending, or refused: `fenced`. |
 //! | `eventhubs_checkpoint_checkpoint_write_duration_seconds` | histogram | seconds | | How long writing a checkpoint took, whatever came of it. |
 //! | `eventhubs_checkpoint_invalid_checkpoints_total` | counter | count | `partition`, `reason` | Checkpoints from which reading could not go on: `expired`, `beyond_end`, `refused`. |
 //! | `eventhubs_checkpoint_events_in_flight` | gauge | count | `partition` | Events that are tracked and not finished. |

@@ -77,7 +77,7 @@ metrics! {
     REPEATED_EVENTS = "repeated_events_total", Counter, Count, ["partition"],
         "Events that a link delivered again, and that were left out.";
     CHECKPOINT_WRITES = "checkpoint_writes_total", Counter, Count, ["partition", "outcome"],
-        "Checkpoints that were to be written: `written`, `superseded` by a later one, `failed`, and so pending, or refused: `fenced`, `rewound`.";
+        "Checkpoints that were to be written: `written`, `superseded` by a later one, `failed`, and so pending, or refused: `fenced`.";
     CHECKPOINT_WRITE_DURATION = "checkpoint_write_duration_seconds", Histogram, Seconds, [],
         "How long writing a checkpoint took, whatever came of it.";
     INVALID_CHECKPOINTS = "invalid_checkpoints_total", Counter, Count, ["partition", "reason"],

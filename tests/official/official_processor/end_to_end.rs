@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use azure_messaging_eventhubs::CheckpointStore;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::store::{GroupStore, ReleaseOutcome};
-use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Position};
+use eventhubs_checkpoint::store::ReleaseOutcome;
 use tokio::task::LocalSet;
 
-use super::crowd::{Crowd, EXPIRY, Instance, azurite_container, ours, until};
+use super::crowd::{Crowd, Instance, azurite_container, ours, until};
 use super::official_rules::OfficialRules;
 use super::records::put;
 
@@ -124,38 +123,4 @@ async fn partitions_that_another_sdk_released_are_taken_at_once() {
         assert_eq!(ours.holds().last.len(), 8);
     };
     LocalSet::new().run_until(both).await;
-}
-
-#[tokio::test]
-async fn a_rewind_is_met_by_the_reader_and_by_the_renewal() {
-    let all = async {
-        let (crowd, container) = (Crowd::new(1).await, MemoryContainer::new());
-        let group = ConsumerGroup::new("localhost", "hub", "$Default").unwrap();
-        let operator = GroupStore::builder(Arc::new(container.clone()), group, OwnerId::new("operator").unwrap());
-        let operator = operator.expiry(EXPIRY).connect().await.unwrap();
-        let a = crowd.start(ours(container)).await;
-        crowd.publish(0..5).await;
-        until("the first five", || a.times(4) == 1).await;
-        let checkpoint = operator.list_checkpoints().await.unwrap().records.remove(0).record;
-        let behind_the_first_five = Position::new(4, checkpoint.offset.unwrap());
-        assert_eq!(checkpoint.sequence_number, Some(4));
-        crowd.publish(5..10).await;
-        until("all ten", || a.times(9) == 1).await;
-
-        // There is nothing to write: the renewal meets it.
-        operator.rewind(&0.into(), &behind_the_first_five).await.unwrap();
-        until("five of them again", || (5..10).all(|number| a.times(number) >= 2)).await;
-        assert_eq!(a.times(4), 1);
-        assert_eq!(a.seen.borrow().refused, []);
-
-        // The next checkpoint meets it first.
-        let before: Vec<_> = (0..10).map(|number| a.times(number)).collect();
-        operator.rewind(&0.into(), &behind_the_first_five).await.unwrap();
-        crowd.publish(10..11).await;
-        until("five of them once more", || (5..10).all(|number| a.times(number) > before[number as usize])).await;
-        assert_eq!(a.times(4), 1);
-        let refused = a.seen.borrow().refused.clone();
-        assert!(!refused.is_empty() && refused.iter().all(|kind| *kind == Some(ErrorKind::Rewound)), "{refused:?}");
-    };
-    LocalSet::new().run_until(all).await;
 }

@@ -9,7 +9,6 @@ use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::{Checkpoint, Ownership};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, BlobList, Condition};
-use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
 use eventhubs_checkpoint::store::{Claim, ReleaseOutcome};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{ErrorKind, LeaseScope, PartitionId, Result};
@@ -20,6 +19,7 @@ use super::records::{
     listed, looks_expired, name_of, ours, owner_in, position, put, refused, settled, try_cycle, wish, writes,
 };
 use crate::meddled::{Meddle, Meddled};
+use crate::placing::place;
 
 fn zero() -> PartitionId {
     0.into()
@@ -132,54 +132,6 @@ async fn an_undecided_renewal_keeps_the_partition() {
     assert_eq!(cycle(&*a, "a", [0]).await, [0]);
 }
 
-/// After a rewind to 2: one answer without the partition, so that the processor closes its client, then the new start.
-async fn starts_again_from_two(a: &BlobCheckpointStore) {
-    assert_eq!(cycle(a, "a", [0]).await, NONE);
-    assert_eq!(kind_of(&checkpoint(a, 0, 8).await.unwrap_err()), ErrorKind::Rewound, "an old client");
-    assert_eq!(position(a, 0).await, Some(2));
-    assert_eq!(cycle(a, "a", [0]).await, [0]);
-    assert_eq!(position(a, 0).await, Some(2));
-    checkpoint(a, 0, 3).await.unwrap();
-    assert_eq!(cycle(a, "a", [0]).await, [0], "known by now");
-    assert_eq!(position(a, 0).await, Some(3));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_rewind_met_by_a_renewal_starts_the_partition_again() {
-    let container = MemoryContainer::new();
-    let a = settled(container.clone()).await;
-    let rewound = group_store(container.clone(), "operator").await.rewind(&zero(), &at(2)).await.unwrap();
-    assert_eq!(rewound.told.unwrap().as_str(), "a");
-    starts_again_from_two(&a).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_rewind_met_by_a_checkpoint_starts_the_partition_again() {
-    let (faulty, container) = faulty();
-    let a = settled(faulty.clone()).await;
-    group_store(container, "operator").await.rewind(&zero(), &at(2)).await.unwrap();
-    assert_eq!(kind_of(&checkpoint(&*a, 0, 7).await.unwrap_err()), ErrorKind::Rewound);
-    faulty.set_plan(FaultPlan::always(Fault::Hang));
-    let started = Instant::now();
-    assert_eq!(kind_of(&checkpoint(&*a, 0, 7).await.unwrap_err()), ErrorKind::Rewound);
-    assert_eq!(started.elapsed(), Duration::ZERO, "known, without a request");
-    faulty.set_plan(FaultPlan::default());
-    starts_again_from_two(&a).await;
-}
-
-/// The operator got as far as the checkpoint: no renewal will meet it.
-#[tokio::test(start_paused = true)]
-async fn a_rewind_done_in_part_and_met_by_a_checkpoint_starts_the_partition_again() {
-    let (faulty, container) = faulty();
-    let a = settled(container).await;
-    let operator = group_store(faulty.clone(), "operator").await;
-    faulty.next_on(writes("ownership"), Fault::Unreachable);
-    operator.rewind(&zero(), &at(2)).await.unwrap_err();
-    assert_eq!(cycle(&*a, "a", [0]).await, [0]);
-    assert_eq!(kind_of(&checkpoint(&*a, 0, 7).await.unwrap_err()), ErrorKind::Rewound);
-    starts_again_from_two(&a).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn release_all_frees_everything_at_once_and_the_store_for_another_processor() {
     let container = MemoryContainer::new();
@@ -229,7 +181,7 @@ async fn a_partition_lost_since_the_last_answer_is_left_out_of_the_next() {
     let (a, b) = (settled(container.clone()).await, ours(container.clone()));
     cycle(&*b, "b", [0]).await;
     b.release_all().await;
-    group_store(container.clone(), "operator").await.rewind(&zero(), &at(2)).await.unwrap();
+    place(&group_store(container.clone(), "operator").await, 0, &at(2)).await;
     assert_eq!(cycle(&*a, "a", [0]).await, NONE);
     assert_eq!(cycle(&*a, "a", [0]).await, [0]);
     assert_eq!(position(&*a, 0).await, Some(2));

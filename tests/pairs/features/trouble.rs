@@ -27,7 +27,7 @@ const STALL_AFTER: Duration = Duration::from_secs(60);
 /// Two looks at the hub, up to a period before the first, and the reopening.
 const FOUND_BY_PROBES: Duration = Duration::from_secs(100);
 
-pub const FEATURES: [Feature; 9] = [
+pub const FEATURES: [Feature; 8] = [
     Feature::of("stall keep", |settings, _| stalls(settings, OnStall::Keep))
         .acting(|scene| Box::pin(hang(scene)))
         .allowing(hangs),
@@ -40,11 +40,6 @@ pub const FEATURES: [Feature; 9] = [
     Feature::of("recreated hub", |_, _| ())
         .acting(|scene| Box::pin(make_anew(scene)))
         .allowing(|allowed, _, _| allowed.dark_for(FOUND_BY_PROBES)),
-    // An instance that ends just then cannot write its last position.
-    Feature::of("rewind", |_, _| ()).acting(|scene| Box::pin(scene.rewind(TARGET, 20))).allowing(|allowed, _, _| {
-        allowed.dark_for(60 * SECOND);
-        (allowed.repeats, allowed.before_start, allowed.unclean_ends) = (true, true, true);
-    }),
     Feature::of("outage", |_, _| ()).acting(|scene| Box::pin(outage(scene))).allowing(|allowed, _, _| {
         allowed.dark_for(OUTAGE + CRASH);
         (allowed.repeats, allowed.unclean_ends) = (true, true);

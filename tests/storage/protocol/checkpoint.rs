@@ -7,7 +7,7 @@ use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target}
 use eventhubs_checkpoint::{ErrorKind, Operation as Purpose};
 use tokio::join;
 
-use crate::bench::{Adopted, Bench, Said, at, checkpoint, metadata, not_owned_by_a, owned_by, ownership, position};
+use crate::bench::{Bench, Said, at, checkpoint, metadata, not_owned_by_a, owned_by, ownership, position};
 use crate::captured::Captured;
 use crate::wire::shown;
 
@@ -120,26 +120,6 @@ pub async fn checkpoint_3_not_mine_is_fenced_whatever_is_stored(bench: Bench) {
             }
         }
     }
-}
-
-pub async fn checkpoint_3_an_unknown_rewind_stops_the_partition(bench: Bench) {
-    let a = bench.owner("a").await;
-    let (_, mut adoption) = a.run(0).await;
-    for stored in [3, 5, 9] {
-        let mut rewound = position(stored);
-        rewound.insert("rewound".into(), stored.to_string());
-        let theirs = bench.put(&checkpoint(0), &rewound).await;
-        assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "rewound");
-        assert_eq!(bench.blob(&checkpoint(0)).await.unwrap().etag, theirs);
-    }
-    let mut adoption = a.adopt(0, Some(-1)).await.adoption();
-    assert_eq!(adoption.record().sequence_number, Some(9));
-    // It is known now.
-    let mut known = bench.read(&checkpoint(0)).await;
-    known.insert("theirs".into(), "1".into());
-    bench.put(&checkpoint(0), &known).await;
-    assert_eq!(a.checkpoint(&mut adoption, 10).await.said(), "written");
-    assert_eq!(bench.read(&checkpoint(0)).await["theirs"], "1");
 }
 
 pub async fn checkpoint_3_stored_equal_is_written_and_its_etag_goes_on(bench: Bench) {
@@ -286,4 +266,33 @@ pub async fn checkpoint_4_the_position_stays_pending_and_is_written_the_next_tim
     a.faulty.set_plan(FaultPlan::default());
     assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
     assert_eq!(bench.position_of(0).await, 5);
+}
+
+/// Where reading cannot go on from the one that is recorded.
+pub async fn replace_moves_an_adopted_checkpoint_anywhere_and_keeps_every_other_key(bench: Bench) {
+    let a = bench.owner("a").await;
+    let mut theirs = position(9);
+    theirs.insert("theirs".into(), "1".into());
+    bench.put(&checkpoint(0), &theirs).await;
+    let (_, mut adoption) = a.run(0).await;
+    for to in [3, 20, 4] {
+        a.store.replace_checkpoint(&mut adoption, &at(to)).await.unwrap();
+        assert_eq!(a.requests(), ["match checkpoint/0"]);
+        assert_eq!(bench.position_of(0).await, to);
+    }
+    assert_eq!(bench.read(&checkpoint(0)).await["theirs"], "1");
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
+}
+
+/// Only another adoption can tell what is recorded.
+pub async fn replace_is_refused_if_anything_was_written_since_the_adoption_or_may_have_been(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (_, mut adoption) = a.run(0).await;
+    a.next_write("/checkpoint/", Fault::AnswerLost);
+    for to in [3, 4] {
+        let error = a.store.replace_checkpoint(&mut adoption, &at(to)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        assert_eq!(a.requests(), ["match checkpoint/0"]);
+        assert_eq!(bench.position_of(0).await, 3);
+    }
 }

@@ -1,7 +1,7 @@
 //! The rules for a partition's two blobs, line by line: each test is named after its line, and runs in memory and in
 //! Azurite.
 //!
-//! The lines: identity; age; claim, renew, steal and release; adopt; checkpoint; rewind; pin; handoff; presence; two
+//! The lines: identity; age; claim, renew, steal and release; adopt; checkpoint; pin; handoff; presence; two
 //! trees. Beside them what the systems before this one asked for, and what other SDKs leave behind.
 
 mod adopt;
@@ -17,7 +17,6 @@ mod lease_scope;
 mod pin;
 mod presence;
 mod release;
-mod rewind;
 mod sources;
 mod tolerance;
 mod two_trees;
@@ -130,7 +129,6 @@ macro_rules! tests {
                 checkpoint_3_conflict_unknown_or_404_read_the_checkpoint_and_after_its_answer_the_ownership,
                 checkpoint_3_a_checkpoint_interrupted_by_the_next_owner_is_fenced,
                 checkpoint_3_not_mine_is_fenced_whatever_is_stored,
-                checkpoint_3_an_unknown_rewind_stops_the_partition,
                 checkpoint_3_stored_equal_is_written_and_its_etag_goes_on,
                 checkpoint_3_stored_ahead_is_superseded_and_becomes_the_last_written_position_with_its_etag,
                 checkpoint_3_stored_behind_is_written_again_under_the_new_etag,
@@ -141,21 +139,8 @@ macro_rules! tests {
                 checkpoint_3_of_two_that_checkpoint_at_once_ours_moves_nothing_back,
                 checkpoint_4_bounded_then_contended_and_the_other_writer_is_named,
                 checkpoint_4_the_position_stays_pending_and_is_written_the_next_time,
-            }
-            rewind {
-                rewind_is_the_only_way_back,
-                rewind_writes_a_random_id_to_the_checkpoint_and_to_the_ownership,
-                rewind_keeps_every_other_key_of_both,
-                rewind_is_met_by_an_owner_with_nothing_to_write,
-                rewind_tells_only_a_live_owner_of_this_crate,
-                rewind_releases_a_record_that_has_expired,
-                rewind_waits_for_the_renewal_of_an_owner_past_half_its_expiry,
-                rewind_puts_back_under_the_etag_that_it_read_or_creates,
-                rewind_marks_the_ownership_under_the_etag_that_it_read,
-                rewind_outlives_lost_answers_and_is_bounded,
-                rewind_is_met_once_even_if_the_two_records_name_different_ones,
-                rewind_and_an_owner_at_work_lose_neither,
-                rewind_of_two_at_once_one_stands,
+                replace_moves_an_adopted_checkpoint_anywhere_and_keeps_every_other_key,
+                replace_is_refused_if_anything_was_written_since_the_adoption_or_may_have_been,
             }
             pin {
                 pin_creates_a_first_checkpoint_and_asks_for_no_ownership,
@@ -251,8 +236,8 @@ macro_rules! tests {
                 two_trees_it_does_not_count_if_ours_has_imported_and_it_is_the_same,
                 two_trees_imported_is_kept_by_every_checkpoint,
                 two_trees_imported_erased_by_a_peer_ours_counts,
-                two_trees_a_rewind_is_not_undone_by_an_old_number,
-                two_trees_a_rewind_is_not_undone_by_a_number_that_was_never_looked_at,
+                two_trees_a_replaced_checkpoint_is_not_undone_by_an_old_number,
+                two_trees_a_replaced_checkpoint_is_not_undone_by_a_number_that_was_never_looked_at,
                 two_trees_a_hub_made_anew_is_not_undone_by_an_old_number,
                 two_trees_a_position_there_without_a_number_counts_only_where_there_is_none_here,
                 two_trees_it_is_written_in_adopt_3_and_4_under_their_conditions,

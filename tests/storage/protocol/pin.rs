@@ -7,6 +7,7 @@ use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation};
 use futures::future::join_all;
 
 use crate::bench::{Adopted, Bench, Owner, Said, VERBATIM, at, checkpoint, metadata, owned_by, ownership, position};
+use crate::placing::place;
 
 fn pinned(sequence_number: i64) -> Metadata {
     let mut record = position(sequence_number);
@@ -209,7 +210,7 @@ pub async fn pin_is_marked_until_the_first_checkpoint(bench: Bench) {
     assert!(!adoption.record().pinned);
     // A position that was put there explicitly is no start that gives way.
     assert!(pin(&a, 1, 41).await);
-    a.store.rewind(&1.into(), &at(7)).await.unwrap();
+    place(&a.store, 1, &at(7)).await;
     assert!(!bench.read(&checkpoint(1)).await.contains_key("pinned"));
 }
 

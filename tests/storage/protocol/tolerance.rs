@@ -65,12 +65,12 @@ pub async fn tolerance_an_ownership_with_an_empty_ownerid_is_released_and_no_fau
 }
 
 pub async fn tolerance_an_ownership_with_empty_values_beside_its_owner(bench: Bench) {
-    let pairs = [("ownerid", "python"), ("incarnation", ""), ("since", ""), ("rewound", "")];
+    let pairs = [("ownerid", "python"), ("incarnation", ""), ("since", "")];
     let (_, listing) = ownerships_beside(&bench, "3", &pairs).await;
     assert!(listing.malformed.is_empty());
     let record = &listing.records[1].record;
     assert_eq!(record.owner.as_ref().unwrap().as_str(), "python");
-    assert_eq!((&record.incarnation, record.since, &record.rewound), (&None, None, &None));
+    assert_eq!((&record.incarnation, record.since), (&None, None));
 }
 
 /// No instance of this crate could have such an id, but it is the owner.
@@ -148,7 +148,7 @@ pub async fn tolerance_a_checkpoint_without_any_metadata(bench: Bench) {
 }
 
 pub async fn tolerance_a_checkpoint_with_empty_values(bench: Bench) {
-    let empty = [("sequencenumber", ""), ("offset", ""), ("ownerid", ""), ("updated", ""), ("rewound", "")];
+    let empty = [("sequencenumber", ""), ("offset", ""), ("ownerid", ""), ("updated", "")];
     assert_read(&bench, &empty, None, None, "neither").await;
 }
 

@@ -7,12 +7,9 @@ use async_trait::async_trait;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{Answer, Blob, BlobContainer, BlobList, Condition, Metadata, Written};
-use eventhubs_checkpoint::store::{
-    AdoptOutcome, Adoption, Announced, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, Lease,
-    MarkOutcome,
-};
+use eventhubs_checkpoint::store::{AdoptOutcome, Announced, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Platform};
-use eventhubs_checkpoint::{Error, ErrorKind, LeaseScope, OwnerId, PartitionId, Position, Relation, Result};
+use eventhubs_checkpoint::{Error, ErrorKind, LeaseScope, OwnerId, PartitionId, Relation, Result};
 use futures::future::join_all;
 use time::OffsetDateTime;
 use time::macros::datetime;
@@ -275,42 +272,4 @@ async fn a12_a_server_at_the_end_of_all_dates_makes_nothing_panic() {
     let lease = win(&store).await;
     tokio::time::advance(Duration::from_secs(2)).await;
     store.renew(vec![lease]).await;
-}
-
-/// The owner meets a rewind at its next checkpoint. Later it puts the checkpoint elsewhere itself, and then meets the
-/// id of that old rewind in its ownership, because a mark has changed the record.
-#[tokio::test(start_paused = true)]
-async fn b15_a_rewind_that_was_met_before_another() {
-    let container = Arc::new(MemoryContainer::new());
-    let (store, operator) = (store_on(container.clone(), "a").await, store_on(container.clone(), "operator").await);
-    let at = |number| Position::new(number, number.to_string());
-    let store = store.cooperative(true);
-    let mut lease = win(&store).await;
-    let mut adoption = adopted(&store, Some(&at(9))).await;
-    operator.rewind(&zero(), &at(3)).await.unwrap();
-    assert_eq!(store.checkpoint(&mut adoption, &at(12)).await.unwrap(), CheckpointOutcome::Rewound);
-    adoption = adopted(&store, None).await;
-    let tenure = lease.tenure();
-    lease = renewed(&store, lease).await;
-    assert_eq!(lease.tenure(), tenure, "the rewind was met already");
-    store.replace_checkpoint(&mut adoption, &at(0)).await.unwrap();
-    let seen = operator.list_ownerships().await.unwrap().records.remove(0);
-    assert!(matches!(operator.mark(&seen).await, MarkOutcome::Standing(_)));
-    lease = renewed(&store, lease).await;
-    assert_eq!(lease.tenure(), tenure, "it is not news");
-    assert_eq!(store.checkpoint(&mut adoption, &at(1)).await.unwrap(), CheckpointOutcome::Written);
-}
-
-async fn adopted(store: &GroupStore, start: Option<&Position>) -> Adoption {
-    match store.adopt(&zero(), start).await.unwrap() {
-        AdoptOutcome::Adopted(adoption) => adoption,
-        other => panic!("not adopted: {other:?}"),
-    }
-}
-
-async fn renewed(store: &GroupStore, lease: Lease) -> Lease {
-    match store.renew(vec![lease]).await.remove(0).1 {
-        ClaimOutcome::Won(lease) => lease,
-        other => panic!("not renewed: {other:?}"),
-    }
 }

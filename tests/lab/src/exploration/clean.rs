@@ -155,44 +155,6 @@ const NOWHERE_NOPIN: Scenario = Scenario {
     reaches: &[Event::CheckpointTriedAgain, Event::CheckpointFenced],
     ..NOWHERE
 };
-const REWIND: Scenario = Scenario {
-    name: "rewind",
-    rewinds_to: Some(0),
-    last_event: 1,
-    left: Left { steals: 1, faults: 1, ..NOTHING },
-    aim: LIVE,
-    reaches: &[
-        Event::RewindMetByWriting,
-        Event::RewindMetByRenewing,
-        Event::RewindToldNobody,
-        Event::RewindFoundExpired,
-    ],
-    ..BASE
-};
-const REWIND_FIRST: Scenario = Scenario { name: "rewind-first", checkpoint: None, ..REWIND };
-/// To where the owner may just have got, or to where it has not got yet.
-const REWIND_EQUAL: Scenario = Scenario {
-    name: "rewind-equal",
-    rewinds_to: Some(1),
-    last_event: 2,
-    left: Left { faults: 1, ..NOTHING },
-    reaches: &[Event::RewindMetByWriting, Event::RewindMetByRenewing],
-    ..REWIND
-};
-const REWIND_AHEAD: Scenario = Scenario { name: "rewind-ahead", rewinds_to: Some(2), last_event: 3, ..REWIND_EQUAL };
-const REWIND_SYNC: Scenario = Scenario {
-    name: "rewind-sync",
-    timing: Timing::Synchronous,
-    left: Left { faults: 1, crashes: 1, releases: 1, ..NOTHING },
-    ..REWIND
-};
-const REWIND_FREEZE: Scenario = Scenario {
-    name: "rewind-freeze",
-    timing: Timing::Synchronous,
-    left: Left { freezes: 1, faults: 1, ..NOTHING },
-    reaches: DOUBTS,
-    ..REWIND
-};
 const DELETES: Scenario = Scenario {
     name: "deletes",
     left: Left { deletes: 1, steals: 1, faults: 1, ..NOTHING },
@@ -240,8 +202,6 @@ const OVERLAP_READFAULTS: Scenario = Scenario {
 const OVERLAP_STABLE: Scenario =
     Scenario { name: "overlap-stable", overlaps: true, members: A1_A2_B.split_at(2).0, ..R_LIVE_STABLE };
 const OVERLAP_STOP: Scenario = Scenario { name: "overlap-stop", overlaps: true, ..STOP };
-const OVERLAP_REWIND: Scenario =
-    Scenario { name: "overlap-rewind", overlaps: true, left: Left { steals: 1, ..NOTHING }, ..REWIND };
 const OVERLAP_DELETES: Scenario =
     Scenario { name: "overlap-deletes", overlaps: true, left: Left { deletes: 2, ..NOTHING }, ..DELETES_TWICE };
 
@@ -282,12 +242,6 @@ const ALL: &[Scenario] = &[
     STOP,
     NOWHERE,
     NOWHERE_NOPIN,
-    REWIND,
-    REWIND_FIRST,
-    REWIND_EQUAL,
-    REWIND_AHEAD,
-    REWIND_SYNC,
-    REWIND_FREEZE,
     DELETES,
     DELETES_TWICE,
     DELETES_READFAULTS,
@@ -297,7 +251,6 @@ const ALL: &[Scenario] = &[
     OVERLAP_READFAULTS,
     OVERLAP_STABLE,
     OVERLAP_STOP,
-    OVERLAP_REWIND,
     OVERLAP_DELETES,
 ];
 
@@ -413,36 +366,6 @@ fn a_checkpoint_without_a_position_and_a_start_that_is_not_known_nowhere_nopin()
 }
 
 #[test]
-fn a_rewind_is_met_and_not_written_over_rewind() {
-    is_clean(REWIND);
-}
-
-#[test]
-fn a_rewind_without_a_checkpoint_rewind_first() {
-    is_clean(REWIND_FIRST);
-}
-
-#[test]
-fn a_rewind_to_where_the_owner_is_rewind_equal() {
-    is_clean(REWIND_EQUAL);
-}
-
-#[test]
-fn a_rewind_to_where_the_owner_is_not_yet_rewind_ahead() {
-    is_clean(REWIND_AHEAD);
-}
-
-#[test]
-fn a_rewind_in_good_time_rewind_sync() {
-    is_clean(REWIND_SYNC);
-}
-
-#[test]
-fn a_rewind_of_a_frozen_owner_rewind_freeze() {
-    is_clean(REWIND_FREEZE);
-}
-
-#[test]
 fn a_blob_is_deleted_deletes() {
     is_clean(DELETES);
 }
@@ -485,11 +408,6 @@ fn renewals_during_checkpoints_of_two_lives_overlap_stable() {
 #[test]
 fn renewals_during_an_orderly_stop_overlap_stop() {
     is_clean(OVERLAP_STOP);
-}
-
-#[test]
-fn renewals_during_checkpoints_and_a_rewind_overlap_rewind() {
-    is_clean(OVERLAP_REWIND);
 }
 
 #[test]

@@ -97,18 +97,8 @@ const OVERLAP: Scenario = Scenario {
     reaches: &[Event::HandoffTaken, Event::AcknowledgementStands],
     ..BASIS
 };
-const REWOUND: Scenario = Scenario {
-    name: "handoff-rewind",
-    last_event: 1,
-    rewinds_to: Some(0),
-    left: Left { marks: 1, faults: 1, ..NOTHING },
-    aim: LIVE,
-    reaches: &[Event::RewindMetByRenewing, Event::HandoffTaken],
-    ..BASIS
-};
-
 pub(super) const ALL: &[Scenario] =
-    &[HANDOFF, THREE, THREE_DOUBTS, TIMEOUT, DEAD, DEAF, ERASED, UNSETTLED, STOP, FREEZE, OVERLAP, REWOUND];
+    &[HANDOFF, THREE, THREE_DOUBTS, TIMEOUT, DEAD, DEAF, ERASED, UNSETTLED, STOP, FREEZE, OVERLAP];
 
 #[test]
 fn a_partition_is_asked_for_and_handed_over_r_handoff() {
@@ -163,9 +153,4 @@ fn either_side_is_frozen_handoff_freeze() {
 #[test]
 fn renewals_during_the_last_checkpoint_handoff_overlap() {
     is_clean(OVERLAP);
-}
-
-#[test]
-fn a_rewind_during_a_handoff_handoff_rewind() {
-    is_clean(REWOUND);
 }

@@ -6,14 +6,14 @@
 //! is one step, and between any two steps everybody else may do anything, so an instance may be paused anywhere for any
 //! time. A conditional write may be answered, or lost, or applied without an answer, or applied at any later time;
 //! reads may fail; instances crash, freeze, stop in good order, or start a second time under the same name; another SDK
-//! works beside them; somebody rewinds; an operator deletes a blob; a start is pinned after owners on the official
+//! works beside them; an operator deletes a blob; a start is pinned after owners on the official
 //! processor or in the other tree of names began. A [scenario](scenario) says who takes part and how much may go wrong.
 //!
 //! What the instances decide is not written down here a second time. Every answer goes to the very machines that the
 //! store drives (`after_doubt`, `begins_tenure`, `Adopt`, `Checkpointing`, `marking`, `Pursuing`), and every listing to
 //! the real [`balance`](eventhubs_checkpoint::internal::balance). Written down here is only what surrounds them: in
 //! [`ownership`] and [`work`] what the store, the balancer and the processor do with an outcome, in [`handoff`] who
-//! asks whom for a partition, in [`rewinder`] the steps of `store::rewind`, in [`pinner`] those of `store::pin`. Leases
+//! asks whom for a partition, in [`pinner`] those of `store::pin`. Leases
 //! that live by a presence have a system of their own: [`presence`].
 //!
 //! Every state is visited once, the nearest first, so that the trace to a violation is a shortest one. Where a scenario
@@ -59,7 +59,6 @@ mod ownership;
 mod pinner;
 mod pins;
 mod presence;
-mod rewinder;
 mod scenario;
 mod search;
 mod state;

@@ -161,21 +161,6 @@ fn who_leaves_settles_the_checkpoint_first() {
 }
 
 #[test]
-fn a_rewind_releases_an_expired_record() {
-    let scenario = Scenario {
-        name: "x-rewind-expired",
-        members: AB.split_at(1).0,
-        rewinds_to: Some(0),
-        last_event: 1,
-        timing: Timing::Synchronous,
-        left: Left { freezes: 1, ..NOTHING },
-        aim: LIVE,
-        ..without(Rule::RewindFreesExpired)
-    };
-    falls(scenario, Invariant::Live, &["A is frozen", "the rewinder reads who owns: expired"]);
-}
-
-#[test]
 fn a_release_is_not_taken_for_a_mark() {
     let scenario = Scenario {
         name: "x-release-vs-mark",

@@ -7,7 +7,7 @@ use std::ops::BitOrAssign;
 pub(super) enum Invariant {
     /// I1: once a new owner has adopted the partition, or processes it, no checkpoint of a previous one is accepted.
     Fenced,
-    /// I2: our writes never move the stored position back; except a rewind.
+    /// I2: our writes never move the stored position back.
     Monotonic,
     /// I3: every event at or below the stored position was processed.
     Processed,
@@ -19,8 +19,6 @@ pub(super) enum Invariant {
     LaterLife,
     /// I8: a release that is reported as done was done.
     Released,
-    /// I9: over a rewind nothing is written by an owner that has not resumed from it.
-    Rewound,
     /// I10: a position that is reported as durable was stored, or a later one, when the checkpoint was read.
     Durable,
     /// I12: no owner starts after events that were not processed, although there is a checkpoint before them.
@@ -65,10 +63,6 @@ pub(super) enum Event {
     CheckpointSuperseded,
     CheckpointTriedAgain,
     CheckpointFenced,
-    RewindMetByWriting,
-    RewindMetByRenewing,
-    RewindToldNobody,
-    RewindFoundExpired,
     LateWriteLanded,
     TenureOutlived,
     Marked,
@@ -125,10 +119,6 @@ impl Event {
         Self::CheckpointSuperseded,
         Self::CheckpointTriedAgain,
         Self::CheckpointFenced,
-        Self::RewindMetByWriting,
-        Self::RewindMetByRenewing,
-        Self::RewindToldNobody,
-        Self::RewindFoundExpired,
         Self::LateWriteLanded,
         Self::TenureOutlived,
         Self::Marked,

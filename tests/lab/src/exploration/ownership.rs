@@ -123,9 +123,8 @@ impl Model {
         };
         instance.lease = Some(Lease { version: Version::Current, keys: operation.keys, tenure: record.tenure });
         instance.handoff = None;
-        let news = operation.goal != Goal::Claim && operation.news;
-        let mut notes = Notes::default().with_if(Event::RewindMetByRenewing, news);
-        if begins_tenure(operation.goal, instance.vanished, operation.news) {
+        let mut notes = Notes::default();
+        if begins_tenure(operation.goal, instance.vanished) {
             notes = notes.with_if(Event::TenureOutlived, instance.work.task != Task::Stopped);
             self.begin_tenure(instance, record.tenure);
             if operation.reclaims && self.leaves_out(Rule::ReclaimedIsAdopted) {
@@ -164,10 +163,6 @@ impl Model {
         state.instances[number].vanished |= state.ownership.is_none();
         let state = &state;
         if let Some(record) = state.ownership.filter(|_| self.relation(state, number) == Relation::Mine) {
-            operation.news |= record.keys.rewound && !state.instances[number].knows_rewind;
-            if operation.goal != Goal::Release {
-                operation.keys.rewound = record.keys.rewound;
-            }
             if !self.leaves_out(Rule::RenewalKeepsMark) {
                 operation.keys.handoff_to = record.keys.handoff_to;
             }
@@ -300,7 +295,7 @@ impl Operation {
     }
 
     pub(super) fn claim(under: Option<Version>) -> Self {
-        Self { goal: Goal::Claim, under, reading: false, keys: Keys::default(), news: false, reclaims: false }
+        Self { goal: Goal::Claim, under, reading: false, keys: Keys::default(), reclaims: false }
     }
 }
 

@@ -76,15 +76,6 @@ const PIN_ADAPTER_ELSEWHERE: Scenario = Scenario {
     reaches: &[Event::StartPinnedAhead, Event::PinReplaced, Event::ImportedOverPin],
     ..PIN_ELSEWHERE
 };
-const PIN_REWIND: Scenario = Scenario {
-    name: "r-pin-rewind",
-    members: ADAPTER_AND_B,
-    rewinds_to: Some(1),
-    timing: Timing::Synchronous,
-    left: Left { faults: 1, ..NOTHING },
-    reaches: &[Event::StartPinnedAhead, Event::RewindMetByWriting],
-    ..PINNED
-};
 const PIN_DELETES: Scenario = Scenario {
     name: "r-pin-deletes",
     members: ADAPTER_AND_B,
@@ -103,7 +94,6 @@ pub(super) const ALL: &[Scenario] = &[
     PIN_ELSEWHERE_SYNC,
     START_ELSEWHERE,
     PIN_ADAPTER_ELSEWHERE,
-    PIN_REWIND,
     PIN_DELETES,
 ];
 
@@ -145,11 +135,6 @@ fn a_start_that_an_adoption_writes_r_start_elsewhere() {
 #[test]
 fn owners_on_the_adapter_and_there_r_pin_adapter_elsewhere() {
     is_clean(PIN_ADAPTER_ELSEWHERE);
-}
-
-#[test]
-fn a_rewind_of_a_pinned_start_r_pin_rewind() {
-    is_clean(PIN_REWIND);
 }
 
 #[test]

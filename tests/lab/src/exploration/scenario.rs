@@ -3,7 +3,7 @@
 use super::notes::{Event, Invariant};
 use super::search::Aim;
 use super::state::{
-    Checkpoint, Elsewhere, Foreign, Imported, Instance, Left, Life, MOST_INSTANCES, MOST_LATE, Pinner, Rewinder, State,
+    Checkpoint, Elsewhere, Foreign, Imported, Instance, Left, Life, MOST_INSTANCES, MOST_LATE, Pinner, State,
 };
 
 /// One of our instances.
@@ -50,8 +50,6 @@ pub(super) enum Rule {
     WonIsWrittenAnew,
     /// Who leaves settles the checkpoint before the release.
     CheckpointBeforeRelease,
-    /// A rewind releases an expired record.
-    RewindFreesExpired,
     /// A renewal that meets the mark of somebody who asks for the partition keeps it.
     RenewalKeepsMark,
     /// A pinned start compares with nothing.
@@ -87,8 +85,6 @@ pub(super) struct Scenario {
     pub(super) reads_fail: bool,
     /// Claims and renewals are under way at the same time as work on the checkpoint.
     pub(super) overlaps: bool,
-    /// Somebody puts the checkpoint there, once.
-    pub(super) rewinds_to: Option<u8>,
     /// No owner ever answers one that asks for its partition.
     pub(super) deaf: bool,
     pub(super) without: Option<Rule>,
@@ -112,8 +108,7 @@ const fn member(name: &'static str, owner: &'static str, life: u8) -> Member {
     Member { name, owner, life, starts_later: false, on_adapter: false }
 }
 
-pub(super) const NOWHERE: Checkpoint =
-    Checkpoint { position: None, rewound: false, pinned: false, imported: Imported::Never };
+pub(super) const NOWHERE: Checkpoint = Checkpoint { position: None, pinned: false, imported: Imported::Never };
 pub(super) const AT_START: Option<Checkpoint> = Some(Checkpoint { position: Some(0), ..NOWHERE });
 
 /// What holds whatever goes wrong.
@@ -124,7 +119,6 @@ pub(super) const ALWAYS: &[Invariant] = &[
     Invariant::Kept,
     Invariant::LaterLife,
     Invariant::Released,
-    Invariant::Rewound,
     Invariant::Durable,
     Invariant::Skipped,
 ];
@@ -151,7 +145,6 @@ pub(super) const BASE: Scenario = Scenario {
     left: NOTHING,
     reads_fail: false,
     overlaps: false,
-    rewinds_to: None,
     deaf: false,
     without: None,
     aim: SAFE,
@@ -169,7 +162,6 @@ impl Scenario {
             checkpoint: self.checkpoint,
             instances,
             foreign: Foreign::Idle,
-            rewinder: Rewinder::Away,
             pinner: if self.pins_ahead { Pinner::Away } else { Pinner::Done },
             elsewhere: if self.elsewhere { Elsewhere::Running { at: 0, written: 0 } } else { Elsewhere::Gone },
             checkpoint_elsewhere: None,

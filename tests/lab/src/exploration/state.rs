@@ -28,8 +28,6 @@ pub(super) enum Owner {
 /// What an ownership says beside its owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Keys {
-    /// It names the rewind.
-    pub(super) rewound: bool,
     /// The instance of this number has asked for it.
     pub(super) handoff_to: Option<u8>,
     pub(super) draining: bool,
@@ -56,15 +54,13 @@ pub(super) struct Ownership {
 pub(super) struct Checkpoint {
     /// The last event processed; 0 is the first start. It may name no position at all.
     pub(super) position: Option<u8>,
-    /// It names the rewind.
-    pub(super) rewound: bool,
     /// It is a start that was written down.
     pub(super) pinned: bool,
     pub(super) imported: Imported,
 }
 
 impl Checkpoint {
-    /// A checkpoint, or what a rewind writes: nothing of a start is left.
+    /// A checkpoint: nothing of a start is left.
     pub(super) fn moved_to(self, position: u8) -> Self {
         let imported = if self.imported == Imported::Nothing { Imported::Never } else { self.imported };
         Self { position: Some(position), pinned: false, imported, ..self }
@@ -111,8 +107,6 @@ pub(super) struct Instance {
     pub(super) work: Work,
     /// It was told to stop, or asked for its partition: it settles its checkpoint, then it releases.
     pub(super) leaving: bool,
-    /// The store knows of the rewind, since an adoption took notice of it.
-    pub(super) knows_rewind: bool,
     /// The store found the ownership gone, since the tenure began.
     pub(super) vanished: bool,
     pub(super) handoff: Option<Handoff>,
@@ -158,8 +152,6 @@ pub(super) struct Operation {
     /// The write was doubtful: the record is to be read.
     pub(super) reading: bool,
     pub(super) keys: Keys,
-    /// A rewind was met that the store does not know.
-    pub(super) news: bool,
     /// It is a claim of what an earlier life owned.
     pub(super) reclaims: bool,
 }
@@ -183,8 +175,6 @@ pub(super) struct Work {
     pub(super) outlived: bool,
     /// The tenure in which the ownership was last seen to be mine. Only the invariants look at it.
     pub(super) authority: u8,
-    /// It resumed from the rewound position. Only the invariants look at it.
-    pub(super) resumed: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -247,22 +237,6 @@ pub(super) enum Foreign {
     Running { version: Version, at: u8, written: u8 },
 }
 
-/// Whoever rewinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Rewinder {
-    Away,
-    ReadingCheckpoint,
-    Writing(Option<Version>),
-    ReadingOwnership,
-    /// Marks the record, or releases it.
-    Telling {
-        version: Version,
-        owner: Owner,
-        keys: Keys,
-    },
-    Done,
-}
-
 /// A conditional write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Write {
@@ -276,7 +250,6 @@ pub(super) struct Write {
 pub(super) enum Writer {
     Ours(u8),
     Pinner,
-    Rewinder,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -290,7 +263,6 @@ pub(super) enum Content {
         adopts: bool,
         /// See [`Work`].
         authority: u8,
-        resumed: bool,
     },
 }
 
@@ -317,7 +289,6 @@ pub(super) struct State {
     pub(super) checkpoint: Option<Checkpoint>,
     pub(super) instances: [Instance; MOST_INSTANCES],
     pub(super) foreign: Foreign,
-    pub(super) rewinder: Rewinder,
     pub(super) pinner: Pinner,
     pub(super) elsewhere: Elsewhere,
     /// The position of the checkpoint in the other tree.
@@ -412,9 +383,6 @@ impl State {
             Foreign::Starting(version) | Foreign::Running { version, .. } => *version = Version::Past,
             Foreign::Idle => {}
         }
-        if let Rewinder::Telling { version, .. } = &mut self.rewinder {
-            *version = Version::Past;
-        }
         self.forget_late(|write| write.under.is_some() && matches!(write.content, Content::Ownership { .. }));
     }
 
@@ -430,9 +398,6 @@ impl State {
                 Task::Checkpointing(Request::Write(under)) => passed(under),
                 _ => {}
             }
-        }
-        if let Rewinder::Writing(under) = &mut self.rewinder {
-            passed(under);
         }
         self.forget_late(|write| write.under.is_some() && matches!(write.content, Content::Checkpoint { .. }));
     }

@@ -95,26 +95,20 @@ pub(super) fn put_ownership(state: &State, owner: Owner, keys: Keys) -> State {
 }
 
 fn put_checkpoint(state: &State, write: Write) -> (State, Notes) {
-    let Content::Checkpoint { record, adopts, authority, resumed } = write.content else {
+    let Content::Checkpoint { record, adopts, authority } = write.content else {
         return (*state, Notes::default());
     };
     let mut notes = Notes::default();
     if let (Writer::Ours(_), last) = (write.by, state.checkpoint) {
         let progress = last.filter(|last| !last.pinned).and_then(|last| last.position);
         let back = progress.is_some() && (record.pinned || record.position < progress);
-        let erases = last.is_some_and(|last| last.rewound) && !(record.rewound && (adopts || resumed));
         // A late start of a displaced owner gives way to the first checkpoint.
         notes = notes
             .breaking(Invariant::Fenced, !record.pinned && authority < state.fence)
-            .breaking(Invariant::Monotonic, back)
-            .breaking(Invariant::Rewound, erases);
+            .breaking(Invariant::Monotonic, back);
     }
     let mut next = put_position(state, record);
     let needed = record.position.map_or(0, up_to);
-    if write.by == Writer::Rewinder {
-        // What it passes over is passed over on purpose.
-        next.processed |= needed;
-    }
     notes = notes.breaking(Invariant::Processed, !record.pinned && needed & !(next.processed | next.passed) != 0);
     if adopts {
         next.fence = next.fence.max(authority);

@@ -9,11 +9,10 @@ use super::listing::{Listings, Reading};
 use super::notes::{Event, Invariant, Notes};
 use super::scenario::{Member, Rule, Scenario, Timing};
 use super::search::{Edge, System};
-use super::state::{Checkpoint, Content, Elsewhere, Foreign, Instance, Life, Owner, Rewinder, State, Task, Writer};
+use super::state::{Checkpoint, Content, Elsewhere, Foreign, Instance, Life, Owner, State, Task, Writer};
 use super::storage::{self, Answer};
 
 pub(super) const FOREIGN: &str = "F";
-pub(super) const REWINDER: &str = "the rewinder";
 pub(super) const PINNER: &str = "the one that begins the group";
 pub(super) const ELSEWHERE: &str = "E";
 const OPERATOR: &str = "an operator";
@@ -132,7 +131,6 @@ impl Model {
             let who = match write.by {
                 Writer::Ours(number) => self.name(number as usize),
                 Writer::Pinner => PINNER,
-                Writer::Rewinder => REWINDER,
             };
             let what = match write.content {
                 Content::Ownership { .. } => "had written the ownership, which lands now",
@@ -265,7 +263,6 @@ impl System for Model {
             }
         }
         self.foreign_steps(from, &mut steps);
-        self.rewinder_steps(from, &mut steps);
         self.pinner_steps(from, &mut steps);
         self.elsewhere_steps(from, &mut steps);
         self.late_writes(from, &mut steps);
@@ -274,19 +271,15 @@ impl System for Model {
 
     fn is_goal(&self, state: &State) -> bool {
         let last = self.scenario.last_event;
-        let rewinds = self.scenario.rewinds_to.is_some();
         let stored = match state.checkpoint {
-            Some(Checkpoint { position, pinned: false, rewound, .. }) => {
-                position == Some(last) && (rewound || !rewinds)
-            }
+            Some(Checkpoint { position, pinned: false, .. }) => position == Some(last),
             // Its deletion is met by the next write only. So is a start that was pinned after it.
             Some(_) | None => self.scenario.left.deletes > state.left.deletes,
         };
         let at_work = |number: usize| {
             let Instance { life, lease, work, .. } = state.instances[number];
-            let resumed = work.resumed || !rewinds;
             let all = work.task == Task::Running && work.last.position == Some(last);
-            life == Life::Up && lease.is_some() && all && resumed
+            life == Life::Up && lease.is_some() && all
         };
         let owned = match state.ownership.map(|record| record.owner) {
             Some(Owner::Ours(number)) => at_work(number as usize),
@@ -294,7 +287,7 @@ impl System for Model {
             Some(Owner::Nobody) | None => false,
         };
         let asking = state.instances.iter().any(|instance| instance.handoff.is_some());
-        stored && owned && !asking && (!rewinds || state.rewinder == Rewinder::Done)
+        stored && owned && !asking
     }
 
     fn is_hopeless(&self, state: &State) -> bool {

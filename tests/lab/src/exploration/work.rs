@@ -157,7 +157,7 @@ impl Model {
             PositionFrom::Start => (Some(self.scenario.starts_at), true, self.start_looked_at(imported)),
         };
         let record = Checkpoint { position, pinned, imported, ..found };
-        let content = Content::Checkpoint { record, adopts: true, authority: work.authority, resumed: record.rewound };
+        let content = Content::Checkpoint { record, adopts: true, authority: work.authority };
         let pinned_over_blob = write.from == PositionFrom::Start && write.under.is_some();
         let imports = write.from == PositionFrom::OtherTree;
         for attempt in attempts(state, Write { by: Writer::ours(number), under: write.under, content }) {
@@ -207,11 +207,9 @@ impl Model {
     fn adopted(state: &mut State, number: usize, version: Option<Version>) -> Notes {
         let instance = &mut state.instances[number];
         let adopted = instance.work.seen.take().map(|seen| seen.checkpoint).unwrap_or_default();
-        instance.knows_rewind = adopted.rewound;
         let work = &mut instance.work;
         work.task = Task::Running;
         (work.last, work.version) = (adopted, version);
-        work.resumed = adopted.rewound;
         work.at = adopted.position.unwrap_or_default();
         let there = std::mem::take(&mut work.elsewhere).there;
         state.fence = state.fence.max(work.authority);
@@ -308,7 +306,7 @@ impl Model {
         let stored = work.seen.map(|seen| seen.checkpoint).unwrap_or_default();
         let reported = matches!(next, Checkpointing::Written(_) | Checkpointing::Superseded(_));
         let broken = reported && (stored.pinned || stored.position < Some(work.writing));
-        if !matches!(next, Checkpointing::Fenced | Checkpointing::Rewound) {
+        if next != Checkpointing::Fenced {
             work.version = work.seen.take().map(|seen| seen.version);
             let forgotten = matches!(next, Checkpointing::Superseded(_)) && self.leaves_out(Rule::SupersededIsWritten);
             let position = if forgotten { work.last.position } else { stored.position };
@@ -317,7 +315,6 @@ impl Model {
         let pin_replaced = stored.pinned && matches!(next, Checkpointing::Write(Some(_)));
         let (what, event) = match next {
             Checkpointing::Fenced => ("reads who owns: fenced", Event::CheckpointFenced),
-            Checkpointing::Rewound => ("reads who owns: its own, but rewound", Event::RewindMetByWriting),
             Checkpointing::Superseded(_) => ("reads who owns: its own, superseded", Event::CheckpointSuperseded),
             Checkpointing::Written(_) => ("reads who owns: its own, and the write had landed", Event::CheckpointLanded),
             Checkpointing::Write(None) => ("reads who owns: its own, creates the checkpoint", Event::CheckpointCreated),
@@ -330,9 +327,9 @@ impl Model {
 
     fn write_checkpoint(&self, state: &State, number: usize, under: Option<Version>, steps: &mut Steps<'_>) {
         let work = &state.instances[number].work;
-        let Work { last, authority, resumed, writing, .. } = *work;
+        let Work { last, authority, writing, .. } = *work;
         let record = last.moved_to(writing);
-        let content = Content::Checkpoint { record, adopts: false, authority, resumed };
+        let content = Content::Checkpoint { record, adopts: false, authority };
         for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
             let (mut to, mut notes) = (attempt.state, attempt.notes);
             let version = (attempt.answer == Answer::Done).then_some(Version::Current);
@@ -360,13 +357,6 @@ impl Model {
                 work.version = Some(version);
                 work.task = Task::Running;
                 work.writing = 0;
-            }
-            Checkpointing::Rewound => {
-                // The task ends, and is started again as long as the lease is held.
-                let lease = state.instances[number].lease;
-                let task = lease.map_or(Task::Stopped, |_| Task::Adopting(Adopt::ReadCheckpoint));
-                let authority = lease.map_or(0, |lease| lease.tenure);
-                state.instances[number].work = Work { task, authority, ..Work::default() };
             }
             Checkpointing::Fenced => return self.lost(state, number),
         }
@@ -408,10 +398,6 @@ impl Model {
 
     /// What was read, compared with what this task knows.
     fn found(&self, work: &Work) -> Option<Stored<Version>> {
-        work.seen.map(|seen| Stored {
-            etag: seen.version,
-            place: self.place(seen.checkpoint),
-            rewound: seen.checkpoint.rewound && !work.last.rewound,
-        })
+        work.seen.map(|seen| Stored { etag: seen.version, place: self.place(seen.checkpoint) })
     }
 }

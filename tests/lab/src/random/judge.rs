@@ -1,7 +1,7 @@
 //! Sees every write that the container accepts and every outcome that an owner is given, and knows what must never be.
 //!
 //! - The rules of [`history`], for what the container accepts and for what an owner hears of its loss. A foreign owner
-//!   adopts nothing; what it writes unconditionally undoes a rewind, and that cannot be helped.
+//!   adopts nothing.
 //! - Truth: what an outcome says was so at some moment of the operation. So no two owners hold a win of the current
 //!   record.
 //!
@@ -17,7 +17,6 @@ use eventhubs_checkpoint::{ErrorKind, Identity, Incarnation, OwnerId, Result};
 use tokio::time::Instant;
 
 use crate::history::{self, Moment, Partition, Verdict};
-use crate::random::life::EXPIRY;
 
 /// How much of the history is shown when something goes wrong.
 const SHOWN: usize = 80;
@@ -28,7 +27,6 @@ pub enum Purpose {
     Own,
     Adopt,
     Checkpoint,
-    Rewind,
 }
 
 /// Whose operation a request belongs to, and what for.
@@ -45,8 +43,6 @@ pub struct Intent {
 pub struct Adopted {
     /// Counts the owners one after another.
     pub tenure: u64,
-    /// Counts the rewinds.
-    pub rewinds: u64,
     /// When the write of the adoption was accepted.
     pub since: Moment,
 }
@@ -89,7 +85,6 @@ pub struct State {
     vanished: Moment,
     stored: Vec<Stored>,
     adoptions: BTreeMap<u64, Adopted>,
-    rewinds: u64,
     history: VecDeque<String>,
     forgotten: usize,
     violation: Option<String>,
@@ -110,7 +105,6 @@ impl Judge {
             vanished: 0,
             stored: Vec::new(),
             adoptions: BTreeMap::new(),
-            rewinds: 0,
             history: VecDeque::new(),
             forgotten: 0,
             violation: None,
@@ -206,14 +200,12 @@ impl State {
         let holder = self.named_by(metadata);
         let now = format!("-> ownership {} is {}", etag.as_str(), self.name(holder));
         self.note(life, now);
-        let abandoned = self.is_abandoned();
         let hands = self.partition.owned_by(holder);
         let since = self.moment();
         let version = Ownership { holder, written: Instant::now(), since, replaced: None };
         self.replace_current(Some(etag.as_str().to_owned()));
         self.ownerships.insert(etag.as_str().to_owned(), version);
-        // A rewind releases what has expired.
-        let of_another = !abandoned && hands.before.is_some_and(|owner| owner != life);
+        let of_another = hands.before.is_some_and(|owner| owner != life);
         let gives_away = self.lives[life].ours && holder.is_none() && of_another;
         self.check(!gives_away, life, || "truth: it released what was not its own".to_owned());
     }
@@ -224,12 +216,6 @@ impl State {
         self.vanished = self.moment();
         self.replace_current(None);
         self.count("ownership deleted");
-    }
-
-    /// Whether the ownership that stands has expired, as far as whole seconds tell.
-    fn is_abandoned(&self) -> bool {
-        let current = self.current.as_ref().and_then(|current| self.ownerships.get(current));
-        current.is_some_and(|current| current.written.elapsed() >= EXPIRY)
     }
 
     fn replace_current(&mut self, by: Option<String>) {
@@ -261,7 +247,6 @@ impl State {
         self.note(life, format_args!("-> checkpoint {} is {position}", etag.as_str()));
         let purpose = match intent.filter(|_| self.lives[life].ours) {
             None => self.foreign_checkpoint(life, position),
-            Some(Intent { purpose: Purpose::Rewind, .. }) => self.rewind_written(life, position),
             Some(Intent { purpose: Purpose::Adopt, .. }) => self.adoption_written(life),
             Some(Intent { adopted, .. }) => history::Purpose::Progress { tenure: Some(adopted.tenure) },
         };
@@ -271,19 +256,12 @@ impl State {
         let since = self.moment();
         if let (history::Purpose::Adoption, Some(intent)) = (purpose, intent) {
             let tenure = self.partition.tenure_of(&life).unwrap_or_default();
-            self.adoptions.insert(intent.operation, Adopted { tenure, rewinds: self.rewinds, since });
+            self.adoptions.insert(intent.operation, Adopted { tenure, since });
         }
         if let Some(last) = self.stored.last_mut() {
             last.replaced = Some(since);
         }
         self.stored.push(Stored { position, replaced: None });
-    }
-
-    /// Only positions that were stored before are asked for.
-    fn rewind_written(&mut self, life: usize, position: i64) -> history::Purpose {
-        self.rewinds += 1;
-        self.must_be_processed(life, position);
-        history::Purpose::Reset { by_operator: true, may_skip: false }
     }
 
     fn must_be_processed(&mut self, life: usize, position: i64) {
@@ -397,7 +375,7 @@ impl State {
         &mut self,
         life: usize,
         since: Moment,
-        (position, adopted, again): (i64, Adopted, bool),
+        (position, again): (i64, bool),
         outcome: &Result<CheckpointOutcome>,
     ) {
         match outcome {
@@ -412,12 +390,6 @@ impl State {
                 self.count("superseded");
                 let stored = self.was_stored(since, |stored| stored >= position);
                 self.check(stored, life, || format!("truth: it was told that {position} is superseded"));
-            }
-            Ok(CheckpointOutcome::Rewound) => {
-                self.note(life, "rewound");
-                self.count("rewound");
-                let rewinds = self.rewinds;
-                self.check(adopted.rewinds < rewinds, life, || "truth: there was no rewind".to_owned());
             }
             Ok(CheckpointOutcome::Fenced { by }) => self.fenced(life, since, by.as_ref(), again),
             Ok(other) => self.violated(life, format_args!("an unknown outcome: {other:?}")),

@@ -114,12 +114,12 @@ pub struct Life {
     pub ice: Arc<Ice>,
     pub thaws_at: Option<Instant>,
     pub store: Option<GroupStore>,
-    /// How many tenures may have begun: claims that were made, and renewals that met a rewind.
+    /// How many tenures may have begun: claims that were made, and renewals that found the record gone.
     pub begun: Arc<AtomicU64>,
     pub lease: Option<Lease>,
     pub running: Option<Running>,
-    /// On the ownership and on the checkpoint, one at a time each; and rewinds.
-    pub under_way: [Option<UnderWay>; 3],
+    /// On the ownership and on the checkpoint, one at a time each.
+    pub under_way: [Option<UnderWay>; 2],
 }
 
 /// How an operation ended.
@@ -134,7 +134,6 @@ pub enum Done {
     Released,
     Adopted(Result<AdoptOutcome>, Option<Adopted>, Tenure),
     Checkpointed(Result<CheckpointOutcome>, Tenure),
-    Rewound,
     Foreign(Option<crate::random::foreign::Belief>),
 }
 
@@ -204,7 +203,7 @@ impl Acting {
         self.judge.lock().claimed(self.life, since, false, &outcome, &self.store);
         if matches!(&outcome, ClaimOutcome::Won(lease) if lease.tenure() != tenure) {
             self.begun.fetch_add(1, Ordering::Relaxed);
-            self.judge.lock().count("renewal met a rewind");
+            self.judge.lock().count("renewal found the record gone");
         }
         Done::Renewed(outcome)
     }
@@ -230,18 +229,7 @@ impl Acting {
         let mut adoption = running.adoption.lock().await;
         let outcome = self.store.checkpoint(&mut adoption, &at(running.at)).await;
         let again = self.begun.load(Ordering::Relaxed) != running.tenure.begun;
-        self.judge.lock().checkpointed(self.life, since, (running.at, running.adopted, again), &outcome);
+        self.judge.lock().checkpointed(self.life, since, (running.at, again), &outcome);
         Done::Checkpointed(outcome, running.tenure)
-    }
-
-    pub async fn rewind(self, to: i64) -> Done {
-        self.begin(format_args!("rewind to {to}"));
-        let outcome = self.store.rewind(&zero(), &at(to)).await;
-        let mut judge = self.judge.lock();
-        judge.note(self.life, format_args!("rewind: {outcome:?}"));
-        if outcome.is_ok() {
-            judge.count("rewind");
-        }
-        Done::Rewound
     }
 }

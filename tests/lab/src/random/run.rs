@@ -30,7 +30,6 @@ const STEPS_OF_TROUBLE: u32 = 400;
 
 const OWN: usize = 0;
 const CHECKPOINT: usize = 1;
-const REWIND: usize = 2;
 
 /// What kind of trouble there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,8 +192,7 @@ impl Run {
             0..8 => self.crash(index),
             8..20 => self.freeze(index, false),
             20..45 => self.give_up_waiting(index),
-            45..50 => self.rewind(index),
-            50..62 => self.refuse_writes(index),
+            45..57 => self.refuse_writes(index),
             _ => self.works(index),
         }
     }
@@ -217,7 +215,7 @@ impl Run {
             begun: Arc::new(AtomicU64::new(0)),
             lease: None,
             running: None,
-            under_way: [const { None }; 3],
+            under_way: [const { None }; 2],
         });
         self.begin(self.lives.len() - 1, OWN, Purpose::Own, Adopted::default(), connecting);
     }
@@ -277,7 +275,7 @@ impl Run {
 
     /// As with a deadline of the caller's own: what was believed stands.
     fn give_up_waiting(&mut self, index: usize) {
-        let place = self.rng.random_range(0..3);
+        let place = self.rng.random_range(0..2);
         let life = &mut self.lives[index];
         if life.store.is_none() || life.ice.is_frozen() {
             return;
@@ -287,13 +285,6 @@ impl Run {
             self.judge.lock().note(life.id, "gives up waiting");
             self.judge.lock().count("operation given up");
         }
-    }
-
-    fn rewind(&mut self, index: usize) {
-        let Some(acting) = self.acting(index).filter(|_| self.lives[index].under_way[REWIND].is_none()) else { return };
-        let Some(position) = self.judge.lock().position() else { return };
-        let to = self.rng.random_range(-1..=position);
-        self.begin(index, REWIND, Purpose::Rewind, Adopted::default(), acting.rewind(to));
     }
 
     /// As many times in a row as an operation goes round.
@@ -424,14 +415,8 @@ impl Run {
                 life.running = None;
                 life.lease.take_if(|lease| lease.tenure() == tenure.number);
             }
-            Done::Checkpointed(Ok(CheckpointOutcome::Rewound), _) => life.running = None,
             // What was believed before stands.
-            Done::Claimed(_)
-            | Done::Renewed(_)
-            | Done::Checkpointed(..)
-            | Done::NothingToClaim
-            | Done::Rewound
-            | Done::Foreign(_) => {}
+            Done::Claimed(_) | Done::Renewed(_) | Done::Checkpointed(..) | Done::NothingToClaim | Done::Foreign(_) => {}
         }
     }
 

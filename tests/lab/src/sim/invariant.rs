@@ -11,9 +11,9 @@ use crate::history::Rule;
 pub enum Invariant {
     /// I1: after a new owner's adoption no checkpoint of an earlier owner is accepted. Foreign owners adopt nothing.
     Fenced,
-    /// I2: no write of ours moves a checkpoint back, but for a rewind, and where the hub was made anew.
+    /// I2: no write of ours moves a checkpoint back, but for a reset, and where the hub was made anew.
     NeverBack,
-    /// I3: no checkpoint passes an event that nobody processed since the last rewind, unless retention took it.
+    /// I3: no checkpoint passes an event that nobody processed since the last reset, unless retention took it.
     NothingSkipped,
     /// I4: no handler is told that its partition is lost while the record was its own all the time.
     NotLostInError,

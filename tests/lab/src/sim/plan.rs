@@ -263,13 +263,6 @@ pub enum What {
     HubMadeAnew,
     /// The hub gets more partitions.
     Growth(u32),
-    /// An operator puts a checkpoint back.
-    Rewind {
-        /// The partition.
-        partition: u32,
-        /// By how many events.
-        by: u32,
-    },
     /// An instance gives a partition back, with a cool-down.
     Release {
         /// Which.
@@ -314,7 +307,6 @@ impl What {
             Self::Expiry { .. } => "retention",
             Self::HubMadeAnew => "hub made anew",
             Self::Growth(_) => "growth",
-            Self::Rewind { .. } => "rewind",
             Self::Release { .. } => "release with cool-down",
             Self::Pause { .. } => "pause",
             Self::HeavyLoad { .. } => "heavy load",

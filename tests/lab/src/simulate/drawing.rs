@@ -117,8 +117,8 @@ impl Drawing {
                 self.look(at, *partition);
                 self.row(*partition).0.lag.push((at, *events));
             }
-            (Mark::Rewound { partition, to }, _) => {
-                self.row(*partition).0.moments.push(Moment { at, name: format!("put back to {to}") });
+            (Mark::Reset { partition, to }, _) => {
+                self.row(*partition).0.moments.push(Moment { at, name: format!("put to {to}") });
             }
             (Mark::Incident { name, lasts, partition }, _) => self.incident(entry, name, *lasts, *partition),
             (Mark::Calm, _) => self.moments.push(Moment { at, name: "calm".to_owned() }),

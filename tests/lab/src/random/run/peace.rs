@@ -59,7 +59,7 @@ impl Run {
                     self.works_on_checkpoint(index);
                 }
             }
-            // What a late write of a foreign owner, or half a rewind, puts back is mended with the next event.
+            // What a late write of a foreign owner puts back is corrected with the next event.
             self.published += i64::from(self.chance(0.1));
             sleep(Duration::from_millis(700)).await;
             self.collect();

@@ -11,17 +11,15 @@ impl State {
     pub(super) fn checkpoint_written(&mut self, life: usize, partition: usize, name: &str, metadata: &Metadata) {
         let (record, _) = decode_checkpoint(name, metadata);
         let position = record.sequence_number.unwrap_or(-1);
-        let rewound = record.rewound.map(|id| id.as_str().to_owned());
+        let may_reset = self.lives[life].member.is_none() || self.partitions[partition].adopted_by == Some(life);
         let book = &mut self.partitions[partition];
-        let is_reset = rewound.is_some() && rewound != book.rewound;
         let (stored, ours) = (book.history.stored(), self.lives[life].ours);
-        book.rewound = rewound;
         book.set_back = !ours && stored.is_some_and(|stored| position < stored);
         let purpose = match stored {
             _ if !ours => self.foreign_checkpoint(life, partition, position),
-            _ if is_reset => self.reset_written(life, partition, position),
             None => self.first_checkpoint(life, partition, position),
             Some(before) if before == position => self.adopts(life, partition, position),
+            Some(_) if may_reset => self.reset_written(life, partition, position),
             Some(_) => self.progresses(life, partition, position),
         };
         for verdict in self.partitions[partition].history.checkpointed(&life, purpose, position) {
@@ -43,6 +41,7 @@ impl State {
 
     fn adopts(&mut self, life: usize, partition: usize, position: i64) -> Purpose {
         self.saw(life, "adopts", partition, position);
+        self.partitions[partition].adopted_by = Some(life);
         Purpose::Adoption
     }
 
@@ -52,9 +51,9 @@ impl State {
     }
 
     fn reset_written(&mut self, life: usize, partition: usize, position: i64) -> Purpose {
-        self.saw(life, "rewinds", partition, position);
-        self.count("rewinds accepted");
-        self.mark(life, Mark::Rewound { partition, to: position });
+        self.saw(life, "resets", partition, position);
+        self.count("resets accepted");
+        self.mark(life, Mark::Reset { partition, to: position });
         let by_operator = self.lives[life].member.is_none();
         // Otherwise retention has overtaken the checkpoint.
         Purpose::Reset { by_operator, may_skip: !by_operator && self.invalid_to_latest }

@@ -17,7 +17,9 @@ impl State {
         }
         let partition = index_of(partition);
         self.saw(life, "started", partition, 0);
-        let Some(since) = self.partitions.get_mut(partition).map(|book| book.history.started()) else { return };
+        let Some(book) = self.partitions.get_mut(partition) else { return };
+        book.adopted_by.take_if(|adopter| *adopter == life);
+        let since = book.history.started();
         let session = Session { since, busy: false, delivery: Delivery::default() };
         let before = self.lives[life].sessions.insert(partition, session);
         let name = self.name_of(life);

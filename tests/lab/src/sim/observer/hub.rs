@@ -14,10 +14,6 @@ impl State {
         self.partitions.get(partition).map_or(0, |book| book.history.end())
     }
 
-    pub(in super::super) fn stored(&self, partition: usize) -> Option<i64> {
-        self.partitions.get(partition)?.history.stored()
-    }
-
     pub(in super::super) fn expired(&mut self, partition: usize, first: i64) {
         if let Some(book) = self.partitions.get_mut(partition) {
             book.history.expired(first);

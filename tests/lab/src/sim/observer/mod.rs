@@ -110,7 +110,9 @@ struct Partition {
     set_back: bool,
     /// The last event that there was when the group began: a start at the latest lies no further.
     begun_at: Option<i64>,
-    rewound: Option<String>,
+    /// The life that adopted it last, and whose handler has not started since: until then it may replace a checkpoint
+    /// from which reading cannot go on.
+    adopted_by: Option<usize>,
     unowned_since: Option<Instant>,
 }
 
@@ -122,7 +124,7 @@ impl Partition {
             record: Metadata::new(),
             set_back: false,
             begun_at: None,
-            rewound: None,
+            adopted_by: None,
             unowned_since: Some(Instant::now()),
         }
     }

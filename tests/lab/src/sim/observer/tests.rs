@@ -6,7 +6,7 @@ use eventhubs_checkpoint::blob::Condition;
 use eventhubs_checkpoint::internal::codec::{encode_checkpoint, encode_ownership};
 use eventhubs_checkpoint::processor::StopReason;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
-use eventhubs_checkpoint::{CheckpointRecord, Identity, Incarnation, OwnerId, OwnershipRecord, RewindId};
+use eventhubs_checkpoint::{CheckpointRecord, Identity, Incarnation, OwnerId, OwnershipRecord};
 use time::macros::datetime;
 use tokio::time::advance;
 
@@ -52,10 +52,9 @@ impl Scene {
         self.written(life, "ownership", &encode_ownership(&record));
     }
 
-    fn stores(&self, life: usize, number: i64, rewound: Option<RewindId>) {
+    fn stores(&self, life: usize, number: i64) {
         let mut record = CheckpointRecord::default();
         (record.sequence_number, record.offset) = (Some(number), Some((number * 10).to_string()));
-        record.rewound = rewound;
         self.written(life, "checkpoint", &encode_checkpoint(&record));
     }
 
@@ -71,7 +70,7 @@ impl Scene {
 
     fn begins(&self, life: usize) {
         self.owns(life);
-        self.stores(life, -1, None);
+        self.stores(life, -1);
         self.reporter(life).started(&0.into());
     }
 
@@ -90,7 +89,7 @@ fn an_owner_who_checkpoints_what_it_has_processed_does_nothing_wrong() {
     let one = scene.enters("one", Some(0));
     scene.begins(one);
     scene.handles(one, 0..=4);
-    scene.stores(one, 4, None);
+    scene.stores(one, 4);
     assert_eq!(scene.broken(), nothing());
 }
 
@@ -100,7 +99,7 @@ fn a_checkpoint_that_passes_what_nobody_processed_skips_it() {
     let one = scene.enters("one", Some(0));
     scene.begins(one);
     scene.handles(one, 0..=4);
-    scene.stores(one, 5, None);
+    scene.stores(one, 5);
     assert_eq!(scene.broken(), [Invariant::NothingSkipped]);
 }
 
@@ -110,7 +109,7 @@ fn retention_may_take_what_nobody_processed() {
     let one = scene.enters("one", Some(0));
     scene.begins(one);
     scene.observer.lock().expired(0, 50);
-    scene.stores(one, 49, None);
+    scene.stores(one, 49);
     assert_eq!(scene.broken(), nothing());
 }
 
@@ -121,10 +120,10 @@ fn who_was_displaced_must_not_write_after_the_next_has_adopted() {
     scene.begins(one);
     scene.handles(one, 0..=4);
     scene.owns(other);
-    scene.stores(one, 2, None);
+    scene.stores(one, 2);
     assert_eq!(scene.broken(), nothing(), "nobody has adopted yet");
-    scene.stores(other, 2, None);
-    scene.stores(one, 4, None);
+    scene.stores(other, 2);
+    scene.stores(one, 4);
     assert_eq!(scene.broken(), [Invariant::Fenced]);
 }
 
@@ -134,12 +133,12 @@ fn only_an_operator_puts_a_checkpoint_back() {
     let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
     scene.begins(one);
     scene.handles(one, 0..=9);
-    scene.stores(one, 9, None);
-    scene.stores(operator, 3, Some(RewindId::new(1)));
+    scene.stores(one, 9);
+    scene.stores(operator, 3);
     assert_eq!(scene.broken(), nothing());
-    scene.stores(one, 9, Some(RewindId::new(1)));
+    scene.stores(one, 9);
     assert_eq!(scene.broken(), [Invariant::NothingSkipped], "what was processed before counts no more");
-    scene.stores(one, 8, Some(RewindId::new(1)));
+    scene.stores(one, 8);
     assert!(scene.broken().contains(&Invariant::NeverBack));
 }
 
@@ -149,9 +148,30 @@ fn a_member_that_replaces_a_checkpoint_must_be_the_owner_and_have_a_reason() {
     let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
     scene.begins(one);
     scene.handles(one, 0..=9);
-    scene.stores(one, 9, None);
-    scene.stores(other, 3, Some(RewindId::new(1)));
+    scene.stores(one, 9);
+    scene.stores(other, 3);
     assert_eq!(scene.broken(), [Invariant::Fenced, Invariant::NeverBack]);
+}
+
+#[test]
+fn a_member_replaces_an_unusable_checkpoint_before_its_handler_starts() {
+    for (starts, broken) in [(false, vec![]), (true, vec![Invariant::NeverBack])] {
+        let mut scene = Scene::new(|_| {});
+        let one = scene.enters("one", Some(0));
+        scene.begins(one);
+        scene.handles(one, 0..=9);
+        scene.stores(one, 9);
+        scene.observer.lock().made_anew(1);
+        scene.observer.lock().published(0, 5);
+        scene.owns(one);
+        scene.stores(one, 9);
+        if starts {
+            scene.reporter(one).stopped(&0.into(), &StopReason::Shutdown);
+            scene.reporter(one).started(&0.into());
+        }
+        scene.stores(one, -1);
+        assert_eq!(scene.broken(), broken, "the handler has started: {starts}");
+    }
 }
 
 #[test]
@@ -162,7 +182,7 @@ fn a_group_that_starts_at_the_latest_leaves_nothing_out_once_it_has_begun() {
         scene.owns(one);
         scene.reporter(one).started(&0.into());
         scene.observer.lock().published(0, 150);
-        scene.stores(one, start, None);
+        scene.stores(one, start);
         assert_eq!(scene.broken(), broken, "{start}");
     }
 }
@@ -376,11 +396,11 @@ fn a_checkpoint_that_another_sdk_set_back_is_excused() {
         scene.begins(one);
         scene.observer.lock().published(0, 10);
         scene.handles(one, 0..=9);
-        scene.stores(one, 9, None);
+        scene.stores(one, 9);
         let owner = OwnerId::new("other").unwrap();
         let other =
             if ours { one } else { scene.observer.lock().enters(Entering { member: Some(1), owner, ours: false }) };
-        scene.stores(other, 5, None);
+        scene.stores(other, 5);
         scene.observer.lock().must_be_checkpointed();
         assert_eq!(scene.broken(), broken, "{ours}");
     }

@@ -40,8 +40,8 @@ pub enum Mark {
     HandlerStarted { partition: usize },
     /// A handler has stopped.
     HandlerStopped { partition: usize },
-    /// A checkpoint was put back.
-    Rewound { partition: usize, to: i64 },
+    /// A checkpoint was put elsewhere.
+    Reset { partition: usize, to: i64 },
     /// An incident begins: its name, and how long it goes on.
     Incident { name: &'static str, lasts: Duration, partition: Option<u32> },
     /// How many events the checkpoint is behind the end.

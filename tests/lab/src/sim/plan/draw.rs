@@ -143,9 +143,8 @@ impl Drawing<'_> {
             76..80 => What::Expiry { partition, keep: self.rng.random_range(0..50) },
             80..81 => What::HubMadeAnew,
             81..84 => What::Growth(self.rng.random_range(1..5)),
-            84..89 => What::Rewind { partition, by: self.rng.random_range(0..200) },
-            89..93 => What::Release { member, index: self.rng.random_range(0..8), cool_down: self.seconds(0, 120) },
-            93..97 => What::Pause { member, index: self.rng.random_range(0..8), lasts: self.seconds(1, 180) },
+            84..91 => What::Release { member, index: self.rng.random_range(0..8), cool_down: self.seconds(0, 120) },
+            91..97 => What::Pause { member, index: self.rng.random_range(0..8), lasts: self.seconds(1, 180) },
             _ => What::HeavyLoad { member, lasts: self.seconds(30, 300) },
         }
     }

@@ -2,18 +2,12 @@
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::processor::{OnFailure, PartitionState};
-use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::{OwnerId, PartitionId, Position};
-use tokio::time::{sleep, timeout};
 
 use super::lives::GRACE_PERIOD;
 use super::{Action, World};
-use crate::sim::observer::Entering;
 use crate::sim::plan::{HEAVY, Trouble, What};
-
-/// How long an operator tries to put a checkpoint back.
-const OPERATOR_PATIENCE: Duration = Duration::from_secs(300);
 
 impl World<'_> {
     pub(super) async fn begin(&mut self, index: usize) {
@@ -49,11 +43,11 @@ impl World<'_> {
                     self.after(*lasts + 2 * HEAVY, Action::Recovered);
                 }
             }
-            of_the_hub => self.hub_incident(index, of_the_hub).await,
+            of_the_hub => self.hub_incident(index, of_the_hub),
         }
     }
 
-    async fn hub_incident(&mut self, index: usize, what: &What) {
+    fn hub_incident(&mut self, index: usize, what: &What) {
         match what {
             What::LinkBreaks(partition) => self.hub.break_link(*partition),
             What::LinkIsSilent { partition, lasts } => {
@@ -68,7 +62,6 @@ impl World<'_> {
                 self.observer.lock().made_anew(self.generation);
             }
             What::Growth(by) => self.grow(*by),
-            What::Rewind { partition, by } => self.rewind(*partition, *by).await,
             _ => {}
         }
     }
@@ -194,27 +187,6 @@ impl World<'_> {
             self.after(Duration::ZERO, Action::Publish(partition));
         }
     }
-
-    /// An operator with access of his own, who does not give up soon.
-    async fn rewind(&mut self, partition: u32, by: u32) {
-        let Some(stored) = self.observer.lock().stored(partition as usize) else { return };
-        let Ok(owner) = OwnerId::new("operator") else { return };
-        let entering = Entering { member: None, owner: owner.clone(), ours: true };
-        let life = self.observer.lock().enters(entering);
-        let terms = &self.plan.settings;
-        let builder = GroupStore::builder(self.witnessed(life), self.group.clone(), owner);
-        let builder = builder.expiry(terms.expiry).peer_expiry(terms.peer_expiry).seed(self.plan.seed ^ life as u64);
-        let Ok(store) = builder.connect().await else { return };
-        let sequence_number = stored.saturating_sub_unsigned(by.into()).max(-1);
-        let offset = if sequence_number < 0 { "-1".to_owned() } else { (sequence_number * 10).to_string() };
-        let (to, partition) = (Position::new(sequence_number, offset), PartitionId::from(partition));
-        self.disturbed();
-        tokio::spawn(timeout(OPERATOR_PATIENCE, async move {
-            while store.rewind(&partition, &to).await.is_err() {
-                sleep(Duration::from_secs(1)).await;
-            }
-        }));
-    }
 }
 
 impl What {
@@ -241,8 +213,7 @@ impl What {
             Self::LinkBreaks(partition)
             | Self::LinkReattaches(partition)
             | Self::LinkIsSilent { partition, .. }
-            | Self::Expiry { partition, .. }
-            | Self::Rewind { partition, .. } => Some(*partition),
+            | Self::Expiry { partition, .. } => Some(*partition),
             _ => None,
         }
     }

@@ -1,0 +1,23 @@
+//! Puts the position of a partition anywhere, as its owner.
+
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::Position;
+use eventhubs_checkpoint::store::{AdoptOutcome, Claim, ClaimOutcome, GroupStore, ReleaseOutcome};
+
+/// Claims the partition over whatever its record is, adopts it, writes the position, and releases the partition.
+pub async fn place(store: &GroupStore, partition: impl Into<PartitionId>, to: &Position) {
+    let partition = partition.into();
+    let listed = store.list_ownerships().await.unwrap().records;
+    let seen = listed.into_iter().find(|seen| seen.partition == partition);
+    let claim = match seen {
+        Some(seen) => Claim::over(partition.clone(), seen.etag),
+        None => Claim::unowned(partition.clone()),
+    };
+    let claimed = store.claim(vec![claim]).await.remove(0).1;
+    let ClaimOutcome::Won(lease) = claimed else { panic!("not won: {claimed:?}") };
+    let adopted = store.adopt(&partition, None).await.unwrap();
+    let AdoptOutcome::Adopted(mut adoption) = adopted else { panic!("not adopted: {adopted:?}") };
+    store.replace_checkpoint(&mut adoption, to).await.unwrap();
+    let released = store.release(vec![lease]).await.remove(0).1;
+    assert!(matches!(released, ReleaseOutcome::Released), "{released:?}");
+}
