@@ -1,5 +1,10 @@
 //! What only the tests of this crate use. It may change at any time.
 
+/// The balancing loop's decisions.
+pub mod balancer {
+    pub use crate::balancer::internal::*;
+}
+
 /// Planning.
 pub mod planner {
     pub use crate::planner::*;

@@ -10,6 +10,7 @@ use crate::store::{Claim, Handoff, Lease, Patience};
 
 /// One thing to do.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a step returns a few, which are executed at once")]
 pub enum Action {
     /// Makes a request. What comes of it is fed back as [`Done`](super::happened::Done).
     Request(Request),
@@ -31,6 +32,7 @@ pub enum Action {
 
 /// An operation on the storage.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a step returns a few, which are executed at once")]
 pub enum Request {
     /// Lists the ownerships.
     List,

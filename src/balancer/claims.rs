@@ -57,7 +57,9 @@ impl Partitions {
             return claims.into_iter().for_each(|claim| context.request(Request::Claim(claim)));
         }
         let partitions: Vec<_> = claims.iter().map(|claim| claim.partition().clone()).collect();
-        partitions.iter().for_each(|partition| self.forget(partition));
+        for partition in &partitions {
+            self.forget(partition);
+        }
         match outcome {
             Ok(_) => context.disturb(),
             Err(error) => self.undecided(context, Operation::Presence, partitions, error),
@@ -118,7 +120,9 @@ impl Partitions {
         error: Error,
     ) {
         let wait = context.settings.asked_to_wait(&error);
-        partitions.iter().for_each(|partition| self.set_back(context, partition, wait));
+        for partition in &partitions {
+            self.set_back(context, partition, wait);
+        }
         context.note(Note::Undecided(operation, partitions, error));
     }
 }

@@ -68,7 +68,7 @@ impl Cycles {
     pub(super) fn start_listing(&mut self, context: &mut Context) {
         let Some(due) = self.next.filter(|due| *due <= context.now) else { return };
         (self.next, self.asked) = (None, context.now);
-        let late = context.now - due;
+        let late = context.now.saturating_sub(due);
         if late > context.settings.interval() / 2 {
             context.note(Note::CycleLate(late));
         }
@@ -110,7 +110,7 @@ impl Cycles {
 
     /// A cycle has succeeded. A calm one found nothing new and nothing to do.
     pub(super) fn on_succeeded(&mut self, context: &mut Context, calm: bool) {
-        context.note(Note::CycleTook(context.now - self.asked));
+        context.note(Note::CycleTook(context.now.saturating_sub(self.asked)));
         self.pacing.cycle(calm);
         self.next = Some(context.now + self.pacing.pause(context.chance()));
     }

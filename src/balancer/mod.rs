@@ -23,6 +23,7 @@
 //! Renewals are apart from the cycles: each lease when it is due, from its cached ETag, without a listing; or all
 //! together, by the presence of the instance, if that is its [lease scope](BalancerConfig::lease_scope).
 
+#[allow(missing_docs, reason = "private, but for tests")]
 mod action;
 mod asking;
 mod claims;
@@ -32,6 +33,7 @@ mod cycle;
 mod driver;
 mod events;
 mod handle;
+#[allow(missing_docs, reason = "private, but for tests")]
 mod happened;
 mod lease;
 mod loads;
@@ -44,9 +46,12 @@ mod release;
 mod renewals;
 mod requests;
 mod retries;
+#[allow(missing_docs, reason = "private, but for tests")]
 mod settings;
 mod snapshot;
 mod state;
+#[cfg(test)]
+mod tests;
 mod thread;
 mod vitals;
 
@@ -73,6 +78,17 @@ use settings::Settings;
 pub use snapshot::{RecordAge, Snapshot, Snapshots};
 use state::State;
 pub use vitals::{Stalled, Vitals, Working};
+
+/// The state of a loop, and what goes into it and comes out of it.
+#[cfg(feature = "testing")]
+#[allow(unused_imports, reason = "for the tests of this crate")]
+pub(crate) mod internal {
+    pub use super::action::{Action, Request};
+    pub use super::happened::{Command, Done, Happened, Others};
+    pub use super::note::Note;
+    pub use super::settings::Settings;
+    pub use super::state::State;
+}
 
 /// The balancing loop of one instance.
 #[derive(Debug)]

@@ -49,7 +49,9 @@ impl Note {
             Self::CycleFailed(error, pause) => store.cycle_failed(&error, pause),
             Self::ClaimLost(partition, by) => telemetry::claim_lost(&partition, by.as_ref()),
             Self::Undecided(operation, partitions, error) => {
-                partitions.iter().for_each(|partition| store.ownership_undecided(operation, partition, &error));
+                for partition in &partitions {
+                    store.ownership_undecided(operation, partition, &error);
+                }
             }
             Self::ReleaseUndecided(partition, error) => telemetry::release_undecided(&partition, &error),
             Self::NotAsked(partition, reason) => telemetry::not_asked(&partition, &reason),

@@ -13,17 +13,17 @@ const LONGEST_COOL_DOWN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The settings of a loop and of its store.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
-    pub(super) me: Identity,
-    pub(super) terms: LeaseTerms,
-    pub(super) request_deadline: Duration,
-    pub(super) config: BalancerConfig,
+pub struct Settings {
+    pub me: Identity,
+    pub terms: LeaseTerms,
+    pub request_deadline: Duration,
+    pub config: BalancerConfig,
     /// How long an owner that is asked for a partition has.
-    pub(super) patience: Patience,
+    pub patience: Patience,
     /// How long handlers may take to stop.
-    pub(super) drain: Duration,
+    pub drain: Duration,
     /// The store looks at another tree of names.
-    pub(super) has_other_tree: bool,
+    pub has_other_tree: bool,
 }
 
 impl Settings {

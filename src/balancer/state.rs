@@ -38,7 +38,9 @@ pub struct State {
 }
 
 impl State {
-    pub(super) fn new(settings: Settings, rng: StdRng) -> Self {
+    /// The state of a loop that has not begun.
+    #[must_use]
+    pub fn new(settings: Settings, rng: StdRng) -> Self {
         let scope = settings.config.lease_scope;
         let snapshot = Arc::new(Snapshot::unknown(settings.me.owner.clone(), scope));
         Self {

@@ -70,6 +70,13 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// A lease with this record, as if it had been won, for tests of what decides about leases.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn of(partition: PartitionId, record: OwnershipRecord, etag: ETag, valid_from: Duration, tenure: u64) -> Self {
+        Self { partition, record, etag, valid_from, tenure, rewrite: false }
+    }
+
     /// The partition.
     #[must_use]
     pub fn partition(&self) -> &PartitionId {
