@@ -13,8 +13,9 @@ use super::errors;
 use super::link::{self, Link};
 use crate::error::Result;
 use crate::model::{ConsumerGroup, PartitionId};
-use crate::processor::PartitionProperties;
-use crate::processor::{EventReceiver, EventSource, HubProperties, Positioned, StartPosition};
+use crate::processor::{
+    EventReceiver, EventSource, HubProperties, NO_EPOCH, PartitionProperties, Positioned, StartPosition,
+};
 
 /// How long to look whether the broker refuses a consumer group. A refusal comes with the first answer; on an empty
 /// partition nothing comes where all is well.
@@ -113,12 +114,14 @@ impl EventSource for EventHubSource {
         partition: &PartitionId,
         from: StartPosition,
         prefetch: usize,
+        epoch: i64,
     ) -> Result<EventReceiver<ReceivedEventData>> {
         from.check()?;
         let client = self.clients.current().await;
         let position = client_position(from.clone());
         let credit = u32::try_from(prefetch.max(1)).unwrap_or(u32::MAX);
-        let link = self.open_link(client, partition, position, Some(OWNER_LEVEL), credit).await?;
+        let level = (epoch != NO_EPOCH).then_some(OWNER_LEVEL);
+        let link = self.open_link(client, partition, position, level, credit).await?;
         Ok(EventReceiver::new(|stopped| link.events(&from, stopped)))
     }
 
