@@ -58,7 +58,7 @@ impl EventSource for Broker {
         Ok(PartitionProperties::new(0, last, false))
     }
 
-    // This broker cannot tell an earlier owner from a later one, so it ignores the epoch.
+    // This broker does not compare readers, so it ignores the epoch.
     async fn open(
         &self,
         id: &PartitionId,
