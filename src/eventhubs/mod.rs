@@ -8,6 +8,7 @@ mod errors;
 mod health;
 mod held;
 mod link;
+mod owner_level;
 mod source;
 mod unowned;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 pub use checkpoint_store::{BlobCheckpointStore, BlobCheckpointStoreBuilder};
 pub use connect::EventHubSourceBuilder;
+pub use owner_level::OwnerLevel;
 pub use source::EventHubSource;
 
 /// The client can wait for ever for an answer that got lost.

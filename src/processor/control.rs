@@ -38,6 +38,11 @@ impl Control {
         }
     }
 
+    /// The epoch of the tenure, as the event source gets it.
+    pub(super) fn epoch(&self) -> i64 {
+        i64::try_from(self.tenure).unwrap_or(i64::MAX)
+    }
+
     /// Time since the tenure began here.
     pub(super) fn age(&self) -> Duration {
         self.began.elapsed()

@@ -85,6 +85,8 @@ pub use properties::PartitionProperties;
 pub use pull::{PartitionEvents, Partitions, Pulled};
 pub use receiver::{EventReceiver, EventSender, Stopped};
 pub use shutdown::{PhaseReport, ShutdownReport};
+#[cfg(feature = "eventhubs")]
+pub(crate) use source::NO_EPOCH;
 pub use source::{EventSource, HubProperties, StartPosition};
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
 pub use status::{PartitionState, PartitionStatus};
