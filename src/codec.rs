@@ -5,7 +5,7 @@
 //!
 //! | record | keys all SDKs know | keys only this crate writes |
 //! |---|---|---|
-//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `load`, `cooperative`, `handoffto`, `draining`, `scope` |
+//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `epoch`, `load`, `cooperative`, `handoffto`, `operator`, `draining`, `scope` |
 //! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated`, `imported`, `pinned` |
 //!
 //! `.../presence/{percent-encoded owner}`, a last dot of which is encoded too, is read and written by this crate alone:
@@ -28,6 +28,7 @@ type Metadata = BTreeMap<String, String>;
 const OWNER_ID: &str = "ownerid";
 const INCARNATION: &str = "incarnation";
 const SINCE: &str = "since";
+const EPOCH: &str = "epoch";
 const SEQUENCE_NUMBER: &str = "sequencenumber";
 const OFFSET: &str = "offset";
 const UPDATED: &str = "updated";
@@ -36,6 +37,7 @@ const PINNED: &str = "pinned";
 const LOAD: &str = "load";
 const COOPERATIVE: &str = "cooperative";
 const HANDOFF_TO: &str = "handoffto";
+const OPERATOR: &str = "operator";
 const DRAINING: &str = "draining";
 const SCOPE: &str = "scope";
 const BROKEN_BY: &str = "brokenby";
@@ -214,9 +216,11 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     metadata.insert(OWNER_ID.into(), owner.into());
     insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|life| life.as_str().to_owned()));
     insert(&mut metadata, SINCE, record.since.and_then(format_time));
+    insert(&mut metadata, EPOCH, record.epoch.map(|epoch| epoch.to_string()));
     insert(&mut metadata, LOAD, record.load.map(|load| load.to_string()));
     insert(&mut metadata, COOPERATIVE, record.cooperative.then(|| YES.to_owned()));
     insert(&mut metadata, HANDOFF_TO, record.handoff_to.as_ref().map(|owner| owner.as_str().to_owned()));
+    insert(&mut metadata, OPERATOR, record.operator.as_ref().map(|owner| owner.as_str().to_owned()));
     insert(&mut metadata, DRAINING, record.draining.then(|| YES.to_owned()));
     insert(&mut metadata, SCOPE, (record.scope == LeaseScope::Instance).then(|| SCOPE_INSTANCE.to_owned()));
     metadata
@@ -248,9 +252,11 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
         owner: owner.filter(|id| !id.is_empty()).map(|id| OwnerId::recorded(&id)),
         incarnation: fields.take_some(INCARNATION).map(|life| Incarnation::recorded(&life)),
         since: fields.take(SINCE).and_then(|text| parse_time(&text)),
+        epoch: fields.take_known(EPOCH, |text| text.parse().ok()),
         load: fields.take(LOAD).and_then(|text| text.parse().ok()),
         cooperative: fields.take_known(COOPERATIVE, yes).is_some(),
         handoff_to: fields.take_some(HANDOFF_TO).map(|id| OwnerId::recorded(&id)),
+        operator: fields.take_some(OPERATOR).map(|id| OwnerId::recorded(&id)),
         draining: fields.take_known(DRAINING, yes).is_some(),
         scope: fields.take_known(SCOPE, scope).unwrap_or_default(),
         other: fields.rest,
@@ -455,10 +461,12 @@ mod tests {
             owner: Some(OwnerId::new("pod-1").unwrap()),
             incarnation: Some(Incarnation::new(datetime!(2026-11-20 13:00:00 UTC), 0xabc)),
             since: Some(datetime!(2026-11-20 13:00:07 UTC)),
+            epoch: Some(1_795_179_607_001),
             load: Some(1200),
             ..OwnershipRecord::default()
         };
         let wire = metadata([
+            ("epoch", "1795179607001"),
             ("incarnation", "20261120T130000Z-00000abc"),
             ("load", "1200"),
             ("ownerid", "pod-1"),
@@ -497,6 +505,19 @@ mod tests {
     }
 
     #[test]
+    fn golden_operator() {
+        let returned = OwnershipRecord {
+            epoch: Some(-1),
+            handoff_to: Some(OwnerId::new("pod-2").unwrap()),
+            operator: Some(OwnerId::new("operator-0abc").unwrap()),
+            ..OwnershipRecord::default()
+        };
+        let wire = metadata([("epoch", "-1"), ("handoffto", "pod-2"), ("operator", "operator-0abc"), ("ownerid", "")]);
+        assert_eq!(encode_ownership(&returned), wire);
+        assert_eq!(decode_ownership("b", &wire), (returned, None));
+    }
+
+    #[test]
     fn golden_presence() {
         let owner = OwnerId::new("pod-1").unwrap();
         let present = PresenceRecord {
@@ -517,7 +538,7 @@ mod tests {
 
     #[test]
     fn values_that_this_version_does_not_know_are_reported_and_count_as_absent() {
-        for (key, value) in [("cooperative", "2"), ("draining", "yes"), ("scope", "universe")] {
+        for (key, value) in [("cooperative", "2"), ("draining", "yes"), ("scope", "universe"), ("epoch", "7.0")] {
             let (record, problem) = decode_ownership("b", &metadata([("ownerid", "a"), (key, value)]));
             let absent = OwnershipRecord { owner: Some(OwnerId::recorded("a")), ..OwnershipRecord::default() };
             assert_eq!(record, absent, "{key}");

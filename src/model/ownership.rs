@@ -34,12 +34,18 @@ pub struct OwnershipRecord {
     pub incarnation: Option<Incarnation>,
     /// The server's time of the claim. Renewals keep it.
     pub since: Option<OffsetDateTime>,
+    /// The number of the tenure that the claim began, or of the last one: greater than that of every tenure before it.
+    /// Renewals, marks and releases keep it. Absent in records of other SDKs.
+    pub epoch: Option<i64>,
     /// How much work the partition is, as its owner measures it.
     pub load: Option<u64>,
     /// Its owner hands partitions over on request: it answers a mark, and need not be stolen from.
     pub cooperative: bool,
     /// The owner that asked for the partition. Once it is released, it is reserved for that one for a while.
     pub handoff_to: Option<OwnerId>,
+    /// The operator that wrote the record, or that asked for the partition: an owner with an id of its own for one
+    /// administrative operation, which is no member of the group.
+    pub operator: Option<OwnerId>,
     /// Its owner has seen that it is asked for: it takes no more events, and releases when the last one is settled.
     pub draining: bool,
     /// What keeps the ownership alive.
@@ -56,17 +62,31 @@ impl OwnershipRecord {
     }
 
     /// The record of a release: nobody's, with what is known of the partition itself, and what others have added. Who
-    /// asked for it is kept: it is reserved for that one.
+    /// asked for it is kept: it is reserved for that one. The epoch is kept, too: that of the next tenure must be
+    /// greater.
     #[must_use]
     pub fn released(&self) -> Self {
-        let (handoff_to, other) = (self.handoff_to.clone(), self.other.clone());
-        Self { load: self.load, handoff_to, other, ..Self::default() }
+        Self {
+            load: self.load,
+            epoch: self.epoch,
+            handoff_to: self.handoff_to.clone(),
+            operator: self.operator.clone(),
+            other: self.other.clone(),
+            ..Self::default()
+        }
     }
 
     /// How this record relates to me.
     #[must_use]
     pub fn relation_to(&self, me: &Identity) -> Relation {
         self.owner.as_ref().map_or(Relation::Nobody, |owner| relation(owner, self.incarnation.as_ref(), me))
+    }
+
+    /// Whether it is mine, in the tenure with this epoch. A record that is mine with another epoch is an orphan: a late
+    /// write of an operation that was given up.
+    #[must_use]
+    pub fn is_mine_in(&self, me: &Identity, epoch: i64) -> bool {
+        self.relation_to(me) == Relation::Mine && self.epoch == Some(epoch)
     }
 }
 
@@ -151,20 +171,35 @@ mod tests {
     }
 
     #[test]
-    fn a_release_stays_reserved_and_keeps_unknown_keys() {
+    fn a_record_is_of_a_tenure_only_with_its_epoch() {
+        let incarnation = Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), 0);
+        let me = Identity { owner: OwnerId::new("a").unwrap(), incarnation: incarnation.clone() };
+        let record =
+            |epoch| OwnershipRecord { epoch, ..OwnershipRecord::owned_by(me.owner.clone(), Some(incarnation.clone())) };
+        assert!(record(Some(7)).is_mine_in(&me, 7));
+        assert!(!record(Some(8)).is_mine_in(&me, 7) && !record(None).is_mine_in(&me, 7));
+        let released = OwnershipRecord { epoch: Some(7), ..Default::default() };
+        assert!(!released.is_mine_in(&me, 7));
+    }
+
+    #[test]
+    fn a_release_stays_reserved_and_keeps_the_epoch_the_operator_and_unknown_keys() {
         let other = BTreeMap::from([("foreign".to_owned(), "1".to_owned())]);
         let held = OwnershipRecord {
             owner: Some(OwnerId::recorded("a")),
             incarnation: Some(Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), 1)),
             since: Some(datetime!(2026-01-01 00:00:00 UTC)),
+            epoch: Some(7),
             cooperative: true,
             handoff_to: Some(OwnerId::recorded("b")),
+            operator: Some(OwnerId::recorded("operator-1")),
             draining: true,
             scope: LeaseScope::Instance,
             other: other.clone(),
             ..Default::default()
         };
-        let reserved = OwnershipRecord { handoff_to: held.handoff_to.clone(), other, ..Default::default() };
+        let (handoff_to, operator) = (held.handoff_to.clone(), held.operator.clone());
+        let reserved = OwnershipRecord { epoch: Some(7), handoff_to, operator, other, ..Default::default() };
         assert_eq!(held.released(), reserved);
     }
 }
