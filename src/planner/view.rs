@@ -51,13 +51,17 @@ pub struct PartitionView {
     /// that asked has died, or the reservation has lapsed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handoff_to: Option<OwnerId>,
+    /// An operator that works on it, see [`reset`](crate::admin::reset): it holds it, asked for it, or released it. An
+    /// operator is no member of the group, so the partition counts for `handoff_to`, or for the owner that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operator: Option<OwnerId>,
 }
 
 impl PartitionView {
     /// A partition that is not being handed over.
     #[must_use]
     pub fn new(partition: PartitionId, holder: Holder) -> Self {
-        Self { partition, holder, cooperative: false, handoff_to: None }
+        Self { partition, holder, cooperative: false, handoff_to: None, operator: None }
     }
 
     /// Whose share it is part of.
@@ -67,7 +71,13 @@ impl PartitionView {
             Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner),
             Holder::Nobody | Holder::Released | Holder::Expired(_) => None,
         };
-        self.handoff_to.as_ref().or(holder)
+        let is_member = |owner: &&OwnerId| self.operator.as_ref() != Some(*owner);
+        self.handoff_to.as_ref().filter(is_member).or(holder.filter(is_member))
+    }
+
+    /// Whether an operator holds it.
+    pub(super) fn is_held_by_operator(&self) -> bool {
+        matches!(&self.holder, Holder::Live(owner) if self.operator.as_ref() == Some(owner))
     }
 }
 
@@ -234,13 +244,17 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
         let Seen { record, age, .. } = seen;
         let counts = |to: &&OwnerId| match &entry.holder {
             // A record that its owner asked for itself is left over from an earlier life.
-            Holder::Me | Holder::Live(_) => record.owner.as_ref() != Some(*to) && self.alive.contains(*to),
-            Holder::Released => *age < observer.interval + LeaseTerms::GRACE,
+            // An operator shows no other sign of life, nor need the owner do so to which it will return the partition.
+            Holder::Me | Holder::Live(_) => {
+                record.owner.as_ref() != Some(*to) && (record.operator.is_some() || self.alive.contains(*to))
+            }
+            Holder::Released => *age < reservation(record, observer),
             _ => false,
         };
         let handoff_to = record.handoff_to.as_ref().filter(counts).cloned();
         let cooperative = record.cooperative && matches!(entry.holder, Holder::Live(_));
-        PartitionView { cooperative, handoff_to, ..entry }
+        let operator = record.operator.as_ref().filter(|_| !matches!(entry.holder, Holder::Expired(_))).cloned();
+        PartitionView { cooperative, handoff_to, operator, ..entry }
     }
 
     /// Past half the expiry a cooperative owner may be dead.
@@ -249,6 +263,14 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
         let cooperative = view.partitions.iter().filter(|entry| entry.cooperative).map(|entry| &entry.partition);
         cooperative.filter(|partition| old(*partition)).cloned().collect()
     }
+}
+
+/// How long a released partition is reserved. The owner to which an operator returns it was not told to look more often:
+/// it claims the partition at its next listing, which comes after half an expiry at the latest.
+fn reservation(record: &OwnershipRecord, observer: &Observer<'_>) -> Duration {
+    let returned = record.operator.is_some() && record.operator != record.handoff_to;
+    let listing = if returned { observer.terms.expiry / 2 } else { observer.interval };
+    listing + LeaseTerms::GRACE
 }
 
 /// What a live presence says.

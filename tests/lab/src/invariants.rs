@@ -417,12 +417,13 @@ impl<'a> Scales<'a> {
 
 /// What is being handed over is part of the load of the one who gets it.
 fn owner_of<'a>(entry: &'a PartitionView, view: &'a View<'a>) -> Option<&'a OwnerId> {
-    if let Some(to) = &entry.handoff_to {
+    let is_member = |owner: &&OwnerId| entry.operator.as_ref() != Some(*owner);
+    if let Some(to) = entry.handoff_to.as_ref().filter(is_member) {
         return Some(to);
     }
     match &entry.holder {
         Holder::Me | Holder::Orphan => Some(&view.me),
-        Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner),
+        Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner).filter(is_member),
         _ => None,
     }
 }
