@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::events::Event;
+use super::handle::Left;
 use super::note::Note;
 use super::snapshot::Snapshot;
 use crate::model::{Incarnation, Moment, Ownership, PartitionId, Presence};
@@ -26,8 +27,8 @@ pub enum Action {
     Note(Note),
     /// Ends the loop: a later incarnation of this owner is at work.
     Replaced(Incarnation),
-    /// Ends the loop: everything was released, but for so many partitions.
-    Ended { unreleased: usize },
+    /// Ends the loop. So many partitions are left for the restart of this owner, and so many could not be released.
+    Ended(Left),
 }
 
 /// An operation on the storage.
@@ -46,6 +47,9 @@ pub enum Request {
     Renew(Lease),
     /// Releases a lease. A release that fails is repeated until this moment, or for as long as the loop runs.
     Release { lease: Lease, until: Option<Moment> },
+    /// Renews a lease for the last time, and leaves it for the restart of this owner. A renewal that fails is repeated
+    /// for as long as the loop runs.
+    Keep(Lease),
     /// Asks the owner of a record for its partition.
     Mark(Ownership),
     /// Looks at a partition that was asked for.

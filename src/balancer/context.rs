@@ -133,6 +133,11 @@ impl Context {
         }
     }
 
+    /// Everything is released, or left.
+    pub(super) fn end(&mut self) {
+        self.phase = Phase::Ending(self.now + self.settings.release_limit());
+    }
+
     pub(super) fn is_ending(&self) -> bool {
         matches!(self.phase, Phase::Ending(_))
     }

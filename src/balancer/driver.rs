@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::action::{Action, Request};
 use super::events::Events;
-use super::handle::Order;
-use super::happened::{Command, Done, Happened};
+use super::handle::{Left, Order};
+use super::happened::{Done, Happened};
 use super::loads::Loads;
 use super::note::Note;
 use super::reach::Reach;
@@ -50,7 +50,7 @@ pub(super) struct Driver {
     /// What of the application stalls, as the state knows it.
     stalled: Stalled,
     /// Callers that wait for the end.
-    waiting: Vec<oneshot::Sender<usize>>,
+    waiting: Vec<oneshot::Sender<Left>>,
 }
 
 /// The loop ends with this.
@@ -74,9 +74,9 @@ impl Driver {
                 biased;
                 order = self.ports.orders.recv() => match order {
                     Some(Order::Command(command)) => self.feed(Happened::Commanded(command)),
-                    Some(Order::Shutdown(done)) => {
+                    Some(Order::End(command, done)) => {
                         self.waiting.push(done);
-                        self.feed(Happened::Commanded(Command::Shutdown))
+                        self.feed(Happened::Commanded(command))
                     }
                     None => ControlFlow::Break(Ok(())),
                 },
@@ -155,11 +155,11 @@ impl Driver {
             Action::Replaced(by) => {
                 return ControlFlow::Break(Err(replaced(&ports.store.identity().owner, &by)));
             }
-            Action::Ended { unreleased } => {
+            Action::Ended(left) => {
                 ports.permit.end();
                 // An error means that the caller waits no longer.
                 for done in self.waiting.drain(..) {
-                    let _ = done.send(unreleased);
+                    let _ = done.send(left);
                 }
                 return ControlFlow::Break(Ok(()));
             }

@@ -16,8 +16,18 @@ use crate::model::{OwnerId, PartitionId};
 #[derive(Debug)]
 pub(super) enum Order {
     Command(Command),
-    /// The same as [`Command::Shutdown`]; the loop reports how many partitions it could not release.
-    Shutdown(oneshot::Sender<usize>),
+    /// [`Command::Shutdown`] or [`Command::Keep`]; the loop reports what it left.
+    End(Command, oneshot::Sender<Left>),
+}
+
+/// What a loop left when it ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Left {
+    /// How many partitions are left for the restart of this owner.
+    pub kept: usize,
+    /// How many partitions could neither be released nor kept: they expire.
+    pub unreleased: usize,
 }
 
 /// Watches and steers a running [`Balancer`](super::Balancer). When all handles are gone the balancer ends without
@@ -92,11 +102,22 @@ impl BalancerHandle {
     }
 
     /// Releases everything and ends the loop. A release that fails is tried again. Returns when all is done, after four
-    /// request deadlines at the latest, or when the loop has ended otherwise. Returns how many partitions could not be
-    /// released: they expire.
-    pub async fn shutdown(&self) -> usize {
+    /// request deadlines at the latest, or when the loop has ended otherwise.
+    pub async fn shutdown(&self) -> Left {
+        self.end(Command::Shutdown).await
+    }
+
+    /// Ends the loop and leaves everything that it holds for the restart of this owner: renews each partition once more,
+    /// and writes that its owner is away. No instance takes such a partition before it expires, but for a later
+    /// incarnation of this owner, which does so in its first cycle. What is about to be released is released. Takes as
+    /// long as [`shutdown`](Self::shutdown) at the most.
+    pub async fn shutdown_and_keep(&self) -> Left {
+        self.end(Command::Keep).await
+    }
+
+    async fn end(&self, command: Command) -> Left {
         let (done, ended) = oneshot::channel();
-        self.send(Order::Shutdown(done));
+        self.send(Order::End(command, done));
         // An error means that the loop has ended already: nothing is left to wait for.
         ended.await.unwrap_or_default()
     }

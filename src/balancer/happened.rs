@@ -41,6 +41,8 @@ pub enum Command {
     Unprocessed { partition: PartitionId },
     /// Release everything and end.
     Shutdown,
+    /// Leave everything for the restart of this owner, and end.
+    Keep,
 }
 
 /// What came of an operation on the storage.
@@ -52,6 +54,7 @@ pub enum Done {
     Claimed { partition: PartitionId, outcome: ClaimOutcome },
     Renewed { partition: PartitionId, tenure: u64, outcome: ClaimOutcome },
     Released { partition: PartitionId, outcome: ReleaseOutcome },
+    Kept { partition: PartitionId, outcome: ClaimOutcome },
     Marked { partition: PartitionId, outcome: MarkOutcome },
     Pursued { handoff: Handoff, outcome: Result<Pursuit> },
     Announced(Result<Announced>),

@@ -50,6 +50,16 @@ enum Fate {
     ReleaseNext {
         until: Option<Moment>,
     },
+    /// It is left for the restart of this owner when the renewal that is under way has ended.
+    KeepNext,
+}
+
+/// What to do with a lease whose renewal has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Nothing,
+    Release,
+    Keep,
 }
 
 /// Whether another instance asked for a lease, and what its record says to that.
@@ -118,7 +128,7 @@ impl Held {
         let fate = match before.map(|held| held.fate) {
             Some(Fate::Drain { until }) => Fate::Drain { until },
             Some(Fate::ReleaseNext { until }) => until.map_or(Fate::Keep, |until| Fate::Drain { until }),
-            Some(Fate::Keep) | None => Fate::Keep,
+            Some(Fate::Keep | Fate::KeepNext) | None => Fate::Keep,
         };
         let mut held = Self {
             known_since: renewed.at,
@@ -223,10 +233,14 @@ impl Held {
         self.lease.clone()
     }
 
-    /// Its renewal has ended, whatever its outcome. Returns whether it is to be released now.
-    pub(super) fn end_renewal(&mut self) -> bool {
+    /// Its renewal has ended, whatever its outcome.
+    pub(super) fn end_renewal(&mut self) -> Next {
         self.renewal.under_way = false;
-        matches!(self.fate, Fate::ReleaseNext { .. })
+        match self.fate {
+            Fate::Keep | Fate::Drain { .. } => Next::Nothing,
+            Fate::ReleaseNext { .. } => Next::Release,
+            Fate::KeepNext => Next::Keep,
+        }
     }
 
     /// Its renewal has failed.
@@ -289,6 +303,11 @@ impl Held {
         self.fate = Fate::ReleaseNext { until: self.drains_until() };
     }
 
+    /// It is left for the restart of this owner when the renewal that is under way has ended.
+    pub(super) fn keep_next(&mut self) {
+        self.fate = Fate::KeepNext;
+    }
+
     /// Whether it is to be processed.
     pub(super) fn is_kept(&self) -> bool {
         self.fate == Fate::Keep
@@ -303,7 +322,7 @@ impl Held {
     pub(super) fn overdue_at(&self) -> Option<Moment> {
         match self.fate {
             Fate::Drain { until } => Some(until),
-            Fate::Keep | Fate::ReleaseNext { .. } => None,
+            Fate::Keep | Fate::ReleaseNext { .. } | Fate::KeepNext => None,
         }
     }
 
@@ -314,7 +333,7 @@ impl Held {
     /// Until when its handler may take to stop.
     pub(super) fn drains_until(&self) -> Option<Moment> {
         match self.fate {
-            Fate::Keep => None,
+            Fate::Keep | Fate::KeepNext => None,
             Fate::Drain { until } => Some(until),
             Fate::ReleaseNext { until } => until,
         }

@@ -71,7 +71,7 @@ pub use config::{BalancerConfig, LeasePolicy, OnStall};
 use driver::{Driver, Ports};
 use events::Events;
 pub use events::{DuplicateCause, Event, Releasing};
-pub use handle::BalancerHandle;
+pub use handle::{BalancerHandle, Left};
 pub use loads::Loads;
 use reach::Reach;
 use settings::Settings;

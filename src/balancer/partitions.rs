@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::context::Context;
+use super::handle::Left;
 use super::lease::{Held, LiveBy, PresentSince, Renewed};
 use super::retries::Turns;
 use crate::model::{LeaseScope, Moment, OwnerId, PartitionId};
@@ -23,6 +24,8 @@ pub(super) enum Doing {
     Held(Held),
     /// It writes the release.
     Releasing,
+    /// It renews it for the last time, and leaves it for its restart.
+    Keeping,
 }
 
 /// A partition that this instance has asked for and not got yet.
@@ -51,8 +54,8 @@ pub(super) struct Partitions {
     setbacks: BTreeMap<PartitionId, Setback>,
     pub(super) live_by: LiveBy,
     pub(super) turns: Turns,
-    /// How many partitions could not be released at the end, as far as is known.
-    pub(super) unreleased: usize,
+    /// What the loop leaves at its end, as far as is known.
+    pub(super) left: Left,
 }
 
 impl Partitions {
@@ -62,7 +65,7 @@ impl Partitions {
             setbacks: BTreeMap::new(),
             live_by: LiveBy { scope, presence: None },
             turns: Turns::default(),
-            unreleased: 0,
+            left: Left::default(),
         }
     }
 
@@ -101,7 +104,7 @@ impl Partitions {
 
     /// Whether anything is held, or about to be, or being released.
     pub(super) fn is_at_rest(&self) -> bool {
-        !self.doing.values().any(|doing| matches!(doing, Doing::Held(_) | Doing::Claiming { .. } | Doing::Releasing))
+        !self.doing.values().any(is_at_work)
     }
 
     /// The partitions that are held, and the tenure of each.
@@ -245,6 +248,14 @@ impl Partitions {
     pub(super) fn declared_dead(&mut self) {
         self.live_by.presence = None;
         self.held_mut().for_each(|(_, held)| held.doubt());
+    }
+}
+
+/// Whether it is held, about to be, or about to be no longer.
+pub(super) fn is_at_work(doing: &Doing) -> bool {
+    match doing {
+        Doing::Held(_) | Doing::Claiming { .. } | Doing::Releasing | Doing::Keeping => true,
+        Doing::Marking | Doing::Asked(_) => false,
     }
 }
 

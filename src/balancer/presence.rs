@@ -68,9 +68,7 @@ impl OwnPresence {
         }
         let is_due = self.next(context, partitions).is_some_and(|due| due <= context.now);
         if is_due {
-            self.under_way += 1;
-            (self.is_there, self.sent) = (true, context.now);
-            context.request(Request::Announce);
+            self.announce(context);
         }
         is_due
     }
@@ -82,6 +80,22 @@ impl OwnPresence {
             self.under_way += 1;
             context.request(Request::Withdraw { persistently });
         }
+    }
+
+    /// What is left for the restart of this owner lives by its presence, or does without.
+    pub(super) fn end_and_keep(&mut self, context: &mut Context, partitions: &Partitions) {
+        if !partitions.any_by_presence() {
+            return self.withdraw(context, true);
+        }
+        if !self.is_busy() {
+            self.announce(context);
+        }
+    }
+
+    fn announce(&mut self, context: &mut Context) {
+        self.under_way += 1;
+        (self.is_there, self.sent) = (true, context.now);
+        context.request(Request::Announce);
     }
 
     /// Returns whether it was the first announcement.

@@ -6,12 +6,14 @@ use std::time::Duration;
 use super::action::Request;
 use super::context::{Context, Phase};
 use super::events::{DuplicateCause, Event, Releasing};
+use super::handle::Left;
 use super::lease::Held;
 use super::note::Note;
-use super::partitions::{Doing, Partitions};
+use super::partitions::{Doing, Partitions, is_at_work};
 use crate::model::{OwnerId, PartitionId};
 use crate::planner::Holder;
-use crate::store::ReleaseOutcome;
+use crate::store::{ClaimOutcome, ReleaseOutcome};
+use crate::telemetry::Operation;
 
 impl Partitions {
     /// Releases a partition that may be processed: it is released when its task reports that it stopped, or when the
@@ -113,7 +115,7 @@ impl Partitions {
                 context.holder_is(partition, Holder::Released);
             }
             ReleaseOutcome::Undecided(error) => {
-                self.unreleased += usize::from(context.phase != Phase::Running);
+                self.left.unreleased += usize::from(context.phase != Phase::Running);
                 context.note(Note::ReleaseUndecided(partition.clone(), error));
                 context.disturb();
                 context.change();
@@ -162,9 +164,46 @@ impl Partitions {
         }
     }
 
-    /// How many partitions are not released.
-    pub(super) fn count_unreleased(&self) -> usize {
-        let is_left = |doing: &&Doing| matches!(doing, Doing::Held(_) | Doing::Claiming { .. } | Doing::Releasing);
-        self.unreleased + self.doing.values().filter(is_left).count()
+    /// Leaves everything for the restart of this owner, but for what is about to be released.
+    pub(super) fn keep_all(&mut self, context: &mut Context) {
+        for (partition, tenure) in self.tenures() {
+            if self.get(&partition).is_some_and(Held::is_kept) {
+                self.send_keep(context, &partition, tenure);
+            } else {
+                self.send_release(context, &partition, tenure);
+            }
+        }
+    }
+
+    /// Renews it for the last time, now or when the renewal that is under way has ended.
+    pub(super) fn send_keep(&mut self, context: &mut Context, partition: &PartitionId, tenure: u64) {
+        let Some(held) = self.get_of(partition, tenure) else { return };
+        if held.is_renewing() {
+            return held.keep_next();
+        }
+        context.request(Request::Keep(held.lease().clone().kept()));
+        self.doing.insert(partition.clone(), Doing::Keeping);
+    }
+
+    pub(super) fn on_kept(&mut self, context: &mut Context, partition: &PartitionId, outcome: ClaimOutcome) {
+        self.forget(partition);
+        match outcome {
+            ClaimOutcome::Won(_) => {
+                self.left.kept += 1;
+                context.tell(Event::Kept { partition: partition.clone() });
+            }
+            ClaimOutcome::Lost { by } => context.tell(Event::Lost { partition: partition.clone(), by }),
+            ClaimOutcome::Replaced { .. } => {}
+            ClaimOutcome::Undecided(error) => {
+                self.left.unreleased += 1;
+                context.note(Note::Undecided(Operation::Renew, vec![partition.clone()], error));
+            }
+        }
+    }
+
+    /// What the loop leaves, if it ends now.
+    pub(super) fn left(&self) -> Left {
+        let at_work = self.doing.values().filter(|doing| is_at_work(doing)).count();
+        Left { unreleased: self.left.unreleased + at_work, ..self.left }
     }
 }

@@ -3,7 +3,7 @@
 use super::action::Request;
 use super::context::Context;
 use super::events::Event;
-use super::lease::Held;
+use super::lease::{Held, Next};
 use super::note::Note;
 use super::partitions::Partitions;
 use crate::model::{OwnerId, PartitionId};
@@ -48,7 +48,7 @@ impl Partitions {
         // It was dropped meanwhile: the outcome is of no interest.
         let live_by = self.live_by;
         let Some(held) = self.get_of(partition, tenure) else { return };
-        let is_released_now = held.end_renewal();
+        let next = held.end_renewal();
         match outcome {
             ClaimOutcome::Won(lease) => self.renewed(context, lease, tenure),
             ClaimOutcome::Lost { by } => {
@@ -64,8 +64,11 @@ impl Partitions {
                 context.note(Note::Undecided(Operation::Renew, vec![partition.clone()], error));
             }
         }
-        if is_released_now && let Some(tenure) = self.get(partition).map(Held::tenure) {
-            self.send_release(context, partition, tenure);
+        let Some(tenure) = self.get(partition).map(Held::tenure) else { return };
+        match next {
+            Next::Nothing => {}
+            Next::Release => self.send_release(context, partition, tenure),
+            Next::Keep => self.send_keep(context, partition, tenure),
         }
     }
 

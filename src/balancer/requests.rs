@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until};
 use super::action::Request;
 use super::happened::{Done, Others};
 use crate::error::Result;
-use crate::store::{GroupStore, Lease, ReleaseOutcome};
+use crate::store::{ClaimOutcome, GroupStore, Lease, ReleaseOutcome};
 use crate::telemetry::Operation;
 
 /// Makes a request, and returns what came of it.
@@ -32,6 +32,10 @@ pub(super) async fn perform(store: GroupStore, request: Request) -> Done {
             let left = until.map(|until| until.saturating_sub(store.lease_time()));
             let outcome = release(&store, &lease, left).await;
             Done::Released { partition: lease.partition().clone(), outcome }
+        }
+        Request::Keep(lease) => {
+            let outcome = keep(&store, &lease).await;
+            Done::Kept { partition: lease.partition().clone(), outcome }
         }
         Request::Mark(seen) => {
             let outcome = store.mark(&seen).await;
@@ -64,6 +68,17 @@ async fn release(store: &GroupStore, lease: &Lease, left: Option<Duration>) -> R
                 sleep_until(next).await;
             }
             released @ ReleaseOutcome::Released => return released,
+        }
+    }
+}
+
+/// Until it is settled, or no repetition can help.
+async fn keep(store: &GroupStore, lease: &Lease) -> ClaimOutcome {
+    let mut attempts = store.attempts(None);
+    loop {
+        match store.renew_one(lease).await {
+            ClaimOutcome::Undecided(error) if attempts.again_after(&error).await => {}
+            outcome => return outcome,
         }
     }
 }

@@ -81,6 +81,18 @@ impl Snapshot {
         counts
     }
 
+    /// The owners that have shut down and left partitions for their own restart, and how many each.
+    #[must_use]
+    pub fn away(&self) -> BTreeMap<OwnerId, usize> {
+        let mut away = BTreeMap::new();
+        for view in self.partitions.iter().filter(|view| view.away) {
+            if let Holder::Live(owner) = &view.holder {
+                *away.entry(owner.clone()).or_default() += 1;
+            }
+        }
+        away
+    }
+
     /// The holder of a partition, as far as this instance knows.
     #[must_use]
     pub fn holder(&self, partition: &PartitionId) -> Option<&Holder> {

@@ -3,6 +3,7 @@
 //! Each part keeps its own facts, and leaves actions in the [`Context`]: [`Partitions`] what this instance does with
 //! each partition, [`OwnPresence`] what it wrote of itself, [`Cycles`] when it lists the ownerships, and what it plans.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use super::settings::Settings;
 use super::snapshot::{RecordAge, Snapshot};
 use super::vitals::Stalled;
 use crate::error::Result;
-use crate::model::{Moment, Ownership, PartitionId};
+use crate::model::{Moment, OwnerId, Ownership, PartitionId};
 use crate::planner::{Holder, Observer, PartitionView, Plan, PlannedRelease, View, observe};
 
 /// The state of a balancing loop.
@@ -151,12 +152,18 @@ impl State {
                 partitions.on_stopped(context, &partition, tenure, cool_down, settled);
             }
             Command::Unprocessed { partition } => partitions.on_unprocessed(context, &partition),
-            Command::Shutdown if context.is_ending() => {}
+            Command::Shutdown | Command::Keep if context.is_ending() => {}
             Command::Shutdown => {
-                context.phase = Phase::Ending(context.now + context.settings.release_limit());
+                context.end();
                 partitions.release_all(context);
                 partitions.stop_asking(context);
                 self.presence.withdraw(context, true);
+            }
+            Command::Keep => {
+                context.end();
+                self.presence.end_and_keep(context, partitions);
+                partitions.keep_all(context);
+                partitions.stop_asking(context);
             }
         }
     }
@@ -172,6 +179,7 @@ impl State {
                 partitions.on_renewed(context, &partition, tenure, outcome);
             }
             Done::Released { partition, outcome } => partitions.on_released(context, &partition, outcome),
+            Done::Kept { partition, outcome } => partitions.on_kept(context, &partition, outcome),
             Done::Marked { partition, outcome } => partitions.on_marked(context, &partition, outcome),
             Done::Pursued { handoff, outcome } => partitions.on_pursued(context, handoff, outcome),
             Done::Announced(outcome) => {
@@ -257,12 +265,14 @@ impl State {
         if snapshot.unclaimed_for_cap != unclaimed {
             context.tell(Event::Capped { unclaimed });
         }
+        let before = snapshot.away();
         let age = |seen: &Ownership| RecordAge { since: seen.record.since, age: seen.age };
         let snapshot = Arc::make_mut(snapshot);
         snapshot.cycles += 1;
         snapshot.records = view.records.values().map(|seen| (seen.partition.clone(), age(seen))).collect();
         snapshot.partitions = view.partitions;
         snapshot.unclaimed_for_cap = unclaimed;
+        tell_away(context, &before, &snapshot.away());
         context.change();
         for PlannedRelease { partition, reason } in plan.release {
             if let Some(tenure) = partitions.get(&partition).map(Held::tenure) {
@@ -303,13 +313,13 @@ impl State {
         if context.now < until && (presence.is_busy() || !partitions.is_at_rest()) {
             return;
         }
-        let unreleased = partitions.count_unreleased();
-        if unreleased > 0 {
-            context.note(Note::NotReleased(unreleased));
+        let left = partitions.left();
+        if left.unreleased > 0 {
+            context.note(Note::NotReleased(left.unreleased));
         }
         *partitions = Partitions::new(partitions.live_by.scope);
         context.change();
-        context.act(Action::Ended { unreleased });
+        context.act(Action::Ended(left));
     }
 
     fn change_view(&mut self, partition: &PartitionId, change: Change) {
@@ -324,5 +334,14 @@ impl State {
                 *view = PartitionView { handoff_to, ..PartitionView::new(partition.clone(), holder) };
             }
         }
+    }
+}
+
+/// Tells which owners have shut down and left partitions for their own restart, and which no longer.
+fn tell_away(context: &mut Context, before: &BTreeMap<OwnerId, usize>, now: &BTreeMap<OwnerId, usize>) {
+    let back = before.keys().filter(|owner| !now.contains_key(*owner)).map(|owner| (owner, 0));
+    let away = now.iter().filter(|(owner, partitions)| before.get(*owner) != Some(*partitions));
+    for (owner, partitions) in away.map(|(owner, partitions)| (owner, *partitions)).chain(back) {
+        context.tell(Event::OwnerAway { owner: owner.clone(), partitions });
     }
 }

@@ -153,7 +153,7 @@ fn short(action: &Action) -> Option<String> {
         Action::Note(note) => format!("{note:?}").split(['(', ' ', '{']).next().unwrap_or_default().to_owned(),
         Action::FallBack => "fall back".to_owned(),
         Action::Replaced(_) => "replaced".to_owned(),
-        Action::Ended { unreleased } => format!("ended with {unreleased}"),
+        Action::Ended(left) => format!("ended, kept {}, unreleased {}", left.kept, left.unreleased),
     })
 }
 
@@ -170,6 +170,7 @@ fn short_request(request: &Request) -> String {
         Request::Renew(lease) if lease.record().draining => format!("renew {} draining", lease.partition()),
         Request::Renew(lease) => format!("renew {}", lease.partition()),
         Request::Release { lease, .. } => format!("release {}", lease.partition()),
+        Request::Keep(lease) => format!("keep {}", lease.partition()),
         Request::Mark(seen) => format!("mark {}", seen.partition),
         Request::Pursue { handoff, .. } => format!("pursue {}", handoff.partition()),
         Request::Announce => "announce".to_owned(),
@@ -185,6 +186,8 @@ fn short_event(event: &Event) -> String {
         Event::Outlived { partition } => format!("Outlived {partition}"),
         Event::Releasing { partition, reason } => format!("Releasing {partition} {}", reason.as_str()),
         Event::Released { partition } => format!("Released {partition}"),
+        Event::Kept { partition } => format!("Kept {partition}"),
+        Event::OwnerAway { owner, partitions } => format!("{owner} away with {partitions}"),
         Event::Asked { partition, .. } => format!("Asked {partition}"),
         Event::AskedFor { partition, .. } => format!("AskedFor {partition}"),
         Event::DuplicatesPossible { partition, cause } => format!("Duplicates {partition} {}", cause.as_str()),
@@ -420,7 +423,7 @@ mod end {
             |partition: u32| Done::Released { partition: partition.into(), outcome: ReleaseOutcome::Released };
         assert_eq!(me.done(released(0)), "Released 0");
         assert_eq!(me.done(released(1)), "Released 1");
-        assert_eq!(me.done(Done::Withdrawn(Ok(()))), "ended with 0");
+        assert_eq!(me.done(Done::Withdrawn(Ok(()))), "ended, kept 0, unreleased 0");
     }
 
     #[test]
@@ -429,7 +432,7 @@ mod end {
         me.command(Command::Shutdown);
         assert_eq!(me.after(19), "");
         assert_eq!(me.state.next_wake(), Some(me.now + SECOND));
-        assert_eq!(me.after(1), "NotReleased, ended with 2");
+        assert_eq!(me.after(1), "NotReleased, ended, kept 0, unreleased 2");
     }
 
     #[test]
@@ -458,6 +461,75 @@ mod end {
         let replaced = ClaimOutcome::Replaced { by: incarnation(2) };
         let outcome = me.done(Done::Renewed { partition: 0.into(), tenure: 1, outcome: replaced });
         assert!(!outcome.contains("replaced"), "{outcome}");
+    }
+}
+
+mod restarts {
+    use super::*;
+
+    fn kept(me: &mut Loop, partition: u32) -> String {
+        let outcome = ClaimOutcome::Won(me.lease(partition, 1));
+        me.done(Done::Kept { partition: partition.into(), outcome })
+    }
+
+    #[test]
+    fn everything_is_renewed_once_more_and_left() {
+        let mut me = Loop::holding(BalancerConfig::default(), 2);
+        assert_eq!(me.command(Command::Keep), "withdraw, keep 0, keep 1");
+        me.done(Done::Withdrawn(Ok(())));
+        assert_eq!(kept(&mut me, 0), "Kept 0");
+        assert_eq!(kept(&mut me, 1), "Kept 1, ended, kept 2, unreleased 0");
+    }
+
+    #[test]
+    fn a_renewal_that_is_under_way_comes_first() {
+        let mut me = Loop::holding(BalancerConfig::default(), 1);
+        assert!(me.after(30).contains("renew 0"));
+        assert_eq!(me.command(Command::Keep), "withdraw");
+        assert_eq!(me.renewed(0, 1), "keep 0");
+    }
+
+    #[test]
+    fn what_is_draining_is_released() {
+        let mut me = Loop::holding(BalancerConfig::default(), 2);
+        me.step(Happened::Hub([0.into()].into()));
+        me.after(12);
+        assert_eq!(me.listed("mm"), "Releasing 1 gone");
+        assert_eq!(me.command(Command::Keep), "withdraw, keep 0, release 1");
+    }
+
+    #[test]
+    fn a_claim_that_is_won_by_then_is_released() {
+        let mut me = Loop::begun(BalancerConfig::default(), 1);
+        me.after(0);
+        me.listed(".");
+        me.nobody_else();
+        assert_eq!(me.command(Command::Keep), "withdraw");
+        assert_eq!(me.wins(0, 1), "Claimed 0, Releasing 0 shutdown, release 0");
+    }
+
+    /// The listing of a group in which `x` holds two of three partitions and is away, and `me` one.
+    fn with_one_away(me: &mut Loop) -> String {
+        let away = OwnershipRecord { away: true, ..record("x") };
+        let seen = |partition: u32, record: OwnershipRecord, now| {
+            Ownership::new(partition.into(), record, ETag::new("seen"), Duration::ZERO, now)
+        };
+        let listing = vec![seen(0, record("me"), me.now), seen(1, away.clone(), me.now), seen(2, away, me.now)];
+        me.done(Done::Listed(Ok(listing)))
+    }
+
+    #[test]
+    fn an_owner_that_is_away_is_reported_and_left_alone() {
+        let mut me = Loop::begun(BalancerConfig::default().with_strategy(Strategy::Greedy), 3);
+        me.after(0);
+        assert_eq!(with_one_away(&mut me), "list presences");
+        assert_eq!(me.nobody_else(), "x away with 2, claim 0");
+        assert_eq!(me.wins(0, 1), "Claimed 0");
+        me.after(12);
+        assert_eq!(with_one_away(&mut me), "");
+        assert_eq!(me.snapshot.away(), [(owner("x"), 2)].into());
+        me.after(30);
+        assert_eq!(me.listed("mxx"), "x away with 0");
     }
 }
 

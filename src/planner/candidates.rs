@@ -32,7 +32,7 @@ pub(super) fn in_other_hands(view: &View<'_>, policy: &Policy, rng: &mut impl Rn
     let mut found = claimable(view, policy, |entry| {
         let theirs = matches!(&entry.holder, Holder::Live(owner) if *owner != view.me);
         let unmarkable = policy.handoff && view.unmarkable.contains(&entry.partition);
-        theirs && entry.handoff_to.is_none() && !entry.is_held_by_operator() && !unmarkable
+        theirs && !entry.away && entry.handoff_to.is_none() && !entry.is_held_by_operator() && !unmarkable
     });
     found.shuffle(rng);
     found

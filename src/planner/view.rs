@@ -46,6 +46,10 @@ pub struct PartitionView {
     /// Its holder is another that hands partitions over on request, and need not be stolen from.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cooperative: bool,
+    /// Its holder is another owner that has shut down and left it for its own restart. It is neither stolen nor asked
+    /// for before it expires.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub away: bool,
     /// To whom it is being handed over. While it is held, its holder was asked for it by this one, which is alive; once
     /// [released](Holder::Released), it is reserved for this one. It counts for this one already. Nothing if the one
     /// that asked has died, or the reservation has lapsed.
@@ -61,7 +65,7 @@ impl PartitionView {
     /// A partition that is not being handed over.
     #[must_use]
     pub fn new(partition: PartitionId, holder: Holder) -> Self {
-        Self { partition, holder, cooperative: false, handoff_to: None, operator: None }
+        Self { partition, holder, cooperative: false, away: false, handoff_to: None, operator: None }
     }
 
     /// Whose share it is part of.
@@ -252,9 +256,10 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
             _ => false,
         };
         let handoff_to = record.handoff_to.as_ref().filter(counts).cloned();
-        let cooperative = record.cooperative && matches!(entry.holder, Holder::Live(_));
+        let is_anothers = matches!(entry.holder, Holder::Live(_));
+        let (cooperative, away) = (record.cooperative && is_anothers, record.away && is_anothers);
         let operator = record.operator.as_ref().filter(|_| !matches!(entry.holder, Holder::Expired(_))).cloned();
-        PartitionView { cooperative, handoff_to, operator, ..entry }
+        PartitionView { cooperative, away, handoff_to, operator, ..entry }
     }
 
     /// Past half the expiry a cooperative owner may be dead.

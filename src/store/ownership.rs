@@ -118,6 +118,14 @@ impl Lease {
         self
     }
 
+    /// The same lease, whose next renewal writes that its owner has shut down and will process the partition again
+    /// after its restart.
+    #[must_use]
+    pub fn kept(mut self) -> Self {
+        (self.record.away, self.rewrite) = (true, true);
+        self
+    }
+
     /// The same lease, whose next renewal counts only once the record is written, with this scope. To be asked for each
     /// lease of scope [`Instance`](LeaseScope::Instance) after the first announcement that succeeds since this owner
     /// was [declared dead](super::Announced::DeclaredDead), for somebody may be about to take it over by the record as
