@@ -212,7 +212,11 @@ impl Partitions {
 
     /// When the first partition that was asked for is to be looked at.
     pub(super) fn next_look(&self) -> Option<Moment> {
-        self.doing.values().filter_map(|doing| asked_in(doing)?.next).min()
+        let next = |doing: &Doing| match doing {
+            Doing::Asked(asked) => asked.next,
+            _ => None,
+        };
+        self.doing.values().filter_map(next).min()
     }
 
     /// Whether the record of any lease says that it lives by the presence of this instance.

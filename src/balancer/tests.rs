@@ -96,7 +96,9 @@ impl Loop {
     /// It is woken after so many seconds.
     fn after(&mut self, seconds: u64) -> String {
         self.now += Duration::from_secs(seconds);
-        self.step(Happened::Woke)
+        let decided = self.step(Happened::Woke);
+        assert!(self.state.next_wake().is_none_or(|at| at > self.now), "it would be woken for ever");
+        decided
     }
 
     /// Records of these owners, by partition; `-` stands for a released one, `.` for none. Capital letters have expired.
