@@ -81,6 +81,7 @@ async fn main() -> Result<(), Failure> {
 // What `internal` shows is public with the testing features alone.
 #![cfg_attr(feature = "testing", warn(unreachable_pub))]
 
+pub mod admin;
 pub mod balancer;
 pub mod blob;
 mod clock;

@@ -114,6 +114,11 @@ impl Partitions {
                 context.tell(Event::Released { partition: partition.clone() });
                 context.holder_is(partition, Holder::Released);
             }
+            // Another instance took it before the release was written.
+            ReleaseOutcome::Lost { by } => {
+                context.holder_is(partition, by.clone().map_or(Holder::Released, Holder::Live));
+                context.tell(Event::Lost { partition: partition.clone(), by });
+            }
             ReleaseOutcome::Undecided(error) => {
                 self.left.unreleased += usize::from(context.phase != Phase::Running);
                 context.note(Note::ReleaseUndecided(partition.clone(), error));

@@ -67,7 +67,7 @@ async fn release(store: &GroupStore, lease: &Lease, left: Option<Duration>) -> R
                 store.telemetry().ownership_undecided(Operation::Release, lease.partition(), &error);
                 sleep_until(next).await;
             }
-            released @ ReleaseOutcome::Released => return released,
+            settled => return settled,
         }
     }
 }

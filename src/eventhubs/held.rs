@@ -327,7 +327,7 @@ impl Holder {
             }
         };
         match &outcome {
-            ReleaseOutcome::Released => {
+            ReleaseOutcome::Released | ReleaseOutcome::Lost { .. } => {
                 self.memory().remove(partition, held);
                 telemetry::released(partition);
             }

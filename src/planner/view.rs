@@ -69,7 +69,7 @@ impl PartitionView {
     }
 
     /// Whose share it is part of.
-    pub(super) fn counts_for<'a>(&'a self, me: &'a OwnerId) -> Option<&'a OwnerId> {
+    pub(crate) fn counts_for<'a>(&'a self, me: &'a OwnerId) -> Option<&'a OwnerId> {
         let holder = match &self.holder {
             Holder::Me | Holder::Orphan => Some(me),
             Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner),
@@ -80,7 +80,7 @@ impl PartitionView {
     }
 
     /// Whether an operator holds it.
-    pub(super) fn is_held_by_operator(&self) -> bool {
+    pub(crate) fn is_held_by_operator(&self) -> bool {
         matches!(&self.holder, Holder::Live(owner) if self.operator.as_ref() == Some(owner))
     }
 }

@@ -128,6 +128,8 @@ pub struct GroupStore {
     cooperative: bool,
     /// What keeps alive what it claims.
     scope: LeaseScope,
+    /// It acts for an operator, which is no member of the group.
+    operator: bool,
 }
 
 #[derive(Debug)]

@@ -21,19 +21,26 @@ pub struct Claim {
     partition: PartitionId,
     over: Option<ETag>,
     load: Option<u64>,
+    handoff_to: Option<OwnerId>,
 }
 
 impl Claim {
     /// Claims a partition that has no record yet.
     #[must_use]
     pub fn unowned(partition: PartitionId) -> Self {
-        Self { partition, over: None, load: None }
+        Self { partition, over: None, load: None, handoff_to: None }
     }
 
     /// The same claim, which says how much work the partition is, as its last owner measured it.
     #[must_use]
     pub fn with_load(mut self, load: Option<u64>) -> Self {
         self.load = load;
+        self
+    }
+
+    /// The same claim of an operator, which will return the partition to this owner.
+    pub(crate) fn with_handoff_to(mut self, owner: Option<OwnerId>) -> Self {
+        self.handoff_to = owner;
         self
     }
 
@@ -52,7 +59,7 @@ impl Claim {
     /// Claims a partition whose record was seen with this ETag: released, expired, or to be stolen.
     #[must_use]
     pub fn over(partition: PartitionId, etag: ETag) -> Self {
-        Self { partition, over: Some(etag), load: None }
+        Self { partition, over: Some(etag), load: None, handoff_to: None }
     }
 }
 
@@ -183,8 +190,13 @@ pub enum ClaimOutcome {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
-    /// The partition is not mine any more.
+    /// The partition is not mine any more: the release was written.
     Released,
+    /// The partition was not mine any more.
+    Lost {
+        /// The owner now, if there is one.
+        by: Option<OwnerId>,
+    },
     /// Nobody can tell. If it is still mine, it expires.
     Undecided(Error),
 }
@@ -284,6 +296,8 @@ impl GroupStore {
             since: self.server_time().replace_nanosecond(0).ok(),
             load: claim.load,
             cooperative: self.cooperative,
+            handoff_to: claim.handoff_to.clone(),
+            operator: self.operator.then(|| me.owner.clone()),
             scope: self.scope,
             ..OwnershipRecord::default()
         };
