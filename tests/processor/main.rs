@@ -34,6 +34,7 @@ mod pains;
 mod placing;
 mod presences;
 mod pull;
+mod restarts;
 mod sources;
 mod stalls;
 mod starts;
