@@ -97,7 +97,8 @@ impl Loop {
     fn after(&mut self, seconds: u64) -> String {
         self.now += Duration::from_secs(seconds);
         let decided = self.step(Happened::Woke);
-        assert!(self.state.next_wake().is_none_or(|at| at > self.now), "it would be woken for ever");
+        let has_ended = decided.contains("ended");
+        assert!(has_ended || self.state.next_wake().is_none_or(|at| at > self.now), "it would be woken for ever");
         decided
     }
 
@@ -532,6 +533,251 @@ mod restarts {
         assert_eq!(me.snapshot.away(), [(owner("x"), 2)].into());
         me.after(30);
         assert_eq!(me.listed("mxx"), "x away with 0");
+    }
+}
+
+mod asking {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::blob::memory::MemoryContainer;
+    use crate::model::ConsumerGroup;
+    use crate::store::{Claim, GroupStore, Handoff, MarkOutcome, Pursuit};
+
+    /// A mark that stands in the record of `x` for partition 1.
+    fn handoff() -> Handoff {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let container = Arc::new(MemoryContainer::new());
+            let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+            let connect = |id| GroupStore::builder(container.clone(), group.clone(), owner(id)).connect();
+            let (me, other) = (connect("me").await.unwrap(), connect("x").await.unwrap().cooperative(true));
+            other.claim_one(&Claim::unowned(1.into())).await;
+            let seen = me.list_ownerships().await.unwrap().records.remove(0);
+            match me.mark(&seen).await {
+                MarkOutcome::Standing(handoff) => handoff,
+                outcome => panic!("{outcome:?}"),
+            }
+        })
+    }
+
+    fn claim() -> Claim {
+        Claim::over(1.into(), ETag::new("released"))
+    }
+
+    /// A loop that has asked `x` for partition 1.
+    fn having_asked() -> (Loop, Handoff) {
+        let mut me = Loop::holding(BalancerConfig::default(), 1);
+        me.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
+        assert_eq!(me.after(12), "list");
+        assert_eq!(me.listed("mxx"), "");
+        let handoff = handoff();
+        let standing = MarkOutcome::Standing(handoff.clone());
+        assert_eq!(me.done(Done::Marked { partition: 1.into(), outcome: standing }), "Asked 1");
+        (me, handoff)
+    }
+
+    fn pursued(me: &mut Loop, handoff: &Handoff, outcome: Pursuit) -> String {
+        me.done(Done::Pursued { handoff: handoff.clone(), outcome: Ok(outcome) })
+    }
+
+    #[test]
+    fn an_owner_above_its_share_is_asked() {
+        let mut me = Loop::begun(BalancerConfig::default(), 2);
+        me.after(0);
+        assert_eq!(me.listed("xx"), "", "not in the first cycle");
+        assert_eq!(me.after(12), "list");
+        me.listed("xx");
+        let mark = me.nobody_else();
+        assert!(["mark 0", "mark 1"].contains(&mark.as_str()), "{mark}");
+    }
+
+    #[test]
+    fn the_record_is_looked_at_every_half_interval() {
+        let (mut me, handoff) = having_asked();
+        assert_eq!(me.snapshot.asked, [(1.into(), owner("x"))].into());
+        assert_eq!(me.after(4), "");
+        assert_eq!(me.after(1), "pursue 1");
+        assert_eq!(me.after(1), "", "it is being looked at");
+        assert_eq!(pursued(&mut me, &handoff, Pursuit::Wait), "");
+        assert!(me.after(5).contains("pursue 1"));
+    }
+
+    #[test]
+    fn what_was_released_is_claimed() {
+        let (mut me, handoff) = having_asked();
+        me.after(5);
+        assert_eq!(pursued(&mut me, &handoff, Pursuit::Take(claim())), "claim 1");
+        assert_eq!(me.wins(1, 2), "Claimed 1");
+        assert_eq!(me.snapshot.asked, [].into());
+    }
+
+    /// The loop was woken for ever while such a claim took longer than half an interval.
+    #[test]
+    fn what_is_being_claimed_is_not_looked_at() {
+        let (mut me, handoff) = having_asked();
+        me.after(5);
+        assert_eq!(pursued(&mut me, &handoff, Pursuit::Take(claim())), "claim 1");
+        assert!(!me.after(6).contains("pursue"));
+        let lost = Done::Claimed { partition: 1.into(), outcome: ClaimOutcome::Lost { by: Some(owner("x")) } };
+        assert_eq!(me.done(lost), "ClaimLost");
+        assert!(me.after(1).contains("pursue 1"), "its owner renewed it meanwhile");
+    }
+
+    #[test]
+    fn an_owner_that_does_not_respond_is_stolen_from() {
+        let (mut me, handoff) = having_asked();
+        me.after(5);
+        assert_eq!(pursued(&mut me, &handoff, Pursuit::Steal(claim())), "claim 1");
+        assert_eq!(me.wins(1, 2), "Duplicates 1 not_answered, Claimed 1");
+    }
+
+    #[test]
+    fn after_an_outage_nothing_is_stolen() {
+        let (mut me, handoff) = having_asked();
+        let (at, silence) = (me.now, 60 * SECOND);
+        assert_eq!(me.step(Happened::OutageEnded { at, silence }), "OutageOver");
+        me.after(5);
+        assert_eq!(pursued(&mut me, &handoff, Pursuit::Steal(claim())), "");
+        assert_eq!(me.snapshot.asked, [].into());
+    }
+
+    #[test]
+    fn an_instance_that_claims_nothing_asks_no_further() {
+        let (mut me, _) = having_asked();
+        me.command(Command::StopClaiming);
+        assert_eq!(me.after(5), "withdraw");
+        assert_eq!(me.snapshot.asked, [].into());
+    }
+}
+
+mod being_asked {
+    use super::*;
+
+    /// Partition 0 as listed, with a mark of `x`.
+    fn marked(me: &Loop) -> Ownership {
+        let record = OwnershipRecord { handoff_to: Some(owner("x")), ..record("me") };
+        Ownership::new(0.into(), record, ETag::new("marked"), Duration::ZERO, me.now)
+    }
+
+    /// A listing shows the mark, and whether its author is there.
+    fn sees_a_mark(me: &mut Loop, is_there: bool) -> String {
+        me.after(12);
+        let listing = vec![marked(me)];
+        assert_eq!(me.done(Done::Listed(Ok(listing))), "list presences");
+        let presence = PresenceRecord::new(owner("x"), incarnation(1));
+        let presence = Presence::new(presence, ETag::new("there"), Duration::ZERO, me.now);
+        let presences = Some(if is_there { vec![presence] } else { Vec::new() });
+        me.done(Done::OthersListed(Ok(Others { presences, other_tree: Vec::new() })))
+    }
+
+    #[test]
+    fn it_drains_and_says_so() {
+        let mut me = Loop::holding(BalancerConfig::default(), 1);
+        assert_eq!(sees_a_mark(&mut me, true), "AskedFor 0, Releasing 0 handed_over");
+        assert_eq!(me.snapshot.held, [].into());
+        assert_eq!(me.after(0), "renew 0 draining");
+        let stopped = Command::Release { partition: 0.into(), tenure: 1, cool_down: Duration::ZERO, settled: true };
+        assert_eq!(me.command(stopped), "", "the acknowledgment is under way");
+        assert_eq!(me.renewed(0, 1), "release 0");
+    }
+
+    #[test]
+    fn a_handler_that_fails_at_the_end_is_reported() {
+        let mut me = Loop::holding(BalancerConfig::default(), 1);
+        sees_a_mark(&mut me, true);
+        let stopped = Command::Release { partition: 0.into(), tenure: 1, cool_down: Duration::ZERO, settled: false };
+        assert_eq!(me.command(stopped), "Duplicates 0 not_settled, release 0");
+    }
+
+    #[test]
+    fn the_mark_of_a_dead_owner_is_taken_away() {
+        let mut me = Loop::holding(BalancerConfig::default(), 1);
+        assert_eq!(sees_a_mark(&mut me, false), "");
+        assert_eq!(me.after(0), "renew 0");
+        assert_eq!(me.snapshot.held, [(0.into(), 1)].into());
+    }
+
+    #[test]
+    fn a_renewal_that_meets_the_mark_is_enough() {
+        let mut me = Loop::holding(BalancerConfig::default(), 1);
+        me.after(30);
+        let lease = Lease::of(0.into(), marked(&me).record, ETag::new("met"), me.now, 1);
+        let met = Done::Renewed { partition: 0.into(), tenure: 1, outcome: ClaimOutcome::Won(lease) };
+        assert_eq!(me.done(met), "AskedFor 0, Releasing 0 handed_over");
+    }
+
+    #[test]
+    fn where_handlers_have_no_time_to_stop_it_is_ignored() {
+        let mut me = Loop::with_drain(BalancerConfig::default(), 0);
+        me.step(Happened::Began([0.into()].into()));
+        me.after(0);
+        assert_eq!(me.listed("."), "claim 0");
+        me.wins(0, 1);
+        me.after(12);
+        let listing = vec![marked(&me)];
+        assert_eq!(me.done(Done::Listed(Ok(listing))), "");
+    }
+}
+
+mod by_presence {
+    use super::*;
+
+    fn config() -> BalancerConfig {
+        BalancerConfig::default().with_lease_scope(LeaseScope::Instance)
+    }
+
+    fn lease(me: &Loop, partition: u32) -> Lease {
+        let record = OwnershipRecord { scope: LeaseScope::Instance, ..record("me") };
+        Lease::of(partition.into(), record, ETag::new("won"), me.now, 1)
+    }
+
+    fn holding() -> Loop {
+        let mut me = Loop::begun(config(), 1);
+        me.after(0);
+        me.listed(".");
+        me.nobody_else();
+        let outcome = ClaimOutcome::Won(lease(&me, 0));
+        assert_eq!(me.done(Done::Claimed { partition: 0.into(), outcome }), "Claimed 0");
+        me
+    }
+
+    #[test]
+    fn only_the_presence_is_renewed() {
+        let mut me = holding();
+        assert_eq!(me.after(30), "announce, CycleLate, list");
+        assert_eq!(me.done(Done::Announced(Ok(Announced::Present))), "");
+        assert!(!me.after(30).contains("renew"));
+    }
+
+    #[test]
+    fn after_being_declared_dead_everything_is_rewritten() {
+        let mut me = holding();
+        me.after(30);
+        assert_eq!(me.done(Done::Announced(Ok(Announced::DeclaredDead { by: None }))), "DeclaredDead");
+        assert_eq!(me.after(0), "announce", "before it is present again, a record could be taken over once more");
+        me.done(Done::Announced(Ok(Announced::Present)));
+        assert_eq!(me.after(0), "renew 0");
+        let outcome = ClaimOutcome::Won(lease(&me, 0));
+        me.done(Done::Renewed { partition: 0.into(), tenure: 1, outcome });
+        assert_eq!(me.after(1), "");
+    }
+
+    #[test]
+    fn a_foreign_owner_ends_it() {
+        let mut me = holding();
+        me.after(12);
+        let foreign = OwnershipRecord::owned_by(owner("python"), None);
+        let mine = OwnershipRecord { scope: LeaseScope::Instance, ..record("me") };
+        let seen = |partition: u32, record, now| {
+            Ownership::new(partition.into(), record, ETag::new("seen"), Duration::ZERO, now)
+        };
+        me.step(Happened::Hub([0.into(), 1.into()].into()));
+        let listing = vec![seen(0, mine, me.now), seen(1, foreign, me.now)];
+        let decided = me.done(Done::Listed(Ok(listing)));
+        assert_eq!(decided, "fall back, ScopeGivenUp");
+        assert_eq!(me.snapshot.lease_scope, LeaseScope::Partition);
+        assert!(me.after(0).contains("renew 0"), "with the other scope");
     }
 }
 
