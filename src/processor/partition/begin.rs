@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::machine::Happened;
-use super::{PartitionTask, Session};
+use super::task::{PartitionTask, Session};
 use crate::error::Result;
 use crate::model::{CheckpointRecord, OwnerId, Position};
 use crate::processor::checkpointing::{Checkpointer, Start};
