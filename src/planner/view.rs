@@ -369,14 +369,14 @@ mod tests {
 
     fn look_at(
         listing: &[Ownership],
-        observed: &Observer<'_>,
+        by: &Observer<'_>,
         running: bool,
         outage_ended: Option<u64>,
         now: u64,
     ) -> View<'static> {
         let running = if running { [0.into()].into() } else { BTreeSet::new() };
         let outage_ended = outage_ended.map(Duration::from_secs);
-        let observer = Observer { outage_ended, running: &running, ..*observed };
+        let observer = Observer { outage_ended, running: &running, ..*by };
         // For as long as the test runs.
         observe(listing.to_vec().leak(), &[0.into()], &observer, Duration::from_secs(now))
     }
@@ -424,10 +424,10 @@ mod tests {
         assert!(!view(Some(life(0)), 0).foreign_owner);
     }
 
-    fn with_twin(here: Option<Ownership>, twin: Ownership, running: bool) -> View<'static> {
+    fn with_twin(here: &[Ownership], twin: Ownership, running: bool) -> View<'static> {
         let (me, none, other_tree) = (me(), BTreeSet::new(), [twin]);
         let observer = Observer { other_tree: &other_tree, ..observer(&me, &none) };
-        look_at(here.as_slice(), &observer, running, None, 100)
+        look_at(here, &observer, running, None, 100)
     }
 
     #[test]
@@ -435,9 +435,9 @@ mod tests {
         let twin = OwnerId::new("twin").unwrap();
         let elsewhere = Holder::Elsewhere(twin.clone());
         for here in
-            [None, Some(seen("", None, 0)), Some(seen("x", Some(life(0)), 0)), Some(seen("x", Some(life(0)), 70))]
+            [vec![], vec![seen("", None, 0)], vec![seen("x", Some(life(0)), 0)], vec![seen("x", Some(life(0)), 70)]]
         {
-            let view = with_twin(here, seen("twin", None, 0), false);
+            let view = with_twin(&here, seen("twin", None, 0), false);
             assert_eq!(view.partitions[0].holder, elsewhere);
             assert_eq!(view.counts()[&twin], 1);
             assert!(!view.foreign_owner, "it does not look at our records");
@@ -452,9 +452,9 @@ mod tests {
             (seen("twin", Some(life(0)), 62), false),
             (seen("me", Some(life(4)), 0), false),
         ] {
-            assert_eq!(with_twin(None, twin, running).partitions[0].holder, Holder::Nobody);
+            assert_eq!(with_twin(&[], twin, running).partitions[0].holder, Holder::Nobody);
         }
-        let view = with_twin(Some(seen("me", Some(life(5)), 0)), seen("twin", None, 0), true);
+        let view = with_twin(&[seen("me", Some(life(5)), 0)], seen("twin", None, 0), true);
         assert_eq!(view.partitions[0].holder, Holder::Me);
     }
 

@@ -63,7 +63,7 @@ fn record(partition: Partition, without: Without) -> (OwnershipRecord, Duration)
             record.owner = Some(operator.clone());
             record.incarnation = Some(member(0).incarnation);
         }
-        let is_named = without != Without::Operator && !(without == Without::LongReservation && !owner);
+        let is_named = without != Without::Operator && (owner || without != Without::LongReservation);
         record.operator = is_named.then(|| operator.clone());
         let is_known = former && without != Without::FormerOwner;
         record.handoff_to = is_known.then(|| member(partition.owner).owner);
