@@ -672,4 +672,42 @@ mod tests {
         assert!(!is_live(by_partition, 62, Some((0, 0))));
         assert!(is_live(by_partition, 61, None), "nobody loses anything by not being present");
     }
+
+    mod operators {
+        use super::*;
+
+        fn operated(owner: &str, to: &str, age: u64) -> PartitionView {
+            let (operator, seen) = (Some(OwnerId::new("operator").unwrap()), seen(owner, Some(life(0)), age));
+            let record = OwnershipRecord { operator, ..asked_for(seen.clone(), to).record };
+            look(&[Ownership { record, ..seen }], false, None, 100).partitions.remove(0)
+        }
+
+        fn counts_for(entry: &PartitionView) -> Option<String> {
+            entry.counts_for(&OwnerId::new("me").unwrap()).map(ToString::to_string)
+        }
+
+        #[test]
+        fn what_one_holds_counts_for_the_owner_before() {
+            let entry = operated("operator", "gone", 0);
+            assert!(entry.is_held_by_operator());
+            assert_eq!(counts_for(&entry).as_deref(), Some("gone"), "which shows no sign of life");
+            assert!(!operated("operator", "gone", 62).is_held_by_operator(), "it has expired");
+        }
+
+        #[test]
+        fn what_one_asked_for_counts_for_its_owner() {
+            let entry = operated("b", "operator", 0);
+            assert_eq!(entry.handoff_to, Some(OwnerId::new("operator").unwrap()), "though it shows no sign of life");
+            assert_eq!(counts_for(&entry).as_deref(), Some("b"));
+        }
+
+        #[test]
+        fn what_one_returned_is_reserved_for_longer() {
+            assert_eq!(counts_for(&operated("", "gone", 31)).as_deref(), Some("gone"));
+            assert_eq!(operated("", "gone", 32).handoff_to, None);
+            let for_itself = operated("", "operator", 11);
+            assert!(for_itself.handoff_to.is_some() && counts_for(&for_itself).is_none());
+            assert_eq!(operated("", "operator", 12).handoff_to, None);
+        }
+    }
 }
