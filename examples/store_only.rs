@@ -21,7 +21,7 @@ async fn main() -> Result<(), Failure> {
 
     // Winning is not enough: only adopting makes sure that no former owner's checkpoint comes in between.
     let lease = claim(&first, &partition).await?.ok_or("nobody else is there")?;
-    let mut mine = adopt(&first, &partition).await?;
+    let mut mine = adopt(&first, &lease).await?;
     println!("worker-1 starts behind {:?}", mine.record().sequence_number);
 
     // A claim of what somebody owns is lost, and no error.
@@ -37,8 +37,8 @@ async fn main() -> Result<(), Failure> {
     let released = first.release(vec![lease]).await.remove(0).1;
     assert!(matches!(released, ReleaseOutcome::Released), "{released:?}");
 
-    let _lease = claim(&second, &partition).await?.ok_or("it is free")?;
-    let theirs = adopt(&second, &partition).await?;
+    let lease = claim(&second, &partition).await?.ok_or("it is free")?;
+    let theirs = adopt(&second, &lease).await?;
     println!("worker-2 goes on behind {:?}", theirs.record().sequence_number);
 
     // A late checkpoint of the former owner, as from a process that was paused, is refused.
@@ -60,7 +60,7 @@ async fn claim(store: &GroupStore, partition: &PartitionId) -> Result<Option<Lea
     let seen = store.list_ownerships().await?.records.into_iter().find(|seen| seen.partition == *partition);
     let claim = match seen {
         None => Claim::unowned(partition.clone()),
-        Some(seen) if seen.record.owner.is_none() => Claim::over(partition.clone(), seen.etag),
+        Some(seen) if seen.record.owner.is_none() => Claim::over(&seen),
         Some(_) => return Ok(None),
     };
     won(store.claim(vec![claim]).await.remove(0).1)
@@ -88,9 +88,9 @@ fn won(outcome: ClaimOutcome) -> Result<Option<Lease>, Failure> {
 }
 
 /// Takes the checkpoint over. Where there is none, the start is written down, so that a crash does not move it.
-async fn adopt(store: &GroupStore, partition: &PartitionId) -> Result<Adoption, Failure> {
+async fn adopt(store: &GroupStore, lease: &Lease) -> Result<Adoption, Failure> {
     let before_everything = Position::new(-1, "-1");
-    match store.adopt(partition, Some(&before_everything)).await? {
+    match store.adopt(lease.partition(), lease.epoch(), Some(&before_everything)).await? {
         AdoptOutcome::Adopted(adoption) => Ok(adoption),
         other => Err(format!("lost before it began: {other:?}").into()),
     }

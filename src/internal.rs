@@ -37,6 +37,19 @@ pub mod recorded {
     }
 }
 
+/// Records as listings show them.
+pub mod listed {
+    use crate::blob::Blob;
+    use crate::model::{Moment, PartitionId};
+    use crate::store::Ownership;
+
+    /// The ownership in this blob, which an answer showed at this moment.
+    #[must_use]
+    pub fn ownership(partition: PartitionId, blob: &Blob, received: Moment) -> Ownership {
+        crate::store::ownership_listed(partition, blob, received).0
+    }
+}
+
 /// Locks.
 pub mod lock {
     pub use crate::lock::*;

@@ -16,6 +16,7 @@ use eventhubs_checkpoint::{
 };
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use time::OffsetDateTime;
 use time::macros::datetime;
 use tokio::time::Instant;
 
@@ -112,7 +113,13 @@ impl Group {
         };
         let seen = |partition: u32| {
             let age = Duration::from_secs(5);
-            Ownership::new(partition.into(), record(partition), ETag::new("seen"), age, Duration::ZERO)
+            Ownership::new(
+                partition.into(),
+                record(partition),
+                ETag::new("seen"),
+                age,
+                (OffsetDateTime::UNIX_EPOCH, Duration::ZERO),
+            )
         };
         (0..PARTITIONS).map(seen).collect()
     }

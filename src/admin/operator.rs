@@ -206,7 +206,7 @@ impl Operator {
                 Err(error) => return ClaimOutcome::Undecided(error),
             }
         }
-        let claim = Claim::over(partition.clone(), seen.etag.clone()).with_load(seen.record.load);
+        let claim = Claim::over(&seen);
         self.store.claim_one(&claim.with_handoff_to(takeover.return_to)).await
     }
 }

@@ -79,7 +79,7 @@ impl Session {
     }
 
     async fn adopt(&self) -> Result<Adoption, Failure> {
-        match self.store.adopt(self.lease.partition(), None).await {
+        match self.store.adopt(self.lease.partition(), self.lease.epoch(), None).await {
             Ok(AdoptOutcome::Adopted(adoption)) => Ok(adoption),
             Ok(AdoptOutcome::Lost { by }) => Err(Failure::Lost { by }),
             Err(error) => Err(Failure::Failed(error)),

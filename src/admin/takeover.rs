@@ -81,7 +81,13 @@ mod tests {
     }
 
     fn seen(partition: u32, record: OwnershipRecord, age: u64) -> Ownership {
-        Ownership::new(partition.into(), record, ETag::new("seen"), Duration::from_secs(age), Moment::ZERO)
+        Ownership::new(
+            partition.into(),
+            record,
+            ETag::new("seen"),
+            Duration::from_secs(age),
+            (datetime!(2026-01-01 00:00:00 UTC), Moment::ZERO),
+        )
     }
 
     /// What is decided about partition 0.

@@ -122,8 +122,8 @@ impl Partitions {
             let Some(asking) = mark.filter(|asking| **asking != context.settings.me.owner) else { continue };
             match (&entry.handoff_to, self.doing.get_mut(&entry.partition)) {
                 (Some(by), Some(Doing::Held(held))) => {
-                    let tenure = held.tenure();
-                    self.hand_over(context, &entry.partition, tenure, by);
+                    let epoch = held.epoch();
+                    self.hand_over(context, &entry.partition, epoch, by);
                 }
                 (None, Some(Doing::Held(held))) => held.drop_mark(asking),
                 _ => {}
@@ -132,14 +132,14 @@ impl Partitions {
     }
 
     /// Another instance asked for the partition.
-    pub(super) fn hand_over(&mut self, context: &mut Context, partition: &PartitionId, tenure: u64, by: &OwnerId) {
+    pub(super) fn hand_over(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, by: &OwnerId) {
         if !context.settings.hands_over() || context.is_ending() {
             return;
         }
-        if self.get_of(partition, tenure).is_some_and(Held::acknowledge) {
+        if self.get_of(partition, epoch).is_some_and(Held::acknowledge) {
             context.tell(Event::AskedFor { partition: partition.clone(), by: by.clone() });
             context.asked_for_by(partition, by);
-            self.drain(context, partition, tenure, Releasing::HandedOver);
+            self.drain(context, partition, epoch, Releasing::HandedOver);
         }
     }
 }

@@ -8,7 +8,7 @@ use super::events::{DuplicateCause, Event, Releasing};
 use super::note::Note;
 use super::partitions::{Asked, Doing, Partitions};
 use crate::error::{Error, Result};
-use crate::model::{Ownership, PartitionId, Presence};
+use crate::model::{PartitionId, Presence};
 use crate::planner::{ClaimReason, Holder, PlannedClaim};
 use crate::store::{Claim, ClaimOutcome, Lease, Verdict};
 use crate::telemetry::Operation;
@@ -25,10 +25,10 @@ impl Partitions {
                 None => context.request(Request::Claim(Claim::unowned(partition))),
                 Some(seen) if is_abandoned && seen.lives_by_presence(&context.settings.me) => {
                     let tenant = (seen.record.owner.clone(), seen.record.incarnation.clone());
-                    let claim = claim_over(&seen);
+                    let claim = Claim::over(&seen);
                     abandoned.entry(tenant).or_insert((seen, Vec::new())).1.push(claim);
                 }
-                Some(seen) => context.request(Request::Claim(claim_over(&seen))),
+                Some(seen) => context.request(Request::Claim(Claim::over(&seen))),
             }
         }
         for (of, claims) in abandoned.into_values() {
@@ -85,7 +85,7 @@ impl Partitions {
     }
 
     fn won(&mut self, context: &mut Context, lease: Lease, reason: ClaimReason, asked: Option<Asked>) {
-        let (partition, tenure) = (lease.partition().clone(), lease.tenure());
+        let (partition, epoch) = (lease.partition().clone(), lease.epoch());
         self.end_setback(&partition);
         // The owner that did not respond may still be at work.
         if let (Some(asked), ClaimReason::Stolen(_)) = (asked, &reason) {
@@ -96,11 +96,11 @@ impl Partitions {
         context.act(Action::Measure { partition: partition.clone(), recorded: lease.record().load });
         self.hold(context, lease);
         context.holder_is(&partition, Holder::Me);
-        context.tell(Event::Claimed { partition: partition.clone(), tenure, reason });
+        context.tell(Event::Claimed { partition: partition.clone(), epoch, reason });
         if context.is_ending() {
-            self.release(context, &partition, tenure, Releasing::Shutdown);
+            self.release(context, &partition, epoch, Releasing::Shutdown);
         } else if context.is_released_when_stalled(&partition) {
-            self.release(context, &partition, tenure, Releasing::Stalled);
+            self.release(context, &partition, epoch, Releasing::Stalled);
         }
     }
 
@@ -125,8 +125,4 @@ impl Partitions {
         }
         context.note(Note::Undecided(operation, partitions, error));
     }
-}
-
-fn claim_over(seen: &Ownership) -> Claim {
-    Claim::over(seen.partition.clone(), seen.etag.clone()).with_load(seen.record.load)
 }

@@ -19,8 +19,8 @@ pub enum Event {
     Claimed {
         /// The partition.
         partition: PartitionId,
-        /// The time of holding it that begins.
-        tenure: u64,
+        /// The [epoch](crate::store::Lease::epoch) of the tenure that begins.
+        epoch: i64,
         /// Why.
         reason: ClaimReason,
     },

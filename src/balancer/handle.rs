@@ -68,24 +68,24 @@ impl BalancerHandle {
     }
 
     /// Says that a partition turned out to belong to somebody else. Nothing is written.
-    pub fn forget(&self, partition: PartitionId, tenure: u64) {
-        self.lost(partition, tenure, None);
+    pub fn forget(&self, partition: PartitionId, epoch: i64) {
+        self.lost(partition, epoch, None);
     }
 
     /// The same, to this owner, where it is known.
-    pub(crate) fn lost(&self, partition: PartitionId, tenure: u64, by: Option<OwnerId>) {
-        self.send(Order::Command(Command::Forget { partition, tenure, by }));
+    pub(crate) fn lost(&self, partition: PartitionId, epoch: i64, by: Option<OwnerId>) {
+        self.send(Order::Command(Command::Forget { partition, epoch, by }));
     }
 
     /// Gives one partition back, and does not take it again before the cool-down is over, nor within the next interval.
     /// Others may claim it at once.
-    pub fn release(&self, partition: PartitionId, tenure: u64, cool_down: Duration) {
-        self.send(Order::Command(Command::Release { partition, tenure, cool_down, settled: true }));
+    pub fn release(&self, partition: PartitionId, epoch: i64, cool_down: Duration) {
+        self.send(Order::Command(Command::Release { partition, epoch, cool_down, settled: true }));
     }
 
     /// The same, though what was processed last may not be checkpointed.
-    pub(crate) fn release_unsettled(&self, partition: PartitionId, tenure: u64, cool_down: Duration) {
-        self.send(Order::Command(Command::Release { partition, tenure, cool_down, settled: false }));
+    pub(crate) fn release_unsettled(&self, partition: PartitionId, epoch: i64, cool_down: Duration) {
+        self.send(Order::Command(Command::Release { partition, epoch, cool_down, settled: false }));
     }
 
     /// Says that nothing processes a partition that is not [held](Snapshot::held) any more: if it is to be given back,

@@ -33,10 +33,10 @@ pub enum Command {
     /// Claim nothing more.
     StopClaiming,
     /// A partition turned out to belong to another owner.
-    Forget { partition: PartitionId, tenure: u64, by: Option<OwnerId> },
+    Forget { partition: PartitionId, epoch: i64, by: Option<OwnerId> },
     /// The processing of a partition has stopped: release it, and do not claim it before the cool-down is over.
     /// `settled`: its last checkpoint is written.
-    Release { partition: PartitionId, tenure: u64, cool_down: Duration, settled: bool },
+    Release { partition: PartitionId, epoch: i64, cool_down: Duration, settled: bool },
     /// Nothing processes this partition.
     Unprocessed { partition: PartitionId },
     /// Release everything and end.
@@ -52,7 +52,7 @@ pub enum Done {
     OthersListed(Result<Others>),
     Judged { claims: Vec<Claim>, outcome: Result<Verdict> },
     Claimed { partition: PartitionId, outcome: ClaimOutcome },
-    Renewed { partition: PartitionId, tenure: u64, outcome: ClaimOutcome },
+    Renewed { partition: PartitionId, epoch: i64, outcome: ClaimOutcome },
     Released { partition: PartitionId, outcome: ReleaseOutcome },
     Kept { partition: PartitionId, outcome: ClaimOutcome },
     Marked { partition: PartitionId, outcome: MarkOutcome },

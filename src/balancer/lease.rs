@@ -120,7 +120,7 @@ pub(super) struct Renewed {
 impl Held {
     /// A lease that was won or renewed; `before` is what is held of the partition.
     pub(super) fn new(lease: Lease, before: Option<&Self>, renewed: Renewed, live_by: LiveBy) -> Self {
-        let before = before.filter(|held| held.tenure() == lease.tenure());
+        let before = before.filter(|held| held.epoch() == lease.epoch());
         let mark = before.map_or(Mark::None, |held| held.mark_after(&lease));
         let is_urgent = matches!(mark, Mark::DrainingOwed | Mark::OfDead(_));
         let not_before = renewed.at + if is_urgent { Duration::ZERO } else { renewed.pause };
@@ -168,8 +168,8 @@ impl Held {
         &self.lease
     }
 
-    pub(super) fn tenure(&self) -> u64 {
-        self.lease.tenure()
+    pub(super) fn epoch(&self) -> i64 {
+        self.lease.epoch()
     }
 
     /// Whether a listing that was asked for at `asked` may know less: the lease is being renewed, or its last answer

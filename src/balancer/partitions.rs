@@ -91,9 +91,9 @@ impl Partitions {
     }
 
     /// The lease of a partition, if it is still of this tenure.
-    pub(super) fn get_of(&mut self, partition: &PartitionId, tenure: u64) -> Option<&mut Held> {
+    pub(super) fn get_of(&mut self, partition: &PartitionId, epoch: i64) -> Option<&mut Held> {
         match self.doing.get_mut(partition) {
-            Some(Doing::Held(held)) if held.tenure() == tenure => Some(held),
+            Some(Doing::Held(held)) if held.epoch() == epoch => Some(held),
             _ => None,
         }
     }
@@ -108,14 +108,14 @@ impl Partitions {
     }
 
     /// The partitions that are held, and the tenure of each.
-    pub(super) fn tenures(&self) -> Vec<(PartitionId, u64)> {
-        self.held().map(|(partition, held)| (partition.clone(), held.tenure())).collect()
+    pub(super) fn epochs(&self) -> Vec<(PartitionId, i64)> {
+        self.held().map(|(partition, held)| (partition.clone(), held.epoch())).collect()
     }
 
     /// Those that are to be processed.
-    pub(super) fn kept(&self) -> BTreeMap<PartitionId, u64> {
+    pub(super) fn kept(&self) -> BTreeMap<PartitionId, i64> {
         let kept = self.held().filter(|(_, held)| held.is_kept());
-        kept.map(|(partition, held)| (partition.clone(), held.tenure())).collect()
+        kept.map(|(partition, held)| (partition.clone(), held.epoch())).collect()
     }
 
     /// Those whose processing has to stop, and those that are being released.

@@ -18,29 +18,29 @@ use crate::telemetry::Operation;
 impl Partitions {
     /// Releases a partition that may be processed: it is released when its task reports that it stopped, or when the
     /// time for that is over.
-    pub(super) fn drain(&mut self, context: &mut Context, partition: &PartitionId, tenure: u64, reason: Releasing) {
+    pub(super) fn drain(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, reason: Releasing) {
         if context.settings.drain.is_zero() {
-            return self.release(context, partition, tenure, reason);
+            return self.release(context, partition, epoch, reason);
         }
         let until = context.now + context.settings.time_to_stop(reason);
-        if self.get_of(partition, tenure).is_some_and(|held| held.drain(until)) {
+        if self.get_of(partition, epoch).is_some_and(|held| held.drain(until)) {
             context.tell(Event::Releasing { partition: partition.clone(), reason });
             context.change();
         }
     }
 
     /// Releases a partition that is not processed.
-    pub(super) fn release(&mut self, context: &mut Context, partition: &PartitionId, tenure: u64, reason: Releasing) {
-        if self.get_of(partition, tenure).is_some_and(|held| !held.is_released_next()) {
+    pub(super) fn release(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, reason: Releasing) {
+        if self.get_of(partition, epoch).is_some_and(|held| !held.is_released_next()) {
             context.tell(Event::Releasing { partition: partition.clone(), reason });
-            self.send_release(context, partition, tenure);
+            self.send_release(context, partition, epoch);
         }
     }
 
     /// Sends the release, now or when the renewal that is under way has ended. In a handoff it is repeated until the
     /// other instance waits no longer; at the end of the loop, until that gives up.
-    pub(super) fn send_release(&mut self, context: &mut Context, partition: &PartitionId, tenure: u64) {
-        let Some(held) = self.get_of(partition, tenure) else { return };
+    pub(super) fn send_release(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64) {
+        let Some(held) = self.get_of(partition, epoch) else { return };
         context.change();
         if held.is_renewing() {
             return held.release_next();
@@ -61,31 +61,31 @@ impl Partitions {
         &mut self,
         context: &mut Context,
         partition: &PartitionId,
-        tenure: u64,
+        epoch: i64,
         cool_down: Duration,
         settled: bool,
     ) {
-        let Some(held) = self.get_of(partition, tenure) else { return };
+        let Some(held) = self.get_of(partition, epoch) else { return };
         let was_asked_to = held.is_draining();
         if !settled {
-            self.tell_duplicates(context, partition, tenure, DuplicateCause::NotSettled);
+            self.tell_duplicates(context, partition, epoch, DuplicateCause::NotSettled);
         }
         // A processor that does not want to go on does not want the partition again at once.
         if !was_asked_to || !cool_down.is_zero() {
             self.set_back(context, partition, cool_down);
         }
         if was_asked_to {
-            return self.send_release(context, partition, tenure);
+            return self.send_release(context, partition, epoch);
         }
         let reason = if context.phase == Phase::Running { Releasing::Asked } else { Releasing::Shutdown };
-        self.release(context, partition, tenure, reason);
+        self.release(context, partition, epoch, reason);
     }
 
     /// Its processing has stopped, perhaps that of an earlier tenure: nothing is left to wait for.
     pub(super) fn on_unprocessed(&mut self, context: &mut Context, partition: &PartitionId) {
-        let draining = self.get(partition).filter(|held| held.is_draining()).map(Held::tenure);
-        if let Some(tenure) = draining {
-            self.send_release(context, partition, tenure);
+        let draining = self.get(partition).filter(|held| held.is_draining()).map(Held::epoch);
+        if let Some(epoch) = draining {
+            self.send_release(context, partition, epoch);
         }
     }
 
@@ -93,16 +93,16 @@ impl Partitions {
     pub(super) fn release_overdue(&mut self, context: &mut Context) {
         let is_overdue = |held: &Held| held.overdue_at().is_some_and(|until| until <= context.now);
         let overdue = self.held().filter(|(_, held)| is_overdue(held));
-        let overdue: Vec<_> = overdue.map(|(partition, held)| (partition.clone(), held.tenure())).collect();
-        for (partition, tenure) in overdue {
-            self.tell_duplicates(context, &partition, tenure, DuplicateCause::StillRunning);
-            self.send_release(context, &partition, tenure);
+        let overdue: Vec<_> = overdue.map(|(partition, held)| (partition.clone(), held.epoch())).collect();
+        for (partition, epoch) in overdue {
+            self.tell_duplicates(context, &partition, epoch, DuplicateCause::StillRunning);
+            self.send_release(context, &partition, epoch);
         }
     }
 
     /// Of a partition that another instance asked for: it counts on it that no event is processed twice.
-    fn tell_duplicates(&mut self, context: &mut Context, partition: &PartitionId, tenure: u64, cause: DuplicateCause) {
-        if self.get_of(partition, tenure).is_some_and(|held| held.is_handed_over()) {
+    fn tell_duplicates(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, cause: DuplicateCause) {
+        if self.get_of(partition, epoch).is_some_and(|held| held.is_handed_over()) {
             context.tell(Event::DuplicatesPossible { partition: partition.clone(), cause });
         }
     }
@@ -133,10 +133,10 @@ impl Partitions {
         &mut self,
         context: &mut Context,
         partition: &PartitionId,
-        tenure: u64,
+        epoch: i64,
         by: Option<OwnerId>,
     ) {
-        if self.get_of(partition, tenure).is_none() {
+        if self.get_of(partition, epoch).is_none() {
             return;
         }
         self.forget(partition);
@@ -164,25 +164,25 @@ impl Partitions {
     /// Releases everything: what is idle at once, what is being renewed or claimed as soon as that has ended, so that
     /// no late write undoes a release.
     pub(super) fn release_all(&mut self, context: &mut Context) {
-        for (partition, tenure) in self.tenures() {
-            self.release(context, &partition, tenure, Releasing::Shutdown);
+        for (partition, epoch) in self.epochs() {
+            self.release(context, &partition, epoch, Releasing::Shutdown);
         }
     }
 
     /// Leaves everything for the restart of this owner, but for what is about to be released.
     pub(super) fn keep_all(&mut self, context: &mut Context) {
-        for (partition, tenure) in self.tenures() {
+        for (partition, epoch) in self.epochs() {
             if self.get(&partition).is_some_and(Held::is_kept) {
-                self.send_keep(context, &partition, tenure);
+                self.send_keep(context, &partition, epoch);
             } else {
-                self.send_release(context, &partition, tenure);
+                self.send_release(context, &partition, epoch);
             }
         }
     }
 
     /// Renews it for the last time, now or when the renewal that is under way has ended.
-    pub(super) fn send_keep(&mut self, context: &mut Context, partition: &PartitionId, tenure: u64) {
-        let Some(held) = self.get_of(partition, tenure) else { return };
+    pub(super) fn send_keep(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64) {
+        let Some(held) = self.get_of(partition, epoch) else { return };
         if held.is_renewing() {
             return held.keep_next();
         }

@@ -42,15 +42,15 @@ impl Partitions {
         &mut self,
         context: &mut Context,
         partition: &PartitionId,
-        tenure: u64,
+        epoch: i64,
         outcome: ClaimOutcome,
     ) {
         // It was dropped meanwhile: the outcome is of no interest.
         let live_by = self.live_by;
-        let Some(held) = self.get_of(partition, tenure) else { return };
+        let Some(held) = self.get_of(partition, epoch) else { return };
         let next = held.end_renewal();
         match outcome {
-            ClaimOutcome::Won(lease) => self.renewed(context, lease, tenure),
+            ClaimOutcome::Won(lease) => self.renewed(context, lease, epoch),
             ClaimOutcome::Lost { by } => {
                 self.storage_responds();
                 self.forget(partition);
@@ -64,34 +64,34 @@ impl Partitions {
                 context.note(Note::Undecided(Operation::Renew, vec![partition.clone()], error));
             }
         }
-        let Some(tenure) = self.get(partition).map(Held::tenure) else { return };
+        let Some(epoch) = self.get(partition).map(Held::epoch) else { return };
         match next {
             Next::Nothing => {}
-            Next::Release => self.send_release(context, partition, tenure),
-            Next::Keep => self.send_keep(context, partition, tenure),
+            Next::Release => self.send_release(context, partition, epoch),
+            Next::Keep => self.send_keep(context, partition, epoch),
         }
     }
 
     /// The renewal may have found a mark. One that this instance knew is heeded by listings, which show whether its
     /// author is alive.
-    fn renewed(&mut self, context: &mut Context, lease: Lease, before: u64) {
-        let (partition, tenure) = (lease.partition().clone(), lease.tenure());
-        let known = self.asked_for_by(&partition, tenure);
+    fn renewed(&mut self, context: &mut Context, lease: Lease, before: i64) {
+        let (partition, epoch) = (lease.partition().clone(), lease.epoch());
+        let known = self.asked_for_by(&partition, epoch);
         let was_draining = self.get(&partition).is_some_and(Held::is_draining);
         self.hold(context, lease);
-        if tenure != before {
+        if epoch != before {
             context.holder_is(&partition, Holder::Me);
         }
-        if tenure != before && was_draining {
+        if epoch != before && was_draining {
             // The record had vanished: the last checkpoint of the tenure before would be refused.
-            return self.send_release(context, &partition, tenure);
+            return self.send_release(context, &partition, epoch);
         }
-        if let Some(by) = self.asked_for_by(&partition, tenure).filter(|by| known.as_ref() != Some(by)) {
-            self.hand_over(context, &partition, tenure, &by);
+        if let Some(by) = self.asked_for_by(&partition, epoch).filter(|by| known.as_ref() != Some(by)) {
+            self.hand_over(context, &partition, epoch, &by);
         }
     }
 
-    fn asked_for_by(&mut self, partition: &PartitionId, tenure: u64) -> Option<OwnerId> {
-        self.get_of(partition, tenure)?.lease().asked_for_by().cloned()
+    fn asked_for_by(&mut self, partition: &PartitionId, epoch: i64) -> Option<OwnerId> {
+        self.get_of(partition, epoch)?.lease().asked_for_by().cloned()
     }
 }

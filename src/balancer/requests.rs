@@ -26,7 +26,7 @@ pub(super) async fn perform(store: GroupStore, request: Request) -> Done {
         }
         Request::Renew(lease) => {
             let outcome = store.renew_one(&lease).await;
-            Done::Renewed { partition: lease.partition().clone(), tenure: lease.tenure(), outcome }
+            Done::Renewed { partition: lease.partition().clone(), epoch: lease.epoch(), outcome }
         }
         Request::Release { lease, until } => {
             let left = until.map(|until| until.saturating_sub(store.lease_time()));

@@ -22,8 +22,9 @@ pub struct Snapshot {
     pub cycles: u64,
     /// Every partition and its holder.
     pub partitions: Vec<PartitionView>,
-    /// The partitions that this instance holds, with the tenure of each: another tenure is another time of holding it.
-    pub held: BTreeMap<PartitionId, u64>,
+    /// The partitions that this instance holds, with the [epoch](crate::store::Lease::epoch) of each: another epoch is
+    /// another time of holding it.
+    pub held: BTreeMap<PartitionId, i64>,
     /// Partitions that are given back: their processing has to stop, and their last checkpoints may still be written.
     pub releasing: BTreeSet<PartitionId>,
     /// Partitions that this instance has asked for, and their owners, who are to hand them over.

@@ -133,9 +133,9 @@ impl State {
         context.disturb();
         context.change();
         if context.settings.config.on_stall == OnStall::Release {
-            for (partition, tenure) in self.partitions.tenures() {
+            for (partition, epoch) in self.partitions.epochs() {
                 if stalled.affects(&partition) {
-                    self.partitions.drain(context, &partition, tenure, Releasing::Stalled);
+                    self.partitions.drain(context, &partition, epoch, Releasing::Stalled);
                 }
             }
         }
@@ -147,9 +147,9 @@ impl State {
         match command {
             Command::StopClaiming if context.phase == Phase::Running => context.phase = Phase::Draining,
             Command::StopClaiming => {}
-            Command::Forget { partition, tenure, by } => partitions.on_forgotten(context, &partition, tenure, by),
-            Command::Release { partition, tenure, cool_down, settled } => {
-                partitions.on_stopped(context, &partition, tenure, cool_down, settled);
+            Command::Forget { partition, epoch, by } => partitions.on_forgotten(context, &partition, epoch, by),
+            Command::Release { partition, epoch, cool_down, settled } => {
+                partitions.on_stopped(context, &partition, epoch, cool_down, settled);
             }
             Command::Unprocessed { partition } => partitions.on_unprocessed(context, &partition),
             Command::Shutdown | Command::Keep if context.is_ending() => {}
@@ -175,8 +175,8 @@ impl State {
             Done::OthersListed(listing) => self.on_others_listed(listing),
             Done::Judged { claims, outcome } => partitions.on_judged(context, claims, outcome),
             Done::Claimed { partition, outcome } => partitions.on_claimed(context, &partition, outcome),
-            Done::Renewed { partition, tenure, outcome } => {
-                partitions.on_renewed(context, &partition, tenure, outcome);
+            Done::Renewed { partition, epoch, outcome } => {
+                partitions.on_renewed(context, &partition, epoch, outcome);
             }
             Done::Released { partition, outcome } => partitions.on_released(context, &partition, outcome),
             Done::Kept { partition, outcome } => partitions.on_kept(context, &partition, outcome),
@@ -275,8 +275,8 @@ impl State {
         tell_away(context, &before, &snapshot.away());
         context.change();
         for PlannedRelease { partition, reason } in plan.release {
-            if let Some(tenure) = partitions.get(&partition).map(Held::tenure) {
-                partitions.drain(context, &partition, tenure, reason.into());
+            if let Some(epoch) = partitions.get(&partition).map(Held::epoch) {
+                partitions.drain(context, &partition, epoch, reason.into());
             }
         }
         partitions.start_claims(context, plan.claim, &presence.listed);

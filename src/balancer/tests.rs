@@ -112,7 +112,13 @@ impl Loop {
                 'm' => record("me"),
                 other => record(&other.to_string()),
             };
-            Ownership::new(partition.into(), record, ETag::new("seen"), age, self.now)
+            Ownership::new(
+                partition.into(),
+                record,
+                ETag::new("seen"),
+                age,
+                (datetime!(2026-01-01 00:00:00 UTC), self.now),
+            )
         });
         let seen = seen.collect();
         self.done(Done::Listed(Ok(seen)))
@@ -122,19 +128,19 @@ impl Loop {
         self.done(Done::OthersListed(Ok(Others { presences: Some(Vec::new()), other_tree: Vec::new() })))
     }
 
-    fn lease(&self, partition: u32, tenure: u64) -> Lease {
-        Lease::of(partition.into(), record("me"), ETag::new("won"), self.now, tenure)
+    fn lease(&self, partition: u32, epoch: i64) -> Lease {
+        Lease::of(partition.into(), record("me"), ETag::new("won"), self.now, epoch)
     }
 
     /// It wins a partition that it claims.
-    fn wins(&mut self, partition: u32, tenure: u64) -> String {
-        let outcome = ClaimOutcome::Won(self.lease(partition, tenure));
+    fn wins(&mut self, partition: u32, epoch: i64) -> String {
+        let outcome = ClaimOutcome::Won(self.lease(partition, epoch));
         self.done(Done::Claimed { partition: partition.into(), outcome })
     }
 
-    fn renewed(&mut self, partition: u32, tenure: u64) -> String {
-        let outcome = ClaimOutcome::Won(self.lease(partition, tenure));
-        self.done(Done::Renewed { partition: partition.into(), tenure, outcome })
+    fn renewed(&mut self, partition: u32, epoch: i64) -> String {
+        let outcome = ClaimOutcome::Won(self.lease(partition, epoch));
+        self.done(Done::Renewed { partition: partition.into(), epoch, outcome })
     }
 
     /// It holds so many partitions, all of them the hub's, each in tenure 1.
@@ -266,7 +272,13 @@ mod cycles {
         let mut me = Loop::begun(BalancerConfig::default(), 1);
         me.after(0);
         let later = OwnershipRecord::owned_by(owner("me"), Some(incarnation(2)));
-        let seen = Ownership::new(0.into(), later, ETag::new("seen"), Duration::ZERO, me.now);
+        let seen = Ownership::new(
+            0.into(),
+            later,
+            ETag::new("seen"),
+            Duration::ZERO,
+            (datetime!(2026-01-01 00:00:00 UTC), me.now),
+        );
         assert_eq!(me.done(Done::Listed(Ok(vec![seen]))), "replaced");
     }
 
@@ -329,7 +341,13 @@ mod claims {
         me.after(0);
         let dead = OwnershipRecord { scope: LeaseScope::Instance, ..record("x") };
         let seen = |partition: u32, now| {
-            Ownership::new(partition.into(), dead.clone(), ETag::new("seen"), Duration::from_secs(3 * EXPIRY), now)
+            Ownership::new(
+                partition.into(),
+                dead.clone(),
+                ETag::new("seen"),
+                Duration::from_secs(3 * EXPIRY),
+                (datetime!(2026-01-01 00:00:00 UTC), now),
+            )
         };
         let listing = vec![seen(0, me.now), seen(1, me.now)];
         assert_eq!(me.done(Done::Listed(Ok(listing))), "list presences");
@@ -356,7 +374,7 @@ mod releases {
     use super::*;
 
     fn stopped(partition: u32, settled: bool) -> Command {
-        Command::Release { partition: partition.into(), tenure: 1, cool_down: Duration::ZERO, settled }
+        Command::Release { partition: partition.into(), epoch: 1, cool_down: Duration::ZERO, settled }
     }
 
     #[test]
@@ -396,10 +414,10 @@ mod releases {
     #[test]
     fn what_belongs_to_an_earlier_tenure_is_ignored() {
         let mut me = Loop::holding(BalancerConfig::default(), 1);
-        let earlier = Command::Release { partition: 0.into(), tenure: 9, cool_down: Duration::ZERO, settled: true };
+        let earlier = Command::Release { partition: 0.into(), epoch: 9, cool_down: Duration::ZERO, settled: true };
         assert_eq!(me.command(earlier), "");
-        assert_eq!(me.command(Command::Forget { partition: 0.into(), tenure: 9, by: None }), "");
-        assert_eq!(me.command(Command::Forget { partition: 0.into(), tenure: 1, by: None }), "Lost 0");
+        assert_eq!(me.command(Command::Forget { partition: 0.into(), epoch: 9, by: None }), "");
+        assert_eq!(me.command(Command::Forget { partition: 0.into(), epoch: 1, by: None }), "Lost 0");
     }
 
     #[test]
@@ -462,7 +480,7 @@ mod end {
         me.after(30);
         me.command(Command::Shutdown);
         let replaced = ClaimOutcome::Replaced { by: incarnation(2) };
-        let outcome = me.done(Done::Renewed { partition: 0.into(), tenure: 1, outcome: replaced });
+        let outcome = me.done(Done::Renewed { partition: 0.into(), epoch: 1, outcome: replaced });
         assert!(!outcome.contains("replaced"), "{outcome}");
     }
 }
@@ -515,7 +533,13 @@ mod restarts {
     fn with_one_away(me: &mut Loop) -> String {
         let away = OwnershipRecord { away: true, ..record("x") };
         let seen = |partition: u32, record: OwnershipRecord, now| {
-            Ownership::new(partition.into(), record, ETag::new("seen"), Duration::ZERO, now)
+            Ownership::new(
+                partition.into(),
+                record,
+                ETag::new("seen"),
+                Duration::ZERO,
+                (datetime!(2026-01-01 00:00:00 UTC), now),
+            )
         };
         let listing = vec![seen(0, record("me"), me.now), seen(1, away.clone(), me.now), seen(2, away, me.now)];
         me.done(Done::Listed(Ok(listing)))
@@ -562,7 +586,7 @@ mod asking {
     }
 
     fn claim() -> Claim {
-        Claim::over(1.into(), ETag::new("released"))
+        Claim::unowned(1.into())
     }
 
     /// A loop that has asked `x` for partition 1.
@@ -657,7 +681,13 @@ mod being_asked {
     /// Partition 0 as listed, with a mark of `x`.
     fn marked(me: &Loop) -> Ownership {
         let record = OwnershipRecord { handoff_to: Some(owner("x")), ..record("me") };
-        Ownership::new(0.into(), record, ETag::new("marked"), Duration::ZERO, me.now)
+        Ownership::new(
+            0.into(),
+            record,
+            ETag::new("marked"),
+            Duration::ZERO,
+            (datetime!(2026-01-01 00:00:00 UTC), me.now),
+        )
     }
 
     /// A listing shows the mark, and whether its author is there.
@@ -677,7 +707,7 @@ mod being_asked {
         assert_eq!(sees_a_mark(&mut me, true), "AskedFor 0, Releasing 0 handed_over");
         assert_eq!(me.snapshot.held, [].into());
         assert_eq!(me.after(0), "renew 0 draining");
-        let stopped = Command::Release { partition: 0.into(), tenure: 1, cool_down: Duration::ZERO, settled: true };
+        let stopped = Command::Release { partition: 0.into(), epoch: 1, cool_down: Duration::ZERO, settled: true };
         assert_eq!(me.command(stopped), "", "the acknowledgment is under way");
         assert_eq!(me.renewed(0, 1), "release 0");
     }
@@ -686,7 +716,7 @@ mod being_asked {
     fn a_handler_that_fails_at_the_end_is_reported() {
         let mut me = Loop::holding(BalancerConfig::default(), 1);
         sees_a_mark(&mut me, true);
-        let stopped = Command::Release { partition: 0.into(), tenure: 1, cool_down: Duration::ZERO, settled: false };
+        let stopped = Command::Release { partition: 0.into(), epoch: 1, cool_down: Duration::ZERO, settled: false };
         assert_eq!(me.command(stopped), "Duplicates 0 not_settled, release 0");
     }
 
@@ -703,7 +733,7 @@ mod being_asked {
         let mut me = Loop::holding(BalancerConfig::default(), 1);
         me.after(30);
         let lease = Lease::of(0.into(), marked(&me).record, ETag::new("met"), me.now, 1);
-        let met = Done::Renewed { partition: 0.into(), tenure: 1, outcome: ClaimOutcome::Won(lease) };
+        let met = Done::Renewed { partition: 0.into(), epoch: 1, outcome: ClaimOutcome::Won(lease) };
         assert_eq!(me.done(met), "AskedFor 0, Releasing 0 handed_over");
     }
 
@@ -759,7 +789,7 @@ mod by_presence {
         me.done(Done::Announced(Ok(Announced::Present)));
         assert_eq!(me.after(0), "renew 0");
         let outcome = ClaimOutcome::Won(lease(&me, 0));
-        me.done(Done::Renewed { partition: 0.into(), tenure: 1, outcome });
+        me.done(Done::Renewed { partition: 0.into(), epoch: 1, outcome });
         assert_eq!(me.after(1), "");
     }
 
@@ -770,7 +800,13 @@ mod by_presence {
         let foreign = OwnershipRecord::owned_by(owner("python"), None);
         let mine = OwnershipRecord { scope: LeaseScope::Instance, ..record("me") };
         let seen = |partition: u32, record, now| {
-            Ownership::new(partition.into(), record, ETag::new("seen"), Duration::ZERO, now)
+            Ownership::new(
+                partition.into(),
+                record,
+                ETag::new("seen"),
+                Duration::ZERO,
+                (datetime!(2026-01-01 00:00:00 UTC), now),
+            )
         };
         me.step(Happened::Hub([0.into(), 1.into()].into()));
         let listing = vec![seen(0, mine, me.now), seen(1, foreign, me.now)];
@@ -818,7 +854,7 @@ mod strict_leases {
     fn they_end_before_the_expiry() {
         let mut me = Loop::holding(BalancerConfig::default().with_lease_policy(LeasePolicy::Strict), 1);
         assert!(me.after(30).contains("renew 0"));
-        let failed = Done::Renewed { partition: 0.into(), tenure: 1, outcome: ClaimOutcome::Undecided(unavailable()) };
+        let failed = Done::Renewed { partition: 0.into(), epoch: 1, outcome: ClaimOutcome::Undecided(unavailable()) };
         assert_eq!(me.done(failed), "Undecided");
         assert!(!me.after(17).contains("Outlived"));
         assert!(me.after(1).contains("Outlived 0"), "60 s less 2 s of grace and 10 s to stop");

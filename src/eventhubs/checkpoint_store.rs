@@ -15,12 +15,12 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
 use super::held::Holder;
-use super::unowned::Unowned;
+use super::listed::{Listed, Wanted};
 use crate::blob::{BlobContainer, ETag};
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, OwnerId, PartitionId, Position, Relation};
-use crate::store::{Claim, GroupStore, GroupStoreBuilder, Lease, Listing, Ownership, Presence, ReleaseOutcome};
+use crate::store::{GroupStore, GroupStoreBuilder, Lease, Listing, Ownership, Presence, ReleaseOutcome};
 
 type AzureResult<T> = std::result::Result<T, AzureError>;
 type Settings = dyn Fn(GroupStoreBuilder) -> GroupStoreBuilder + Send + Sync;
@@ -220,10 +220,10 @@ impl BlobCheckpointStore {
         let elsewhere = owners_elsewhere(&store, &store.list_other_tree().await?);
         // The processor claims by a listing of the store that only looked, whose versions are not remembered.
         let here = store.list_ownerships().await?.records;
-        let unowned = Unowned::of(&store, &here, &presences_behind(&store, &here).await?);
+        let listed = Listed::of(&store, &here, &presences_behind(&store, &here).await?);
         let holder = Arc::new(Holder::new(store));
         holder.set_elsewhere(elsewhere);
-        holder.set_unowned(unowned);
+        holder.set_listed(listed);
         groups.insert(group.clone(), Group::Served(Arc::clone(&holder)));
         Ok(holder)
     }
@@ -235,13 +235,13 @@ impl BlobCheckpointStore {
         let (here, other) = futures::try_join!(store.list_ownerships(), store.list_other_tree())?;
         let presences = presences_behind(store, &here.records).await?;
         let elsewhere = owners_elsewhere(store, &other);
-        let left_out = Unowned::of(store, &here.records, &presences);
+        let listed = Listed::of(store, &here.records, &presences);
         if let Group::Served(holder) = &known {
             holder.notice(&here.records, asked);
             holder.set_elsewhere(elsewhere.clone());
-            holder.set_unowned(left_out.clone());
+            holder.set_listed(listed.clone());
         }
-        let is_shown = |seen: &&Ownership| known.holds(&seen.partition) || !left_out.contains(&seen.partition);
+        let is_shown = |seen: &&Ownership| known.holds(&seen.partition) || !listed.is_unowned(&seen.partition);
         let shown = |seen: &Ownership| (seen.partition.clone(), self.shown(group, &known, seen, &presences));
         let mut shown: HashMap<_, _> = here.records.iter().filter(is_shown).map(shown).collect();
         for (partition, owner) in elsewhere {
@@ -283,19 +283,16 @@ impl BlobCheckpointStore {
         let Some(first) = ownerships.first() else { return Ok(Vec::new()) };
         let group = group_of(first)?;
         let owner = first.owner_id.as_deref().unwrap_or_default();
-        let mut claims = Vec::with_capacity(ownerships.len());
+        let mut wanted = Vec::with_capacity(ownerships.len());
         for ownership in ownerships {
             if group_of(ownership)? != group || ownership.owner_id != first.owner_id {
                 return Err(Error::config("claims for several owners or consumer groups at once"));
             }
             let partition = PartitionId::new(&ownership.partition_id)?;
-            claims.push(match &ownership.etag {
-                Some(etag) => Claim::over(partition, from_client(etag)),
-                None => Claim::unowned(partition),
-            });
+            wanted.push(Wanted { partition, version: ownership.etag.as_ref().map(from_client) });
         }
         let holder = self.holder(&group, owner).await?;
-        let leases = holder.claim(claims).await;
+        let leases = holder.claim(wanted).await;
         Ok(leases.iter().map(|lease| self.won(&group, &holder.store, lease)).collect())
     }
 

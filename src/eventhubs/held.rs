@@ -8,7 +8,8 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, timeout};
 
-use super::unowned::{Abandoned, Unowned};
+use super::listed::{Abandoned, Aim, Listed, Wanted};
+use crate::blob::ETag;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{OwnerId, PartitionId, Position, Relation};
@@ -77,7 +78,7 @@ struct Memory {
     untold: HashSet<PartitionId>,
     /// Partitions that are owned in the other tree of names, by the last listing.
     elsewhere: HashMap<PartitionId, OwnerId>,
-    unowned: Unowned,
+    listed: Listed,
 }
 
 impl Memory {
@@ -163,9 +164,9 @@ impl Holder {
         memory.elsewhere = elsewhere;
     }
 
-    /// Replaces what no live owner holds. The versions of an earlier listing are not claimed any more.
-    pub(super) fn set_unowned(&self, unowned: Unowned) {
-        self.memory().unowned = unowned;
+    /// Replaces the last listing.
+    pub(super) fn set_listed(&self, listed: Listed) {
+        self.memory().listed = listed;
     }
 
     pub(super) fn holds(&self, partition: &PartitionId) -> bool {
@@ -180,22 +181,22 @@ impl Holder {
     ///
     /// What was lost since the last answer is left out of this one even if it could be won back: the processor would go
     /// on reading where it was, and not where the checkpoint is now.
-    pub(super) async fn claim(&self, claims: Vec<Claim>) -> Vec<Lease> {
+    pub(super) async fn claim(&self, wanted: Vec<Wanted>) -> Vec<Lease> {
         let untold = std::mem::take(&mut self.memory().untold);
-        let claims = claims.into_iter().filter(|claim| !untold.contains(claim.partition()));
-        let claims: FuturesUnordered<_> = claims.map(|claim| self.claim_one(claim)).collect();
+        let wanted = wanted.into_iter().filter(|wanted| !untold.contains(&wanted.partition));
+        let claims: FuturesUnordered<_> = wanted.map(|wanted| self.claim_one(wanted)).collect();
         claims.filter_map(std::future::ready).collect().await
     }
 
-    async fn claim_one(&self, claim: Claim) -> Option<Lease> {
-        if let Some(held) = self.find(claim.partition()) {
-            return self.renew(claim.partition(), &held).await;
+    async fn claim_one(&self, wanted: Wanted) -> Option<Lease> {
+        let partition = &wanted.partition;
+        if let Some(held) = self.find(partition) {
+            return self.renew(partition, &held).await;
         }
-        let (claim, to_declare_dead) = self.aimed(claim)?;
-        let partition = claim.partition();
-        if !self.is_free(partition, to_declare_dead).await {
-            return None;
-        }
+        let claim = match self.aim_at(&wanted)? {
+            Aim::Claim(claim, to_declare_dead) => self.is_free(partition, to_declare_dead).await.then_some(claim)?,
+            Aim::Read(version) => self.claim_over(partition, &version).await?,
+        };
         match self.store.claim_one(&claim).await {
             ClaimOutcome::Won(lease) => {
                 telemetry::claim_won(partition, &"asked for");
@@ -213,13 +214,21 @@ impl Holder {
         None
     }
 
-    /// The claim by what was listed last; none of a partition that is owned in the other tree.
-    fn aimed(&self, claim: Claim) -> Option<(Claim, Option<Abandoned>)> {
+    /// By what was listed last. `None` for a partition that is owned in the other tree.
+    fn aim_at(&self, wanted: &Wanted) -> Option<Aim> {
         let memory = self.memory();
-        if memory.elsewhere.contains_key(claim.partition()) {
-            return None;
+        let is_elsewhere = memory.elsewhere.contains_key(&wanted.partition);
+        (!is_elsewhere).then(|| memory.listed.aim_at(wanted))
+    }
+
+    /// A claim over this version, unless the record has another one by now.
+    async fn claim_over(&self, partition: &PartitionId, version: &ETag) -> Option<Claim> {
+        match self.store.read_ownership(partition).await {
+            Ok(Some(seen)) if seen.etag == *version => return Some(Claim::over(&seen)),
+            Ok(seen) => telemetry::claim_lost(partition, seen.and_then(|seen| seen.record.owner).as_ref()),
+            Err(error) => self.store.telemetry().ownership_undecided(Operation::Claim, partition, &error),
         }
-        Some(memory.unowned.aimed(claim))
+        None
     }
 
     /// Not if the owner has shown a sign of life since it was taken for dead.
@@ -237,7 +246,7 @@ impl Holder {
     async fn renew(&self, partition: &PartitionId, held: &Arc<Held>) -> Option<Lease> {
         let lease = held.lease();
         match self.store.renew_one(&lease).await {
-            ClaimOutcome::Won(renewed) if renewed.tenure() == lease.tenure() => {
+            ClaimOutcome::Won(renewed) if renewed.epoch() == lease.epoch() => {
                 held.set_lease(renewed);
                 return self.started(partition, held).await;
             }
@@ -266,7 +275,7 @@ impl Holder {
     /// deadlines at the most, for others wait for the same answer.
     async fn adopt(&self, partition: &PartitionId, held: &Arc<Held>) -> Option<Lease> {
         let limit = 2 * self.store.request_deadline();
-        let adopted = timeout(limit, self.store.adopt(partition, None)).await;
+        let adopted = timeout(limit, self.store.adopt(partition, held.lease().epoch(), None)).await;
         let adopted = adopted.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Unknown, format!("the adoption took longer than {limit:?}")))
         });

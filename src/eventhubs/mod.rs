@@ -8,9 +8,9 @@ mod errors;
 mod health;
 mod held;
 mod link;
+mod listed;
 mod owner_level;
 mod source;
-mod unowned;
 
 use std::time::Duration;
 

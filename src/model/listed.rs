@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use time::OffsetDateTime;
+
 use super::names::PartitionId;
 use super::owner::Identity;
 use super::ownership::{LeaseScope, OwnershipRecord, Relation};
@@ -24,15 +26,23 @@ pub struct Ownership {
     pub etag: ETag,
     /// Time since it was last written, by the server's clock, when the server answered.
     pub age: Duration,
+    /// The server's time of that answer.
+    pub server_time: OffsetDateTime,
     /// When the answer arrived, on the [lease clock](crate::store::GroupStore::lease_time).
     pub received: Moment,
 }
 
 impl Ownership {
-    /// A record that was seen in this version, this old, by an answer that arrived at `received`.
+    /// A record that was seen in this version, this old, by an answer of `server_time` that arrived at `received`.
     #[must_use]
-    pub fn new(partition: PartitionId, record: OwnershipRecord, etag: ETag, age: Duration, received: Moment) -> Self {
-        Self { partition, record, etag, age, received }
+    pub fn new(
+        partition: PartitionId,
+        record: OwnershipRecord,
+        etag: ETag,
+        age: Duration,
+        (server_time, received): (OffsetDateTime, Moment),
+    ) -> Self {
+        Self { partition, record, etag, age, server_time, received }
     }
 
     /// Its age at `now`, on the same clock as `received`.

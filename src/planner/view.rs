@@ -353,6 +353,7 @@ mod tests {
             record: OwnershipRecord { owner, incarnation, ..Default::default() },
             age: Duration::from_secs(age),
             etag: ETag::new("seen"),
+            server_time: datetime!(2026-01-01 00:00:00 UTC),
             received: Duration::from_secs(100),
         }
     }

@@ -37,6 +37,32 @@ impl PartitionContext {
         &self.group
     }
 
+    /// The number of the tenure in which this instance has the partition: from the claim that won it until it is lost or
+    /// given back. A partition that starts again within one tenure keeps its epoch.
+    ///
+    /// It is strictly greater than the epoch of every earlier tenure of the partition in which events were processed,
+    /// whichever instance had it, and no two tenures have the same. An application that writes its results elsewhere can
+    /// refuse those of an owner that was displaced and does not know it yet. Store the epoch beside each result, or once
+    /// for the partition, and write only where the stored one is not greater:
+    ///
+    /// ```sql
+    /// UPDATE results SET total = $2, epoch = $1 WHERE partition = $3 AND epoch <= $1
+    /// ```
+    ///
+    /// A write that changes no row was refused: a later owner has written. The comparison must include equality, for
+    /// one tenure writes many times, and every write must store the epoch, for the stored one is what refuses others.
+    /// The epoch refuses late writes only. It does not prevent that events are processed twice: between the claim of
+    /// the new owner and its first write, writes of the displaced one are still accepted. Store the position together
+    /// with the result to recognize an event that was processed before.
+    ///
+    /// Owners of other SDKs have no epoch, so their writes pass such a guard or fail it, as the application decides.
+    /// Nothing is promised after the ownership record was deleted within two seconds of a claim or while a claim was
+    /// under way, nor if the clock of the storage is set back, as that of an emulator may be.
+    #[must_use]
+    pub fn epoch(&self) -> i64 {
+        self.control.epoch
+    }
+
     /// Says that this event and all before it are processed. It is written down in the background, as the
     /// [`CheckpointPolicy`](super::CheckpointPolicy) says; of several the greatest counts. Never blocks, never fails.
     ///

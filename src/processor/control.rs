@@ -16,7 +16,7 @@ use crate::telemetry::PartitionMetrics;
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) partition: PartitionId,
-    pub(super) tenure: u64,
+    pub(super) epoch: i64,
     pub(super) progress: Progress,
     pub(super) metrics: PartitionMetrics,
     began: Instant,
@@ -26,21 +26,16 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn new(partition: PartitionId, tenure: u64, metrics: PartitionMetrics) -> Self {
+    pub(super) fn new(partition: PartitionId, epoch: i64, metrics: PartitionMetrics) -> Self {
         Self {
             partition,
-            tenure,
+            epoch,
             progress: Progress::new(),
             metrics,
             began: Instant::now(),
             orders: watch::Sender::default(),
             properties: watch::Sender::default(),
         }
-    }
-
-    /// The epoch of the tenure, as the event source gets it.
-    pub(super) fn epoch(&self) -> i64 {
-        i64::try_from(self.tenure).unwrap_or(i64::MAX)
     }
 
     /// Time since the tenure began here.

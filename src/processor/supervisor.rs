@@ -96,7 +96,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
 
     fn reconcile(&mut self, snapshot: &Snapshot) {
         self.entries.retain(|partition, Entry { control, ended }| {
-            let held = snapshot.held.get(partition) == Some(&control.tenure);
+            let held = snapshot.held.get(partition) == Some(&control.epoch);
             if !held {
                 control.stop(lost(snapshot, partition));
             }
@@ -108,16 +108,16 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             }
             held
         });
-        for (partition, tenure) in &snapshot.held {
+        for (partition, epoch) in &snapshot.held {
             if !self.entries.contains_key(partition) {
-                self.start(partition.clone(), *tenure);
+                self.start(partition.clone(), *epoch);
             }
         }
     }
 
-    fn start(&mut self, partition: PartitionId, tenure: u64) {
+    fn start(&mut self, partition: PartitionId, epoch: i64) {
         let metrics = self.shared.store.telemetry().metrics().of_partition(&partition);
-        let control = Arc::new(Control::new(partition.clone(), tenure, metrics));
+        let control = Arc::new(Control::new(partition.clone(), epoch, metrics));
         self.registry.insert(Arc::clone(&control));
         self.entries.insert(partition, Entry { control: Arc::clone(&control), ended: false });
         let task = PartitionTask { shared: Arc::clone(&self.shared), control: Arc::clone(&control) };
@@ -130,35 +130,35 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     /// Passes on to the balancer what becomes of the partition. An error ends the processor.
     fn task_ended(&mut self, control: &Arc<Control>, outcome: Outcome) -> Result<(), Arc<Error>> {
         self.registry.remove(control);
-        let (partition, tenure) = (control.partition.clone(), control.tenure);
+        let (partition, epoch) = (control.partition.clone(), control.epoch);
         if let Some(entry) = self.entries.get_mut(&partition) {
             entry.ended = true;
         }
         match outcome {
-            Ok(Ended::Stopped(StopReason::Lost { by })) => self.balancer.lost(partition, tenure, by),
-            Ok(Ended::Stopped(StopReason::Replaced)) => self.balancer.forget(partition, tenure),
+            Ok(Ended::Stopped(StopReason::Lost { by })) => self.balancer.lost(partition, epoch, by),
+            Ok(Ended::Stopped(StopReason::Replaced)) => self.balancer.forget(partition, epoch),
             Ok(Ended::Stopped(StopReason::Shutdown)) if self.keeps => {}
             Ok(Ended::Stopped(StopReason::Released | StopReason::Shutdown)) => {
                 if control.progress.end().is_settled() {
-                    self.balancer.release(partition, tenure, control.cool_down());
+                    self.balancer.release(partition, epoch, control.cool_down());
                 } else {
-                    self.balancer.release_unsettled(partition, tenure, control.cool_down());
+                    self.balancer.release_unsettled(partition, epoch, control.cool_down());
                 }
             }
             Ok(Ended::Stopped(_)) => {}
             // Of the batch that failed, a part may have been processed.
-            Ok(Ended::GiveBack { cool_down }) => self.balancer.release_unsettled(partition, tenure, cool_down),
+            Ok(Ended::GiveBack { cool_down }) => self.balancer.release_unsettled(partition, epoch, cool_down),
             Ok(Ended::Failed(error)) => {
                 let contended = error.kind() == ErrorKind::Contended;
                 if contended {
                     telemetry::adoption_contended(&partition, &error);
                 }
-                self.balancer.release_unsettled(partition, tenure, Duration::ZERO);
+                self.balancer.release_unsettled(partition, epoch, Duration::ZERO);
                 return if contended { Ok(()) } else { Err(error) };
             }
             Err(panic) => {
                 telemetry::partition_task_panicked(&partition, message_of(&*panic));
-                self.balancer.release_unsettled(partition, tenure, Duration::ZERO);
+                self.balancer.release_unsettled(partition, epoch, Duration::ZERO);
             }
         }
         Ok(())

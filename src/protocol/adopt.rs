@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use crate::model::{CheckpointRecord, Relation};
+use crate::model::CheckpointRecord;
 
 /// How far a checkpoint says that a partition was processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,10 +100,10 @@ impl<E> Adopt<E> {
         Self::ReadOwnership(Some(AdoptionWrite { under: found.map(|(etag, _)| etag), from }))
     }
 
-    /// After [`Adopt::ReadOwnership`].
-    pub fn ownership_read(write: Option<AdoptionWrite<E>>, relation: Relation) -> Self {
+    /// After [`Adopt::ReadOwnership`]. `mine`: in the tenure that adopts.
+    pub fn ownership_read(write: Option<AdoptionWrite<E>>, mine: bool) -> Self {
         match write {
-            _ if relation != Relation::Mine => Self::Lost,
+            _ if !mine => Self::Lost,
             Some(write) => Self::Write(write),
             None => Self::Adopted(None),
         }
@@ -175,12 +175,10 @@ mod tests {
     #[test]
     fn nothing_is_written_unless_the_ownership_is_mine() {
         let wanted = AdoptionWrite { under: Some(7), from: PositionFrom::Found };
-        for relation in [Relation::EarlierMe, Relation::LaterMe, Relation::Other, Relation::Nobody] {
-            assert_eq!(Adopt::ownership_read(Some(wanted), relation), Adopt::Lost);
-            assert_eq!(Adopt::<u8>::ownership_read(None, relation), Adopt::Lost);
-        }
-        assert_eq!(Adopt::ownership_read(Some(wanted), Relation::Mine), Adopt::Write(wanted));
-        assert_eq!(Adopt::<u8>::ownership_read(None, Relation::Mine), Adopt::Adopted(None));
+        assert_eq!(Adopt::ownership_read(Some(wanted), false), Adopt::Lost);
+        assert_eq!(Adopt::<u8>::ownership_read(None, false), Adopt::Lost);
+        assert_eq!(Adopt::ownership_read(Some(wanted), true), Adopt::Write(wanted));
+        assert_eq!(Adopt::<u8>::ownership_read(None, true), Adopt::Adopted(None));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 
 use super::adopt::Place;
-use crate::model::Relation;
 
 /// A checkpoint blob as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,10 +38,10 @@ impl<E> Checkpointing<E> {
         etag.map_or(Self::ReadCheckpoint, Self::Written)
     }
 
-    /// After [`Checkpointing::ReadOwnership`]. A stored position without a sequence number is neither ahead nor behind,
+    /// After [`Checkpointing::ReadOwnership`]. `owned`: by the tenure that writes. A stored position without a sequence number is neither ahead nor behind,
     /// nor is a pinned start: mine replaces it.
-    pub fn ownership_read(found: Option<Stored<E>>, relation: Relation, mine: i64) -> Self {
-        if relation != Relation::Mine {
+    pub fn ownership_read(found: Option<Stored<E>>, owned: bool, mine: i64) -> Self {
+        if !owned {
             return Self::Fenced;
         }
         let Some(stored) = found else { return Self::Write(None) };
@@ -65,13 +64,13 @@ mod tests {
     #[test]
     fn the_first_checkpoint_is_created_only_after_the_ownership_was_verified() {
         assert_eq!(Checkpointing::<u8>::begin(None), Checkpointing::ReadOwnership(None));
-        assert_eq!(Checkpointing::<u8>::ownership_read(None, Relation::Mine, 5), Checkpointing::Write(None));
+        assert_eq!(Checkpointing::<u8>::ownership_read(None, true, 5), Checkpointing::Write(None));
         assert_eq!(Checkpointing::begin(Some(7)), Checkpointing::Write(Some(7)));
     }
 
     #[test]
     fn a_stored_position_decides_by_its_sequence_number() {
-        let next = |place| Checkpointing::ownership_read(Some(stored(place)), Relation::Mine, 5);
+        let next = |place| Checkpointing::ownership_read(Some(stored(place)), true, 5);
         assert_eq!(next(Place::At(5)), Checkpointing::Written(7));
         assert_eq!(next(Place::At(6)), Checkpointing::Superseded(stored(Place::At(6))));
         for behind in [Place::At(4), Place::Nowhere, Place::Pinned, Place::Unnumbered] {
@@ -81,10 +80,8 @@ mod tests {
 
     #[test]
     fn whoever_does_not_own_the_partition_is_fenced_whatever_is_stored() {
-        for relation in [Relation::EarlierMe, Relation::LaterMe, Relation::Other, Relation::Nobody] {
-            for found in [None, Some(stored(Place::At(5)))] {
-                assert_eq!(Checkpointing::ownership_read(found, relation, 5), Checkpointing::Fenced);
-            }
+        for found in [None, Some(stored(Place::At(5)))] {
+            assert_eq!(Checkpointing::ownership_read(found, false, 5), Checkpointing::Fenced);
         }
     }
 

@@ -16,5 +16,5 @@ mod presence;
 pub use adopt::{Adopt, AdoptionWrite, Place, PositionFrom};
 pub use checkpoint::{Checkpointing, Stored};
 pub use handoff::{Looked, MarkedFor, Marking, Pursuing, Step, Waits, Whose, marking};
-pub use ownership::{Found, Goal, Next, after_doubt, begins_tenure};
+pub use ownership::{Found, Goal, Next, after_doubt, next_epoch, too_young_by};
 pub use presence::{Announcing, Breaking, Present, Remains, announcing, breaking};

@@ -14,7 +14,7 @@ pub struct Adoption {
     pub(super) partition: PartitionId,
     pub(super) etag: Option<ETag>,
     pub(super) record: CheckpointRecord,
-    pub(super) tenure: u64,
+    pub(super) epoch: i64,
 }
 
 impl Adoption {
@@ -22,6 +22,12 @@ impl Adoption {
     #[must_use]
     pub fn partition(&self) -> &PartitionId {
         &self.partition
+    }
+
+    /// The [epoch](super::Lease::epoch) of the tenure that adopted it.
+    #[must_use]
+    pub fn epoch(&self) -> i64 {
+        self.epoch
     }
 
     /// The last checkpoint. It names no position if there has been none.
@@ -52,7 +58,8 @@ struct Read {
 }
 
 impl GroupStore {
-    /// Takes over the checkpoint of a partition that was just won.
+    /// Takes over the checkpoint of a partition that was just won, in the tenure with this
+    /// [epoch](super::Lease::epoch).
     ///
     /// `start` is where processing starts if there is no checkpoint yet. It is written at once, as a position that is
     /// [marked](CheckpointRecord::pinned) as a start. A group that dies before its first checkpoint then starts at the
@@ -67,9 +74,8 @@ impl GroupStore {
     ///
     /// [`ErrorKind::Contended`] if other writers kept getting in between: release the partition and let some time pass.
     /// Else what the storage answered: adopt again while the lease lasts.
-    pub async fn adopt(&self, partition: &PartitionId, start: Option<&Position>) -> Result<AdoptOutcome> {
-        let turn = self.turn(RecordKind::Checkpoint, partition).await;
-        let tenure = turn.state.begun();
+    pub async fn adopt(&self, partition: &PartitionId, epoch: i64, start: Option<&Position>) -> Result<AdoptOutcome> {
+        let _turn = self.turn(RecordKind::Checkpoint, partition).await;
         let mut attempt = 0;
         let mut read = Read { found: None, other: None };
         let mut owner = None;
@@ -86,9 +92,10 @@ impl GroupStore {
                     Adopt::checkpoint_read(read.stored(), read.other_place(), start.is_some())
                 }
                 Adopt::ReadOwnership(write) => {
-                    let (relation, by) = self.owner_of(partition).await?;
-                    owner = by;
-                    Adopt::ownership_read(write, relation)
+                    let found = self.read_ownership(partition).await?.map(|found| found.record);
+                    let mine = found.as_ref().is_some_and(|record| record.is_mine_in(self.identity(), epoch));
+                    owner = found.and_then(|record| record.owner);
+                    Adopt::ownership_read(write, mine)
                 }
                 Adopt::Write(write) => {
                     let (content, metadata) = self.adoption_content(&read, &write, start);
@@ -96,7 +103,7 @@ impl GroupStore {
                     Adopt::written(self.adoption_written(partition, &metadata, write.under).await?)
                 }
                 Adopt::Adopted(etag) => {
-                    return Ok(AdoptOutcome::Adopted(Adoption { partition: partition.clone(), etag, record, tenure }));
+                    return Ok(AdoptOutcome::Adopted(Adoption { partition: partition.clone(), etag, record, epoch }));
                 }
                 Adopt::Lost => return Ok(AdoptOutcome::Lost { by: owner }),
             }

@@ -1,7 +1,7 @@
 //! Describes a store, checks the settings, and makes the first request.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -201,7 +201,7 @@ impl GroupStoreBuilder {
             permits: std::array::from_fn(|_| Semaphore::new(self.concurrency.get())),
             told: Default::default(),
             last_answer: Mutex::new(listing.answer),
-            tenures: AtomicU64::new(1),
+            latest_server_time: Mutex::new(listing.answer.server_time),
             partitions: Partitions::default(),
             lease_clock: self.lease_clock.unwrap_or_else(|| Arc::new(SystemLeaseClock::default())),
             rng: Mutex::new(rng),

@@ -61,11 +61,8 @@ impl GroupStore {
         turn: &Turn<'_>,
     ) -> Result<CheckpointOutcome> {
         let mine = position.sequence_number;
-        let tenure = adoption.tenure;
-        let outlived = || tenure < turn.state.begun();
-        let by_myself = || CheckpointOutcome::Fenced { by: Some(self.identity().owner.clone()) };
-        if outlived() {
-            return Ok(by_myself());
+        if turn.state.has_outlived(adoption.epoch) {
+            return Ok(CheckpointOutcome::Fenced { by: Some(self.identity().owner.clone()) });
         }
         let mut attempt = 0;
         let mut seen = None;
@@ -85,14 +82,11 @@ impl GroupStore {
                     Checkpointing::ReadOwnership(seen.as_ref().map(|seen| adoption.compared_with(seen)))
                 }
                 Checkpointing::ReadOwnership(found) => {
-                    let (relation, by) = self.owner_of(&adoption.partition).await?;
-                    // Mine, perhaps, but by a claim that was made meanwhile: in between it may have been somebody
-                    // else's.
-                    if outlived() {
-                        return Ok(by_myself());
-                    }
-                    owner = by;
-                    let next = Checkpointing::ownership_read(found, relation, mine);
+                    let record = self.read_ownership(&adoption.partition).await?.map(|found| found.record);
+                    // Mine, perhaps, but by a claim that was made meanwhile: in between another may have owned it.
+                    let owned = record.as_ref().is_some_and(|it| it.is_mine_in(self.identity(), adoption.epoch));
+                    owner = record.and_then(|record| record.owner);
+                    let next = Checkpointing::ownership_read(found, owned, mine);
                     if next != Checkpointing::Fenced {
                         adoption.take_over(seen.take());
                     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::{Claim, GroupStore, MAX_ATTEMPTS, Ownership, back_off, is_doubtful};
-use crate::blob::{Blob, Condition, ETag, Metadata};
+use crate::blob::{Condition, ETag, Metadata};
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, OwnerId, OwnershipRecord, PartitionId};
@@ -170,14 +170,13 @@ impl GroupStore {
         let _turn = self.turn(RecordKind::Ownership, &handoff.partition).await;
         let (looked, found) = self.look_at(&handoff.partition, &handoff.victim).await?.unzip();
         let waits = Waits { acknowledgement: patience.acknowledgement, release: patience.release };
-        let load = found.and_then(|(record, _)| record.load);
-        let claim = |etag| Claim::over(handoff.partition.clone(), etag).with_load(load);
-        Ok(match handoff.pursuing.look(looked, self.lease_time(), waits, self.terms().expiry) {
-            Step::Wait => Pursuit::Wait,
-            Step::Take(etag) => Pursuit::Take(claim(etag)),
-            Step::Steal(etag) => Pursuit::Steal(claim(etag)),
-            Step::Over => Pursuit::Over,
-            Step::MarkAgain => match self.marked(&handoff.partition, &handoff.victim).await? {
+        let claim = found.map(|(seen, _)| Claim::over(&seen));
+        Ok(match (handoff.pursuing.look(looked, self.lease_time(), waits, self.terms().expiry), claim) {
+            (Step::Wait, _) => Pursuit::Wait,
+            (Step::Take(_), Some(claim)) => Pursuit::Take(claim),
+            (Step::Steal(_), Some(claim)) => Pursuit::Steal(claim),
+            (Step::Over | Step::Take(_) | Step::Steal(_), _) => Pursuit::Over,
+            (Step::MarkAgain, _) => match self.marked(&handoff.partition, &handoff.victim).await? {
                 Marked::At(now) => {
                     handoff.pursuing.marked_again(now);
                     Pursuit::Wait
@@ -232,21 +231,20 @@ impl GroupStore {
         &self,
         partition: &PartitionId,
         victim: &Victim,
-    ) -> Result<Option<(Looked<ETag>, (OwnershipRecord, Metadata))>> {
+    ) -> Result<Option<(Looked<ETag>, (Ownership, Metadata))>> {
         let Some(blob) = self.read(&self.inner.names.of(RecordKind::Ownership, partition)).await? else {
             return Ok(None);
         };
-        let (mut looked, (record, metadata)) = self.looked(blob, victim);
+        let seen = self.ownership(partition.clone(), &blob).0;
+        let mut looked = self.looked(&seen, victim);
         if looked.whose == Whose::Victims {
-            looked.age = self.age_of_life(&record, looked.age).await?;
+            looked.age = self.age_of_life(&seen.record, looked.age).await?;
         }
-        Ok(Some((looked, (record, metadata))))
+        Ok(Some((looked, (seen, blob.metadata))))
     }
 
-    fn looked(&self, blob: Blob, victim: &Victim) -> (Looked<ETag>, (OwnershipRecord, Metadata)) {
-        let metadata = blob.metadata.clone();
-        let found = self.found(blob);
-        let (record, me) = (&found.record, &self.identity().owner);
+    fn looked(&self, seen: &Ownership, victim: &Victim) -> Looked<ETag> {
+        let (record, me) = (&seen.record, &self.identity().owner);
         let whose = match Victim::of(record) {
             None => Whose::Nobodys,
             Some(owner) if owner == *victim && owner.owner != *me => Whose::Victims,
@@ -258,7 +256,6 @@ impl GroupStore {
             Some(_) => MarkedFor::Another,
         };
         let (cooperative, draining) = (record.cooperative, record.draining);
-        let looked = Looked { etag: found.etag.clone(), whose, marked_for, cooperative, draining, age: found.age };
-        (looked, (found.record, metadata))
+        Looked { etag: seen.etag.clone(), whose, marked_for, cooperative, draining, age: seen.age }
     }
 }

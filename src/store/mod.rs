@@ -31,7 +31,7 @@ mod twin;
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -149,7 +149,8 @@ struct Inner {
     /// Per kind of listing, the malformed blobs already told, by name and version.
     told: [Mutex<HashSet<(String, ETag)>>; 3],
     last_answer: Mutex<Answer>,
-    tenures: AtomicU64,
+    /// The latest server time of all answers, refusals included.
+    latest_server_time: Mutex<OffsetDateTime>,
     partitions: Partitions,
     lease_clock: Arc<dyn LeaseClock>,
     rng: Mutex<StdRng>,
@@ -314,8 +315,7 @@ impl GroupStore {
     }
 
     fn ownership(&self, partition: PartitionId, blob: &Blob) -> (Ownership, Option<Malformed>) {
-        let (record, problem) = codec::decode_ownership(&blob.name, &blob.metadata);
-        (Ownership::new(partition, record, blob.etag.clone(), blob.age(), self.moment_of(blob)), problem)
+        ownership_listed(partition, blob, self.moment_of(blob))
     }
 
     /// When the answer that showed a blob arrived, on the lease clock.
@@ -340,14 +340,16 @@ impl GroupStore {
 
     fn note(&self, answer: Answer) {
         *lock(&self.inner.last_answer) = answer;
+        self.note_time(answer.server_time);
+    }
+
+    fn note_time(&self, server_time: OffsetDateTime) {
+        let mut latest = lock(&self.inner.latest_server_time);
+        *latest = server_time.max(*latest);
     }
 
     pub(crate) fn random(&self) -> u64 {
         lock(&self.inner.rng).next_u64()
-    }
-
-    fn next_tenure(&self) -> u64 {
-        self.inner.tenures.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn telemetry(&self) -> &Telemetry {
@@ -421,6 +423,7 @@ impl GroupStore {
         let counted = self.inner.telemetry.requests().start(operation);
         let answer = within(deadline, operation.name(), request).await;
         observed.answered(counted.answered(&answer));
+        answer.as_ref().err().and_then(Error::server_time).into_iter().for_each(|time| self.note_time(time));
         answer
     }
 
@@ -434,6 +437,17 @@ impl GroupStore {
         let permit = self.inner.permits[kind as usize].acquire().await.ok();
         Turn { state, _alone: alone, _permit: permit }
     }
+}
+
+/// The ownership in a blob that an answer showed at this moment.
+pub(crate) fn ownership_listed(
+    partition: PartitionId,
+    blob: &Blob,
+    received: Moment,
+) -> (Ownership, Option<Malformed>) {
+    let (record, problem) = codec::decode_ownership(&blob.name, &blob.metadata);
+    let answered = (blob.answer.server_time, received);
+    (Ownership::new(partition, record, blob.etag.clone(), blob.age(), answered), problem)
 }
 
 async fn within<T>(deadline: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {

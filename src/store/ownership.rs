@@ -4,24 +4,43 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use tokio::time::timeout;
+use time::OffsetDateTime;
+use tokio::time::{sleep, timeout};
 
 use super::partitions::PartitionState;
-use super::{GroupStore, MAX_ATTEMPTS, back_off, condition, is_doubtful};
-use crate::blob::{Blob, ETag};
+use super::{GroupStore, MAX_ATTEMPTS, Ownership, back_off, condition, is_doubtful};
+use crate::blob::ETag;
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
 use crate::model::{Incarnation, LeaseScope, OwnerId, OwnershipRecord, PartitionId, Relation};
-use crate::protocol::{Found, Goal, Next, after_doubt, begins_tenure};
+use crate::protocol::{Found, Goal, Next, after_doubt, next_epoch, too_young_by};
 use crate::telemetry::Operation;
 
 /// A wish to own a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     partition: PartitionId,
-    over: Option<ETag>,
+    over: Option<Seen>,
     load: Option<u64>,
     handoff_to: Option<OwnerId>,
+}
+
+/// A record, as far as a write over it depends on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    etag: ETag,
+    epoch: Option<i64>,
+    /// By the answer that showed it.
+    age: Duration,
+    server_time: OffsetDateTime,
+}
+
+impl Seen {
+    fn of(seen: &Ownership) -> Self {
+        let (epoch, Ownership { etag, age, server_time, .. }) = (seen.record.epoch, seen);
+        Self { etag: etag.clone(), epoch, age: *age, server_time: *server_time }
+    }
 }
 
 impl Claim {
@@ -50,16 +69,12 @@ impl Claim {
         &self.partition
     }
 
-    /// The version of the record that it is over; nothing if it is to be the first.
+    /// Claims a partition over the record that was seen: released, expired, or to be stolen. It says as much as that
+    /// record of the work that the partition is.
     #[must_use]
-    pub fn over_version(&self) -> Option<&ETag> {
-        self.over.as_ref()
-    }
-
-    /// Claims a partition whose record was seen with this ETag: released, expired, or to be stolen.
-    #[must_use]
-    pub fn over(partition: PartitionId, etag: ETag) -> Self {
-        Self { partition, over: Some(etag), load: None, handoff_to: None }
+    pub fn over(seen: &Ownership) -> Self {
+        let over = Some(Seen::of(seen));
+        Self { partition: seen.partition.clone(), over, load: seen.record.load, handoff_to: None }
     }
 }
 
@@ -71,7 +86,7 @@ pub struct Lease {
     record: OwnershipRecord,
     etag: ETag,
     valid_from: Duration,
-    tenure: u64,
+    epoch: i64,
     /// Its next renewal counts only once it is written.
     rewrite: bool,
 }
@@ -80,8 +95,8 @@ impl Lease {
     /// A lease with this record, as if it had been won, for tests of what decides about leases.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
-    pub fn of(partition: PartitionId, record: OwnershipRecord, etag: ETag, valid_from: Duration, tenure: u64) -> Self {
-        Self { partition, record, etag, valid_from, tenure, rewrite: false }
+    pub fn of(partition: PartitionId, record: OwnershipRecord, etag: ETag, valid_from: Duration, epoch: i64) -> Self {
+        Self { partition, record, etag, valid_from, epoch, rewrite: false }
     }
 
     /// The partition.
@@ -121,7 +136,7 @@ impl Lease {
     /// The same lease, whose next renewal takes the mark of whoever asked for the partition away: that one has died.
     #[must_use]
     pub fn without_mark(mut self) -> Self {
-        self.record.handoff_to = None;
+        (self.record.handoff_to, self.record.operator) = (None, None);
         self
     }
 
@@ -157,11 +172,12 @@ impl Lease {
         self.valid_from
     }
 
-    /// Tells apart two times of holding the same partition; the later one is greater. Renewals keep it, unless the
-    /// record had vanished: then it has to be adopted anew.
+    /// The number of the tenure that the claim began. It is strictly greater than that of every earlier tenure of the
+    /// partition in which events were processed, whichever instance had it. Renewals keep it, unless the record had
+    /// vanished: then another tenure begins, and the partition has to be adopted again.
     #[must_use]
-    pub fn tenure(&self) -> u64 {
-        self.tenure
+    pub fn epoch(&self) -> i64 {
+        self.epoch
     }
 }
 
@@ -173,8 +189,7 @@ pub enum ClaimOutcome {
     Won(Lease),
     /// It is not mine. An outcome, not an error: somebody else was faster, or had good reason to take it.
     Lost {
-        /// The owner now; nobody if it was released. Myself if the lease is of an earlier tenure than the one that this
-        /// store won last.
+        /// The owner now; nobody if it was released. Myself if the record is of another tenure than the lease.
         by: Option<OwnerId>,
     },
     /// A later incarnation of this owner has it: two instances run under one owner id. Stop.
@@ -204,47 +219,38 @@ pub enum ReleaseOutcome {
 /// What became of a write whose outcome was settled.
 enum Settled {
     Holds(Box<Lease>),
+    /// The record is mine, in this version, but has no epoch yet.
+    WithoutEpoch(ETag),
+    Released,
     Gone(Option<OwnerId>),
     Replaced(Incarnation),
 }
 
-/// What an ownership write is to bring about, and under which version.
+/// What an ownership write is to bring about, and over which record.
+#[derive(Clone)]
 struct Wish<'a> {
     goal: Goal,
     partition: &'a PartitionId,
     /// The lease that goes on, or ends.
     lease: Option<&'a Lease>,
     record: OwnershipRecord,
-    under: Option<ETag>,
-    /// The tenure that begins with it, once it was sent.
-    begins: Option<u64>,
+    over: Option<Seen>,
 }
 
 impl<'a> Wish<'a> {
     fn about(lease: &'a Lease, goal: Goal, record: OwnershipRecord) -> Self {
-        let under = Some(lease.etag.clone());
-        Self { goal, partition: &lease.partition, lease: Some(lease), record, under, begins: None }
+        let (etag, epoch, server_time) = (lease.etag.clone(), Some(lease.epoch), OffsetDateTime::UNIX_EPOCH);
+        let over = Some(Seen { etag, epoch, age: Duration::ZERO, server_time });
+        Self { goal, partition: &lease.partition, lease: Some(lease), record, over }
     }
 
-    /// Somebody may have added keys to my record, or asked for my partition: that is theirs to take away.
+    /// Others may have added keys to my record, or asked for my partition. Only they take that away. An orphan's epoch is
+    /// kept by a release, too.
     fn keep_additions(&mut self, found: &OwnershipRecord) {
+        self.record.epoch = found.epoch.max(self.record.epoch);
         self.record.other.clone_from(&found.other);
         self.record.handoff_to.clone_from(&found.handoff_to);
-    }
-}
-
-/// An ownership blob as it was read.
-pub(super) struct FoundRecord {
-    pub(super) relation: Relation,
-    pub(super) record: OwnershipRecord,
-    pub(super) etag: ETag,
-    pub(super) age: Duration,
-}
-
-impl FoundRecord {
-    fn facts(&self) -> Found<ETag> {
-        let (relation, etag, draining) = (self.relation, self.etag.clone(), self.record.draining);
-        Found { relation, etag, age: self.age, draining }
+        self.record.operator.clone_from(&found.operator);
     }
 }
 
@@ -278,14 +284,14 @@ impl GroupStore {
         .await
     }
 
-    /// Who owns a partition now, by its record; nobody if it has none or was released.
+    /// Reads the ownership of one partition, if it has a record.
     ///
     /// # Errors
     ///
     /// If the storage does not answer as it should.
-    pub async fn owner_of(&self, partition: &PartitionId) -> Result<(Relation, Option<OwnerId>)> {
-        let found = self.read_ownership(partition).await?;
-        Ok(found.map_or((Relation::Nobody, None), |found| (found.relation, found.record.owner)))
+    pub async fn read_ownership(&self, partition: &PartitionId) -> Result<Option<Ownership>> {
+        let blob = self.read_owned(&self.inner.names.of(RecordKind::Ownership, partition)).await?;
+        Ok(blob.map(|blob| self.ownership(partition.clone(), &blob).0))
     }
 
     pub(crate) async fn claim_one(&self, claim: &Claim) -> ClaimOutcome {
@@ -301,9 +307,9 @@ impl GroupStore {
             scope: self.scope,
             ..OwnershipRecord::default()
         };
-        let (partition, under) = (&claim.partition, claim.over.clone());
-        let wish = Wish { goal: Goal::Claim, partition, lease: None, record, under, begins: None };
-        claim_outcome(self.settle(wish).await)
+        let Claim { partition, over, .. } = claim;
+        let wish = Wish { goal: Goal::Claim, partition, lease: None, record, over: over.clone() };
+        claim_outcome(self.settle_with_epoch(wish).await)
     }
 
     pub(crate) async fn renew_one(&self, lease: &Lease) -> ClaimOutcome {
@@ -312,18 +318,56 @@ impl GroupStore {
             lease if lease.record.draining => Goal::Acknowledge,
             _ => Goal::Renew,
         };
-        claim_outcome(self.settle(Wish::about(lease, goal, lease.record.clone())).await)
+        claim_outcome(self.settle_with_epoch(Wish::about(lease, goal, lease.record.clone())).await)
     }
 
     pub(crate) async fn release_one(&self, lease: &Lease) -> ReleaseOutcome {
         let settled = self.settle(Wish::about(lease, Goal::Release, lease.record.released())).await;
-        settled.map_or_else(ReleaseOutcome::Undecided, |_| ReleaseOutcome::Released)
+        match settled {
+            Ok(Settled::Gone(by)) => ReleaseOutcome::Lost { by },
+            Ok(_) => ReleaseOutcome::Released,
+            Err(error) => ReleaseOutcome::Undecided(error),
+        }
+    }
+
+    /// Where the claim is over a record without an epoch that is too young, it is made in two steps: first the record is
+    /// written without an epoch, and once that is old enough, again with one. To wait before the first step would not do:
+    /// an owner of another SDK may renew its record more often than that.
+    async fn settle_with_epoch(&self, mut wish: Wish<'_>) -> Result<Settled> {
+        for _ in 0..MAX_ATTEMPTS {
+            let taken = match self.settle(wish.clone()).await? {
+                Settled::WithoutEpoch(etag) => etag,
+                settled => return Ok(settled),
+            };
+            match self.once_old_enough(wish.partition, &taken).await? {
+                Ok(seen) => (wish.goal, wish.over) = (Goal::Claim, Some(seen)),
+                Err(by) => return Ok(Settled::Gone(by)),
+            }
+        }
+        Err(changing(wish.partition))
+    }
+
+    /// Waits until the record of this version is old enough; or returns its owner, if it has another version by then.
+    async fn once_old_enough(&self, partition: &PartitionId, etag: &ETag) -> Result<Result<Seen, Option<OwnerId>>> {
+        let mut wait = too_young_by(None, Duration::ZERO);
+        for _ in 0..MAX_ATTEMPTS {
+            sleep(wait.unwrap_or_default()).await;
+            let seen = match self.read_ownership(partition).await? {
+                Some(found) if found.etag == *etag => Seen::of(&found),
+                found => return Ok(Err(found.and_then(|found| found.record.owner))),
+            };
+            wait = too_young_by(seen.epoch, seen.age);
+            if wait.is_none() {
+                return Ok(Ok(seen));
+            }
+        }
+        Err(Error::new(ErrorKind::Contended, format!("the ownership of partition {partition} does not grow older")))
     }
 
     /// Writes until it is known who holds the partition, for two request deadlines at the most.
     async fn settle(&self, wish: Wish<'_>) -> Result<Settled> {
         let turn = self.turn(RecordKind::Ownership, wish.partition).await;
-        if wish.lease.is_some_and(|lease| lease.tenure < turn.state.tenure()) {
+        if wish.lease.is_some_and(|lease| turn.state.has_won_after(lease.epoch)) {
             return Ok(Settled::Gone(Some(self.identity().owner.clone())));
         }
         let limit = 2 * self.request_deadline();
@@ -337,23 +381,28 @@ impl GroupStore {
     }
 
     async fn settle_in_time(&self, mut wish: Wish<'_>, state: &PartitionState) -> Result<Settled> {
+        let operation = wish.goal.operation();
         for attempt in 0..MAX_ATTEMPTS {
             back_off(attempt).await;
-            if wish.goal == Goal::Claim || wish.under.is_none() {
-                state.may_begin_tenure(*wish.begins.get_or_insert_with(|| self.next_tenure()));
+            if wish.goal == Goal::Claim {
+                self.begin_tenure(&mut wish, state);
             }
             let sent = self.lease_time();
-            if let Some(etag) = self.ownership_written(&wish).await? {
-                return Ok(self.held(wish, etag, sent, state));
+            if let Some(etag) = self.ownership_written(operation, &wish).await? {
+                return Ok(Self::held(wish, etag, sent, state));
             }
             let read = self.lease_time();
             let found = self.read_ownership(wish.partition).await?;
-            if let Some(found) = found.as_ref().filter(|found| found.relation == Relation::Mine) {
+            let relation = found.as_ref().map(|found| found.record.relation_to(self.identity()));
+            if let Some(found) = found.as_ref().filter(|_| relation == Some(Relation::Mine)) {
                 wish.keep_additions(&found.record);
             }
-            let expiry = self.terms().expiry;
-            match after_doubt(wish.goal, wish.under.as_ref(), found.as_ref().map(FoundRecord::facts), expiry) {
-                Next::Write(under) => wish.under = under,
+            let (expiry, tenure) = (self.terms().expiry, wish.lease.map(Lease::epoch));
+            let attempted = wish.over.as_ref().map(|over| &over.etag);
+            let next = after_doubt(wish.goal, attempted, tenure, found.as_ref().zip(relation).map(facts), expiry);
+            match next {
+                Next::Write(_) => wish.over = found.as_ref().map(Seen::of),
+                Next::Claim(_) => (wish.goal, wish.over) = (Goal::Claim, found.as_ref().map(Seen::of)),
                 Next::Lost => return Ok(Settled::Gone(found.and_then(|found| found.record.owner))),
                 Next::Replaced => {
                     let by = found.and_then(|found| found.record.incarnation);
@@ -361,52 +410,76 @@ impl GroupStore {
                 }
                 Next::Stands => {
                     let Some(found) = found else { return Ok(Settled::Gone(None)) };
+                    // A release keeps the epoch, so that it is known from any other.
+                    let is_released = found.record.owner.is_none() && found.record.epoch == tenure;
+                    if wish.goal == Goal::Release && !is_released {
+                        return Ok(Settled::Gone(found.record.owner));
+                    }
                     let valid_from = read.saturating_sub(found.age);
-                    return Ok(self.held(wish, found.etag, valid_from, state));
+                    return Ok(Self::held(wish, found.etag, valid_from, state));
                 }
             }
         }
-        let message = format!("the ownership of partition {} changes all the time", wish.partition);
-        Err(Error::new(ErrorKind::Contended, message))
+        Err(changing(wish.partition))
+    }
+
+    /// The epoch of a claim; none over a record that is too young.
+    ///
+    /// Where there is no record, the time is the latest that the server has told, which is no earlier than that of the
+    /// answer that showed none. Tenures before it are those of a record that was deleted: the claim that began the last
+    /// of them is two seconds old or older. (After an earlier deletion nothing is promised.)
+    fn begin_tenure(&self, wish: &mut Wish<'_>, state: &PartitionState) {
+        let (before, server_time) = match &wish.over {
+            Some(seen) if too_young_by(seen.epoch, seen.age).is_some() => {
+                wish.record.epoch = None;
+                return;
+            }
+            Some(seen) => (seen.epoch, seen.server_time),
+            None => (wish.record.epoch, *lock(&self.inner.latest_server_time)),
+        };
+        let epoch = next_epoch(before.max(state.epoch_elsewhere()), milliseconds(server_time));
+        wish.record.epoch = Some(epoch);
+        state.may_begin(epoch);
     }
 
     /// Its ETag, or nothing if only a read can tell what became of it.
-    async fn ownership_written(&self, wish: &Wish<'_>) -> Result<Option<ETag>> {
+    async fn ownership_written(&self, operation: Operation, wish: &Wish<'_>) -> Result<Option<ETag>> {
         let name = self.inner.names.of(RecordKind::Ownership, wish.partition);
         let metadata = codec::encode_ownership(&wish.record);
-        match self.write(wish.goal.operation(), &name, &metadata, &condition(wish.under.clone())).await {
+        match self
+            .write(operation, &name, &metadata, &condition(wish.over.as_ref().map(|over| over.etag.clone())))
+            .await
+        {
             Ok(written) => Ok(Some(written.etag)),
             Err(error) if is_doubtful(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    fn held(&self, wish: Wish<'_>, etag: ETag, valid_from: Duration, state: &PartitionState) -> Settled {
-        let Wish { goal, partition, lease, record, begins, .. } = wish;
+    fn held(wish: Wish<'_>, etag: ETag, valid_from: Duration, state: &PartitionState) -> Settled {
+        let Wish { goal, partition, record, .. } = wish;
         if goal == Goal::Release {
-            return Settled::Gone(None);
+            return Settled::Released;
         }
-        // Found gone, now or by an earlier write of which nothing was heard any more.
-        let vanished = lease.is_some_and(|lease| lease.tenure != state.begun());
-        let continued = lease.map(Lease::tenure).filter(|_| !begins_tenure(goal, vanished));
-        let tenure = continued.or(begins).unwrap_or_else(|| self.next_tenure());
-        if continued.is_none() {
-            state.begin_tenure(tenure);
-        }
-        let lease = Lease { partition: partition.clone(), record, etag, valid_from, tenure, rewrite: false };
-        Settled::Holds(Box::new(lease))
+        let Some(epoch) = record.epoch else { return Settled::WithoutEpoch(etag) };
+        state.has_won(epoch);
+        let partition = partition.clone();
+        Settled::Holds(Box::new(Lease { partition, record, etag, valid_from, epoch, rewrite: false }))
     }
+}
 
-    pub(super) async fn read_ownership(&self, partition: &PartitionId) -> Result<Option<FoundRecord>> {
-        let blob = self.read_owned(&self.inner.names.of(RecordKind::Ownership, partition)).await?;
-        Ok(blob.map(|blob| self.found(blob)))
-    }
+fn changing(partition: &PartitionId) -> Error {
+    Error::new(ErrorKind::Contended, format!("the ownership of partition {partition} changes all the time"))
+}
 
-    pub(super) fn found(&self, blob: Blob) -> FoundRecord {
-        let (record, _) = codec::decode_ownership(&blob.name, &blob.metadata);
-        let relation = record.relation_to(self.identity());
-        FoundRecord { relation, record, age: blob.age(), etag: blob.etag }
-    }
+fn facts((found, relation): (&Ownership, Relation)) -> Found<ETag> {
+    let OwnershipRecord { epoch, draining, .. } = found.record;
+    Found { relation, etag: found.etag.clone(), age: found.age, epoch, draining }
+}
+
+/// The unit of epochs. `Date` tells whole seconds.
+fn milliseconds(server_time: OffsetDateTime) -> i64 {
+    server_time.unix_timestamp().saturating_mul(1000)
 }
 
 /// All at once: the store bounds how many requests are under way.
@@ -430,8 +503,10 @@ impl Goal {
 fn claim_outcome(settled: Result<Settled>) -> ClaimOutcome {
     match settled {
         Ok(Settled::Holds(lease)) => ClaimOutcome::Won(*lease),
+        Ok(Settled::Released) => ClaimOutcome::Lost { by: None },
         Ok(Settled::Gone(by)) => ClaimOutcome::Lost { by },
         Ok(Settled::Replaced(by)) => ClaimOutcome::Replaced { by },
+        Ok(Settled::WithoutEpoch(_)) => ClaimOutcome::Lost { by: None },
         Err(error) => ClaimOutcome::Undecided(error),
     }
 }

@@ -1,7 +1,8 @@
 //! What a store remembers of each partition between its operations, and whose turn it is.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, SemaphorePermit};
 
@@ -19,20 +20,28 @@ impl Partitions {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PartitionState {
     /// Operations on one record of one partition come one after another; those that hang on the checkpoint must not
     /// hold up a renewal.
     alone: [Arc<AsyncMutex<()>>; 2],
-    known: Mutex<Known>,
+    /// The epoch of the tenure that this store won last.
+    won: AtomicI64,
+    /// The greatest epoch that this store has sent: a tenure of its own may have begun with it, whatever became of the
+    /// write.
+    begun: AtomicI64,
+    /// The greatest epoch that was seen in the other tree of names.
+    elsewhere: AtomicI64,
 }
 
-#[derive(Debug, Default)]
-struct Known {
-    /// The tenure that was won last; 0 before the first.
-    tenure: u64,
-    /// The last tenure that may have begun: a write that brings it was sent, whatever became of it.
-    begun: u64,
+/// No epoch is less.
+const NONE: i64 = i64::MIN;
+
+impl Default for PartitionState {
+    fn default() -> Self {
+        let none = || AtomicI64::new(NONE);
+        Self { alone: Default::default(), won: none(), begun: none(), elsewhere: none() }
+    }
 }
 
 impl PartitionState {
@@ -40,29 +49,32 @@ impl PartitionState {
         Arc::clone(&self.alone[kind as usize]).lock_owned().await
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        lock(&self.known)
+    pub(super) fn has_won(&self, epoch: i64) {
+        self.won.fetch_max(epoch, Ordering::Relaxed);
     }
 
-    pub(super) fn tenure(&self) -> u64 {
-        self.known().tenure
-    }
-
-    pub(super) fn begin_tenure(&self, tenure: u64) {
-        let mut known = self.known();
-        known.tenure = tenure;
-        known.begun = known.begun.max(tenure);
+    /// Whether this store has won a later tenure: a lease of an earlier one renews and releases nothing any more.
+    pub(super) fn has_won_after(&self, epoch: i64) -> bool {
+        epoch < self.won.load(Ordering::Relaxed)
     }
 
     /// To be called before the write is sent, not when its answer is here: what the tenure before still has under way
-    /// must not take the record that it finds for its own.
-    pub(super) fn may_begin_tenure(&self, tenure: u64) {
-        let mut known = self.known();
-        known.begun = known.begun.max(tenure);
+    /// must not go on beside the new one.
+    pub(super) fn may_begin(&self, epoch: i64) {
+        self.begun.fetch_max(epoch, Ordering::Relaxed);
     }
 
-    pub(super) fn begun(&self) -> u64 {
-        self.known().begun
+    /// Whether a later tenure of this owner may have begun.
+    pub(super) fn has_outlived(&self, epoch: i64) -> bool {
+        epoch < self.begun.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn seen_elsewhere(&self, epoch: i64) {
+        self.elsewhere.fetch_max(epoch, Ordering::Relaxed);
+    }
+
+    pub(super) fn epoch_elsewhere(&self) -> Option<i64> {
+        Some(self.elsewhere.load(Ordering::Relaxed)).filter(|epoch| *epoch != NONE)
     }
 }
 

@@ -43,7 +43,7 @@ impl GroupStore {
     /// after a write without an answer.
     async fn rewrite_adopted(&self, adoption: &mut Adoption, record: CheckpointRecord) -> Result<()> {
         let turn = self.turn(RecordKind::Checkpoint, &adoption.partition).await;
-        if adoption.tenure < turn.state.begun() {
+        if turn.state.has_outlived(adoption.epoch) {
             return Err(changed(adoption));
         }
         let name = self.inner.names.of(RecordKind::Checkpoint, &adoption.partition);
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::blob::memory::MemoryContainer;
     use crate::model::{ConsumerGroup, OwnerId, PartitionId};
-    use crate::store::{AdoptOutcome, Claim};
+    use crate::store::{AdoptOutcome, Claim, ClaimOutcome};
 
     #[tokio::test]
     async fn a_repair_of_an_earlier_tenure_is_refused() {
@@ -80,13 +80,14 @@ mod tests {
         let store = builder.connect().await.unwrap();
         let partition = PartitionId::from(0);
         let place = |sequence_number| Position { sequence_number, offset: "-1".into() };
-        store.claim_one(&Claim::unowned(partition.clone())).await;
-        let adopted = store.adopt(&partition, Some(&place(-1))).await.unwrap();
+        let won = store.claim_one(&Claim::unowned(partition.clone())).await;
+        let ClaimOutcome::Won(lease) = won else { panic!("{won:?}") };
+        let adopted = store.adopt(&partition, lease.epoch(), Some(&place(-1))).await.unwrap();
         let AdoptOutcome::Adopted(mut adoption) = adopted else { panic!("{adopted:?}") };
         store.repair_checkpoint(&mut adoption, &place(4)).await.unwrap();
         assert_eq!((adoption.record().sequence_number, adoption.record().pinned), (Some(4), true));
-        let version = store.list_ownerships().await.unwrap().records.remove(0).etag;
-        store.claim_one(&Claim::over(partition.clone(), version)).await;
+        let seen = store.list_ownerships().await.unwrap().records.remove(0);
+        store.claim_one(&Claim::over(&seen)).await;
         let refused = store.repair_checkpoint(&mut adoption, &place(5)).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Conflict);
         assert_eq!(store.list_checkpoints().await.unwrap().records[0].record.sequence_number, Some(4));

@@ -6,6 +6,7 @@
 //! nobody has written one here, or since it was last taken over from there.
 
 use super::{GroupStore, Listing, Ownership};
+use crate::blob::Blob;
 use crate::codec::RecordKind;
 use crate::error::{Error, Result};
 
@@ -34,12 +35,17 @@ impl GroupStore {
     ///
     /// If the storage does not answer as it should; see [`BlobContainer`](crate::blob::BlobContainer).
     pub async fn list_other_tree(&self) -> Result<Listing<Ownership>> {
-        match &self.inner.twin {
-            Some(twin) => {
-                self.list(twin, RecordKind::Ownership, |partition, blob| self.ownership(partition, blob)).await
+        let Some(twin) = &self.inner.twin else {
+            return Ok(Listing { records: Vec::new(), malformed: Vec::new() });
+        };
+        let listed = |partition, blob: &Blob| self.ownership(partition, blob);
+        let listing = self.list(twin, RecordKind::Ownership, listed).await?;
+        for seen in &listing.records {
+            if let Some(epoch) = seen.record.epoch {
+                self.inner.partitions.state(&seen.partition).seen_elsewhere(epoch);
             }
-            None => Ok(Listing { records: Vec::new(), malformed: Vec::new() }),
         }
+        Ok(listing)
     }
 
     /// Whether there is another tree of names that counts.

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ETag, Metadata};
+use eventhubs_checkpoint::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata};
+use eventhubs_checkpoint::internal::listed;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, Lease,
     ReleaseOutcome,
 };
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation, Target};
-use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Position, Result};
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Position, Relation, Result};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -57,7 +58,7 @@ pub fn position(sequence_number: i64) -> Metadata {
 
 /// An ownership of another instance of this crate.
 pub fn owned_by(owner: &str) -> Metadata {
-    metadata(&[("ownerid", owner), ("incarnation", "20260101T000000Z-00000001")])
+    metadata(&[("ownerid", owner), ("incarnation", "20260101T000000Z-00000001"), ("epoch", "1")])
 }
 
 /// Ownership records, or none, that do not say that this life of `a` owns the partition; and who does.
@@ -234,8 +235,20 @@ impl Owner {
         self.store.claim(vec![Claim::unowned(partition.into())]).await.remove(0).1
     }
 
+    /// A claim over the record, as it was seen in this version.
+    pub async fn over(&self, partition: u32, etag: &ETag) -> Claim {
+        let name = ownership(partition);
+        let found = self.container.get(&name).await.unwrap_or_else(|_| {
+            let (now, answer) = (self.store.server_time(), Answer::new(self.store.server_time(), Instant::now()));
+            Blob::new(name, metadata(&[("ownerid", ""), ("epoch", "0")]), etag.clone(), now, answer)
+        });
+        let mut seen = listed::ownership(partition.into(), &found, self.store.lease_time());
+        seen.etag = etag.clone();
+        Claim::over(&seen)
+    }
+
     pub async fn claim_over(&self, partition: u32, etag: &ETag) -> ClaimOutcome {
-        self.store.claim(vec![Claim::over(partition.into(), etag.clone())]).await.remove(0).1
+        self.store.claim(vec![self.over(partition, etag).await]).await.remove(0).1
     }
 
     pub async fn win(&self, partition: u32) -> Lease {
@@ -248,6 +261,12 @@ impl Owner {
         self.claim_over(partition, &found.etag).await.lease()
     }
 
+    /// How the record of a partition, which must be there, relates to this owner.
+    pub async fn relation(&self, partition: u32) -> Relation {
+        let seen = self.store.read_ownership(&partition.into()).await.unwrap().unwrap();
+        seen.record.relation_to(self.store.identity())
+    }
+
     pub async fn renew(&self, lease: &Lease) -> ClaimOutcome {
         self.store.renew(vec![lease.clone()]).await.remove(0).1
     }
@@ -257,7 +276,18 @@ impl Owner {
     }
 
     pub async fn adopt(&self, partition: u32, start: Option<i64>) -> AdoptOutcome {
-        self.store.adopt(&partition.into(), start.map(at).as_ref()).await.unwrap()
+        self.try_adopt(partition, start).await.unwrap()
+    }
+
+    /// In the tenure of the record as it is now.
+    pub async fn try_adopt(&self, partition: u32, start: Option<i64>) -> Result<AdoptOutcome> {
+        let mut epoch = None;
+        for name in [ownership(partition), format!("{VERBATIM}ownership/{partition}")] {
+            let found = self.container.get(&name).await.ok();
+            let listed = |found: Blob| listed::ownership(partition.into(), &found, self.store.lease_time());
+            epoch = epoch.or(found.and_then(|found| listed(found).record.epoch));
+        }
+        self.store.adopt(&partition.into(), epoch.unwrap_or_default(), start.map(at).as_ref()).await
     }
 
     /// Adopts a partition that starts at the first event, and forgets the requests so far.

@@ -10,12 +10,12 @@ pub async fn place(store: &GroupStore, partition: impl Into<PartitionId>, to: &P
     let listed = store.list_ownerships().await.unwrap().records;
     let seen = listed.into_iter().find(|seen| seen.partition == partition);
     let claim = match seen {
-        Some(seen) => Claim::over(partition.clone(), seen.etag),
+        Some(seen) => Claim::over(&seen),
         None => Claim::unowned(partition.clone()),
     };
     let claimed = store.claim(vec![claim]).await.remove(0).1;
     let ClaimOutcome::Won(lease) = claimed else { panic!("not won: {claimed:?}") };
-    let adopted = store.adopt(&partition, None).await.unwrap();
+    let adopted = store.adopt(&partition, lease.epoch(), None).await.unwrap();
     let AdoptOutcome::Adopted(mut adoption) = adopted else { panic!("not adopted: {adopted:?}") };
     store.replace_checkpoint(&mut adoption, to).await.unwrap();
     let released = store.release(vec![lease]).await.remove(0).1;

@@ -194,7 +194,7 @@ async fn the_blobs_are_exactly_the_records_that_all_sdks_share() {
 
     let prefix = "localhost/hub/$default";
     let claimed = world.raw_metadata(&format!("{prefix}/ownership/1")).await;
-    assert_eq!(claimed.keys().collect::<Vec<_>>(), ["cooperative", "incarnation", "ownerid", "since"]);
+    assert_eq!(claimed.keys().collect::<Vec<_>>(), ["cooperative", "epoch", "incarnation", "ownerid", "since"]);
     assert_eq!(claimed["ownerid"], "pod-1");
     let (began, random) = claimed["incarnation"].split_once('-').unwrap();
     assert_eq!((began.len(), began.ends_with('Z'), random.len()), (16, true, 8), "{claimed:?}");
@@ -205,7 +205,8 @@ async fn the_blobs_are_exactly_the_records_that_all_sdks_share() {
         ["checkpoint/0", "checkpoint/1", "ownership/0", "ownership/1"].map(|name| format!("{prefix}/{name}")).into();
     assert_eq!(world.raw_names().await, names);
     let released = world.raw_metadata(&format!("{prefix}/ownership/1")).await;
-    assert_eq!(released, BTreeMap::from([("ownerid".to_owned(), String::new())]));
+    let expected = [("epoch".to_owned(), claimed["epoch"].clone()), ("ownerid".to_owned(), String::new())];
+    assert_eq!(released, BTreeMap::from(expected));
     let checkpoint = world.raw_metadata(&format!("{prefix}/checkpoint/1")).await;
     assert_eq!(checkpoint.keys().collect::<Vec<_>>(), ["offset", "ownerid", "sequencenumber", "updated"]);
     let last = world.hub.partition_properties("1").unwrap();

@@ -1,5 +1,6 @@
 //! What handlers may rely on: order, time, and the truth about why they stop.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -190,4 +191,62 @@ async fn batches_are_as_large_as_the_settings_say() {
     assert_eq!(batches(|config| config.with_batch_wait(Duration::from_millis(2500))).await, [6, 4]);
     let both = |config: ProcessorConfig| config.with_batch_wait(Duration::from_secs(30)).with_batch_bytes(40);
     assert_eq!(batches(both).await, [4, 4, 2]);
+}
+
+/// Notes the owner and the epoch of each call.
+#[derive(Clone)]
+struct Epochs {
+    owner: &'static str,
+    seen: Arc<Mutex<Vec<(&'static str, &'static str, i64)>>>,
+    fails: Arc<AtomicBool>,
+}
+
+impl Epochs {
+    fn of(&self, owner: &'static str) -> Self {
+        Self { owner, ..self.clone() }
+    }
+
+    fn note(&self, call: &'static str, context: &PartitionContext) {
+        self.seen.lock().unwrap().push((self.owner, call, context.epoch()));
+    }
+}
+
+impl Handler<MemoryEvent> for Epochs {
+    async fn started(&self, context: PartitionContext) {
+        self.note("started", &context);
+    }
+
+    async fn handle(&self, _: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        self.note("handle", &context);
+        if self.fails.swap(false, Ordering::Relaxed) { Err("failed on request".into()) } else { Ok(()) }
+    }
+}
+
+/// A start within the same tenure has the same epoch, and the record shows it.
+#[tokio::test(start_paused = true)]
+async fn a_handler_sees_its_epoch_and_a_takeover_has_a_greater_one() {
+    let world = World::new(1);
+    let epochs = Epochs { owner: "a", seen: Arc::default(), fails: Arc::new(AtomicBool::new(true)) };
+    let a = world.start_with("a", world.hub.source(), epochs.clone()).await;
+    world.hub.publish(0, "x");
+    let wait_for = async |count: usize| {
+        while epochs.seen.lock().unwrap().len() < count {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    wait_for(4).await;
+    let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
+    let recorded: i64 = world.container.get(name).await.unwrap().metadata["epoch"].parse().unwrap();
+    let first = epochs.seen.lock().unwrap().clone();
+    let expected = ["started", "handle", "started", "handle"].map(|call| ("a", call, recorded));
+    assert_eq!(first, expected, "it started again after the failure");
+
+    a.crash().await;
+    let b = world.start_with("b", world.hub.source(), epochs.of("b")).await;
+    wait_for(6).await;
+    let seen = epochs.seen.lock().unwrap()[4..].to_vec();
+    assert!(
+        matches!(seen[..], [("b", "started", first), ("b", "handle", second)] if first == second && first > recorded)
+    );
+    b.shut_down().await.unwrap();
 }

@@ -268,7 +268,7 @@ mod defects {
     use std::sync::Arc;
 
     use eventhubs_checkpoint::store::GroupStore;
-    use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Relation};
+    use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 
     use super::*;
     use crate::captured::Captured;
@@ -289,8 +289,8 @@ mod defects {
         let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
         let container = Arc::new(container(&stub, Duration::from_secs(5)));
         let store = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).connect().await.unwrap();
-        let (relation, owner) = store.owner_of(&0.into()).await.unwrap();
-        assert_eq!((relation, owner.as_ref().map(OwnerId::as_str)), (Relation::Other, Some(OWNER)));
+        let seen = store.read_ownership(&0.into()).await.unwrap().unwrap();
+        assert_eq!(seen.record.owner.as_ref().map(OwnerId::as_str), Some(OWNER));
         assert_eq!(stub.requests().len(), 4, "{:?}", stub.requests());
     }
 

@@ -54,7 +54,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     async fn take_over(&self, doubt: Option<&Doubt>) -> Result<Begun> {
         let Shared { store, config, .. } = &*self.shared;
-        let mut adoption = match store.adopt(&self.control.partition, None).await? {
+        let mut adoption = match store.adopt(&self.control.partition, self.control.epoch, None).await? {
             AdoptOutcome::Adopted(adoption) => adoption,
             AdoptOutcome::Lost { by } => return Ok(Begun::Lost { by }),
         };
@@ -85,7 +85,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     async fn position_of(&self, start: &StartPosition, properties: &PartitionProperties) -> Result<Position> {
-        position_of(&self.shared.source, &self.control.partition, start, properties, self.control.epoch()).await
+        position_of(&self.shared.source, &self.control.partition, start, properties, self.control.epoch).await
     }
 
     pub(super) async fn properties(&self) -> Result<PartitionProperties> {
@@ -120,7 +120,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let start = self.shared.added.start_of(partition, &self.shared.config);
         let position = self.position_of(start, properties).await?;
         pin_added_before(&self.shared, partition).await?;
-        match self.shared.store.adopt(partition, Some(&position)).await? {
+        match self.shared.store.adopt(partition, self.control.epoch, Some(&position)).await? {
             AdoptOutcome::Adopted(adoption) => {
                 let from = resume(adoption.record(), start);
                 Ok(Begun::At(Box::new(adoption), from))

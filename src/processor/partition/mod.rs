@@ -104,7 +104,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         // The call is inside, for it may panic before it returns its future.
         let opening = async {
             let (partition, from) = (&self.control.partition, session.delivered.next());
-            self.shared.source.open(partition, from, self.shared.config.prefetch, self.control.epoch()).await
+            self.shared.source.open(partition, from, self.shared.config.prefetch, self.control.epoch).await
         };
         let opened = tokio::select! {
             biased;

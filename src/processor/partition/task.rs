@@ -85,8 +85,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         if by.as_ref() != Some(&self.shared.store.identity().owner) {
             return StopReason::Lost { by };
         }
-        match self.shared.store.owner_of(&self.control.partition).await {
-            Ok((Relation::LaterMe, _)) => StopReason::Replaced,
+        let store = &self.shared.store;
+        match store.read_ownership(&self.control.partition).await {
+            Ok(Some(seen)) if seen.record.relation_to(store.identity()) == Relation::LaterMe => StopReason::Replaced,
             _ => StopReason::Lost { by: None },
         }
     }
@@ -109,12 +110,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let asked = tokio::select! {
             biased;
             reason = self.stopping_or_fenced(&mut session.writing) => return Err(Happened::Stop(reason)),
-            asked = self.shared.store.owner_of(&self.control.partition) => asked,
+            asked = self.shared.store.read_ownership(&self.control.partition) => asked,
         };
         session.displaced = asked.is_err();
+        let (me, epoch) = (self.shared.store.identity(), self.control.epoch);
         match asked {
-            Ok((Relation::Mine, _)) => Ok(()),
-            Ok((_, by)) => Err(Happened::Stop(self.lost(by).await)),
+            Ok(Some(seen)) if seen.record.is_mine_in(me, epoch) => Ok(()),
+            Ok(seen) => Err(Happened::Stop(self.lost(seen.and_then(|seen| seen.record.owner)).await)),
             Err(error) => Err(Happened::Failed(Arc::new(error))),
         }
     }

@@ -173,8 +173,8 @@ pub async fn each_reads_the_others_checkpoints(bench: Bench, peer: Peer) {
 pub async fn a_pinned_start_is_a_checkpoint_like_any_other(bench: Bench, peer: Peer) {
     let a = bench.owner("a").await;
     assert!(a.store.pin(&0.into(), &beginning()).await.unwrap());
-    a.win(1).await;
-    a.store.adopt(&1.into(), Some(&beginning())).await.unwrap().adoption();
+    let lease = a.win(1).await;
+    a.store.adopt(&1.into(), lease.epoch(), Some(&beginning())).await.unwrap().adoption();
     let expected = Positions::from([(0, beginning()), (1, beginning())]);
     assert_eq!(peer.positions(), expected);
     assert_eq!(positions(&a).await, expected);

@@ -214,7 +214,8 @@ async fn a_group_of_stores_works_over_the_platform_and_has_nothing_to_warn_of() 
 
     let lease = won(a.claim(vec![Claim::unowned(0.into())]).await.remove(0));
     let lease = won(a.renew(vec![lease]).await.remove(0));
-    let AdoptOutcome::Adopted(mut adoption) = a.adopt(&0.into(), Some(&position(-1))).await.unwrap() else {
+    let AdoptOutcome::Adopted(mut adoption) = a.adopt(&0.into(), lease.epoch(), Some(&position(-1))).await.unwrap()
+    else {
         panic!("not adopted")
     };
     assert_eq!(a.checkpoint(&mut adoption, &position(7)).await.unwrap(), CheckpointOutcome::Written);
@@ -230,8 +231,8 @@ async fn a_group_of_stores_works_over_the_platform_and_has_nothing_to_warn_of() 
     a.release(vec![lease]).await;
     let pursuit = b.pursue(&mut handoff, &b.patience()).await.unwrap();
     let Pursuit::Take(claim) = pursuit else { panic!("not handed over: {pursuit:?}") };
-    won(b.claim(vec![claim]).await.remove(0));
-    b.adopt(&0.into(), None).await.unwrap();
+    let lease = won(b.claim(vec![claim]).await.remove(0));
+    b.adopt(&0.into(), lease.epoch(), None).await.unwrap();
     a.withdraw().await.unwrap();
     assert_eq!(present(&b).await, ["a."]);
     assert_eq!(log.text(), "");

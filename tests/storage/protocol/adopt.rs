@@ -6,7 +6,7 @@ use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
 use tokio::join;
 
-use crate::bench::{Adopted, Bench, EXPIRY, Said, Win, at, checkpoint, metadata, not_owned_by_a, ownership, position};
+use crate::bench::{Adopted, Bench, EXPIRY, Said, Win, checkpoint, metadata, not_owned_by_a, ownership, position};
 use crate::wire::shown;
 
 pub async fn adopt_0_every_win_is_to_be_adopted(bench: Bench) {
@@ -20,18 +20,21 @@ pub async fn adopt_0_every_win_is_to_be_adopted(bench: Bench) {
                 b.take(0).await;
                 a.wire().age("ownership/0", 2 * EXPIRY);
             }
-            "an earlier me" => drop(bench.put(&ownership(0), &metadata(&[("ownerid", "a")])).await),
+            "an earlier me" => {
+                let epoch = lease.epoch().to_string();
+                bench.put(&ownership(0), &metadata(&[("ownerid", "a"), ("epoch", &epoch)])).await;
+            }
             "an orphan of mine" => {}
             _ => bench.delete(&ownership(0)).await,
         }
         let won =
             if bench.blob(&ownership(0)).await.is_some() { a.take(0).await } else { a.renew(&lease).await.lease() };
-        assert!(won.tenure() > lease.tenure(), "{from}");
+        assert!(won.epoch() > lease.epoch(), "{from}");
         assert_eq!(a.checkpoint(&mut adoption, 100).await.said(), "fenced by a", "{from}");
         (lease, adoption) = (won, a.adopted(0).await);
     }
     // And one that this life runs already is not to be adopted again.
-    assert_eq!(a.renew(&lease).await.lease().tenure(), lease.tenure());
+    assert_eq!(a.renew(&lease).await.lease().epoch(), lease.epoch());
     assert_eq!(a.checkpoint(&mut adoption, 100).await.said(), "written");
 }
 
@@ -139,7 +142,7 @@ pub async fn adopt_3_is_bounded_and_backed_off_then_contended(bench: Bench) {
     a.win(0).await;
     a.sent();
     a.faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::Write, Fault::Conflict));
-    let error = a.store.adopt(&0.into(), Some(&at(-1))).await.unwrap_err();
+    let error = a.try_adopt(0, Some(-1)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended);
     let sent = a.sent();
     let begun: Vec<_> = sent.iter().filter(|sent| sent.is_read_of("/checkpoint/")).map(|sent| sent.when).collect();

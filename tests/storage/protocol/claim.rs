@@ -158,7 +158,7 @@ pub async fn claim_2_a_renewal_found_to_be_mine_is_won_with_the_age_of_the_recor
         let age = Duration::from_secs(age.unsigned_abs());
         assert!((asked - age..=sent[1].when - age).contains(&a.valid_from(&renewed)), "{age:?}");
         let now = bench.blob(&ownership(0)).await.unwrap();
-        assert_eq!((renewed.etag(), renewed.tenure()), (&now.etag, lease.tenure()));
+        assert_eq!((renewed.etag(), renewed.epoch()), (&now.etag, lease.epoch()));
         // The next one goes on from there.
         bench.put(&ownership(0), &now.metadata).await;
     }

@@ -124,7 +124,7 @@ async fn work(owner: &Owner, adoption: &mut Adoption) -> Option<i64> {
 async fn win_and_adopt(owner: &Owner, partition: u32, over: &ETag) -> Adoption {
     while owner.claim_over(partition, over).await.said() != "won" {}
     loop {
-        match owner.store.adopt(&partition.into(), Some(&at(-1))).await {
+        match owner.try_adopt(partition, Some(-1)).await {
             Ok(outcome) => return outcome.adoption(),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Contended),
         }

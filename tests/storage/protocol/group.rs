@@ -49,7 +49,7 @@ impl Group {
     }
 
     /// The partitions held, and their tenures.
-    pub fn held(&self) -> BTreeMap<PartitionId, u64> {
+    pub fn held(&self) -> BTreeMap<PartitionId, i64> {
         self.snapshots.borrow().held.clone()
     }
 

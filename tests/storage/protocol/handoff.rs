@@ -204,7 +204,7 @@ pub async fn handoff_2_the_victim_sees_it_by_the_renewal_that_conflicts(bench: B
     let mut renewed = a.renew(&lease).await.lease();
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0"]);
     for _ in 0..2 {
-        assert_eq!((renewed.asked_for_by().unwrap().as_str(), renewed.tenure()), ("b", lease.tenure()));
+        assert_eq!((renewed.asked_for_by().unwrap().as_str(), renewed.epoch()), ("b", lease.epoch()));
         assert_eq!(handoff_keys(&bench, 0).await, keys(&[("handoffto", "b")]));
         renewed = a.renew(&renewed).await.lease();
     }
@@ -255,7 +255,9 @@ pub async fn handoff_2_a_release_that_meets_the_mark_keeps_it(bench: Bench) {
     a.sent();
     assert_eq!(a.release(&lease).await.said(), "released");
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0", "match ownership/0"]);
-    assert_eq!(bench.read(&ownership(0)).await, metadata(&[("handoffto", "b"), ("ownerid", "")]));
+    let epoch = lease.epoch().to_string();
+    let released = metadata(&[("epoch", &epoch), ("handoffto", "b"), ("ownerid", "")]);
+    assert_eq!(bench.read(&ownership(0)).await, released);
 }
 
 pub async fn handoff_2_of_a_mark_and_a_release_at_once_the_record_says_what_both_were_told(bench: Bench) {

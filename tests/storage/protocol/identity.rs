@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::join;
 
 use super::group::Group;
-use crate::bench::{Adopted, Bench, EXPIRY, LOWER, Owner, Said, Win, at, checkpoint, metadata, ownership};
+use crate::bench::{Adopted, Bench, EXPIRY, LOWER, Said, Win, at, checkpoint, metadata, ownership};
 use crate::wire::Wire;
 
 const EARLIER: &str = "20200101T000000Z-ffffffff";
@@ -30,9 +30,9 @@ pub async fn identity_the_greater_incarnation_is_the_newer(bench: Bench) {
     let lease = first.win(0).await;
     let second = bench.later("a").await;
     assert!(second.store.identity().incarnation > first.store.identity().incarnation);
-    assert_eq!(second.store.owner_of(&0.into()).await.unwrap().0, Relation::EarlierMe);
+    assert_eq!(second.relation(0).await, Relation::EarlierMe);
     second.claim_over(0, lease.etag()).await.lease();
-    assert_eq!(first.store.owner_of(&0.into()).await.unwrap().0, Relation::LaterMe);
+    assert_eq!(first.relation(0).await, Relation::LaterMe);
 }
 
 pub async fn identity_a_record_is_mine_if_owner_and_incarnation_are_mine(bench: Bench) {
@@ -47,17 +47,18 @@ pub async fn identity_a_record_is_mine_if_owner_and_incarnation_are_mine(bench: 
         (metadata(&[("ownerid", ""), ("incarnation", &mine)]), Relation::Nobody),
     ] {
         bench.put(&ownership(0), &record).await;
-        assert_eq!(a.store.owner_of(&0.into()).await.unwrap().0, relation, "{record:?}");
+        assert_eq!(a.relation(0).await, relation, "{record:?}");
     }
 }
 
 pub async fn identity_an_earlier_me_is_claimed_under_its_etag_at_any_time(bench: Bench) {
     let a = bench.owner("a").await;
-    for earlier in [metadata(&[("ownerid", "a"), ("incarnation", EARLIER)]), metadata(&[("ownerid", "a")])] {
+    let earlier = metadata(&[("ownerid", "a"), ("incarnation", EARLIER), ("epoch", "1")]);
+    for earlier in [earlier, metadata(&[("ownerid", "a"), ("epoch", "1")])] {
         let etag = bench.put(&ownership(0), &earlier).await;
         a.claim_over(0, &etag).await.lease();
         assert_eq!(a.sent()[0].under(), Some(&etag));
-        assert_eq!(a.store.owner_of(&0.into()).await.unwrap().0, Relation::Mine);
+        assert_eq!(a.relation(0).await, Relation::Mine);
         a.sent();
     }
 }
@@ -131,7 +132,7 @@ pub async fn identity_operations_on_one_partition_inside_one_instance_are_serial
         let (first, second) = join!(one.claim(partition), other.claim(partition));
         Wire::assert_serial(&a.sent());
         let (first, second) = (first.lease(), second.lease());
-        let (earlier, later) = if first.tenure() < second.tenure() { (first, second) } else { (second, first) };
+        let (earlier, later) = if first.epoch() < second.epoch() { (first, second) } else { (second, first) };
         assert_eq!(bench.blob(&ownership(partition)).await.unwrap().etag, *later.etag());
 
         let mut adoption = a.adopt(partition, Some(-1)).await.adoption();
@@ -155,7 +156,7 @@ pub async fn identity_answers_of_an_earlier_tenure_are_dropped(bench: Bench) {
     let a = bench.owner("a").await;
     let (earlier, mut adoption) = a.run(0).await;
     let later = a.take(0).await;
-    assert!(later.tenure() > earlier.tenure());
+    assert!(later.epoch() > earlier.epoch());
     a.sent();
     assert_eq!(a.renew(&earlier).await.said(), "lost to a");
     assert_eq!(a.release(&earlier).await.said(), "released");
@@ -170,13 +171,12 @@ pub async fn identity_answers_of_an_earlier_tenure_are_dropped_while_the_next_on
     let a = bench.owner("a").await;
     let (earlier, mut adoption) = a.run(0).await;
     a.next_write("ownership/0", Fault::Latency(Duration::from_millis(50)));
-    let claims: Owner = a.clone();
-    let (claimed, renewed, released) =
-        join!(claims.claim_over(0, earlier.etag()), a.renew(&earlier), a.release(&earlier));
+    let claim = a.over(0, earlier.etag()).await;
+    let (mut claimed, renewed, released) = join!(a.store.claim(vec![claim]), a.renew(&earlier), a.release(&earlier));
     assert_eq!((renewed.said().as_str(), released.said().as_str()), ("lost to a", "released"));
     assert_eq!(a.requests(), ["match ownership/0"]);
     assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "fenced by a");
-    assert_eq!(bench.blob(&ownership(0)).await.unwrap().etag, *claimed.lease().etag());
+    assert_eq!(bench.blob(&ownership(0)).await.unwrap().etag, *claimed.remove(0).1.lease().etag());
 }
 
 /// The record is its own again, but in between it was somebody else's.
@@ -197,7 +197,7 @@ pub async fn identity_a_record_that_a_renewal_created_begins_a_tenure_even_if_th
     // The first write finds nothing; it is the second one whose answer gets lost.
     a.next_write("ownership/0", Fault::Latency(Duration::ZERO));
     a.next_write("ownership/0", Fault::AnswerLost);
-    assert!(a.renew(&lease).await.lease().tenure() > lease.tenure());
+    assert!(a.renew(&lease).await.lease().epoch() > lease.epoch());
 }
 
 pub async fn identity_what_a_renewal_that_was_given_up_created_can_be_renewed_and_released(bench: Bench) {
@@ -216,7 +216,7 @@ pub async fn identity_what_a_renewal_that_was_given_up_created_can_be_renewed_an
             assert_eq!(a.release(&lease).await.said(), "released");
             assert_eq!(bench.owner_of(partition).await, "");
         } else {
-            assert!(a.renew(&lease).await.lease().tenure() > lease.tenure());
+            assert!(a.renew(&lease).await.lease().epoch() > lease.epoch());
         }
     }
 }

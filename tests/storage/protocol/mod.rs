@@ -1,13 +1,14 @@
 //! The rules for a partition's two blobs, line by line: each test is named after its line, and runs in memory and in
 //! Azurite.
 //!
-//! The lines: identity; age; claim, renew, steal and release; adopt; checkpoint; pin; handoff; presence; two
+//! The lines: identity; age; claim, renew, steal and release; epoch; adopt; checkpoint; pin; handoff; presence; two
 //! trees. Beside them what the systems before this one asked for, and what other SDKs leave behind.
 
 mod adopt;
 mod age;
 mod checkpoint;
 mod claim;
+mod epoch;
 mod fence;
 mod group;
 mod handoff;
@@ -96,6 +97,20 @@ macro_rules! tests {
                 claim_4_a_release_writes_an_empty_ownerid_and_keeps_handoffto,
                 claim_4_what_was_released_is_nobodys_and_can_be_claimed_at_once,
                 claim_4_a_renewal_keeps_handoffto_and_every_key_it_does_not_change,
+            }
+            epoch {
+                epoch_1_where_there_was_no_record_it_is_one_more_than_the_servers_time,
+                epoch_1_it_is_one_more_than_that_of_the_record_that_the_claim_is_over,
+                epoch_1_it_grows_with_every_tenure_within_a_second,
+                epoch_1_a_renewal_that_creates_the_record_has_one_of_its_own,
+                epoch_1_a_claim_that_is_written_again_is_another_tenure,
+                epoch_2_renewals_marks_and_releases_keep_it,
+                epoch_3_over_a_young_record_without_one_a_tenure_begins_two_seconds_later,
+                epoch_3_what_is_taken_meanwhile_is_lost,
+                epoch_3_a_record_that_is_old_enough_is_claimed_over_at_once,
+                epoch_4_a_record_of_mine_with_another_epoch_is_not_the_tenures,
+                epoch_6_that_of_the_other_tree_counts_where_it_was_seen,
+                epoch_of_two_that_take_from_each_other_each_tenure_has_a_greater_one,
             }
             adopt {
                 adopt_0_every_win_is_to_be_adopted,

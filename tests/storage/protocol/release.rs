@@ -93,7 +93,7 @@ pub async fn claim_3_the_previous_belief_stands(bench: Bench) {
         a.next_write("ownership/0", fault);
         a.next_read_fails("ownership/0");
         assert_eq!(a.renew(&lease).await.said(), "undecided: Unknown");
-        assert_eq!(a.renew(&lease).await.lease().tenure(), lease.tenure());
+        assert_eq!(a.renew(&lease).await.lease().epoch(), lease.epoch());
         bench.delete(&ownership(0)).await;
     }
 }
@@ -128,7 +128,7 @@ pub async fn claim_3_after_the_lease_deadline_a_renewal_is_still_retried(bench: 
     a.wire().age("ownership/0", 2 * EXPIRY);
     a.next_write("ownership/0", Fault::AnswerLost);
     let renewed = a.renew(&lease).await.lease();
-    assert_eq!((renewed.tenure(), bench.owner_of(0).await.as_str()), (lease.tenure(), "a"));
+    assert_eq!((renewed.epoch(), bench.owner_of(0).await.as_str()), (lease.epoch(), "a"));
 }
 
 pub async fn claim_4_losing_is_an_outcome_and_no_error(bench: Bench) {
@@ -166,7 +166,9 @@ pub async fn claim_4_a_release_writes_an_empty_ownerid_and_keeps_handoffto(bench
     marked.insert("handoffto".into(), "b".into());
     bench.put(&ownership(0), &marked).await;
     assert_eq!(a.release(&lease).await.said(), "released");
-    assert_eq!(bench.read(&ownership(0)).await, metadata(&[("handoffto", "b"), ("ownerid", "")]));
+    let epoch = lease.epoch().to_string();
+    let released = metadata(&[("epoch", &epoch), ("handoffto", "b"), ("ownerid", "")]);
+    assert_eq!(bench.read(&ownership(0)).await, released);
 }
 
 pub async fn claim_4_what_was_released_is_nobodys_and_can_be_claimed_at_once(bench: Bench) {
@@ -187,7 +189,7 @@ pub async fn claim_4_a_renewal_keeps_handoffto_and_every_key_it_does_not_change(
     for _ in 0..3 {
         let renewed = a.renew(&lease).await.lease();
         assert_eq!(bench.read(&ownership(0)).await, expected);
-        assert_eq!(renewed.tenure(), lease.tenure());
+        assert_eq!(renewed.epoch(), lease.epoch());
         assert_ne!(renewed.etag(), lease.etag());
         lease = renewed;
     }

@@ -98,7 +98,8 @@ async fn a06_an_incarnation_of_the_far_future_is_followed() {
     let a = build(container, "a").connect().await.unwrap();
     let incarnation = a.identity().incarnation.as_str();
     assert!(incarnation.starts_with("29990101T000001Z-"), "{incarnation}");
-    assert_eq!(a.owner_of(&zero()).await.unwrap().0, Relation::EarlierMe);
+    let seen = a.read_ownership(&zero()).await.unwrap().unwrap();
+    assert_eq!(seen.record.relation_to(a.identity()), Relation::EarlierMe);
 }
 
 /// Azure drops the dots at the end of a blob's name.
@@ -175,8 +176,8 @@ async fn a11_an_owner_beyond_ascii_is_read_as_it_is_listed() {
     let inner = MemoryContainer::new();
     put(&inner, "ownership/0", &[]).await;
     let a = build(Meddled { inner: Arc::new(inner), meddler: ForeignValues }, "a").connect().await.unwrap();
-    let (relation, owner) = a.owner_of(&zero()).await.unwrap();
-    assert_eq!((relation, owner.as_ref().map(OwnerId::as_str)), (Relation::Other, Some("gr\u{f6}\u{df}e")));
+    let seen = a.read_ownership(&zero()).await.unwrap().unwrap();
+    assert_eq!(seen.record.owner.as_ref().map(OwnerId::as_str), Some("gr\u{f6}\u{df}e"));
     let lost = a.claim(vec![Claim::unowned(zero())]).await.remove(0).1;
     assert!(matches!(&lost, ClaimOutcome::Lost { by: Some(by) } if by.as_str() == "gr\u{f6}\u{df}e"), "{lost:?}");
 }
@@ -187,8 +188,8 @@ async fn a11_a_value_with_a_tab_does_not_prevent_adoption() {
     let inner = MemoryContainer::new();
     put(&inner, "checkpoint/0", &[("sequencenumber", "7"), ("offset", "70"), ("kept", "a  b")]).await;
     let a = build(Meddled { inner: Arc::new(inner.clone()), meddler: ForeignValues }, "a").connect().await.unwrap();
-    win(&a).await;
-    let adopted = a.adopt(&zero(), None).await.unwrap();
+    let lease = win(&a).await;
+    let adopted = a.adopt(&zero(), lease.epoch(), None).await.unwrap();
     assert!(matches!(&adopted, AdoptOutcome::Adopted(adopted) if adopted.record().sequence_number == Some(7)));
     let written = inner.get(&format!("{PREFIX}/checkpoint/0")).await.unwrap().metadata;
     let expected = [("sequencenumber", "7"), ("offset", "70"), ("kept", "a  b"), ("ownerid", "a")];

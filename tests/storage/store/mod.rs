@@ -80,8 +80,8 @@ async fn a_checkpoint_request_that_hangs_holds_up_no_renewal() {
     let lease = win(&a).await;
     faulty.next_on(Target::any().named("/checkpoint/"), Fault::Hang);
     let adopting = tokio::spawn({
-        let a = a.clone();
-        async move { a.adopt(&zero(), None).await.map(drop) }
+        let (a, epoch) = (a.clone(), lease.epoch());
+        async move { a.adopt(&zero(), epoch, None).await.map(drop) }
     });
     tokio::task::yield_now().await;
     let asked = Instant::now();

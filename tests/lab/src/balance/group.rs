@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use time::OffsetDateTime;
+
 use eventhubs_checkpoint::balancer::{ClaimReason, Strategy};
 use eventhubs_checkpoint::internal::planner::{
     ETag, Moment, Observer, Ownership, Plan, Policy, Presence, View, observe, plan,
@@ -180,7 +182,13 @@ impl Group {
 
     fn observation(&self, partition: &PartitionId, written: &Written) -> Ownership {
         let age = self.now.saturating_sub(written.at);
-        Ownership::new(partition.clone(), written.record.clone(), ETag::new("seen"), age, self.now)
+        Ownership::new(
+            partition.clone(),
+            written.record.clone(),
+            ETag::new("seen"),
+            age,
+            (OffsetDateTime::UNIX_EPOCH, self.now),
+        )
     }
 
     fn attendance(&self, member: &Member) -> Option<Presence> {

@@ -9,6 +9,7 @@ use eventhubs_checkpoint::internal::planner::{ETag, Moment, Observer, Ownership,
 use eventhubs_checkpoint::{Identity, Incarnation, LeaseTerms, OwnerId, OwnershipRecord, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use time::OffsetDateTime;
 use time::macros::datetime;
 
 const TERMS: LeaseTerms = LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(180));
@@ -86,7 +87,7 @@ fn taken(group: &[Partition], me: usize, without: Without) -> BTreeSet<Partition
         .zip(group)
         .map(|(id, partition)| {
             let (record, age) = record(*partition, without);
-            Ownership::new(id.into(), record, ETag::new("seen"), age, Moment::ZERO)
+            Ownership::new(id.into(), record, ETag::new("seen"), age, (OffsetDateTime::UNIX_EPOCH, Moment::ZERO))
         })
         .collect();
     let hub: Vec<_> = listing.iter().map(|seen| seen.partition.clone()).collect();

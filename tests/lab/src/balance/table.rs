@@ -6,6 +6,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::internal::planner::{ETag, Observer, Ownership, PlannedClaim, View, observe};
 use eventhubs_checkpoint::{Identity, Incarnation, LeaseTerms, OwnerId, OwnershipRecord, PartitionId};
 use serde::de::DeserializeOwned;
+use time::OffsetDateTime;
 use time::macros::datetime;
 
 pub const TERMS: LeaseTerms = LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(180));
@@ -70,7 +71,13 @@ fn record(index: usize, character: char) -> Option<Ownership> {
     };
     let owned_by = |owner| OwnershipRecord::owned_by(owner, Some(life()));
     let record = holder.map(owned_by).unwrap_or_default();
-    Some(Ownership::new(id(index), record, ETag::new("seen"), Duration::from_secs(age), Duration::ZERO))
+    Some(Ownership::new(
+        id(index),
+        record,
+        ETag::new("seen"),
+        Duration::from_secs(age),
+        (OffsetDateTime::UNIX_EPOCH, Duration::ZERO),
+    ))
 }
 
 /// What `me` sees; it runs what is recorded as its own and fresh.

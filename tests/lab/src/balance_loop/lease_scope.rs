@@ -24,7 +24,7 @@ async fn presence_of(group: &Simulation, owner: &str, by: &str) -> Presence {
     presences.into_iter().find(|seen| seen.record.owner.as_str() == owner).unwrap()
 }
 
-fn held(group: &Simulation, owner: &str) -> BTreeMap<PartitionId, u64> {
+fn held(group: &Simulation, owner: &str) -> BTreeMap<PartitionId, i64> {
     group.handle(owner).unwrap().watch().borrow().held.clone()
 }
 

@@ -186,7 +186,7 @@ const OVERLAP_LONG: Scenario = Scenario {
     last_event: 3,
     left: Left { steals: 2, ..NOTHING },
     aim: LIVE,
-    reaches: &[Event::CheckpointSuperseded, Event::TenureOutlived],
+    reaches: &[Event::CheckpointFenced, Event::TenureOutlived],
     ..OVERLAP_ASYNC
 };
 const OVERLAP_SYNC: Scenario = Scenario { name: "overlap-sync", overlaps: true, ..R_LIVE_SYNC };

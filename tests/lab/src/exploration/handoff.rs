@@ -132,6 +132,7 @@ impl Model {
         let in_time = look(Duration::ZERO);
         let impatience = self.impatience(state, number, victim).filter(|_| in_time.0 == Step::Wait);
         let too_late = impatience.map(|cost| (look(LATE), cost)).filter(|(late, _)| late.0 != in_time.0);
+        let epoch = state.fresh_epoch();
         for ((step, pursued), cost) in [Some((in_time, 0)), too_late].into_iter().flatten() {
             let mut to = *state;
             to.left.timeouts -= cost;
@@ -146,11 +147,11 @@ impl Model {
                     ("looks: its mark has gone", None)
                 }
                 Step::Take(under) => {
-                    instance.operation = Some(Operation::claim(Some(under)));
+                    instance.operation = Some(Operation::claim(Some(under), Some(epoch)));
                     ("looks: released for it, takes it", Some(Event::HandoffTaken))
                 }
                 Step::Steal(under) => {
-                    instance.operation = Some(Operation::claim(Some(under)));
+                    instance.operation = Some(Operation::claim(Some(under), Some(epoch)));
                     if cost > 0 || !self.answers(state, victim) {
                         // A time-out is over: so much for I6.
                         to.reported = u8::MAX;
@@ -221,7 +222,7 @@ impl Model {
         }
         let mut to = *state;
         to.left.timeouts -= u8::from(comes);
-        to.instances[number].operation = Some(Operation::claim(Some(Version::Current)));
+        to.instances[number].operation = Some(Operation::claim(Some(Version::Current), Some(state.fresh_epoch())));
         let label = Label { who: self.name(number), what: "lists: reserved no longer", position: None, answer: None };
         steps.push(label, to, comes, Notes::default().with(Event::ReservationLapsed));
     }

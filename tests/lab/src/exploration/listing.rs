@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use time::OffsetDateTime;
+
 use eventhubs_checkpoint::balancer::Holder;
 use eventhubs_checkpoint::internal::planner::{ETag, Observer, Ownership, Policy, observe, plan};
 use eventhubs_checkpoint::internal::recorded;
@@ -100,7 +102,13 @@ fn row(owner: Option<Owner>) -> usize {
 fn reading(record: Option<&OwnershipRecord>, age: Duration, runs: bool, elsewhere: bool, me: &Identity) -> Reading {
     let partition = PartitionId::from(0);
     let seen = |record: &OwnershipRecord, age| {
-        Ownership::new(partition.clone(), record.clone(), ETag::new("seen"), age, Duration::ZERO)
+        Ownership::new(
+            partition.clone(),
+            record.clone(),
+            ETag::new("seen"),
+            age,
+            (OffsetDateTime::UNIX_EPOCH, Duration::ZERO),
+        )
     };
     let owner_elsewhere = OwnershipRecord::owned_by(recorded::owner("elsewhere"), None);
     let there = elsewhere.then(|| seen(&owner_elsewhere, Duration::ZERO));

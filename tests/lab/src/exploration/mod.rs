@@ -10,10 +10,10 @@
 //! processor or in the other tree of names began. A [scenario](scenario) says who takes part and how much may go wrong.
 //!
 //! What the instances decide is not written down here a second time. Every answer goes to the very machines that the
-//! store drives (`after_doubt`, `begins_tenure`, `Adopt`, `Checkpointing`, `marking`, `Pursuing`), and every listing to
+//! store drives (`after_doubt`, `next_epoch`, `Adopt`, `Checkpointing`, `marking`, `Pursuing`), and every listing to
 //! the real [`balance`](eventhubs_checkpoint::internal::balance). Written down here is only what surrounds them: in
 //! [`ownership`] and [`work`] what the store, the balancer and the processor do with an outcome, in [`handoff`] who
-//! asks whom for a partition, in [`pinner`] those of `store::pin`. Leases
+//! asks whom for a partition, in [`epochs`] what time the server shows, in [`pinner`] those of `store::pin`. Leases
 //! that live by a presence have a system of their own: [`presence`].
 //!
 //! Every state is visited once, the nearest first, so that the trace to a violation is a shortest one. Where a scenario
@@ -23,7 +23,8 @@
 //!
 //! # What is not
 //!
-//! - Time. Whether a record is young, old or expired is a choice, within the scenario's [timing](scenario::Timing).
+//! - Time, but for epochs. Whether a record is young, old or expired is a choice, within the scenario's
+//!   [timing](scenario::Timing).
 //! - How often an operation tries again. Here it is without end; in the store it ends with `Contended`, and begins
 //!   anew.
 //! - More than one partition. Owners of this crate in the other tree of names, and more than one owner there.
@@ -49,6 +50,7 @@
 //! that shows what happens then.
 
 mod clean;
+mod epochs;
 mod foreign;
 mod handoff;
 mod handoffs;

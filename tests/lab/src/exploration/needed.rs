@@ -11,7 +11,7 @@ const FENCED: Aim = Aim { invariants: &[Invariant::Fenced], live: false };
 const ONCE: Aim = Aim { invariants: &[Invariant::Once], live: false };
 
 /// `steps` are the ones that matter, in order; the last is the one that breaks it.
-fn falls(scenario: Scenario, invariant: Invariant, steps: &[&str]) {
+pub(super) fn falls(scenario: Scenario, invariant: Invariant, steps: &[&str]) {
     let violation = explore(&Model::new(scenario), scenario.aim).violation.expect("it holds without the rule");
     println!("{}: {:?} falls\n    {}", scenario.name, violation.invariant, violation.trace.join("\n    "));
     assert_eq!(violation.invariant, invariant);
@@ -77,6 +77,26 @@ fn a_doubtful_release_is_looked_into() {
     };
     let steps = ["A releases: no answer, not applied", "A reads: so it is"];
     falls(scenario, Invariant::Released, &steps);
+}
+
+#[test]
+fn a_record_is_of_a_tenure_only_with_its_epoch() {
+    let scenario = Scenario {
+        name: "x-mine-by-epoch",
+        overlaps: true,
+        left: Left { steals: 2, ..NOTHING },
+        aim: FENCED,
+        ..without(Rule::MineByEpoch)
+    };
+    // What it began in its first tenure goes on in its second.
+    let steps = [
+        "A lists: its partition has gone",
+        "A claims: done",
+        "B adopts: writes 0: done",
+        "A adopts: reads who owns",
+        "A adopts: writes 0: done",
+    ];
+    falls(scenario, Invariant::Fenced, &steps);
 }
 
 #[test]

@@ -28,6 +28,10 @@ pub(super) enum Invariant {
     Present,
     /// I5: when faults stop, somebody owns the partition and gets on.
     Live,
+    /// E1: of two tenures that processed, the one that won the ownership later has the greater epoch.
+    EpochGrows,
+    /// E2: no two of them have the same.
+    EpochIsUnique,
 }
 
 /// What is worth knowing that it was explored at all.

@@ -1,10 +1,10 @@
 //! An instance's claims, renewals and releases, as the store and the balancer carry them out.
 //!
-//! Every answer is judged by `protocol::after_doubt` and `protocol::begins_tenure`.
+//! Every answer is judged by `protocol::after_doubt`.
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::internal::protocol::{Adopt, Found, Goal, Next, after_doubt, begins_tenure};
+use eventhubs_checkpoint::internal::protocol::{Found, Goal, Next, after_doubt};
 use eventhubs_checkpoint::{LeaseTerms, Relation};
 
 use super::listing::TERMS;
@@ -64,8 +64,8 @@ impl Model {
         steps.fault(self.name(number), "gives up its checkpoint, and reports it", to, notes);
     }
 
-    /// A listing led to a claim.
-    pub(super) fn plans_to_claim(&self, state: &mut State, number: usize) -> (&'static str, Notes) {
+    /// A listing led to a claim, with one of the epochs that it may have now, or without one.
+    pub(super) fn plan_claims(&self, state: &State, number: usize, fault: bool, steps: &mut Steps<'_>) {
         let under = state.ownership.map(|_| Version::Current);
         let (what, event) = match (under, self.relation(state, number)) {
             (None, _) => ("lists: no record, wants to claim", None),
@@ -77,9 +77,15 @@ impl Model {
             (_, Relation::LaterMe | Relation::Other) => ("lists: expired, wants to claim", None),
         };
         let reclaims = event == Some(Event::EarlierLifeReclaimed);
-        let claim = Operation { reclaims, ..Operation::claim(under) };
-        state.instances[number].operation = Some(claim);
-        (what, event.map_or(Notes::default(), |event| Notes::default().with(event)))
+        let notes = event.map_or(Notes::default(), |event| Notes::default().with(event));
+        let mine = self.relation(state, number) == Relation::Mine;
+        // Its own record without an epoch is left alone until it is old enough.
+        for epoch in self.epochs(state, None).into_iter().filter(|epoch| epoch.is_some() || !mine) {
+            let claim = Operation { reclaims, ..Operation::claim(under, epoch) };
+            let to = state.with(number, |instance| instance.operation = Some(claim));
+            let label = Label { who: self.name(number), what, position: None, answer: None };
+            steps.push(label, to, fault, notes);
+        }
     }
 
     fn write_record(&self, state: &State, number: usize, operation: Operation, steps: &mut Steps<'_>) {
@@ -87,9 +93,9 @@ impl Model {
         let content = Content::Ownership { owner, keys: operation.keys };
         let under = operation.under;
         let what = match (operation.goal, under) {
+            (Goal::Claim, _) if operation.renews => "renews what is not there any more",
             (Goal::Claim, _) => "claims",
-            (Goal::Renew | Goal::Rewrite, Some(_)) => "renews",
-            (Goal::Renew | Goal::Rewrite, None) => "renews what is not there any more",
+            (Goal::Renew | Goal::Rewrite, _) => "renews",
             (Goal::Acknowledge, _) => "acknowledges",
             (Goal::Release, _) => "releases",
         };
@@ -117,16 +123,20 @@ impl Model {
             let still_mine = self.relation(state, number) == Relation::Mine;
             return Notes::default().breaking(Invariant::Released, still_mine);
         }
+        if operation.keys.epoch.is_none() {
+            // It is to be claimed again, with an epoch, when it is old enough.
+            return Notes::default();
+        }
         // Given up while the renewal was under way: its answer is of no interest.
-        let (Some(record), false) = (record, operation.goal != Goal::Claim && instance.lease.is_none()) else {
+        let (Some(record), false) = (record, operation.renews && instance.lease.is_none()) else {
             return Notes::default();
         };
         instance.lease = Some(Lease { version: Version::Current, keys: operation.keys, tenure: record.tenure });
         instance.handoff = None;
         let mut notes = Notes::default();
-        if begins_tenure(operation.goal, instance.vanished) {
+        if operation.goal == Goal::Claim {
             notes = notes.with_if(Event::TenureOutlived, instance.work.task != Task::Stopped);
-            self.begin_tenure(instance, record.tenure);
+            self.begin_tenure(instance, operation.keys.epoch, record.tenure);
             if operation.reclaims && self.leaves_out(Rule::ReclaimedIsAdopted) {
                 Self::run_as_it_is(state, number);
             }
@@ -135,15 +145,13 @@ impl Model {
     }
 
     /// A new tenure: what ran in an earlier one ends, then the partition is adopted.
-    fn begin_tenure(&self, instance: &mut Instance, tenure: u8) {
-        instance.vanished = false;
+    fn begin_tenure(&self, instance: &mut Instance, epoch: Option<u8>, tenure: u8) {
         if self.scenario.overlaps && instance.work.task != Task::Stopped {
             instance.work.outlived = true;
         } else if instance.leaving {
             instance.work = Work::default();
         } else {
-            let task = Task::Adopting(Adopt::ReadCheckpoint);
-            instance.work = Work { task, authority: tenure, ..Work::default() };
+            instance.work = Work::adopting(epoch, tenure);
         }
     }
 
@@ -159,10 +167,10 @@ impl Model {
 
     fn read_record(&self, state: &State, number: usize, mut operation: Operation, steps: &mut Steps<'_>) {
         self.failed_read(state, number, operation, steps);
-        let mut state = *state;
-        state.instances[number].vanished |= state.ownership.is_none();
-        let state = &state;
         if let Some(record) = state.ownership.filter(|_| self.relation(state, number) == Relation::Mine) {
+            if self.leaves_out(Rule::WonIsWrittenAnew) {
+                operation.keys.epoch = record.keys.epoch;
+            }
             if !self.leaves_out(Rule::RenewalKeepsMark) {
                 operation.keys.handoff_to = record.keys.handoff_to;
             }
@@ -174,11 +182,39 @@ impl Model {
                 continue;
             }
             told[told_before] = Some(next);
-            let mut to = *state;
-            to.left.steals -= cost;
+            let mut paid = *state;
+            paid.left.steals -= cost;
+            if let Next::Claim(under) = next {
+                self.claim_again(&paid, number, (operation, under, age), cost > 0, steps);
+                continue;
+            }
+            let mut to = paid;
             let (what, notes) = self.go_on(&mut to, number, operation, next, age);
             let label = Label { who: self.name(number), what, position: None, answer: None };
             steps.push(label, to, cost > 0, notes);
+        }
+    }
+
+    /// With one of the epochs that the claim may have now, or without one.
+    fn claim_again(
+        &self,
+        state: &State,
+        number: usize,
+        (operation, under, age): (Operation, Option<Version>, Duration),
+        fault: bool,
+        steps: &mut Steps<'_>,
+    ) {
+        let mine = self.relation(state, number) == Relation::Mine;
+        let (who, goal) = (self.name(number), operation.goal);
+        let what = if mine { "reads: its own, writes again" } else { "reads: not written, writes again" };
+        let notes = Notes::default().with(tried_again(goal, under, mine, age));
+        let own = operation.keys.epoch;
+        let kept = (goal != Goal::Claim && self.leaves_out(Rule::EpochCreate)).then(|| vec![own]);
+        for epoch in kept.unwrap_or_else(|| self.epochs(state, own)) {
+            let keys = Keys { epoch, ..operation.keys };
+            let again = Operation { goal: Goal::Claim, under, reading: false, keys, ..operation };
+            let to = state.with(number, |instance| instance.operation = Some(again));
+            steps.push(Label { who, what, position: None, answer: None }, to, fault, notes);
         }
     }
 
@@ -198,16 +234,19 @@ impl Model {
         let mut relation = self.relation(state, number);
         let mut age = age;
         match self.scenario.without {
-            Some(Rule::WonIsWrittenAnew) if goal == Goal::Claim => (goal, age) = (Goal::Renew, YOUNG),
+            Some(Rule::WonIsWrittenAnew) if goal == Goal::Claim && relation == Relation::Mine => {
+                (goal, age) = (Goal::Renew, YOUNG);
+            }
             Some(Rule::ReleaseIsLookedInto) if goal == Goal::Release => relation = Relation::Nobody,
             Some(Rule::LaterLifeStays) if relation == Relation::EarlierMe => relation = Relation::LaterMe,
             _ => {}
         }
         let found = state.ownership.map(|record| {
-            let draining = record.keys.draining;
-            Found { relation, etag: Version::Current, age, draining }
+            let Keys { draining, epoch, .. } = record.keys;
+            Found { relation, etag: Version::Current, age, epoch: epoch.map(i64::from), draining }
         });
-        after_doubt(goal, operation.under.as_ref(), found, TERMS.expiry)
+        let tenure = operation.keys.epoch.map(i64::from);
+        after_doubt(goal, operation.under.as_ref(), tenure, found, TERMS.expiry)
     }
 
     fn go_on(
@@ -221,9 +260,9 @@ impl Model {
         let mine = self.relation(state, number) == Relation::Mine;
         let notes = Notes::default();
         match next {
-            Next::Write(under) => {
-                let event = tried_again(operation.goal, under, mine, age);
-                let again = Operation { under, reading: false, ..operation };
+            Next::Write(over) => {
+                let event = tried_again(operation.goal, Some(over), mine, age);
+                let again = Operation { under: Some(over), reading: false, ..operation };
                 state.instances[number].operation = Some(again);
                 (
                     if mine { "reads: its own, writes again" } else { "reads: not written, writes again" },
@@ -240,7 +279,7 @@ impl Model {
                 notes |= self.settled(state, number, operation);
                 ("reads: so it is", notes)
             }
-            Next::Lost if operation.goal == Goal::Claim => {
+            Next::Lost if !operation.renews => {
                 state.instances[number].operation = None;
                 ("reads: not its own, lost", notes.with(Event::ClaimLost))
             }
@@ -251,6 +290,7 @@ impl Model {
                 ("reads: not its own, lost", notes)
             }
             Next::Replaced => ("reads: a later life of it", self.replaced(state, number)),
+            Next::Claim(_) => ("reads: claims", notes),
         }
     }
 
@@ -277,7 +317,8 @@ impl Model {
 
     /// It believes no longer that it owns the partition.
     pub(super) fn drop_lease(&self, state: &mut State, number: usize) -> Notes {
-        let is_mine = self.relation(state, number) == Relation::Mine;
+        let epoch = state.instances[number].lease.and_then(|lease| lease.keys.epoch);
+        let is_mine = self.is_mine_in(state, number, epoch);
         let instance = &mut state.instances[number];
         let dropped = instance.lease.take().is_some();
         instance.leaving = false;
@@ -290,12 +331,15 @@ impl Model {
 
 impl Operation {
     fn of(lease: Lease, goal: Goal) -> Self {
-        let keys = if goal == Goal::Release { lease.keys.released() } else { lease.keys };
-        Self { goal, under: Some(lease.version), keys, ..Self::claim(None) }
+        let is_release = goal == Goal::Release;
+        let keys = if is_release { lease.keys.released() } else { lease.keys };
+        let under = Some(lease.version);
+        Self { goal, under, reading: false, keys, reclaims: false, renews: !is_release }
     }
 
-    pub(super) fn claim(under: Option<Version>) -> Self {
-        Self { goal: Goal::Claim, under, reading: false, keys: Keys::default(), reclaims: false }
+    pub(super) fn claim(under: Option<Version>, epoch: Option<u8>) -> Self {
+        let keys = Keys { epoch, ..Keys::default() };
+        Self { goal: Goal::Claim, under, reading: false, keys, reclaims: false, renews: false }
     }
 }
 

@@ -3,7 +3,8 @@
 use super::notes::{Event, Invariant};
 use super::search::Aim;
 use super::state::{
-    Checkpoint, Elsewhere, Foreign, Imported, Instance, Left, Life, MOST_INSTANCES, MOST_LATE, Pinner, State,
+    Checkpoint, Elsewhere, Foreign, Imported, Instance, Left, Life, MOST_GIVEN, MOST_INSTANCES, MOST_LATE, Pinner,
+    State,
 };
 
 /// One of our instances.
@@ -56,6 +57,29 @@ pub(super) enum Rule {
     PinComparesWithNothing,
     /// A start that is written down says which checkpoint of the other tree was looked at, or that there is none.
     StartNamesOtherTree,
+    /// A record is mine only with the epoch of my tenure.
+    MineByEpoch,
+    /// An epoch is greater than that of the record that the claim is over.
+    EpochChain,
+    /// An epoch is greater than the server's time.
+    EpochTime,
+    /// There is room for a chain of epochs within a second.
+    EpochRoom,
+    /// A record without an epoch is claimed over only when it is no longer young.
+    EpochWaits,
+    /// And that is after two seconds, not after one.
+    EpochWaitsLong,
+    /// The time in an epoch is that of the answer by which the record is old enough.
+    EpochOneAnswer,
+    /// A renewal that creates the record begins a tenure with an epoch of its own.
+    EpochCreate,
+}
+
+/// The server's time, in seconds. Each of its two machines may show the second before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    pub(super) end: u8,
+    pub(super) skew: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +111,10 @@ pub(super) struct Scenario {
     pub(super) overlaps: bool,
     /// No owner ever answers one that asks for its partition.
     pub(super) deaf: bool,
+    pub(super) clock: Option<Clock>,
+    /// The ownership is deleted no sooner than so many seconds after the last claim, and not while a claim is under way
+    /// that found none.
+    pub(super) deletes_after: Option<u8>,
     pub(super) without: Option<Rule>,
     pub(super) aim: Aim,
     /// What must have happened somewhere, or the scenario explores less than it seems to.
@@ -146,6 +174,8 @@ pub(super) const BASE: Scenario = Scenario {
     reads_fail: false,
     overlaps: false,
     deaf: false,
+    clock: None,
+    deletes_after: None,
     without: None,
     aim: SAFE,
     reaches: &[],
@@ -172,6 +202,9 @@ impl Scenario {
             passed: 0,
             reported: 0,
             fence: 0,
+            now: self.clock.map(|_| 1),
+            claimed: 0,
+            given: [None; MOST_GIVEN],
         }
     }
 }

@@ -8,6 +8,7 @@ use eventhubs_checkpoint::internal::protocol::{Adopt, Goal};
 
 pub(super) const MOST_INSTANCES: usize = 3;
 pub(super) const MOST_LATE: usize = 3;
+pub(super) const MOST_GIVEN: usize = 4;
 
 /// A version of a blob, to whoever remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,12 +32,14 @@ pub(super) struct Keys {
     /// The instance of this number has asked for it.
     pub(super) handoff_to: Option<u8>,
     pub(super) draining: bool,
+    /// Absent in records of another SDK.
+    pub(super) epoch: Option<u8>,
 }
 
 impl Keys {
     /// What a release keeps.
     pub(super) fn released(self) -> Self {
-        Self { handoff_to: self.handoff_to, ..Self::default() }
+        Self { draining: false, ..self }
     }
 }
 
@@ -45,7 +48,9 @@ impl Keys {
 pub(super) struct Ownership {
     pub(super) owner: Owner,
     pub(super) keys: Keys,
-    /// Which tenure it is: counts up whenever the owner changes. Nobody but the invariants sees it.
+    /// In which second it was written, where that matters.
+    pub(super) written: u8,
+    /// Which tenure it is: counts up with every claim that wins. Only the invariants look at it.
     pub(super) tenure: u8,
 }
 
@@ -107,8 +112,6 @@ pub(super) struct Instance {
     pub(super) work: Work,
     /// It was told to stop, or asked for its partition: it settles its checkpoint, then it releases.
     pub(super) leaving: bool,
-    /// The store found the ownership gone, since the tenure began.
-    pub(super) vanished: bool,
     pub(super) handoff: Option<Handoff>,
 }
 
@@ -154,6 +157,8 @@ pub(super) struct Operation {
     pub(super) keys: Keys,
     /// It is a claim of what an earlier life owned.
     pub(super) reclaims: bool,
+    /// It began as a renewal, whatever its goal is now.
+    pub(super) renews: bool,
 }
 
 /// The task of the partition.
@@ -173,8 +178,16 @@ pub(super) struct Work {
     pub(super) writing: u8,
     /// The ownership has begun a new tenure meanwhile.
     pub(super) outlived: bool,
+    /// The epoch of the tenure that it belongs to.
+    pub(super) epoch: Option<u8>,
     /// The tenure in which the ownership was last seen to be mine. Only the invariants look at it.
     pub(super) authority: u8,
+}
+
+impl Work {
+    pub(super) fn adopting(epoch: Option<u8>, authority: u8) -> Self {
+        Self { task: Task::Adopting(Adopt::ReadCheckpoint), epoch, authority, ..Self::default() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -304,6 +317,12 @@ pub(super) struct State {
     pub(super) reported: u8,
     /// The last tenure that was adopted. Checkpoints of earlier ones must not be accepted any more.
     pub(super) fence: u8,
+    /// The second of the server's time. `None` where time plays no part: then each epoch is one that there was not yet.
+    pub(super) now: Option<u8>,
+    /// In which second the last claim won, as long as that matters.
+    pub(super) claimed: u8,
+    /// Tenures that processed, the earliest first, with their epochs. Only the invariants look at them.
+    pub(super) given: [Option<(u8, u8)>; MOST_GIVEN],
 }
 
 impl State {
@@ -334,9 +353,8 @@ impl State {
         let mut known = 1_u64;
         self.for_each_tenure(|tenure| known |= 1 << *tenure);
         self.for_each_tenure(|tenure| *tenure = rank(known, *tenure));
-        for instance in &mut self.instances {
-            // A tenure begins with every win, whatever was found before.
-            instance.vanished &= instance.lease.is_some();
+        if self.now.is_none() {
+            self.rename_epochs();
         }
         let (owned, written) = (self.ownership.is_some(), self.checkpoint.is_some());
         self.forget_late(|write| match write.content {
@@ -347,8 +365,66 @@ impl State {
         self
     }
 
+    /// An epoch that there was not yet.
+    pub(super) fn fresh_epoch(&self) -> u8 {
+        let mut greatest = 0;
+        let mut state = *self;
+        state.for_each_epoch(|epoch| greatest = greatest.max(epoch.unwrap_or_default()));
+        greatest + 1
+    }
+
+    /// Without time only one question is asked of epochs: whether two are the same. And that of no record but ours.
+    fn rename_epochs(&mut self) {
+        let forget =
+            |owner: Owner, keys: &mut Keys| keys.epoch = keys.epoch.filter(|_| matches!(owner, Owner::Ours(_)));
+        if let Some(record) = &mut self.ownership {
+            forget(record.owner, &mut record.keys);
+        }
+        for write in self.late.iter_mut().flatten() {
+            if let Content::Ownership { owner, keys } = &mut write.content {
+                forget(*owner, keys);
+            }
+        }
+        for operation in self.instances.iter_mut().filter_map(|instance| instance.operation.as_mut()) {
+            operation.keys.epoch = operation.keys.epoch.filter(|_| operation.goal != Goal::Release);
+        }
+        let (mut names, mut known) = ([0_u8; 64], 0);
+        self.for_each_epoch(|epoch| {
+            let Some(epoch) = epoch else { return };
+            let name = &mut names[*epoch as usize];
+            if *name == 0 {
+                known += 1;
+                *name = known;
+            }
+            *epoch = *name;
+        });
+    }
+
+    fn for_each_epoch(&mut self, mut visit: impl FnMut(&mut Option<u8>)) {
+        if let Some(record) = &mut self.ownership {
+            visit(&mut record.keys.epoch);
+        }
+        for instance in &mut self.instances {
+            if let Some(lease) = &mut instance.lease {
+                visit(&mut lease.keys.epoch);
+            }
+            if let Some(operation) = &mut instance.operation {
+                visit(&mut operation.keys.epoch);
+            }
+            visit(&mut instance.work.epoch);
+        }
+        for write in self.late.iter_mut().flatten() {
+            if let Content::Ownership { keys, .. } = &mut write.content {
+                visit(&mut keys.epoch);
+            }
+        }
+    }
+
     fn for_each_tenure(&mut self, mut visit: impl FnMut(&mut u8)) {
         visit(&mut self.fence);
+        for (tenure, _) in self.given.iter_mut().flatten() {
+            visit(tenure);
+        }
         if let Some(record) = &mut self.ownership {
             visit(&mut record.tenure);
         }

@@ -85,11 +85,20 @@ fn apply(state: &State, write: Write) -> Option<(State, Notes)> {
 /// Writes the ownership, whatever is there.
 pub(super) fn put_ownership(state: &State, owner: Owner, keys: Keys) -> State {
     let mut next = *state;
-    let tenure = match state.ownership {
-        Some(last) if owner == last.owner || owner == Owner::Nobody => last.tenure,
-        _ => next.next_tenure(),
+    let now = state.now.unwrap_or_default();
+    let goes_on = |last: &Ownership| {
+        owner == Owner::Nobody || owner == last.owner && (owner == Owner::Foreign || keys.epoch == last.keys.epoch)
     };
-    next.ownership = Some(Ownership { owner, keys, tenure });
+    let tenure = match state.ownership.filter(goes_on) {
+        Some(last) => last.tenure,
+        None => {
+            next.claimed = if state.left.deletes > 0 { now } else { 0 };
+            next.next_tenure()
+        }
+    };
+    // How old it is matters only without an epoch.
+    let written = if keys.epoch.is_none() { now } else { 0 };
+    next.ownership = Some(Ownership { owner, keys, written, tenure });
     next.ownership_changed();
     next
 }
@@ -147,7 +156,7 @@ pub(super) fn landed(state: &State, number: usize) -> Option<(Write, State, Note
 
 /// An operator deletes the ownership.
 pub(super) fn ownership_deleted(state: &State) -> State {
-    let mut next = *state;
+    let mut next = State { claimed: 0, ..*state };
     next.ownership = None;
     next.ownership_changed();
     next

@@ -83,6 +83,13 @@ impl Model {
         state.ownership.map_or(Relation::Nobody, |record| self.listings.relation(number, record.owner))
     }
 
+    /// Whether the record is an instance's own, in the tenure with this epoch.
+    pub(super) fn is_mine_in(&self, state: &State, number: usize, epoch: Option<u8>) -> bool {
+        let of_tenure = state.ownership.is_some_and(|record| record.keys.epoch == epoch);
+        let mine = self.relation(state, number) == Relation::Mine;
+        mine && (of_tenure || self.leaves_out(Rule::MineByEpoch))
+    }
+
     /// Whether the record may be taken for expired, and at the price of how many steals. A record that nobody renews
     /// may be at any time. One that somebody renews only in asynchronous timing, and then only so often.
     pub(super) fn expired(&self, state: &State) -> Option<u8> {
@@ -140,13 +147,13 @@ impl Model {
         }
     }
 
-    fn deletes(state: &State, steps: &mut Steps<'_>) {
+    fn deletes(&self, state: &State, steps: &mut Steps<'_>) {
         if state.left.deletes == 0 {
             return;
         }
         let mut spent = *state;
         spent.left.deletes -= 1;
-        if state.ownership.is_some() {
+        if state.ownership.is_some() && self.may_be_deleted(state) {
             steps.fault(OPERATOR, "deletes the ownership", storage::ownership_deleted(&spent), Notes::default());
         }
         if state.checkpoint.is_some() {
@@ -197,10 +204,7 @@ impl Model {
                     let notes = self.drop_lease(&mut to, number).with(Event::LeaseDropped);
                     steps.push(listing_label(who, "lists: its partition has gone"), to, fault, notes);
                 }
-                Reading::Claim => {
-                    let (what, notes) = self.plans_to_claim(&mut to, number);
-                    steps.push(listing_label(who, what), to, fault, notes);
-                }
+                Reading::Claim => self.plan_claims(&to, number, fault, steps),
             }
             // Where it makes no difference, once is enough.
             if owner.is_none_or(|owner| self.listings.ignores_age(number, owner, elsewhere)) {
@@ -266,7 +270,8 @@ impl System for Model {
         self.pinner_steps(from, &mut steps);
         self.elsewhere_steps(from, &mut steps);
         self.late_writes(from, &mut steps);
-        Self::deletes(from, &mut steps);
+        self.deletes(from, &mut steps);
+        self.second_passes(from, &mut steps);
     }
 
     fn is_goal(&self, state: &State) -> bool {

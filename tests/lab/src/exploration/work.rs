@@ -4,13 +4,14 @@
 
 use std::cmp::Ordering;
 
-use eventhubs_checkpoint::Relation;
 use eventhubs_checkpoint::internal::protocol::{Adopt, AdoptionWrite, Checkpointing, Place, PositionFrom, Stored};
 
 use super::notes::{Event, Invariant, Notes};
 use super::ownership::report_unsettled;
 use super::scenario::Rule;
-use super::state::{Checkpoint, Content, Found, Imported, Request, Seen, State, Task, Version, Work, Write, Writer};
+use super::state::{
+    Checkpoint, Content, Found, Imported, Owner, Ownership, Request, Seen, State, Task, Version, Work, Write, Writer,
+};
 use super::storage::{Answer, attempts, up_to};
 use super::system::{Label, Model, Steps};
 
@@ -24,8 +25,7 @@ impl Model {
         match instance.work.task {
             Task::Stopped => {
                 if let Some(lease) = instance.lease.filter(|_| !instance.leaving) {
-                    let task = Task::Adopting(Adopt::ReadCheckpoint);
-                    let work = Work { task, authority: lease.tenure, ..Work::default() };
+                    let work = Work::adopting(lease.keys.epoch, lease.tenure);
                     steps.add(who, "begins to adopt", state.with(number, |instance| instance.work = work));
                 }
             }
@@ -100,11 +100,10 @@ impl Model {
                 steps.push(read_label(who, "adopts: reads the checkpoint", seen), to, false, Notes::default());
             }
             Adopt::ReadOwnership(write) => {
-                let relation = self.relation(state, number);
-                let told = if self.leaves_out(Rule::AdoptReadsOwnership) { Relation::Mine } else { relation };
+                let mine = self.is_mine_in(state, number, state.instances[number].work.epoch);
                 let mut to = *state;
-                Self::verified(&mut to, number, relation);
-                let next = Adopt::ownership_read(write, told);
+                Self::verified(&mut to, number);
+                let next = Adopt::ownership_read(write, mine || self.leaves_out(Rule::AdoptReadsOwnership));
                 let notes = self.adoption_goes_on(&mut to, number, next);
                 let what = if next == Adopt::Lost { "adopts: reads who owns, lost" } else { "adopts: reads who owns" };
                 steps.noted(who, what, to, notes);
@@ -195,7 +194,7 @@ impl Model {
                 Notes::default().with(Event::AdoptRepeated)
             }
             Adopt::Adopted(version) => {
-                let notes = Self::adopted(state, number, version);
+                let notes = self.adopted(state, number, version);
                 notes.with_if(Event::AdoptedWithoutWrite, version.is_none())
             }
             Adopt::Lost => self.lost(state, number).with(Event::AdoptLost),
@@ -204,7 +203,7 @@ impl Model {
     }
 
     /// What lies before a pinned start is passed over, unless there is a checkpoint before it.
-    fn adopted(state: &mut State, number: usize, version: Option<Version>) -> Notes {
+    fn adopted(&self, state: &mut State, number: usize, version: Option<Version>) -> Notes {
         let instance = &mut state.instances[number];
         let adopted = instance.work.seen.take().map(|seen| seen.checkpoint).unwrap_or_default();
         let work = &mut instance.work;
@@ -216,7 +215,8 @@ impl Model {
         let missed = up_to(work.at) & !state.processed;
         let skipped = if adopted.pinned { there && missed != 0 } else { missed & !state.passed != 0 };
         state.passed |= missed;
-        Notes::default().breaking(Invariant::Skipped, skipped).with_if(Event::PinAdopted, adopted.pinned && missed != 0)
+        let notes = self.is_given_its_epoch(state, number);
+        notes.breaking(Invariant::Skipped, skipped).with_if(Event::PinAdopted, adopted.pinned && missed != 0)
     }
 
     /// The task found that the partition is not its own. The lease is given up, unless it is of a later tenure.
@@ -227,9 +227,11 @@ impl Model {
     }
 
     /// The ownership was read.
-    fn verified(state: &mut State, number: usize, relation: Relation) {
-        if let Some(record) = state.ownership.filter(|_| relation == Relation::Mine) {
-            state.instances[number].work.authority = record.tenure;
+    fn verified(state: &mut State, number: usize) {
+        let work = &mut state.instances[number].work;
+        let is_mine = |record: &Ownership| record.owner == Owner::ours(number) && record.keys.epoch == work.epoch;
+        if let Some(record) = state.ownership.filter(is_mine) {
+            work.authority = record.tenure;
         }
     }
 
@@ -281,12 +283,11 @@ impl Model {
     /// What the rule forbids: the answer about the ownership is older than that about the checkpoint.
     fn read_ownership_first(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let mut to = *state;
-        let relation = self.relation(state, number);
-        Self::verified(&mut to, number, relation);
-        let next = if relation == Relation::Mine {
+        Self::verified(&mut to, number);
+        let next = if self.is_mine_in(state, number, state.instances[number].work.epoch) {
             Checkpointing::ReadOwnership(None)
         } else {
-            Checkpointing::ownership_read(None, relation, 0)
+            Checkpointing::ownership_read(None, false, 0)
         };
         let notes = self.checkpoint_goes_on(&mut to, number, next);
         steps.noted(self.name(number), "reads who owns, before the checkpoint", to, notes);
@@ -294,15 +295,15 @@ impl Model {
 
     fn read_ownership(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let mut to = *state;
-        let mut relation = self.relation(state, number);
+        let mut mine = self.is_mine_in(state, number, state.instances[number].work.epoch);
         if self.leaves_out(Rule::OwnershipAfterCheckpoint) {
             to.instances[number].work.seen = state.seen();
-            relation = Relation::Mine;
+            mine = true;
         } else {
-            Self::verified(&mut to, number, relation);
+            Self::verified(&mut to, number);
         }
         let work = &mut to.instances[number].work;
-        let next = Checkpointing::ownership_read(self.found(work), relation, i64::from(work.writing));
+        let next = Checkpointing::ownership_read(self.found(work), mine, i64::from(work.writing));
         let stored = work.seen.map(|seen| seen.checkpoint).unwrap_or_default();
         let reported = matches!(next, Checkpointing::Written(_) | Checkpointing::Superseded(_));
         let broken = reported && (stored.pinned || stored.position < Some(work.writing));

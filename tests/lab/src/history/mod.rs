@@ -12,14 +12,17 @@
 //! | `NothingLost` | every event that the hub still has is processed |
 //! | `NotLostInError` | an owner hears that it lost a partition only if the record named another owner, or none, meanwhile |
 //! | `Continuous` | from one start of a handler to its stop each event comes once and in order |
+//! | `EpochGrows` | of two tenures that processed the one that was won later has the greater epoch |
 
 mod delivery;
 mod done;
+mod epochs;
 
 use std::collections::BTreeMap;
 
 pub use delivery::Delivery;
 use done::Done;
+pub use epochs::Epochs;
 
 /// What must hold of every history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +34,7 @@ pub enum Rule {
     NothingLost,
     NotLostInError,
     Continuous,
+    EpochGrows,
 }
 
 /// A rule was checked.

@@ -16,7 +16,7 @@ use eventhubs_checkpoint::store::{AdoptOutcome, CheckpointOutcome, ClaimOutcome,
 use eventhubs_checkpoint::{ErrorKind, Identity, Incarnation, OwnerId, Result};
 use tokio::time::Instant;
 
-use crate::history::{self, Moment, Partition, Verdict};
+use crate::history::{self, Epochs, Moment, Partition, Verdict};
 
 /// How much of the history is shown when something goes wrong.
 const SHOWN: usize = 80;
@@ -80,6 +80,7 @@ pub struct State {
     started: Instant,
     lives: Vec<Life>,
     partition: Partition<usize>,
+    epochs: Epochs,
     ownerships: BTreeMap<String, Ownership>,
     current: Option<String>,
     vanished: Moment,
@@ -100,6 +101,7 @@ impl Judge {
             started: Instant::now(),
             lives: Vec::new(),
             partition,
+            epochs: Epochs::default(),
             ownerships: BTreeMap::new(),
             current: None,
             vanished: 0,
@@ -168,10 +170,14 @@ impl State {
         self.partition.owner().copied()
     }
 
-    /// What a life of ours that adopted then, or a foreign one, processes.
-    pub fn processes(&mut self, life: usize, adopted: Option<Adopted>, from: i64, to: i64) {
+    /// What a life of ours that adopted then, or a foreign one, processes. Ours do so in the tenure with this epoch.
+    pub fn processes(&mut self, life: usize, adopted: Option<(Adopted, i64)>, from: i64, to: i64) {
         self.note(life, format_args!("processes {from} to {to}"));
-        self.partition.processed(adopted.map(|adopted| adopted.since), from, to);
+        if let Some((_, epoch)) = adopted {
+            let verdict = self.epochs.processes(epoch);
+            self.judged(life, verdict);
+        }
+        self.partition.processed(adopted.map(|(adopted, _)| adopted.since), from, to);
     }
 
     pub fn adoption(&self, operation: u64) -> Option<Adopted> {
@@ -200,6 +206,8 @@ impl State {
         let holder = self.named_by(metadata);
         let now = format!("-> ownership {} is {}", etag.as_str(), self.name(holder));
         self.note(life, now);
+        let epoch = metadata.get("epoch").map(|epoch| epoch.parse().unwrap());
+        self.epochs.written(epoch);
         let hands = self.partition.owned_by(holder);
         let since = self.moment();
         let version = Ownership { holder, written: Instant::now(), since, replaced: None };
@@ -213,6 +221,7 @@ impl State {
     /// Somebody deleted the ownership.
     pub fn ownership_vanished(&mut self) {
         self.partition.owned_by(None);
+        self.epochs.deleted();
         self.vanished = self.moment();
         self.replace_current(None);
         self.count("ownership deleted");
@@ -314,7 +323,7 @@ impl State {
     }
 
     fn won(&mut self, life: usize, since: Moment, claim: bool, lease: &Lease, age: Duration) {
-        self.note(life, format_args!("won {} as tenure {}", lease.etag().as_str(), lease.tenure()));
+        self.note(life, format_args!("won {} with epoch {}", lease.etag().as_str(), lease.epoch()));
         self.count("won");
         let Some(version) = self.ownerships.get(lease.etag().as_str()) else {
             return self.violated(life, "truth: it won a version that never was");
@@ -345,7 +354,14 @@ impl State {
         }
     }
 
-    pub fn adopted(&mut self, life: usize, operation: u64, since: Moment, outcome: &Result<AdoptOutcome>) {
+    /// `again`: this store may have won the partition again since the tenure that adopts.
+    pub fn adopted(
+        &mut self,
+        life: usize,
+        since: Moment,
+        (operation, again): (u64, bool),
+        outcome: &Result<AdoptOutcome>,
+    ) {
         match outcome {
             Ok(AdoptOutcome::Adopted(adoption)) => {
                 let position = adoption.record().sequence_number;
@@ -358,7 +374,7 @@ impl State {
             Ok(AdoptOutcome::Lost { by }) => {
                 self.note(life, format_args!("adoption lost to {by:?}"));
                 self.count("adoption lost");
-                self.gave_up(life, since, "lost");
+                self.gave_up_to(life, since, by.as_ref(), again);
             }
             Ok(other) => self.violated(life, format_args!("an unknown outcome: {other:?}")),
             Err(error) => self.failed(life, "adoption", error.kind()),
@@ -400,8 +416,13 @@ impl State {
     fn fenced(&mut self, life: usize, since: Moment, by: Option<&OwnerId>, again: bool) {
         self.note(life, format_args!("fenced by {by:?}"));
         self.count("fenced");
+        self.gave_up_to(life, since, by, again);
+    }
+
+    /// Unless the owner is the same, in another tenure.
+    fn gave_up_to(&mut self, life: usize, since: Moment, by: Option<&OwnerId>, again: bool) {
         if !(self.is(life, by) && (again || self.vanished_lately(life))) {
-            self.gave_up(life, since, "fenced");
+            self.gave_up(life, since, "lost");
         }
     }
 

@@ -8,9 +8,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::BlobContainer;
-use eventhubs_checkpoint::store::{
-    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, Ownership,
-};
+use eventhubs_checkpoint::store::{AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease};
 use eventhubs_checkpoint::testing::faulty::Faulty;
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position, Relation, Result};
 use tokio::sync::Mutex as AsyncMutex;
@@ -98,10 +96,10 @@ pub struct Running {
     pub tenure: Tenure,
 }
 
-/// A tenure, as the store counts, and how many may have begun when it was adopted.
+/// A tenure, and how many may have begun when it was adopted.
 #[derive(Clone, Copy, Debug)]
 pub struct Tenure {
-    pub number: u64,
+    pub epoch: i64,
     pub begun: u64,
 }
 
@@ -181,8 +179,7 @@ impl Acting {
             (Relation::Other, true) if steal => "theft",
             (Relation::Other, true) => return Done::NothingToClaim,
         };
-        let Ownership { etag, .. } = seen;
-        self.claim(since, Claim::over(zero(), etag), why).await
+        self.claim(since, Claim::over(&seen), why).await
     }
 
     async fn claim(self, since: u64, claim: Claim, why: &'static str) -> Done {
@@ -198,10 +195,10 @@ impl Acting {
 
     pub async fn renew(self, lease: Lease) -> Done {
         let since = self.begin(format_args!("renew {}", lease.etag().as_str()));
-        let tenure = lease.tenure();
+        let epoch = lease.epoch();
         let outcome = self.store.renew(vec![lease]).await.remove(0).1;
         self.judge.lock().claimed(self.life, since, false, &outcome, &self.store);
-        if matches!(&outcome, ClaimOutcome::Won(lease) if lease.tenure() != tenure) {
+        if matches!(&outcome, ClaimOutcome::Won(lease) if lease.epoch() != epoch) {
             self.begun.fetch_add(1, Ordering::Relaxed);
             self.judge.lock().count("renewal found the record gone");
         }
@@ -215,12 +212,13 @@ impl Acting {
         Done::Released
     }
 
-    pub async fn adopt(self, number: u64) -> Done {
+    pub async fn adopt(self, epoch: i64) -> Done {
         let since = self.begin("adopt");
-        let tenure = Tenure { number, begun: self.begun.load(Ordering::Relaxed) };
-        let outcome = self.store.adopt(&zero(), Some(&at(-1))).await;
+        let tenure = Tenure { epoch, begun: self.begun.load(Ordering::Relaxed) };
+        let outcome = self.store.adopt(&zero(), epoch, Some(&at(-1))).await;
+        let again = self.begun.load(Ordering::Relaxed) != tenure.begun;
         let mut judge = self.judge.lock();
-        judge.adopted(self.life, self.operation, since, &outcome);
+        judge.adopted(self.life, since, (self.operation, again), &outcome);
         Done::Adopted(outcome, judge.adoption(self.operation), tenure)
     }
 

@@ -349,8 +349,8 @@ impl Run {
             return;
         };
         let life = &self.lives[index];
-        let tenure = life.lease.as_ref().map(Lease::tenure);
-        let runs = life.running.as_ref().map(|running| running.tenure.number);
+        let tenure = life.lease.as_ref().map(Lease::epoch);
+        let runs = life.running.as_ref().map(|running| running.tenure.epoch);
         if let Some(tenure) = tenure.filter(|_| tenure != runs)
             && self.chance(0.8)
         {
@@ -363,7 +363,8 @@ impl Run {
         let Some(running) = &mut self.lives[index].running else { return };
         let to = self.published.min(running.at.saturating_add(most));
         if to > running.at {
-            self.judge.lock().processes(acting.life, Some(running.adopted), running.at + 1, to);
+            let processing = (running.adopted, running.tenure.epoch);
+            self.judge.lock().processes(acting.life, Some(processing), running.at + 1, to);
             running.at = to;
         }
         let running = running.clone();
@@ -413,7 +414,7 @@ impl Run {
             Done::Adopted(outcome, adopted, tenure) => self.adoption_done(index, outcome, adopted, tenure),
             Done::Checkpointed(Ok(CheckpointOutcome::Fenced { .. }), tenure) => {
                 life.running = None;
-                life.lease.take_if(|lease| lease.tenure() == tenure.number);
+                life.lease.take_if(|lease| lease.epoch() == tenure.epoch);
             }
             // What was believed before stands.
             Done::Claimed(_) | Done::Renewed(_) | Done::Checkpointed(..) | Done::NothingToClaim | Done::Foreign(_) => {}
@@ -435,7 +436,7 @@ impl Run {
                 life.running = adopted.map(|adopted| Running { adoption, at, adopted, tenure });
             }
             Ok(_) => {
-                life.lease.take_if(|lease| lease.tenure() == tenure.number);
+                life.lease.take_if(|lease| lease.epoch() == tenure.epoch);
             }
             Err(error) if error.kind() == ErrorKind::Contended && life.under_way[OWN].is_none() => {
                 let Some(lease) = life.lease.clone() else { return };

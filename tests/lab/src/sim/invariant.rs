@@ -40,6 +40,8 @@ pub enum Invariant {
     OwnRecord,
     /// Nothing of ours is written without a condition.
     Conditional,
+    /// E1, E2: of two tenures that processed the one that was won later has the greater epoch.
+    EpochGrows,
     /// A shutdown in calm leaves nothing undone.
     CleanEnd,
     /// When an instance is gone, no task and no memory of it is left.
@@ -48,7 +50,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Fenced,
         Self::NeverBack,
         Self::NothingSkipped,
@@ -64,6 +66,7 @@ impl Invariant {
         Self::Restrained,
         Self::OwnRecord,
         Self::Conditional,
+        Self::EpochGrows,
         Self::CleanEnd,
         Self::NothingLeft,
     ];
@@ -78,6 +81,7 @@ impl From<Rule> for Invariant {
             Rule::NothingLost => Self::CaughtUp,
             Rule::NotLostInError => Self::NotLostInError,
             Rule::Continuous => Self::Continuous,
+            Rule::EpochGrows => Self::EpochGrows,
         }
     }
 }

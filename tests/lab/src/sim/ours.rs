@@ -200,7 +200,7 @@ impl Worker {
 
 impl Handler<MemoryEvent> for Worker {
     async fn started(&self, context: PartitionContext) {
-        self.host.reporter.started(context.partition());
+        self.host.reporter.started(context.partition(), Some(context.epoch()));
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {

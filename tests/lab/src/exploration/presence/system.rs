@@ -197,16 +197,16 @@ impl Model {
             }
             Rewriting::Read { attempted, counts } => {
                 let mut to = *from;
-                match after_doubt(Goal::Rewrite, Some(&attempted), Some(found(from, A)), EXPIRY) {
+                match after_doubt(Goal::Rewrite, Some(&attempted), Some(EPOCH), Some(found(from, A)), EXPIRY) {
                     Next::Write(under) => {
-                        to.owner.rewriting = Rewriting::Write { under: under.unwrap_or(Version::Past), counts };
+                        to.owner.rewriting = Rewriting::Write { under, counts };
                         add(edges, "A", "reads its record: again", to, Notes::default());
                     }
                     Next::Stands => {
                         let notes = Self::rewritten(&mut to, counts);
                         add(edges, "A", "reads its record: it stands", to, notes);
                     }
-                    Next::Lost | Next::Replaced => {
+                    Next::Lost | Next::Replaced | Next::Claim(_) => {
                         let owner = &mut to.owner;
                         (owner.lease, owner.doubted, owner.rewriting) = (None, false, Rewriting::No);
                         let notes = Notes::default().with(Event::RewriteLost);
@@ -285,13 +285,13 @@ impl Model {
             }
             Thief::ReadingRecord { attempted } => {
                 let me = short(number);
-                let next = after_doubt(Goal::Claim, Some(&attempted), Some(found(from, me)), EXPIRY);
+                let next = after_doubt(Goal::Claim, Some(&attempted), None, Some(found(from, me)), EXPIRY);
                 let (what, thief) = match next {
-                    Next::Write(under) => {
-                        ("reads the record: again", Thief::Stealing { under: under.unwrap_or(attempted) })
+                    Next::Write(under) | Next::Claim(Some(under)) => {
+                        ("reads the record: again", Thief::Stealing { under })
                     }
                     Next::Stands => ("reads the record: its own", Thief::Owns),
-                    Next::Lost | Next::Replaced => ("reads the record: lost", Thief::Idle),
+                    Next::Lost | Next::Replaced | Next::Claim(None) => ("reads the record: lost", Thief::Idle),
                 };
                 add(edges, who, what, set(thief), Notes::default());
             }
@@ -355,10 +355,13 @@ fn is_sure(state: &State) -> bool {
     present && knows && state.owner.lease.is_some() && !state.owner.doubted
 }
 
+/// That nobody reclaims plays no part here.
+const EPOCH: i64 = 1;
+
 fn found(state: &State, me: u8) -> Found<Version> {
     let relation = if state.record.owner == me { Relation::Mine } else { Relation::Other };
     let age = if state.record.young { Duration::ZERO } else { OLD };
-    Found { relation, etag: Version::Current, age, draining: false }
+    Found { relation, etag: Version::Current, age, epoch: Some(EPOCH), draining: false }
 }
 
 fn remains(standing: Standing) -> Remains<Version> {

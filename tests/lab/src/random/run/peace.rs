@@ -71,10 +71,10 @@ impl Run {
     fn is_well(&self) -> bool {
         let judge = self.judge.lock();
         let runs = |life: &&Life| {
-            let tenure = life.lease.as_ref().map(Lease::tenure);
+            let tenure = life.lease.as_ref().map(Lease::epoch);
             judge.holder() == Some(life.id)
                 && tenure.is_some()
-                && tenure == life.running.as_ref().map(|running| running.tenure.number)
+                && tenure == life.running.as_ref().map(|running| running.tenure.epoch)
         };
         judge.position() == Some(self.published) && self.lives.iter().any(|life| runs(&life))
     }

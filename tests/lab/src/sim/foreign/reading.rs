@@ -84,7 +84,7 @@ struct Started {
 
 impl Started {
     fn new(host: &Arc<Host>, partition: &PartitionId) -> Self {
-        host.reporter.started(partition);
+        host.reporter.started(partition, None);
         Self { host: Arc::clone(host), partition: partition.clone() }
     }
 }

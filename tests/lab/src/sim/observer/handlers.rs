@@ -11,7 +11,7 @@ use crate::history::Delivery;
 use crate::sim::invariant::Invariant;
 
 impl State {
-    pub(super) fn handler_started(&mut self, life: usize, partition: &PartitionId) {
+    pub(super) fn handler_started(&mut self, life: usize, partition: &PartitionId, epoch: Option<i64>) {
         if !self.lives[life].alive {
             return;
         }
@@ -20,10 +20,14 @@ impl State {
         let Some(book) = self.partitions.get_mut(partition) else { return };
         book.adopted_by.take_if(|adopter| *adopter == life);
         let since = book.history.started();
+        let verdict = epoch.map(|epoch| book.epochs.processes(epoch));
         let session = Session { since, busy: false, delivery: Delivery::default() };
         let before = self.lives[life].sessions.insert(partition, session);
         let name = self.name_of(life);
         self.check(Invariant::OneHandler, before.is_none(), || format!("{name} started partition {partition} twice"));
+        if let Some(verdict) = verdict {
+            self.judged(life, partition, verdict);
+        }
         if self.lives[life].ours {
             self.group_begins();
         }

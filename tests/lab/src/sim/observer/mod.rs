@@ -103,6 +103,7 @@ pub(super) struct Totals {
 struct Partition {
     /// By the index of a life.
     history: history::Partition<usize>,
+    epochs: history::Epochs,
     written: Instant,
     /// What was written.
     record: Metadata,
@@ -120,6 +121,7 @@ impl Partition {
     fn new() -> Self {
         Self {
             history: history::Partition::default(),
+            epochs: history::Epochs::default(),
             written: Instant::now(),
             record: Metadata::new(),
             set_back: false,

@@ -25,6 +25,7 @@ impl State {
         let expired = self.is_expired(partition);
         self.check_record(life, partition, metadata, holder, expired);
         self.partitions[partition].record = metadata.clone();
+        self.partitions[partition].epochs.written(record.epoch);
         let hands = self.partitions[partition].history.owned_by(holder);
         if hands.changed {
             self.changes_hands(partition, &hands, holder, expired);

@@ -25,9 +25,9 @@ impl Reporter {
         self.observer.lock().requested(self.life, kind);
     }
 
-    /// A partition's handler starts.
-    pub fn started(&self, partition: &PartitionId) {
-        self.observer.lock().handler_started(self.life, partition);
+    /// A partition's handler starts, in the tenure with this epoch. Owners of other SDKs have none.
+    pub fn started(&self, partition: &PartitionId, epoch: Option<i64>) {
+        self.observer.lock().handler_started(self.life, partition, epoch);
     }
 
     /// It gets these events. Until what is returned is dropped it has no others; clones for work that goes on behind

@@ -71,7 +71,7 @@ impl Scene {
     fn begins(&self, life: usize) {
         self.owns(life);
         self.stores(life, -1);
-        self.reporter(life).started(&0.into());
+        self.reporter(life).started(&0.into(), None);
     }
 
     fn broken(&self) -> Vec<Invariant> {
@@ -167,10 +167,26 @@ fn a_member_replaces_an_unusable_checkpoint_before_its_handler_starts() {
         scene.stores(one, 9);
         if starts {
             scene.reporter(one).stopped(&0.into(), &StopReason::Shutdown);
-            scene.reporter(one).started(&0.into());
+            scene.reporter(one).started(&0.into(), None);
         }
         scene.stores(one, -1);
         assert_eq!(scene.broken(), broken, "the handler has started: {starts}");
+    }
+}
+
+#[test]
+fn a_later_tenure_has_the_greater_epoch() {
+    for (epochs, broken) in [([5, 7], vec![]), ([7, 5], vec![Invariant::EpochGrows])] {
+        let mut scene = Scene::new(|_| {});
+        for (member, epoch) in (0..).zip(epochs) {
+            let life = scene.enters(["one", "other"][member as usize], Some(member));
+            let Identity { owner, incarnation, .. } = scene.lives[life].clone();
+            let mut record = OwnershipRecord::owned_by(owner, Some(incarnation));
+            record.epoch = Some(epoch);
+            scene.written(life, "ownership", &encode_ownership(&record));
+            scene.reporter(life).started(&0.into(), Some(epoch));
+        }
+        assert_eq!(scene.broken(), broken, "{epochs:?}");
     }
 }
 
@@ -180,7 +196,7 @@ fn a_group_that_starts_at_the_latest_leaves_nothing_out_once_it_has_begun() {
         let mut scene = Scene::new(|plan| plan.settings.latest = true);
         let one = scene.enters("one", Some(0));
         scene.owns(one);
-        scene.reporter(one).started(&0.into());
+        scene.reporter(one).started(&0.into(), None);
         scene.observer.lock().published(0, 150);
         scene.stores(one, start);
         assert_eq!(scene.broken(), broken, "{start}");
@@ -285,7 +301,7 @@ fn one_batch_at_a_time_between_one_start_and_one_stop() {
     let mut scene = Scene::new(|_| {});
     let one = scene.enters("one", Some(0));
     scene.begins(one);
-    scene.reporter(one).started(&0.into());
+    scene.reporter(one).started(&0.into(), None);
     assert_eq!(scene.broken(), [Invariant::OneHandler], "a second start");
     let _first = scene.reporter(one).begins(&0.into(), &[]);
     let _second = scene.reporter(one).begins(&0.into(), &[]);
@@ -349,7 +365,7 @@ mod continuity {
     fn another_start_may_repeat_events() {
         let restarts = |scene: &Scene, one| {
             scene.reporter(one).stopped(&0.into(), &StopReason::Released);
-            scene.reporter(one).started(&0.into());
+            scene.reporter(one).started(&0.into(), None);
         };
         assert_eq!(broken_by([0..=4, 2..=9], restarts), []);
     }

@@ -1,0 +1,180 @@
+//! Epochs: the number of a tenure, which only grows.
+
+use eventhubs_checkpoint::blob::Condition;
+use eventhubs_checkpoint::store::Claim;
+use eventhubs_checkpoint::testing::faulty::{Fault, Operation};
+use std::time::Duration;
+use tokio::time::Instant;
+
+use crate::bench::{Adopted, Bench, LOWER, Said, VERBATIM, Win, metadata, owned_by, ownership, position};
+
+/// What the record says.
+async fn recorded(bench: &Bench, partition: u32) -> Option<i64> {
+    bench.read(&ownership(partition)).await.get("epoch").map(|epoch| epoch.parse().unwrap())
+}
+
+/// The server's time in milliseconds.
+async fn server_time(bench: &Bench) -> i64 {
+    bench.container.list(LOWER).await.unwrap().answer.server_time.unix_timestamp() * 1000
+}
+
+pub async fn epoch_1_where_there_was_no_record_it_is_one_more_than_the_servers_time(bench: Bench) {
+    let before = server_time(&bench).await;
+    let a = bench.owner("a").await;
+    let lease = a.win(0).await;
+    let after = server_time(&bench).await;
+    assert!((before + 1..=after + 1).contains(&lease.epoch()), "{before} {} {after}", lease.epoch());
+    assert_eq!(recorded(&bench, 0).await, Some(lease.epoch()));
+}
+
+pub async fn epoch_1_it_is_one_more_than_that_of_the_record_that_the_claim_is_over(bench: Bench) {
+    let a = bench.owner("a").await;
+    for released in [false, true] {
+        let mut record = if released { metadata(&[("ownerid", "")]) } else { owned_by("b") };
+        record.insert("epoch".into(), "9000000000000000".into());
+        bench.put(&ownership(0), &record).await;
+        assert_eq!(a.take(0).await.epoch(), 9_000_000_000_000_001);
+    }
+}
+
+pub async fn epoch_1_it_grows_with_every_tenure_within_a_second(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    let mut lease = a.win(0).await;
+    for taker in [&b, &a, &b, &b] {
+        let next = taker.take(0).await;
+        assert!(next.epoch() > lease.epoch());
+        lease = next;
+    }
+    b.release(&lease).await;
+    assert!(a.take(0).await.epoch() > lease.epoch());
+}
+
+pub async fn epoch_1_a_renewal_that_creates_the_record_has_one_of_its_own(bench: Bench) {
+    let a = bench.owner("a").await;
+    let lease = a.win(0).await;
+    bench.delete(&ownership(0)).await;
+    let created = a.renew(&lease).await.lease();
+    assert!(created.epoch() > lease.epoch());
+    assert_eq!(recorded(&bench, 0).await, Some(created.epoch()));
+}
+
+/// Only the number of the write that is known to have won counts.
+pub async fn epoch_1_a_claim_that_is_written_again_is_another_tenure(bench: Bench) {
+    let a = bench.owner("a").await;
+    a.next_write("ownership/0", Fault::AnswerLost);
+    let lease = a.win(0).await;
+    let sent = a.sent();
+    let epochs: Vec<i64> = sent
+        .iter()
+        .filter(|sent| sent.is_write_of("ownership/0"))
+        .map(|sent| sent.metadata["epoch"].parse().unwrap())
+        .collect();
+    assert!(matches!(epochs[..], [first, second] if first < second && second == lease.epoch()), "{epochs:?}");
+}
+
+pub async fn epoch_2_renewals_marks_and_releases_keep_it(bench: Bench) {
+    let (mut a, b) = (bench.owner("a").await, bench.owner("b").await);
+    a.store = a.store.cooperative(true);
+    let lease = a.win(0).await;
+    let lease = a.renew(&lease).await.lease();
+    assert_eq!(recorded(&bench, 0).await, Some(lease.epoch()));
+    let seen = b.store.list_ownerships().await.unwrap().records.remove(0);
+    b.store.mark(&seen).await;
+    assert!(bench.read(&ownership(0)).await.contains_key("handoffto"));
+    assert_eq!(recorded(&bench, 0).await, Some(lease.epoch()));
+    let lease = a.renew(&lease.with_draining()).await.lease();
+    a.release(&lease).await;
+    assert_eq!((bench.owner_of(0).await.as_str(), recorded(&bench, 0).await), ("", Some(lease.epoch())));
+}
+
+/// It may have erased an epoch of the same second, and the dates may come from two machines. The partition is taken at
+/// once, for its owner may renew it every second, but its tenure begins only later.
+pub async fn epoch_3_over_a_young_record_without_one_a_tenure_begins_two_seconds_later(bench: Bench) {
+    let a = bench.owner("a").await;
+    bench.put(&ownership(0), &metadata(&[("ownerid", "python")])).await;
+    let seen = a.store.list_ownerships().await.unwrap().records.remove(0);
+    assert!(seen.age < Duration::from_secs(2), "{:?}", seen.age);
+    a.sent();
+    let asked = Instant::now();
+    let lease = a.store.claim(vec![Claim::over(&seen)]).await.remove(0).1.lease();
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    let sent = a.sent();
+    let writes: Vec<_> = sent.iter().filter(|sent| sent.is_write_of("ownership/0")).collect();
+    let [taken, begun] = writes[..] else { panic!("{sent:?}") };
+    assert_eq!((taken.metadata["ownerid"].as_str(), taken.metadata.get("epoch")), ("a", None));
+    assert_eq!((taken.under(), begun.under()), (Some(&seen.etag), taken.etag.as_ref()));
+    assert!(begun.when - taken.when >= Duration::from_secs(1), "{:?}", begun.when - taken.when);
+    // The time is that of an answer by which the record was old enough.
+    let modified = (seen.server_time - seen.age).unix_timestamp();
+    assert!(lease.epoch() > (modified + 2) * 1000, "{} {modified}", lease.epoch());
+    assert_eq!(recorded(&bench, 0).await, Some(lease.epoch()));
+}
+
+/// Before its tenure has begun.
+pub async fn epoch_3_what_is_taken_meanwhile_is_lost(bench: Bench) {
+    let a = bench.owner("a").await;
+    bench.put(&ownership(0), &metadata(&[("ownerid", "python")])).await;
+    let seen = a.store.list_ownerships().await.unwrap().records.remove(0);
+    let container = bench.container.clone();
+    a.wire().after(Operation::Write, "ownership/0", async move {
+        container.write(&ownership(0), &owned_by("b"), &Condition::Any).await.unwrap();
+    });
+    assert_eq!(a.store.claim(vec![Claim::over(&seen)]).await.remove(0).1.said(), "lost to b");
+    assert_eq!(bench.owner_of(0).await, "b");
+}
+
+pub async fn epoch_3_a_record_that_is_old_enough_is_claimed_over_at_once(bench: Bench) {
+    let a = bench.owner("a").await;
+    for (record, age) in [(metadata(&[("ownerid", "python")]), 2), (metadata(&[("ownerid", ""), ("epoch", "7")]), 0)] {
+        bench.put(&ownership(0), &record).await;
+        a.wire().age("ownership/0", age);
+        let seen = a.store.list_ownerships().await.unwrap().records.remove(0);
+        a.sent();
+        a.store.claim(vec![Claim::over(&seen)]).await.remove(0).1.lease();
+        assert_eq!(a.requests(), ["match ownership/0"], "{record:?}");
+    }
+}
+
+/// A write that was given up, and was applied later.
+pub async fn epoch_4_a_record_of_mine_with_another_epoch_is_not_the_tenures(bench: Bench) {
+    let a = bench.owner("a").await;
+    let (lease, mut adoption) = a.run(0).await;
+    let mut orphan = bench.read(&ownership(0)).await;
+    orphan.insert("epoch".into(), (lease.epoch() + 5).to_string());
+    bench.put(&ownership(0), &orphan).await;
+    bench.put(&crate::bench::checkpoint(0), &position(3)).await;
+    assert_eq!(a.checkpoint(&mut adoption, 7).await.said(), "fenced by a");
+    let adopted = a.store.adopt(&0.into(), lease.epoch(), None).await.unwrap();
+    assert_eq!(adopted.said(), "lost to a");
+    assert_eq!(bench.position_of(0).await, 3);
+    // It is claimed again, which begins another tenure.
+    let claimed = a.renew(&lease).await.lease();
+    assert!(claimed.epoch() > lease.epoch() + 5);
+    let adoption = a.store.adopt(&0.into(), claimed.epoch(), None).await.unwrap().adoption();
+    assert_eq!(adoption.epoch(), claimed.epoch());
+}
+
+pub async fn epoch_6_that_of_the_other_tree_counts_where_it_was_seen(bench: Bench) {
+    let a = bench.owner("a").await;
+    let there = metadata(&[("ownerid", ""), ("epoch", "9000000000000000")]);
+    bench.put(&format!("{VERBATIM}ownership/0"), &there).await;
+    assert!(a.win(0).await.epoch() < 9_000_000_000_000_000);
+    a.store.list_other_tree().await.unwrap();
+    assert_eq!(a.take(0).await.epoch(), 9_000_000_000_000_001);
+}
+
+/// The answers that get lost are those of writes; reads are late.
+pub async fn epoch_of_two_that_take_from_each_other_each_tenure_has_a_greater_one(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    let mut epochs = vec![a.win(0).await.epoch()];
+    for round in 0..2 * bench.rounds {
+        let taker = if round % 2 == 0 { &b } else { &a };
+        taker.dawdle();
+        taker.next_write("ownership/0", if round % 3 == 0 { Fault::AnswerLost } else { Fault::RequestLost });
+        epochs.push(taker.take(0).await.epoch());
+        let adoption = taker.adopt(0, Some(-1)).await.adoption();
+        assert_eq!(Some(&adoption.epoch()), epochs.last());
+    }
+    assert!(epochs.windows(2).all(|pair| pair[0] < pair[1]), "{epochs:?}");
+    assert!(a.sent().iter().filter(|sent| sent.operation == Operation::Write).count() > bench.rounds as usize);
+}
