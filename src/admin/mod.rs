@@ -6,6 +6,7 @@
 
 mod operator;
 mod outcome;
+mod retries;
 mod session;
 mod takeover;
 

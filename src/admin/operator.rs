@@ -6,14 +6,15 @@ use std::time::Duration;
 use futures::future::join_all;
 
 use super::outcome::{NotDone, ResetOutcome};
+use super::retries::Retries;
 use super::session::Session;
 use super::takeover::{Takeover, takeover};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{OwnerId, Ownership, PartitionId, Position, Presence};
 use crate::planner::{Observer, observe};
 use crate::store::{Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, Verdict};
 
-/// How often a partition is looked at again that another owner wrote between a listing and the claim: a renewal does so.
+/// How often a partition is claimed. A renewal between the listing and the claim costs one attempt.
 const MAX_CLAIMS: u32 = 3;
 
 /// How to reset.
@@ -118,13 +119,18 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// What the storage returned, if the group could not be listed: nothing was written. What becomes of each partition
-    /// is in its own [`ResetOutcome`].
+    /// What the storage returned, if the group could not be listed, and
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a partition is given two positions: nothing was written. What
+    /// becomes of each partition is in its own [`ResetOutcome`].
     pub async fn reset(
         &self,
         resets: Vec<(PartitionId, Position)>,
         options: &ResetOptions,
     ) -> Result<Vec<(PartitionId, ResetOutcome)>> {
+        let mut named = BTreeSet::new();
+        if let Some((twice, _)) = resets.iter().find(|(partition, _)| !named.insert(partition)) {
+            return Err(Error::config(format!("partition {twice} is to be reset to two positions: give it one")));
+        }
         let survey = self.survey().await?;
         let resets = resets.into_iter().map(|(partition, position)| {
             let survey = &survey;
@@ -150,31 +156,52 @@ impl Operator {
         position: &Position,
         options: &ResetOptions,
     ) -> ResetOutcome {
-        let mut lost = None;
-        for claim in 0..MAX_CLAIMS {
-            let again = match claim {
-                0 => None,
-                _ => match self.survey().await {
-                    Ok(survey) => Some(survey),
-                    Err(error) => return ResetOutcome::NotDone(NotDone::Failed(error)),
-                },
-            };
-            let survey = again.as_ref().unwrap_or(first);
-            let takeover = match self.decide(survey, partition, options) {
-                Ok(takeover) => takeover,
-                Err(reason) => return ResetOutcome::NotDone(reason),
-            };
-            let settle = takeover.settle.then_some(options.settle);
-            match self.claim(survey, partition, takeover).await {
-                ClaimOutcome::Won(lease) => {
-                    return Session::new(self.store.clone(), lease, settle).reset(position).await;
-                }
-                ClaimOutcome::Lost { by } => lost = by,
-                ClaimOutcome::Replaced { .. } => lost = Some(self.id().clone()),
-                ClaimOutcome::Undecided(error) => return ResetOutcome::NotDone(NotDone::Failed(error)),
-            }
+        match self.take_over(first, partition, options).await {
+            Ok(session) => session.reset(position).await,
+            Err(reason) => ResetOutcome::NotDone(reason),
         }
-        ResetOutcome::NotDone(NotDone::Lost { by: lost })
+    }
+
+    /// Takes the partition over. Looks at the group again if another owner wrote the record first, or if the claim has
+    /// failed: then the record may be this operator's already.
+    async fn take_over(
+        &self,
+        first: &Survey,
+        partition: &PartitionId,
+        options: &ResetOptions,
+    ) -> Result<Session, NotDone> {
+        let mut retries = Retries::new(&self.store, MAX_CLAIMS);
+        let mut taken = self.take_over_once(first, partition, options).await;
+        loop {
+            let goes_on = match &taken {
+                Err(NotDone::Lost { .. }) => retries.again(),
+                Err(NotDone::Failed(error)) => retries.again_after(error).await,
+                _ => false,
+            };
+            if !goes_on {
+                return taken;
+            }
+            taken = match self.survey().await {
+                Ok(survey) => self.take_over_once(&survey, partition, options).await,
+                Err(error) => Err(NotDone::Failed(error)),
+            };
+        }
+    }
+
+    async fn take_over_once(
+        &self,
+        survey: &Survey,
+        partition: &PartitionId,
+        options: &ResetOptions,
+    ) -> Result<Session, NotDone> {
+        let takeover = self.decide(survey, partition, options)?;
+        let settle = takeover.settle.then_some(options.settle);
+        match self.claim(survey, partition, takeover).await {
+            ClaimOutcome::Won(lease) => Ok(Session::new(self.store.clone(), lease, settle)),
+            ClaimOutcome::Lost { by } => Err(NotDone::Lost { by }),
+            ClaimOutcome::Replaced { .. } => Err(NotDone::Lost { by: Some(self.id().clone()) }),
+            ClaimOutcome::Undecided(error) => Err(NotDone::Failed(error)),
+        }
     }
 
     fn decide(&self, survey: &Survey, partition: &PartitionId, options: &ResetOptions) -> Result<Takeover, NotDone> {

@@ -13,13 +13,16 @@ pub enum ResetOutcome {
     /// unless the partition is reset again. Beside owners of other SDKs it means less: none of them wrote the checkpoint
     /// while the operator [waited](super::ResetOptions::settle); one whose handler takes longer may write it later.
     Done,
-    /// Nothing was written, and nothing will be. The partition is with its owner as before, or was released to it.
+    /// The position was not written, and will not be. The partition is with its owner as before, or was released to it.
+    /// If the storage [failed](NotDone::Failed), it may have no owner until the operator's ownership expires.
     NotDone(NotDone),
     /// The storage did not say what became of a write. Look at the checkpoint, or reset again.
     Unsure {
-        /// Whether the new position was written. If so, another owner took the partition before the operator had
-        /// released it; one of this crate starts at the new position, one of another SDK may have begun at the old one.
-        /// If not, the checkpoint is at the old position or at the new one.
+        /// Whether the new position was written. If not, that is unknown: the checkpoint is at the old position or at
+        /// the new one, at the latest when the next owner adopts it. If so, only the release failed. Without an `error`,
+        /// another owner took the partition before it was released: one of this crate starts at the new position, one
+        /// of another SDK may have begun at the old one. With an `error`, the partition has no owner, at the longest
+        /// until the operator's ownership expires.
         written: bool,
         /// What went wrong, if it was an error.
         error: Option<Error>,

@@ -1,11 +1,13 @@
 //! What an operator does with a partition that it holds: adopt, wait beside other SDKs, write, release.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
 use super::outcome::{NotDone, ResetOutcome};
-use crate::error::Error;
+use super::retries::Retries;
+use crate::error::{Error, ErrorKind};
 use crate::model::{OwnerId, Position};
 use crate::store::{AdoptOutcome, Adoption, ClaimOutcome, GroupStore, Lease, ReleaseOutcome};
 
@@ -39,7 +41,7 @@ impl Session {
             Err(failure) => failure,
         };
         if let Failure::Failed(_) = failure {
-            // Whatever comes of it, nothing more is known of the position.
+            // The report is about the position: how the release ends does not change it.
             self.release().await;
         }
         match failure {
@@ -52,18 +54,12 @@ impl Session {
 
     /// Adopts and writes, again after a conflict or without an answer.
     async fn put(&mut self, position: &Position) -> Result<(), Failure> {
-        let mut attempt = 1;
+        let mut retries = Retries::new(&self.store, MAX_ATTEMPTS);
         loop {
-            let error = match self.put_once(position).await {
-                Ok(()) => return Ok(()),
-                Err(Failure::Lost { by }) => return Err(Failure::Lost { by }),
-                Err(Failure::Failed(error)) => error,
-            };
-            if attempt == MAX_ATTEMPTS || !(error.is_transient() || self.in_doubt) {
-                return Err(Failure::Failed(error));
+            match self.put_once(position).await {
+                Err(Failure::Failed(error)) if retries.again_after(&error).await => {}
+                settled => return settled,
             }
-            sleep(self.store.request_deadline() / 16 * attempt).await;
-            attempt += 1;
         }
     }
 
@@ -73,7 +69,7 @@ impl Session {
             self.hold(settle).await?;
         }
         self.store.replace_checkpoint(&mut adoption, position).await.map_err(|error| {
-            self.in_doubt = true;
+            self.in_doubt |= may_be_applied(&error);
             Failure::Failed(error)
         })
     }
@@ -116,14 +112,18 @@ impl Session {
     }
 
     async fn release(&self) -> ReleaseOutcome {
-        let mut attempt = 1;
+        let mut retries = Retries::new(&self.store, MAX_ATTEMPTS);
         loop {
             match self.store.release_one(&self.lease).await {
-                ReleaseOutcome::Undecided(error) if error.is_transient() && attempt < MAX_ATTEMPTS => {}
+                ReleaseOutcome::Undecided(error) if retries.again_after(&error).await => {}
                 outcome => return outcome,
             }
-            sleep(self.store.request_deadline() / 16 * attempt).await;
-            attempt += 1;
         }
     }
+}
+
+/// Whether a write that failed with this error, or with a conflict because of it, had no answer.
+fn may_be_applied(error: &Error) -> bool {
+    let cause = error.source().and_then(|source| source.downcast_ref::<Error>());
+    [Some(error), cause].into_iter().flatten().any(|error| error.kind() == ErrorKind::Unknown)
 }

@@ -35,8 +35,9 @@ pub(super) fn takeover(view: &View<'_>, partition: &PartitionId, beside_foreign:
         return Err(NotDone::Foreign { owner: owner.clone() });
     }
     let is_expired = matches!(entry.holder, Holder::Expired(_));
-    // An operator before this one may have died at it.
-    let inherited = record.filter(|seen| is_expired && seen.record.operator.is_some());
+    // An operator before this one may have died at it, or this one failed at it.
+    let is_left = is_expired || entry.holder == Holder::Orphan;
+    let inherited = record.filter(|seen| is_left && seen.record.operator.is_some());
     let return_to = match inherited {
         Some(seen) => seen.record.handoff_to.clone(),
         None => entry.counts_for(&view.me).cloned(),
@@ -139,6 +140,15 @@ mod tests {
         let busy = decided(&[seen(0, operated.clone(), 0)], &[], false).unwrap_err();
         assert!(matches!(busy, NotDone::Busy { operator } if operator == owner("operator-1")));
         assert_eq!(returned_to(operated, 100), Some(owner("a")));
+    }
+
+    #[test]
+    fn what_the_operator_itself_has_left_goes_to_the_same_owner() {
+        let (me, to) = (owner("operator-9"), Some(owner("a")));
+        let left = OwnershipRecord { operator: Some(me.clone()), handoff_to: to.clone(), ..owned(me.as_str()) };
+        for age in [0, 100] {
+            assert_eq!(returned_to(left.clone(), age), to);
+        }
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod pains;
 mod placing;
 mod presences;
 mod pull;
+mod resets;
 mod restarts;
 mod sources;
 mod stalls;
