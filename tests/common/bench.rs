@@ -370,6 +370,7 @@ impl Said for ReleaseOutcome {
     fn said(&self) -> String {
         match self {
             Self::Released => "released".to_owned(),
+            Self::Lost { by } => format!("lost to {}", name(by.as_ref())),
             Self::Undecided(error) => format!("undecided: {:?}", error.kind()),
             other => panic!("{other:?}"),
         }

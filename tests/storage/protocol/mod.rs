@@ -85,8 +85,8 @@ macro_rules! tests {
                 claim_2_of_a_renewal_and_a_steal_at_once_one_wins_whatever_gets_lost,
             }
             release {
-                claim_2_a_release_that_finds_it_no_longer_mine_has_released,
-                claim_2_a_release_that_finds_nothing_has_released,
+                claim_2_a_release_that_finds_another_owner_is_lost,
+                claim_2_a_release_that_finds_nothing_is_lost,
                 claim_2_a_release_that_finds_it_still_mine_is_tried_again_under_that_etag,
                 claim_2_a_release_tried_again_overwrites_nothing,
                 claim_2_of_a_release_and_a_steal_at_once_the_thief_keeps_what_it_won,
