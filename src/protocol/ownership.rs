@@ -91,12 +91,11 @@ pub fn after_doubt<E: PartialEq>(
     if found.relation == Relation::Mine {
         let (is_young, is_orphan) = (found.age <= expiry / 2, found.epoch != tenure);
         return match goal {
-            Goal::Release => Next::Write(found.etag),
             Goal::Claim => Next::Claim(Some(found.etag)),
             Goal::Renew | Goal::Acknowledge | Goal::Rewrite if is_orphan => Next::Claim(Some(found.etag)),
             Goal::Renew if is_young => Next::Stands,
             Goal::Acknowledge if found.draining && is_young => Next::Stands,
-            Goal::Renew | Goal::Acknowledge | Goal::Rewrite => Next::Write(found.etag),
+            Goal::Renew | Goal::Acknowledge | Goal::Rewrite | Goal::Release => Next::Write(found.etag),
         };
     }
     if goal == Goal::Release {

@@ -79,14 +79,14 @@ impl GroupStore {
                 Checkpointing::ReadCheckpoint => {
                     let name = self.inner.names.of(RecordKind::Checkpoint, &adoption.partition);
                     seen = self.read(&name).await?.map(decoded);
-                    Checkpointing::ReadOwnership(seen.as_ref().map(|seen| adoption.compared_with(seen)))
+                    Checkpointing::ReadOwnership(seen.as_ref().map(stored))
                 }
                 Checkpointing::ReadOwnership(found) => {
                     let record = self.read_ownership(&adoption.partition).await?.map(|found| found.record);
                     // Mine, perhaps, but by a claim that was made meanwhile: in between another may have owned it.
-                    let owned = record.as_ref().is_some_and(|it| it.is_mine_in(self.identity(), adoption.epoch));
+                    let is_mine = record.as_ref().is_some_and(|it| it.is_mine_in(self.identity(), adoption.epoch));
                     owner = record.and_then(|record| record.owner);
-                    let next = Checkpointing::ownership_read(found, owned, mine);
+                    let next = Checkpointing::ownership_read(found, is_mine, mine);
                     if next != Checkpointing::Fenced {
                         adoption.take_over(seen.take());
                     }
@@ -140,11 +140,11 @@ impl GroupStore {
     }
 }
 
-impl Adoption {
-    fn compared_with(&self, (record, blob): &(CheckpointRecord, Blob)) -> Stored<ETag> {
-        Stored { etag: blob.etag.clone(), place: Place::of(record) }
-    }
+fn stored((record, blob): &(CheckpointRecord, Blob)) -> Stored<ETag> {
+    Stored { etag: blob.etag.clone(), place: Place::of(record) }
+}
 
+impl Adoption {
     /// The blob as it is now becomes the last written one, position included.
     fn take_over(&mut self, seen: Option<(CheckpointRecord, Blob)>) {
         let (record, etag) = seen.map(|(record, blob)| (record, blob.etag)).unzip();

@@ -503,10 +503,9 @@ impl Goal {
 fn claim_outcome(settled: Result<Settled>) -> ClaimOutcome {
     match settled {
         Ok(Settled::Holds(lease)) => ClaimOutcome::Won(*lease),
-        Ok(Settled::Released) => ClaimOutcome::Lost { by: None },
         Ok(Settled::Gone(by)) => ClaimOutcome::Lost { by },
         Ok(Settled::Replaced(by)) => ClaimOutcome::Replaced { by },
-        Ok(Settled::WithoutEpoch(_)) => ClaimOutcome::Lost { by: None },
+        Ok(Settled::WithoutEpoch(_) | Settled::Released) => ClaimOutcome::Lost { by: None },
         Err(error) => ClaimOutcome::Undecided(error),
     }
 }

@@ -150,12 +150,15 @@ impl Fleet {
     pub async fn processes_again(&self, partition: &str, first: i64, last: i64) {
         let started = Instant::now();
         loop {
-            let (oldest, lost) = (self.processed.oldest(partition), self.processed.missing(partition, first, last));
-            if oldest == Some(first) && lost.is_empty() {
+            let (oldest, missing) = (self.processed.oldest(partition), self.processed.missing(partition, first, last));
+            if oldest == Some(first) && missing.is_empty() {
                 return;
             }
             assert!(oldest.is_none_or(|oldest| oldest >= first), "partition {partition}: {oldest:?} before {first}");
-            assert!(started.elapsed() < PATIENCE, "partition {partition}: from {oldest:?}, not {first}; lost {lost:?}");
+            assert!(
+                started.elapsed() < PATIENCE,
+                "partition {partition}: from {oldest:?}, not {first}; missing {missing:?}"
+            );
             sleep(POLL).await;
         }
     }

@@ -322,7 +322,7 @@ pub async fn reset_that_dies_leaves_a_partition_to_claim(bench: Bench) {
         let (sender, receiver) = oneshot::channel();
         step.then(&operator, partition, async move {
             sender.send(()).unwrap();
-            std::future::pending().await
+            std::future::pending::<()>().await;
         });
         let dying = operator.clone();
         let task = tokio::spawn(async move { reset(&dying, partition, NEW).await.said() });
