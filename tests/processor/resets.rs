@@ -120,7 +120,9 @@ async fn the_former_owner_goes_on_at_the_new_position() {
         let before = holdings(&group);
         let mut told: Vec<_> = group.iter().map(Told::by).collect();
         for partition in 0..6 {
-            told.iter_mut().for_each(|told| drop(told.so_far()));
+            for told in &mut told {
+                told.so_far();
+            }
             let stops = world.log.stops.lock().unwrap().len();
             reset(&world, &[(partition, 4)]).await;
             assert_eq!(checkpoint_of(&world, partition).await, Some(4));
