@@ -58,7 +58,14 @@ impl EventSource for Broker {
         Ok(PartitionProperties::new(0, last, false))
     }
 
-    async fn open(&self, id: &PartitionId, from: StartPosition, prefetch: usize) -> Result<EventReceiver<Entry>> {
+    // This broker does not compare readers, so it ignores the epoch.
+    async fn open(
+        &self,
+        id: &PartitionId,
+        from: StartPosition,
+        prefetch: usize,
+        _epoch: i64,
+    ) -> Result<EventReceiver<Entry>> {
         let mut log = self.subscribe(id)?;
         let mut after = match from {
             StartPosition::AfterSequenceNumber(number) => number,

@@ -5,7 +5,7 @@
 //!
 //! | record | keys all SDKs know | keys only this crate writes |
 //! |---|---|---|
-//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `epoch`, `load`, `cooperative`, `handoffto`, `operator`, `draining`, `scope` |
+//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `epoch`, `load`, `cooperative`, `handoffto`, `operator`, `draining`, `away`, `scope` |
 //! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated`, `imported`, `pinned` |
 //!
 //! `.../presence/{percent-encoded owner}`, a last dot of which is encoded too, is read and written by this crate alone:
@@ -39,6 +39,7 @@ const COOPERATIVE: &str = "cooperative";
 const HANDOFF_TO: &str = "handoffto";
 const OPERATOR: &str = "operator";
 const DRAINING: &str = "draining";
+const AWAY: &str = "away";
 const SCOPE: &str = "scope";
 const BROKEN_BY: &str = "brokenby";
 
@@ -222,6 +223,7 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     insert(&mut metadata, HANDOFF_TO, record.handoff_to.as_ref().map(|owner| owner.as_str().to_owned()));
     insert(&mut metadata, OPERATOR, record.operator.as_ref().map(|owner| owner.as_str().to_owned()));
     insert(&mut metadata, DRAINING, record.draining.then(|| YES.to_owned()));
+    insert(&mut metadata, AWAY, record.away.then(|| YES.to_owned()));
     insert(&mut metadata, SCOPE, (record.scope == LeaseScope::Instance).then(|| SCOPE_INSTANCE.to_owned()));
     metadata
 }
@@ -258,6 +260,7 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
         handoff_to: fields.take_some(HANDOFF_TO).map(|id| OwnerId::recorded(&id)),
         operator: fields.take_some(OPERATOR).map(|id| OwnerId::recorded(&id)),
         draining: fields.take_known(DRAINING, yes).is_some(),
+        away: fields.take_known(AWAY, yes).is_some(),
         scope: fields.take_known(SCOPE, scope).unwrap_or_default(),
         other: fields.rest,
     };
@@ -538,7 +541,9 @@ mod tests {
 
     #[test]
     fn values_that_this_version_does_not_know_are_reported_and_count_as_absent() {
-        for (key, value) in [("cooperative", "2"), ("draining", "yes"), ("scope", "universe"), ("epoch", "7.0")] {
+        for (key, value) in
+            [("cooperative", "2"), ("draining", "yes"), ("away", "2"), ("scope", "universe"), ("epoch", "7.0")]
+        {
             let (record, problem) = decode_ownership("b", &metadata([("ownerid", "a"), (key, value)]));
             let absent = OwnershipRecord { owner: Some(OwnerId::recorded("a")), ..OwnershipRecord::default() };
             assert_eq!(record, absent, "{key}");

@@ -1,8 +1,13 @@
 //! What only the tests of this crate use. It may change at any time.
 
+/// The balancing loop's decisions.
+pub mod balancer {
+    pub use crate::balancer::internal::*;
+}
+
 /// Planning.
-pub mod balance {
-    pub use crate::balance::*;
+pub mod planner {
+    pub use crate::planner::*;
 }
 
 /// Time.
@@ -35,13 +40,13 @@ pub mod recorded {
 /// Records as listings show them.
 pub mod listed {
     use crate::blob::Blob;
-    use crate::model::PartitionId;
+    use crate::model::{Moment, PartitionId};
     use crate::store::Ownership;
 
-    /// The ownership in this blob.
+    /// The ownership in this blob, which an answer showed at this moment.
     #[must_use]
-    pub fn ownership(partition: PartitionId, blob: &Blob) -> Ownership {
-        crate::store::ownership_listed(partition, blob).0
+    pub fn ownership(partition: PartitionId, blob: &Blob, received: Moment) -> Ownership {
+        crate::store::ownership_listed(partition, blob, received).0
     }
 }
 

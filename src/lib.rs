@@ -81,7 +81,7 @@ async fn main() -> Result<(), Failure> {
 // What `internal` shows is public with the testing features alone.
 #![cfg_attr(feature = "testing", warn(unreachable_pub))]
 
-mod balance;
+pub mod admin;
 pub mod balancer;
 pub mod blob;
 mod clock;
@@ -94,6 +94,7 @@ pub mod eventhubs;
 pub mod internal;
 mod lock;
 mod model;
+mod planner;
 pub mod processor;
 mod random;
 mod setters;

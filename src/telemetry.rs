@@ -270,6 +270,18 @@ pub(crate) fn released(partition: &PartitionId) {
     info!(%partition, "partition released");
 }
 
+pub(crate) fn kept(partition: &PartitionId) {
+    info!(%partition, "partition kept for the restart of this owner");
+}
+
+pub(crate) fn owner_away(owner: &OwnerId, partitions: usize) {
+    if partitions > 0 {
+        info!(%owner, partitions, "an owner has shut down and left partitions for its restart");
+    } else {
+        info!(%owner, "an owner that had shut down is back, or its partitions have expired");
+    }
+}
+
 pub(crate) fn release_undecided(partition: &PartitionId, error: &Error) {
     warn!(%partition, error = %Causes(error), "the partition could not be released; if it is still mine, it expires");
 }

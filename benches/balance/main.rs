@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{Assignment, Strategy};
 
-use eventhubs_checkpoint::internal::balance::{Attendance, Observation, Observer, Policy, View, observe, plan};
+use eventhubs_checkpoint::internal::planner::{ETag, Observer, Ownership, Policy, Presence, View, observe, plan};
 use eventhubs_checkpoint::{
     Identity, Incarnation, InvalidName, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, PresenceRecord,
 };
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use time::OffsetDateTime;
 use time::macros::datetime;
 use tokio::time::Instant;
 
@@ -39,18 +40,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         me: &group.members[0],
         terms: TERMS,
         running: &running,
+        other_tree: &[],
         presences: &presences,
         interval: Duration::from_secs(10),
         outage_ended: None,
     };
-    let look = |listing: &[Observation]| observe(listing, &partitions, &observer, Duration::from_secs(1));
-    let view = look(&settled);
-    compare(rounds, "observe", &view, || look(&settled));
+    let now = Duration::from_secs(1);
+    let view = observe(&settled, &partitions, &observer, now);
+    compare(rounds, "observe", &view, || observe(&settled, &partitions, &observer, now));
     compare(rounds, "observe, the hub's list in no order", &view, || {
-        observe(&settled, &scattered(&partitions), &observer, Duration::from_secs(1))
+        observe(&settled, &scattered(&partitions), &observer, now)
     });
 
-    let crowded = look(&group.listing(crowded));
+    let crowded = group.listing(crowded);
+    let crowded = observe(&crowded, &partitions, &observer, now);
     for (name, policy) in policies(&partitions)? {
         let mut rng = StdRng::seed_from_u64(1);
         compare(rounds, &format!("plan {name}, settled"), &view, || plan(&view, &policy, &mut rng));
@@ -95,33 +98,35 @@ impl Group {
         Ok(Self { members: (0..OWNERS).map(member).collect::<Result<_, _>>()? })
     }
 
-    fn presences(&self) -> Vec<Attendance> {
+    fn presences(&self) -> Vec<Presence> {
         let record = |member: &Identity| PresenceRecord::new(member.owner.clone(), member.incarnation.clone());
-        let seen =
-            |member| Attendance { record: record(member), age: Duration::from_secs(5), received: Duration::ZERO };
+        let seen = |member| Presence::new(record(member), ETag::new("present"), Duration::from_secs(5), Duration::ZERO);
         self.members.iter().map(seen).collect()
     }
 
-    fn listing(&self, owner_of: impl Fn(u32) -> u32) -> Vec<Observation> {
+    fn listing(&self, owner_of: impl Fn(u32) -> u32) -> Vec<Ownership> {
         let record = |partition| {
             let owner = &self.members[owner_of(partition) as usize];
             let mut record = OwnershipRecord::owned_by(owner.owner.clone(), Some(owner.incarnation.clone()));
             record.cooperative = true;
             record
         };
-        let seen = |partition: u32| Observation {
-            partition: partition.into(),
-            record: record(partition),
-            age: Duration::from_secs(5),
-            received: Duration::ZERO,
-            other_tree: false,
+        let seen = |partition: u32| {
+            let age = Duration::from_secs(5);
+            Ownership::new(
+                partition.into(),
+                record(partition),
+                ETag::new("seen"),
+                age,
+                (OffsetDateTime::UNIX_EPOCH, Duration::ZERO),
+            )
         };
         (0..PARTITIONS).map(seen).collect()
     }
 }
 
 /// Prints a line of the table.
-fn compare<T>(rounds: usize, title: &str, view: &View, mut work: impl FnMut() -> T) {
+fn compare<T>(rounds: usize, title: &str, view: &View<'_>, mut work: impl FnMut() -> T) {
     let (mut ours, mut floor) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         ours.push(time(&mut work));

@@ -35,7 +35,7 @@ pub(crate) async fn bare(events: u32) -> Result<Cost> {
     for partition in 0..PARTITIONS.into() {
         let source = Arc::clone(&source);
         reading.spawn(async move {
-            let mut receiver = source.open(&u32::into(partition), StartPosition::Earliest, PREFETCH).await?;
+            let mut receiver = source.open(&u32::into(partition), StartPosition::Earliest, PREFETCH, 1).await?;
             let mut left = each;
             while left > 0 {
                 left -= receiver.next_batch(BATCH).await?.len();

@@ -1,121 +1,128 @@
-//! Claims: from what was planned to what was won.
+//! Claiming partitions.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use tokio::time::Instant;
-
-use super::events::{Event, Releasing};
-use super::{Balancer, Ended, LONGEST_COOL_DOWN, OnStall, Setback, replaced};
-use crate::balance::{ClaimReason, Holder, PlannedClaim};
+use super::action::{Action, Request};
+use super::context::Context;
+use super::events::{DuplicateCause, Event, Releasing};
+use super::note::Note;
+use super::partitions::{Asked, Doing, Partitions};
 use crate::error::{Error, Result};
-use crate::model::PartitionId;
-use crate::store::{Claim, ClaimOutcome, Ownership, Verdict};
-use crate::telemetry::{self, Operation};
+use crate::model::{PartitionId, Presence};
+use crate::planner::{ClaimReason, Holder, PlannedClaim};
+use crate::store::{Claim, ClaimOutcome, Lease, Verdict};
+use crate::telemetry::Operation;
 
-impl Balancer {
-    /// Whoever lives by its presence is declared dead before anything is claimed from it as abandoned.
-    pub(super) fn start_claims(&mut self, planned: Vec<PlannedClaim>, listed: &[Ownership]) {
-        let listed: BTreeMap<_, _> = listed.iter().map(|seen| (&seen.partition, seen)).collect();
-        let mut abandoned: BTreeMap<_, (&Ownership, Vec<_>)> = BTreeMap::new();
-        for PlannedClaim { partition, reason } in planned {
-            self.claiming.insert(partition.clone());
-            let Some(&seen) = listed.get(&partition) else {
-                self.start_claim(Claim::unowned(partition), reason);
-                continue;
-            };
-            let claim = Claim::over(seen);
+impl Partitions {
+    /// Claims what was planned. An owner that lives by its presence is declared dead before anything is claimed from it
+    /// as abandoned.
+    pub(super) fn start_claims(&mut self, context: &mut Context, planned: Vec<PlannedClaim>, presences: &[Presence]) {
+        let mut abandoned: BTreeMap<_, (_, Vec<_>)> = BTreeMap::new();
+        for PlannedClaim { partition, reason, over } in planned {
+            self.doing.insert(partition.clone(), Doing::Claiming { reason: reason.clone(), asked: None });
             let is_abandoned = matches!(reason, ClaimReason::Expired(_) | ClaimReason::Reclaimed);
-            if is_abandoned && seen.lives_by_presence(&self.store) {
-                let life = (&seen.record.owner, &seen.record.incarnation);
-                abandoned.entry(life).or_insert((seen, Vec::new())).1.push((claim, reason));
-            } else {
-                self.start_claim(claim, reason);
-            }
-        }
-        for (seen, claims) in abandoned.into_values() {
-            self.declare_dead(seen.clone(), claims);
-        }
-    }
-
-    fn declare_dead(&mut self, of: Ownership, claims: Vec<(Claim, ClaimReason)>) {
-        let presence = of.record.owner.as_ref().and_then(|owner| self.presences.of(owner)).cloned();
-        let store = self.store.clone();
-        self.operations.spawn(async move {
-            let outcome = store.declare_dead(&of, presence.as_ref()).await;
-            Ended::Judged { claims, outcome }
-        });
-    }
-
-    pub(super) fn judged(&mut self, claims: Vec<(Claim, ClaimReason)>, outcome: &Result<Verdict>) {
-        let claims_nothing = self.ending || self.claims_nothing();
-        for (claim, reason) in claims {
-            match outcome {
-                Ok(Verdict::Dead) if !claims_nothing => {
-                    self.start_claim(claim, reason);
-                    continue;
+            match over {
+                None => context.request(Request::Claim(Claim::unowned(partition))),
+                Some(seen) if is_abandoned && seen.lives_by_presence(&context.settings.me) => {
+                    let tenant = (seen.record.owner.clone(), seen.record.incarnation.clone());
+                    let claim = Claim::over(&seen);
+                    abandoned.entry(tenant).or_insert((seen, Vec::new())).1.push(claim);
                 }
-                Ok(_) => self.look_soon(),
-                Err(error) => self.undecided(Operation::Presence, claim.partition(), error),
+                Some(seen) => context.request(Request::Claim(Claim::over(&seen))),
             }
-            self.claiming.remove(claim.partition());
+        }
+        for (of, claims) in abandoned.into_values() {
+            let owner = of.record.owner.as_ref();
+            let presence = presences.iter().find(|seen| Some(&seen.record.owner) == owner).cloned();
+            context.request(Request::DeclareDead { of, presence, claims });
         }
     }
 
-    pub(super) fn start_claim(&mut self, claim: Claim, reason: ClaimReason) {
-        let store = self.store.clone();
-        self.operations.spawn(async move {
-            let outcome = store.claim_one(&claim).await;
-            Ended::Claimed { partition: claim.partition().clone(), reason, outcome }
-        });
+    /// Claims a partition that was asked for. Its owner is not declared dead even if it did not respond: that would give
+    /// up all its partitions. It learns what it lost from its next listing.
+    pub(super) fn claim_asked(&mut self, context: &mut Context, claim: Claim, reason: ClaimReason, asked: Asked) {
+        let partition = claim.partition().clone();
+        if context.claims_nothing() || !self.may_claim(context) {
+            self.doing.insert(partition, Doing::Asked(asked));
+            return;
+        }
+        self.doing.insert(partition, Doing::Claiming { reason, asked: Some(asked) });
+        context.request(Request::Claim(claim));
     }
 
-    pub(super) fn claimed(
-        &mut self,
-        partition: &PartitionId,
-        reason: &ClaimReason,
-        outcome: ClaimOutcome,
-    ) -> Result<()> {
-        self.claiming.remove(partition);
+    /// It is known whether an owner is dead.
+    pub(super) fn on_judged(&mut self, context: &mut Context, claims: Vec<Claim>, outcome: Result<Verdict>) {
+        let goes_on = matches!(outcome, Ok(Verdict::Dead)) && !context.claims_nothing();
+        if goes_on {
+            return claims.into_iter().for_each(|claim| context.request(Request::Claim(claim)));
+        }
+        let partitions: Vec<_> = claims.iter().map(|claim| claim.partition().clone()).collect();
+        for partition in &partitions {
+            self.forget(partition);
+        }
         match outcome {
-            ClaimOutcome::Won(lease) => {
-                self.setbacks.remove(partition);
-                self.got(partition, reason);
-                self.loads.begin(partition, lease.record().load);
-                let epoch = lease.epoch();
-                self.hold(lease);
-                self.events.tell(Event::Claimed { partition: partition.clone(), epoch, reason: reason.clone() });
-                let stalled =
-                    self.config.on_stall == OnStall::Release && self.snapshot.borrow().stalled.affects(partition);
-                if self.ending {
-                    self.release(partition, epoch, Releasing::Shutdown);
-                } else if stalled {
-                    self.release(partition, epoch, Releasing::Stalled);
-                }
-            }
-            ClaimOutcome::Lost { by } => {
-                telemetry::claim_lost(partition, by.as_ref());
-                self.setbacks.remove(partition);
-                self.publish_holder(partition, by.map_or(Holder::Released, Holder::Live));
-            }
-            ClaimOutcome::Replaced { by } => return Err(replaced(&self.store.identity().owner, &by)),
-            ClaimOutcome::Undecided(error) => self.undecided(Operation::Claim, partition, &error),
+            Ok(_) => context.disturb(),
+            Err(error) => self.undecided(context, Operation::Presence, partitions, error),
         }
-        Ok(())
     }
 
-    /// The outcome of an operation that was to win the partition is not known.
-    pub(super) fn undecided(&mut self, operation: Operation, partition: &PartitionId, error: &Error) {
-        self.store.telemetry().ownership_undecided(operation, partition, error);
-        self.set_back(partition, self.asked_to_wait(error));
+    pub(super) fn on_claimed(&mut self, context: &mut Context, partition: &PartitionId, outcome: ClaimOutcome) {
+        let Some(Doing::Claiming { reason, asked }) = self.doing.remove(partition) else { return };
+        match outcome {
+            ClaimOutcome::Won(lease) => self.won(context, lease, reason, asked),
+            ClaimOutcome::Lost { by } => {
+                context.note(Note::ClaimLost(partition.clone(), by.clone()));
+                self.end_setback(partition);
+                context.holder_is(partition, by.map_or(Holder::Released, Holder::Live));
+                self.ask_further(partition, asked);
+            }
+            ClaimOutcome::Replaced { by } => context.replaced(by),
+            ClaimOutcome::Undecided(error) => {
+                self.undecided(context, Operation::Claim, vec![partition.clone()], error);
+                self.ask_further(partition, asked);
+            }
+        }
     }
 
-    /// One interval at first, doubled with each further failure, at most the expiry.
-    pub(super) fn set_back(&mut self, partition: &PartitionId, at_least: Duration) {
-        let failures = self.setbacks.get(partition).map_or(0, |setback| setback.failures);
-        let wait = self.config.interval.saturating_mul(2u32.saturating_pow(failures)).min(self.store.terms().expiry);
-        // A little more than whole intervals, so that the cycle that comes just then goes to another partition.
-        let until = Instant::now() + wait.max(at_least.min(LONGEST_COOL_DOWN)) + self.config.interval / 2;
-        self.setbacks.insert(partition.clone(), Setback { failures: failures.saturating_add(1), until });
+    fn won(&mut self, context: &mut Context, lease: Lease, reason: ClaimReason, asked: Option<Asked>) {
+        let (partition, epoch) = (lease.partition().clone(), lease.epoch());
+        self.end_setback(&partition);
+        // The owner that did not respond may still be at work.
+        if let (Some(asked), ClaimReason::Stolen(_)) = (asked, &reason) {
+            let acknowledged = asked.handoff.is_acknowledged();
+            let cause = if acknowledged { DuplicateCause::NotReleased } else { DuplicateCause::NotAnswered };
+            context.tell(Event::DuplicatesPossible { partition: partition.clone(), cause });
+        }
+        context.act(Action::Measure { partition: partition.clone(), recorded: lease.record().load });
+        self.hold(context, lease);
+        context.holder_is(&partition, Holder::Me);
+        context.tell(Event::Claimed { partition: partition.clone(), epoch, reason });
+        if context.is_ending() {
+            self.release(context, &partition, epoch, Releasing::Shutdown);
+        } else if context.is_released_when_stalled(&partition) {
+            self.release(context, &partition, epoch, Releasing::Stalled);
+        }
+    }
+
+    /// The claim of a partition that was asked for was not won: it is looked at again.
+    fn ask_further(&mut self, partition: &PartitionId, asked: Option<Asked>) {
+        if let Some(asked) = asked {
+            self.doing.insert(partition.clone(), Doing::Asked(asked));
+        }
+    }
+
+    /// The outcome of an operation that was to win these partitions is not known.
+    pub(super) fn undecided(
+        &mut self,
+        context: &mut Context,
+        operation: Operation,
+        partitions: Vec<PartitionId>,
+        error: Error,
+    ) {
+        let wait = context.settings.asked_to_wait(&error);
+        for partition in &partitions {
+            self.set_back(context, partition, wait);
+        }
+        context.note(Note::Undecided(operation, partitions, error));
     }
 }

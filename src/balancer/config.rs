@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::balance::Strategy;
 use crate::error::{Error, Result};
 use crate::model::{LeaseScope, LeaseTerms};
+use crate::planner::Strategy;
 use crate::setters::setters;
 use crate::store::GroupStore;
 

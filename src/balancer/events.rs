@@ -4,8 +4,8 @@ use serde::Serialize;
 use tokio::sync::broadcast;
 
 use super::vitals::Stalled;
-use crate::balance::{ClaimReason, ReleaseReason};
 use crate::model::{OwnerId, PartitionId};
+use crate::planner::{ClaimReason, ReleaseReason};
 use crate::telemetry::{self, GroupMetrics};
 
 /// How many events a slow listener may lag behind before it misses the oldest.
@@ -48,6 +48,18 @@ pub enum Event {
     Released {
         /// The partition.
         partition: PartitionId,
+    },
+    /// It was left for the restart of this owner: no other instance takes it before it expires.
+    Kept {
+        /// The partition.
+        partition: PartitionId,
+    },
+    /// An owner has shut down and left partitions for its own restart. They are not read meanwhile.
+    OwnerAway {
+        /// The owner.
+        owner: OwnerId,
+        /// How many it left, as far as it has not taken them back, and they have not expired. With zero, none any more.
+        partitions: usize,
     },
     /// A live owner was asked to hand a partition over.
     Asked {
@@ -198,6 +210,8 @@ impl Events {
             Event::Outlived { partition } => telemetry::lease_outlived(partition),
             Event::Releasing { partition, reason } => telemetry::releasing(partition, reason),
             Event::Released { partition } => telemetry::released(partition),
+            Event::Kept { partition } => telemetry::kept(partition),
+            Event::OwnerAway { owner, partitions } => telemetry::owner_away(owner, *partitions),
             Event::Asked { partition, from } => telemetry::asked(partition, from),
             Event::AskedFor { partition, by } => telemetry::asked_for(partition, by),
             Event::DuplicatesPossible { partition, cause } => telemetry::duplicates_possible(partition, cause),
@@ -220,7 +234,12 @@ impl Events {
             Event::Asked { .. } => self.metrics.asked(),
             Event::DuplicatesPossible { cause, .. } => self.metrics.duplicates_possible(cause.as_str()),
             Event::DeclaredDead { .. } => self.metrics.declared_dead(),
-            Event::AskedFor { .. } | Event::Released { .. } | Event::Stalled(_) | Event::Capped { .. } => {}
+            Event::AskedFor { .. }
+            | Event::Released { .. }
+            | Event::Kept { .. }
+            | Event::OwnerAway { .. }
+            | Event::Stalled(_)
+            | Event::Capped { .. } => {}
         }
     }
 }

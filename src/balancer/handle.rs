@@ -5,26 +5,36 @@ use std::time::Duration;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::events::{Event, Events};
+use super::happened::Command;
 use super::loads::Loads;
 use super::reach::Reach;
 use super::snapshot::Snapshots;
 use super::vitals::Vitals;
 use crate::model::{OwnerId, PartitionId};
 
+/// What a handle sends to its loop.
 #[derive(Debug)]
-pub(super) enum Command {
-    StopClaiming,
-    Forget { partition: PartitionId, epoch: i64, by: Option<OwnerId> },
-    Release { partition: PartitionId, epoch: i64, cool_down: Duration, settled: bool },
-    Unprocessed { partition: PartitionId },
-    Shutdown { done: oneshot::Sender<usize> },
+pub(super) enum Order {
+    Command(Command),
+    /// [`Command::Shutdown`] or [`Command::Keep`]; the loop reports what it left.
+    End(Command, oneshot::Sender<Left>),
+}
+
+/// What a loop left when it ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Left {
+    /// How many partitions are left for the restart of this owner.
+    pub kept: usize,
+    /// How many partitions could neither be released nor kept: they expire.
+    pub unreleased: usize,
 }
 
 /// Watches and steers a running [`Balancer`](super::Balancer). When all handles are gone the balancer ends without
 /// releasing anything.
 #[derive(Clone, Debug)]
 pub struct BalancerHandle {
-    pub(super) commands: mpsc::UnboundedSender<Command>,
+    pub(super) orders: mpsc::UnboundedSender<Order>,
     pub(super) snapshots: Snapshots,
     pub(super) vitals: Vitals,
     pub(super) loads: Loads,
@@ -54,7 +64,7 @@ impl BalancerHandle {
     /// Claims nothing more, not even what is released from then on. What is held is still renewed. The first step of an
     /// orderly end.
     pub fn stop_claiming(&self) {
-        self.send(Command::StopClaiming);
+        self.send(Order::Command(Command::StopClaiming));
     }
 
     /// Says that a partition turned out to belong to somebody else. Nothing is written.
@@ -64,24 +74,24 @@ impl BalancerHandle {
 
     /// The same, to this owner, where it is known.
     pub(crate) fn lost(&self, partition: PartitionId, epoch: i64, by: Option<OwnerId>) {
-        self.send(Command::Forget { partition, epoch, by });
+        self.send(Order::Command(Command::Forget { partition, epoch, by }));
     }
 
     /// Gives one partition back, and does not take it again before the cool-down is over, nor within the next interval.
     /// Others may claim it at once.
     pub fn release(&self, partition: PartitionId, epoch: i64, cool_down: Duration) {
-        self.send(Command::Release { partition, epoch, cool_down, settled: true });
+        self.send(Order::Command(Command::Release { partition, epoch, cool_down, settled: true }));
     }
 
     /// The same, though what was processed last may not be checkpointed.
     pub(crate) fn release_unsettled(&self, partition: PartitionId, epoch: i64, cool_down: Duration) {
-        self.send(Command::Release { partition, epoch, cool_down, settled: false });
+        self.send(Order::Command(Command::Release { partition, epoch, cool_down, settled: false }));
     }
 
     /// Says that nothing processes a partition that is not [held](Snapshot::held) any more: if it is to be given back,
     /// nothing is left to wait for.
     pub(crate) fn unprocessed(&self, partition: PartitionId) {
-        self.send(Command::Unprocessed { partition });
+        self.send(Order::Command(Command::Unprocessed { partition }));
     }
 
     /// Everything that happens from now on, with its reason. Who listens too slowly misses the oldest of the last
@@ -92,11 +102,22 @@ impl BalancerHandle {
     }
 
     /// Releases everything and ends the loop. A release that fails is tried again. Returns when all is done, after four
-    /// request deadlines at the latest, or when the loop has ended otherwise. Returns how many partitions could not be
-    /// released: they expire.
-    pub async fn shutdown(&self) -> usize {
+    /// request deadlines at the latest, or when the loop has ended otherwise.
+    pub async fn shutdown(&self) -> Left {
+        self.end(Command::Shutdown).await
+    }
+
+    /// Ends the loop and leaves everything that it holds for the restart of this owner: renews each partition once more,
+    /// and writes that its owner is away. No instance takes such a partition before it expires, but for a later
+    /// incarnation of this owner, which does so in its first cycle. What is about to be released is released. Takes as
+    /// long as [`shutdown`](Self::shutdown) at the most.
+    pub async fn shutdown_and_keep(&self) -> Left {
+        self.end(Command::Keep).await
+    }
+
+    async fn end(&self, command: Command) -> Left {
         let (done, ended) = oneshot::channel();
-        self.send(Command::Shutdown { done });
+        self.send(Order::End(command, done));
         // An error means that the loop has ended already: nothing is left to wait for.
         ended.await.unwrap_or_default()
     }
@@ -114,8 +135,8 @@ impl BalancerHandle {
         self.reach.blind()
     }
 
-    fn send(&self, command: Command) {
-        // An error means that the loop has ended, and with it all that a command could change.
-        let _ = self.commands.send(command);
+    fn send(&self, order: Order) {
+        // An error means that the loop has ended, and with it all that an order could change.
+        let _ = self.orders.send(order);
     }
 }

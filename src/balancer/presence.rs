@@ -1,155 +1,167 @@
-//! Being there: an instance says so, that others may count it while it owns nothing, and that its ownerships live by
-//! that if its lease scope is [`Instance`](LeaseScope::Instance).
+//! The presence of this instance: it is written so that other instances count this one while it owns nothing, and so
+//! that its ownerships live by it if its lease scope is [`Instance`](LeaseScope::Instance).
 
-use std::time::Duration;
-
-use tokio::time::Instant;
-
+use super::action::{Action, Request};
+use super::context::Context;
 use super::events::Event;
-use super::{Balancer, Ended, replaced};
-use crate::balance::{Attendance, Moment};
+use super::note::Note;
+use super::partitions::Partitions;
 use crate::error::Result;
-use crate::model::{LeaseScope, OwnerId};
-use crate::store::{Announced, Presence};
-use crate::telemetry;
+use crate::model::{LeaseScope, Moment, OwnerId, Presence};
+use crate::planner::{Holder, PartitionView, View};
+use crate::store::Announced;
 
-impl Balancer {
-    /// Who would not claim a share must not be given one. What lives by the presence needs it in any case.
-    fn is_to_be_present(&self) -> bool {
-        if self.ending {
+/// What this instance wrote of itself, and what it knows of the presences of others.
+#[derive(Debug, Default)]
+pub(super) struct OwnPresence {
+    /// Something of this instance may be there.
+    is_there: bool,
+    /// How many announcements and withdrawals are under way.
+    under_way: u32,
+    /// When the announcement that is under way was sent.
+    sent: Moment,
+    /// The first announcement has been made, or could not be.
+    begun: bool,
+    /// When to announce again; `None`: at once.
+    next: Option<Moment>,
+    /// How many announcements have failed in a row.
+    failures: u32,
+    /// The presences as last listed, this instance's among them.
+    pub(super) listed: Vec<Presence>,
+}
+
+impl OwnPresence {
+    pub(super) fn is_busy(&self) -> bool {
+        self.under_way > 0
+    }
+
+    /// An instance that would not claim a share must not be given one. What lives by the presence needs it in any case.
+    fn is_wanted(context: &Context, partitions: &Partitions) -> bool {
+        if context.is_ending() {
             return false;
         }
-        let takes_part = !self.claims_nothing() && self.config.max_partitions != Some(0);
-        let is_to_be_counted = self.lives_by_presence() || (self.hands_over() && self.leases.is_empty());
-        self.leases.any_by_presence() || (takes_part && is_to_be_counted)
+        let takes_part = !context.claims_nothing() && context.settings.config.max_partitions != Some(0);
+        let by_presence = partitions.live_by.scope == LeaseScope::Instance;
+        let is_to_be_counted = by_presence || (context.settings.hands_over() && partitions.holds_nothing());
+        partitions.any_by_presence() || (takes_part && is_to_be_counted)
     }
 
-    pub(super) fn lives_by_presence(&self) -> bool {
-        self.leases.scope() == LeaseScope::Instance
+    /// When it is written next.
+    pub(super) fn next(&self, context: &Context, partitions: &Partitions) -> Option<Moment> {
+        let due = Self::is_wanted(context, partitions) && !self.is_busy();
+        due.then(|| self.next.unwrap_or(Moment::ZERO))
     }
 
-    /// Whether what is claimed now would live.
-    pub(super) fn may_claim(&self) -> bool {
-        let expiry = self.store.terms().expiry;
-        !self.lives_by_presence() || self.leases.is_present(expiry, self.store.lease_time())
-    }
-
-    /// On the lease clock, for leases may live by it.
-    pub(super) fn next_announcement(&self) -> Option<Moment> {
-        let due = self.is_to_be_present() && !self.presences.is_busy();
-        due.then(|| self.presences.next.unwrap_or(Moment::ZERO))
-    }
-
-    pub(super) fn keep_presence(&mut self) {
-        if self.presences.is_busy() {
-            return;
+    /// Writes it when it is due, and deletes it when this instance takes no part any more. Returns whether it is being
+    /// written.
+    pub(super) fn keep(&mut self, context: &mut Context, partitions: &Partitions) -> bool {
+        if self.is_busy() {
+            return false;
         }
-        if !self.is_to_be_present() {
-            self.presences.next = None;
-            // What is owned says the same, as long as it is; only who takes no part must not be counted.
-            if self.claims_nothing() {
-                self.withdraw();
+        if !Self::is_wanted(context, partitions) {
+            self.next = None;
+            // What is owned shows the same, as long as it is owned; only an instance that takes no part must not count.
+            if context.claims_nothing() {
+                self.withdraw(context, false);
             }
-        } else if self.next_announcement().is_some_and(|due| due <= self.store.lease_time()) {
-            self.announce();
+            return false;
+        }
+        let is_due = self.next(context, partitions).is_some_and(|due| due <= context.now);
+        if is_due {
+            self.announce(context);
+        }
+        is_due
+    }
+
+    /// At the end the withdrawal is repeated as long as that may take: while the presence is there, other instances
+    /// leave a share to this one.
+    pub(super) fn withdraw(&mut self, context: &mut Context, persistently: bool) {
+        if std::mem::take(&mut self.is_there) {
+            self.under_way += 1;
+            context.request(Request::Withdraw { persistently });
         }
     }
 
-    pub(super) fn announce(&mut self) {
-        self.presences.under_way += 1;
-        self.presences.announced = true;
-        let (store, sent) = (self.store.clone(), self.store.lease_time());
-        self.operations.spawn(async move { Ended::Announced { sent, outcome: store.announce().await } });
-    }
-
-    /// At the end it is repeated as long as that may take: while the presence is there, others leave it a share.
-    pub(super) fn withdraw(&mut self) {
-        if std::mem::take(&mut self.presences.announced) {
-            self.presences.under_way += 1;
-            let store = self.store.clone();
-            let mut attempts = store.attempts((!self.draining).then(Instant::now));
-            self.operations.spawn(async move {
-                loop {
-                    match store.withdraw().await {
-                        Err(error) if attempts.again_after(&error).await => {}
-                        outcome => return Ended::Withdrawn(outcome),
-                    }
-                }
-            });
+    /// What is left for the restart of this owner lives by its presence, or does without.
+    pub(super) fn end_and_keep(&mut self, context: &mut Context, partitions: &Partitions) {
+        if !partitions.any_by_presence() {
+            return self.withdraw(context, true);
+        }
+        if !self.is_busy() {
+            self.announce(context);
         }
     }
 
-    pub(super) fn announced(&mut self, sent: Moment, outcome: Result<Announced>) -> Result<()> {
-        self.presences.under_way -= 1;
+    fn announce(&mut self, context: &mut Context) {
+        self.under_way += 1;
+        (self.is_there, self.sent) = (true, context.now);
+        context.request(Request::Announce);
+    }
+
+    /// Returns whether it was the first announcement.
+    pub(super) fn on_announced(
+        &mut self,
+        context: &mut Context,
+        partitions: &mut Partitions,
+        outcome: Result<Announced>,
+    ) -> bool {
+        self.under_way -= 1;
         match outcome {
             Ok(Announced::Present) => {
-                self.leases.present_since(sent);
-                self.presences.failures = 0;
-                self.presences.next = Some(sent + self.store.terms().expiry / 2);
+                partitions.present_since(self.sent);
+                self.failures = 0;
+                self.next = Some(self.sent + context.settings.expiry() / 2);
             }
             Ok(Announced::DeclaredDead { by }) => {
-                self.leases.declared_dead();
-                self.presences.next = None;
-                self.events.tell(Event::DeclaredDead { by });
+                partitions.declared_dead();
+                self.next = None;
+                context.tell(Event::DeclaredDead { by });
             }
-            Ok(Announced::Replaced { by }) => return Err(replaced(&self.store.identity().owner, &by)),
+            Ok(Announced::Replaced { by }) => context.replaced(by),
             Err(error) => {
-                self.store.telemetry().presence_failed(&error);
-                let failures = self.presences.failures;
-                self.presences.failures = failures.saturating_add(1);
-                let valid_from = self.leases.last_present().unwrap_or_default();
-                self.presences.next = Some(self.try_again_at(failures, valid_from, &error));
+                let valid_from = partitions.live_by.presence.map(|presence| presence.last).unwrap_or_default();
+                self.next = Some(context.try_again_at(self.failures, valid_from, &error));
+                self.failures = self.failures.saturating_add(1);
+                context.note(Note::PresenceFailed(error));
             }
         }
-        // The first cycle waits for the first announcement: who lists next is to count this instance.
-        if !std::mem::replace(&mut self.presences.begun, true) {
-            self.next_cycle = Some(Instant::now());
-        }
-        Ok(())
+        !std::mem::replace(&mut self.begun, true)
     }
 
-    pub(super) fn withdrawn(&mut self, outcome: Result<()>) {
-        self.presences.under_way -= 1;
+    pub(super) fn on_withdrawn(&mut self, context: &mut Context, outcome: Result<()>) {
+        self.under_way -= 1;
         if let Err(error) = outcome {
-            self.store.telemetry().presence_failed(&error);
+            context.note(Note::PresenceFailed(error));
         }
     }
 
-    pub(super) fn presences_listed(&mut self, presences: Vec<Presence>) {
-        let long_gone = 10 * self.store.terms().expiry;
-        if presences.iter().any(|seen| seen.age_now() > long_gone) {
-            let (store, seen) = (self.store.clone(), presences.clone());
-            self.operations.spawn(async move { Ended::Cleared(store.clear_presences(&seen).await) });
+    pub(super) fn on_listed(&mut self, context: &mut Context, presences: Vec<Presence>) {
+        let long_dead = 10 * context.settings.expiry();
+        if presences.iter().any(|seen| seen.age_at(context.now) > long_dead) {
+            context.request(Request::Clear(presences.clone()));
         }
-        self.presences.known = presences;
+        self.listed = presences;
     }
+}
 
-    /// Another SDK is at work in the group, to which ownerships that live by a presence look abandoned.
-    pub(super) fn fall_back(&mut self, owner: Option<&OwnerId>) {
-        if self.lives_by_presence() {
-            self.leases.set_scope(LeaseScope::Partition);
-            self.store = self.store.clone().lease_scope(LeaseScope::Partition);
-            telemetry::lease_scope_given_up(owner);
-            self.publish(|_| {});
-        }
+/// The presences of dead owners were deleted. They do no harm: a later listing tries again.
+pub(super) fn on_cleared(context: &mut Context, outcome: Result<Vec<OwnerId>>) {
+    match outcome {
+        Ok(owners) => owners.into_iter().for_each(|owner| context.note(Note::PresenceCleared(owner))),
+        Err(error) => context.note(Note::PresenceFailed(error)),
     }
+}
 
-    /// As the pure part wants them.
-    pub(super) fn attendances(&self) -> Vec<Attendance> {
-        let received = |age: Duration| self.store.lease_time().saturating_sub(age);
-        let attendance = |seen: &Presence| Attendance {
-            record: seen.record.clone(),
-            age: seen.age,
-            received: received(seen.received.elapsed()),
-        };
-        self.presences.known.iter().map(attendance).collect()
+/// Another SDK is at work in the group, to which ownerships that live by a presence look abandoned.
+pub(super) fn fall_back(context: &mut Context, partitions: &mut Partitions, view: &View<'_>) {
+    if partitions.live_by.scope == LeaseScope::Partition {
+        return;
     }
-
-    /// What became of the presences of those that are long gone. They do no harm; who looks next tries again.
-    pub(super) fn cleared(&self, outcome: Result<Vec<OwnerId>>) {
-        match outcome {
-            Ok(owners) => owners.iter().for_each(telemetry::presence_cleared),
-            Err(error) => self.store.telemetry().presence_failed(&error),
-        }
-    }
+    let is_live = |entry: &&PartitionView| matches!(entry.holder, Holder::Live(_));
+    let mut records = view.partitions.iter().filter(is_live).filter_map(|entry| view.record(&entry.partition));
+    let foreign = records.find(|seen| seen.record.incarnation.is_none());
+    partitions.set_scope(LeaseScope::Partition);
+    context.act(Action::FallBack);
+    context.note(Note::ScopeGivenUp(foreign.and_then(|seen| seen.record.owner.clone())));
+    context.change();
 }

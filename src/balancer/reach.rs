@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::balance::Moment;
 use crate::lock::lock;
+use crate::model::Moment;
 use crate::store::GroupStore;
 
 /// What the handles of a loop read of it. All clones are one.

@@ -1,187 +1,214 @@
-//! Giving back: one partition, or everything at the end.
+//! Letting partitions go: a partition is *drained*, so that its handler stops and its last checkpoint is written, and
+//! then *released*. Meanwhile it is renewed.
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout};
-
+use super::action::Request;
+use super::context::{Context, Phase};
 use super::events::{DuplicateCause, Event, Releasing};
-use super::{Balancer, Ended, Leases};
-use crate::balance::Holder;
-use crate::model::PartitionId;
-use crate::store::{GroupStore, Lease, ReleaseOutcome};
-use crate::telemetry::{self, Operation};
+use super::handle::Left;
+use super::lease::Held;
+use super::note::Note;
+use super::partitions::{Doing, Partitions, is_at_work};
+use crate::model::{OwnerId, PartitionId};
+use crate::planner::Holder;
+use crate::store::{ClaimOutcome, ReleaseOutcome};
+use crate::telemetry::Operation;
 
-impl Balancer {
-    /// Gives back what may be at work: tells first, so that the handler stops and its last checkpoint is written, and
-    /// renews meanwhile. Released is it when the one who processes it says so, or when the time for that is over.
-    pub(super) fn give_back(&mut self, partition: &PartitionId, epoch: i64, reason: Releasing) {
-        if self.drain.is_zero() {
-            return self.release(partition, epoch, reason);
+impl Partitions {
+    /// Releases a partition that may be processed: it is released when its task reports that it stopped, or when the
+    /// time for that is over.
+    pub(super) fn drain(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, reason: Releasing) {
+        if context.settings.drain.is_zero() {
+            return self.release(context, partition, epoch, reason);
         }
-        if self.leases.surrender(partition, epoch, Instant::now() + self.time_to_stop(reason)) {
-            self.events.tell(Event::Releasing { partition: partition.clone(), reason });
-            self.publish(|_| {});
+        let until = context.now + context.settings.time_to_stop(reason);
+        if self.get_of(partition, epoch).is_some_and(|held| held.drain(until)) {
+            context.tell(Event::Releasing { partition: partition.clone(), reason });
+            context.change();
         }
     }
 
-    /// Who asked for it waits only for so long; the release itself takes a request.
-    fn time_to_stop(&self, reason: Releasing) -> Duration {
-        let usual = self.drain + self.last_checkpoint();
-        match reason {
-            Releasing::HandedOver => {
-                self.config.handoff_timeout(&self.store).saturating_sub(self.store.request_deadline())
-            }
-            _ => usual,
+    /// Releases a partition that is not processed.
+    pub(super) fn release(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, reason: Releasing) {
+        if self.get_of(partition, epoch).is_some_and(|held| !held.is_released_next()) {
+            context.tell(Event::Releasing { partition: partition.clone(), reason });
+            self.send_release(context, partition, epoch);
         }
+    }
+
+    /// Sends the release, now or when the renewal that is under way has ended. In a handoff it is repeated until the
+    /// other instance waits no longer; at the end of the loop, until that gives up.
+    pub(super) fn send_release(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64) {
+        let Some(held) = self.get_of(partition, epoch) else { return };
+        context.change();
+        if held.is_renewing() {
+            return held.release_next();
+        }
+        let settings = &context.settings;
+        let handed_over = held.drains_until().filter(|_| held.is_handed_over());
+        let until = match (handed_over, context.phase) {
+            (_, Phase::Draining | Phase::Ending(_)) => None,
+            (Some(stops_by), Phase::Running) => Some(stops_by + settings.request_deadline),
+            (None, Phase::Running) => Some(context.now + settings.release_limit()),
+        };
+        context.request(Request::Release { lease: held.lease().clone(), until });
+        self.doing.insert(partition.clone(), Doing::Releasing);
     }
 
     /// Its processing has stopped: it was asked to, or does not want to go on.
-    pub(super) fn given_back(&mut self, partition: &PartitionId, epoch: i64, cool_down: Duration, settled: bool) {
-        if self.leases.epochs().get(partition) != Some(&epoch) {
-            return;
-        }
+    pub(super) fn on_stopped(
+        &mut self,
+        context: &mut Context,
+        partition: &PartitionId,
+        epoch: i64,
+        cool_down: Duration,
+        settled: bool,
+    ) {
+        let Some(held) = self.get_of(partition, epoch) else { return };
+        let was_asked_to = held.is_draining();
         if !settled {
-            self.tell_duplicates(partition, DuplicateCause::NotSettled);
+            self.tell_duplicates(context, partition, epoch, DuplicateCause::NotSettled);
         }
-        if self.leases.is_surrendered(partition, epoch) {
-            if !cool_down.is_zero() {
-                self.set_back(partition, cool_down);
-            }
-            return self.release_now(partition, epoch);
+        // A processor that does not want to go on does not want the partition again at once.
+        if !was_asked_to || !cool_down.is_zero() {
+            self.set_back(context, partition, cool_down);
         }
-        // Whoever gives it back now does not want it again at once.
-        self.set_back(partition, cool_down);
-        let reason = if self.draining { Releasing::Shutdown } else { Releasing::Asked };
-        self.release(partition, epoch, reason);
+        if was_asked_to {
+            return self.send_release(context, partition, epoch);
+        }
+        let reason = if context.phase == Phase::Running { Releasing::Asked } else { Releasing::Shutdown };
+        self.release(context, partition, epoch, reason);
     }
 
-    /// Its processing has stopped for another reason, perhaps under an earlier tenure: its record had vanished.
-    pub(super) fn unprocessed(&mut self, partition: &PartitionId) {
-        let Some(epoch) = self.leases.epochs().get(partition).copied() else { return };
-        if self.leases.is_surrendered(partition, epoch) {
-            self.release_now(partition, epoch);
-        }
-    }
-
-    /// How long a handler's last checkpoint may take: one under way, and one that meets a conflict.
-    fn last_checkpoint(&self) -> Duration {
-        4 * self.store.request_deadline()
-    }
-
-    /// Those whose handlers have had their time.
-    pub(super) fn release_overdue(&mut self) {
-        for (partition, epoch) in self.leases.overdue(Instant::now()) {
-            self.tell_duplicates(&partition, DuplicateCause::StillRunning);
-            self.release_now(&partition, epoch);
+    /// Its processing has stopped, perhaps that of an earlier tenure: nothing is left to wait for.
+    pub(super) fn on_unprocessed(&mut self, context: &mut Context, partition: &PartitionId) {
+        let draining = self.get(partition).filter(|held| held.is_draining()).map(Held::epoch);
+        if let Some(epoch) = draining {
+            self.send_release(context, partition, epoch);
         }
     }
 
-    /// Of what somebody asked for: that one counts on it that nothing is processed twice.
-    pub(super) fn tell_duplicates(&self, partition: &PartitionId, cause: DuplicateCause) {
-        if self.leases.is_draining(partition) {
-            self.events.tell(Event::DuplicatesPossible { partition: partition.clone(), cause });
+    /// Releases what handlers have not stopped to process in time.
+    pub(super) fn release_overdue(&mut self, context: &mut Context) {
+        let is_overdue = |held: &Held| held.overdue_at().is_some_and(|until| until <= context.now);
+        let overdue = self.held().filter(|(_, held)| is_overdue(held));
+        let overdue: Vec<_> = overdue.map(|(partition, held)| (partition.clone(), held.epoch())).collect();
+        for (partition, epoch) in overdue {
+            self.tell_duplicates(context, &partition, epoch, DuplicateCause::StillRunning);
+            self.send_release(context, &partition, epoch);
         }
     }
 
-    /// Tells it, and releases.
-    pub(super) fn release(&mut self, partition: &PartitionId, epoch: i64, reason: Releasing) {
-        if self.leases.is_to_be_released(partition, epoch) {
-            return;
-        }
-        self.events.tell(Event::Releasing { partition: partition.clone(), reason });
-        self.release_now(partition, epoch);
-    }
-
-    /// Now, or when its renewal has ended.
-    pub(super) fn release_now(&mut self, partition: &PartitionId, epoch: i64) {
-        let until = self.release_until(partition);
-        if let Some(lease) = self.leases.take_for_release(partition, epoch) {
-            self.start_release(lease, until);
+    /// Of a partition that another instance asked for: it counts on it that no event is processed twice.
+    fn tell_duplicates(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, cause: DuplicateCause) {
+        if self.get_of(partition, epoch).is_some_and(|held| held.is_handed_over()) {
+            context.tell(Event::DuplicatesPossible { partition: partition.clone(), cause });
         }
     }
 
-    /// Until when a release that fails is repeated. In a handoff that is its own limit. At the end it is the limit of
-    /// [`shut_down`](Self::shut_down), which gives up what is under way.
-    fn release_until(&self, partition: &PartitionId) -> Option<Instant> {
-        let usual = Instant::now() + self.release_limit();
-        let handoff = self.leases.handed_over_by(partition).map(|stops_by| stops_by + self.store.request_deadline());
-        (!self.draining).then(|| handoff.unwrap_or(usual))
-    }
-
-    /// How long releases may take.
-    fn release_limit(&self) -> Duration {
-        4 * self.store.request_deadline()
-    }
-
-    fn start_release(&mut self, lease: Lease, until: Option<Instant>) {
-        let store = self.store.clone();
-        self.releasing.insert(lease.partition().clone());
-        self.operations.spawn(async move {
-            let partition = lease.partition().clone();
-            let outcome = release_repeatedly(&store, &lease, until).await;
-            Ended::Released { partition, outcome }
-        });
-    }
-
-    pub(super) fn released(&mut self, partition: &PartitionId, outcome: ReleaseOutcome) {
-        self.releasing.remove(partition);
+    pub(super) fn on_released(&mut self, context: &mut Context, partition: &PartitionId, outcome: ReleaseOutcome) {
+        self.forget(partition);
         match outcome {
             ReleaseOutcome::Released => {
-                self.events.tell(Event::Released { partition: partition.clone() });
-                self.publish_holder(partition, Holder::Released);
+                context.tell(Event::Released { partition: partition.clone() });
+                context.holder_is(partition, Holder::Released);
+            }
+            // Another instance took it before the release was written.
+            ReleaseOutcome::Lost { by } => {
+                context.holder_is(partition, by.clone().map_or(Holder::Released, Holder::Live));
+                context.tell(Event::Lost { partition: partition.clone(), by });
             }
             ReleaseOutcome::Undecided(error) => {
-                self.unreleased += usize::from(self.draining);
-                telemetry::release_undecided(partition, &error);
-                self.look_soon();
-                self.publish(|_| {});
+                self.left.unreleased += usize::from(context.phase != Phase::Running);
+                context.note(Note::ReleaseUndecided(partition.clone(), error));
+                context.disturb();
+                context.change();
             }
         }
     }
 
-    /// Releases everything that is left: what is idle at once, what is being renewed or claimed as soon as that has
-    /// ended, so that no late write undoes a release. A listing is not waited for. Returns how many could not be
-    /// released.
-    pub(super) async fn shut_down(&mut self) -> usize {
-        (self.draining, self.ending) = (true, true);
-        for (partition, epoch) in self.leases.epochs() {
-            self.release(&partition, epoch, Releasing::Shutdown);
+    /// The processor learned that the partition belongs to another owner.
+    pub(super) fn on_forgotten(
+        &mut self,
+        context: &mut Context,
+        partition: &PartitionId,
+        epoch: i64,
+        by: Option<OwnerId>,
+    ) {
+        if self.get_of(partition, epoch).is_none() {
+            return;
         }
-        self.asked.clear();
-        self.withdraw();
-        // What is not released then expires.
-        let _ = timeout(self.release_limit(), self.releases()).await;
-        let unreleased = self.unreleased + self.releasing.len() + self.claiming.len() + self.leases.partitions().len();
-        if unreleased > 0 {
-            telemetry::not_released(unreleased);
+        self.forget(partition);
+        match &by {
+            Some(owner) => context.holder_is(partition, Holder::Live(owner.clone())),
+            None => context.change(),
         }
-        self.leases = Leases::new(self.leases.scope());
-        self.publish(|_| {});
-        unreleased
+        context.disturb();
+        context.tell(Event::Lost { partition: partition.clone(), by });
     }
 
-    async fn releases(&mut self) {
-        while self.presences.is_busy()
-            || !(self.releasing.is_empty() && self.claiming.is_empty() && self.leases.is_empty())
-        {
-            let Some(ended) = self.operations.join_next().await else { return };
-            // Being replaced or a panic changes nothing now: the loop ends anyway.
-            let _ = self.ended(ended);
+    /// Stops what cannot be renewed in time. If no other instance takes it, the next cycle does.
+    pub(super) fn drop_outlived(&mut self, context: &mut Context) {
+        let Some(lifetime) = context.settings.lifetime() else { return };
+        let live_by = self.live_by;
+        let outlived = self.held().filter(|(_, held)| held.valid_from(live_by) + lifetime <= context.now);
+        let outlived: Vec<_> = outlived.map(|(partition, _)| partition.clone()).collect();
+        for partition in outlived {
+            self.forget(&partition);
+            context.holder_is(&partition, Holder::Orphan);
+            context.tell(Event::Outlived { partition });
         }
     }
-}
 
-/// Until it is settled, the time is over, or no repetition can help.
-async fn release_repeatedly(store: &GroupStore, lease: &Lease, until: Option<Instant>) -> ReleaseOutcome {
-    let mut attempts = store.attempts(until);
-    loop {
-        match store.release_one(lease).await {
-            ReleaseOutcome::Undecided(error) => {
-                let Some(next) = attempts.next_after(&error) else { return ReleaseOutcome::Undecided(error) };
-                store.telemetry().ownership_undecided(Operation::Release, lease.partition(), &error);
-                sleep_until(next).await;
+    /// Releases everything: what is idle at once, what is being renewed or claimed as soon as that has ended, so that
+    /// no late write undoes a release.
+    pub(super) fn release_all(&mut self, context: &mut Context) {
+        for (partition, epoch) in self.epochs() {
+            self.release(context, &partition, epoch, Releasing::Shutdown);
+        }
+    }
+
+    /// Leaves everything for the restart of this owner, but for what is about to be released.
+    pub(super) fn keep_all(&mut self, context: &mut Context) {
+        for (partition, epoch) in self.epochs() {
+            if self.get(&partition).is_some_and(Held::is_kept) {
+                self.send_keep(context, &partition, epoch);
+            } else {
+                self.send_release(context, &partition, epoch);
             }
-            released @ ReleaseOutcome::Released => return released,
         }
+    }
+
+    /// Renews it for the last time, now or when the renewal that is under way has ended.
+    pub(super) fn send_keep(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64) {
+        let Some(held) = self.get_of(partition, epoch) else { return };
+        if held.is_renewing() {
+            return held.keep_next();
+        }
+        context.request(Request::Keep(held.lease().clone().kept()));
+        self.doing.insert(partition.clone(), Doing::Keeping);
+    }
+
+    pub(super) fn on_kept(&mut self, context: &mut Context, partition: &PartitionId, outcome: ClaimOutcome) {
+        self.forget(partition);
+        match outcome {
+            ClaimOutcome::Won(_) => {
+                self.left.kept += 1;
+                context.tell(Event::Kept { partition: partition.clone() });
+            }
+            ClaimOutcome::Lost { by } => context.tell(Event::Lost { partition: partition.clone(), by }),
+            ClaimOutcome::Replaced { .. } => {}
+            ClaimOutcome::Undecided(error) => {
+                self.left.unreleased += 1;
+                context.note(Note::Undecided(Operation::Renew, vec![partition.clone()], error));
+            }
+        }
+    }
+
+    /// What the loop leaves, if it ends now.
+    pub(super) fn left(&self) -> Left {
+        let at_work = self.doing.values().filter(|doing| is_at_work(doing)).count();
+        Left { unreleased: self.left.unreleased + at_work, ..self.left }
     }
 }

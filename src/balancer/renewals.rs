@@ -1,102 +1,97 @@
-//! Renewals: each lease when it is due, or all together by the presence of this instance.
+//! Renewing leases: each when it is due, or all together by the presence of this instance.
 
-use std::time::Duration;
-
-use rand::RngExt;
-
-use super::leases::AfterRenewal;
-use super::retries::{asked_for, back_off, last_chance};
-use super::{Balancer, Ended, Event, replaced};
-use crate::balance::{Holder, Moment, Strategy};
-use crate::error::{Error, Result};
-use crate::model::PartitionId;
+use super::action::Request;
+use super::context::Context;
+use super::events::Event;
+use super::lease::{Held, Next};
+use super::note::Note;
+use super::partitions::Partitions;
+use crate::model::{OwnerId, PartitionId};
+use crate::planner::Holder;
 use crate::store::{ClaimOutcome, Lease};
 use crate::telemetry::Operation;
 
-impl Balancer {
-    pub(super) fn start_renewals(&mut self) {
-        let (age, now, expiry) = (self.renewal_age(), self.store.lease_time(), self.store.terms().expiry);
-        for lease in self.leases.start_renewals(age, now, expiry) {
-            let store = self.store.clone();
-            let lease = self.with_load(lease);
-            self.operations.spawn(async move {
-                let (partition, epoch) = (lease.partition().clone(), lease.epoch());
-                Ended::Renewed { partition, epoch, outcome: store.renew_one(&lease).await }
-            });
+impl Partitions {
+    /// Renews what is due; of the leases that wait for a turn only the one that has it.
+    pub(super) fn start_renewals(&mut self, context: &mut Context) {
+        self.give_turn(context);
+        let (age, now) = (context.renewal_age(), context.now);
+        for (_, held) in self.held_mut() {
+            if !held.awaits_turn() && held.due(age).is_some_and(|due| due <= now) {
+                context.request(Request::Renew(held.start_renewal()));
+            }
         }
     }
 
-    /// Only where it is asked for: other strategies need not know.
-    pub(super) fn with_load(&self, lease: Lease) -> Lease {
-        let weighted = matches!(self.config.strategy, Strategy::Weighted { .. });
-        let load = weighted.then(|| self.loads.of(lease.partition())).flatten();
-        lease.with_load(load)
+    /// To the lease that has failed the least often; of several, to the one that expires first.
+    fn give_turn(&mut self, context: &Context) {
+        let (age, now, live_by) = (context.renewal_age(), context.now, self.live_by);
+        if now < self.turns.next() {
+            return;
+        }
+        let leases = self.held().count();
+        let waiting = self.held_mut().filter(|(_, held)| held.awaits_turn());
+        let due = waiting.filter(|(_, held)| held.due(age).is_some_and(|due| due <= now));
+        if let Some((_, held)) = due.min_by_key(|(_, held)| (held.failures(), held.valid_from(live_by))) {
+            held.has_turn();
+            self.turns.take(now, leases, context.settings.expiry());
+        }
     }
 
-    pub(super) fn renewed(&mut self, partition: &PartitionId, before: i64, outcome: ClaimOutcome) -> Result<()> {
-        let after = self.leases.end_renewal(partition, before);
-        if after == AfterRenewal::Gone {
-            return Ok(());
-        }
+    pub(super) fn on_renewed(
+        &mut self,
+        context: &mut Context,
+        partition: &PartitionId,
+        epoch: i64,
+        outcome: ClaimOutcome,
+    ) {
+        // It was dropped meanwhile: the outcome is of no interest.
+        let live_by = self.live_by;
+        let Some(held) = self.get_of(partition, epoch) else { return };
+        let next = held.end_renewal();
         match outcome {
-            ClaimOutcome::Won(lease) => {
-                let epoch = lease.epoch();
-                let known = self.leases.asked_for_by(partition, epoch).cloned();
-                let given_back = self.leases.is_surrendered(partition, before);
-                self.hold(lease);
-                if given_back && epoch != before {
-                    // The record had vanished: the checkpoints of the tenure before are refused.
-                    self.release_now(partition, epoch);
-                } else {
-                    self.answer_renewal(partition, epoch, known.as_ref());
-                }
-            }
+            ClaimOutcome::Won(lease) => self.renewed(context, lease, epoch),
             ClaimOutcome::Lost { by } => {
-                self.leases.storage_answers();
-                self.leases.remove(partition);
-                self.publish_holder(partition, by.clone().map_or(Holder::Released, Holder::Live));
-                self.events.tell(Event::Lost { partition: partition.clone(), by });
+                self.storage_responds();
+                self.forget(partition);
+                context.holder_is(partition, by.clone().map_or(Holder::Released, Holder::Live));
+                context.tell(Event::Lost { partition: partition.clone(), by });
             }
-            ClaimOutcome::Replaced { by } => return Err(replaced(&self.store.identity().owner, &by)),
+            ClaimOutcome::Replaced { by } => context.replaced(by),
             ClaimOutcome::Undecided(error) => {
-                self.store.telemetry().ownership_undecided(Operation::Renew, partition, &error);
-                let (failures, valid_from) = self.leases.failing_since(partition).unwrap_or_default();
-                let not_before = self.try_again_at(failures, valid_from, &error);
-                self.leases.postpone(partition, not_before);
+                held.postpone(context.try_again_at(held.failures(), held.valid_from(live_by), &error));
+                self.turns.wait();
+                context.note(Note::Undecided(Operation::Renew, vec![partition.clone()], error));
             }
         }
-        if after == AfterRenewal::ToRelease
-            && let Some(epoch) = self.leases.epochs().get(partition)
-        {
-            self.release_now(partition, *epoch);
-        }
-        Ok(())
-    }
-
-    pub(super) fn hold(&mut self, lease: Lease) {
-        let partition = lease.partition().clone();
-        let epoch = lease.epoch();
-        let spread = self.rng.random_range(0.9..1.0);
-        self.leases.hold(lease, spread, self.store.lease_time(), self.retry_pause());
-        if self.snapshot.borrow().held.get(&partition) != Some(&epoch) {
-            self.publish_holder(&partition, Holder::Me);
+        let Some(epoch) = self.get(partition).map(Held::epoch) else { return };
+        match next {
+            Next::Nothing => {}
+            Next::Release => self.send_release(context, partition, epoch),
+            Next::Keep => self.send_keep(context, partition, epoch),
         }
     }
 
-    /// Owners of other SDKs compare ages with their own wall clocks and their own expiry: while one is seen, every
-    /// interval.
-    pub(super) fn renewal_age(&self) -> Duration {
-        let expiry = self.store.terms().expiry;
-        if self.foreign_owner { self.config.interval.max(expiry / 6) } else { expiry / 2 }
+    /// The renewal may have found a mark. One that this instance knew is heeded by listings, which show whether its
+    /// author is alive.
+    fn renewed(&mut self, context: &mut Context, lease: Lease, before: i64) {
+        let (partition, epoch) = (lease.partition().clone(), lease.epoch());
+        let known = self.asked_for_by(&partition, epoch);
+        let was_draining = self.get(&partition).is_some_and(Held::is_draining);
+        self.hold(context, lease);
+        if epoch != before {
+            context.holder_is(&partition, Holder::Me);
+        }
+        if epoch != before && was_draining {
+            // The record had vanished: the last checkpoint of the tenure before would be refused.
+            return self.send_release(context, &partition, epoch);
+        }
+        if let Some(by) = self.asked_for_by(&partition, epoch).filter(|by| known.as_ref() != Some(by)) {
+            self.hand_over(context, &partition, epoch, &by);
+        }
     }
 
-    /// When a renewal, or an announcement, is tried again that failed after so many failures, with a little jitter.
-    /// What it keeps alive counts from `valid_from`, and must not run out while the server's wish is granted.
-    pub(super) fn try_again_at(&mut self, failures: u32, valid_from: Moment, error: &Error) -> Moment {
-        let (expiry, now) = (self.store.terms().expiry, self.store.lease_time());
-        let wait = back_off(failures, self.retry_pause(), expiry / 8).mul_f64(self.rng.random_range(1.0..1.25));
-        let lifetime = self.lifetime().unwrap_or(expiry);
-        let last_chance = last_chance(self.renewal_age(), lifetime, self.store.request_deadline());
-        asked_for(self.asked_to_wait(error), now + wait, now, valid_from + last_chance)
+    fn asked_for_by(&mut self, partition: &PartitionId, epoch: i64) -> Option<OwnerId> {
+        self.get_of(partition, epoch)?.lease().asked_for_by().cloned()
     }
 }

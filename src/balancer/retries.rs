@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::balance::Moment;
+use crate::model::Moment;
 
 /// While no renewal succeeds, at least this many are tried within an expiry, so that a storage that is back is noticed
 /// before the leases run out, however few they are.

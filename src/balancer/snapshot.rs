@@ -9,8 +9,8 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 
 use super::vitals::Stalled;
-use crate::balance::{Holder, PartitionView};
 use crate::model::{LeaseScope, OwnerId, PartitionId};
+use crate::planner::{Holder, PartitionView};
 
 /// What one instance knows of the group after a cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -80,6 +80,18 @@ impl Snapshot {
             *counts.entry(owner.clone()).or_default() += 1;
         }
         counts
+    }
+
+    /// The owners that have shut down and left partitions for their own restart, and how many each.
+    #[must_use]
+    pub fn away(&self) -> BTreeMap<OwnerId, usize> {
+        let mut away = BTreeMap::new();
+        for view in self.partitions.iter().filter(|view| view.away) {
+            if let Holder::Live(owner) = &view.holder {
+                *away.entry(owner.clone()).or_default() += 1;
+            }
+        }
+        away
     }
 
     /// The holder of a partition, as far as this instance knows.

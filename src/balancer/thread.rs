@@ -20,7 +20,7 @@ impl Balancer {
     /// Those of [`run`](Self::run); [`ErrorKind::Config`] if the system gives no thread or the backend no connections
     /// of their own.
     pub async fn run_apart(mut self) -> Result<()> {
-        self.store = self.store.isolated()?;
+        self.ports.store = self.ports.store.isolated()?;
         // Ends with this future: the loop ends soon after.
         let _permit = self.permit();
         let (report, ended) = oneshot::channel();

@@ -262,7 +262,9 @@ impl BlobCheckpointStore {
         ClientOwnership {
             owner_id: known.name_of_owner(seen),
             etag: Some(to_client(&seen.etag)),
-            last_modified_time: Some(self.wall_clock.now() - seen.silent_for(presences).mul_f64(slower)),
+            last_modified_time: Some(
+                self.wall_clock.now() - seen.silent_for(presences, known.store().lease_time()).mul_f64(slower),
+            ),
             ..unowned(group, &seen.partition)
         }
     }
@@ -359,13 +361,14 @@ impl Group {
 
 /// Who is live in the other tree of names, by partition.
 fn owners_elsewhere(store: &GroupStore, other: &Listing<Ownership>) -> HashMap<PartitionId, OwnerId> {
-    let live = other.records.iter().filter(|seen| store.terms().counts_as_live(&seen.record, seen.age_now()));
+    let now = store.lease_time();
+    let live = other.records.iter().filter(|seen| store.terms().counts_as_live(&seen.record, seen.age_at(now)));
     live.filter_map(|seen| Some((seen.partition.clone(), seen.record.owner.clone()?))).collect()
 }
 
 /// Only where ownerships of others live by them.
 async fn presences_behind(store: &GroupStore, listed: &[Ownership]) -> Result<Vec<Presence>> {
-    if listed.iter().any(|seen| seen.lives_by_presence(store)) {
+    if listed.iter().any(|seen| seen.lives_by_presence(store.identity())) {
         return Ok(store.list_presences().await?.records);
     }
     Ok(Vec::new())

@@ -8,6 +8,7 @@ use azure_messaging_eventhubs::builders::ConsumerClientBuilder;
 
 use super::clients::Clients;
 use super::connector::{Access, Connector};
+use super::owner_level::OwnerLevel;
 use super::source::EventHubSource;
 use crate::error::Result;
 use crate::model::ConsumerGroup;
@@ -15,7 +16,10 @@ use crate::model::ConsumerGroup;
 /// Describes an [`EventHubSource`]; see [`from_connection_string`](EventHubSource::from_connection_string) and
 /// [`with_token`](EventHubSource::with_token).
 #[must_use = "nothing happens until `connect` is called"]
-pub struct EventHubSourceBuilder(Connector);
+pub struct EventHubSourceBuilder {
+    connector: Connector,
+    owner_level: OwnerLevel,
+}
 
 impl EventHubSource {
     /// Reads the events of a consumer group, with a connection string of the namespace or of the event hub.
@@ -58,7 +62,7 @@ impl EventHubSource {
 
 impl EventHubSourceBuilder {
     fn new(group: &ConsumerGroup, access: Access) -> Self {
-        Self(Connector::new(group, access))
+        Self { connector: Connector::new(group, access), owner_level: OwnerLevel::default() }
     }
 
     /// Sets what else the client's own builder can: a custom endpoint, WebSockets, how often to retry. Called for the
@@ -79,7 +83,15 @@ impl EventHubSourceBuilder {
         self,
         settings: impl Fn(ConsumerClientBuilder) -> ConsumerClientBuilder + Send + Sync + 'static,
     ) -> Self {
-        Self(self.0.with_settings(Box::new(settings)))
+        Self { connector: self.connector.with_settings(Box::new(settings)), ..self }
+    }
+
+    /// Sets the owner level of the links. Default `OwnerLevel::Fixed(0)`, as the processors of all SDKs have it.
+    ///
+    /// [`OwnerLevel::Epoch`] lets the broker refuse a displaced owner, and is only for groups in which every processor
+    /// has it.
+    pub fn with_owner_level(self, owner_level: OwnerLevel) -> Self {
+        Self { owner_level, ..self }
     }
 
     /// Opens the first connection, within 20 s.
@@ -87,20 +99,24 @@ impl EventHubSourceBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the connection string cannot be used, or names another
-    /// namespace or event hub than the consumer group: correct it. [`ErrorKind::Source`](crate::ErrorKind::Source) if
-    /// the event hub cannot be reached: try again. Whether the key or the credential is good, and the event hub and its
-    /// consumer group exist, is found out by the first requests.
+    /// namespace or event hub than the consumer group, or if the owner level is negative: correct it.
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) if the event hub cannot be reached: try again. Whether the key or
+    /// the credential is good, and the event hub and its consumer group exist, is found out by the first requests.
     pub async fn connect(self) -> Result<EventHubSource> {
-        let Self(connector) = self;
+        let Self { connector, owner_level } = self;
+        owner_level.check()?;
         connector.check()?;
         let client = connector.client().await?;
-        Ok(EventHubSource::new(Clients::new(client, connector)))
+        Ok(EventHubSource::new(Clients::new(client, connector), owner_level))
     }
 }
 
 impl fmt::Debug for EventHubSourceBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventHubSourceBuilder").field("group", self.0.group()).finish_non_exhaustive()
+        f.debug_struct("EventHubSourceBuilder")
+            .field("group", self.connector.group())
+            .field("owner_level", &self.owner_level)
+            .finish_non_exhaustive()
     }
 }
 
@@ -116,8 +132,8 @@ mod tests {
         let connection_string =
             connection_string.replace("KEY", &format!("SharedAccessKeyName=n;SharedAccessKey={SECRET}"));
         let builder = EventHubSource::from_connection_string(&group, connection_string);
-        assert!(!format!("{builder:?}{:?}", builder.0).contains(SECRET));
-        let refusal = builder.0.check().err()?;
+        assert!(!format!("{builder:?}{:?}", builder.connector).contains(SECRET));
+        let refusal = builder.connector.check().err()?;
         assert_eq!(refusal.kind(), ErrorKind::Config);
         let shown = format!("{refusal} {refusal:?}");
         assert!(!shown.contains(SECRET), "{shown}");

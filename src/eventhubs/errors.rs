@@ -56,7 +56,7 @@ pub(super) fn receiving(partition: &str, position: Option<&str>, error: EventHub
         (Cause::Unauthorized, _) => {
             (ErrorKind::Unauthorized, ": check the key or the role, which must allow to listen")
         }
-        (Cause::Displaced, _) => (ErrorKind::Fenced, ": another reader took it"),
+        (Cause::Displaced, _) => (ErrorKind::Fenced, ": another reader took it, or has a higher owner level"),
         (Cause::InvalidPosition | Cause::Other, _) => (ErrorKind::Source, ""),
     };
     Error::new(kind, format!("partition {partition} could not be read{hint}")).with_source(error)

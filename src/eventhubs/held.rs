@@ -232,8 +232,8 @@ impl Holder {
     }
 
     /// Not if the owner has shown a sign of life since it was taken for dead.
-    async fn is_free(&self, partition: &PartitionId, to_declare_dead: Option<Abandoned>) -> bool {
-        let Some(Abandoned { seen, presence }) = to_declare_dead else { return true };
+    async fn is_free(&self, partition: &PartitionId, to_declare_dead: Option<Box<Abandoned>>) -> bool {
+        let Some(Abandoned { seen, presence }) = to_declare_dead.map(|abandoned| *abandoned) else { return true };
         match self.store.declare_dead(&seen, presence.as_ref()).await {
             Ok(verdict) => verdict == Verdict::Dead,
             Err(error) => {
@@ -330,7 +330,7 @@ impl Holder {
             }
         };
         match &outcome {
-            ReleaseOutcome::Released => {
+            ReleaseOutcome::Released | ReleaseOutcome::Lost { .. } => {
                 self.memory().remove(partition, held);
                 telemetry::released(partition);
             }

@@ -20,7 +20,7 @@ struct Record {
     seen: Ownership,
     /// Released, expired, or no record of any owner.
     is_unowned: bool,
-    abandoned: Option<Abandoned>,
+    abandoned: Option<Box<Abandoned>>,
 }
 
 /// An ownership that its owner kept alive by its presence, and has not for too long: that owner is to be declared dead
@@ -41,18 +41,18 @@ pub(super) struct Wanted {
 
 /// What to do in order to get it.
 pub(super) enum Aim {
-    Claim(Claim, Option<Abandoned>),
+    Claim(Claim, Option<Box<Abandoned>>),
     /// The version is not that of the last listing: read the record, and claim it if it has this version.
     Read(ETag),
 }
 
 impl Listed {
     pub(super) fn of(store: &GroupStore, listed: &[Ownership], presences: &[Presence]) -> Self {
-        let terms = store.terms();
+        let (terms, now) = (store.terms(), store.lease_time());
         let record = |seen: &Ownership| {
-            let is_unowned = !terms.counts_as_live(&seen.record, seen.silent_for(presences));
-            let abandoned = is_unowned && seen.lives_by_presence(store);
-            let abandoned = abandoned.then(|| Abandoned::of(seen, presences));
+            let is_unowned = !terms.counts_as_live(&seen.record, seen.silent_for(presences, now));
+            let abandoned = is_unowned && seen.lives_by_presence(store.identity());
+            let abandoned = abandoned.then(|| Box::new(Abandoned::of(seen, presences)));
             (seen.partition.clone(), Record { seen: seen.clone(), is_unowned, abandoned })
         };
         Self(listed.iter().map(record).collect())

@@ -9,12 +9,14 @@ mod health;
 mod held;
 mod link;
 mod listed;
+mod owner_level;
 mod source;
 
 use std::time::Duration;
 
 pub use checkpoint_store::{BlobCheckpointStore, BlobCheckpointStoreBuilder};
 pub use connect::EventHubSourceBuilder;
+pub use owner_level::OwnerLevel;
 pub use source::EventHubSource;
 
 /// The client can wait for ever for an answer that got lost.

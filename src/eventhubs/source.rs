@@ -11,18 +11,14 @@ use time::OffsetDateTime;
 use super::clients::{Clients, SharedClient};
 use super::errors;
 use super::link::{self, Link};
+use super::owner_level::OwnerLevel;
 use crate::error::Result;
 use crate::model::{ConsumerGroup, PartitionId};
-use crate::processor::PartitionProperties;
-use crate::processor::{EventReceiver, EventSource, HubProperties, Positioned, StartPosition};
+use crate::processor::{EventReceiver, EventSource, HubProperties, PartitionProperties, Positioned, StartPosition};
 
 /// How long to look whether the broker refuses a consumer group. A refusal comes with the first answer; on an empty
 /// partition nothing comes where all is well.
 const CHECK_DEADLINE: Duration = Duration::from_secs(1);
-
-/// All receivers of all instances have this epoch, as those of the other SDKs' processors: the broker then gives a
-/// partition to the one who opened it last, who is the one who won it last.
-const OWNER_LEVEL: i64 = 0;
 
 /// An [`EventSource`] over an event hub. Every instance needs a source of its own: two receivers of one client share a
 /// link.
@@ -51,6 +47,11 @@ const OWNER_LEVEL: i64 = 0;
 /// `RetryOptions { max_retries: 0, .. }` in the [settings](super::EventHubSourceBuilder::settings) spares that, too:
 /// the client then repairs nothing by itself.
 ///
+/// # Two readers of a partition
+///
+/// The broker lets one of them read: by default the one that opened its link last, as with the processors of other
+/// SDKs; see [`OwnerLevel`](super::OwnerLevel).
+///
 /// # Memory
 ///
 /// A partition holds at most [`prefetch`](crate::processor::ProcessorConfig::prefetch) events ahead of its reader, in
@@ -60,11 +61,12 @@ const OWNER_LEVEL: i64 = 0;
 #[derive(Debug)]
 pub struct EventHubSource {
     clients: Clients,
+    owner_level: OwnerLevel,
 }
 
 impl EventHubSource {
-    pub(super) fn new(clients: Clients) -> Self {
-        Self { clients }
+    pub(super) fn new(clients: Clients, owner_level: OwnerLevel) -> Self {
+        Self { clients, owner_level }
     }
 
     async fn open_link(
@@ -113,16 +115,18 @@ impl EventSource for EventHubSource {
         partition: &PartitionId,
         from: StartPosition,
         prefetch: usize,
+        epoch: i64,
     ) -> Result<EventReceiver<ReceivedEventData>> {
         from.check()?;
+        let level = self.owner_level.of_link(epoch)?;
         let client = self.clients.current().await;
         let position = client_position(from.clone());
         let credit = u32::try_from(prefetch.max(1)).unwrap_or(u32::MAX);
-        let link = self.open_link(client, partition, position, Some(OWNER_LEVEL), credit).await?;
+        let link = self.open_link(client, partition, position, level, credit).await?;
         Ok(EventReceiver::new(|stopped| link.events(&from, stopped)))
     }
 
-    /// Opens a link without an epoch, which harms nobody: the broker refuses it where a processor is reading.
+    /// Opens a link without an owner level, which displaces no other: the broker refuses it where a processor reads.
     async fn check(&self, partition: &PartitionId) -> Result<()> {
         let client = self.clients.current().await;
         let link = self.open_link(client, partition, client_position(StartPosition::Earliest), None, 1).await?;

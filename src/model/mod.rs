@@ -2,13 +2,17 @@
 
 mod checkpoint;
 mod connection_string;
+mod listed;
 mod names;
 mod owner;
 mod ownership;
 mod presence;
+mod version;
 
 pub use checkpoint::{CheckpointRecord, Position};
+pub use listed::{Moment, Ownership, Presence};
 pub use names::{ConsumerGroup, InvalidName, PartitionId};
 pub use owner::{Identity, Incarnation, OwnerId};
 pub use ownership::{LeaseScope, LeaseTerms, OwnershipRecord, Relation};
 pub use presence::PresenceRecord;
+pub use version::ETag;

@@ -48,6 +48,8 @@ pub struct OwnershipRecord {
     pub operator: Option<OwnerId>,
     /// Its owner has seen that it is asked for: it takes no more events, and releases when the last one is settled.
     pub draining: bool,
+    /// Its owner has shut down, and will process the partition again after its restart.
+    pub away: bool,
     /// What keeps the ownership alive.
     pub scope: LeaseScope,
     /// Keys that this version does not read. They are kept when the record is written again.

@@ -136,6 +136,27 @@ pub struct ProcessorConfig {
     /// Default: a quarter of the expiry, or what strict leases or the default [handoff
     /// timeout](field@BalancerConfig::handoff_timeout) leave, which is less with an expiry below 48 s.
     pub drain: Option<Duration>,
+    /// What becomes of the partitions when the processor is asked to end. Default [`OnShutdown::Release`].
+    pub on_shutdown: OnShutdown,
+}
+
+/// What becomes of the partitions of an instance that shuts down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnShutdown {
+    /// It releases them, so that the other instances take them at once. The default.
+    #[default]
+    Release,
+    /// It leaves them for its own restart under the same owner id, as static members of a Kafka consumer group do: each
+    /// is renewed once more, and the next incarnation of this owner takes it back in its first cycle. No partition moves
+    /// to another instance, and none is read until then. An instance that does not come back within the lease duration
+    /// counts as crashed: the other instances take its partitions then.
+    ///
+    /// For deployments that restart one instance after another under stable owner ids, such as the pod names of a
+    /// `StatefulSet`, faster than the lease duration. Not for scaling down. Handlers finish and last checkpoints are
+    /// written as with [`Release`](Self::Release). Owners of other SDKs see a live owner until it expires by their own
+    /// terms, but may steal from it to even out.
+    Keep,
 }
 
 impl Default for ProcessorConfig {
@@ -155,6 +176,7 @@ impl Default for ProcessorConfig {
             max_in_flight: 1000,
             probe_every: Some(Duration::from_secs(30)),
             drain: None,
+            on_shutdown: OnShutdown::default(),
         }
     }
 }
@@ -175,6 +197,7 @@ impl ProcessorConfig {
         with_max_in_flight(max_in_flight: usize);
         with_probe_every(probe_every: Some(Duration));
         with_drain(drain: Some(Duration));
+        with_on_shutdown(on_shutdown: OnShutdown);
     }
 
     /// Takes [`probe_every`](Self::probe_every) away: no lag is known, and a silent link is not noticed.

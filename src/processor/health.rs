@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::dropped::HeldCheckpoint;
 use super::status::{PartitionState, PartitionStatus};
 use crate::balancer::{Snapshot, Vitals};
-use crate::model::PartitionId;
+use crate::model::{OwnerId, PartitionId};
 
 /// How an instance is, fit for a readiness probe and a status page.
 ///
@@ -102,6 +102,14 @@ pub enum Degraded {
         /// processed again.
         finished_after: u64,
     },
+    /// An owner has shut down and left partitions for its own restart: they are not read until it is back, or they
+    /// expire.
+    OwnerAway {
+        /// The owner.
+        owner: OwnerId,
+        /// How many.
+        partitions: usize,
+    },
     /// Partitions stay unowned because of `max_partitions`.
     Unclaimed {
         /// How many.
@@ -142,6 +150,8 @@ pub(super) fn of(signs: &Signs<'_>) -> Health {
         checkpoint: held.checkpoint,
         finished_after: held.finished_after,
     }));
+    let away = signs.snapshot.away().into_iter();
+    degraded.extend(away.map(|(owner, partitions)| Degraded::OwnerAway { owner, partitions }));
     let unclaimed = signs.snapshot.unclaimed_for_cap;
     degraded.extend((unclaimed > 0).then_some(Degraded::Unclaimed { partitions: unclaimed }));
     Health { ready: signs.snapshot.cycles > 0 && !signs.ending, degraded }

@@ -12,8 +12,8 @@ use super::handler::Handler;
 use super::pauses::{LONGEST_PAUSE, Pauses, jittered};
 use super::resolve::position_of;
 use super::shared::Shared;
-use super::source::{EventSource, StartPosition, answered};
-use crate::error::{Error, Result};
+use super::source::{EventSource, NO_EPOCH, StartPosition, answered};
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::store::GroupStore;
 use crate::telemetry::{self, Telemetry};
@@ -144,9 +144,26 @@ pub(super) async fn pin_added_before<S: EventSource, H>(shared: &Shared<S, H>, p
 
 async fn pin<S: EventSource, H>(shared: &Shared<S, H>, partition: &PartitionId, start: &StartPosition) -> Result<()> {
     let properties = answered(shared.source.partition(partition)).await?;
-    let position = position_of(&shared.source, partition, start, &properties).await?;
-    shared.store.pin(partition, &position).await?;
-    Ok(())
+    match position_of(&shared.source, partition, start, &properties, NO_EPOCH).await {
+        Ok(position) => shared.store.pin(partition, &position).await.map(drop),
+        Err(refusal) if refusal.kind() == ErrorKind::Fenced => {
+            started_by_owner(&shared.store, partition, refusal).await
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The broker refuses a look at the partition because its owner reads it. An owner of this crate has recorded the start
+/// before it reads. One of another SDK records none until its first checkpoint.
+async fn started_by_owner(store: &GroupStore, partition: &PartitionId, refusal: Error) -> Result<()> {
+    if recorded(store).await?.contains(partition) {
+        return Ok(());
+    }
+    let message = format!(
+        "another reader holds partition {partition} and has written no checkpoint, so the start of the partition is \
+         recorded later: when that reader writes one, or stops"
+    );
+    Err(Error::new(ErrorKind::Source, message).with_source(refusal))
 }
 
 /// Repeats a request until it succeeds. An error that waiting cannot change is returned, any other one is reported

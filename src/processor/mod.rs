@@ -74,7 +74,7 @@ use crate::store::GroupStore;
 use crate::telemetry;
 
 pub use builder::ProcessorBuilder;
-pub use config::{CheckpointPolicy, OnFailure, ProcessorConfig};
+pub use config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
 pub use context::{PartitionContext, Token};
 pub use handle::ProcessorHandle;
 pub use handler::{Handler, handler_fn};
@@ -85,6 +85,8 @@ pub use properties::PartitionProperties;
 pub use pull::{PartitionEvents, Partitions, Pulled};
 pub use receiver::{EventReceiver, EventSender, Stopped};
 pub use shutdown::{PhaseReport, ShutdownReport};
+#[cfg(feature = "eventhubs")]
+pub(crate) use source::NO_EPOCH;
 pub use source::{EventSource, HubProperties, StartPosition};
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
 pub use status::{PartitionState, PartitionStatus};
@@ -217,7 +219,8 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         let mut supervisor = Supervisor::new(Arc::clone(&shared), handle.balancer.clone(), handle.registry.clone());
         let ended = supervisor.run(&mut balancing, asked).await;
         requests.end();
-        let finishing = finish(shared, supervisor, background, &handle, reason_for(&ended));
+        let keeps = ended.is_ok() && shared.config.on_shutdown == OnShutdown::Keep;
+        let finishing = finish(shared, supervisor, background, &handle, (reason_for(&ended), keeps));
         let report = tokio::select! {
             biased;
             () = requests.asked_again() => ShutdownReport { at_once: true, ..ShutdownReport::default() },
@@ -331,11 +334,14 @@ async fn finish<S: EventSource, H: Handler<S::Event>>(
     mut supervisor: Supervisor<S, H>,
     mut background: JoinSet<()>,
     handle: &ProcessorHandle,
-    reason: StopReason,
+    (reason, keeps): (StopReason, bool),
 ) -> ShutdownReport {
     handle.balancer.stop_claiming();
-    let drained = supervisor.stop_all(reason).await;
-    let (release, unreleased) = phase(Duration::MAX, handle.balancer.shutdown()).await;
+    let drained = supervisor.stop_all(reason, keeps).await;
+    let balancer = &handle.balancer;
+    let ending = async { if keeps { balancer.shutdown_and_keep().await } else { balancer.shutdown().await } };
+    let (release, left) = phase(Duration::MAX, ending).await;
+    let left = left.unwrap_or_default();
     // Both hold the source.
     drop(supervisor);
     let _ = timeout(CLOSE_LIMIT, background.shutdown()).await;
@@ -347,7 +353,8 @@ async fn finish<S: EventSource, H: Handler<S::Event>>(
         cut_short: drained.cut_short,
         unwritten: drained.unwritten,
         held_back: drained.held_back,
-        unreleased: unreleased.unwrap_or_default(),
+        kept: left.kept,
+        unreleased: left.unreleased,
         at_once: false,
     }
 }

@@ -3,6 +3,11 @@
 //! The properties of the partition are enough for most starts. For the others links are opened to look for one event.
 //! What is found is at the start or before it, never after it: an event too many is processed again, but an event that
 //! is left out is lost. So the properties must have been read before any link is opened.
+//!
+//! An owner opens these links with the epoch of its tenure, as its own link. With a lower epoch the broker could refuse
+//! them because the former owner is still attached. With a higher one, while they are attached, it could refuse the
+//! owner's own link. For a partition that this instance may not own the epoch is
+//! [`NO_EPOCH`](super::source::NO_EPOCH), with which a link displaces no other: a look must not interrupt the owner.
 
 use std::time::Duration;
 
@@ -71,19 +76,22 @@ fn is_after(start: &StartPosition, event: &impl Positioned) -> Option<bool> {
     }
 }
 
-/// The position of a start. The properties must have been read just now.
+/// The position of a start. The properties must have been read just now. `epoch`: that of the tenure, or
+/// [`NO_EPOCH`](super::source::NO_EPOCH).
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Config`] if the broker refuses the start, or if the events of the source carry no sequence numbers. For
-/// any other error read the properties again, and try again.
+/// [`ErrorKind::Config`] if the broker refuses the start, or if the events of the source carry no sequence numbers.
+/// [`ErrorKind::Fenced`] if it refuses the link because of another reader. For any other error read the properties
+/// again, and try again.
 pub(super) async fn position_of<S: EventSource>(
     source: &S,
     partition: &PartitionId,
     start: &StartPosition,
     properties: &PartitionProperties,
+    epoch: i64,
 ) -> Result<Position> {
-    let search = Search { source, partition, start };
+    let search = Search { source, partition, start, epoch };
     match sought(start, properties) {
         Sought::Known(position) => Ok(position),
         Sought::Offset(number) => Ok(search.event(number).await?.0),
@@ -95,6 +103,7 @@ struct Search<'a, S> {
     source: &'a S,
     partition: &'a PartitionId,
     start: &'a StartPosition,
+    epoch: i64,
 }
 
 impl<S: EventSource> Search<'_, S> {
@@ -154,7 +163,7 @@ impl<S: EventSource> Search<'_, S> {
     }
 
     async fn first_event(&self, from: &StartPosition) -> Result<Option<S::Event>> {
-        let mut receiver = answered(self.source.open(self.partition, from.clone(), 1)).await?;
+        let mut receiver = answered(self.source.open(self.partition, from.clone(), 1, self.epoch)).await?;
         let first = timeout(FIRST_EVENT_LIMIT, receiver.next_batch(1)).await;
         receiver.close(CLOSE_LIMIT).await;
         first.map_or(Ok(None), |events| Ok(events?.into_iter().next()))

@@ -83,7 +83,7 @@ impl Requests {
 pub struct ShutdownReport {
     /// Handlers finish, and what is in flight; last checkpoints are written; links are closed.
     pub drain: PhaseReport,
-    /// Partitions are released.
+    /// Partitions are released, or left for the restart of this owner.
     pub release: PhaseReport,
     /// The event source is closed.
     pub close: PhaseReport,
@@ -95,6 +95,8 @@ pub struct ShutdownReport {
     /// again, although these may be finished. A token that was dropped because the partition stopped counts only if a
     /// later event was finished.
     pub held_back: BTreeSet<PartitionId>,
+    /// How many partitions were left for the restart of this owner: [`OnShutdown::Keep`](super::OnShutdown::Keep).
+    pub kept: usize,
     /// How many partitions could not be released in time. They expire.
     pub unreleased: usize,
     /// Whether it was asked for again meanwhile, and ended at once.

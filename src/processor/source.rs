@@ -13,6 +13,10 @@ use super::receiver::EventReceiver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
 
+/// The epoch with which the processor opens a partition that this instance may not own. Those of ownerships are
+/// greater.
+pub(crate) const NO_EPOCH: i64 = 0;
+
 /// How long the hub may take to answer a request.
 const HUB_DEADLINE: Duration = Duration::from_secs(30);
 
@@ -76,7 +80,7 @@ impl HubProperties {
 ///
 /// [`ErrorKind::Config`](crate::ErrorKind::Config) where retrying cannot help (no such hub, no such consumer group): it
 /// ends the processor. [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) where the broker gave the partition to another
-/// reader. Anything else is tried again.
+/// reader, or refuses it because of another reader. Anything else is tried again.
 pub trait EventSource: Send + Sync + 'static {
     /// What it yields.
     type Event: Positioned + Send + 'static;
@@ -93,11 +97,22 @@ pub trait EventSource: Send + Sync + 'static {
     fn partition(&self, partition: &PartitionId) -> impl Future<Output = Result<PartitionProperties>> + Send;
 
     /// Starts to read a partition, holding at most `prefetch` events ahead of the processor.
+    ///
+    /// `epoch` is the epoch of the ownership for which the partition is read: strictly greater than that of every
+    /// earlier tenure of the partition, on any instance. Every open of a tenure has the same epoch, also one that only
+    /// looks for the event to start at. A broker can use the epoch to refuse an owner that was displaced. Sources may
+    /// ignore it.
+    ///
+    /// `epoch` is 0 if this instance may not own the partition. The processor then looks for one event, to record
+    /// where the partition starts. Such an open must not displace the reader of the owner. If the broker refuses it
+    /// for that reason ([`ErrorKind::Fenced`](crate::ErrorKind::Fenced)), the processor relies on the start that the
+    /// owner has recorded, and otherwise tries again.
     fn open(
         &self,
         partition: &PartitionId,
         from: StartPosition,
         prefetch: usize,
+        epoch: i64,
     ) -> impl Future<Output = Result<EventReceiver<Self::Event>>> + Send;
 
     /// Finds out before anything starts whether the partition could be read: whether the consumer group exists.

@@ -44,6 +44,8 @@ pub(super) struct Supervisor<S, H> {
     entries: BTreeMap<PartitionId, Entry>,
     /// Nothing is started again.
     ending: bool,
+    /// What stops at the end is left for the restart of this owner.
+    keeps: bool,
 }
 
 /// How the partitions stopped.
@@ -57,7 +59,15 @@ pub(super) struct Drained {
 
 impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     pub(super) fn new(shared: Arc<Shared<S, H>>, balancer: BalancerHandle, registry: Registry) -> Self {
-        Self { shared, balancer, registry, tasks: JoinSet::new(), entries: BTreeMap::new(), ending: false }
+        Self {
+            shared,
+            balancer,
+            registry,
+            tasks: JoinSet::new(),
+            entries: BTreeMap::new(),
+            ending: false,
+            keeps: false,
+        }
     }
 
     /// Follows the balancer until shutdown, until the balancer ends, or until a partition fails for good.
@@ -127,6 +137,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         match outcome {
             Ok(Ended::Stopped(StopReason::Lost { by })) => self.balancer.lost(partition, epoch, by),
             Ok(Ended::Stopped(StopReason::Replaced)) => self.balancer.forget(partition, epoch),
+            Ok(Ended::Stopped(StopReason::Shutdown)) if self.keeps => {}
             Ok(Ended::Stopped(StopReason::Released | StopReason::Shutdown)) => {
                 if control.progress.end().is_settled() {
                     self.balancer.release(partition, epoch, control.cool_down());
@@ -153,9 +164,10 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         Ok(())
     }
 
-    /// Stops every partition within the drain time and what the last checkpoints may take. Each is released
-    /// when it has stopped, while others still drain.
-    pub(super) async fn stop_all(&mut self, reason: StopReason) -> Drained {
+    /// Stops every partition within the drain time and what the last checkpoints may take. Each is released when it has
+    /// stopped, while others still drain; or it is left to the balancer if this instance keeps its partitions.
+    pub(super) async fn stop_all(&mut self, reason: StopReason, keeps: bool) -> Drained {
+        self.keeps = keeps;
         self.ending = true;
         for entry in self.entries.values() {
             entry.control.stop(reason.clone());

@@ -13,30 +13,8 @@ use super::{GroupStore, Ownership, Presence};
 use crate::blob::ETag;
 use crate::codec;
 use crate::error::Result;
-use crate::model::{LeaseScope, PresenceRecord, Relation};
+use crate::model::PresenceRecord;
 use crate::telemetry::Operation;
-
-impl Ownership {
-    /// Whether its owner has to be [declared dead](GroupStore::declare_dead) before the partition is claimed from it as
-    /// abandoned. Not if it was released, or lives by its own age, or is this life's own.
-    pub(crate) fn lives_by_presence(&self, store: &GroupStore) -> bool {
-        let lives = self.record.owner.is_some() && self.record.scope == LeaseScope::Instance;
-        lives && self.record.relation_to(store.identity()) != Relation::Mine
-    }
-
-    /// Time since the last sign of life of its owner by now: its age, or that of the owner's presence if the record
-    /// says that it lives by it and it is younger.
-    #[must_use]
-    pub fn silent_for(&self, presences: &[Presence]) -> Duration {
-        let (owner, life) = (self.record.owner.as_ref(), &self.record.incarnation);
-        let counts = |seen: &&Presence| {
-            let same = Some(&seen.record.owner) == owner && seen.record.incarnation == *life;
-            same && seen.record.broken_by.is_none() && self.record.scope == LeaseScope::Instance
-        };
-        let presence = presences.iter().filter(counts).map(Presence::age_now).min();
-        presence.map_or(self.age_now(), |presence| presence.min(self.age_now()))
-    }
-}
 
 impl GroupStore {
     /// Declares the owner of a partition dead, as far as its leases live by its presence, which was listed as given, or
@@ -91,7 +69,9 @@ impl ConditionalWrite for BreakingWrite<'_> {
     }
 
     async fn begin(&mut self) -> Result<Next<ETag, Verdict>> {
-        Ok(self.by(self.listed.map(|seen| self.remains(&seen.record, seen.etag.clone(), seen.age_now()))))
+        Ok(self.by(self
+            .listed
+            .map(|seen| self.remains(&seen.record, seen.etag.clone(), seen.age_at(self.store.lease_time())))))
     }
 
     async fn write(&mut self, under: &Under<ETag>) -> Result<Verdict> {

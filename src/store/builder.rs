@@ -48,6 +48,7 @@ pub struct GroupStoreBuilder {
     probe: bool,
     pub(crate) wall_clock: Arc<dyn WallClock>,
     lease_clock: Option<Arc<dyn LeaseClock>>,
+    operator: bool,
     seed: Option<u64>,
 }
 
@@ -67,6 +68,7 @@ impl GroupStoreBuilder {
             probe: false,
             wall_clock: Arc::new(SystemWallClock),
             lease_clock: None,
+            operator: false,
             seed: None,
         }
     }
@@ -97,6 +99,14 @@ impl GroupStoreBuilder {
     pub fn key_case(mut self, key_case: KeyCase) -> Self {
         self.key_case = key_case;
         self
+    }
+
+    /// For an operator, which is no member of the group: the owner id is one that no other run has.
+    pub(crate) fn for_operator(mut self) -> Result<Self> {
+        let random = seeded(self.seed)?.next_u64();
+        self.owner = OwnerId::new(format!("operator-{random:016x}"))?;
+        self.operator = true;
+        Ok(self)
     }
 
     /// What to do about records under names of another case. Default [`Split::Wait`].
@@ -201,7 +211,14 @@ impl GroupStoreBuilder {
         };
         let outages = Outages::new(inner.terms, request_deadline, inner.lease_clock.now());
         let (container, inner) = (self.container, Arc::new(inner));
-        let store = GroupStore { container, inner, outages, cooperative: false, scope: LeaseScope::default() };
+        let store = GroupStore {
+            container,
+            inner,
+            outages,
+            cooperative: false,
+            scope: LeaseScope::default(),
+            operator: self.operator,
+        };
         if self.split == Split::Refuse {
             patiently(request_deadline, || store.refuse_other_tree()).await?;
         }

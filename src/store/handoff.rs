@@ -7,7 +7,7 @@
 
 use super::rules::{Handoff, Looked, MarkOutcome, Next, Patience, Pursuit, Under, marking};
 use super::settle::ConditionalWrite;
-use super::{Claim, GroupStore, Ownership, ownership_listed};
+use super::{Claim, GroupStore, Ownership};
 use crate::blob::{ETag, Metadata};
 use crate::codec::{self, RecordKind};
 use crate::error::Result;
@@ -71,7 +71,7 @@ impl GroupStore {
     async fn look_at(&self, handoff: &Handoff) -> Result<Option<(Ownership, Metadata, Looked)>> {
         let name = self.inner.names.of(RecordKind::Ownership, handoff.partition());
         let Some(blob) = self.read(&name).await? else { return Ok(None) };
-        let seen = ownership_listed(handoff.partition().clone(), &blob).0;
+        let seen = self.ownership(handoff.partition().clone(), &blob).0;
         let at = |age| Looked::at(&seen.record, age, handoff, &self.identity().owner);
         let looked = match at(seen.age) {
             Looked::NotAsked { .. } => at(self.age_of_life(&seen.record, seen.age).await?),

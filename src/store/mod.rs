@@ -50,9 +50,7 @@ use crate::codec::{self, BlobNames, RecordKind};
 pub use crate::codec::{KeyCase, Malformed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
-use crate::model::{
-    CheckpointRecord, ConsumerGroup, Identity, LeaseScope, LeaseTerms, OwnerId, OwnershipRecord, PartitionId,
-};
+use crate::model::{CheckpointRecord, ConsumerGroup, Identity, LeaseScope, LeaseTerms, Moment, OwnerId, PartitionId};
 use crate::telemetry::{self, Operation, RequestCounts, Telemetry};
 
 pub use adopt::{AdoptOutcome, Adoption};
@@ -64,11 +62,13 @@ pub(crate) use only_loop::LoopPermit;
 use outage::Outages;
 pub use ownership::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
 use partitions::{Partitions, Turn};
-pub use presence::{Announced, Presence};
+pub use presence::Announced;
 pub use probe::Finding;
 use rules::Under;
 pub use rules::{Handoff, MarkOutcome, Patience, Pursuit, Verdict};
 pub use twin::Split;
+
+pub use crate::model::{Ownership, Presence};
 
 /// The records of one kind, and the blobs among them that could not be read.
 #[derive(Clone, Debug)]
@@ -78,32 +78,6 @@ pub struct Listing<T> {
     pub records: Vec<T>,
     /// What could not, or only in part.
     pub malformed: Vec<Malformed>,
-}
-
-/// One partition's ownership, as a listing shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Ownership {
-    /// The partition.
-    pub partition: PartitionId,
-    /// What the blob says.
-    pub record: OwnershipRecord,
-    /// Its version, for a [`Claim`].
-    pub etag: ETag,
-    /// Time since it was last written, by the server's clock, when the server answered.
-    pub age: Duration,
-    /// The server's time of that answer.
-    pub server_time: OffsetDateTime,
-    /// When the answer was here.
-    pub received: Instant,
-}
-
-impl Ownership {
-    /// Its age by now.
-    #[must_use]
-    pub fn age_now(&self) -> Duration {
-        self.age + self.received.elapsed()
-    }
 }
 
 /// One partition's checkpoint, as a listing shows it.
@@ -151,6 +125,8 @@ pub struct GroupStore {
     cooperative: bool,
     /// What keeps alive what it claims.
     scope: LeaseScope,
+    /// It acts for an operator, which is no member of the group.
+    operator: bool,
 }
 
 #[derive(Debug)]
@@ -270,7 +246,7 @@ impl GroupStore {
     ///
     /// If the storage does not answer as it should; see [`BlobContainer`]. A blob that cannot be read is no error.
     pub async fn list_ownerships(&self) -> Result<Listing<Ownership>> {
-        self.list(&self.inner.names, RecordKind::Ownership, ownership_listed).await
+        self.list(&self.inner.names, RecordKind::Ownership, |partition, blob| self.ownership(partition, blob)).await
     }
 
     /// Reads the checkpoint of every partition that has one.
@@ -333,6 +309,15 @@ impl GroupStore {
             listing.malformed.extend(problem);
         }
         Ok((listing, versions))
+    }
+
+    fn ownership(&self, partition: PartitionId, blob: &Blob) -> (Ownership, Option<Malformed>) {
+        ownership_listed(partition, blob, self.moment_of(blob))
+    }
+
+    /// When the answer that showed a blob arrived, on the lease clock.
+    fn moment_of(&self, blob: &Blob) -> Moment {
+        self.lease_time().saturating_sub(blob.answer.received.elapsed())
     }
 
     /// Each version of a blob once, not with every listing.
@@ -452,10 +437,15 @@ impl GroupStore {
     }
 }
 
-pub(crate) fn ownership_listed(partition: PartitionId, blob: &Blob) -> (Ownership, Option<Malformed>) {
+/// The ownership in a blob that an answer showed at this moment.
+pub(crate) fn ownership_listed(
+    partition: PartitionId,
+    blob: &Blob,
+    received: Moment,
+) -> (Ownership, Option<Malformed>) {
     let (record, problem) = codec::decode_ownership(&blob.name, &blob.metadata);
-    let (etag, Answer { server_time, received }) = (blob.etag.clone(), blob.answer);
-    (Ownership { partition, record, etag, age: blob.age(), server_time, received }, problem)
+    let answered = (blob.answer.server_time, received);
+    (Ownership::new(partition, record, blob.etag.clone(), blob.age(), answered), problem)
 }
 
 async fn within<T>(deadline: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {

@@ -1,7 +1,6 @@
 //! Claim, renew, release: conditional writes of one ownership blob each.
 
 use std::future::Future;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use tokio::time::sleep;
 use super::partitions::PartitionState;
 use super::rules::{Found, Goal, Next, Settled, Under, after_doubt, goal_after, next_epoch, too_young_by};
 use super::settle::ConditionalWrite;
-use super::{GroupStore, Ownership, ownership_listed};
+use super::{GroupStore, Ownership};
 use crate::blob::ETag;
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
@@ -26,19 +25,26 @@ pub struct Claim {
     partition: PartitionId,
     over: Option<Ownership>,
     load: Option<u64>,
+    handoff_to: Option<OwnerId>,
 }
 
 impl Claim {
     /// Claims a partition that has no record yet.
     #[must_use]
     pub fn unowned(partition: PartitionId) -> Self {
-        Self { partition, over: None, load: None }
+        Self { partition, over: None, load: None, handoff_to: None }
     }
 
     /// The same claim, which says how much work the partition is, as its last owner measured it.
     #[must_use]
     pub fn with_load(mut self, load: Option<u64>) -> Self {
         self.load = load;
+        self
+    }
+
+    /// The same claim of an operator, which will return the partition to this owner.
+    pub(crate) fn with_handoff_to(mut self, owner: Option<OwnerId>) -> Self {
+        self.handoff_to = owner;
         self
     }
 
@@ -52,7 +58,7 @@ impl Claim {
     /// record of the work that the partition is.
     #[must_use]
     pub fn over(seen: &Ownership) -> Self {
-        Self { partition: seen.partition.clone(), over: Some(seen.clone()), load: seen.record.load }
+        Self { partition: seen.partition.clone(), over: Some(seen.clone()), load: seen.record.load, handoff_to: None }
     }
 }
 
@@ -70,6 +76,13 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// A lease with this record, as if it had been won, for tests of what decides about leases.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn of(partition: PartitionId, record: OwnershipRecord, etag: ETag, valid_from: Duration, epoch: i64) -> Self {
+        Self { partition, record, etag, valid_from, epoch, rewrite: false }
+    }
+
     /// The partition.
     #[must_use]
     pub fn partition(&self) -> &PartitionId {
@@ -108,6 +121,14 @@ impl Lease {
     #[must_use]
     pub fn without_mark(mut self) -> Self {
         (self.record.handoff_to, self.record.operator) = (None, None);
+        self
+    }
+
+    /// The same lease, whose next renewal writes that its owner has shut down and will process the partition again
+    /// after its restart.
+    #[must_use]
+    pub fn kept(mut self) -> Self {
+        (self.record.away, self.rewrite) = (true, true);
         self
     }
 
@@ -168,8 +189,13 @@ pub enum ClaimOutcome {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
-    /// The partition is not mine any more.
+    /// The partition is not mine any more: the release was written.
     Released,
+    /// The partition was not mine any more.
+    Lost {
+        /// The owner now, if there is one.
+        by: Option<OwnerId>,
+    },
     /// Nobody can tell. If it is still mine, it expires.
     Undecided(Error),
 }
@@ -211,7 +237,7 @@ impl GroupStore {
     /// If the storage does not answer as it should.
     pub async fn read_ownership(&self, partition: &PartitionId) -> Result<Option<Ownership>> {
         let blob = self.read_owned(&self.inner.names.of(RecordKind::Ownership, partition)).await?;
-        Ok(blob.map(|blob| ownership_listed(partition.clone(), &blob).0))
+        Ok(blob.map(|blob| self.ownership(partition.clone(), &blob).0))
     }
 
     /// Whether a partition is mine in the tenure with this epoch, and who owns it.
@@ -229,6 +255,8 @@ impl GroupStore {
             since: self.server_time().replace_nanosecond(0).ok(),
             load: claim.load,
             cooperative: self.cooperative,
+            handoff_to: claim.handoff_to.clone(),
+            operator: self.operator.then(|| me.owner.clone()),
             scope: self.scope,
             ..OwnershipRecord::default()
         };
@@ -249,8 +277,11 @@ impl GroupStore {
 
     pub(crate) async fn release_one(&self, lease: &Lease) -> ReleaseOutcome {
         let mut write = OwnershipWrite::of(self, lease, Goal::Release, lease.record.released());
-        let settled = self.settle_ownership(&mut write).await;
-        settled.map_or_else(ReleaseOutcome::Undecided, |_| ReleaseOutcome::Released)
+        match self.settle_ownership(&mut write).await {
+            Ok(Ended::Lost { by }) => ReleaseOutcome::Lost { by },
+            Ok(_) => ReleaseOutcome::Released,
+            Err(error) => ReleaseOutcome::Undecided(error),
+        }
     }
 
     /// Where the claim is over a record without an epoch that is too young, it is made in two steps: first the record is
@@ -259,8 +290,11 @@ impl GroupStore {
     async fn settle_with_epoch(&self, mut write: OwnershipWrite<'_>) -> Result<ClaimOutcome> {
         loop {
             let taken = match self.settle_ownership(&mut write).await? {
-                ControlFlow::Break(outcome) => return Ok(outcome),
-                ControlFlow::Continue(version) => version,
+                Ended::WithoutEpoch(version) => version,
+                Ended::Held(lease) => return Ok(ClaimOutcome::Won(*lease)),
+                Ended::Replaced { by } => return Ok(ClaimOutcome::Replaced { by }),
+                Ended::Lost { by } => return Ok(ClaimOutcome::Lost { by }),
+                Ended::Released => return Ok(ClaimOutcome::Lost { by: None }),
             };
             match self.once_old_enough(write.partition, &taken).await? {
                 Ok(seen) => write.over(Some(seen)),
@@ -293,14 +327,28 @@ impl GroupStore {
     }
 
     /// What this store has won anew meanwhile is not touched with a lease of an earlier tenure.
-    async fn settle_ownership(&self, write: &mut OwnershipWrite<'_>) -> Result<ControlFlow<ClaimOutcome, ETag>> {
+    async fn settle_ownership(&self, write: &mut OwnershipWrite<'_>) -> Result<Ended> {
         let turn = self.turn(RecordKind::Ownership, write.partition).await;
         if write.tenure.is_some_and(|epoch| turn.state.has_won_after(epoch)) {
-            return Ok(ControlFlow::Break(ClaimOutcome::Lost { by: Some(self.identity().owner.clone()) }));
+            return Ok(Ended::Lost { by: Some(self.identity().owner.clone()) });
         }
         write.state = Some(turn.state.clone());
         self.settle(write).await
     }
+}
+
+/// How a claim, a renewal or a release ended.
+enum Ended {
+    Held(Box<Lease>),
+    /// The record is mine, in this version, but has no epoch yet.
+    WithoutEpoch(ETag),
+    Released,
+    Lost {
+        by: Option<OwnerId>,
+    },
+    Replaced {
+        by: Incarnation,
+    },
 }
 
 /// A claim, a renewal or a release.
@@ -361,32 +409,35 @@ impl<'a> OwnershipWrite<'a> {
     }
 
     /// The record says what was wanted, in this version.
-    fn stands(&self, etag: ETag, valid_from: Duration) -> ControlFlow<ClaimOutcome, ETag> {
+    fn stands(&self, etag: ETag, valid_from: Duration) -> Ended {
         if self.goal == Goal::Release {
-            return ControlFlow::Break(ClaimOutcome::Lost { by: None });
+            return Ended::Released;
         }
-        let Some(epoch) = self.record.epoch else { return ControlFlow::Continue(etag) };
-        self.state.iter().for_each(|state| state.has_won(epoch));
+        let Some(epoch) = self.record.epoch else { return Ended::WithoutEpoch(etag) };
+        if let Some(state) = &self.state {
+            state.has_won(epoch);
+        }
         let (partition, record) = (self.partition.clone(), self.record.clone());
-        ControlFlow::Break(ClaimOutcome::Won(Lease { partition, record, etag, valid_from, epoch, rewrite: false }))
+        Ended::Held(Box::new(Lease { partition, record, etag, valid_from, epoch, rewrite: false }))
     }
 
-    /// What the record says that was read at this moment.
-    fn ended(&self, settled: Settled, found: Option<&Ownership>, read: Duration) -> ControlFlow<ClaimOutcome, ETag> {
-        let by = || found.and_then(|found| found.record.owner.clone());
-        ControlFlow::Break(match (settled, found) {
-            (Settled::Stands, Some(found)) => return self.stands(found.etag.clone(), read.saturating_sub(found.age)),
-            (Settled::Replaced, Some(Ownership { record: OwnershipRecord { incarnation: Some(by), .. }, .. })) => {
-                ClaimOutcome::Replaced { by: by.clone() }
+    /// By the record that was read at this moment.
+    fn ended(&self, settled: Settled, found: Option<&Ownership>, read: Duration) -> Ended {
+        let Some(found) = found else { return Ended::Lost { by: None } };
+        // A release keeps the epoch, which distinguishes it from any other.
+        let is_released = found.record.owner.is_none() && found.record.epoch == self.tenure;
+        match (settled, &found.record.incarnation) {
+            (Settled::Stands, _) if self.goal != Goal::Release || is_released => {
+                self.stands(found.etag.clone(), read.saturating_sub(found.age))
             }
-            _ => ClaimOutcome::Lost { by: by() },
-        })
+            (Settled::Replaced, Some(by)) => Ended::Replaced { by: by.clone() },
+            _ => Ended::Lost { by: found.record.owner.clone() },
+        }
     }
 }
 
-/// Breaks off with an outcome. It continues from a version of the record that is mine but has no epoch yet.
 impl ConditionalWrite for OwnershipWrite<'_> {
-    type Outcome = ControlFlow<ClaimOutcome, ETag>;
+    type Outcome = Ended;
 
     fn operation(&self) -> Operation {
         self.operation
@@ -403,7 +454,9 @@ impl ConditionalWrite for OwnershipWrite<'_> {
     async fn write(&mut self, under: &Under<ETag>) -> Result<Self::Outcome> {
         if self.goal == Goal::Claim {
             self.record.epoch = self.epoch();
-            self.state.iter().zip(self.record.epoch).for_each(|(state, epoch)| state.may_begin(epoch));
+            if let Some((state, epoch)) = self.state.as_ref().zip(self.record.epoch) {
+                state.may_begin(epoch);
+            }
         }
         self.under = under.clone();
         let (store, sent) = (self.store, self.store.lease_time());

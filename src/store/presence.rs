@@ -2,41 +2,17 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::rules::{Lapse, Next, Present, Under, announcing};
 use super::settle::{ConditionalWrite, is_doubtful};
 use super::{GroupStore, Listing};
 use crate::blob::{Blob, ETag};
 use crate::codec;
 use crate::error::{ErrorKind, Result};
-use crate::model::{Incarnation, LeaseScope, OwnerId, OwnershipRecord, PresenceRecord, Relation};
+use crate::model::{Incarnation, LeaseScope, OwnerId, OwnershipRecord, Presence, PresenceRecord, Relation};
 use crate::telemetry::Operation;
 
 /// A presence that is as many times older than the expiry says nothing any more, and anybody may delete it.
 const CLEARED_AFTER: u32 = 10;
-
-/// The presence of one owner, as a listing shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Presence {
-    /// What the blob says.
-    pub record: PresenceRecord,
-    /// Its version.
-    pub etag: ETag,
-    /// Time since it was last written, by the server's clock, when the server answered.
-    pub age: Duration,
-    /// When the answer was here.
-    pub received: Instant,
-}
-
-impl Presence {
-    /// Its age by now.
-    #[must_use]
-    pub fn age_now(&self) -> Duration {
-        self.age + self.received.elapsed()
-    }
-}
 
 /// What became of an announcement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,8 +75,7 @@ impl GroupStore {
             .list_below(names.presences(), |blob| {
                 let owner = names.present(&blob.name)?;
                 let (record, problem) = codec::decode_presence(&blob.name, owner, &blob.metadata);
-                let (etag, received) = (blob.etag.clone(), blob.answer.received);
-                Ok((Presence { record, etag, age: blob.age(), received }, problem))
+                Ok((Presence::new(record, blob.etag.clone(), blob.age(), self.moment_of(blob)), problem))
             })
             .await?;
         self.tell_malformed(PRESENCES, &listing.malformed, versions);
@@ -116,10 +91,10 @@ impl GroupStore {
     /// What the storage answered, if it concerns all of them: it is away, or does not permit deletions. Some may be
     /// deleted; the others will be found again.
     pub async fn clear_presences(&self, seen: &[Presence]) -> Result<Vec<OwnerId>> {
-        let limit = self.terms().expiry * CLEARED_AFTER;
+        let (limit, now) = (self.terms().expiry * CLEARED_AFTER, self.lease_time());
         let me = &self.identity().owner;
         let mut cleared = Vec::new();
-        for old in seen.iter().filter(|seen| seen.record.owner != *me && seen.age_now() > limit) {
+        for old in seen.iter().filter(|seen| seen.record.owner != *me && seen.age_at(now) > limit) {
             let owner = &old.record.owner;
             match self.delete_presence(owner, &Under::Over(old.etag.clone())).await {
                 Ok(()) => cleared.push(owner.clone()),

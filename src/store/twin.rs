@@ -5,7 +5,8 @@
 //! partition alone. Of the checkpoints there, [`adopt`](GroupStore::adopt) takes over what is further, as long as
 //! nobody has written one here, or since it was last taken over from there.
 
-use super::{GroupStore, Listing, Ownership, ownership_listed};
+use super::{GroupStore, Listing, Ownership};
+use crate::blob::Blob;
 use crate::codec::RecordKind;
 use crate::error::{Error, Result};
 
@@ -37,7 +38,8 @@ impl GroupStore {
         let Some(twin) = &self.inner.twin else {
             return Ok(Listing { records: Vec::new(), malformed: Vec::new() });
         };
-        let listing = self.list(twin, RecordKind::Ownership, ownership_listed).await?;
+        let listed = |partition, blob: &Blob| self.ownership(partition, blob);
+        let listing = self.list(twin, RecordKind::Ownership, listed).await?;
         for seen in &listing.records {
             if let Some(epoch) = seen.record.epoch {
                 self.inner.partitions.state(&seen.partition).seen_elsewhere(epoch);
@@ -54,8 +56,8 @@ impl GroupStore {
     /// Fails if a partition is owned in the other tree.
     pub(super) async fn refuse_other_tree(&self) -> Result<()> {
         let listing = self.list_other_tree().await?;
-        let terms = self.terms();
-        let fresh = |seen: &&Ownership| terms.counts_as_live(&seen.record, seen.age_now());
+        let (terms, now) = (self.terms(), self.lease_time());
+        let fresh = |seen: &&Ownership| terms.counts_as_live(&seen.record, seen.age_at(now));
         let Some(seen) = listing.records.iter().find(fresh) else { return Ok(()) };
         let owner = seen.record.owner.as_ref().map(ToString::to_string).unwrap_or_default();
         Err(Error::config(format!(

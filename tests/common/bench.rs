@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use eventhubs_checkpoint::admin::Operator;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata};
@@ -119,12 +120,30 @@ impl Bench {
         settings: impl FnOnce(GroupStoreBuilder) -> GroupStoreBuilder,
         prepare: impl FnOnce(&Wire),
     ) -> Result<Owner> {
+        self.connected(name, prepare, |builder| settings(builder).connect()).await
+    }
+
+    /// An operator. The name is part of no record: it seeds the faults.
+    pub async fn operator(
+        &self,
+        name: &str,
+        settings: impl FnOnce(GroupStoreBuilder) -> GroupStoreBuilder,
+    ) -> Owner<Operator> {
+        self.connected(name, |_| {}, |builder| Operator::connect(settings(builder))).await.unwrap()
+    }
+
+    async fn connected<S, F: Future<Output = Result<S>>>(
+        &self,
+        name: &str,
+        prepare: impl FnOnce(&Wire),
+        connect: impl FnOnce(GroupStoreBuilder) -> F,
+    ) -> Result<Owner<S>> {
         let seed = name.bytes().map(u64::from).sum();
         let faulty = Faulty::new(self.container.clone(), seed);
         let link = Arc::new(Meddled { inner: Arc::new(faulty.clone()), meddler: Wire::default() });
         prepare(&link.meddler);
         let builder = GroupStore::builder(link.clone(), group(), OwnerId::new(name).unwrap());
-        let store = settings(builder).connect().await?;
+        let store = connect(builder).await?;
         link.meddler.sent();
         Ok(Owner { store, faulty, link, container: self.container.clone() })
     }
@@ -185,25 +204,18 @@ impl Bench {
     }
 }
 
-/// A store, and everything between it and the container.
+/// A store, or an operator, and everything between it and the container.
 #[derive(Clone)]
-pub struct Owner {
-    pub store: GroupStore,
+pub struct Owner<S = GroupStore> {
+    pub store: S,
     pub faulty: Faulty,
     link: Arc<Meddled<Wire>>,
     container: Arc<dyn BlobContainer>,
 }
 
-impl Owner {
+impl<S> Owner<S> {
     pub fn wire(&self) -> &Wire {
         &self.link.meddler
-    }
-
-    /// The moment from which a lease counts. The moment is read before the age, so that it is not taken for a later
-    /// one.
-    pub fn valid_from(&self, lease: &Lease) -> Instant {
-        let now = Instant::now();
-        now - self.store.age_of(lease)
     }
 
     /// What was sent since the last time that this was asked.
@@ -226,9 +238,28 @@ impl Owner {
         self.faulty.next_on(Target::from(Operation::Get).named(name_part), Fault::RequestLost);
     }
 
+    /// From now on no such request reaches the storage.
+    pub fn cut_off(&self, target: Target) {
+        self.faulty.set_plan(FaultPlan::default().with_on(1.0, target, Fault::Unreachable));
+    }
+
+    /// From now on all is well.
+    pub fn restored(&self) {
+        self.faulty.set_plan(FaultPlan::default());
+    }
+
     /// From now on some requests take a little longer, so that no race is like the other.
     pub fn dawdle(&self) {
         self.faulty.set_plan(FaultPlan::default().with(0.7, Fault::Latency(Duration::from_millis(3))));
+    }
+}
+
+impl Owner {
+    /// The moment from which a lease counts. The moment is read before the age, so that it is not taken for a later
+    /// one.
+    pub fn valid_from(&self, lease: &Lease) -> Instant {
+        let now = Instant::now();
+        now - self.store.age_of(lease)
     }
 
     pub async fn claim(&self, partition: u32) -> ClaimOutcome {
@@ -242,7 +273,7 @@ impl Owner {
             let (now, answer) = (self.store.server_time(), Answer::new(self.store.server_time(), Instant::now()));
             Blob::new(name, metadata(&[("ownerid", ""), ("epoch", "0")]), etag.clone(), now, answer)
         });
-        let mut seen = listed::ownership(partition.into(), &found);
+        let mut seen = listed::ownership(partition.into(), &found, self.store.lease_time());
         seen.etag = etag.clone();
         Claim::over(&seen)
     }
@@ -284,7 +315,8 @@ impl Owner {
         let mut epoch = None;
         for name in [ownership(partition), format!("{VERBATIM}ownership/{partition}")] {
             let found = self.container.get(&name).await.ok();
-            epoch = epoch.or(found.and_then(|found| listed::ownership(partition.into(), &found).record.epoch));
+            let listed = |found: Blob| listed::ownership(partition.into(), &found, self.store.lease_time());
+            epoch = epoch.or(found.and_then(|found| listed(found).record.epoch));
         }
         self.store.adopt(&partition.into(), epoch.unwrap_or_default(), start.map(at).as_ref()).await
     }
@@ -338,6 +370,7 @@ impl Said for ReleaseOutcome {
     fn said(&self) -> String {
         match self {
             Self::Released => "released".to_owned(),
+            Self::Lost { by } => format!("lost to {}", name(by.as_ref())),
             Self::Undecided(error) => format!("undecided: {:?}", error.kind()),
             other => panic!("{other:?}"),
         }

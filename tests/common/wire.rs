@@ -78,6 +78,8 @@ pub fn shown(sent: &[Sent]) -> Vec<String> {
 struct Interruption {
     operation: Operation,
     name_part: String,
+    /// How many such requests are left alone before.
+    skips: usize,
     what: BoxFuture<'static, ()>,
 }
 
@@ -104,7 +106,19 @@ impl Wire {
 
     /// Does this after the next such request, before its answer is used.
     pub fn after(&self, operation: Operation, name_part: &str, what: impl Future<Output = ()> + Send + 'static) {
-        let interruption = Interruption { operation, name_part: name_part.to_owned(), what: what.boxed() };
+        self.after_nth(1, operation, name_part, what);
+    }
+
+    /// Does this after the `nth` such request from now on, counted from 1.
+    pub fn after_nth(
+        &self,
+        nth: usize,
+        operation: Operation,
+        name_part: &str,
+        what: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let (name_part, what) = (name_part.to_owned(), what.boxed());
+        let interruption = Interruption { operation, name_part, skips: nth - 1, what };
         self.state.lock().unwrap().interruptions.push(interruption);
     }
 
@@ -161,7 +175,13 @@ impl Wire {
             }
             let fits = |it: &Interruption| it.operation == operation && name.contains(&it.name_part);
             let index = state.interruptions.iter().position(fits);
-            index.map(|index| state.interruptions.remove(index))
+            index.and_then(|index| match &mut state.interruptions[index].skips {
+                0 => Some(state.interruptions.remove(index)),
+                skips => {
+                    *skips -= 1;
+                    None
+                }
+            })
         };
         if let Some(interruption) = interruption {
             interruption.what.await;

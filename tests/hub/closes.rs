@@ -22,6 +22,8 @@ use crate::hub_client::{producer, send, within};
 const PREFETCHES: [usize; 4] = [300, 1000, 3000, 10_000];
 /// More than are read between an open and a close, so that the link is in full flow to the end.
 const EVENTS: usize = 40_000;
+/// Of the tenure for which the partition is opened.
+const EPOCH: i64 = 1;
 /// As the processor's.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
@@ -92,7 +94,7 @@ impl Outcome {
         let due = i64::try_from(self.closes % 7).unwrap() * 1000;
         let from = StartPosition::AfterSequenceNumber(due - 1);
         let partition = PartitionId::new("0").unwrap();
-        let mut receiver = match source.open(&partition, from, self.prefetch).await {
+        let mut receiver = match source.open(&partition, from, self.prefetch, EPOCH).await {
             Ok(receiver) => receiver,
             Err(error) => return self.errors.push(error.to_string()),
         };

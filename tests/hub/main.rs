@@ -1,5 +1,7 @@
 //! The Event Hubs stand-in, and what reads from it over AMQP: the official client and processor, and `EventHubSource`.
 
+#[path = "../common/captured.rs"]
+mod captured;
 #[path = "../common/hub_client/mod.rs"]
 mod hub_client;
 
@@ -7,4 +9,5 @@ mod closes;
 mod event_hub;
 mod event_processor;
 mod operations;
+mod owner_levels;
 mod source;

@@ -30,6 +30,9 @@ use crate::hub_client::{producer, send, within};
 /// Long enough for a dead connection to be noticed, and for a second try where the client's fresh connection dies, too.
 const RECOVERY: Duration = Duration::from_secs(40);
 
+/// Of the tenure for which a partition is opened.
+const EPOCH: i64 = 1;
+
 async fn hub(partitions: u16) -> EventHub {
     EventHub::builder("hub").partitions(partitions).start("127.0.0.1:0").await.unwrap()
 }
@@ -159,7 +162,7 @@ async fn a_distrusted_link_gets_a_fresh_client_and_the_old_one_ends_once_it_is_s
     publish(&hub, "0", 1, 10).await;
     publish(&hub, "1", 1, 10).await;
     let (source, made) = counted_source(&hub, 8).await;
-    let open = async |id| source.open(&partition(id), StartPosition::Earliest, 10).await.unwrap();
+    let open = async |id| source.open(&partition(id), StartPosition::Earliest, 10, EPOCH).await.unwrap();
     let (mut distrusted, mut other) = (open("0").await, open("1").await);
     assert_eq!((next(&mut distrusted).await.len(), next(&mut other).await.len()), (1, 1));
 
@@ -179,8 +182,8 @@ async fn a_source_closes_in_time_though_its_links_were_cut_short() {
     let hub = hub(2).await;
     publish(&hub, "0", 500, 10).await;
     let source = source(&hub).await;
-    let mut cut_short = source.open(&partition("0"), StartPosition::Earliest, 300).await.unwrap();
-    let mut dropped = source.open(&partition("1"), StartPosition::Earliest, 300).await.unwrap();
+    let mut cut_short = source.open(&partition("0"), StartPosition::Earliest, 300, EPOCH).await.unwrap();
+    let mut dropped = source.open(&partition("1"), StartPosition::Earliest, 300, EPOCH).await.unwrap();
     assert!(!next(&mut cut_short).await.is_empty());
     assert!(tokio::time::timeout(Duration::from_millis(100), dropped.next_batch(1)).await.is_err());
     cut_short.close(Duration::ZERO).await;
@@ -211,13 +214,13 @@ async fn a_position_that_the_broker_refuses_is_told_as_such() {
         (StartPosition::AfterSequenceNumber(100), "after sequence number 100"),
         (StartPosition::AfterOffset("123456789".into()), "after offset \"123456789\""),
     ] {
-        let mut refused = source.open(&partition("0"), from, 10).await.unwrap();
+        let mut refused = source.open(&partition("0"), from, 10, EPOCH).await.unwrap();
         let error = within("the refusal", refused.next_batch(10)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidPosition, "{error:?}");
         assert!(error.to_string().contains(named), "{error}");
         refused.close(Duration::from_secs(2)).await;
     }
-    let mut receiver = source.open(&partition("0"), StartPosition::AfterSequenceNumber(1), 10).await.unwrap();
+    let mut receiver = source.open(&partition("0"), StartPosition::AfterSequenceNumber(1), 10, EPOCH).await.unwrap();
     assert_eq!(next(&mut receiver).await.len(), 1, "another position is served");
 }
 
@@ -247,7 +250,7 @@ async fn a_reader_that_stands_still_holds_no_more_than_was_asked_for() {
     let source = source(&hub).await;
     let mut sent_before = 0;
     for (prefetch, most) in [(1, 1), (3, 3), (10, 10), (300, 300)] {
-        let mut receiver = source.open(&partition("0"), StartPosition::Earliest, prefetch).await.unwrap();
+        let mut receiver = source.open(&partition("0"), StartPosition::Earliest, prefetch, EPOCH).await.unwrap();
         let mut read = first(&mut receiver).await;
         let held = within("the events to settle", settled(&hub, "0")).await - sent_before - read;
         assert!(held <= most && held >= most / 2, "prefetch {prefetch}: {held} are held at first");
@@ -270,11 +273,11 @@ async fn a_reader_that_stands_still_delays_no_other_partition() {
         publish(&hub, id, 5000, 1024).await;
     }
     let source = source(&hub).await;
-    let mut still = source.open(&partition("0"), StartPosition::Earliest, 300).await.unwrap();
+    let mut still = source.open(&partition("0"), StartPosition::Earliest, 300, EPOCH).await.unwrap();
     assert_eq!(first(&mut still).await, 1);
     within("the events to settle", settled(&hub, "0")).await;
 
-    let mut going = source.open(&partition("1"), StartPosition::Earliest, 300).await.unwrap();
+    let mut going = source.open(&partition("1"), StartPosition::Earliest, 300, EPOCH).await.unwrap();
     let mut read = 0;
     while read < 5000 {
         read += next(&mut going).await.len();
@@ -298,7 +301,7 @@ mod defects {
         let source = source(&hub).await;
         for (after, only_dropped) in [(-1, false), (999, true), (1999, false), (-1, true)] {
             let from = StartPosition::AfterSequenceNumber(after);
-            let mut receiver = source.open(&partition("0"), from, 300).await.unwrap();
+            let mut receiver = source.open(&partition("0"), from, 300, EPOCH).await.unwrap();
             let events = next(&mut receiver).await;
             assert_eq!(events[0].sequence_number(), Some(after + 1));
             if only_dropped {
@@ -315,7 +318,7 @@ mod defects {
         let hub = hub(1).await;
         let source = source(&hub).await;
         let start = StartPosition::EnqueuedAfter(OffsetDateTime::UNIX_EPOCH - Duration::from_secs(1));
-        let error = source.open(&partition("0"), start, 10).await.unwrap_err();
+        let error = source.open(&partition("0"), start, 10, EPOCH).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
     }
 
@@ -402,7 +405,7 @@ mod defects {
         );
         let source = within("opening a consumer", builder.connect()).await.unwrap();
         for _ in 0..2 {
-            let mut receiver = source.open(&partition("0"), StartPosition::Earliest, 10).await.unwrap();
+            let mut receiver = source.open(&partition("0"), StartPosition::Earliest, 10, EPOCH).await.unwrap();
             assert_eq!(next(&mut receiver).await.len(), 1);
             assert_eq!([hub.open_receivers("billing", "0"), hub.open_receivers("$Default", "0")], [Some(1), Some(0)]);
             receiver.close(Duration::from_secs(2)).await;
@@ -446,7 +449,7 @@ mod defects {
         publish(&hub, "0", 100, 10).await;
         let source = source(&hub).await;
         for round in 0..5 {
-            let mut receiver = source.open(&partition("0"), StartPosition::Earliest, 300).await.unwrap();
+            let mut receiver = source.open(&partition("0"), StartPosition::Earliest, 300, EPOCH).await.unwrap();
             // An error is as good: the client's session may be over.
             let _ = within("the first events", receiver.next_batch(10)).await;
             let detaching = async {

@@ -1,4 +1,5 @@
-//! What the manifest, the lock file and the source promise, read from the files of the package.
+//! What the manifest, the lock file, the source and the protocol page promise, read from the files of the package.
 
 mod architecture;
 mod manifest;
+mod protocol_page;

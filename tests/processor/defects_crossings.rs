@@ -126,8 +126,14 @@ impl EventSource for Sluggish {
         self.0.partition(partition).await
     }
 
-    async fn open(&self, id: &PartitionId, from: StartPosition, ahead: usize) -> Result<EventReceiver<MemoryEvent>> {
-        self.0.open(id, from, ahead).await
+    async fn open(
+        &self,
+        id: &PartitionId,
+        from: StartPosition,
+        ahead: usize,
+        epoch: i64,
+    ) -> Result<EventReceiver<MemoryEvent>> {
+        self.0.open(id, from, ahead, epoch).await
     }
 }
 

@@ -193,11 +193,14 @@ async fn batches_are_as_large_as_the_settings_say() {
     assert_eq!(batches(both).await, [4, 4, 2]);
 }
 
+/// By which owner, what, and in which epoch.
+type Seen = (&'static str, &'static str, i64);
+
 /// Notes the owner and the epoch of each call.
 #[derive(Clone)]
 struct Epochs {
     owner: &'static str,
-    seen: Arc<Mutex<Vec<(&'static str, &'static str, i64)>>>,
+    seen: Arc<Mutex<Vec<Seen>>>,
     fails: Arc<AtomicBool>,
 }
 

@@ -68,7 +68,7 @@ async fn an_owner_that_answers_and_loses_the_storage_is_stolen_from_and_learns_o
     sleep(60 * SECOND).await;
     assert_eq!((a.held(), b.held()), (1, 1));
     // Its release is repeated until it finds out that the partition is not its own any more.
-    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "released"]);
+    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "lost to Some(b)"]);
     assert_eq!(by_b.so_far(), ["duplicates: NotReleased", "claimed: Stolen(a)"]);
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();

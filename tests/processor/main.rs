@@ -34,6 +34,8 @@ mod pains;
 mod placing;
 mod presences;
 mod pull;
+mod resets;
+mod restarts;
 mod sources;
 mod stalls;
 mod starts;
@@ -217,7 +219,7 @@ async fn a_reader_displaced_at_the_broker_stops_at_once_if_the_records_name_anot
     sleep(Duration::from_millis(100)).await;
     world.give_to("b").await;
     let taken = Instant::now();
-    let _rival = world.hub.source().open(&0.into(), StartPosition::Earliest, 1).await.unwrap();
+    let _rival = world.hub.source().open(&0.into(), StartPosition::Earliest, 1, 2).await.unwrap();
     assert_eq!(world.lost_to().await, "b");
     assert!(taken.elapsed() < Duration::from_secs(1), "{:?}", taken.elapsed());
     a.shut_down().await.unwrap();

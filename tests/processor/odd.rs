@@ -117,6 +117,7 @@ impl EventSource for Odd {
         partition: &PartitionId,
         from: StartPosition,
         prefetch: usize,
+        epoch: i64,
     ) -> Result<EventReceiver<MemoryEvent>> {
         if self.oddities.earliest_only && from != StartPosition::Earliest {
             return Err(told(ErrorKind::InvalidPosition));
@@ -137,7 +138,7 @@ impl EventSource for Odd {
             StartPosition::Earliest if counts(&self.oddities.skip_first) => StartPosition::AfterSequenceNumber(0),
             from => from,
         };
-        self.hub.open(partition, from, prefetch).await
+        self.hub.open(partition, from, prefetch, epoch).await
     }
 
     async fn check(&self, _: &PartitionId) -> Result<()> {

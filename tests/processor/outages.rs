@@ -56,7 +56,7 @@ async fn who_is_displaced_while_the_storage_is_away_does_not_fight_with_the_new_
 async fn who_was_displaced_and_still_owns_the_partition_reads_on_when_the_storage_says_so() {
     let world = World::new(1);
     let (a, way) = cut_off_by(Fault::Hang, &world).await;
-    let rival = world.hub.source().open(&0.into(), StartPosition::Earliest, 1).await.unwrap();
+    let rival = world.hub.source().open(&0.into(), StartPosition::Earliest, 1, 2).await.unwrap();
     world.hub.publish(0, "kept back");
     sleep(20 * SECOND).await;
     assert_eq!(world.log.times("kept back"), 0);
@@ -71,7 +71,7 @@ async fn who_was_displaced_and_still_owns_the_partition_reads_on_when_the_storag
 async fn who_is_displaced_while_the_storage_hangs_still_stops_at_once() {
     let world = World::new(1);
     let (mut a, _way) = cut_off_by(Fault::Hang, &world).await;
-    let _rival = world.hub.source().open(&0.into(), StartPosition::Earliest, 1).await.unwrap();
+    let _rival = world.hub.source().open(&0.into(), StartPosition::Earliest, 1, 2).await.unwrap();
     sleep(SECOND).await;
     let asked = Instant::now();
     a.shutdown.take().unwrap().send(()).unwrap();

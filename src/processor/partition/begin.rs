@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::machine::Happened;
-use super::{PartitionTask, Session};
+use super::task::{PartitionTask, Session};
 use crate::error::Result;
 use crate::model::{CheckpointRecord, OwnerId, Position};
 use crate::processor::checkpointing::{Checkpointer, Start};
@@ -85,7 +85,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     async fn position_of(&self, start: &StartPosition, properties: &PartitionProperties) -> Result<Position> {
-        position_of(&self.shared.source, &self.control.partition, start, properties).await
+        position_of(&self.shared.source, &self.control.partition, start, properties, self.control.epoch).await
     }
 
     pub(super) async fn properties(&self) -> Result<PartitionProperties> {

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::machine::Happened;
-use super::{PartitionTask, Session};
+use super::task::{PartitionTask, Session};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind};
 use crate::processor::checkpointing::CheckpointWriter;

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use super::begin::SECOND_LOOKS;
 use super::machine::Happened;
-use super::{PartitionTask, Session};
+use super::task::{PartitionTask, Session};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::batch::BatchLimits;
 use crate::processor::checkpointing::CheckpointWriter;

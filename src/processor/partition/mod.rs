@@ -4,69 +4,24 @@ mod begin;
 mod calls;
 mod deliver;
 mod machine;
+mod task;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use self::machine::{Happened, Machine, Next};
-use super::checkpointing::{CheckpointWriter, Ended as WritingEnded};
-use super::context::PartitionContext;
-use super::control::Control;
-use super::delivery::Delivered;
 use super::handler::Handler;
-use super::liveness::Silence;
 use super::pauses::jittered;
-use super::receiver::EventReceiver;
-use super::shared::Shared;
 use super::source::{EventSource, answered};
-use super::start::Doubt;
 use super::status::Phase;
-use super::stop::StopReason;
-use crate::error::{Error, ErrorKind, Result};
-use crate::model::{OwnerId, Relation};
+use crate::error::{Error, ErrorKind};
 use crate::telemetry;
 
 pub(in crate::processor) use self::machine::Ended;
-
-/// One partition's task.
-#[derive(Debug)]
-pub(super) struct PartitionTask<S, H> {
-    pub(super) shared: Arc<Shared<S, H>>,
-    pub(super) control: Arc<Control>,
-}
-
-/// From adopting to stopped.
-struct Session<E> {
-    context: PartitionContext,
-    over: watch::Sender<bool>,
-    /// Of the context. Here for short.
-    writer: CheckpointWriter,
-    writing: JoinSet<WritingEnded>,
-    delivered: Delivered,
-    silence: Silence,
-    link: Option<Link<E>>,
-    /// Another reader took the link, and the storage did not tell whose the partition is.
-    displaced: bool,
-    /// Until when the handler, and what is in flight, may take, once the partition is to stop.
-    drained_by: Option<Instant>,
-}
-
-struct Link<E> {
-    receiver: EventReceiver<E>,
-    opened_at: Instant,
-}
-
-impl<E> Session<E> {
-    /// Why reading cannot go on after what was delivered.
-    fn doubt(&self) -> Doubt {
-        let place = self.delivered.next();
-        if self.silence.is_beyond_end() { Doubt::BeyondEnd(place) } else { Doubt::Refused(place) }
-    }
-}
+pub(in crate::processor) use self::task::PartitionTask;
+use self::task::{Link, Session};
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Runs until stopped, restarting after failures as the policy says.
@@ -149,7 +104,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         // The call is inside, for it may panic before it returns its future.
         let opening = async {
             let (partition, from) = (&self.control.partition, session.delivered.next());
-            self.shared.source.open(partition, from, self.shared.config.prefetch).await
+            self.shared.source.open(partition, from, self.shared.config.prefetch, self.control.epoch).await
         };
         let opened = tokio::select! {
             biased;
@@ -188,69 +143,6 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             biased;
             reason = self.control.stopping() => Happened::Stop(reason),
             () = self.control.resumed() => Happened::Done,
-        }
-    }
-
-    /// Ready when the partition is to stop, and also when a checkpoint was refused. The handler is told, too.
-    async fn stopping_or_fenced(&self, writing: &mut JoinSet<WritingEnded>) -> StopReason {
-        tokio::select! {
-            biased;
-            reason = self.control.stopping() => reason,
-            Some(ended) = writing.join_next() => self.fenced(ended).await,
-        }
-    }
-
-    async fn fenced(&self, ended: Result<WritingEnded, tokio::task::JoinError>) -> StopReason {
-        let reason = match ended {
-            Ok(WritingEnded::Fenced { by }) => {
-                // At once, for the wait may be cut short, and it is told only once.
-                self.control.found(StopReason::Lost { by: by.clone() });
-                self.lost(by).await
-            }
-            _ => StopReason::Lost { by: None },
-        };
-        self.control.found(reason.clone());
-        reason
-    }
-
-    /// Under my own name it is a later incarnation; or I won the partition anew meanwhile, and start again.
-    async fn lost(&self, by: Option<OwnerId>) -> StopReason {
-        if by.as_ref() != Some(&self.shared.store.identity().owner) {
-            return StopReason::Lost { by };
-        }
-        let store = &self.shared.store;
-        match store.read_ownership(&self.control.partition).await {
-            Ok(Some(seen)) if seen.record.relation_to(store.identity()) == Relation::LaterMe => StopReason::Replaced,
-            _ => StopReason::Lost { by: None },
-        }
-    }
-
-    /// A reader that was displaced at the broker asks the records who owns the partition: giving it up is right only if
-    /// they say so.
-    async fn link_failed(&self, error: Error, session: &mut Session<S::Event>) -> Happened {
-        self.control.metrics.link_failed();
-        if error.kind() == ErrorKind::Fenced
-            && let Err(stop @ Happened::Stop(_)) = self.confirm_owner(session).await
-        {
-            return stop;
-        }
-        Happened::Failed(Arc::new(error))
-    }
-
-    /// As long as the storage does not tell whose the partition is, a link that another reader took is not opened
-    /// again: that one may be the new owner, and each would displace the other until the storage answers.
-    async fn confirm_owner(&self, session: &mut Session<S::Event>) -> Result<(), Happened> {
-        let asked = tokio::select! {
-            biased;
-            reason = self.stopping_or_fenced(&mut session.writing) => return Err(Happened::Stop(reason)),
-            asked = self.shared.store.read_ownership(&self.control.partition) => asked,
-        };
-        session.displaced = asked.is_err();
-        let (me, epoch) = (self.shared.store.identity(), self.control.epoch);
-        match asked {
-            Ok(Some(seen)) if seen.record.is_mine_in(me, epoch) => Ok(()),
-            Ok(seen) => Err(Happened::Stop(self.lost(seen.and_then(|seen| seen.record.owner)).await)),
-            Err(error) => Err(Happened::Failed(Arc::new(error))),
         }
     }
 }

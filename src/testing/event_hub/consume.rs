@@ -64,7 +64,7 @@ async fn send(
     loop {
         tokio::select! {
             biased;
-            ending = &mut registration.ending => return Some(farewell(ending.ok()?)),
+            ending = &mut registration.ending => return Some(farewell(&ending.ok()?)),
             advanced = advance(link, partition, &mut end, next, &sent) => next = advanced?,
         }
     }
@@ -94,15 +94,11 @@ async fn advance(
     }
 }
 
-fn farewell(ending: Ending) -> Error {
+fn farewell(ending: &Ending) -> Error {
+    let text = ending.to_string();
     match ending {
-        Ending::Displaced { epoch } => error(
-            LinkError::Stolen,
-            format!(
-                "New receiver with higher epoch of '{epoch}' is created hence current receiver is getting disconnected."
-            ),
-        ),
-        Ending::Detached { condition: name } => error(condition(&name), "The receiver is detached on demand."),
+        Ending::Displaced { .. } => error(LinkError::Stolen, text),
+        Ending::Detached { condition: name } => error(condition(name), text),
     }
 }
 

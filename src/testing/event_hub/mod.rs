@@ -45,8 +45,10 @@
 //!   expired position starts at the oldest event, as in the service, or
 //!   [is refused](HubSettings::refuse_expired_positions). One that lags behind goes on with the oldest event.
 //! - Epochs (owner levels): an equal or higher epoch takes the partition and its group from all other receivers, which
-//!   are closed with `amqp:link:stolen`; a lower one, or none, is refused with the same condition while a higher one is
-//!   attached. Without epochs, at most five receivers share a partition and group.
+//!   are closed with `amqp:link:stolen`; a lower one is refused with the same condition while a higher one is attached,
+//!   and a receiver without an epoch while any epoch is attached. Without epochs, at most five receivers share a
+//!   partition and group. A receiver counts as gone as soon as its connection is, which the service may notice minutes
+//!   later.
 //! - Consumer groups must be named on the builder, `$Default` excepted; another one is answered `amqp:not-found`.
 //! - [Several event hubs](EventHubBuilder::event_hub) behind one address and key, each with its own partitions, groups
 //!   and retention. The addresses of a client's links say which one is meant.
@@ -204,6 +206,16 @@ impl EventHub {
     pub fn open_receivers(&self, consumer_group: &str, partition_id: &str) -> Option<usize> {
         let group = self.hub.consumer_group(consumer_group)?;
         self.hub.partition(partition_id).map(|partition| partition.receivers().count(group))
+    }
+
+    /// The epoch (owner level) of each receiver that is attached to the partition in this consumer group, `None` for a
+    /// receiver without one; or `None` if there is no such partition or group.
+    ///
+    /// As in the service, there is one receiver with an epoch, or there are up to five without.
+    #[must_use]
+    pub fn owner_levels(&self, consumer_group: &str, partition_id: &str) -> Option<Vec<Option<i64>>> {
+        let group = self.hub.consumer_group(consumer_group)?;
+        self.hub.partition(partition_id).map(|partition| partition.receivers().epochs(group))
     }
 
     /// How many events of the partition have been sent, to all receivers that it has had, or `None` if there is none of

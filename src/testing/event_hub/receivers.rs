@@ -14,20 +14,28 @@ const MAX_WITHOUT_EPOCH: usize = 5;
 /// Why a receiver may not attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// One with a higher epoch is there.
-    Outranked { epoch: i64 },
+    /// A receiver with the epoch `attached` is attached, which is higher than `wanted`.
+    Outranked { attached: i64, wanted: Option<i64> },
     /// There are five without an epoch.
     TooMany,
 }
 
+/// The texts are the service's, as issues and live tests of the SDKs quote them (Azure/azure-sdk-for-java#26583 for a
+/// lower epoch, Azure/azure-event-hubs-python#77 for none). `'nil'` is a receiver without a name.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Outranked { epoch } => write!(
+            Self::Outranked { attached, wanted: Some(wanted) } => write!(
                 f,
-                "At least one receiver for the endpoint is created with epoch of '{epoch}', and so a receiver with a \
-                 lower epoch or none is not allowed. Either reconnect with a higher epoch, or make sure all epoch \
-                 receivers are closed or disconnected."
+                "Receiver 'nil' with a higher epoch '{attached}' already exists. Receiver 'nil' with epoch {wanted} \
+                 cannot be created. Make sure you are creating receiver with increasing epoch value to ensure \
+                 connectivity, or ensure all old epoch receivers are closed or disconnected."
+            ),
+            Self::Outranked { attached, wanted: None } => write!(
+                f,
+                "At least one receiver for the endpoint is created with epoch of '{attached}', and so non-epoch \
+                 receiver is not allowed. Either reconnect with a higher epoch, or make sure all epoch receivers are \
+                 closed or disconnected."
             ),
             Self::TooMany => write!(
                 f,
@@ -41,18 +49,31 @@ impl fmt::Display for Refusal {
 /// Why an attached receiver has to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// One with this epoch takes over.
-    Displaced { epoch: i64 },
+    /// A receiver with the epoch `by` takes over; its own was `epoch`.
+    Displaced { by: i64, epoch: Option<i64> },
     /// The test wants it gone, with this error condition.
     Detached { condition: String },
+}
+
+/// The text of a displacement is the service's (Azure/azure-sdk-for-python#31084). What the service says to a receiver
+/// without an epoch is not known.
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Displaced { by, epoch } = self else { return f.write_str("The receiver is detached on demand.") };
+        write!(f, "New receiver 'nil' with higher epoch of '{by}' is created hence current receiver 'nil' ")?;
+        if let Some(epoch) = epoch {
+            write!(f, "with epoch '{epoch}' ")?;
+        }
+        f.write_str("is getting disconnected. If you are recreating the receiver, make sure a higher epoch is used.")
+    }
 }
 
 /// Whether a receiver with this epoch may join those that are attached; if it has one, they have to go.
 fn admit(attached: &[Option<i64>], epoch: Option<i64>) -> Result<(), Refusal> {
     let highest = attached.iter().flatten().max();
     match (highest, epoch) {
-        (Some(&highest), None) => Err(Refusal::Outranked { epoch: highest }),
-        (Some(&highest), Some(epoch)) if epoch < highest => Err(Refusal::Outranked { epoch: highest }),
+        // `None` is less than any epoch.
+        (Some(&attached), wanted) if wanted < Some(attached) => Err(Refusal::Outranked { attached, wanted }),
         (None, None) if attached.len() >= MAX_WITHOUT_EPOCH => Err(Refusal::TooMany),
         _ => Ok(()),
     }
@@ -92,6 +113,11 @@ impl Receivers {
         self.lock().get(group).map_or(0, Vec::len)
     }
 
+    /// The epoch of each attached receiver, in the order in which they attached.
+    pub(super) fn epochs(&self, group: &str) -> Vec<Option<i64>> {
+        self.lock().get(group).into_iter().flatten().map(|receiver| receiver.epoch).collect()
+    }
+
     /// Takes the receiver in and tells those who have to make way for it.
     pub(super) fn register(self: &Arc<Self>, group: &str, epoch: Option<i64>) -> Result<Registration, Refusal> {
         let mut by_group = self.lock();
@@ -99,8 +125,8 @@ impl Receivers {
         let epochs: Vec<_> = attached.iter().map(|receiver| receiver.epoch).collect();
         admit(&epochs, epoch)?;
 
-        if let Some(epoch) = epoch {
-            end_all(attached, &Ending::Displaced { epoch });
+        if let Some(by) = epoch {
+            end_all(attached, |receiver| Ending::Displaced { by, epoch: receiver.epoch });
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, ending) = oneshot::channel();
@@ -113,15 +139,16 @@ impl Receivers {
         let mut by_group = self.lock();
         let Some(attached) = by_group.get_mut(group) else { return 0 };
         let count = attached.len();
-        end_all(attached, &Ending::Detached { condition: condition.to_owned() });
+        end_all(attached, |_| Ending::Detached { condition: condition.to_owned() });
         count
     }
 }
 
-fn end_all(attached: &mut Vec<Attached>, ending: &Ending) {
+fn end_all(attached: &mut Vec<Attached>, ending: impl Fn(&Attached) -> Ending) {
     for receiver in attached.drain(..) {
+        let ending = ending(&receiver);
         // Its task may be ending on its own just now.
-        let _ = receiver.ending.send(ending.clone());
+        let _ = receiver.ending.send(ending);
     }
 }
 
@@ -139,14 +166,17 @@ mod tests {
 
     #[test]
     fn the_highest_epoch_rules_and_the_newest_of_equals() {
+        let outranked = |attached, wanted| Err(Refusal::Outranked { attached, wanted });
         for (attached, epoch, expected) in [
             (&[][..], None, Ok(())),
             (&[], Some(0), Ok(())),
             (&[None], Some(0), Ok(())),
             (&[Some(1)], Some(1), Ok(())),
             (&[Some(1)], Some(2), Ok(())),
-            (&[Some(1)], Some(0), Err(Refusal::Outranked { epoch: 1 })),
-            (&[Some(1)], None, Err(Refusal::Outranked { epoch: 1 })),
+            (&[Some(1)], Some(0), outranked(1, Some(0))),
+            (&[Some(1)], None, outranked(1, None)),
+            (&[Some(0)], None, outranked(0, None)),
+            (&[Some(i64::MAX)], Some(i64::MAX - 1), outranked(i64::MAX, Some(i64::MAX - 1))),
             (&[None; 4], None, Ok(())),
             (&[None; 5], None, Err(Refusal::TooMany)),
             (&[None; 5], Some(0), Ok(())),
@@ -165,7 +195,7 @@ mod tests {
 
         assert_eq!((receivers.count("a"), receivers.count("b")), (1, 1));
         for registration in &mut without {
-            assert_eq!(registration.ending.try_recv(), Ok(Ending::Displaced { epoch: 7 }));
+            assert_eq!(registration.ending.try_recv(), Ok(Ending::Displaced { by: 7, epoch: None }));
         }
         assert!(other_group.ending.try_recv().is_err());
 

@@ -2,7 +2,7 @@
 //!
 //! As at the broker, a new reader of a partition displaces the one before it. What goes wrong at a broker can be
 //! brought about: links that break, fall silent or begin again, events that expire, a hub that is made anew. Not
-//! modelled: consumer groups.
+//! modelled: consumer groups, and epochs of readers.
 
 mod event;
 mod link;
@@ -195,7 +195,13 @@ impl EventSource for MemorySource {
         Ok(self.existing(id)?.log().properties(emptied))
     }
 
-    async fn open(&self, id: &PartitionId, from: StartPosition, prefetch: usize) -> Result<EventReceiver<MemoryEvent>> {
+    async fn open(
+        &self,
+        id: &PartitionId,
+        from: StartPosition,
+        prefetch: usize,
+        _epoch: i64,
+    ) -> Result<EventReceiver<MemoryEvent>> {
         let partition = self.existing(id)?;
         let (next, end) = partition.log().start(&from)?;
         if next > end && self.hub.inner.refuses_positions.load(Ordering::Relaxed) {
@@ -224,7 +230,7 @@ mod tests {
     }
 
     async fn open(hub: &MemoryHub, from: StartPosition) -> Result<EventReceiver<MemoryEvent>> {
-        hub.source().open(&0.into(), from, 4).await
+        hub.source().open(&0.into(), from, 4, 1).await
     }
 
     async fn earliest(hub: &MemoryHub) -> EventReceiver<MemoryEvent> {

@@ -3,6 +3,7 @@
 //! All clients run on one thread: with more, a send of the client can miss its answer and hang.
 
 mod frames;
+mod levels;
 
 use std::net::TcpListener;
 use std::time::{Duration, SystemTime};

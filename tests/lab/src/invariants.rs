@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eventhubs_checkpoint::balancer::{ClaimReason, Holder, PartitionView, Strategy};
-use eventhubs_checkpoint::internal::balance::{
+use eventhubs_checkpoint::internal::planner::{
     Plan, PlannedClaim, PlannedHandoff, Policy, ReleaseReason, View, weights,
 };
 use eventhubs_checkpoint::{OwnerId, PartitionId};
@@ -26,7 +26,7 @@ fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Verdict {
 /// # Errors
 ///
 /// The first rule found broken.
-pub fn check(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+pub fn check(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     safe(view, policy, plan)?;
     stable(view, policy, plan)
 }
@@ -37,7 +37,7 @@ pub fn check(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
 /// # Errors
 ///
 /// The first rule found broken.
-pub fn safe(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+pub fn safe(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     each_partition_once(plan)?;
     claims_only_what_it_may(view, policy, plan)?;
     asks_only_for_what_it_may(view, policy, plan)?;
@@ -60,14 +60,14 @@ pub fn safe(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
 /// # Errors
 ///
 /// What is planned nevertheless.
-pub fn stable(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+pub fn stable(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     let quiet = plan.is_empty() && plan.unclaimed_for_cap == 0;
     ensure(quiet || !settled(view, policy), || format!("a settled group plans {plan:?}"))
 }
 
 /// Whether there is nothing left to do for anybody who sees the group so, by this policy.
 #[must_use]
-pub fn settled(view: &View, policy: &Policy) -> bool {
+pub fn settled(view: &View<'_>, policy: &Policy) -> bool {
     let mine = view.partitions.iter().filter(|entry| entry.holder == Holder::Me).count();
     // What is being handed over is on its way, until it is for somebody to claim.
     let taken = |entry: &PartitionView| matches!(entry.holder, Holder::Me | Holder::Live(_) | Holder::Elsewhere(_));
@@ -109,7 +109,7 @@ pub fn fair(partitions: usize, counts: &[usize]) -> Verdict {
 /// # Errors
 ///
 /// Who carries too much.
-pub fn even(view: &View, policy: &Policy, threshold_percent: u32) -> Verdict {
+pub fn even(view: &View<'_>, policy: &Policy, threshold_percent: u32) -> Verdict {
     let scales = Scales::of(view, policy);
     let least = scales.loads.values().copied().min().unwrap_or_default();
     for (owner, load) in &scales.loads {
@@ -162,7 +162,7 @@ pub fn rounds_to_settle(strategy: &Strategy, partitions: usize, owners: usize) -
 /// Before that, what nobody owns is claimed in at most as many rounds as there are such partitions: while there is one,
 /// somebody is below the fair load.
 #[must_use]
-pub fn steals_to_settle(view: &View, policy: &Policy, threshold_percent: u32) -> u128 {
+pub fn steals_to_settle(view: &View<'_>, policy: &Policy, threshold_percent: u32) -> u128 {
     let scales = Scales::of(view, policy);
     let owners = scales.owners();
     let squares = scales.loads.values().fold(0, |sum: u128, load| sum.saturating_add(load.saturating_mul(*load)));
@@ -182,7 +182,7 @@ struct Gain<'a> {
 
 /// Claims of what was not mine, then handoffs.
 fn gains(plan: &Plan) -> impl Iterator<Item = Gain<'_>> {
-    let claimed = plan.claim.iter().filter_map(|PlannedClaim { partition, reason }| match reason {
+    let claimed = plan.claim.iter().filter_map(|PlannedClaim { partition, reason, .. }| match reason {
         ClaimReason::Reclaimed | ClaimReason::HandedOver => None,
         ClaimReason::Unowned | ClaimReason::Released | ClaimReason::Expired(_) => {
             Some(Gain { partition, victim: None })
@@ -190,7 +190,8 @@ fn gains(plan: &Plan) -> impl Iterator<Item = Gain<'_>> {
         ClaimReason::Stolen(victim) => Some(Gain { partition, victim: Some(victim) }),
         other => unimplemented!("{other:?}"),
     });
-    let asked = plan.handoff.iter().map(|PlannedHandoff { partition, from }| Gain { partition, victim: Some(from) });
+    let asked =
+        plan.handoff.iter().map(|PlannedHandoff { partition, from, .. }| Gain { partition, victim: Some(from) });
     claimed.chain(asked)
 }
 
@@ -210,7 +211,7 @@ fn each_partition_once(plan: &Plan) -> Verdict {
     ensure(different.len() == named.len(), || format!("a partition is named twice: {plan:?}"))
 }
 
-fn claims_only_what_it_may(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+fn claims_only_what_it_may(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     let places: BTreeMap<_, _> =
         view.partitions.iter().zip(0..).map(|(entry, place)| (&entry.partition, place)).collect();
     for claim in &plan.claim {
@@ -238,15 +239,15 @@ fn claims_only_what_it_may(view: &View, policy: &Policy, plan: &Plan) -> Verdict
     Ok(())
 }
 
-fn is_anothers(entry: &PartitionView, owner: &OwnerId, view: &View) -> bool {
+fn is_anothers(entry: &PartitionView, owner: &OwnerId, view: &View<'_>) -> bool {
     entry.holder == Holder::Live(owner.clone()) && *owner != view.me
 }
 
 /// Of a cooperative owner that is certainly alive, what nobody has asked for.
-fn asks_only_for_what_it_may(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+fn asks_only_for_what_it_may(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     ensure(policy.handoff || plan.handoff.is_empty(), || "asks for a handoff, which is off".to_owned())?;
     let entries: BTreeMap<_, _> = view.partitions.iter().map(|entry| (&entry.partition, entry)).collect();
-    for PlannedHandoff { partition, from } in &plan.handoff {
+    for PlannedHandoff { partition, from, .. } in &plan.handoff {
         let set_apart = policy.avoid.contains(partition) || view.unmarkable.contains(partition);
         let may = entries.get(partition).is_some_and(|entry| {
             is_anothers(entry, from, view) && entry.cooperative && entry.handoff_to.is_none() && !set_apart
@@ -256,7 +257,7 @@ fn asks_only_for_what_it_may(view: &View, policy: &Policy, plan: &Plan) -> Verdi
     Ok(())
 }
 
-fn stays_within_the_cap(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+fn stays_within_the_cap(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     let unowned = view.partitions.iter().filter(|entry| is_unowned(entry)).count();
     let taken = gains(plan).filter(|gain| gain.victim.is_none()).count();
     let Some(max) = policy.max_partitions else {
@@ -275,7 +276,7 @@ fn stays_within_the_cap(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
     ensure(new == 0 || after <= max, || format!("would hold {after} of at most {max}"))
 }
 
-fn gives_back_only_what_must_go(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+fn gives_back_only_what_must_go(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     let released = |reason| plan.release.iter().filter(move |release| release.reason == reason);
     let gone: Vec<_> = released(ReleaseReason::Gone).map(|release| release.partition.clone()).collect();
     ensure(gone == view.gone, || format!("gives back {gone:?} as gone, but gone are {:?}", view.gone))?;
@@ -300,7 +301,7 @@ fn gives_back_only_what_must_go(view: &View, policy: &Policy, plan: &Plan) -> Ve
     })
 }
 
-fn steals_only_where_nothing_is_unowned(view: &View, policy: &Policy, plan: &Plan) -> Verdict {
+fn steals_only_where_nothing_is_unowned(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     let claimed: BTreeSet<_> = plan.claim.iter().map(|claim| &claim.partition).collect();
     let left = |entry: &&PartitionView| {
         is_unowned(entry) && !policy.avoid.contains(&entry.partition) && !claimed.contains(&entry.partition)
@@ -313,7 +314,7 @@ fn steals_only_where_nothing_is_unowned(view: &View, policy: &Policy, plan: &Pla
 
 /// What I gain stays within the share, and each steal or handoff is one of the [`fewest_moves`]: so it leaves its
 /// victim no less than its share. The share of unowned partitions is the share without the idle owners.
-fn shares_by_number(view: &View, policy: &Policy, plan: &Plan, at_once: usize) -> Verdict {
+fn shares_by_number(view: &View<'_>, policy: &Policy, plan: &Plan, at_once: usize) -> Verdict {
     let new: Vec<_> = gains(plan).collect();
     ensure(new.len() <= at_once, || format!("gains {} at once", new.len()))?;
     let mut counts = view.counts();
@@ -344,7 +345,7 @@ fn shares_by_number(view: &View, policy: &Policy, plan: &Plan, at_once: usize) -
     Ok(())
 }
 
-fn share_without_idle(partitions: usize, counts: &BTreeMap<OwnerId, usize>, view: &View, policy: &Policy) -> usize {
+fn share_without_idle(partitions: usize, counts: &BTreeMap<OwnerId, usize>, view: &View<'_>, policy: &Policy) -> usize {
     let (idle, active): (Vec<_>, Vec<_>) = counts.iter().partition(|(owner, _)| policy.idle.contains(*owner));
     let partitions = partitions - idle.iter().map(|(_, held)| **held).sum::<usize>();
     let (floor, remainder) = (partitions / active.len(), partitions % active.len());
@@ -354,7 +355,7 @@ fn share_without_idle(partitions: usize, counts: &BTreeMap<OwnerId, usize>, view
 
 /// One gain at a time, by an owner below the fair load; and a steal or handoff leaves both with less than the victim
 /// had and more than the thief had, by more than the threshold.
-fn shares_by_load(view: &View, policy: &Policy, plan: &Plan, threshold_percent: u32) -> Verdict {
+fn shares_by_load(view: &View<'_>, policy: &Policy, plan: &Plan, threshold_percent: u32) -> Verdict {
     let new: Vec<_> = gains(plan).collect();
     ensure(new.len() <= 1, || format!("gains {} at once", new.len()))?;
     let Some(gain) = new.first() else { return Ok(()) };
@@ -376,7 +377,7 @@ fn shares_by_load(view: &View, policy: &Policy, plan: &Plan, threshold_percent: 
 
 /// The weights of a view.
 struct Scales<'a> {
-    view: &'a View,
+    view: &'a View<'a>,
     weights: Vec<u128>,
     loads: BTreeMap<&'a OwnerId, u128>,
     /// What the lightest partition of each owner weighs.
@@ -385,7 +386,7 @@ struct Scales<'a> {
 }
 
 impl<'a> Scales<'a> {
-    fn of(view: &'a View, policy: &Policy) -> Self {
+    fn of(view: &'a View<'a>, policy: &Policy) -> Self {
         let weights = weights(&view.partitions, &policy.loads);
         let mut loads: BTreeMap<_, _> = [&view.me].into_iter().chain(&view.present).map(|owner| (owner, 0)).collect();
         let mut lightest = BTreeMap::new();
@@ -415,13 +416,14 @@ impl<'a> Scales<'a> {
 }
 
 /// What is being handed over is part of the load of the one who gets it.
-fn owner_of<'a>(entry: &'a PartitionView, view: &'a View) -> Option<&'a OwnerId> {
-    if let Some(to) = &entry.handoff_to {
+fn owner_of<'a>(entry: &'a PartitionView, view: &'a View<'a>) -> Option<&'a OwnerId> {
+    let is_member = |owner: &&OwnerId| entry.operator.as_ref() != Some(*owner);
+    if let Some(to) = entry.handoff_to.as_ref().filter(is_member) {
         return Some(to);
     }
     match &entry.holder {
         Holder::Me | Holder::Orphan => Some(&view.me),
-        Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner),
+        Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner).filter(is_member),
         _ => None,
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::balancer::Strategy;
 use eventhubs_checkpoint::blob::BlobContainer;
@@ -12,7 +13,7 @@ use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{CheckpointPolicy, Processor, ProcessorConfig};
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::event_hub::EventHub;
-use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -33,6 +34,9 @@ pub const PATIENCE: Duration = Duration::from_secs(90);
 const INTERVAL: Duration = Duration::from_secs(1);
 pub const EXPIRY: Duration = Duration::from_secs(10);
 
+/// How long an operator waits beside other SDKs: several of their intervals.
+const SETTLE: Duration = Duration::from_secs(5);
+
 const POLL: Duration = Duration::from_millis(100);
 
 /// Events keep coming for as long as the fleet is there.
@@ -43,7 +47,7 @@ pub struct Fleet {
     container: Arc<AzureContainer>,
     container_name: String,
     observer: GroupStore,
-    processed: Processed,
+    pub processed: Processed,
     /// How many batches are wanted.
     wanted: watch::Sender<u32>,
     publishing: JoinHandle<()>,
@@ -51,6 +55,9 @@ pub struct Fleet {
 
 /// Who owns each partition by the records, nobody by an empty name, and how old the record is.
 pub type Records = BTreeMap<String, (String, Duration)>;
+
+/// Where each partition is.
+pub type Positions = BTreeMap<String, Position>;
 
 impl Fleet {
     /// Without any processor yet.
@@ -100,6 +107,62 @@ impl Fleet {
         Theirs::start(sdk, &settings, &self.processed).await
     }
 
+    /// The position of each partition, by its checkpoint.
+    pub async fn checkpoints(&self) -> Positions {
+        let listing = self.observer.list_checkpoints().await.unwrap();
+        let positions = listing.records.into_iter().map(|seen| {
+            let position = Position::new(seen.record.sequence_number.unwrap(), seen.record.offset.unwrap());
+            (seen.partition.to_string(), position)
+        });
+        positions.collect()
+    }
+
+    /// An operator resets all these partitions, those that were not reset again.
+    pub async fn resets(&self, targets: &Positions) {
+        let started = Instant::now();
+        let mut left = targets.clone();
+        while !left.is_empty() {
+            assert!(started.elapsed() < PATIENCE, "not reset: {left:?}");
+            for partition in self.resets_once(&left).await {
+                left.remove(&partition);
+            }
+        }
+    }
+
+    /// An operator tries to reset these partitions. Returns those of which it reports that it did.
+    pub async fn resets_once(&self, targets: &Positions) -> Vec<String> {
+        let builder = GroupStore::builder(self.container.clone(), group(), OwnerId::new("operator").unwrap());
+        let operator = Operator::connect(builder.expiry(EXPIRY).peer_expiry(EXPIRY)).await.unwrap();
+        let options = ResetOptions::default().with_beside_foreign(true).with_settle(SETTLE);
+        let resets = targets.iter().map(|(id, to)| (PartitionId::new(id).unwrap(), to.clone())).collect();
+        let outcomes = operator.reset(resets, &options).await.unwrap();
+        let done = outcomes.into_iter().filter_map(|(partition, outcome)| match outcome {
+            ResetOutcome::Done => Some(partition.to_string()),
+            outcome => {
+                println!("partition {partition}: {outcome:?}");
+                None
+            }
+        });
+        done.collect()
+    }
+
+    /// Waits until everything from `first` to `last` was processed, and nothing before.
+    pub async fn processes_again(&self, partition: &str, first: i64, last: i64) {
+        let started = Instant::now();
+        loop {
+            let (oldest, missing) = (self.processed.oldest(partition), self.processed.missing(partition, first, last));
+            if oldest == Some(first) && missing.is_empty() {
+                return;
+            }
+            assert!(oldest.is_none_or(|oldest| oldest >= first), "partition {partition}: {oldest:?} before {first}");
+            assert!(
+                started.elapsed() < PATIENCE,
+                "partition {partition}: from {oldest:?}, not {first}; missing {missing:?}"
+            );
+            sleep(POLL).await;
+        }
+    }
+
     pub async fn records(&self) -> Records {
         let listing = self.observer.list_ownerships().await.unwrap();
         assert!(listing.malformed.is_empty(), "{:?}", listing.malformed);
@@ -137,7 +200,7 @@ impl Fleet {
             if processor.as_ref() != Some(owner) {
                 return Err(format!("{owner} owns partition {partition}, but {processor:?} processes what is new"));
             }
-            let lost = self.processed.missing(partition, *last);
+            let lost = self.processed.missing(partition, 0, *last);
             if !lost.is_empty() {
                 return Err(format!("lost in partition {partition}, or never published: {lost:?}"));
             }
@@ -146,7 +209,7 @@ impl Fleet {
     }
 
     /// The last sequence number of each partition.
-    fn published(&self) -> BTreeMap<String, i64> {
+    pub fn published(&self) -> BTreeMap<String, i64> {
         let last = |id: &str| self.hub.partition_properties(id).unwrap().last_enqueued_sequence_number;
         self.hub.partition_ids().into_iter().map(|id| (id.clone(), last(&id))).collect()
     }

@@ -61,6 +61,7 @@ macro_rules! processors {
             everybody_ends_with_a_fair_share_and_nothing_is_lost,
             others_that_leave_and_die_are_taken_over_and_nothing_is_lost,
             ours_that_leave_and_die_are_taken_over_by_another_and_nothing_is_lost,
+            a_reset_of_the_live_group_is_followed,
         }
     };
 }

@@ -16,11 +16,21 @@ impl Processed {
         events.extend(sequence_numbers.iter().map(|number| (*number, owner.to_owned())));
     }
 
-    /// Those of the events up to `last` that nobody has processed.
-    pub fn missing(&self, partition: &str, last: i64) -> Vec<i64> {
+    /// Those of the events from `first` to `last` that no owner has processed.
+    pub fn missing(&self, partition: &str, first: i64, last: i64) -> Vec<i64> {
         let all = self.events();
         let is_missing = |number: &i64| !all.get(partition).is_some_and(|events| events.contains_key(number));
-        (0..=last).filter(is_missing).collect()
+        (first..=last).filter(is_missing).collect()
+    }
+
+    /// The oldest event that was processed.
+    pub fn oldest(&self, partition: &str) -> Option<i64> {
+        Some(*self.events().get(partition)?.first_key_value()?.0)
+    }
+
+    /// Forgets what was processed.
+    pub fn clear(&self) {
+        self.events().clear();
     }
 
     /// Who processed the newest event that was processed, and which it is.
@@ -40,8 +50,11 @@ fn what_is_missing_is_found() {
     let processed = Processed::default();
     processed.add("a", "0", &[0, 1]);
     processed.add("b", "0", &[1, 3]);
-    assert_eq!(processed.missing("0", 4), [2, 4]);
-    assert_eq!(processed.missing("1", 0), [0]);
+    assert_eq!(processed.missing("0", 0, 4), [2, 4]);
+    assert_eq!(processed.missing("1", 0, 0), [0]);
     assert_eq!(processed.newest("0"), Some((3, "b".to_owned())));
     assert_eq!(processed.newest("1"), None);
+    assert_eq!((processed.oldest("0"), processed.oldest("1")), (Some(0), None));
+    processed.clear();
+    assert_eq!(processed.oldest("0"), None);
 }

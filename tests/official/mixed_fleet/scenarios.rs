@@ -112,7 +112,7 @@ pub async fn what_a_peer_takes_over_is_lost_to_it_with_all_our_keys(bench: Bench
     peer.take(0);
     assert_eq!(bench.read(&ownership(0)).await, metadata(&[("ownerid", peer.name())]));
     assert_eq!(a.renew(&lease).await.said(), format!("lost to {}", peer.name()));
-    assert_eq!(a.release(&lease).await.said(), "released");
+    assert_eq!(a.release(&lease).await.said(), format!("lost to {}", peer.name()));
 
     let record = b.store.list_ownerships().await.unwrap().records.remove(0).record;
     let theirs = OwnershipRecord::owned_by(OwnerId::new(peer.name()).unwrap(), None);

@@ -17,7 +17,7 @@ use crate::support::install::{check_node, npm_ci, once, run};
 /// By the packages in `requirements.txt`.
 const OLDEST_PYTHON: (u32, u32) = (3, 11);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sdk {
     JavaScript,
     Python,

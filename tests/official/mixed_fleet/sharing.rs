@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::fleet::{EXPIRY, Fleet};
+use super::fleet::{EXPIRY, Fleet, Positions};
 use super::sdk::Sdk;
 
 /// Server times come in whole seconds.
@@ -57,6 +57,42 @@ pub async fn ours_that_leave_and_die_are_taken_over_by_another_and_nothing_is_lo
     fleet.settles_among(&[c.owner()]).await;
     assert!(died.elapsed() + oldest + ROUNDING >= EXPIRY, "taken from the living after {:?}", died.elapsed());
     c.leave().await;
+}
+
+/// Every partition is processed again from the new position on, and from no earlier event. A Python processor stops when a
+/// listing shows its partition in other hands. A JavaScript one reads on and writes checkpoints until the broker displaces
+/// it, which nothing in the blobs can bring about: the operator never reports such a reset as done, and it succeeds once
+/// that processor has ended.
+pub async fn a_reset_of_the_live_group_is_followed(sdk: Sdk) {
+    let fleet = Fleet::new(4).await;
+    let c = fleet.theirs(sdk).await;
+    let a = fleet.ours("a").await;
+    fleet.settles_among(&["a", c.owner()]).await;
+    let targets = fleet.checkpoints().await;
+    assert_eq!(targets.len(), 4);
+    fleet.settles_among(&["a", c.owner()]).await;
+
+    let owners = fleet.records().await;
+    if sdk == Sdk::JavaScript {
+        let theirs: Positions = targets.into_iter().filter(|(partition, _)| owners[partition].0 == c.owner()).collect();
+        assert_eq!(fleet.resets_once(&theirs).await, [""; 0], "it reads on");
+        c.leave().await;
+        follows(&fleet, &theirs).await;
+        a.leave().await;
+    } else {
+        follows(&fleet, &targets).await;
+        c.leave().await;
+        a.leave().await;
+    }
+}
+
+async fn follows(fleet: &Fleet, targets: &Positions) {
+    let newest = fleet.published();
+    fleet.processed.clear();
+    fleet.resets(targets).await;
+    for (partition, target) in targets {
+        fleet.processes_again(partition, target.sequence_number + 1, newest[partition]).await;
+    }
 }
 
 pub async fn three_sdks_share_and_take_over_from_each_other() {

@@ -7,5 +7,6 @@ mod official_rules;
 mod other_tree;
 mod ours;
 mod records;
+mod resets;
 mod side_by_side;
 mod under_way;

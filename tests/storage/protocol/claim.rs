@@ -73,7 +73,7 @@ pub async fn claim_1_a_blob_known_that_has_changed_is_not_overwritten_by_a_relea
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     let theirs = bench.put(&ownership(0), &owned_by("c")).await;
-    assert_eq!(a.release(&lease).await.said(), "released");
+    assert_eq!(a.release(&lease).await.said(), "lost to c");
     assert_eq!(bench.blob(&ownership(0)).await.unwrap().etag, theirs);
 }
 

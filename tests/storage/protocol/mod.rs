@@ -1,7 +1,7 @@
 //! The rules for a partition's two blobs, line by line: each test is named after its line, and runs in memory and in
 //! Azurite.
 //!
-//! The lines: identity; age; claim, renew, steal and release; epoch; adopt; checkpoint; pin; handoff; presence; two
+//! The lines: identity; age; claim, renew, steal and release; epoch; adopt; checkpoint; pin; handoff; presence; reset; two
 //! trees. Beside them what the systems before this one asked for, and what other SDKs leave behind.
 
 mod adopt;
@@ -18,6 +18,8 @@ mod lease_scope;
 mod pin;
 mod presence;
 mod release;
+mod reset;
+mod reset_faults;
 mod sources;
 mod tolerance;
 mod two_trees;
@@ -83,8 +85,8 @@ macro_rules! tests {
                 claim_2_of_a_renewal_and_a_steal_at_once_one_wins_whatever_gets_lost,
             }
             release {
-                claim_2_a_release_that_finds_it_no_longer_mine_has_released,
-                claim_2_a_release_that_finds_nothing_has_released,
+                claim_2_a_release_that_finds_another_owner_is_lost,
+                claim_2_a_release_that_finds_nothing_is_lost,
                 claim_2_a_release_that_finds_it_still_mine_is_tried_again_under_that_etag,
                 claim_2_a_release_tried_again_overwrites_nothing,
                 claim_2_of_a_release_and_a_steal_at_once_the_thief_keeps_what_it_won,
@@ -230,6 +232,49 @@ macro_rules! tests {
                 lease_scope_changes_with_a_rewriting,
                 lease_scope_an_owner_is_asked_as_long_as_its_presence_is_young,
                 lease_scope_nobody_is_asked_by_the_presence_of_another_life_or_a_broken_one,
+            }
+            reset {
+                reset_what_was_never_owned_is_created,
+                reset_what_was_released_or_has_expired_is_free,
+                reset_a_live_owner_is_displaced_and_has_it_back,
+                reset_every_record_of_an_operator_names_it,
+                reset_keeps_what_a_partition_was_measured_to_be,
+                reset_who_is_present_is_not_declared_dead,
+                reset_who_was_present_is_declared_dead_first,
+                reset_who_was_faster_than_the_verdict_lives,
+                reset_a_reservation_that_holds_goes_on,
+                reset_after_a_reset_returns_it_to_the_same_owner,
+                reset_what_a_live_owner_asked_for_goes_to_it,
+                reset_another_operator_that_lives_is_busy,
+                reset_after_a_dead_operator_inherits_its_owner,
+                reset_again_by_the_same_operator_inherits_it,
+                reset_beside_a_foreign_owner_is_refused,
+                reset_beside_a_foreign_owner_waits_and_renews,
+                reset_what_a_foreign_owner_left_waits_too,
+                reset_waits_again_after_a_foreign_checkpoint,
+                reset_what_a_foreign_owner_takes_meanwhile_is_lost,
+                reset_what_is_owned_in_the_other_tree_is_refused,
+                reset_where_there_is_no_checkpoint_makes_the_first,
+                reset_to_where_it_is_writes_all_the_same,
+                reset_is_undone_by_no_checkpoint_of_before,
+                reset_moves_a_checkpoint_anywhere,
+                reset_keeps_every_other_key,
+                reset_is_not_undone_by_the_other_tree,
+                reset_of_several_partitions_reports_on_each,
+                reset_of_one_partition_twice_at_once_is_refused,
+            }
+            reset_faults {
+                reset_outlives_one_fault_at_each_request,
+                reset_outlives_one_fault_at_a_first_checkpoint,
+                reset_that_is_cut_off_reports_what_is_so,
+                reset_that_is_overtaken_reports_what_is_so,
+                reset_lost_with_a_write_in_doubt_is_unsure,
+                reset_in_doubt_is_decided_by_the_next_adoption,
+                reset_over_a_record_that_was_renewed_looks_again,
+                reset_over_what_was_released_meanwhile_is_done,
+                reset_of_two_at_once_reports_what_is_so,
+                reset_by_two_that_overlap_reports_what_is_so,
+                reset_that_dies_leaves_a_partition_to_claim,
             }
             two_trees {
                 two_trees_always_differ_for_the_default_group,

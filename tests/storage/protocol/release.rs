@@ -9,25 +9,27 @@ use super::group::Group;
 use crate::bench::{Bench, EXPIRY, Said, Win, metadata, owned_by, ownership};
 use crate::wire::shown;
 
-pub async fn claim_2_a_release_that_finds_it_no_longer_mine_has_released(bench: Bench) {
+pub async fn claim_2_a_release_that_finds_another_owner_is_lost(bench: Bench) {
     let a = bench.owner("a").await;
-    for (partition, theirs) in
-        [(0, owned_by("b")), (1, metadata(&[("ownerid", "")])), (2, metadata(&[("ownerid", "a")]))]
-    {
+    for (partition, theirs, lost) in [
+        (0, owned_by("b"), "lost to b"),
+        (1, metadata(&[("ownerid", "")]), "lost to nobody"),
+        (2, metadata(&[("ownerid", "a")]), "lost to a"),
+    ] {
         let lease = a.win(partition).await;
         bench.put(&ownership(partition), &theirs).await;
         a.sent();
-        assert_eq!(a.release(&lease).await.said(), "released");
+        assert_eq!(a.release(&lease).await.said(), lost);
         assert_eq!(a.requests(), [format!("match ownership/{partition}"), format!("read ownership/{partition}")]);
         assert_eq!(bench.read(&ownership(partition)).await, theirs);
     }
 }
 
-pub async fn claim_2_a_release_that_finds_nothing_has_released(bench: Bench) {
+pub async fn claim_2_a_release_that_finds_nothing_is_lost(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     bench.delete(&ownership(0)).await;
-    assert_eq!(a.release(&lease).await.said(), "released");
+    assert_eq!(a.release(&lease).await.said(), "lost to nobody");
     assert!(bench.blob(&ownership(0)).await.is_none());
 }
 
@@ -49,7 +51,7 @@ pub async fn claim_2_a_release_tried_again_overwrites_nothing(bench: Bench) {
     let lease = a.win(0).await;
     a.next_write("ownership/0", Fault::RequestLost);
     a.next_write("ownership/0", Fault::Overtaken(owned_by("b")));
-    assert_eq!(a.release(&lease).await.said(), "released");
+    assert_eq!(a.release(&lease).await.said(), "lost to b");
     assert_eq!(bench.owner_of(0).await, "b");
 }
 
@@ -60,10 +62,10 @@ pub async fn claim_2_of_a_release_and_a_steal_at_once_the_thief_keeps_what_it_wo
         a.dawdle();
         b.dawdle();
         let (released, stolen) = join!(a.release(&lease), b.claim_over(partition, lease.etag()));
-        assert_eq!(released.said(), "released");
         let owner = bench.owner_of(partition).await;
-        let said = stolen.said();
-        assert!([("won", "b"), ("lost to nobody", "")].contains(&(said.as_str(), owner.as_str())), "{said}, {owner}");
+        let said = (released.said(), stolen.said(), owner);
+        let ends = [("lost to b", "won", "b"), ("released", "lost to nobody", "")];
+        assert!(ends.contains(&(said.0.as_str(), said.1.as_str(), said.2.as_str())), "{said:?}");
     }
 }
 
@@ -140,7 +142,7 @@ pub async fn claim_4_losing_is_an_outcome_and_no_error(bench: Bench) {
         assert_eq!(outcome.said(), "lost to b");
     }
     assert_eq!(a.adopt(0, None).await.said(), "lost to b");
-    assert_eq!(a.release(&lease).await.said(), "released");
+    assert_eq!(a.release(&lease).await.said(), "lost to b");
 }
 
 pub async fn claim_4_won_carries_the_etag_the_age_and_the_record(bench: Bench) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use eventhubs_checkpoint::balancer::{ClaimReason, Strategy};
-use eventhubs_checkpoint::internal::balance::{Policy, plan};
+use eventhubs_checkpoint::internal::planner::{Policy, plan};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde::Deserialize;

@@ -4,9 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use time::OffsetDateTime;
+
 use eventhubs_checkpoint::balancer::{ClaimReason, Strategy};
-use eventhubs_checkpoint::internal::balance::{
-    Attendance, Moment, Observation, Observer, Plan, Policy, View, observe, plan,
+use eventhubs_checkpoint::internal::planner::{
+    ETag, Moment, Observer, Ownership, Plan, Policy, Presence, View, observe, plan,
 };
 use eventhubs_checkpoint::{Identity, OwnerId, OwnershipRecord, PartitionId, PresenceRecord};
 use rand::SeedableRng;
@@ -167,31 +169,33 @@ impl Group {
         }
     }
 
-    pub fn view(&self, member: usize) -> View {
+    pub fn view(&self, member: usize) -> View<'static> {
         let listing: Vec<_> =
             self.records.iter().map(|(partition, written)| self.observation(partition, written)).collect();
         let Member { identity, running, .. } = &self.members[member];
         let presences: Vec<_> = self.members.iter().filter_map(|member| self.attendance(member)).collect();
         let (presences, interval) = (&presences[..], INTERVAL);
-        let observer = Observer { me: identity, terms: TERMS, running, presences, interval, outage_ended: None };
-        observe(&listing, &self.partitions, &observer, self.now)
+        let (me, other_tree) = (identity, &[][..]);
+        let observer = Observer { me, terms: TERMS, running, other_tree, presences, interval, outage_ended: None };
+        observe(&listing, &self.partitions, &observer, self.now).without_records()
     }
 
-    fn observation(&self, partition: &PartitionId, written: &Written) -> Observation {
-        Observation {
-            partition: partition.clone(),
-            record: written.record.clone(),
-            age: self.now.saturating_sub(written.at),
-            received: self.now,
-            other_tree: false,
-        }
+    fn observation(&self, partition: &PartitionId, written: &Written) -> Ownership {
+        let age = self.now.saturating_sub(written.at);
+        Ownership::new(
+            partition.clone(),
+            written.record.clone(),
+            ETag::new("seen"),
+            age,
+            (OffsetDateTime::UNIX_EPOCH, self.now),
+        )
     }
 
-    fn attendance(&self, member: &Member) -> Option<Attendance> {
+    fn attendance(&self, member: &Member) -> Option<Presence> {
         let Identity { owner, incarnation, .. } = member.identity.clone();
         let record = PresenceRecord::new(owner, incarnation);
         let age = self.now.saturating_sub(member.lived);
-        member.present.then_some(Attendance { record, age, received: self.now })
+        member.present.then(|| Presence::new(record, ETag::new("present"), age, self.now))
     }
 
     fn plan(&mut self, member: usize) -> Plan {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::balancer::{ClaimReason, Strategy};
-use eventhubs_checkpoint::internal::balance::Policy;
+use eventhubs_checkpoint::internal::planner::Policy;
 
 use super::group::{Group, Round};
 use crate::invariants;

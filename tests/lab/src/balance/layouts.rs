@@ -1,9 +1,9 @@
 //! What one instance plans in small groups, written as one letter per partition.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, Holder, PartitionView, Strategy};
-use eventhubs_checkpoint::internal::balance::{Plan, Policy, ReleaseReason, View, plan};
+use eventhubs_checkpoint::internal::planner::{Plan, Policy, ReleaseReason, View, plan};
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -12,7 +12,7 @@ use crate::invariants::check;
 
 /// One letter per partition. `.` nobody, `_` released, `m` me, `o` an orphan of mine, `X` an expired owner, `E` one in
 /// the other tree; any other letter is a live owner.
-fn view_of(layout: &str) -> View {
+fn view_of(layout: &str) -> View<'static> {
     let owner = |letter: char| OwnerId::new(letter.to_string()).unwrap();
     let holder = |letter| match letter {
         '.' => Holder::Nobody,
@@ -27,6 +27,7 @@ fn view_of(layout: &str) -> View {
     let partitions = entries.map(|(id, letter)| PartitionView::new(id.into(), holder(letter)));
     View {
         partitions: partitions.collect(),
+        records: HashMap::new(),
         gone: Vec::new(),
         present: BTreeSet::new(),
         unmarkable: BTreeSet::new(),
@@ -36,7 +37,7 @@ fn view_of(layout: &str) -> View {
     }
 }
 
-fn checked(view: &View, policy: &Policy) -> Plan {
+fn checked(view: &View<'_>, policy: &Policy) -> Plan {
     let plan = plan(view, policy, &mut StdRng::seed_from_u64(1));
     check(view, policy, &plan).unwrap();
     plan
@@ -47,7 +48,7 @@ fn greedy() -> Policy {
 }
 
 /// All other live owners are cooperative, and these partitions are being handed over.
-fn cooperative(layout: &str, handed: &[(usize, char)]) -> View {
+fn cooperative(layout: &str, handed: &[(usize, char)]) -> View<'static> {
     let mut view = view_of(layout);
     for entry in &mut view.partitions {
         entry.cooperative = matches!(entry.holder, Holder::Live(_));
@@ -58,7 +59,7 @@ fn cooperative(layout: &str, handed: &[(usize, char)]) -> View {
     view
 }
 
-fn with_present(view: View, present: &[&str]) -> View {
+fn with_present(view: View<'static>, present: &[&str]) -> View<'static> {
     View { present: present.iter().map(|owner| OwnerId::new(owner).unwrap()).collect(), ..view }
 }
 

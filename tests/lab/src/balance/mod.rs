@@ -4,6 +4,7 @@ mod cycles;
 mod group;
 mod handoff;
 mod layouts;
+mod operators;
 mod properties;
 mod runs;
 mod statics;

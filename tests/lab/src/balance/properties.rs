@@ -1,10 +1,10 @@
 //! What holds of every plan and of every group. Seeded: a failure names the seed that repeats it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, Holder, PartitionView, Strategy};
-use eventhubs_checkpoint::internal::balance::{Idleness, Plan, Policy, View, plan};
+use eventhubs_checkpoint::internal::planner::{Idleness, Plan, Policy, View, plan};
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -126,11 +126,12 @@ impl World {
         entry
     }
 
-    fn view(&self, me: usize) -> View {
+    fn view(&self, me: usize) -> View<'static> {
         let entries = self.partitions.iter().zip(&self.slots);
         let others = (0..self.owners.len()).filter(|owner| *owner != me && self.present[*owner]);
         View {
             partitions: entries.map(|(partition, slot)| self.entry(partition, *slot, me)).collect(),
+            records: HashMap::new(),
             gone: Vec::new(),
             present: others.map(|owner| self.owners[owner].clone()).collect(),
             unmarkable: BTreeSet::new(),
@@ -315,7 +316,7 @@ fn any_plan_for_any_view_is_safe_and_stable() {
 }
 
 /// Owners that may count as idle, of which every second one does for every other number.
-fn some_below_share(view: &View, policy: &Policy, number: usize) -> BTreeSet<OwnerId> {
+fn some_below_share(view: &View<'_>, policy: &Policy, number: usize) -> BTreeSet<OwnerId> {
     let (mut idleness, second) = (Idleness::default(), Duration::from_secs(1));
     idleness.note(view, policy, None, Duration::ZERO, second);
     let below = idleness.note(view, policy, None, 2 * second, second);

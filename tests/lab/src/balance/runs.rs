@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use eventhubs_checkpoint::balancer::{Holder, Strategy};
-use eventhubs_checkpoint::internal::balance::{Policy, plan};
+use eventhubs_checkpoint::internal::planner::{Policy, plan};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde::Deserialize;

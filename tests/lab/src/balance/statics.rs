@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::balancer::{Assignment, Strategy};
-use eventhubs_checkpoint::internal::balance::{Policy, plan};
+use eventhubs_checkpoint::internal::planner::{Policy, plan};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde::Deserialize;

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, Strategy};
-use eventhubs_checkpoint::internal::balance::Policy;
+use eventhubs_checkpoint::internal::planner::Policy;
 
 use super::group::{Group, Round};
 use super::table::id;

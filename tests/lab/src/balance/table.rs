@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use eventhubs_checkpoint::internal::balance::{Observation, PlannedClaim};
-use eventhubs_checkpoint::internal::balance::{Observer, View, observe};
+use eventhubs_checkpoint::internal::planner::{ETag, Observer, Ownership, PlannedClaim, View, observe};
 use eventhubs_checkpoint::{Identity, Incarnation, LeaseTerms, OwnerId, OwnershipRecord, PartitionId};
 use serde::de::DeserializeOwned;
+use time::OffsetDateTime;
 use time::macros::datetime;
 
 pub const TERMS: LeaseTerms = LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(180));
@@ -62,7 +62,7 @@ pub fn index(claim: &PlannedClaim) -> usize {
 }
 
 /// The record that a character of a layout stands for.
-fn record(index: usize, character: char) -> Option<Observation> {
+fn record(index: usize, character: char) -> Option<Ownership> {
     let (holder, age) = match character {
         '.' => return None,
         '_' => (None, 0),
@@ -71,17 +71,17 @@ fn record(index: usize, character: char) -> Option<Observation> {
     };
     let owned_by = |owner| OwnershipRecord::owned_by(owner, Some(life()));
     let record = holder.map(owned_by).unwrap_or_default();
-    Some(Observation {
-        partition: id(index),
+    Some(Ownership::new(
+        id(index),
         record,
-        age: Duration::from_secs(age),
-        received: Duration::ZERO,
-        other_tree: false,
-    })
+        ETag::new("seen"),
+        Duration::from_secs(age),
+        (OffsetDateTime::UNIX_EPOCH, Duration::ZERO),
+    ))
 }
 
 /// What `me` sees; it runs what is recorded as its own and fresh.
-pub fn view(layout: &str, me: char) -> View {
+pub fn view(layout: &str, me: char) -> View<'static> {
     let partitions: Vec<_> = (0..layout.len()).map(id).collect();
     let records: Vec<_> =
         layout.chars().enumerate().filter_map(|(index, character)| record(index, character)).collect();
@@ -91,9 +91,10 @@ pub fn view(layout: &str, me: char) -> View {
         me: &identity,
         terms: TERMS,
         running: &running.collect(),
+        other_tree: &[],
         presences: &[],
         interval: INTERVAL,
         outage_ended: None,
     };
-    observe(&records, &partitions, &observer, Duration::ZERO)
+    observe(&records, &partitions, &observer, Duration::ZERO).without_records()
 }

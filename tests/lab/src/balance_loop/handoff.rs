@@ -49,6 +49,12 @@ struct Books {
     started: usize,
     /// How often a partition came to another life than before.
     moves: usize,
+    /// How often a partition came to another member than before.
+    members: BTreeMap<usize, Option<u32>>,
+    moves_between_members: usize,
+    /// Since when no handler processes a partition, and the longest time that none did.
+    stopped: BTreeMap<usize, Duration>,
+    longest_stop: Duration,
 }
 
 impl Books {
@@ -65,12 +71,20 @@ impl Books {
         match (&marked.mark, marked.life) {
             (Mark::Owner { partition }, Some(life)) => {
                 let before = self.owners.insert(*partition, life);
+                let member = self.members.insert(*partition, marked.member);
+                self.moves_between_members += usize::from(counts && member != Some(marked.member));
                 self.moves += usize::from(counts && before != Some(life));
             }
             (Mark::Owner { partition }, None) if counts => {
                 self.released.insert(*partition, (self.owners[partition], marked.at));
             }
+            (Mark::HandlerStopped { partition }, _) => {
+                self.stopped.insert(*partition, marked.at);
+            }
             (Mark::HandlerStarted { partition }, _) => {
+                if let Some(stopped) = self.stopped.remove(partition).filter(|_| counts) {
+                    self.longest_stop = self.longest_stop.max(marked.at.saturating_sub(stopped));
+                }
                 if let Some((by, since)) = self.released.remove(partition) {
                     self.dark.push(Dark { by, since, lasted: marked.at.saturating_sub(since) });
                 }
@@ -152,6 +166,43 @@ fn nor_does_one_whose_leases_live_by_the_presence_of_its_instances() {
 fn the_same_deployment_without_handoffs_processes_events_twice() {
     let (_, report, _) = deployment(true, false, LeaseScope::Partition);
     assert!(report.totals.repeated > 0, "then nothing is gained by handoffs");
+}
+
+/// The longest time from the end of an instance to its next start.
+fn longest_restart(report: &Report, from: Duration) -> Duration {
+    let (mut ended, mut longest) = (BTreeMap::new(), Duration::ZERO);
+    for marked in report.timeline.iter().filter(|marked| marked.at >= from) {
+        match marked.mark {
+            Mark::Ended => drop(ended.insert(marked.member, marked.at)),
+            Mark::Started => {
+                let away = ended.remove(&marked.member).map(|at| marked.at.saturating_sub(at));
+                longest = longest.max(away.unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+    longest
+}
+
+/// All six are restarted one after another, and each takes back what it left.
+#[test]
+fn a_deployment_that_keeps_its_partitions_moves_none() {
+    for scope in [LeaseScope::Partition, LeaseScope::Instance] {
+        let begins = seconds(420);
+        let what = What::Deployment { gap: seconds(180), down: seconds(5) };
+        let mut plan = under_load(6, seconds(1620)).with(begins, what);
+        (plan.settings.keep, plan.settings.lease_scope) = (true, scope);
+        let report = play(&plan);
+        let books = Books::of(&report, begins);
+        let restart = longest_restart(&report, begins);
+        println!(
+            "{scope:?}, kept: of {} events {} again, {} moves, not processed for up to {:?}, of which an instance was \
+             away for {restart:?}",
+            report.totals.handled, report.totals.repeated, books.moves_between_members, books.longest_stop
+        );
+        assert_eq!((report.totals.repeated, books.moves_between_members), (0, 0));
+        assert!(books.longest_stop <= restart + seconds(1), "{:?}", books.longest_stop);
+    }
 }
 
 #[test]

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use time::OffsetDateTime;
+
 use eventhubs_checkpoint::balancer::Holder;
-use eventhubs_checkpoint::internal::balance::{Observation, Observer, Policy, observe, plan};
+use eventhubs_checkpoint::internal::planner::{ETag, Observer, Ownership, Policy, observe, plan};
 use eventhubs_checkpoint::internal::recorded;
 use eventhubs_checkpoint::{Identity, LeaseTerms, OwnershipRecord, PartitionId, Relation};
 use rand::SeedableRng;
@@ -99,20 +101,23 @@ fn row(owner: Option<Owner>) -> usize {
 /// What the balance makes of one record, as the balancer goes by it.
 fn reading(record: Option<&OwnershipRecord>, age: Duration, runs: bool, elsewhere: bool, me: &Identity) -> Reading {
     let partition = PartitionId::from(0);
-    let observation = |record: &OwnershipRecord, age, other_tree| Observation {
-        partition: partition.clone(),
-        record: record.clone(),
-        age,
-        received: Duration::ZERO,
-        other_tree,
+    let seen = |record: &OwnershipRecord, age| {
+        Ownership::new(
+            partition.clone(),
+            record.clone(),
+            ETag::new("seen"),
+            age,
+            (OffsetDateTime::UNIX_EPOCH, Duration::ZERO),
+        )
     };
     let owner_elsewhere = OwnershipRecord::owned_by(recorded::owner("elsewhere"), None);
-    let there = elsewhere.then(|| observation(&owner_elsewhere, Duration::ZERO, true));
-    let seen: Vec<_> = record.map(|record| observation(record, age, false)).into_iter().chain(there).collect();
+    let there = elsewhere.then(|| seen(&owner_elsewhere, Duration::ZERO));
+    let (here, other_tree) = (record.map(|record| seen(record, age)), there.as_slice());
     let running = if runs { BTreeSet::from([partition.clone()]) } else { BTreeSet::new() };
     let (presences, interval) = (&[][..], Duration::from_secs(10));
-    let observer = Observer { me, terms: TERMS, running: &running, presences, interval, outage_ended: None };
-    let view = observe(&seen, std::slice::from_ref(&partition), &observer, Duration::ZERO);
+    let observer =
+        Observer { me, terms: TERMS, running: &running, other_tree, presences, interval, outage_ended: None };
+    let view = observe(here.as_slice(), std::slice::from_ref(&partition), &observer, Duration::ZERO);
     if view.replaced_by.is_some() {
         return Reading::Replaced;
     }

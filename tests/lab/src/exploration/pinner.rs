@@ -28,7 +28,7 @@ impl Model {
 
     fn pin(&self, state: &State, imported: Imported, steps: &mut Steps<'_>) {
         let position = Some(self.scenario.starts_at);
-        let record = Checkpoint { position, pinned: true, imported, ..Checkpoint::default() };
+        let record = Checkpoint { position, pinned: true, imported };
         let content = Content::Checkpoint { record, adopts: false, authority: 0 };
         let owned = state.ownership.is_some() || matches!(state.elsewhere, Elsewhere::Running { .. });
         for attempt in attempts(state, Write { by: Writer::Pinner, under: None, content }) {

@@ -68,7 +68,7 @@ impl Checkpoint {
     /// A checkpoint: nothing of a start is left.
     pub(super) fn moved_to(self, position: u8) -> Self {
         let imported = if self.imported == Imported::Nothing { Imported::Never } else { self.imported };
-        Self { position: Some(position), pinned: false, imported, ..self }
+        Self { position: Some(position), pinned: false, imported }
     }
 }
 

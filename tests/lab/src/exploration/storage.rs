@@ -89,12 +89,11 @@ pub(super) fn put_ownership(state: &State, owner: Owner, keys: Keys) -> State {
     let goes_on = |last: &Ownership| {
         owner == Owner::Nobody || owner == last.owner && (owner == Owner::Foreign || keys.epoch == last.keys.epoch)
     };
-    let tenure = match state.ownership.filter(goes_on) {
-        Some(last) => last.tenure,
-        None => {
-            next.claimed = if state.left.deletes > 0 { now } else { 0 };
-            next.next_tenure()
-        }
+    let tenure = if let Some(last) = state.ownership.filter(goes_on) {
+        last.tenure
+    } else {
+        next.claimed = if state.left.deletes > 0 { now } else { 0 };
+        next.next_tenure()
     };
     // How old it is matters only without an epoch.
     let written = if keys.epoch.is_none() { now } else { 0 };

@@ -178,7 +178,7 @@ impl Model {
             PositionFrom::OtherTree => (elsewhere, false, imported),
             PositionFrom::Start => (Some(self.scenario.starts_at), true, self.start_looked_at(imported)),
         };
-        let record = Checkpoint { position, pinned, imported, ..found };
+        let record = Checkpoint { position, pinned, imported };
         let content = Content::Checkpoint { record, adopts: true, authority: work.authority };
         let pinned_over_blob = from == PositionFrom::Start && under.is_some();
         let imports = from == PositionFrom::OtherTree;

@@ -61,7 +61,9 @@ mod tests {
 
     fn won(epochs: &[Option<i64>]) -> Epochs {
         let mut won = Epochs::default();
-        epochs.iter().for_each(|epoch| won.written(*epoch));
+        for epoch in epochs {
+            won.written(*epoch);
+        }
         won
     }
 

@@ -343,7 +343,7 @@ impl State {
 
     pub fn released(&mut self, life: usize, since: Moment, outcome: &ReleaseOutcome) {
         match outcome {
-            ReleaseOutcome::Released => {
+            ReleaseOutcome::Released | ReleaseOutcome::Lost { .. } => {
                 self.note(life, "released");
                 self.count("released");
                 let still_owns = self.partition.lost_by(&life, since).breach.is_some();

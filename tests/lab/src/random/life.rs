@@ -167,7 +167,7 @@ impl Acting {
         let Ok(listing) = self.store.list_ownerships().await else { return Done::NothingToClaim };
         let seen = listing.records.into_iter().find(|ownership| ownership.partition == zero());
         let Some(seen) = seen else { return self.claim(since, Claim::unowned(zero()), "first claim").await };
-        let live = self.store.terms().counts_as_live(&seen.record, seen.age + seen.received.elapsed());
+        let live = self.store.terms().counts_as_live(&seen.record, seen.age_at(self.store.lease_time()));
         let why = match (seen.record.relation_to(self.store.identity()), live) {
             (Relation::Nobody, _) => "claim of a released one",
             (Relation::Mine | Relation::EarlierMe, _) => "reclaim",

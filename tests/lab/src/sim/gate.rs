@@ -130,8 +130,14 @@ impl EventSource for HostSource {
         self.gate.around(self.inner.partition(id)).await
     }
 
-    async fn open(&self, id: &PartitionId, from: StartPosition, prefetch: usize) -> Result<EventReceiver<MemoryEvent>> {
-        let receiver = self.gate.around(self.inner.open(id, from, prefetch)).await?;
+    async fn open(
+        &self,
+        id: &PartitionId,
+        from: StartPosition,
+        prefetch: usize,
+        epoch: i64,
+    ) -> Result<EventReceiver<MemoryEvent>> {
+        let receiver = self.gate.around(self.inner.open(id, from, prefetch, epoch)).await?;
         let gate = self.gate.clone();
         Ok(EventReceiver::spawn(prefetch, move |sender| forward(receiver, sender, gate)))
     }

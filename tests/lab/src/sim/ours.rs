@@ -8,8 +8,8 @@ use eventhubs_checkpoint::balancer::{BalancerConfig, LeasePolicy};
 use eventhubs_checkpoint::internal::clock::LeaseClock;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, Handler, HandlerError, OnInvalidCheckpoint, PartitionContext, Processor, ProcessorConfig,
-    StartPosition, StopReason, Token,
+    CheckpointPolicy, Handler, HandlerError, OnInvalidCheckpoint, OnShutdown, PartitionContext, Processor,
+    ProcessorConfig, StartPosition, StopReason, Token,
 };
 use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
@@ -118,7 +118,8 @@ fn config(settings: &Settings, now: OffsetDateTime, seed: u64) -> ProcessorConfi
         .with_batch_wait(tuning.batch_wait)
         .with_prefetch(tuning.prefetch)
         .with_max_in_flight(tuning.max_in_flight)
-        .with_on_failure(tuning.on_failure);
+        .with_on_failure(tuning.on_failure)
+        .with_on_shutdown(if settings.keep { OnShutdown::Keep } else { OnShutdown::Release });
     if tuning.invalid_to_latest {
         config = config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Latest);
     }

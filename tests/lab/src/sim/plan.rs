@@ -111,6 +111,8 @@ pub struct Settings {
     pub checkpoint_every: Duration,
     /// Whether partitions are asked for before they are stolen.
     pub handoff: bool,
+    /// Whether an instance that ends leaves its partitions for its own restart.
+    pub keep: bool,
     /// What keeps ownerships alive.
     pub lease_scope: LeaseScope,
     /// Whether an instance that comes back has the name that it had.
@@ -134,6 +136,7 @@ impl Default for Settings {
             latest: false,
             checkpoint_every: seconds(5),
             handoff: true,
+            keep: false,
             lease_scope: LeaseScope::default(),
             stable_names: true,
             latency: Duration::from_millis(50),

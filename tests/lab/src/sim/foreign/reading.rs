@@ -48,7 +48,7 @@ async fn read(host: &Arc<Host>, name: &str, partition: &PartitionId) -> Result<(
         Err(error) if error.kind() == ErrorKind::NotFound => StartPosition::Earliest,
         Err(error) => return Err(error),
     };
-    let mut receiver = host.source.open(partition, from, 300).await?;
+    let mut receiver = host.source.open(partition, from, 300, 1).await?;
     let _started = Started::new(host, partition);
     // So that readings do not all take the same time.
     let number: u64 = partition.as_str().parse().unwrap_or_default();

@@ -6,6 +6,9 @@ use super::{Partition, State};
 use crate::invariants::fair;
 use crate::sim::invariant::Invariant;
 
+/// The key of a record that its owner left for its restart.
+const AWAY: &str = "away";
+
 impl State {
     /// Nothing, if every partition is owned by a survivor whose handler runs, in fair shares; or what is amiss.
     pub(in super::super) fn amiss(&self) -> Option<String> {
@@ -69,8 +72,10 @@ impl State {
         }
     }
 
+    /// All instances have ended. What they left for their restart says so.
     pub(in super::super) fn must_be_released(&mut self) {
-        let owned: Vec<_> = self.partitions.iter().enumerate().filter(|(_, book)| book.holder().is_some()).collect();
+        let is_owned = |book: &Partition| book.holder().is_some() && !book.record.contains_key(AWAY);
+        let owned: Vec<_> = self.partitions.iter().enumerate().filter(|(_, book)| is_owned(book)).collect();
         let owned: Vec<_> = owned.into_iter().map(|(index, _)| index).collect();
         self.check(Invariant::CleanEnd, owned.is_empty(), || format!("the partitions {owned:?} were not released"));
     }

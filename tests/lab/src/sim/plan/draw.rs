@@ -65,6 +65,7 @@ fn settings(rng: &mut StdRng) -> Settings {
         handoff: rng.random_bool(0.7),
         lease_scope: if rng.random_bool(0.4) { LeaseScope::Instance } else { LeaseScope::Partition },
         stable_names: rng.random_bool(0.5),
+        keep: rng.random_bool(0.2),
         latency: Duration::from_millis([5, 50, 400][rng.random_range(0..3)]),
         tuning: Tuning::default(),
     }

@@ -126,7 +126,7 @@ impl Assignment {
 ///
 /// ```
 /// use eventhubs_checkpoint::balancer::Strategy;
-/// use eventhubs_checkpoint::internal::balance::Policy;
+/// use eventhubs_checkpoint::internal::planner::Policy;
 /// let policy = Policy { strategy: Strategy::Greedy, max_partitions: Some(8), ..Policy::default() };
 /// # assert!(policy.avoid.is_empty());
 /// ```

@@ -18,7 +18,7 @@ pub(super) struct Wanted {
 
 /// Free and released partitions, then expired ones. The order of one kind is random, so that two instances seldom
 /// collide.
-pub(super) fn unowned(view: &View, policy: &Policy, rng: &mut impl Rng) -> Vec<usize> {
+pub(super) fn unowned(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Vec<usize> {
     let mut free = claimable(view, policy, is_free);
     let mut expired = claimable(view, policy, is_expired);
     free.shuffle(rng);
@@ -28,11 +28,11 @@ pub(super) fn unowned(view: &View, policy: &Policy, rng: &mut impl Rng) -> Vec<u
 }
 
 /// The partitions that can be had from other live owners, in random order.
-pub(super) fn in_other_hands(view: &View, policy: &Policy, rng: &mut impl Rng) -> Vec<usize> {
+pub(super) fn in_other_hands(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Vec<usize> {
     let mut found = claimable(view, policy, |entry| {
         let theirs = matches!(&entry.holder, Holder::Live(owner) if *owner != view.me);
         let unmarkable = policy.handoff && view.unmarkable.contains(&entry.partition);
-        theirs && entry.handoff_to.is_none() && !unmarkable
+        theirs && !entry.away && entry.handoff_to.is_none() && !entry.is_held_by_operator() && !unmarkable
     });
     found.shuffle(rng);
     found
@@ -41,6 +41,14 @@ pub(super) fn in_other_hands(view: &View, policy: &Policy, rng: &mut impl Rng) -
 /// Whether it is for anybody to claim.
 pub(super) fn is_unowned(entry: &PartitionView) -> bool {
     is_free(entry) || is_expired(entry)
+}
+
+impl View<'_> {
+    /// Whether any partition is for anybody to claim.
+    #[must_use]
+    pub fn has_unowned(&self) -> bool {
+        self.partitions.iter().any(is_unowned)
+    }
 }
 
 fn is_free(entry: &PartitionView) -> bool {
@@ -52,7 +60,7 @@ fn is_expired(entry: &PartitionView) -> bool {
 }
 
 /// The partitions like this that may be mine and are not to be avoided, by their places.
-pub(super) fn claimable(view: &View, policy: &Policy, like_this: impl Fn(&PartitionView) -> bool) -> Vec<usize> {
+pub(super) fn claimable(view: &View<'_>, policy: &Policy, like_this: impl Fn(&PartitionView) -> bool) -> Vec<usize> {
     let entries = view.partitions.iter().enumerate();
     let found = entries.filter(|(ordinal, entry)| {
         like_this(entry)

@@ -9,7 +9,7 @@
 //! many rounds each takes: [`Strategy`].
 //!
 //! An owner that holds nothing is in no ownership record. If it writes its presence, others count it all the same
-//! ([`Attendance`]); if not, the first round, in which it takes its first partition, may share by a number that is too
+//! ([`Observer::presences`]); if not, the first round, in which it takes its first partition, may share by a number that is too
 //! small.
 //!
 //! An owner that is below its share and takes nothing, for any reason, does not count where something is unowned
@@ -29,8 +29,10 @@ mod shares;
 mod view;
 mod weighted;
 
+#[cfg(feature = "testing")]
+pub use crate::model::{ETag, Moment, Ownership, Presence};
 pub use idle::Idleness;
-pub use observer::{Attendance, Moment, Observation, Observer};
+pub use observer::Observer;
 pub use plan::{ClaimReason, Plan, PlannedClaim, PlannedHandoff, PlannedRelease, ReleaseReason, plan};
 pub use policy::{Assignment, Policy, Strategy};
 pub use view::{Holder, PartitionView, View, observe};

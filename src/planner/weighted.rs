@@ -15,7 +15,7 @@ use crate::model::{OwnerId, PartitionId};
 const IDLE_PART: u64 = 10;
 
 /// What brings me nearer to the fair load.
-pub(super) fn wanted(view: &View, policy: &Policy, threshold_percent: u32, rng: &mut impl Rng) -> Wanted {
+pub(super) fn wanted(view: &View<'_>, policy: &Policy, threshold_percent: u32, rng: &mut impl Rng) -> Wanted {
     let group = Group::of(view, policy, threshold_percent);
     let nothing = Wanted { unowned: Vec::new(), stolen: Vec::new(), at_once: 1 };
     let mine = group.loads[ME];
@@ -46,7 +46,7 @@ pub fn weights(partitions: &[PartitionView], loads: &BTreeMap<PartitionId, u64>)
 }
 
 /// The owners that carry less than the fair load without the idle ones.
-pub(super) fn below_fair_load<'a>(view: &'a View, policy: &Policy) -> Vec<&'a OwnerId> {
+pub(super) fn below_fair_load<'a>(view: &'a View<'_>, policy: &Policy) -> Vec<&'a OwnerId> {
     let group = Group::of(view, policy, 0);
     let fair = group.fair_without(&policy.idle);
     let loads = group.census.owners.into_iter().zip(group.loads);
@@ -82,7 +82,7 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    fn of(view: &'a View, policy: &Policy, threshold_percent: u32) -> Self {
+    fn of(view: &'a View<'_>, policy: &Policy, threshold_percent: u32) -> Self {
         let census = Census::of(view);
         let weights = weights(&view.partitions, &policy.loads);
         let mut loads = vec![0; census.owners.len()];
@@ -145,7 +145,7 @@ impl<'a> Group<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::balance::Holder;
+    use crate::planner::Holder;
 
     fn weights_of(loads: &[Option<u64>]) -> Vec<u128> {
         let entries = (0u32..).zip(loads);

@@ -10,7 +10,7 @@ use super::view::View;
 use crate::model::OwnerId;
 
 /// What brings me to my target.
-pub(super) fn wanted(view: &View, policy: &Policy, at_once: usize, rng: &mut impl Rng) -> Wanted {
+pub(super) fn wanted(view: &View<'_>, policy: &Policy, at_once: usize, rng: &mut impl Rng) -> Wanted {
     let census = Census::of(view);
     let held = census.counts();
     let shares = Shares::of(view.partitions.len(), held.len());
@@ -32,7 +32,7 @@ pub(super) fn wanted(view: &View, policy: &Policy, at_once: usize, rng: &mut imp
 }
 
 /// The owners that may hold one more than they do, if the idle ones take nothing.
-pub(super) fn below_target<'a>(view: &'a View, policy: &Policy) -> Vec<&'a OwnerId> {
+pub(super) fn below_target<'a>(view: &'a View<'_>, policy: &Policy) -> Vec<&'a OwnerId> {
     let census = Census::of(view);
     let held = census.counts();
     let (Shares { floor, remainder }, active) = without_idle(&census, &held, policy);

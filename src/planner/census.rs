@@ -18,7 +18,7 @@ pub(super) struct Census<'a> {
 }
 
 impl<'a> Census<'a> {
-    pub(super) fn of(view: &'a View) -> Self {
+    pub(super) fn of(view: &'a View<'_>) -> Self {
         let mut owners = vec![&view.me];
         // Only looked up, so that its order plays no part.
         let mut numbers = HashMap::from([(&view.me, ME)]);
@@ -46,7 +46,7 @@ impl<'a> Census<'a> {
     }
 }
 
-impl View {
+impl View<'_> {
     /// How many partitions each live owner holds or is being handed. I am always in it, and so is every owner that is
     /// present.
     #[must_use]

@@ -7,7 +7,7 @@ use super::candidates::{Wanted, claimable, is_unowned};
 use super::policy::{Policy, Strategy};
 use super::view::{Holder, PartitionView, View};
 use super::{shares, weighted};
-use crate::model::{OwnerId, PartitionId};
+use crate::model::{OwnerId, Ownership, PartitionId};
 
 /// Why a partition is claimed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -49,6 +49,8 @@ pub struct PlannedClaim {
     pub partition: PartitionId,
     /// Why.
     pub reason: ClaimReason,
+    /// The record that it is over, in the version that was seen; `None` if the partition has no record.
+    pub over: Option<Ownership>,
 }
 
 /// A partition that is to be asked for: its owner is alive and cooperative, and holds more than its share.
@@ -58,6 +60,8 @@ pub struct PlannedHandoff {
     pub partition: PartitionId,
     /// Its owner.
     pub from: OwnerId,
+    /// Its record, as it was seen.
+    pub seen: Option<Ownership>,
 }
 
 /// Why a partition is given back.
@@ -118,7 +122,7 @@ impl Plan {
 /// - What is being handed over counts for the one who gets it, and for its victim no more. Nobody else takes it.
 /// - What is to be avoided is neither claimed nor asked for.
 /// - A group in which everybody holds its share plans nothing.
-pub fn plan(view: &View, policy: &Policy, rng: &mut impl Rng) -> Plan {
+pub fn plan(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Plan {
     // Phase 1: what I must not keep.
     let release = given_back(view, policy);
 
@@ -144,8 +148,8 @@ pub fn plan(view: &View, policy: &Policy, rng: &mut impl Rng) -> Plan {
     let (asked, claimed): (Vec<_>, Vec<_>) = new.partition(|entry| policy.handoff && entry.cooperative);
     let claimed = claim.into_iter().map(|place| &view.partitions[place]).chain(claimed);
     Plan {
-        claim: claimed.filter_map(planned_claim).collect(),
-        handoff: asked.into_iter().filter_map(planned_handoff).collect(),
+        claim: claimed.filter_map(|entry| planned_claim(view, entry)).collect(),
+        handoff: asked.into_iter().filter_map(|entry| planned_handoff(view, entry)).collect(),
         release,
         unclaimed_for_cap,
     }
@@ -153,7 +157,7 @@ pub fn plan(view: &View, policy: &Policy, rng: &mut impl Rng) -> Plan {
 
 /// What the hub no longer has, what is not assigned to me, and the last ones of what is above the cap. What is being
 /// handed over goes by itself.
-fn given_back(view: &View, policy: &Policy) -> Vec<PlannedRelease> {
+fn given_back(view: &View<'_>, policy: &Policy) -> Vec<PlannedRelease> {
     let planned = |partition: &PartitionId, reason| PlannedRelease { partition: partition.clone(), reason };
     let mut release: Vec<_> = view.gone.iter().map(|gone| planned(gone, ReleaseReason::Gone)).collect();
     let mut kept = Vec::new();
@@ -171,7 +175,7 @@ fn given_back(view: &View, policy: &Policy) -> Vec<PlannedRelease> {
 
 /// How many more I may hold. What I have not given back yet counts, and so does what I have asked for, and what is
 /// recorded as mine or reserved for me but not to be claimed now: a claim of mine may be under way.
-fn room(view: &View, policy: &Policy) -> usize {
+fn room(view: &View<'_>, policy: &Policy) -> usize {
     let Some(max) = policy.max_partitions else { return usize::MAX };
     let counts = |entry: &&PartitionView| match entry.holder {
         Holder::Me => true,
@@ -182,7 +186,7 @@ fn room(view: &View, policy: &Policy) -> usize {
 }
 
 /// Everything that is assigned to me and that nobody owns.
-fn assigned(view: &View, policy: &Policy) -> Wanted {
+fn assigned(view: &View<'_>, policy: &Policy) -> Wanted {
     let unowned = claimable(view, policy, is_unowned);
     Wanted { unowned, stolen: Vec::new(), at_once: usize::MAX }
 }
@@ -192,7 +196,7 @@ fn is_mine_to_claim(entry: &PartitionView, me: &OwnerId) -> bool {
     matches!(entry.holder, Holder::Orphan | Holder::Released) && entry.counts_for(me) == Some(me)
 }
 
-fn planned_claim(entry: &PartitionView) -> Option<PlannedClaim> {
+fn planned_claim(view: &View<'_>, entry: &PartitionView) -> Option<PlannedClaim> {
     let reason = match &entry.holder {
         Holder::Orphan => ClaimReason::Reclaimed,
         Holder::Nobody => ClaimReason::Unowned,
@@ -202,10 +206,11 @@ fn planned_claim(entry: &PartitionView) -> Option<PlannedClaim> {
         Holder::Live(owner) => ClaimReason::Stolen(owner.clone()),
         Holder::Me | Holder::Elsewhere(_) => return None,
     };
-    Some(PlannedClaim { partition: entry.partition.clone(), reason })
+    Some(PlannedClaim { partition: entry.partition.clone(), reason, over: view.record(&entry.partition).cloned() })
 }
 
-fn planned_handoff(entry: &PartitionView) -> Option<PlannedHandoff> {
+fn planned_handoff(view: &View<'_>, entry: &PartitionView) -> Option<PlannedHandoff> {
     let Holder::Live(from) = &entry.holder else { return None };
-    Some(PlannedHandoff { partition: entry.partition.clone(), from: from.clone() })
+    let (partition, seen) = (entry.partition.clone(), view.record(&entry.partition).cloned());
+    Some(PlannedHandoff { partition, from: from.clone(), seen })
 }

@@ -6,22 +6,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::attendance::Attendances;
-use super::observer::{Moment, Observation, Observer};
+use super::observer::Observer;
 use crate::model::{
-    Identity, Incarnation, LeaseScope, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, PresenceRecord, Relation,
+    Identity, Incarnation, LeaseScope, LeaseTerms, Moment, OwnerId, Ownership, OwnershipRecord, PartitionId,
+    PresenceRecord, Relation,
 };
-
-impl Observation {
-    /// The last sign of life of its owner is the record itself, or, if that says so, a younger presence.
-    fn at(&self, now: Moment, observer: &Observer<'_>, attendances: &Attendances<'_>) -> Seen<'_> {
-        let record = &self.record;
-        let owner = record.owner.as_ref().filter(|_| record.scope == LeaseScope::Instance);
-        let presence = owner.and_then(|owner| attendances.age_of(owner, record.incarnation.as_ref(), now));
-        let age = self.age + now.saturating_sub(self.received);
-        let age = presence.map_or(age, |presence| age.min(presence));
-        Seen { record, age, live: observer.terms.counts_as_live(record, observer.forgiven(age, now)) }
-    }
-}
 
 /// Who holds a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -57,36 +46,52 @@ pub struct PartitionView {
     /// Its holder is another that hands partitions over on request, and need not be stolen from.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cooperative: bool,
+    /// Its holder is another owner that has shut down and left it for its own restart. It is neither stolen nor asked
+    /// for before it expires.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub away: bool,
     /// To whom it is being handed over. While it is held, its holder was asked for it by this one, which is alive; once
     /// [released](Holder::Released), it is reserved for this one. It counts for this one already. Nothing if the one
     /// that asked has died, or the reservation has lapsed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handoff_to: Option<OwnerId>,
+    /// An operator that works on it, see [`reset`](crate::admin::reset): it holds it, asked for it, or released it. An
+    /// operator is no member of the group, so the partition counts for `handoff_to`, or for the owner that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operator: Option<OwnerId>,
 }
 
 impl PartitionView {
     /// A partition that is not being handed over.
     #[must_use]
     pub fn new(partition: PartitionId, holder: Holder) -> Self {
-        Self { partition, holder, cooperative: false, handoff_to: None }
+        Self { partition, holder, cooperative: false, away: false, handoff_to: None, operator: None }
     }
 
     /// Whose share it is part of.
-    pub(super) fn counts_for<'a>(&'a self, me: &'a OwnerId) -> Option<&'a OwnerId> {
+    pub(crate) fn counts_for<'a>(&'a self, me: &'a OwnerId) -> Option<&'a OwnerId> {
         let holder = match &self.holder {
             Holder::Me | Holder::Orphan => Some(me),
             Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner),
             Holder::Nobody | Holder::Released | Holder::Expired(_) => None,
         };
-        self.handoff_to.as_ref().or(holder)
+        let is_member = |owner: &&OwnerId| self.operator.as_ref() != Some(*owner);
+        self.handoff_to.as_ref().filter(is_member).or(holder.filter(is_member))
+    }
+
+    /// Whether an operator holds it.
+    pub(crate) fn is_held_by_operator(&self) -> bool {
+        matches!(&self.holder, Holder::Live(owner) if self.operator.as_ref() == Some(owner))
     }
 }
 
 /// The group, as one instance sees it at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
+pub struct View<'a> {
     /// Every partition of the hub, in order.
     pub partitions: Vec<PartitionView>,
+    /// The records that it was read from, those of this tree of names.
+    pub records: HashMap<&'a PartitionId, &'a Ownership>,
     /// Partitions that I run, but that the hub no longer has.
     pub gone: Vec<PartitionId>,
     /// The other owners that are there by their presence, whether they hold anything or not.
@@ -103,7 +108,29 @@ pub struct View {
     pub foreign_owner: bool,
 }
 
-impl View {
+impl<'a> View<'a> {
+    /// The same view, which outlives the listing that it was read from: nothing is planned over a record of it.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn without_records(self) -> View<'static> {
+        View {
+            partitions: self.partitions,
+            records: HashMap::new(),
+            gone: self.gone,
+            present: self.present,
+            unmarkable: self.unmarkable,
+            me: self.me,
+            replaced_by: self.replaced_by,
+            foreign_owner: self.foreign_owner,
+        }
+    }
+
+    /// The record of a partition in this tree of names, if it has one.
+    #[must_use]
+    pub fn record(&self, partition: &PartitionId) -> Option<&'a Ownership> {
+        self.records.get(partition).copied()
+    }
+
     /// The holder of a partition, or nothing if the hub has no such partition.
     #[must_use]
     pub fn holder(&self, partition: &PartitionId) -> Option<&Holder> {
@@ -117,8 +144,13 @@ impl View {
 /// [`gone`](View::gone). A fresh record of mine for a partition that I do not run is an [`Orphan`](Holder::Orphan), for
 /// instance one whose write landed late.
 #[must_use]
-pub fn observe(listing: &[Observation], partitions: &[PartitionId], observer: &Observer<'_>, now: Moment) -> View {
-    let listing = Listing::of(listing, observer, now);
+pub fn observe<'a>(
+    listed: &'a [Ownership],
+    partitions: &[PartitionId],
+    observer: &Observer<'_>,
+    now: Moment,
+) -> View<'a> {
+    let listing = Listing::of(listed, observer, now);
     let mut partitions: Vec<_> = partitions.to_vec();
     partitions.sort();
     partitions.dedup();
@@ -126,6 +158,7 @@ pub fn observe(listing: &[Observation], partitions: &[PartitionId], observer: &O
     let mut view = View {
         gone: gone.cloned().collect(),
         partitions: Vec::with_capacity(partitions.len()),
+        records: listed.iter().map(|seen| (&seen.partition, seen)).collect(),
         present: BTreeSet::new(),
         unmarkable: BTreeSet::new(),
         me: observer.me.owner.clone(),
@@ -163,30 +196,40 @@ struct Seen<'a> {
     live: bool,
 }
 
-/// A listing at the moment of looking.
-struct Listing<'a> {
-    here: HashMap<&'a PartitionId, Seen<'a>>,
-    /// Who is live in the other tree. An earlier life of mine is not: I may take its partitions at any time.
-    elsewhere: HashMap<&'a PartitionId, &'a OwnerId>,
-    present: Vec<&'a PresenceRecord>,
-    /// Who shows any sign of life. Not worked out where nobody has asked for a partition.
-    alive: HashSet<&'a OwnerId>,
+impl<'a> Seen<'a> {
+    /// The last sign of life of its owner is the record itself, or, if the record says so, a younger presence.
+    fn at(now: Moment, seen: &'a Ownership, observer: &Observer<'_>, attendances: &Attendances<'_>) -> Self {
+        let record = &seen.record;
+        let owner = record.owner.as_ref().filter(|_| record.scope == LeaseScope::Instance);
+        let presence = owner.and_then(|owner| attendances.age_of(owner, record.incarnation.as_ref(), now));
+        let age = presence.map_or(seen.age_at(now), |presence| presence.min(seen.age_at(now)));
+        Self { record, age, live: observer.terms.counts_as_live(record, observer.forgiven(age, now)) }
+    }
 }
 
-impl<'a> Listing<'a> {
-    fn of(listing: &'a [Observation], observer: &Observer<'a>, now: Moment) -> Self {
+/// A listing at the moment of looking, and what is known beside it.
+struct Listing<'a: 'o, 'o> {
+    here: HashMap<&'a PartitionId, Seen<'a>>,
+    /// Who is live in the other tree. An earlier life of mine is not: I may take its partitions at any time.
+    elsewhere: HashMap<&'o PartitionId, &'o OwnerId>,
+    present: Vec<&'o PresenceRecord>,
+    /// Who shows any sign of life. Not worked out where nobody has asked for a partition.
+    alive: HashSet<&'o OwnerId>,
+}
+
+impl<'a: 'o, 'o> Listing<'a, 'o> {
+    fn of(listed: &'a [Ownership], observer: &Observer<'o>, now: Moment) -> Self {
         let attendances = Attendances::of(observer.presences);
-        let (mut here, mut elsewhere) = (HashMap::with_capacity(listing.len()), HashMap::new());
-        for observation in listing {
-            let seen = observation.at(now, observer, &attendances);
-            let Observation { partition, record, other_tree, .. } = observation;
-            let theirs = || matches!(record.relation_to(observer.me), Relation::Other | Relation::LaterMe);
-            if !other_tree {
-                here.insert(partition, seen);
-            } else if let Some(owner) = record.owner.as_ref().filter(|_| seen.live && theirs()) {
-                elsewhere.insert(partition, owner);
-            }
-        }
+        let here = listed.iter().map(|seen| (&seen.partition, Seen::at(now, seen, observer, &attendances)));
+        let here = here.collect();
+        let theirs =
+            |record: &OwnershipRecord| matches!(record.relation_to(observer.me), Relation::Other | Relation::LaterMe);
+        let other_tree = observer.other_tree.iter().filter_map(|seen| {
+            let is_live = Seen::at(now, seen, observer, &attendances).live;
+            let owner = seen.record.owner.as_ref().filter(|_| is_live && theirs(&seen.record))?;
+            Some((&seen.partition, owner))
+        });
+        let elsewhere = other_tree.collect();
         let mut listing = Self { here, elsewhere, present: attendances.live(observer, now), alive: HashSet::new() };
         if listing.here.values().any(|seen| seen.record.handoff_to.is_some()) {
             listing.alive = listing.signs_of_life().chain([&observer.me.owner]).collect();
@@ -194,7 +237,7 @@ impl<'a> Listing<'a> {
         listing
     }
 
-    fn signs_of_life(&self) -> impl Iterator<Item = &'a OwnerId> {
+    fn signs_of_life(&self) -> impl Iterator<Item = &'o OwnerId> {
         let here = self.here.values().filter(|seen| seen.live).filter_map(|seen| seen.record.owner.as_ref());
         let present = self.present.iter().map(|present| &present.owner);
         here.chain(self.elsewhere.values().copied()).chain(present)
@@ -205,25 +248,38 @@ impl<'a> Listing<'a> {
         let Seen { record, age, .. } = seen;
         let counts = |to: &&OwnerId| match &entry.holder {
             // A record that its owner asked for itself is left over from an earlier life.
-            Holder::Me | Holder::Live(_) => record.owner.as_ref() != Some(*to) && self.alive.contains(*to),
-            Holder::Released => *age < observer.interval + LeaseTerms::GRACE,
+            // An operator shows no other sign of life, nor need the owner do so to which it will return the partition.
+            Holder::Me | Holder::Live(_) => {
+                record.owner.as_ref() != Some(*to) && (record.operator.is_some() || self.alive.contains(*to))
+            }
+            Holder::Released => *age < reservation(record, observer),
             _ => false,
         };
         let handoff_to = record.handoff_to.as_ref().filter(counts).cloned();
-        let cooperative = record.cooperative && matches!(entry.holder, Holder::Live(_));
-        PartitionView { cooperative, handoff_to, ..entry }
+        let is_anothers = matches!(entry.holder, Holder::Live(_));
+        let (cooperative, away) = (record.cooperative && is_anothers, record.away && is_anothers);
+        let operator = record.operator.as_ref().filter(|_| !matches!(entry.holder, Holder::Expired(_))).cloned();
+        PartitionView { cooperative, away, handoff_to, operator, ..entry }
     }
 
     /// Past half the expiry a cooperative owner may be dead.
-    fn unmarkable(&self, view: &View, observer: &Observer<'_>) -> BTreeSet<PartitionId> {
+    fn unmarkable(&self, view: &View<'_>, observer: &Observer<'_>) -> BTreeSet<PartitionId> {
         let old = |partition| self.here.get(partition).is_some_and(|seen| seen.age >= observer.terms.expiry / 2);
         let cooperative = view.partitions.iter().filter(|entry| entry.cooperative).map(|entry| &entry.partition);
         cooperative.filter(|partition| old(*partition)).cloned().collect()
     }
 }
 
+/// How long a released partition is reserved. The owner to which an operator returns it was not told to look more often:
+/// it claims the partition at its next listing, which comes after half an expiry at the latest.
+fn reservation(record: &OwnershipRecord, observer: &Observer<'_>) -> Duration {
+    let returned = record.operator.is_some() && record.operator != record.handoff_to;
+    let listing = if returned { observer.terms.expiry / 2 } else { observer.interval };
+    listing + LeaseTerms::GRACE
+}
+
 /// What a live presence says.
-fn notice_presence(view: &mut View, presence: &PresenceRecord, me: &Identity) {
+fn notice_presence(view: &mut View<'_>, presence: &PresenceRecord, me: &Identity) {
     if presence.owner != me.owner {
         view.present.insert(presence.owner.clone());
     } else if presence.incarnation.as_ref() > Some(&me.incarnation) {
@@ -232,7 +288,7 @@ fn notice_presence(view: &mut View, presence: &PresenceRecord, me: &Identity) {
 }
 
 /// What a live record of this tree says beyond its partition.
-fn notice_strangers(view: &mut View, record: &OwnershipRecord, me: &Identity) {
+fn notice_strangers(view: &mut View<'_>, record: &OwnershipRecord, me: &Identity) {
     match record.relation_to(me) {
         Relation::LaterMe if view.replaced_by < record.incarnation => view.replaced_by.clone_from(&record.incarnation),
         Relation::Other => view.foreign_owner |= record.incarnation.is_none(),
@@ -266,7 +322,7 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::balance::Attendance;
+    use crate::model::{ETag, Presence};
 
     const TERMS: LeaseTerms = LeaseTerms { expiry: Duration::from_secs(60), peer_expiry: Duration::from_secs(180) };
 
@@ -279,31 +335,51 @@ mod tests {
     }
 
     fn observer<'a>(me: &'a Identity, running: &'a BTreeSet<PartitionId>) -> Observer<'a> {
-        Observer { me, terms: TERMS, running, presences: &[], interval: Duration::from_secs(10), outage_ended: None }
-    }
-
-    fn seen(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Observation {
-        let owner = (!owner.is_empty()).then(|| OwnerId::new(owner).unwrap());
-        Observation {
-            partition: 0.into(),
-            record: OwnershipRecord { owner, incarnation, ..Default::default() },
-            age: Duration::from_secs(age),
-            received: Duration::from_secs(100),
-            other_tree: false,
+        Observer {
+            me,
+            terms: TERMS,
+            running,
+            other_tree: &[],
+            presences: &[],
+            interval: Duration::from_secs(10),
+            outage_ended: None,
         }
     }
 
-    fn holder_at(observation: Observation, running: bool, now: u64) -> Holder {
+    fn seen(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Ownership {
+        let owner = (!owner.is_empty()).then(|| OwnerId::new(owner).unwrap());
+        Ownership {
+            partition: 0.into(),
+            record: OwnershipRecord { owner, incarnation, ..Default::default() },
+            age: Duration::from_secs(age),
+            etag: ETag::new("seen"),
+            server_time: datetime!(2026-01-01 00:00:00 UTC),
+            received: Duration::from_secs(100),
+        }
+    }
+
+    fn holder_at(observation: Ownership, running: bool, now: u64) -> Holder {
         let view = look(&[observation], running, None, now);
         view.partitions[0].holder.clone()
     }
 
     /// At partition 0 alone.
-    fn look(listing: &[Observation], running: bool, outage_ended: Option<u64>, now: u64) -> View {
+    fn look(listing: &[Ownership], running: bool, outage_ended: Option<u64>, now: u64) -> View<'static> {
+        look_at(listing, &observer(&me(), &BTreeSet::new()), running, outage_ended, now)
+    }
+
+    fn look_at(
+        listing: &[Ownership],
+        by: &Observer<'_>,
+        running: bool,
+        outage_ended: Option<u64>,
+        now: u64,
+    ) -> View<'static> {
         let running = if running { [0.into()].into() } else { BTreeSet::new() };
-        let (me, outage_ended) = (me(), outage_ended.map(Duration::from_secs));
-        let observer = Observer { outage_ended, ..observer(&me, &running) };
-        observe(listing, &[0.into()], &observer, Duration::from_secs(now))
+        let outage_ended = outage_ended.map(Duration::from_secs);
+        let observer = Observer { outage_ended, running: &running, ..*by };
+        // For as long as the test runs.
+        observe(listing.to_vec().leak(), &[0.into()], &observer, Duration::from_secs(now))
     }
 
     #[test]
@@ -349,10 +425,10 @@ mod tests {
         assert!(!view(Some(life(0)), 0).foreign_owner);
     }
 
-    fn with_twin(here: Option<Observation>, twin: Observation, running: bool) -> View {
-        let twin = Observation { other_tree: true, ..twin };
-        let listing: Vec<_> = here.into_iter().chain([twin]).collect();
-        look(&listing, running, None, 100)
+    fn with_twin(here: &[Ownership], twin: Ownership, running: bool) -> View<'static> {
+        let (me, none, other_tree) = (me(), BTreeSet::new(), [twin]);
+        let observer = Observer { other_tree: &other_tree, ..observer(&me, &none) };
+        look_at(here, &observer, running, None, 100)
     }
 
     #[test]
@@ -360,9 +436,9 @@ mod tests {
         let twin = OwnerId::new("twin").unwrap();
         let elsewhere = Holder::Elsewhere(twin.clone());
         for here in
-            [None, Some(seen("", None, 0)), Some(seen("x", Some(life(0)), 0)), Some(seen("x", Some(life(0)), 70))]
+            [vec![], vec![seen("", None, 0)], vec![seen("x", Some(life(0)), 0)], vec![seen("x", Some(life(0)), 70)]]
         {
-            let view = with_twin(here, seen("twin", None, 0), false);
+            let view = with_twin(&here, seen("twin", None, 0), false);
             assert_eq!(view.partitions[0].holder, elsewhere);
             assert_eq!(view.counts()[&twin], 1);
             assert!(!view.foreign_owner, "it does not look at our records");
@@ -377,9 +453,9 @@ mod tests {
             (seen("twin", Some(life(0)), 62), false),
             (seen("me", Some(life(4)), 0), false),
         ] {
-            assert_eq!(with_twin(None, twin, running).partitions[0].holder, Holder::Nobody);
+            assert_eq!(with_twin(&[], twin, running).partitions[0].holder, Holder::Nobody);
         }
-        let view = with_twin(Some(seen("me", Some(life(5)), 0)), seen("twin", None, 0), true);
+        let view = with_twin(&[seen("me", Some(life(5)), 0)], seen("twin", None, 0), true);
         assert_eq!(view.partitions[0].holder, Holder::Me);
     }
 
@@ -425,18 +501,20 @@ mod tests {
         assert_eq!(holder(seen("peer", None, 500), 272), Holder::Expired(peer));
     }
 
-    fn asked_for(seen: Observation, to: &str) -> Observation {
+    fn asked_for(seen: Ownership, to: &str) -> Ownership {
         let handoff_to = OwnerId::new(to).ok();
-        Observation { record: OwnershipRecord { handoff_to, cooperative: true, ..seen.record }, ..seen }
+        Ownership { record: OwnershipRecord { handoff_to, cooperative: true, ..seen.record }, ..seen }
     }
 
     /// At partitions 0 and 1, of which I run 0; at 1 the second record is found.
-    fn handed(first: Observation, second: Option<Observation>, presences: &[Attendance]) -> PartitionView {
-        let second = second.map(|seen| Observation { partition: 1.into(), ..seen });
+    fn handed(first: Ownership, second: Option<Ownership>, presences: &[Presence]) -> PartitionView {
+        let second = second.map(|seen| Ownership { partition: 1.into(), ..seen });
         let listing: Vec<_> = [first].into_iter().chain(second).collect();
-        let (me, running) = (me(), [0.into()].into());
-        let observer = Observer { presences, ..observer(&me, &running) };
-        observe(&listing, &[0.into(), 1.into()], &observer, Duration::from_secs(100)).partitions.remove(0)
+        first_of(&listing, &Observer { presences, ..observer(&me(), &[0.into()].into()) })
+    }
+
+    fn first_of(listing: &[Ownership], observer: &Observer<'_>) -> PartitionView {
+        observe(listing, &[0.into(), 1.into()], observer, Duration::from_secs(100)).partitions.remove(0)
     }
 
     #[test]
@@ -451,8 +529,10 @@ mod tests {
                 assert_eq!(entry.holder, if holder == "b" { Holder::Live(b.clone()) } else { Holder::Me });
             }
         }
-        let elsewhere = Observation { other_tree: true, ..seen("c", Some(life(0)), 0) };
-        assert_eq!(handed(asked_for(seen("b", Some(life(5)), 0), "c"), Some(elsewhere), &[]).handoff_to, Some(c));
+        let elsewhere = Ownership { partition: 1.into(), ..seen("c", Some(life(0)), 0) };
+        let (listing, other_tree) = ([asked_for(seen("b", Some(life(5)), 0), "c")], [elsewhere]);
+        let entry = first_of(&listing, &Observer { other_tree: &other_tree, ..observer(&me(), &[0.into()].into()) });
+        assert_eq!(entry.handoff_to, Some(c));
         let to_me = handed(asked_for(seen("b", Some(life(5)), 0), "me"), None, &[]);
         assert_eq!((to_me.handoff_to, to_me.cooperative), (Some(me().owner), true));
     }
@@ -484,7 +564,7 @@ mod tests {
 
     #[test]
     fn only_other_live_owners_are_cooperative_and_an_old_record_of_theirs_is_not_to_be_marked() {
-        let look = |seen: Observation| look(&[asked_for(seen, "c")], true, None, 100);
+        let look = |seen: Ownership| look(&[asked_for(seen, "c")], true, None, 100);
         let young = look(seen("b", Some(life(0)), 29));
         assert!(young.partitions[0].cooperative && young.unmarkable.is_empty());
         let old = look(seen("b", Some(life(0)), 30));
@@ -503,20 +583,21 @@ mod tests {
         assert_eq!(view.unmarkable, [0.into()].into());
     }
 
-    fn present(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Attendance {
+    fn present(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Presence {
         let (owner, other) = (OwnerId::new(owner).unwrap(), BTreeMap::new());
-        Attendance {
+        Presence {
             record: PresenceRecord { owner, incarnation, broken_by: None, other },
+            etag: ETag::new("present"),
             age: Duration::from_secs(age),
             received: Duration::from_secs(100),
         }
     }
 
     /// At partition 0, with these presences.
-    fn attended(listing: &[Observation], presences: &[Attendance], outage_ended: Option<u64>, now: u64) -> View {
-        let (me, running, outage_ended) = (me(), BTreeSet::new(), outage_ended.map(Duration::from_secs));
-        let observer = Observer { presences, outage_ended, ..observer(&me, &running) };
-        observe(listing, &[0.into()], &observer, Duration::from_secs(now))
+    fn attended(listing: &[Ownership], presences: &[Presence], outage_ended: Option<u64>, now: u64) -> View<'static> {
+        let (me, none) = (me(), BTreeSet::new());
+        let observer = Observer { presences, ..observer(&me, &none) };
+        look_at(listing, &observer, false, outage_ended, now)
     }
 
     #[test]
@@ -555,7 +636,7 @@ mod tests {
         broken.record.broken_by = Some(me().owner);
         let seen = seen("b", Some(life(0)), 500);
         let record = OwnershipRecord { scope: LeaseScope::Instance, ..seen.record.clone() };
-        let view = attended(&[Observation { record, ..seen }], &[broken], None, 100);
+        let view = attended(&[Ownership { record, ..seen }], &[broken], None, 100);
         assert_eq!(view.present, BTreeSet::new());
         assert_eq!(view.partitions[0].holder, Holder::Expired(OwnerId::new("b").unwrap()));
     }
@@ -580,7 +661,7 @@ mod tests {
             let record = OwnershipRecord { scope, ..seen.record };
             let presences: Vec<_> =
                 presence.map(|(random, age)| present("b", Some(life(random)), age)).into_iter().collect();
-            let view = attended(&[Observation { record, ..seen }], &presences, None, 100);
+            let view = attended(&[Ownership { record, ..seen }], &presences, None, 100);
             matches!(view.partitions[0].holder, Holder::Live(_))
         };
         let (by_instance, by_partition) = (LeaseScope::Instance, LeaseScope::Partition);
@@ -591,5 +672,43 @@ mod tests {
         assert!(is_live(by_instance, 61, None) && is_live(by_instance, 61, Some((0, 500))), "the younger of the two");
         assert!(!is_live(by_partition, 62, Some((0, 0))));
         assert!(is_live(by_partition, 61, None), "nobody loses anything by not being present");
+    }
+
+    mod operators {
+        use super::*;
+
+        fn operated(owner: &str, to: &str, age: u64) -> PartitionView {
+            let (operator, seen) = (Some(OwnerId::new("operator").unwrap()), seen(owner, Some(life(0)), age));
+            let record = OwnershipRecord { operator, ..asked_for(seen.clone(), to).record };
+            look(&[Ownership { record, ..seen }], false, None, 100).partitions.remove(0)
+        }
+
+        fn counts_for(entry: &PartitionView) -> Option<String> {
+            entry.counts_for(&OwnerId::new("me").unwrap()).map(ToString::to_string)
+        }
+
+        #[test]
+        fn what_one_holds_counts_for_the_owner_before() {
+            let entry = operated("operator", "gone", 0);
+            assert!(entry.is_held_by_operator());
+            assert_eq!(counts_for(&entry).as_deref(), Some("gone"), "which shows no sign of life");
+            assert!(!operated("operator", "gone", 62).is_held_by_operator(), "it has expired");
+        }
+
+        #[test]
+        fn what_one_asked_for_counts_for_its_owner() {
+            let entry = operated("b", "operator", 0);
+            assert_eq!(entry.handoff_to, Some(OwnerId::new("operator").unwrap()), "though it shows no sign of life");
+            assert_eq!(counts_for(&entry).as_deref(), Some("b"));
+        }
+
+        #[test]
+        fn what_one_returned_is_reserved_for_longer() {
+            assert_eq!(counts_for(&operated("", "gone", 31)).as_deref(), Some("gone"));
+            assert_eq!(operated("", "gone", 32).handoff_to, None);
+            let for_itself = operated("", "operator", 11);
+            assert!(for_itself.handoff_to.is_some() && counts_for(&for_itself).is_none());
+            assert_eq!(operated("", "operator", 12).handoff_to, None);
+        }
     }
 }

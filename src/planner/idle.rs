@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::candidates::is_unowned;
-use super::observer::Moment;
 use super::policy::{Policy, Strategy};
 use super::view::View;
 use super::{shares, weighted};
-use crate::model::OwnerId;
+use crate::model::{Moment, OwnerId};
 
 /// Since when each owner below its share has taken nothing, although there was something unowned.
 ///
@@ -30,7 +29,7 @@ impl Idleness {
     /// could not see what the others did, and the others may have been unable to do anything.
     pub fn note(
         &mut self,
-        view: &View,
+        view: &View<'_>,
         policy: &Policy,
         outage_ended: Option<Moment>,
         now: Moment,
@@ -62,7 +61,7 @@ impl Idleness {
 }
 
 /// The other owners that are below their share.
-fn entitled<'a>(view: &'a View, policy: &Policy) -> impl Iterator<Item = &'a OwnerId> {
+fn entitled<'a>(view: &'a View<'_>, policy: &Policy) -> impl Iterator<Item = &'a OwnerId> {
     let below_share = match policy.strategy {
         Strategy::Balanced | Strategy::Greedy => shares::below_target(view, policy),
         Strategy::Weighted { .. } => weighted::below_fair_load(view, policy),
@@ -74,13 +73,15 @@ fn entitled<'a>(view: &'a View, policy: &Policy) -> impl Iterator<Item = &'a Own
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
-    use crate::balance::{Holder, PartitionView};
+    use crate::planner::{Holder, PartitionView};
 
     const LIMIT: Duration = Duration::from_secs(60);
 
     /// One letter per partition: `.` is unowned, `m` is the observer's, any other letter is a live owner's.
-    fn view_of(layout: &str) -> View {
+    fn view_of(layout: &str) -> View<'static> {
         let holder = |letter: char| match letter {
             '.' => Holder::Nobody,
             'm' => Holder::Me,
@@ -89,6 +90,7 @@ mod tests {
         let entries = (0u32..).zip(layout.chars());
         View {
             partitions: entries.map(|(id, letter)| PartitionView::new(id.into(), holder(letter))).collect(),
+            records: HashMap::new(),
             gone: Vec::new(),
             present: BTreeSet::new(),
             unmarkable: BTreeSet::new(),

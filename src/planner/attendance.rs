@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::observer::{Attendance, Moment, Observer};
-use crate::model::{Incarnation, OwnerId, PresenceRecord};
+use super::observer::Observer;
+use crate::model::{Incarnation, LeaseTerms, Moment, OwnerId, Presence, PresenceRecord};
 
 /// The presence of each owner: of several, that of its latest life.
-pub(super) struct Attendances<'a>(HashMap<&'a OwnerId, &'a Attendance>);
+pub(super) struct Attendances<'a>(HashMap<&'a OwnerId, &'a Presence>);
 
 impl<'a> Attendances<'a> {
-    pub(super) fn of(listing: &'a [Attendance]) -> Self {
-        let mut latest: HashMap<&OwnerId, &Attendance> = HashMap::with_capacity(listing.len());
+    pub(super) fn of(listing: &'a [Presence]) -> Self {
+        let mut latest: HashMap<&OwnerId, &Presence> = HashMap::with_capacity(listing.len());
         for seen in listing {
             let known = latest.entry(&seen.record.owner).or_insert(seen);
             if seen.record.incarnation > known.record.incarnation {
@@ -23,7 +23,7 @@ impl<'a> Attendances<'a> {
 
     /// Those that count at `now`, in no order.
     pub(super) fn live(&self, observer: &Observer<'_>, now: Moment) -> Vec<&'a PresenceRecord> {
-        self.0.values().filter(|seen| seen.is_live(observer, now)).map(|seen| &seen.record).collect()
+        self.0.values().filter(|seen| is_live(seen, observer, now)).map(|seen| &seen.record).collect()
     }
 
     /// How long ago this life of an owner last wrote its presence, if nobody has declared it dead since.
@@ -32,4 +32,9 @@ impl<'a> Attendances<'a> {
         let same = seen.record.incarnation.as_ref() == life && seen.record.broken_by.is_none();
         same.then(|| seen.age_at(now))
     }
+}
+
+fn is_live(seen: &Presence, observer: &Observer<'_>, now: Moment) -> bool {
+    let lifetime = observer.terms.expiry + LeaseTerms::GRACE;
+    seen.record.broken_by.is_none() && observer.forgiven(seen.age_at(now), now) < lifetime
 }

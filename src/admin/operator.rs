@@ -1,0 +1,239 @@
+//! An operator of a consumer group.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::future::join_all;
+
+use super::outcome::{NotDone, ResetOutcome};
+use super::retries::Retries;
+use super::session::Session;
+use super::takeover::{Takeover, takeover};
+use crate::error::{Error, Result};
+use crate::model::{OwnerId, Ownership, PartitionId, Position, Presence};
+use crate::planner::{Observer, observe};
+use crate::store::{Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, Verdict};
+
+/// How often a partition is claimed. A renewal between the listing and the claim costs one attempt.
+const MAX_CLAIMS: u32 = 3;
+
+/// How to reset.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ResetOptions {
+    /// Whether to reset although an owner of another SDK is alive in the group. Default false. Such an owner does not
+    /// learn that it lost a partition before its next listing or checkpoint, and its checkpoints are not refused before.
+    pub beside_foreign: bool,
+    /// How long the operator then holds each partition before it writes the new position, so that owners of other SDKs
+    /// find it in other hands, and their last handlers end. Default 60 s: twice the longest default interval of the
+    /// other SDKs. It does not help against a handler that takes longer.
+    pub settle: Duration,
+}
+
+impl Default for ResetOptions {
+    fn default() -> Self {
+        Self { beside_foreign: false, settle: Duration::from_secs(60) }
+    }
+}
+
+impl ResetOptions {
+    /// Resets also where an owner of another SDK is alive.
+    #[must_use]
+    pub fn with_beside_foreign(mut self, beside_foreign: bool) -> Self {
+        self.beside_foreign = beside_foreign;
+        self
+    }
+
+    /// Waits this long beside owners of other SDKs.
+    #[must_use]
+    pub fn with_settle(mut self, settle: Duration) -> Self {
+        self.settle = settle;
+        self
+    }
+}
+
+/// An operator of one consumer group, for one run of an administrative program.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use std::sync::Arc;
+/// use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
+/// use eventhubs_checkpoint::blob::memory::MemoryContainer;
+/// use eventhubs_checkpoint::store::GroupStore;
+/// use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Position};
+///
+/// let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
+/// let container = Arc::new(MemoryContainer::new());
+/// let store = GroupStore::builder(container.clone(), group.clone(), OwnerId::new("worker-1")?).connect().await?;
+///
+/// let operator = Operator::connect(GroupStore::builder(container, group, OwnerId::new("any")?)).await?;
+/// let to = Position { sequence_number: 41, offset: "4100".to_owned() };
+/// let outcomes = operator.reset(vec![(0.into(), to)], &ResetOptions::default()).await?;
+/// assert!(matches!(outcomes[0].1, ResetOutcome::Done));
+/// assert_eq!(store.list_checkpoints().await?.records[0].record.sequence_number, Some(41));
+/// # Ok::<(), eventhubs_checkpoint::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Operator {
+    store: GroupStore,
+}
+
+/// What a group looked like when it was listed.
+struct Survey {
+    ownerships: Vec<Ownership>,
+    other_tree: Vec<Ownership>,
+    presences: Vec<Presence>,
+}
+
+impl Operator {
+    /// Connects with the settings of a store: use those of the group's members, above all the expiry and the key case.
+    /// The owner id is replaced by one that begins with `operator-` and that no other run has.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`GroupStoreBuilder::connect`].
+    pub async fn connect(settings: GroupStoreBuilder) -> Result<Self> {
+        Ok(Self { store: settings.for_operator()?.connect().await? })
+    }
+
+    /// The id that this operator writes into the records that it works on.
+    #[must_use]
+    pub fn id(&self) -> &OwnerId {
+        &self.store.identity().owner
+    }
+
+    /// Moves the checkpoints of these partitions to these positions, forward or backward. Processing goes on with the
+    /// event *after* the position.
+    ///
+    /// Works whether a partition has an owner or not, and whatever SDK the owner uses. The operator takes the partition
+    /// over, so that checkpoints of the displaced owner are refused from then on, writes the position, and releases the
+    /// partition, reserved for the displaced owner, which claims it at its next listing: after half an expiry at the
+    /// latest. That owner's handler is stopped when the owner learns of it, at its next checkpoint, renewal or listing;
+    /// what it processes until then is processed again or not, as the new position has it. A pause of the partition
+    /// does not survive.
+    ///
+    /// An operator that dies in between leaves the old position or the new one, and its partitions have no owner until
+    /// its ownerships expire.
+    ///
+    /// # Errors
+    ///
+    /// What the storage returned, if the group could not be listed, and
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a partition is given two positions: nothing was written. What
+    /// becomes of each partition is in its own [`ResetOutcome`].
+    pub async fn reset(
+        &self,
+        resets: Vec<(PartitionId, Position)>,
+        options: &ResetOptions,
+    ) -> Result<Vec<(PartitionId, ResetOutcome)>> {
+        let mut named = BTreeSet::new();
+        if let Some((twice, _)) = resets.iter().find(|(partition, _)| !named.insert(partition)) {
+            return Err(Error::config(format!("partition {twice} is to be reset to two positions: give it one")));
+        }
+        let survey = self.survey().await?;
+        let resets = resets.into_iter().map(|(partition, position)| {
+            let survey = &survey;
+            async move {
+                let outcome = self.reset_one(survey, &partition, &position, options).await;
+                (partition, outcome)
+            }
+        });
+        Ok(join_all(resets).await)
+    }
+
+    async fn survey(&self) -> Result<Survey> {
+        let ownerships = self.store.list_ownerships().await?.records;
+        let other_tree = self.store.list_other_tree().await?.records;
+        let presences = self.store.list_presences().await?.records;
+        Ok(Survey { ownerships, other_tree, presences })
+    }
+
+    async fn reset_one(
+        &self,
+        first: &Survey,
+        partition: &PartitionId,
+        position: &Position,
+        options: &ResetOptions,
+    ) -> ResetOutcome {
+        match self.take_over(first, partition, options).await {
+            Ok(session) => session.reset(position).await,
+            Err(reason) => ResetOutcome::NotDone(reason),
+        }
+    }
+
+    /// Takes the partition over. Looks at the group again if another owner wrote the record first, or if the claim has
+    /// failed: then the record may be this operator's already.
+    async fn take_over(
+        &self,
+        first: &Survey,
+        partition: &PartitionId,
+        options: &ResetOptions,
+    ) -> Result<Session, NotDone> {
+        let mut retries = Retries::new(&self.store, MAX_CLAIMS);
+        let mut taken = self.take_over_once(first, partition, options).await;
+        loop {
+            let goes_on = match &taken {
+                Err(NotDone::Lost { .. }) => retries.again(),
+                Err(NotDone::Failed(error)) => retries.again_after(error).await,
+                _ => false,
+            };
+            if !goes_on {
+                return taken;
+            }
+            taken = match self.survey().await {
+                Ok(survey) => self.take_over_once(&survey, partition, options).await,
+                Err(error) => Err(NotDone::Failed(error)),
+            };
+        }
+    }
+
+    async fn take_over_once(
+        &self,
+        survey: &Survey,
+        partition: &PartitionId,
+        options: &ResetOptions,
+    ) -> Result<Session, NotDone> {
+        let takeover = self.decide(survey, partition, options)?;
+        let settle = takeover.settle.then_some(options.settle);
+        match self.claim(survey, partition, takeover).await {
+            ClaimOutcome::Won(lease) => Ok(Session::new(self.store.clone(), lease, settle)),
+            ClaimOutcome::Lost { by } => Err(NotDone::Lost { by }),
+            ClaimOutcome::Replaced { .. } => Err(NotDone::Lost { by: Some(self.id().clone()) }),
+            ClaimOutcome::Undecided(error) => Err(NotDone::Failed(error)),
+        }
+    }
+
+    fn decide(&self, survey: &Survey, partition: &PartitionId, options: &ResetOptions) -> Result<Takeover, NotDone> {
+        let hub: BTreeSet<_> = survey.ownerships.iter().map(|seen| &seen.partition).chain([partition]).collect();
+        let hub: Vec<_> = hub.into_iter().cloned().collect();
+        let observer = Observer {
+            me: self.store.identity(),
+            terms: self.store.terms(),
+            running: &BTreeSet::new(),
+            other_tree: &survey.other_tree,
+            presences: &survey.presences,
+            interval: self.store.terms().expiry / 6,
+            outage_ended: None,
+        };
+        let view = observe(&survey.ownerships, &hub, &observer, self.store.lease_time());
+        takeover(&view, partition, options.beside_foreign)
+    }
+
+    async fn claim(&self, survey: &Survey, partition: &PartitionId, takeover: Takeover) -> ClaimOutcome {
+        let Some(seen) = takeover.over else {
+            return self.store.claim_one(&Claim::unowned(partition.clone())).await;
+        };
+        if takeover.declare_dead && seen.lives_by_presence(self.store.identity()) {
+            let owner = seen.record.owner.as_ref();
+            let presence = survey.presences.iter().find(|presence| Some(&presence.record.owner) == owner);
+            match self.store.declare_dead(&seen, presence).await {
+                Ok(Verdict::Dead) => {}
+                Ok(Verdict::Alive) => return ClaimOutcome::Lost { by: seen.record.owner },
+                Err(error) => return ClaimOutcome::Undecided(error),
+            }
+        }
+        let claim = Claim::over(&seen);
+        self.store.claim_one(&claim.with_handoff_to(takeover.return_to)).await
+    }
+}

@@ -1,0 +1,39 @@
+//! The further attempts at what has failed.
+
+use tokio::time::sleep;
+
+use crate::error::{Error, ErrorKind};
+use crate::store::{BackOff, GroupStore};
+
+/// A bounded number of attempts.
+pub(super) struct Retries {
+    store: GroupStore,
+    back_off: BackOff,
+    /// Without the one that is under way.
+    left: u32,
+}
+
+impl Retries {
+    pub(super) fn new(store: &GroupStore, attempts: u32) -> Self {
+        let back_off = BackOff::new(store.request_deadline() / 16, store.terms().expiry / 6);
+        Self { store: store.clone(), back_off, left: attempts - 1 }
+    }
+
+    /// Whether there is another attempt.
+    pub(super) fn again(&mut self) -> bool {
+        let goes_on = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        goes_on
+    }
+
+    /// Waits for the next attempt, at least as long as the storage asks for. False if there is none: the same request
+    /// would fail again.
+    pub(super) async fn again_after(&mut self, error: &Error) -> bool {
+        let may_pass = error.is_transient() || error.kind() == ErrorKind::Conflict;
+        let goes_on = may_pass && self.again();
+        if goes_on {
+            sleep(self.store.pause_after(error, &mut self.back_off)).await;
+        }
+        goes_on
+    }
+}

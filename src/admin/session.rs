@@ -1,0 +1,129 @@
+//! What an operator does with a partition that it holds: adopt, wait beside other SDKs, write, release.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::outcome::{NotDone, ResetOutcome};
+use super::retries::Retries;
+use crate::error::{Error, ErrorKind};
+use crate::model::{OwnerId, Position};
+use crate::store::{AdoptOutcome, Adoption, ClaimOutcome, GroupStore, Lease, ReleaseOutcome};
+
+/// How often the position, or the release, is tried.
+const MAX_ATTEMPTS: u32 = 5;
+
+/// A partition that the operator holds.
+pub(super) struct Session {
+    store: GroupStore,
+    lease: Lease,
+    /// How long to wait before the position is written.
+    settle: Option<Duration>,
+    /// A write of the position had no answer.
+    in_doubt: bool,
+}
+
+/// Why the position was not written.
+enum Failure {
+    Lost { by: Option<OwnerId> },
+    Failed(Error),
+}
+
+impl Session {
+    pub(super) fn new(store: GroupStore, lease: Lease, settle: Option<Duration>) -> Self {
+        Self { store, lease, settle, in_doubt: false }
+    }
+
+    pub(super) async fn reset(mut self, position: &Position) -> ResetOutcome {
+        let failure = match self.put(position).await {
+            Ok(()) => return self.release_written().await,
+            Err(failure) => failure,
+        };
+        if let Failure::Failed(_) = failure {
+            // The report is about the position: how the release ends does not change it.
+            self.release().await;
+        }
+        match failure {
+            Failure::Lost { .. } if self.in_doubt => ResetOutcome::Unsure { written: false, error: None },
+            Failure::Failed(error) if self.in_doubt => ResetOutcome::Unsure { written: false, error: Some(error) },
+            Failure::Lost { by } => ResetOutcome::NotDone(NotDone::Lost { by }),
+            Failure::Failed(error) => ResetOutcome::NotDone(NotDone::Failed(error)),
+        }
+    }
+
+    /// Adopts and writes, again after a conflict or without an answer.
+    async fn put(&mut self, position: &Position) -> Result<(), Failure> {
+        let mut retries = Retries::new(&self.store, MAX_ATTEMPTS);
+        loop {
+            match self.put_once(position).await {
+                Err(Failure::Failed(error)) if retries.again_after(&error).await => {}
+                settled => return settled,
+            }
+        }
+    }
+
+    async fn put_once(&mut self, position: &Position) -> Result<(), Failure> {
+        let mut adoption = self.adopt().await?;
+        if let Some(settle) = self.settle {
+            self.hold(settle).await?;
+        }
+        self.store.replace_checkpoint(&mut adoption, position).await.map_err(|error| {
+            self.in_doubt |= may_be_applied(&error);
+            Failure::Failed(error)
+        })
+    }
+
+    async fn adopt(&self) -> Result<Adoption, Failure> {
+        match self.store.adopt(self.lease.partition(), self.lease.epoch(), None).await {
+            Ok(AdoptOutcome::Adopted(adoption)) => Ok(adoption),
+            Ok(AdoptOutcome::Lost { by }) => Err(Failure::Lost { by }),
+            Err(error) => Err(Failure::Failed(error)),
+        }
+    }
+
+    /// Keeps the partition for so long. A checkpoint that another SDK writes meanwhile makes the write that follows
+    /// fail, and everything is done again.
+    async fn hold(&mut self, time: Duration) -> Result<(), Failure> {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            let left = until.saturating_duration_since(Instant::now());
+            sleep(left.min(self.store.terms().expiry / 6)).await;
+            match self.store.renew_one(&self.lease).await {
+                ClaimOutcome::Won(lease) => self.lease = lease,
+                ClaimOutcome::Lost { by } => return Err(Failure::Lost { by }),
+                ClaimOutcome::Replaced { .. } => return Err(Failure::Lost { by: None }),
+                ClaimOutcome::Undecided(error) if self.store.age_of(&self.lease) > self.store.terms().expiry => {
+                    return Err(Failure::Failed(error));
+                }
+                ClaimOutcome::Undecided(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The position is written. The reset is done when the release is known to have been written, too.
+    async fn release_written(&self) -> ResetOutcome {
+        match self.release().await {
+            ReleaseOutcome::Released => ResetOutcome::Done,
+            ReleaseOutcome::Lost { .. } => ResetOutcome::Unsure { written: true, error: None },
+            ReleaseOutcome::Undecided(error) => ResetOutcome::Unsure { written: true, error: Some(error) },
+        }
+    }
+
+    async fn release(&self) -> ReleaseOutcome {
+        let mut retries = Retries::new(&self.store, MAX_ATTEMPTS);
+        loop {
+            match self.store.release_one(&self.lease).await {
+                ReleaseOutcome::Undecided(error) if retries.again_after(&error).await => {}
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+/// Whether a write that failed with this error, or with a conflict because of it, had no answer.
+fn may_be_applied(error: &Error) -> bool {
+    let cause = error.source().and_then(|source| source.downcast_ref::<Error>());
+    [Some(error), cause].into_iter().flatten().any(|error| error.kind() == ErrorKind::Unknown)
+}

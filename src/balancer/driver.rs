@@ -1,0 +1,186 @@
+//! Runs a [`State`]: feeds to it what happens, and executes what it decides.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
+
+use super::action::{Action, Request};
+use super::events::Events;
+use super::handle::{Left, Order};
+use super::happened::{Done, Happened};
+use super::loads::Loads;
+use super::note::Note;
+use super::reach::Reach;
+use super::requests::perform;
+use super::snapshot::Snapshot;
+use super::state::State;
+use super::vitals::{Stalled, Vitals};
+use crate::clock::at;
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{Incarnation, LeaseScope, OwnerId, PartitionId};
+use crate::store::{GroupStore, LoopPermit};
+use crate::telemetry::HeldMetrics;
+
+/// What connects a loop with the storage and the application.
+#[derive(Debug)]
+pub(super) struct Ports {
+    pub(super) store: GroupStore,
+    pub(super) permit: LoopPermit,
+    /// The partitions of the hub.
+    pub(super) hub: watch::Receiver<Arc<[PartitionId]>>,
+    pub(super) orders: mpsc::UnboundedReceiver<Order>,
+    pub(super) snapshot: watch::Sender<Arc<Snapshot>>,
+    pub(super) vitals: Vitals,
+    pub(super) loads: Loads,
+    pub(super) events: Events,
+    pub(super) reach: Reach,
+    pub(super) metrics: HeldMetrics,
+}
+
+/// A running loop.
+pub(super) struct Driver {
+    ports: Ports,
+    /// Renewals write the load.
+    writes_loads: bool,
+    state: State,
+    requests: JoinSet<Done>,
+    /// What of the application stalls, as the state knows it.
+    stalled: Stalled,
+    /// Callers that wait for the end.
+    waiting: Vec<oneshot::Sender<Left>>,
+}
+
+/// The loop ends with this.
+type Step = ControlFlow<Result<()>>;
+
+impl Driver {
+    pub(super) fn new(ports: Ports, state: State, writes_loads: bool) -> Self {
+        let (requests, stalled, waiting) = (JoinSet::new(), Stalled::default(), Vec::new());
+        Self { ports, writes_loads, state, requests, stalled, waiting }
+    }
+
+    pub(super) async fn run(mut self) -> Result<()> {
+        let hub = Arc::clone(&self.ports.hub.borrow_and_update());
+        let mut step = self.feed(Happened::Began(hub));
+        loop {
+            if let ControlFlow::Break(end) = step {
+                return end;
+            }
+            let wake = self.wake_at();
+            step = tokio::select! {
+                biased;
+                order = self.ports.orders.recv() => match order {
+                    Some(Order::Command(command)) => self.feed(Happened::Commanded(command)),
+                    Some(Order::End(command, done)) => {
+                        self.waiting.push(done);
+                        self.feed(Happened::Commanded(command))
+                    }
+                    None => ControlFlow::Break(Ok(())),
+                },
+                Some(done) = self.requests.join_next() => self.done(done),
+                () = at(wake) => self.feed(Happened::Woke),
+                Ok(()) = self.ports.hub.changed() => {
+                    let hub = Arc::clone(&self.ports.hub.borrow_and_update());
+                    self.feed(Happened::Hub(hub))
+                }
+            };
+        }
+    }
+
+    /// The state looks at its leases now and then in any case: while the machine was suspended they have aged, but
+    /// tokio's timers have not.
+    fn wake_at(&self) -> Option<Instant> {
+        let store = &self.ports.store;
+        let wait = self.state.next_wake()?.saturating_sub(store.lease_time());
+        Some(Instant::now() + wait.min(store.terms().expiry / 16))
+    }
+
+    fn done(&mut self, done: Result<Done, JoinError>) -> Step {
+        match done {
+            Ok(done) => self.feed(Happened::Done(done)),
+            Err(error) => {
+                let panicked = Error::new(ErrorKind::Closed, "an operation of the balancing loop panicked");
+                ControlFlow::Break(Err(panicked.with_source(error)))
+            }
+        }
+    }
+
+    /// What the state is to know first is what it could not see: how the application and the storage are.
+    fn feed(&mut self, happened: Happened) -> Step {
+        let stalled = self.ports.vitals.stalled();
+        if stalled != self.stalled {
+            self.stalled.clone_from(&stalled);
+            self.step(Happened::Vitals(stalled))?;
+        }
+        let (outages, now) = (self.ports.store.outages(), self.ports.store.lease_time());
+        if let Some(silence) = outages.take_ended() {
+            let at = outages.ended().unwrap_or(now);
+            self.step(Happened::OutageEnded { at, silence })?;
+        }
+        self.step(happened)
+    }
+
+    fn step(&mut self, happened: Happened) -> Step {
+        let now = self.ports.store.lease_time();
+        for action in self.state.step(happened, now) {
+            self.execute(action)?;
+        }
+        self.ports.metrics.0.renewal_age(|| self.state.renewal_age(now));
+        ControlFlow::Continue(())
+    }
+
+    fn execute(&mut self, action: Action) -> Step {
+        let ports = &mut self.ports;
+        match action {
+            Action::Request(request) => {
+                let request = if self.writes_loads { ports.with_load(request) } else { request };
+                self.requests.spawn(perform(ports.store.clone(), request));
+            }
+            Action::FallBack => ports.store = ports.store.clone().lease_scope(LeaseScope::Partition),
+            Action::Measure { partition, recorded } => ports.loads.begin(&partition, recorded),
+            Action::Publish(snapshot) => {
+                ports.metrics.0.held(snapshot.held.len());
+                ports.snapshot.send_replace(snapshot);
+            }
+            Action::Tell(event) => ports.events.tell(event),
+            Action::Note(note) => {
+                if let Note::CycleTook(_) = note {
+                    ports.reach.cycle_succeeded();
+                }
+                note.report(ports.store.telemetry());
+            }
+            Action::Replaced(by) => {
+                return ControlFlow::Break(Err(replaced(&ports.store.identity().owner, &by)));
+            }
+            Action::Ended(left) => {
+                ports.permit.end();
+                // An error means that the caller waits no longer.
+                for done in self.waiting.drain(..) {
+                    let _ = done.send(left);
+                }
+                return ControlFlow::Break(Ok(()));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Ports {
+    fn with_load(&self, request: Request) -> Request {
+        match request {
+            Request::Renew(lease) => {
+                let load = self.loads.of(lease.partition());
+                Request::Renew(lease.with_load(load))
+            }
+            request => request,
+        }
+    }
+}
+
+fn replaced(me: &OwnerId, by: &Incarnation) -> Error {
+    let message = format!("owner {me} runs a second time, as incarnation {by}: give every instance an id of its own");
+    Error::new(ErrorKind::Replaced, message)
+}

@@ -1,0 +1,72 @@
+//! What happens to the balancer: data, which the driver feeds to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::vitals::Stalled;
+use crate::error::Result;
+use crate::model::{Moment, OwnerId, Ownership, PartitionId, Presence};
+use crate::store::{Announced, Claim, ClaimOutcome, Handoff, MarkOutcome, Pursuit, ReleaseOutcome, Verdict};
+
+/// One thing that happened.
+#[derive(Debug)]
+pub enum Happened {
+    /// The loop begins, with these partitions of the hub.
+    Began(Arc<[PartitionId]>),
+    /// The moment for which [`State::next_wake`](super::state::State::next_wake) asked has come, or an earlier one.
+    Woke,
+    /// The hub has these partitions now.
+    Hub(Arc<[PartitionId]>),
+    /// Something of the application stalls that did not before, or no longer does.
+    Vitals(Stalled),
+    /// An outage of the storage ended at this moment, after this long.
+    OutageEnded { at: Moment, silence: Duration },
+    /// The application, or the processor, gave a command.
+    Commanded(Command),
+    /// An operation that was an [`Action`](super::action::Action) has ended.
+    Done(Done),
+}
+
+/// What the application, or the processor, can command.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Claim nothing more.
+    StopClaiming,
+    /// A partition turned out to belong to another owner.
+    Forget { partition: PartitionId, epoch: i64, by: Option<OwnerId> },
+    /// The processing of a partition has stopped: release it, and do not claim it before the cool-down is over.
+    /// `settled`: its last checkpoint is written.
+    Release { partition: PartitionId, epoch: i64, cool_down: Duration, settled: bool },
+    /// Nothing processes this partition.
+    Unprocessed { partition: PartitionId },
+    /// Release everything and end.
+    Shutdown,
+    /// Leave everything for the restart of this owner, and end.
+    Keep,
+}
+
+/// What came of an operation on the storage.
+#[derive(Debug)]
+pub enum Done {
+    Listed(Result<Vec<Ownership>>),
+    OthersListed(Result<Others>),
+    Judged { claims: Vec<Claim>, outcome: Result<Verdict> },
+    Claimed { partition: PartitionId, outcome: ClaimOutcome },
+    Renewed { partition: PartitionId, epoch: i64, outcome: ClaimOutcome },
+    Released { partition: PartitionId, outcome: ReleaseOutcome },
+    Kept { partition: PartitionId, outcome: ClaimOutcome },
+    Marked { partition: PartitionId, outcome: Result<MarkOutcome<Handoff>> },
+    Pursued { handoff: Handoff, outcome: Result<Pursuit<Claim>> },
+    Announced(Result<Announced>),
+    Withdrawn(Result<()>),
+    Cleared(Result<Vec<OwnerId>>),
+}
+
+/// Which other owners there are, beyond the ownerships of this tree of names.
+#[derive(Debug, Default)]
+pub struct Others {
+    /// `None` if they were not listed.
+    pub presences: Option<Vec<Presence>>,
+    /// Empty if they were not listed.
+    pub other_tree: Vec<Ownership>,
+}

@@ -1,0 +1,67 @@
+//! What the log and the metrics show beyond events.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::model::{OwnerId, PartitionId};
+use crate::store::{Handoff, MarkOutcome};
+use crate::telemetry::{self, Operation, Telemetry};
+
+/// One thing to log or to count.
+#[derive(Debug)]
+pub enum Note {
+    /// A cycle began this much too late.
+    CycleLate(Duration),
+    /// A cycle succeeded, and took this long.
+    CycleTook(Duration),
+    /// A cycle failed; the next one comes after this wait.
+    CycleFailed(Error, Duration),
+    /// A partition was claimed in vain; it has this owner now.
+    ClaimLost(PartitionId, Option<OwnerId>),
+    /// The outcome of an operation on these ownerships is not known.
+    Undecided(Operation, Vec<PartitionId>, Error),
+    /// The outcome of a release is not known.
+    ReleaseUndecided(PartitionId, Error),
+    /// A partition could not be asked for.
+    NotAsked(PartitionId, MarkOutcome<Handoff>),
+    /// An operation on a presence failed.
+    PresenceFailed(Error),
+    /// The presence of a dead owner was deleted.
+    PresenceCleared(OwnerId),
+    /// A partition is owned in the other tree of names.
+    InOtherTree(PartitionId, OwnerId),
+    /// An owner below its share claims nothing.
+    OwnerIdle(OwnerId),
+    /// Leases are renewed one by one from here on, because of this owner of another SDK.
+    ScopeGivenUp(Option<OwnerId>),
+    /// The storage responds again, after this long.
+    OutageOver(Duration),
+    /// So many partitions could not be released at the end.
+    NotReleased(usize),
+}
+
+impl Note {
+    /// Writes it to the log and the metrics of a store.
+    pub(super) fn report(self, store: &Telemetry) {
+        match self {
+            Self::CycleLate(late) => telemetry::cycle_late(late),
+            Self::CycleTook(took) => store.metrics().cycle_took(took),
+            Self::CycleFailed(error, pause) => store.cycle_failed(&error, pause),
+            Self::ClaimLost(partition, by) => telemetry::claim_lost(&partition, by.as_ref()),
+            Self::Undecided(operation, partitions, error) => {
+                for partition in &partitions {
+                    store.ownership_undecided(operation, partition, &error);
+                }
+            }
+            Self::ReleaseUndecided(partition, error) => telemetry::release_undecided(&partition, &error),
+            Self::NotAsked(partition, reason) => telemetry::not_asked(&partition, &reason),
+            Self::PresenceFailed(error) => store.presence_failed(&error),
+            Self::PresenceCleared(owner) => telemetry::presence_cleared(&owner),
+            Self::InOtherTree(partition, owner) => telemetry::in_the_other_tree(&partition, &owner),
+            Self::OwnerIdle(owner) => telemetry::owner_idle(&owner),
+            Self::ScopeGivenUp(owner) => telemetry::lease_scope_given_up(owner.as_ref()),
+            Self::OutageOver(silence) => telemetry::outage_over(silence),
+            Self::NotReleased(unreleased) => telemetry::not_released(unreleased),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Resets by an operator beside the official processor.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use azure_messaging_eventhubs::CheckpointStore;
+use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
+use eventhubs_checkpoint::blob::BlobContainer;
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
+use tokio::task::LocalSet;
+use tokio::time::sleep;
+
+use super::crowd::{self, Crowd, azurite_container, until};
+use super::records::{
+    GROUP, HUB, NAMESPACE, NONE, at, checkpoint, cycle, faulty, listed, owner_in, position, refused, settled, wish,
+};
+
+async fn reset(container: impl BlobContainer + 'static, namespace: &str, resets: Vec<(PartitionId, Position)>) {
+    let group = ConsumerGroup::new(namespace, HUB, GROUP).unwrap();
+    let settings = GroupStore::builder(Arc::new(container), group, OwnerId::new("any").unwrap());
+    let operator = Operator::connect(settings.expiry(crowd::EXPIRY)).await.unwrap();
+    let outcomes = operator.reset(resets, &ResetOptions::default()).await.unwrap();
+    assert!(outcomes.iter().all(|(_, outcome)| matches!(outcome, ResetOutcome::Done)), "{outcomes:?}");
+}
+
+/// Partition 0, to 2.
+async fn reset_to_two(container: &MemoryContainer) {
+    reset(container.clone(), NAMESPACE, vec![(0.into(), at(2))]).await;
+}
+
+/// The answer after a loss leaves the partition out, so that its old client ends; the next one starts at the new
+/// position.
+async fn starts_anew(a: &dyn CheckpointStore, when: &str) {
+    assert_eq!(cycle(a, "a", [0]).await, [0], "{when}");
+    assert_eq!(position(a, 0).await, Some(2), "{when}");
+    checkpoint(a, 0, 3).await.unwrap();
+    assert_eq!(position(a, 0).await, Some(3), "{when}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_between_two_cycles_ends_the_old_client() {
+    let container = MemoryContainer::new();
+    let a = settled(container.clone()).await;
+    reset_to_two(&container).await;
+    assert_eq!(cycle(&*a, "a", [0]).await, NONE);
+    starts_anew(&*a, "between two cycles").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_before_the_claim_of_a_cycle_ends_the_old_client() {
+    let container = MemoryContainer::new();
+    let a = settled(container.clone()).await;
+    let mine = listed(&*a).await["0"].etag.clone();
+    reset_to_two(&container).await;
+    assert!(a.claim_ownership(&[wish("a", 0, mine)]).await.unwrap().is_empty());
+    starts_anew(&*a, "within a cycle").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_that_a_checkpoint_meets_ends_the_old_client() {
+    let container = MemoryContainer::new();
+    let a = settled(container.clone()).await;
+    reset_to_two(&container).await;
+    let told = refused(checkpoint(&*a, 0, 6).await);
+    assert!(told.contains("belongs to nobody"), "{told}");
+    assert_eq!(position(&*a, 0).await, Some(2));
+    assert_eq!(cycle(&*a, "a", [0]).await, NONE);
+    assert!(refused(checkpoint(&*a, 0, 7).await).contains("is not held"));
+    starts_anew(&*a, "after a checkpoint").await;
+}
+
+/// What was believed before stands for one answer more.
+#[tokio::test(start_paused = true)]
+async fn a_reset_that_no_request_shows_ends_the_old_client_later() {
+    let (faulty, container) = faulty();
+    let a = settled(faulty.clone()).await;
+    let mine = listed(&*a).await["0"].etag.clone();
+    reset_to_two(&container).await;
+    faulty.set_plan(FaultPlan::always(Fault::Unreachable));
+    assert_eq!(a.claim_ownership(&[wish("a", 0, mine)]).await.unwrap().len(), 1, "it cannot know");
+    faulty.set_plan(FaultPlan::default());
+    assert_eq!(cycle(&*a, "a", [0]).await, NONE);
+    starts_anew(&*a, "after a failure").await;
+}
+
+/// Cycles come while the operator works. Its record is that of a live owner.
+#[tokio::test(start_paused = true)]
+async fn a_slow_reset_is_waited_for() {
+    let (faulty, container) = faulty();
+    let a = settled(container.clone()).await;
+    faulty.set_plan(FaultPlan::default().with_on(
+        1.0,
+        Target::from(Operation::Get).named("/checkpoint/"),
+        Fault::Latency(Duration::from_millis(900)),
+    ));
+    let resetting = tokio::spawn(reset(faulty, NAMESPACE, vec![(0.into(), at(2))]));
+    while owner_in(&container, 0).await == "a" {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let shown = listed(&*a).await["0"].owner_id.clone().unwrap();
+    assert!(shown.starts_with("operator-"), "{shown}");
+    assert_eq!(cycle(&*a, "a", NONE).await, NONE);
+    resetting.await.unwrap();
+    // Without a wish there was no answer.
+    assert_eq!(cycle(&*a, "a", [0]).await, NONE);
+    starts_anew(&*a, "after it").await;
+}
+
+/// The real processor, its own balancer, and its clients.
+#[tokio::test]
+async fn the_official_processor_reads_again_from_the_new_position() {
+    LocalSet::new()
+        .run_until(async {
+            let (crowd, container) = (Crowd::new(4).await, azurite_container().await);
+            let a = crowd.start(crowd::ours(container.clone())).await;
+            until("four partitions", || a.holds().last.len() == 4).await;
+            crowd.until_all_are_read().await;
+            crowd.publish(0..40).await;
+            until("all events", || (0..40).all(|number| a.times(number) == 1)).await;
+            let start = || Position::new(-1, "-1");
+            let resets = (0..4).map(|partition: u32| (partition.into(), start())).collect();
+            reset(container, "localhost", resets).await;
+            until("all events again", || (0..40).all(|number| a.times(number) == 2)).await;
+            until("four partitions again", || a.holds().last.len() == 4).await;
+            crowd.publish(40..80).await;
+            until("all of the second", || (40..80).all(|number| a.times(number) == 1)).await;
+            assert!((0..40).all(|number| a.times(number) == 2), "nothing was read by two clients");
+            a.shut_down().await;
+        })
+        .await;
+}

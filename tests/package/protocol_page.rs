@@ -1,0 +1,34 @@
+//! `docs/protocol.md` describes the wire format that the source defines, and stays one page.
+
+use std::fs;
+use std::path::Path;
+
+/// 14 kB.
+const LONGEST: usize = 14 * 1024;
+
+fn file(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// The texts of the wire format: its metadata keys, and the values that have a fixed text.
+fn texts(codec: &str) -> Vec<&str> {
+    let code = codec.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
+    let constants = code.filter(|line| line.starts_with("const ") || line.starts_with("pub(crate) const "));
+    constants.filter_map(|line| line.split_once(": &str = \"")?.1.strip_suffix("\";")).collect()
+}
+
+#[test]
+fn every_key_of_the_wire_format_is_in_the_protocol_page() {
+    let (codec, page) = (file("src/codec.rs"), file("docs/protocol.md"));
+    let texts = texts(&codec);
+    assert!(texts.len() > 12 && texts.contains(&"ownerid"), "the keys are not where they were: {texts:?}");
+    for text in texts {
+        assert!(page.contains(&format!("`{text}`")), "docs/protocol.md does not explain {text:?} of src/codec.rs");
+    }
+}
+
+#[test]
+fn the_protocol_page_is_one_page() {
+    let length = file("docs/protocol.md").len();
+    assert!(length <= LONGEST, "docs/protocol.md has {length} bytes; the limit is {LONGEST}");
+}

@@ -1,0 +1,625 @@
+//! Resets by an operator, of partitions that live processors own.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
+use eventhubs_checkpoint::balancer::{LeasePolicy, OnStall, Strategy};
+use eventhubs_checkpoint::processor::{
+    Handler, HandlerError, OnFailure, OnInvalidCheckpoint, OnShutdown, PartitionContext, PartitionState, StartPosition,
+    StopReason, Token,
+};
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::faulty::{Fault, Operation, Target};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Position};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::told::{Told, asking, owner_of_all};
+use crate::world::{Instance, PATIENCE, Recorder, World};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Half an expiry and an interval: the former owner has its partition back by then.
+const SOON: Duration = Duration::from_secs(40);
+
+/// A released partition is reserved for so long: half an expiry and the grace.
+const RESERVED: Duration = Duration::from_secs(32);
+
+async fn operator(world: &World) -> Operator {
+    let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
+    let settings = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("any").unwrap());
+    Operator::connect(settings.expiry(world.expiry).seed(5)).await.unwrap()
+}
+
+/// Resets partitions to these sequence numbers.
+async fn reset(world: &World, resets: &[(u32, i64)]) {
+    let at = |number: i64| Position::new(number, (number * 10).to_string());
+    let resets = resets.iter().map(|&(partition, to)| (partition.into(), at(to))).collect();
+    let outcomes = operator(world).await.reset(resets, &ResetOptions::default()).await.unwrap();
+    assert!(outcomes.iter().all(|(_, outcome)| matches!(outcome, ResetOutcome::Done)), "{outcomes:?}");
+}
+
+/// Where the checkpoint of a partition is.
+async fn checkpoint_of(world: &World, partition: u32) -> Option<i64> {
+    let listing = world.store("observer").await.list_checkpoints().await.unwrap();
+    let seen = listing.records.into_iter().find(|seen| seen.partition == partition.into())?;
+    seen.record.sequence_number
+}
+
+/// So many numbered events for each of the first partitions.
+fn publish(world: &World, partitions: u32, numbers: std::ops::Range<i64>) {
+    for partition in 0..partitions {
+        for number in numbers.clone() {
+            assert_eq!(world.hub.publish(partition, format!("{partition}:{number}")), Some(number));
+        }
+    }
+}
+
+/// How often each of these events was processed.
+fn times(world: &World, partition: u32, numbers: std::ops::Range<i64>) -> Vec<usize> {
+    numbers.map(|number| world.log.times(&format!("{partition}:{number}"))).collect()
+}
+
+async fn processed(world: &World, partitions: u32, number: i64, wanted: usize) {
+    let all = |partition| world.log.times(&format!("{partition}:{number}")) >= wanted;
+    world.log.wait_for("the last events", |_| (0..partitions).all(all)).await;
+}
+
+/// One instance that owns everything and has processed and written down ten events of each partition.
+async fn at_ten(world: &World, partitions: u32) -> Instance {
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(partitions as usize).await;
+    publish(world, partitions, 0..10);
+    processed(world, partitions, 9, 1).await;
+    sleep(2 * SECOND).await;
+    a
+}
+
+/// A group of three that has settled for long, so that its cycles are stretched.
+async fn settled(strategy: Strategy, partitions: u32) -> (World, Vec<Instance>) {
+    let mut world = World::new(partitions);
+    world.config.balancer = world.config.balancer.with_strategy(strategy);
+    let mut group = vec![world.start("a").await, world.start("b").await, world.start("c").await];
+    for instance in &mut group {
+        instance.wait_until_it_holds(partitions as usize / 3).await;
+    }
+    publish(&world, partitions, 0..10);
+    processed(&world, partitions, 9, 1).await;
+    sleep(300 * SECOND).await;
+    (world, group)
+}
+
+fn holdings(group: &[Instance]) -> Vec<Vec<PartitionId>> {
+    group.iter().map(|instance| instance.snapshots.borrow().held.keys().cloned().collect()).collect()
+}
+
+/// Waits until all is as it was, and gives how long that took.
+async fn restored(group: &[Instance], before: &[Vec<PartitionId>]) -> Duration {
+    let began = Instant::now();
+    let waiting = async {
+        while holdings(group) != before {
+            sleep(SECOND / 10).await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.expect("it never came back");
+    began.elapsed()
+}
+
+async fn shut_down(group: Vec<Instance>) {
+    for instance in group {
+        instance.shut_down().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_former_owner_goes_on_at_the_new_position() {
+    for strategy in [Strategy::Balanced, Strategy::Greedy] {
+        let (world, group) = settled(strategy.clone(), 6).await;
+        let before = holdings(&group);
+        let mut told: Vec<_> = group.iter().map(Told::by).collect();
+        for partition in 0..6 {
+            for told in &mut told {
+                told.so_far();
+            }
+            let stops = world.log.stops.lock().unwrap().len();
+            reset(&world, &[(partition, 4)]).await;
+            assert_eq!(checkpoint_of(&world, partition).await, Some(4));
+            // It may not have noticed yet.
+            world.log.wait_for("its stop", |log| log.stops.lock().unwrap().len() > stops).await;
+            let took = restored(&group, &before).await;
+            assert!(took <= SOON, "{strategy:?}: {took:?}");
+            world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
+            sleep(120 * SECOND).await;
+            assert_eq!(times(&world, partition, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2], "{strategy:?}");
+            assert_eq!(checkpoint_of(&world, partition).await, Some(9));
+            let (owner, _) = before.iter().enumerate().find(|(_, held)| held.contains(&partition.into())).unwrap();
+            for (index, told) in told.iter_mut().enumerate() {
+                let (said, expected) = (told.so_far(), if index == owner { 2 } else { 0 });
+                assert_eq!(said.len(), expected, "{strategy:?}, {index} of {partition}: {said:?}");
+                assert!(said.first().is_none_or(|first| first.starts_with("lost to ")), "{said:?}");
+                assert!(said.last().is_none_or(|last| last.starts_with("claimed: ")), "{said:?}");
+            }
+            let reason = world.log.stops.lock().unwrap().last().cloned().unwrap();
+            assert!(matches!(reason, (_, _, StopReason::Lost { .. })), "{reason:?}");
+        }
+        shut_down(group).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_partitions_at_once_go_back_to_their_owners() {
+    for strategy in [Strategy::Balanced, Strategy::Greedy] {
+        let (world, group) = settled(strategy.clone(), 6).await;
+        let before = holdings(&group);
+        let mut told: Vec<_> = group.iter().map(Told::by).collect();
+        reset(&world, &[(0, -1), (1, 0), (2, 1), (3, 2), (4, 3), (5, 4)]).await;
+        for (partition, to) in (0..6).zip(-1..) {
+            assert_eq!(checkpoint_of(&world, partition).await, Some(to));
+        }
+        let reset_at = Instant::now();
+        processed(&world, 6, 9, 2).await;
+        assert!(reset_at.elapsed() <= SOON, "{strategy:?}: {:?}", reset_at.elapsed());
+        sleep(300 * SECOND).await;
+        assert_eq!(holdings(&group), before, "{strategy:?}");
+        for told in &mut told {
+            let said = told.so_far();
+            assert_eq!(said.iter().filter(|said| said.starts_with("claimed: ")).count(), 2, "{said:?}");
+            assert_eq!(said.iter().filter(|said| said.starts_with("asked ")).count(), 0, "{said:?}");
+        }
+        for (partition, to) in (0..6).zip(-1..) {
+            let expected: Vec<_> = (0..10).map(|number| if number > to { 2 } else { 1 }).collect();
+            assert_eq!(times(&world, partition, 0..10), expected, "{strategy:?}, {partition}");
+        }
+        shut_down(group).await;
+    }
+}
+
+/// An owner in full cry: events come all the time.
+#[tokio::test(start_paused = true)]
+async fn a_busy_owner_stops_at_its_next_checkpoint() {
+    let world = World::new(1);
+    let a = at_ten(&world, 1).await;
+    let hub = world.hub.clone();
+    let publishing = tokio::spawn(async move {
+        for number in 10.. {
+            sleep(SECOND / 4).await;
+            hub.publish(0, format!("0:{number}"));
+        }
+    });
+    sleep(60 * SECOND).await;
+    let reset_at = Instant::now();
+    reset(&world, &[(0, 4)]).await;
+    let stop = world.first_stop().await;
+    assert!(reset_at.elapsed() <= 2 * SECOND, "{:?}", reset_at.elapsed());
+    assert!(matches!(stop, StopReason::Lost { .. }), "{stop:?}");
+    assert_eq!(checkpoint_of(&world, 0).await, Some(4));
+    processed(&world, 1, 5, 2).await;
+    assert!(reset_at.elapsed() <= SOON);
+    sleep(10 * SECOND).await;
+    publishing.abort();
+    assert!(times(&world, 0, 0..5).iter().all(|times| *times == 1));
+    assert!(checkpoint_of(&world, 0).await > Some(250), "it catches up");
+    a.shut_down().await.unwrap();
+}
+
+/// A pause does not survive.
+#[tokio::test(start_paused = true)]
+async fn forward_leaves_events_out() {
+    let world = World::new(1);
+    let mut a = at_ten(&world, 1).await;
+    assert!(a.handle.pause(&0.into()));
+    a.wait_for_status("paused", |status| status.state == PartitionState::Paused).await;
+    publish(&world, 1, 10..20);
+    reset(&world, &[(0, 14)]).await;
+    processed(&world, 1, 19, 1).await;
+    a.wait_until_it_holds(1).await;
+    sleep(60 * SECOND).await;
+    assert_eq!(times(&world, 0, 0..20), [[1; 10].as_slice(), &[0; 5], &[1; 5]].concat());
+    assert_eq!(checkpoint_of(&world, 0).await, Some(19));
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_partition_starts_afresh() {
+    let mut world = World::new(1);
+    world.config = world.config.with_on_failure(OnFailure::Stop);
+    let a = at_ten(&world, 1).await;
+    world.hub.publish(0, "fail");
+    a.wait_for_status("parked", |status| status.state == PartitionState::Parked).await;
+    let reset_at = Instant::now();
+    reset(&world, &[(0, 7)]).await;
+    world.log.wait_for("it again", |log| log.times("fail") == 2).await;
+    assert!(reset_at.elapsed() <= SOON);
+    sleep(10 * SECOND).await;
+    assert_eq!(times(&world, 0, 6..10), [1, 1, 2, 2]);
+    assert_eq!(checkpoint_of(&world, 0).await, Some(10));
+    assert_eq!(a.handle.health().degraded, []);
+    a.shut_down().await.unwrap();
+}
+
+/// A batch that never ends is cut off, and the partition goes on after it, whether stalls are released or not.
+#[tokio::test(start_paused = true)]
+async fn a_stalled_partition_goes_on_after_the_event_that_hangs() {
+    for on_stall in [OnStall::Keep, OnStall::Release] {
+        let mut world = World::new(2);
+        world.config.balancer = world.config.balancer.with_stall_after(60 * SECOND).with_on_stall(on_stall);
+        let mut a = at_ten(&world, 2).await;
+        world.hub.publish(0, "hang");
+        world.hub.publish(0, "after");
+        a.wait_until("stalled", |snapshot| snapshot.stalled.any()).await;
+        let reset_at = Instant::now();
+        reset(&world, &[(0, 10)]).await;
+        world.log.wait_for("after", |log| log.times("after") == 1).await;
+        assert!(reset_at.elapsed() <= SOON + 20 * SECOND, "{on_stall:?}: {:?}", reset_at.elapsed());
+        sleep(60 * SECOND).await;
+        assert_eq!((a.held(), world.log.times("hang"), world.log.times("after")), (2, 1, 1), "{on_stall:?}");
+        assert_eq!(checkpoint_of(&world, 0).await, Some(11));
+        a.shut_down().await.unwrap();
+    }
+}
+
+/// Takes a token for every event and keeps it.
+#[derive(Clone, Debug, Default)]
+struct Open {
+    tokens: Arc<Mutex<Vec<(i64, Token)>>>,
+}
+
+impl Handler<MemoryEvent> for Open {
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        let taken = events.iter().map(|event| (event.sequence_number, context.track(event)));
+        self.tokens.lock().unwrap().extend(taken);
+        Ok(())
+    }
+}
+
+impl Open {
+    fn take(&self) -> BTreeMap<i64, Token> {
+        std::mem::take(&mut *self.tokens.lock().unwrap()).into_iter().collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_of_before_move_nothing() {
+    let world = World::new(1);
+    let handler = Open::default();
+    let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
+    a.wait_until_it_holds(1).await;
+    publish(&world, 1, 0..10);
+    sleep(5 * SECOND).await;
+    let mut before = handler.take();
+    assert_eq!(before.len(), 10);
+    for number in 0..6 {
+        before.remove(&number).unwrap().finish();
+    }
+    sleep(5 * SECOND).await;
+    assert_eq!(checkpoint_of(&world, 0).await, Some(5));
+    reset(&world, &[(0, 2)]).await;
+    // Between the reset and the notice of it, and after it.
+    before.remove(&6).unwrap().finish();
+    sleep(SOON + 20 * SECOND).await;
+    assert_eq!(checkpoint_of(&world, 0).await, Some(2));
+    before.into_values().for_each(Token::finish);
+    sleep(10 * SECOND).await;
+    assert_eq!(checkpoint_of(&world, 0).await, Some(2));
+    let after = handler.take();
+    assert_eq!(after.keys().copied().collect::<Vec<_>>(), [3, 4, 5, 6, 7, 8, 9]);
+    after.into_values().for_each(Token::finish);
+    sleep(5 * SECOND).await;
+    assert_eq!(checkpoint_of(&world, 0).await, Some(9));
+    a.shut_down().await.unwrap();
+}
+
+/// It drains for another instance that has asked for it: that one gets it, and starts at the new position.
+#[tokio::test(start_paused = true)]
+async fn in_the_middle_of_a_handoff_it_goes_to_the_one_that_asked() {
+    let world = World::new(2);
+    let a = owner_of_all(&world, 2, 10 * SECOND).await;
+    publish(&world, 2, 0..10);
+    processed(&world, 2, 9, 1).await;
+    sleep(2 * SECOND).await;
+    let mut by_a = Told::by(&a);
+    let (mut b, asked) = asking(&world).await;
+    let mut by_b = Told::by(&b);
+    by_a.wait_for("releasing: HandedOver").await;
+    let reset_at = Instant::now();
+    let partition: u32 = asked.as_str().parse().unwrap();
+    reset(&world, &[(partition, 4)]).await;
+    b.wait_until_it_holds(1).await;
+    assert!(reset_at.elapsed() <= SOON, "{:?}", reset_at.elapsed());
+    world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
+    sleep(120 * SECOND).await;
+    assert_eq!(times(&world, partition, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
+    assert_eq!((a.held(), b.held()), (1, 1));
+    let claims = by_b.so_far().into_iter().filter(|said| said.starts_with("claimed: ")).count();
+    assert_eq!(claims, 1);
+    a.shut_down().await.unwrap();
+    b.shut_down().await.unwrap();
+}
+
+/// Its owner ends: another one has it when the reservation is over.
+#[tokio::test(start_paused = true)]
+async fn what_drains_at_the_end_goes_to_others() {
+    let (world, a, mut b, partition) = draining_soon().await;
+    let ending = tokio::spawn(a.shut_down());
+    sleep(SECOND).await;
+    let reset_at = Instant::now();
+    reset(&world, &[(partition, 4)]).await;
+    b.wait_until_it_holds(2).await;
+    let took = reset_at.elapsed();
+    assert!(took >= RESERVED && took <= RESERVED + SOON, "{took:?}");
+    world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
+    assert_eq!(times(&world, partition, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
+    ending.await.unwrap().unwrap();
+    b.shut_down().await.unwrap();
+}
+
+/// It is being released at the wish of the application.
+#[tokio::test(start_paused = true)]
+async fn what_drains_for_its_release_starts_at_the_new_position() {
+    let (world, a, b, partition) = draining_soon().await;
+    assert!(a.handle.release_partition(&partition.into(), Duration::ZERO));
+    sleep(SECOND).await;
+    reset(&world, &[(partition, 4)]).await;
+    let reset_at = Instant::now();
+    world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
+    assert!(reset_at.elapsed() <= RESERVED + SOON, "{:?}", reset_at.elapsed());
+    assert_eq!(times(&world, partition, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
+    sleep(120 * SECOND).await;
+    assert_eq!((a.held(), b.held()), (1, 1));
+    a.shut_down().await.unwrap();
+    b.shut_down().await.unwrap();
+}
+
+/// Two instances with a partition each, of which the handler of the first takes its time to stop; and its partition.
+async fn draining_soon() -> (World, Instance, Instance, u32) {
+    let world = World::new(2);
+    let mut a = owner_of_all(&world, 2, 10 * SECOND).await;
+    let mut b = world.start("b").await;
+    b.wait_until_it_holds(1).await;
+    a.wait_until_it_holds(1).await;
+    publish(&world, 2, 0..10);
+    processed(&world, 2, 9, 1).await;
+    sleep(60 * SECOND).await;
+    let partition = a.snapshots.borrow().held.keys().next().unwrap().as_str().parse().unwrap();
+    (world, a, b, partition)
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_the_first_event_the_policy_for_invalid_checkpoints_counts() {
+    for (policy, expected) in [
+        (OnInvalidCheckpoint::Earliest, [0, 2, 2, 2, 2]),
+        (OnInvalidCheckpoint::Latest, [0, 1, 1, 1, 1]),
+        (OnInvalidCheckpoint::ask(|_| StartPosition::AfterSequenceNumber(7)), [0, 1, 1, 2, 2]),
+    ] {
+        let mut world = World::new(1);
+        world.config = world.config.with_on_invalid_checkpoint(policy.clone());
+        let a = at_ten(&world, 1).await;
+        world.hub.expire_before(0, 6);
+        reset(&world, &[(0, 2)]).await;
+        assert_eq!(checkpoint_of(&world, 0).await, Some(2));
+        sleep(SOON + 20 * SECOND).await;
+        world.hub.publish(0, "later");
+        world.log.wait_for("later", |log| log.times("later") == 1).await;
+        let found = times(&world, 0, 5..10);
+        assert_eq!(found[1..], expected[1..], "{policy:?}");
+        assert_eq!(found[0], 1, "{policy:?}");
+        sleep(5 * SECOND).await;
+        assert_eq!(checkpoint_of(&world, 0).await, Some(10), "{policy:?}");
+        a.shut_down().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn beyond_the_last_event_the_policy_for_invalid_checkpoints_counts() {
+    for refuses in [false, true] {
+        for (policy, expected) in [(OnInvalidCheckpoint::Earliest, 2), (OnInvalidCheckpoint::Latest, 1)] {
+            let mut world = World::new(1);
+            world.hub.refuse_positions(refuses);
+            world.config = world.config.with_on_invalid_checkpoint(policy.clone());
+            let a = at_ten(&world, 1).await;
+            reset(&world, &[(0, 1000)]).await;
+            assert_eq!(checkpoint_of(&world, 0).await, Some(1000));
+            sleep(SOON + 20 * SECOND).await;
+            world.hub.publish(0, "later");
+            world.log.wait_for("later", |log| log.times("later") == 1).await;
+            assert_eq!(times(&world, 0, 0..10), [expected; 10], "{policy:?}, refuses: {refuses}");
+            sleep(5 * SECOND).await;
+            assert_eq!(checkpoint_of(&world, 0).await, Some(10), "{policy:?}, refuses: {refuses}");
+            a.shut_down().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invalid_position_ends_the_processor_if_that_is_the_policy() {
+    for to in [2, 1000] {
+        let mut world = World::new(1);
+        world.config = world.config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Fail);
+        let a = at_ten(&world, 1).await;
+        world.hub.expire_before(0, 6);
+        reset(&world, &[(0, to)]).await;
+        let error = a.ended().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains(&to.to_string()), "{error}");
+        assert_eq!(checkpoint_of(&world, 0).await, Some(to));
+    }
+}
+
+/// A checkpoint of the displaced owner is on its way while the operator works, and arrives after the release.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_in_flight_is_refused() {
+    let world = World::new(1);
+    let a = at_ten(&world, 1).await;
+    sleep(120 * SECOND).await;
+    world.faulty.next_on(Target::from(Operation::Write).named("/checkpoint/0"), Fault::Latency(4 * SECOND));
+    publish(&world, 1, 10..11);
+    processed(&world, 1, 10, 1).await;
+    sleep(3 * SECOND / 2).await;
+    assert_eq!((world.faulty.waiting(), checkpoint_of(&world, 0).await), (0, Some(9)), "it is on its way");
+    reset(&world, &[(0, 4)]).await;
+    let reset_at = Instant::now();
+    while world.log.times("0:5") == 1 {
+        assert_eq!(checkpoint_of(&world, 0).await, Some(4), "its owner has not come back");
+        sleep(SECOND / 4).await;
+    }
+    assert!(reset_at.elapsed() > 4 * SECOND, "it arrives before the owner comes back");
+    processed(&world, 1, 10, 2).await;
+    sleep(5 * SECOND).await;
+    assert_eq!(times(&world, 0, 4..11), [1, 2, 2, 2, 2, 2, 2]);
+    assert_eq!(checkpoint_of(&world, 0).await, Some(10));
+    a.shut_down().await.unwrap();
+}
+
+/// Two owners, of which `a` has left its partitions for its restart.
+async fn away() -> (World, Instance, Vec<u32>) {
+    let mut world = World::new(4);
+    world.config = world.config.with_on_shutdown(OnShutdown::Keep);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(4).await;
+    let mut b = world.start("b").await;
+    b.wait_until_it_holds(2).await;
+    publish(&world, 4, 0..10);
+    processed(&world, 4, 9, 1).await;
+    sleep(120 * SECOND).await;
+    let left: Vec<u32> = a.snapshots.borrow().held.keys().map(|held| held.as_str().parse().unwrap()).collect();
+    assert_eq!(left.len(), 2);
+    assert_eq!(a.shut_down().await.unwrap().kept, 2);
+    (world, b, left)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_is_away_has_it_back_when_it_returns() {
+    let (world, b, left) = away().await;
+    let mut by_b = Told::by(&b);
+    sleep(5 * SECOND).await;
+    reset(&world, &[(left[0], 4), (left[1], 6)]).await;
+    sleep(20 * SECOND).await;
+    assert_eq!(b.held(), 2);
+    let began = Instant::now();
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(2).await;
+    assert!(began.elapsed() <= SECOND, "{:?}", began.elapsed());
+    for (partition, again) in [(left[0], 5), (left[1], 7)] {
+        world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
+        let expected: Vec<_> = (0..10).map(|number| if number < again { 1 } else { 2 }).collect();
+        assert_eq!(times(&world, partition, 0..10), expected);
+    }
+    sleep(120 * SECOND).await;
+    assert_eq!((a.held(), b.held()), (2, 2));
+    assert_eq!(by_b.so_far(), [""; 0]);
+    a.crash().await;
+    b.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_owner_left_that_stays_away_goes_to_the_others() {
+    let (world, mut b, left) = away().await;
+    reset(&world, &[(left[0], 4), (left[1], 6)]).await;
+    let reset_at = Instant::now();
+    b.wait_until_it_holds(4).await;
+    let took = reset_at.elapsed();
+    assert!(took >= RESERVED && took <= 62 * SECOND + SOON, "{took:?}");
+    for partition in left {
+        world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
+    }
+    b.crash().await;
+}
+
+/// The records of the group are not renewed one by one: its owners learn of it by a listing or by a checkpoint.
+#[tokio::test(start_paused = true)]
+async fn owners_that_live_by_their_presence_go_on_at_the_new_position() {
+    let mut world = World::new(6);
+    world.config.balancer = world.config.balancer.with_lease_scope(LeaseScope::Instance);
+    let mut group = vec![world.start("a").await, world.start("b").await];
+    for instance in &mut group {
+        instance.wait_until_it_holds(3).await;
+    }
+    publish(&world, 6, 0..10);
+    processed(&world, 6, 9, 1).await;
+    sleep(600 * SECOND).await;
+    let before = holdings(&group);
+    let mut told: Vec<_> = group.iter().map(Told::by).collect();
+    reset(&world, &[(0, 4), (1, 4), (2, 4)]).await;
+    let reset_at = Instant::now();
+    processed(&world, 3, 9, 2).await;
+    assert!(reset_at.elapsed() <= SOON, "{:?}", reset_at.elapsed());
+    sleep(300 * SECOND).await;
+    assert_eq!(holdings(&group), before);
+    for partition in 0..3 {
+        assert_eq!(times(&world, partition, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
+    }
+    let said: Vec<_> = told.iter_mut().flat_map(Told::so_far).collect();
+    let (lost, claimed): (Vec<_>, Vec<_>) = said.iter().partition(|said| said.starts_with("lost to "));
+    assert!(lost.len() == 3 && claimed.len() == 3, "{said:?}");
+    assert!(claimed.iter().all(|said| said.starts_with("claimed: ")), "{said:?}");
+    shut_down(group).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn strict_leases_change_nothing() {
+    let mut world = World::new(2);
+    world.config.balancer = world.config.balancer.with_lease_policy(LeasePolicy::Strict);
+    let mut a = at_ten(&world, 2).await;
+    sleep(120 * SECOND).await;
+    reset(&world, &[(0, 4)]).await;
+    let reset_at = Instant::now();
+    processed(&world, 1, 9, 2).await;
+    assert!(reset_at.elapsed() <= SOON);
+    a.wait_until_it_holds(2).await;
+    assert_eq!(times(&world, 0, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
+    assert!(matches!(world.first_stop().await, StopReason::Lost { .. }));
+    a.shut_down().await.unwrap();
+}
+
+/// Of several resets the last one counts, whether the owner came between them or not.
+#[tokio::test(start_paused = true)]
+async fn of_several_resets_the_last_one_counts() {
+    let world = World::new(1);
+    let a = at_ten(&world, 1).await;
+    sleep(60 * SECOND).await;
+    for (to, wait) in [(2, 0), (8, 0), (5, 0), (4, 10), (3, 20), (6, 0)] {
+        reset(&world, &[(0, to)]).await;
+        sleep(wait * SECOND).await;
+    }
+    assert_eq!(checkpoint_of(&world, 0).await, Some(6));
+    let again = world.log.times("0:9");
+    world.log.wait_for("again", |log| log.times("0:9") > again).await;
+    sleep(60 * SECOND).await;
+    assert_eq!(checkpoint_of(&world, 0).await, Some(9));
+    a.shut_down().await.unwrap();
+}
+
+/// Requests fail here and there, the operator's too: what it reports as done is done.
+#[tokio::test(start_paused = true)]
+async fn in_trouble_what_is_reported_is_so() {
+    let world = World::new(3);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(3).await;
+    let recorder = |owner: &str| Recorder { owner: owner.into(), log: world.log.clone(), checkpoint: true };
+    let mut b = world.start_with("b", world.hub.source(), recorder("b")).await;
+    b.wait_until_it_holds(1).await;
+    publish(&world, 3, 0..10);
+    processed(&world, 3, 9, 1).await;
+    let operator = operator(&world).await;
+    world.faulty.set_plan(crate::world::trouble());
+    let mut done = 0;
+    for round in 0..60 {
+        let (partition, to) = (round % 3, i64::from(round % 8));
+        let before = world.log.times(&format!("{partition}:9"));
+        let position = Position::new(to, (to * 10).to_string());
+        let Ok(mut outcomes) = operator.reset(vec![(partition.into(), position)], &ResetOptions::default()).await
+        else {
+            continue;
+        };
+        if matches!(outcomes.remove(0).1, ResetOutcome::Done) {
+            done += 1;
+            world.log.wait_for("the last event again", |log| log.times(&format!("{partition}:9")) > before).await;
+        }
+        sleep(90 * SECOND).await;
+    }
+    assert!(done > 40, "{done}");
+    a.crash().await;
+    b.crash().await;
+}
