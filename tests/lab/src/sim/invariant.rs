@@ -19,7 +19,7 @@ pub enum Invariant {
     NotLostInError,
     /// I5: when nothing goes wrong any more, every partition is owned and processed, in fair shares, within the bound.
     Converges,
-    /// Then nothing moves any more.
+    /// Then nothing moves any more. Nor does anything because of a reset that nothing else disturbs.
     Sticky,
     /// And everything that was published and is still there has been processed, and checkpointed.
     CaughtUp,
@@ -40,6 +40,9 @@ pub enum Invariant {
     OwnRecord,
     /// Nothing of ours is written without a condition.
     Conditional,
+    /// What an operator reports of a reset is so, and stays so. No owner of ours asks it for a partition, or takes one
+    /// from it before its ownership has expired.
+    Operator,
     /// A shutdown in calm leaves nothing undone.
     CleanEnd,
     /// When an instance is gone, no task and no memory of it is left.
@@ -48,7 +51,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Fenced,
         Self::NeverBack,
         Self::NothingSkipped,
@@ -64,6 +67,7 @@ impl Invariant {
         Self::Restrained,
         Self::OwnRecord,
         Self::Conditional,
+        Self::Operator,
         Self::CleanEnd,
         Self::NothingLeft,
     ];
