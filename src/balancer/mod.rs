@@ -5,7 +5,7 @@
 //! - It takes at most what its [strategy](Strategy) allows, and never what a live owner needs.
 //! - A failing or hanging storage does not end it, and a request that hangs delays no other partition: every operation
 //!   runs by itself, one at a time per partition. The loop ends when told to, or when a later incarnation of this owner
-//!   is at work ([`ErrorKind::Replaced`]).
+//!   is at work ([`ErrorKind::Replaced`](crate::ErrorKind::Replaced)).
 //! - Dropping the future of [`Balancer::run`] is a crash: nothing is released, and others wait for the expiry.
 //!
 //! # One cycle

@@ -55,8 +55,9 @@ pub struct PartitionView {
     /// that asked has died, or the reservation has lapsed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handoff_to: Option<OwnerId>,
-    /// An operator that works on it, see [`reset`](crate::admin::reset): it holds it, asked for it, or released it. An
-    /// operator is no member of the group, so the partition counts for `handoff_to`, or for the owner that was asked.
+    /// An operator that works on it, see [`Operator::reset`](crate::admin::Operator::reset): it holds it, asked for it, or
+    /// released it. An operator is no member of the group, so the partition counts for `handoff_to`, or for the owner
+    /// that was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator: Option<OwnerId>,
 }

@@ -9,6 +9,12 @@ pub struct Delivery {
 }
 
 impl Delivery {
+    /// The first event that comes is to be this one.
+    #[must_use]
+    pub fn beginning_with(due: i64) -> Self {
+        Self { due: Some(due) }
+    }
+
     /// The handler gets these events in one go, while `oldest` is the oldest that the hub has: retention may take
     /// events that were due. `None` for the first.
     pub fn follows(&mut self, first: i64, last: i64, oldest: i64) -> Option<Verdict> {
@@ -27,6 +33,14 @@ impl Delivery {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_event_may_be_known() {
+        for (first, holds) in [(4, true), (3, false), (5, false)] {
+            let verdict = Delivery::beginning_with(4).follows(first, 9, 0).unwrap();
+            assert_eq!(verdict.breach.is_none(), holds, "{first}: {verdict:?}");
+        }
+    }
 
     #[test]
     fn only_retention_leaves_a_gap() {

@@ -67,9 +67,9 @@ pub enum Purpose {
         /// `None` if the writer never adopted the partition.
         tenure: Option<u64>,
     },
-    /// The checkpoint is put where it is wanted.
+    /// The owner puts the checkpoint where it is wanted.
     Reset {
-        /// By an operator, who may put it anywhere.
+        /// It is an operator, who may put it anywhere.
         by_operator: bool,
         /// The events up to there are left out on purpose.
         may_skip: bool,
@@ -328,10 +328,9 @@ impl<L: Clone + Ord> Partition<L> {
     }
 
     fn reset(&mut self, by: &L, by_operator: bool, may_skip: bool, position: i64) -> Vec<Verdict> {
-        let mut verdicts = Vec::new();
-        if !by_operator {
-            verdicts.push(self.fenced(self.tenure_of(by), position));
-        }
+        let tenure = self.tenure_of(by);
+        let mut verdicts = vec![self.fenced(tenure, position)];
+        self.adopted = self.adopted.max(tenure.unwrap_or_default());
         let is_back = self.stored.is_some_and(|stored| position < stored);
         if is_back {
             let unusable = self.stale || self.stored.is_some_and(|stored| stored >= self.end);
@@ -341,7 +340,7 @@ impl<L: Clone + Ord> Partition<L> {
         } else if !by_operator && !may_skip {
             verdicts.extend(self.proved(position));
         }
-        if may_skip {
+        if by_operator || may_skip {
             self.ever.raise(position);
         }
         (self.stale, self.reset_at) = (position >= self.end, self.moment);

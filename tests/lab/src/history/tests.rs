@@ -77,7 +77,36 @@ fn a_checkpoint_moves_back_only_by_a_reset() {
     assert_eq!(progress(&mut partition, ONE, 4), []);
     assert_eq!(progress(&mut partition, ONE, 3), [Rule::NeverBack]);
     assert_eq!(broken(&partition.checkpointed(&ONE, reset(false), 2)), [Rule::NeverBack]);
+    operated(&mut partition, 1);
+}
+
+/// The second instance is an operator, and the first one takes the partition again.
+fn operated(partition: &mut Partition<usize>, position: i64) {
+    partition.owned_by(Some(TWO));
+    assert_eq!(broken(&partition.checkpointed(&TWO, reset(true), position)), []);
+    partition.owned_by(Some(ONE));
+    assert_eq!(broken(&partition.checkpointed(&ONE, Purpose::Adoption, position)), []);
+}
+
+#[test]
+fn an_operator_resets_in_a_tenure_of_its_own_that_fences_the_one_before() {
+    let (mut partition, since) = begun();
+    assert_eq!(broken(&partition.checkpointed(&TWO, reset(true), 1)), [Rule::Fenced]);
+    partition.owned_by(Some(TWO));
     assert_eq!(broken(&partition.checkpointed(&TWO, reset(true), 1)), []);
+    partition.processed(Some(since), 5, 9);
+    assert!(progress(&mut partition, ONE, 9).contains(&Rule::Fenced));
+}
+
+#[test]
+fn an_operator_leaves_events_out() {
+    let (mut partition, _) = begun();
+    operated(&mut partition, 49);
+    let since = partition.started();
+    partition.processed(Some(since), 50, 99);
+    assert_eq!(partition.lost().breach, None);
+    partition.checkpointed(&TWO, Purpose::Foreign, 60);
+    assert_eq!(partition.lost().breach, None, "another SDK's checkpoint brings none of them back");
 }
 
 #[test]
@@ -110,7 +139,7 @@ fn retention_takes_unprocessed_events() {
 #[test]
 fn a_handler_from_before_a_reset_does_not_count() {
     let (mut partition, since) = begun();
-    assert_eq!(broken(&partition.checkpointed(&TWO, reset(true), 1)), []);
+    operated(&mut partition, 1);
     assert_eq!(partition.processed(Some(since), 2, 4), 3);
     assert_eq!(progress(&mut partition, ONE, 4), [Rule::NothingSkipped]);
     let since = partition.started();

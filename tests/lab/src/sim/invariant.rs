@@ -19,7 +19,7 @@ pub enum Invariant {
     NotLostInError,
     /// I5: when nothing goes wrong any more, every partition is owned and processed, in fair shares, within the bound.
     Converges,
-    /// Then nothing moves any more.
+    /// Then nothing moves any more. Nor does anything because of a reset that nothing else disturbs.
     Sticky,
     /// And everything that was published and is still there has been processed, and checkpointed.
     CaughtUp,
@@ -42,6 +42,9 @@ pub enum Invariant {
     Conditional,
     /// E1, E2: of two tenures that processed the one that was won later has the greater epoch.
     EpochGrows,
+    /// What an operator reports of a reset is so, and stays so. No owner of ours asks it for a partition, or takes one
+    /// from it before its ownership has expired.
+    Operator,
     /// A shutdown in calm leaves nothing undone.
     CleanEnd,
     /// When an instance is gone, no task and no memory of it is left.
@@ -50,7 +53,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Fenced,
         Self::NeverBack,
         Self::NothingSkipped,
@@ -67,6 +70,7 @@ impl Invariant {
         Self::OwnRecord,
         Self::Conditional,
         Self::EpochGrows,
+        Self::Operator,
         Self::CleanEnd,
         Self::NothingLeft,
     ];

@@ -48,7 +48,7 @@ pub use self::invariant::{Invariant, Violation};
 pub use self::loops::{Entry, Happening, Move, Simulation};
 pub use self::observer::{Handling, Mark, Marked, Reporter};
 pub use self::ours::Ours;
-pub use self::plan::{Incident, Load, Member, Plan, Role, Scale, Settings, StartAt, Trouble, Tuning, What};
+pub use self::plan::{Incident, Load, Member, Plan, Reset, Role, Scale, Settings, StartAt, Trouble, Tuning, What};
 pub use self::report::{Report, Totals};
 pub use self::rivals::LeaseGrab;
 pub use self::shrink::shrink;

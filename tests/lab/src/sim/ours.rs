@@ -76,7 +76,6 @@ async fn connect(host: &Host, seed: u64) -> GroupStore {
         let builder = GroupStore::builder(host.container.clone(), host.group.clone(), host.owner.clone());
         let builder = with_terms(builder, &host.settings);
         let builder = builder.wall_clock(host.clock.clone()).probe(host.member.skew_seconds != 0);
-        let builder = builder.lease_clock(Arc::new(NeverSuspended(Instant::now())));
         match builder.seed(seed).connect().await {
             Ok(store) => return store,
             Err(_) => sleep(RETRY).await,
@@ -84,8 +83,10 @@ async fn connect(host: &Host, seed: u64) -> GroupStore {
     }
 }
 
-fn with_terms(builder: GroupStoreBuilder, settings: &Settings) -> GroupStoreBuilder {
+/// With what all instances of ours have in common.
+pub(super) fn with_terms(builder: GroupStoreBuilder, settings: &Settings) -> GroupStoreBuilder {
     builder
+        .lease_clock(Arc::new(NeverSuspended(Instant::now())))
         .expiry(settings.expiry)
         .peer_expiry(settings.peer_expiry)
         .concurrency(settings.tuning.concurrency)

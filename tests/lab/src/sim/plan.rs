@@ -7,6 +7,8 @@ mod wild;
 
 use std::time::Duration;
 
+#[cfg(test)]
+pub(super) use self::draw::reset;
 pub use self::trouble::Trouble;
 pub use self::tuning::{StartAt, Tuning};
 use super::foreign::Sdk;
@@ -266,6 +268,8 @@ pub enum What {
     HubMadeAnew,
     /// The hub gets more partitions.
     Growth(u32),
+    /// An operator puts checkpoints elsewhere.
+    Reset(Reset),
     /// An instance gives a partition back, with a cool-down.
     Release {
         /// Which.
@@ -293,6 +297,33 @@ pub enum What {
     },
 }
 
+/// What an operator does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reset {
+    /// The first partition.
+    pub partition: u32,
+    /// How many, counted round.
+    pub count: u32,
+    /// Where to put the first one: so many thousandths of the events that the hub has count as processed. The others
+    /// are put elsewhere.
+    pub per_mille: u32,
+    /// Whether it works beside owners of other SDKs, too.
+    pub beside_foreign: bool,
+    /// How long it waits for those.
+    pub settle: Duration,
+    /// What is wrong with its requests; `None`: what is wrong with those of all instances.
+    pub trouble: Option<Trouble>,
+    /// When it is killed, counted from its start, unless it has ended.
+    pub dies_after: Option<Duration>,
+}
+
+impl Reset {
+    /// Whether nothing goes wrong with it by itself.
+    pub(super) fn is_unharmed(&self) -> bool {
+        self.trouble.is_none() && self.dies_after.is_none()
+    }
+}
+
 impl What {
     /// Its name, to count it by.
     #[must_use]
@@ -310,6 +341,7 @@ impl What {
             Self::Expiry { .. } => "retention",
             Self::HubMadeAnew => "hub made anew",
             Self::Growth(_) => "growth",
+            Self::Reset(_) => "reset",
             Self::Release { .. } => "release with cool-down",
             Self::Pause { .. } => "pause",
             Self::HeavyLoad { .. } => "heavy load",

@@ -12,8 +12,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::sim::plan::reset;
 use crate::sim::{
-    Cast, Foreign, Host, Invariant, Kind, Living, Plan, Report, Role, Scale, Sdk, Totals, Usual, What, run, shrink,
+    Cast, Foreign, Host, Invariant, Kind, Living, Plan, Report, Reset, Role, Scale, Sdk, Totals, Usual, What, run,
+    shrink,
 };
 
 /// From 1 on. In debug builds each takes six seconds; `cargo simulate` runs them by the thousand.
@@ -24,6 +29,9 @@ const SEEDS_OVER_PLATFORM: u64 = 4;
 
 /// The same with settings from the whole range that `build` accepts.
 const WILD_SEEDS: u64 = 4;
+
+/// The same with operators.
+const RESET_SEEDS: u64 = 4;
 
 fn variable(name: &str) -> Option<u64> {
     let text = env::var(name).ok()?;
@@ -57,11 +65,11 @@ fn explanation(plan: &Plan, test: &str) -> String {
 }
 
 /// Plays these seeds, on all cores at once.
-fn play_all(seeds: Range<u64>, scale: &Scale) -> (Totals, Vec<u64>) {
+fn play_all(seeds: Range<u64>, draw: impl Fn(u64) -> Plan + Sync) -> (Totals, Vec<u64>) {
     let (left, played) = (Mutex::new(seeds), Mutex::new((Totals::default(), Vec::new())));
     let work = || {
         while let Some(seed) = { left.lock().unwrap().next() } {
-            let report = play(&Plan::draw(seed, scale), false);
+            let report = play(&draw(seed), false);
             for violation in report.violations.iter().take(3) {
                 println!("seed {seed}: {violation}");
             }
@@ -79,30 +87,74 @@ fn play_all(seeds: Range<u64>, scale: &Scale) -> (Totals, Vec<u64>) {
 }
 
 /// Plays the seeds that the environment names, or else so many from 1 on. `test` is where this is called.
-fn assert_no_violation(test: &str, seeds: u64, scale: &Scale) {
+fn assert_no_violation(test: &str, seeds: u64, draw: impl Fn(u64) -> Plan + Sync) -> Totals {
     let first = variable("EVENTHUBS_CHECKPOINT_SEED");
     let runs = variable("EVENTHUBS_CHECKPOINT_RUNS").unwrap_or(if first.is_some() { 1 } else { seeds });
     let first = first.unwrap_or(1);
-    let (totals, failed) = play_all(first..first + runs, scale);
+    let (totals, failed) = play_all(first..first + runs, &draw);
     println!("{totals:#?}");
     if let Some(seed) = failed.iter().min() {
-        panic!("{}\nfailed: {failed:?}", explanation(&Plan::draw(*seed, scale), test));
+        panic!("{}\nfailed: {failed:?}", explanation(&draw(*seed), test));
     }
+    totals
 }
 
 #[test]
 fn no_invariant_is_violated() {
-    assert_no_violation("no_invariant_is_violated", SEEDS, &Scale::default());
+    assert_no_violation("no_invariant_is_violated", SEEDS, |seed| Plan::draw(seed, &Scale::default()));
 }
 
 #[test]
 fn over_the_platform() {
-    assert_no_violation("over_the_platform", SEEDS_OVER_PLATFORM, &Scale { platform: true, ..Scale::default() });
+    let scale = Scale { platform: true, ..Scale::default() };
+    assert_no_violation("over_the_platform", SEEDS_OVER_PLATFORM, |seed| Plan::draw(seed, &scale));
 }
 
 #[test]
 fn far_from_the_defaults() {
-    assert_no_violation("far_from_the_defaults", WILD_SEEDS, &Scale { wild: true, ..Scale::default() });
+    let scale = Scale { wild: true, ..Scale::default() };
+    assert_no_violation("far_from_the_defaults", WILD_SEEDS, |seed| Plan::draw(seed, &scale));
+}
+
+/// Operators come all the time, in storms of every kind.
+fn stormy(seed: u64) -> Plan {
+    let mut rng = StdRng::seed_from_u64(seed ^ 0x0be2);
+    let storm = Duration::from_secs(1440);
+    let (platform, wild) = (seed.is_multiple_of(2), seed.is_multiple_of(3));
+    let scale = Scale { instances: 5, partitions: 12, storm, platform, wild, ..Scale::default() };
+    let mut plan = Plan::draw(seed, &scale);
+    let mut at = Duration::from_secs(60);
+    while at < scale.storm {
+        at += Duration::from_secs(rng.random_range(1..150));
+        plan = plan.clone().with(at, What::Reset(reset(&mut rng, plan.partitions, &plan.settings)));
+    }
+    plan
+}
+
+#[test]
+fn operators_reset_in_storms() {
+    assert_no_violation("operators_reset_in_storms", RESET_SEEDS, stormy);
+}
+
+/// Operators come to groups that are well, now and then, and nothing else happens.
+fn calm(seed: u64) -> Plan {
+    let mut rng = StdRng::seed_from_u64(seed ^ 0x0be2);
+    let scale =
+        Scale { instances: 5, partitions: 12, storm: Duration::from_secs(3600), foreign: false, ..Scale::default() };
+    let mut plan = Plan::calm(seed, &scale);
+    let mut at = Duration::from_secs(300);
+    while at < scale.storm {
+        let reset = reset(&mut rng, plan.partitions, &plan.settings);
+        plan = plan.with(at, What::Reset(Reset { trouble: None, dies_after: None, ..reset }));
+        at += Duration::from_secs(rng.random_range(150..400));
+    }
+    plan
+}
+
+#[test]
+fn nothing_moves_because_of_a_reset() {
+    let totals = assert_no_violation("nothing_moves_because_of_a_reset", RESET_SEEDS, calm);
+    assert!(totals.counts["resets in calm"] > 3 * totals.plans, "{totals:?}");
 }
 
 #[test]

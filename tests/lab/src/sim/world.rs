@@ -3,6 +3,7 @@
 mod finale;
 mod happens;
 mod lives;
+mod operators;
 mod seat;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use self::seat::Seat;
@@ -96,6 +98,8 @@ struct World<'a> {
     troubles: Vec<(usize, Option<u32>, Trouble)>,
     /// The lives that each incident has frozen.
     frozen: BTreeMap<usize, Vec<usize>>,
+    /// Those that have not been seen to end yet.
+    operators: Vec<JoinHandle<()>>,
     publishes: bool,
     convergence: Option<Duration>,
     faults: BTreeMap<FaultKind, u64>,
@@ -128,6 +132,7 @@ impl<'a> World<'a> {
             numbered: 0,
             troubles: Vec::new(),
             frozen: BTreeMap::new(),
+            operators: Vec::new(),
             publishes: true,
             convergence: None,
             faults: BTreeMap::new(),
@@ -182,7 +187,7 @@ impl<'a> World<'a> {
 
     fn is_something_to_come(&self) -> bool {
         let passing = |action: &Action| matches!(action, Action::Publish(_) | Action::Tick | Action::Lags);
-        !self.troubles.is_empty() || self.actions.values().any(|action| !passing(action))
+        !self.troubles.is_empty() || !self.operators.is_empty() || self.actions.values().any(|action| !passing(action))
     }
 
     async fn act(&mut self, action: Action) {
@@ -199,6 +204,7 @@ impl<'a> World<'a> {
             Action::Publish(partition) => self.publish(partition),
             Action::Tick => {
                 self.reap().await;
+                self.operators.retain(|operator| !operator.is_finished());
                 self.resume_parked();
                 self.observer.lock().look_at_the_time();
                 self.after(TICK, Action::Tick);

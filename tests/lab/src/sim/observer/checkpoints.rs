@@ -11,12 +11,13 @@ impl State {
     pub(super) fn checkpoint_written(&mut self, life: usize, partition: usize, name: &str, metadata: &Metadata) {
         let (record, _) = decode_checkpoint(name, metadata);
         let position = record.sequence_number.unwrap_or(-1);
-        let may_reset = self.lives[life].member.is_none() || self.partitions[partition].adopted_by == Some(life);
+        let may_reset = self.is_operator(life) || self.partitions[partition].adopted_by == Some(life);
         let book = &mut self.partitions[partition];
         let (stored, ours) = (book.history.stored(), self.lives[life].ours);
         book.set_back = !ours && stored.is_some_and(|stored| position < stored);
         let purpose = match stored {
             _ if !ours => self.foreign_checkpoint(life, partition, position),
+            None if self.is_operator(life) => self.reset_written(life, partition, position),
             None => self.first_checkpoint(life, partition, position),
             Some(before) if before == position => self.adopts(life, partition, position),
             Some(_) if may_reset => self.reset_written(life, partition, position),
@@ -25,6 +26,7 @@ impl State {
         for verdict in self.partitions[partition].history.checkpointed(&life, purpose, position) {
             self.judged(life, partition, verdict);
         }
+        self.put_or_moved(life, partition, stored, position);
     }
 
     fn first_checkpoint(&mut self, life: usize, partition: usize, position: i64) -> Purpose {
@@ -54,7 +56,7 @@ impl State {
         self.saw(life, "resets", partition, position);
         self.count("resets accepted");
         self.mark(life, Mark::Reset { partition, to: position });
-        let by_operator = self.lives[life].member.is_none();
+        let by_operator = self.is_operator(life);
         // Otherwise retention has overtaken the checkpoint.
         Purpose::Reset { by_operator, may_skip: !by_operator && self.invalid_to_latest }
     }

@@ -35,18 +35,32 @@ impl State {
 
     /// It is told to end. If all is well now, what it releases has to be claimed in time.
     pub(in super::super) fn leaves(&mut self, life: usize) {
-        let quiet = !self.in_trouble && self.disturbed_at.elapsed() >= 2 * self.expiry;
-        let all_is_well = quiet && !self.foreigners_count() && self.amiss().is_none();
+        let all_is_well = self.all_is_well();
         let held = self.partitions.iter().filter(|book| book.holder() == Some(life)).count();
         self.disturbed();
         self.lives[life].leaves = all_is_well.then_some(held);
     }
 
+    pub(super) fn all_is_well(&self) -> bool {
+        let quiet = !self.in_trouble && self.disturbed_at.elapsed() >= 2 * self.expiry;
+        quiet && !self.foreigners_count() && self.amiss().is_none()
+    }
+
     /// Released, for somebody else.
     pub(super) fn is_free(&mut self, partition: usize, before: usize) {
+        if self.is_operator(before) {
+            return self.is_returned(partition);
+        }
         let survivors = self.survivors().iter().filter(|life| **life != before).count();
         if let Some(left) = self.lives[before].leaves.filter(|_| survivors > 0) {
             self.watch(partition, self.bounds.free(left, survivors));
+        }
+    }
+
+    /// Released by an operator. In calm its former owner lives.
+    fn is_returned(&mut self, partition: usize) {
+        if self.still.is_some() {
+            self.watch(partition, self.bounds.free(0, 1));
         }
     }
 
@@ -68,6 +82,7 @@ impl State {
     /// either: an instance whose requests are throttled claims later than they say.
     pub(in super::super) fn disturbed(&mut self) {
         self.watches.clear();
+        self.still = None;
         self.lives.iter_mut().for_each(|life| life.leaves = None);
         self.disturbed_at = Instant::now();
     }

@@ -18,10 +18,12 @@ impl State {
         let partition = index_of(partition);
         self.saw(life, "started", partition, 0);
         let Some(book) = self.partitions.get_mut(partition) else { return };
-        book.adopted_by.take_if(|adopter| *adopter == life);
+        let adopted = book.adopted_by.take_if(|adopter| *adopter == life);
+        let put_to = book.put_to.filter(|_| adopted.is_some());
         let since = book.history.started();
         let verdict = epoch.map(|epoch| book.epochs.processes(epoch));
-        let session = Session { since, busy: false, delivery: Delivery::default() };
+        let delivery = put_to.map_or_else(Delivery::default, |number| Delivery::beginning_with(number + 1));
+        let session = Session { since, busy: false, delivery };
         let before = self.lives[life].sessions.insert(partition, session);
         let name = self.name_of(life);
         self.check(Invariant::OneHandler, before.is_none(), || format!("{name} started partition {partition} twice"));

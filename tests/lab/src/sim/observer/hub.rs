@@ -14,6 +14,12 @@ impl State {
         self.partitions.get(partition).map_or(0, |book| book.history.end())
     }
 
+    /// The oldest event that it has, and the one that comes next.
+    pub(in super::super) fn range_of(&self, partition: usize) -> Option<(i64, i64)> {
+        let history = &self.partitions.get(partition)?.history;
+        Some((history.oldest(), history.end()))
+    }
+
     pub(in super::super) fn expired(&mut self, partition: usize, first: i64) {
         if let Some(book) = self.partitions.get_mut(partition) {
             book.history.expired(first);
@@ -33,7 +39,7 @@ impl State {
         sessions.for_each(|session| session.delivery.restart());
         for book in &mut self.partitions {
             book.history.recreated();
-            book.begun_at = None;
+            (book.begun_at, book.put_to) = (None, None);
         }
     }
 

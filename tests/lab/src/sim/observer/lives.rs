@@ -6,6 +6,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::{Identity, OwnerId};
 use tokio::time::Instant;
 
+use super::resets::Progress;
 use super::restraint::Refused;
 use super::timeline::Mark;
 use super::{Partition, State};
@@ -32,6 +33,8 @@ pub(super) struct Life {
     /// Since its requests are refused.
     pub(super) refused: Option<Refused>,
     pub(super) sessions: BTreeMap<usize, Session>,
+    /// What an operator is to do with each partition.
+    pub(super) resets: BTreeMap<usize, Progress>,
 }
 
 /// From a start of the handler to its stop.
@@ -64,6 +67,7 @@ impl State {
             requests: 0,
             refused: None,
             sessions: BTreeMap::new(),
+            resets: BTreeMap::new(),
         });
         let life = self.lives.len() - 1;
         self.saw(life, "starts", 0, 0);
@@ -100,7 +104,7 @@ impl State {
         self.watch_what_is_left_by(life);
     }
 
-    fn dies(&mut self, life: usize) {
+    pub(super) fn dies(&mut self, life: usize) {
         let book = &mut self.lives[life];
         book.alive = false;
         book.sessions.clear();

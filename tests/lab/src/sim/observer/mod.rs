@@ -7,6 +7,7 @@ mod hub;
 mod lives;
 mod ownerships;
 mod reporter;
+mod resets;
 mod restraint;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use self::dark::Watch;
 pub(super) use self::lives::Entering;
 use self::lives::Life;
 pub use self::reporter::{Handling, Reporter};
+pub(super) use self::resets::Wanted;
 pub use self::timeline::{Mark, Marked};
 use super::bounds::Bounds;
 use super::invariant::{Invariant, Violation};
@@ -79,6 +81,8 @@ pub(super) struct State {
     disturbed_at: Instant,
     /// Something is wrong with the storage, or an instance is frozen, and that goes on.
     in_trouble: bool,
+    /// The owners of all partitions, since an operator began in calm: the same ones get them back.
+    still: Option<Vec<Option<usize>>>,
     verbose: bool,
     history: VecDeque<String>,
     pub(super) checked: BTreeMap<Invariant, u64>,
@@ -111,6 +115,8 @@ struct Partition {
     set_back: bool,
     /// The last event that there was when the group began: a start at the latest lies no further.
     begun_at: Option<i64>,
+    /// An operator has put the checkpoint there, and it has not moved since.
+    put_to: Option<i64>,
     /// The life that adopted it last, and whose handler has not started since: until then it may replace a checkpoint
     /// from which reading cannot go on.
     adopted_by: Option<usize>,
@@ -126,6 +132,7 @@ impl Partition {
             record: Metadata::new(),
             set_back: false,
             begun_at: None,
+            put_to: None,
             adopted_by: None,
             unowned_since: Some(Instant::now()),
         }
@@ -163,6 +170,7 @@ impl Observer {
             watches: Vec::new(),
             disturbed_at: Instant::now(),
             in_trouble: false,
+            still: None,
             verbose,
             history: VecDeque::new(),
             checked: BTreeMap::new(),

@@ -20,6 +20,7 @@ const SCOPE: &str = "scope";
 impl State {
     pub(super) fn ownership_written(&mut self, life: usize, partition: usize, name: &str, metadata: &Metadata) {
         let (record, _) = decode_ownership(name, metadata);
+        self.operator_is_known(life, &record);
         let holder = self.named_by(&record);
         self.saw(life, "owns", partition, holder.map_or(-1, |holder| i64::try_from(holder).unwrap_or(-1)));
         let expired = self.is_expired(partition);
@@ -78,15 +79,18 @@ impl State {
             return;
         }
         let before = self.partitions[partition].holder();
-        let operator = book.member.is_none();
-        let own = holder == Some(life) || (operator && holder == before) || self.is_mark(life, partition, metadata);
+        let asks = holder == before && self.is_mark(life, partition, metadata);
+        let own = holder == Some(life) || asks;
         let nobody = holder.is_none() && metadata.get("ownerid").is_some_and(String::is_empty);
         let name = self.name_of(life);
         self.check(Invariant::OwnRecord, own || nobody, || {
             format!("{name} wrote {metadata:?} to partition {partition}")
         });
-        let its_own = before.is_none() || before == Some(life) || expired || operator;
+        let its_own = before.is_none() || before == Some(life) || expired;
         self.check(Invariant::OwnRecord, !nobody || its_own, || format!("{name} released partition {partition}"));
+        if asks && holder != Some(life) {
+            self.asks(life, partition);
+        }
     }
 
     /// Nothing but that this one asks for it.
@@ -100,6 +104,9 @@ impl State {
         let before = hands.before;
         if let (Some(from), Some(to)) = (before, holder) {
             self.taken_over(partition, from, to, expired);
+        }
+        if let Some(to) = holder {
+            self.must_be_still(partition, to);
         }
         let now = Instant::now();
         let lives = holder.is_some_and(|holder| self.lives[holder].alive);
@@ -122,6 +129,10 @@ impl State {
     fn taken_over(&mut self, partition: usize, from: usize, to: usize, expired: bool) {
         let victim = &self.lives[from];
         let same_name = victim.owner == self.lives[to].owner;
+        if self.is_operator(from) || self.is_operator(to) {
+            return self.taken_with_an_operator(partition, from, to, expired);
+        }
+        let victim = &self.lives[from];
         if victim.alive && !same_name {
             self.totals.moves += 1;
             self.count(if expired { "taken from a silent owner" } else { "stolen" });

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::admin::{NotDone, ResetOutcome};
 use eventhubs_checkpoint::blob::Condition;
 use eventhubs_checkpoint::internal::codec::{encode_checkpoint, encode_ownership};
 use eventhubs_checkpoint::processor::StopReason;
@@ -52,6 +53,29 @@ impl Scene {
         self.written(life, "ownership", &encode_ownership(&record));
     }
 
+    /// An operator takes the partition.
+    fn resets(&self, operator: usize, to: i64) {
+        self.observer.lock().operates(operator, [(0, to)].into(), true);
+        self.owns(operator);
+    }
+
+    fn releases(&self, life: usize) {
+        self.written(life, "ownership", &encode_ownership(&OwnershipRecord::default()));
+    }
+
+    fn asks(&self, life: usize, from: usize) {
+        let Identity { owner, incarnation, .. } = self.lives[from].clone();
+        let mut record = OwnershipRecord::owned_by(owner, Some(incarnation));
+        record.handoff_to = Some(self.lives[life].owner.clone());
+        self.written(life, "ownership", &encode_ownership(&record));
+    }
+
+    fn begins_at(&self, life: usize, number: i64) {
+        self.owns(life);
+        self.stores(life, number);
+        self.reporter(life).started(&0.into(), None);
+    }
+
     fn stores(&self, life: usize, number: i64) {
         let mut record = CheckpointRecord::default();
         (record.sequence_number, record.offset) = (Some(number), Some((number * 10).to_string()));
@@ -69,9 +93,7 @@ impl Scene {
     }
 
     fn begins(&self, life: usize) {
-        self.owns(life);
-        self.stores(life, -1);
-        self.reporter(life).started(&0.into(), None);
+        self.begins_at(life, -1);
     }
 
     fn broken(&self) -> Vec<Invariant> {
@@ -134,12 +156,128 @@ fn only_an_operator_puts_a_checkpoint_back() {
     scene.begins(one);
     scene.handles(one, 0..=9);
     scene.stores(one, 9);
+    scene.resets(operator, 3);
     scene.stores(operator, 3);
     assert_eq!(scene.broken(), nothing());
+    scene.releases(operator);
+    scene.owns(one);
+    scene.stores(one, 3);
     scene.stores(one, 9);
     assert_eq!(scene.broken(), [Invariant::NothingSkipped], "what was processed before counts no more");
     scene.stores(one, 8);
     assert!(scene.broken().contains(&Invariant::NeverBack));
+}
+
+#[test]
+fn an_operator_puts_a_checkpoint_where_it_is_wanted_and_only_as_the_owner() {
+    for (owns, to, broken) in
+        [(true, 3, vec![]), (true, 4, vec![Invariant::Operator]), (false, 3, vec![Invariant::Fenced])]
+    {
+        let mut scene = Scene::new(|_| {});
+        let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+        scene.begins(one);
+        scene.handles(one, 0..=9);
+        scene.stores(one, 9);
+        scene.observer.lock().operates(operator, [(0, 3)].into(), true);
+        if owns {
+            scene.owns(operator);
+        }
+        scene.stores(operator, to);
+        assert_eq!(scene.broken(), broken, "owns: {owns}, {to}");
+    }
+}
+
+#[test]
+fn an_operator_reports_what_is_so() {
+    let lost = || ResetOutcome::NotDone(NotDone::Lost { by: None });
+    let unsure = |written| ResetOutcome::Unsure { written, error: None };
+    // What it does, and whether these reports are true: done, not done, unsure, unsure but written.
+    let cases: [(&[i64], bool, [bool; 4]); 4] = [
+        (&[9], true, [false, true, true, false]),
+        (&[9, 3], false, [false, false, true, true]),
+        (&[9, 3], true, [true, false, true, true]),
+        (&[], true, [false, true, true, false]),
+    ];
+    for (writes, releases, expected) in cases {
+        let reports = [ResetOutcome::Done, lost(), unsure(false), unsure(true)];
+        for (report, expected) in reports.into_iter().zip(expected) {
+            let mut scene = Scene::new(|_| {});
+            let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+            scene.begins(one);
+            scene.handles(one, 0..=9);
+            scene.stores(one, 9);
+            scene.resets(operator, 3);
+            writes.iter().for_each(|position| scene.stores(operator, *position));
+            if releases {
+                scene.releases(operator);
+            }
+            scene.observer.lock().reported(operator, 0, &report);
+            let broken = if expected { vec![] } else { vec![Invariant::Operator] };
+            assert_eq!(scene.broken(), broken, "{writes:?}, released: {releases}: {report:?}");
+        }
+    }
+}
+
+#[test]
+fn an_operator_that_has_given_up_writes_nothing_more() {
+    let mut scene = Scene::new(|_| {});
+    let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+    scene.begins(one);
+    scene.resets(operator, 3);
+    scene.observer.lock().reported(operator, 0, &ResetOutcome::NotDone(NotDone::Lost { by: None }));
+    assert_eq!(scene.broken(), nothing());
+    scene.stores(operator, 3);
+    assert_eq!(scene.broken(), [Invariant::Operator]);
+}
+
+#[test]
+fn the_next_owner_begins_exactly_where_the_checkpoint_was_put() {
+    for (first, broken) in [(4, vec![]), (3, vec![Invariant::Continuous]), (5, vec![Invariant::Continuous])] {
+        let mut scene = Scene::new(|_| {});
+        let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+        scene.begins(one);
+        scene.resets(operator, 3);
+        scene.stores(operator, -1);
+        scene.stores(operator, 3);
+        scene.releases(operator);
+        scene.reporter(one).stopped(&0.into(), &StopReason::Lost { by: None });
+        scene.begins_at(one, 3);
+        scene.handles(one, first..=9);
+        assert_eq!(scene.broken(), broken, "{first}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_is_neither_robbed_nor_asked() {
+    for (after, asks, broken) in
+        [(0, false, vec![Invariant::Operator]), (60, false, vec![]), (0, true, vec![Invariant::Operator])]
+    {
+        let mut scene = Scene::new(|plan| plan.settings.expiry = Duration::from_secs(60));
+        let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+        scene.resets(operator, 3);
+        advance(Duration::from_secs(after)).await;
+        if asks {
+            scene.asks(one, operator);
+        } else {
+            scene.owns(one);
+        }
+        assert_eq!(scene.broken(), broken, "after {after} s, asks: {asks}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_in_calm_moves_nothing() {
+    for (returns, broken) in [(true, vec![]), (false, vec![Invariant::Sticky])] {
+        let mut scene = Scene::new(|plan| plan.settings.expiry = Duration::from_secs(60));
+        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        let operator = scene.enters("operator", None);
+        scene.begins(one);
+        advance(Duration::from_secs(120)).await;
+        scene.resets(operator, 3);
+        scene.releases(operator);
+        scene.owns(if returns { one } else { other });
+        assert_eq!(scene.broken(), broken, "it returns: {returns}");
+    }
 }
 
 #[test]

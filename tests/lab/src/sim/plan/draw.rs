@@ -6,7 +6,7 @@ use eventhubs_checkpoint::LeaseScope;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Incident, Load, Member, Plan, Role, Scale, Settings, Trouble, Tuning, What};
+use super::{Incident, Load, Member, Plan, Reset, Role, Scale, Settings, Trouble, Tuning, What};
 use crate::sim::foreign::Sdk;
 
 /// Instances come up within this time.
@@ -104,6 +104,23 @@ fn load(rng: &mut StdRng) -> Load {
     Load { every: Duration::from_secs(rng.random_range(10..120)), burst: rng.random_range(1..20) }
 }
 
+/// Half of them of one partition. Some operators die about when they write.
+pub(crate) fn reset(rng: &mut StdRng, partitions: u32, settings: &Settings) -> Reset {
+    let partitions = partitions.max(1);
+    let all = rng.random_bool(0.5);
+    let trouble = Trouble::ALL[rng.random_range(0..Trouble::ALL.len())];
+    let dies_after = settings.latency.mul_f64(rng.random_range(0.0..8.0));
+    Reset {
+        partition: rng.random_range(0..partitions),
+        count: if all { rng.random_range(1..=partitions) } else { 1 },
+        per_mille: rng.random_range(0..=1000),
+        beside_foreign: rng.random_bool(0.7),
+        settle: Duration::from_secs([0, 10, 60, 90][rng.random_range(0..4)]),
+        trouble: rng.random_bool(0.3).then_some(trouble),
+        dies_after: rng.random_bool(0.3).then_some(dies_after),
+    }
+}
+
 struct Drawing<'a> {
     rng: StdRng,
     scale: &'a Scale,
@@ -144,8 +161,9 @@ impl Drawing<'_> {
             76..80 => What::Expiry { partition, keep: self.rng.random_range(0..50) },
             80..81 => What::HubMadeAnew,
             81..84 => What::Growth(self.rng.random_range(1..5)),
-            84..91 => What::Release { member, index: self.rng.random_range(0..8), cool_down: self.seconds(0, 120) },
-            91..97 => What::Pause { member, index: self.rng.random_range(0..8), lasts: self.seconds(1, 180) },
+            84..89 => What::Reset(reset(&mut self.rng, self.scale.partitions, self.settings)),
+            89..93 => What::Release { member, index: self.rng.random_range(0..8), cool_down: self.seconds(0, 120) },
+            93..97 => What::Pause { member, index: self.rng.random_range(0..8), lasts: self.seconds(1, 180) },
             _ => What::HeavyLoad { member, lasts: self.seconds(30, 300) },
         }
     }

@@ -32,6 +32,7 @@ impl World<'_> {
                 self.after(Duration::ZERO, Action::Start { member: *member, replaces: true });
             }
             What::Storage { member, trouble, lasts } => self.trouble(index, *member, *trouble, *lasts),
+            What::Reset(reset) => self.reset(reset),
             What::Release { member, index, cool_down } => self.release(*member, *index, *cool_down),
             What::Pause { member, index: which, lasts } => self.pause(index, *member, *which, *lasts),
             What::HeavyLoad { member, lasts } => {

@@ -186,6 +186,13 @@ impl World<'_> {
         self.started.elapsed() >= self.plan.storm && spec.is_some_and(|spec| is_foreign(&spec.role))
     }
 
+    /// What befalls the requests of an operator that comes now.
+    pub(super) fn usual_faults(&self) -> FaultPlan {
+        let latency = self.plan.settings.latency;
+        let trouble = self.troubles.iter().rfind(|(_, whose, _)| whose.is_none());
+        trouble.map_or_else(|| FaultPlan::always(Fault::Latency(latency)), |(_, _, trouble)| trouble.faults(latency))
+    }
+
     /// What befalls the requests of everybody now.
     pub(super) fn apply_troubles(&self) {
         let latency = self.plan.settings.latency;
@@ -223,7 +230,7 @@ impl World<'_> {
 }
 
 /// A seed of its own for every life, whatever else happens in the plan.
-fn seed_of(seed: u64, member: u32, born: u32) -> u64 {
+pub(super) fn seed_of(seed: u64, member: u32, born: u32) -> u64 {
     // The finalizer of SplitMix64.
     let mixed = seed ^ (u64::from(member) << 32 | u64::from(born)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,0 +1,91 @@
+//! Operators, which reset checkpoints.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
+use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
+use eventhubs_checkpoint::testing::faulty::Faulty;
+use eventhubs_checkpoint::{OwnerId, PartitionId, Position, Result};
+use tokio::time::timeout;
+
+use super::World;
+use super::lives::seed_of;
+use crate::sim::observer::{Entering, Observer, Wanted};
+use crate::sim::ours::with_terms;
+use crate::sim::plan::Reset;
+
+/// What distinguishes the seeds of operators from those of members.
+const OPERATORS: u32 = u32::MAX;
+
+impl World<'_> {
+    /// An operator comes, with access of its own. It goes when it has reported, or is killed.
+    pub(super) fn reset(&mut self, reset: &Reset) {
+        let Ok(owner) = OwnerId::new("operator") else { return };
+        let wanted = self.wanted(reset);
+        let entering = Entering { member: None, owner: owner.clone(), ours: true };
+        let unharmed = reset.is_unharmed() && !self.plan.moves_in_calm();
+        let life = {
+            let mut observer = self.observer.lock();
+            let life = observer.enters(entering);
+            observer.operates(life, wanted.clone(), unharmed);
+            life
+        };
+        let seed = seed_of(self.plan.seed, OPERATORS, u32::try_from(life).unwrap_or(OPERATORS));
+        let faulty = Faulty::new(self.witnessed(life), seed);
+        let latency = self.plan.settings.latency;
+        faulty.set_plan(reset.trouble.map_or_else(|| self.usual_faults(), |trouble| trouble.faults(latency)));
+        let settings = GroupStore::builder(Arc::new(faulty), self.group.clone(), owner);
+        let settings = with_terms(settings, &self.plan.settings).seed(seed);
+        let options = ResetOptions::default().with_beside_foreign(reset.beside_foreign).with_settle(reset.settle);
+        let operating = operate(self.observer.clone(), life, settings, wanted, options);
+        self.operators.push(tokio::spawn(killed_after(reset.dies_after, self.observer.clone(), life, operating)));
+    }
+
+    /// Between the oldest event and the last one, elsewhere in each partition.
+    fn wanted(&self, reset: &Reset) -> Wanted {
+        let observer = self.observer.lock();
+        let partitions = u32::try_from(observer.partition_count()).unwrap_or(u32::MAX);
+        let named = (0..reset.count.min(partitions)).map(|index| (index, (reset.partition + index) % partitions));
+        let to = |(index, partition): (u32, u32)| {
+            let partition = partition as usize;
+            let (oldest, end) = observer.range_of(partition)?;
+            let share = i64::from((reset.per_mille + 389 * index) % 1001);
+            Some((partition, oldest - 1 + (end - oldest) * share / 1000))
+        };
+        named.filter_map(to).collect()
+    }
+}
+
+async fn killed_after(time: Option<Duration>, observer: Observer, life: usize, operating: impl Future<Output = ()>) {
+    match time {
+        Some(time) => {
+            let _ = timeout(time, operating).await;
+        }
+        None => operating.await,
+    }
+    observer.lock().operator_ends(life);
+}
+
+/// If it cannot connect, or sees nothing, it writes nothing.
+async fn operate(observer: Observer, life: usize, settings: GroupStoreBuilder, wanted: Wanted, options: ResetOptions) {
+    let Ok(outcomes) = outcomes(settings, &wanted, &options).await else { return };
+    let mut observer = observer.lock();
+    for ((partition, _), (_, outcome)) in wanted.iter().zip(&outcomes) {
+        observer.reported(life, *partition, outcome);
+    }
+}
+
+async fn outcomes(
+    settings: GroupStoreBuilder,
+    wanted: &Wanted,
+    options: &ResetOptions,
+) -> Result<Vec<(PartitionId, ResetOutcome)>> {
+    let position = |number: i64| {
+        let offset = if number < 0 { "-1".to_owned() } else { (number * 10).to_string() };
+        Position::new(number, offset)
+    };
+    let named = |partition: usize| PartitionId::from(u32::try_from(partition).unwrap_or(u32::MAX));
+    let resets = wanted.iter().map(|(partition, to)| (named(*partition), position(*to))).collect();
+    Operator::connect(settings).await?.reset(resets, options).await
+}
