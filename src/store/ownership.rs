@@ -23,7 +23,7 @@ use crate::telemetry::Operation;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     partition: PartitionId,
-    over: Option<Ownership>,
+    over: Option<Box<Ownership>>,
     load: Option<u64>,
     handoff_to: Option<OwnerId>,
 }
@@ -58,7 +58,12 @@ impl Claim {
     /// record of the work that the partition is.
     #[must_use]
     pub fn over(seen: &Ownership) -> Self {
-        Self { partition: seen.partition.clone(), over: Some(seen.clone()), load: seen.record.load, handoff_to: None }
+        Self {
+            partition: seen.partition.clone(),
+            over: Some(Box::new(seen.clone())),
+            load: seen.record.load,
+            handoff_to: None,
+        }
     }
 }
 
@@ -261,7 +266,7 @@ impl GroupStore {
             ..OwnershipRecord::default()
         };
         let mut write = OwnershipWrite::new(self, &claim.partition, Goal::Claim, record);
-        write.over(claim.over.clone());
+        write.over(claim.over.as_deref().cloned());
         self.settle_with_epoch(write).await.unwrap_or_else(ClaimOutcome::Undecided)
     }
 

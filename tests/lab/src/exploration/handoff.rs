@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::internal::recorded;
 use eventhubs_checkpoint::internal::rules::{self, Looked, MarkOutcome, Next, Patience, Pursuit, marking};
-use eventhubs_checkpoint::{OwnershipRecord, PartitionId, Relation};
+use eventhubs_checkpoint::{Identity, OwnershipRecord, PartitionId, Relation};
 
 use super::listing::TERMS;
 use super::notes::{Event, Notes};
@@ -204,8 +204,8 @@ impl Model {
             Owner::Nobody => OwnershipRecord::default(),
             Owner::Foreign => OwnershipRecord::owned_by(recorded::owner("foreign"), None),
             Owner::Ours(number) => {
-                let owned = identity(number);
-                OwnershipRecord::owned_by(owned.owner, Some(owned.incarnation))
+                let Identity { owner, incarnation, .. } = identity(number);
+                OwnershipRecord::owned_by(owner, Some(incarnation))
             }
         };
         record.cooperative = matches!(owner, Owner::Ours(_));
@@ -221,7 +221,9 @@ impl Model {
 
     fn pursuing(&self, victim: u8, pursued: Pursued) -> rules::Handoff {
         let mut handoff = self.asking(victim);
-        (0..pursued.marks).for_each(|_| handoff.stands(Duration::ZERO));
+        for _ in 0..pursued.marks {
+            handoff.stands(Duration::ZERO);
+        }
         if pursued.is_acknowledged {
             handoff.look(Some(((), Looked::Asked { draining: true })), Duration::ZERO, &PATIENCE);
         }
