@@ -72,7 +72,12 @@ fn dropping_the_runtime_stops_the_loop_and_releases_nothing() {
     let world = world();
     let application = two_workers();
     let within = world.clone();
-    application.block_on(async move { within.start("a").await.wait_until_it_holds(2).await });
+    // Kept to the end: dropping it would ask for a shutdown.
+    let _instance = application.block_on(async move {
+        let mut instance = within.start("a").await;
+        instance.wait_until_it_holds(2).await;
+        instance
+    });
     application.shutdown_background();
     runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let deadline = Instant::now() + 3 * EXPIRY;
