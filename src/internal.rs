@@ -5,6 +5,11 @@ pub mod balancer {
     pub use crate::balancer::internal::*;
 }
 
+/// What operators decide.
+pub mod admin {
+    pub use crate::admin::internal::*;
+}
+
 /// Planning.
 pub mod planner {
     pub use crate::planner::*;

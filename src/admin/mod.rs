@@ -10,5 +10,11 @@ mod retries;
 mod session;
 mod takeover;
 
+/// How an operator takes a partition over.
+#[cfg(feature = "testing")]
+pub(crate) mod internal {
+    pub use super::takeover::{Takeover, takeover};
+}
+
 pub use operator::{Operator, ResetOptions};
 pub use outcome::{NotDone, ResetOutcome};

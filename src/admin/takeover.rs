@@ -6,19 +6,19 @@ use crate::planner::{Holder, PartitionView, View};
 
 /// How to take a partition over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Takeover {
+pub struct Takeover {
     /// The record that it is claimed over; `None` if it has none.
-    pub(super) over: Option<Ownership>,
+    pub over: Option<Ownership>,
     /// The owner to return it to.
-    pub(super) return_to: Option<OwnerId>,
+    pub return_to: Option<OwnerId>,
     /// The owner did not renew in time, and lives by its presence: it is to be declared dead first.
-    pub(super) declare_dead: bool,
+    pub declare_dead: bool,
     /// Owners of other SDKs may still write the checkpoint for a while.
-    pub(super) settle: bool,
+    pub settle: bool,
 }
 
 /// Decides by a view of the operator's. `beside_foreign`: also where an owner of another SDK is alive in the group.
-pub(super) fn takeover(view: &View<'_>, partition: &PartitionId, beside_foreign: bool) -> Result<Takeover, NotDone> {
+pub fn takeover(view: &View<'_>, partition: &PartitionId, beside_foreign: bool) -> Result<Takeover, NotDone> {
     let record = view.record(partition);
     let entry = view.partitions.iter().find(|entry| entry.partition == *partition);
     let free = PartitionView::new(partition.clone(), Holder::Nobody);

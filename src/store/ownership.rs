@@ -429,12 +429,8 @@ impl<'a> OwnershipWrite<'a> {
     /// By the record that was read at this moment.
     fn ended(&self, settled: Settled, found: Option<&Ownership>, read: Duration) -> Ended {
         let Some(found) = found else { return Ended::Lost { by: None } };
-        // A release keeps the epoch, which distinguishes it from any other.
-        let is_released = found.record.owner.is_none() && found.record.epoch == self.tenure;
         match (settled, &found.record.incarnation) {
-            (Settled::Stands, _) if self.goal != Goal::Release || is_released => {
-                self.stands(found.etag.clone(), read.saturating_sub(found.age))
-            }
+            (Settled::Stands, _) => self.stands(found.etag.clone(), read.saturating_sub(found.age)),
             (Settled::Replaced, Some(by)) => Ended::Replaced { by: by.clone() },
             _ => Ended::Lost { by: found.record.owner.clone() },
         }
@@ -480,7 +476,7 @@ impl ConditionalWrite for OwnershipWrite<'_> {
         }
         self.goal = goal_after(self.goal, self.tenure, found.as_ref());
         let attempted = self.under.clone().version();
-        let next = after_doubt(self.goal, attempted.as_ref(), found, self.store.terms().expiry);
+        let next = after_doubt(self.goal, attempted.as_ref(), self.tenure, found, self.store.terms().expiry);
         let next = next.map(|settled| self.ended(settled, seen.as_ref(), read));
         self.seen = seen;
         Ok(next)

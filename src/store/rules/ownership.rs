@@ -58,7 +58,7 @@ pub fn next_epoch(before: Option<i64>, server_time: i64) -> i64 {
 pub enum Settled {
     /// What I wanted is so.
     Stands,
-    /// Another owner has it, or had it and released it.
+    /// Another owner has it, or had it and released it; to a release, it was not mine any more.
     Lost,
     /// A later incarnation of mine has it.
     Replaced,
@@ -77,28 +77,30 @@ pub fn goal_after<E>(goal: Goal, tenure: Option<i64>, found: Option<&Found<E>>) 
 }
 
 /// After a conflict, a missing blob or a missing answer to a write that was `attempted` over a version: is what I wanted
-/// so? `goal` is the one [after](goal_after) the read.
+/// so? `goal` is the one [after](goal_after) the read, `tenure` the epoch of the lease that goes on or ends.
 ///
 /// A claim whose record turns out to be mine is written again before it counts: an earlier attempt of mine may have
 /// been applied long ago, and its age would be mistaken for that of a lease just taken. A renewal may stand as it is
 /// while it is young. One that acknowledges may not unless it says so: the conflict may come from the very mark that it
-/// answers. One that was to write the record anew may never.
+/// answers. One that was to write the record anew may never. A release keeps the epoch, which distinguishes it from any
+/// other.
 pub fn after_doubt<E: PartialEq>(
     goal: Goal,
     attempted: Option<&E>,
+    tenure: Option<i64>,
     found: Option<Found<E>>,
     expiry: Duration,
 ) -> Next<E, Settled> {
-    let is_release = goal == Goal::Release;
     let Some(found) = found else {
-        return if is_release { Next::Done(Settled::Stands) } else { Next::Write(Under::Create) };
+        return if goal == Goal::Release { Next::Done(Settled::Lost) } else { Next::Write(Under::Create) };
     };
     let is_young = found.age <= expiry / 2;
     match (goal, found.relation) {
         (Goal::Renew, Relation::Mine) if is_young => Next::Done(Settled::Stands),
         (Goal::Acknowledge, Relation::Mine) if is_young && found.draining => Next::Done(Settled::Stands),
         (_, Relation::Mine) => Next::Write(Under::Over(found.etag)),
-        (Goal::Release, _) => Next::Done(Settled::Stands),
+        (Goal::Release, Relation::Nobody) if found.epoch == tenure => Next::Done(Settled::Stands),
+        (Goal::Release, _) => Next::Done(Settled::Lost),
         // One that has expired is an expired owner like any other.
         (_, Relation::LaterMe) if found.age < expiry + LeaseTerms::GRACE => Next::Done(Settled::Replaced),
         _ if attempted == Some(&found.etag) => Next::Write(Under::Over(found.etag)),
@@ -119,13 +121,13 @@ mod tests {
 
     #[test]
     fn a_claim_found_to_be_mine_is_written_again_before_it_counts() {
-        let next = after_doubt(Goal::Claim, None, Some(found(Relation::Mine, 2, 0)), EXPIRY);
+        let next = after_doubt(Goal::Claim, None, Some(7), Some(found(Relation::Mine, 2, 0)), EXPIRY);
         assert_eq!(next, OVER_2);
     }
 
     #[test]
     fn a_renewal_found_to_be_mine_stands_while_it_is_young() {
-        let next = |age| after_doubt(Goal::Renew, Some(&1), Some(found(Relation::Mine, 2, age)), EXPIRY);
+        let next = |age| after_doubt(Goal::Renew, Some(&1), Some(7), Some(found(Relation::Mine, 2, age)), EXPIRY);
         assert_eq!(next(30), Next::Done(Settled::Stands));
         assert_eq!(next(31), OVER_2);
     }
@@ -134,27 +136,27 @@ mod tests {
     fn an_acknowledgement_stands_only_where_the_record_says_that_it_drains() {
         let next = |draining, age| {
             let found = Found { draining, ..found(Relation::Mine, 2, age) };
-            after_doubt(Goal::Acknowledge, Some(&1), Some(found), EXPIRY)
+            after_doubt(Goal::Acknowledge, Some(&1), Some(7), Some(found), EXPIRY)
         };
         assert_eq!(next(true, 30), Next::Done(Settled::Stands));
         assert_eq!(next(true, 31), OVER_2);
         assert_eq!(next(false, 0), OVER_2);
-        let stolen = after_doubt(Goal::Acknowledge, Some(&1), Some(found(Relation::Other, 2, 0)), EXPIRY);
+        let stolen = after_doubt(Goal::Acknowledge, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
         assert_eq!(stolen, Next::Done(Settled::Lost));
     }
 
     #[test]
     fn a_record_that_was_to_be_written_anew_never_stands_by_being_read() {
-        let next = after_doubt(Goal::Rewrite, Some(&1), Some(found(Relation::Mine, 2, 0)), EXPIRY);
+        let next = after_doubt(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::Mine, 2, 0)), EXPIRY);
         assert_eq!(next, OVER_2);
-        let stolen = after_doubt(Goal::Rewrite, Some(&1), Some(found(Relation::Other, 2, 0)), EXPIRY);
+        let stolen = after_doubt(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
         assert_eq!(stolen, Next::Done(Settled::Lost));
     }
 
     #[test]
     fn an_unchanged_record_was_not_written_and_is_tried_again() {
         for relation in [Relation::Other, Relation::EarlierMe, Relation::Nobody] {
-            let next = |goal| after_doubt(goal, Some(&1), Some(found(relation, 1, 0)), EXPIRY);
+            let next = |goal| after_doubt(goal, Some(&1), Some(7), Some(found(relation, 1, 0)), EXPIRY);
             assert_eq!(next(Goal::Claim), Next::Write(Under::Over(1)), "{relation:?}");
             assert_eq!(next(Goal::Renew), Next::Write(Under::Over(1)), "{relation:?}");
         }
@@ -163,35 +165,37 @@ mod tests {
     #[test]
     fn a_changed_record_of_somebody_else_is_lost_to_them() {
         for goal in [Goal::Claim, Goal::Renew] {
-            let next = after_doubt(goal, Some(&1), Some(found(Relation::Other, 2, 0)), EXPIRY);
+            let next = after_doubt(goal, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
             assert_eq!(next, Next::Done(Settled::Lost));
-            let released = after_doubt(goal, Some(&1), Some(found(Relation::Nobody, 2, 0)), EXPIRY);
+            let released = after_doubt(goal, Some(&1), Some(7), Some(found(Relation::Nobody, 2, 0)), EXPIRY);
             assert_eq!(released, Next::Done(Settled::Lost));
         }
-        let create = after_doubt(Goal::Claim, None, Some(found(Relation::Other, 2, 0)), EXPIRY);
+        let create = after_doubt(Goal::Claim, None, Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
         assert_eq!(create, Next::Done(Settled::Lost));
     }
 
     #[test]
     fn a_fresh_later_life_of_mine_replaces_me_and_an_expired_one_is_like_any_other_owner() {
-        let next = |age| after_doubt(Goal::Renew, Some(&1), Some(found(Relation::LaterMe, 2, age)), EXPIRY);
+        let next = |age| after_doubt(Goal::Renew, Some(&1), Some(7), Some(found(Relation::LaterMe, 2, age)), EXPIRY);
         assert_eq!(next(61), Next::Done(Settled::Replaced));
         assert_eq!(next(62), Next::Done(Settled::Lost));
     }
 
     #[test]
-    fn a_missing_record_is_created_or_was_released() {
-        assert_eq!(after_doubt(Goal::Renew, Some(&1), None, EXPIRY), Next::Write(Under::Create));
-        assert_eq!(after_doubt(Goal::Claim, Some(&1), None, EXPIRY), Next::Write(Under::Create));
-        assert_eq!(after_doubt(Goal::Release, Some(&1), None, EXPIRY), Next::Done(Settled::Stands));
+    fn a_missing_record_is_created() {
+        assert_eq!(after_doubt(Goal::Renew, Some(&1), Some(7), None, EXPIRY), Next::Write(Under::Create));
+        assert_eq!(after_doubt(Goal::Claim, Some(&1), Some(7), None, EXPIRY), Next::Write(Under::Create));
     }
 
     #[test]
-    fn a_release_stands_once_the_record_is_no_longer_mine() {
-        let next = |relation| after_doubt(Goal::Release, Some(&1), Some(found(relation, 2, 0)), EXPIRY);
-        assert_eq!(next(Relation::Mine), OVER_2);
-        assert_eq!(next(Relation::Nobody), Next::Done(Settled::Stands));
-        assert_eq!(next(Relation::Other), Next::Done(Settled::Stands));
+    fn a_release_stands_where_the_record_says_so() {
+        let next = |found| after_doubt(Goal::Release, Some(&1), Some(7), found, EXPIRY);
+        assert_eq!(next(Some(found(Relation::Mine, 2, 0))), OVER_2);
+        assert_eq!(next(Some(found(Relation::Nobody, 2, 0))), Next::Done(Settled::Stands));
+        let of_another = Found { epoch: Some(8), ..found(Relation::Nobody, 2, 0) };
+        for lost in [Some(of_another), Some(found(Relation::Other, 2, 0)), None] {
+            assert_eq!(next(lost), Next::Done(Settled::Lost), "{lost:?}");
+        }
     }
 
     #[test]
@@ -208,7 +212,7 @@ mod tests {
         }
         let orphan = Found { epoch: Some(8), ..found(Relation::Mine, 2, 0) };
         assert_eq!(goal_after(Goal::Release, Some(7), Some(&orphan)), Goal::Release);
-        assert_eq!(after_doubt(Goal::Release, Some(&1), Some(orphan), EXPIRY), OVER_2);
+        assert_eq!(after_doubt(Goal::Release, Some(&1), Some(7), Some(orphan), EXPIRY), OVER_2);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::scenario::{A1_A2_B, AB, ABC, ALWAYS, BASE, LIVE, NOTHING, Scenario, T
 use super::search::{Aim, explore};
 use super::state::Left;
 use super::system::Model;
-use super::{handoffs, pins};
+use super::{handoffs, pins, resets};
 
 const R_ASYNC_2: Scenario = Scenario {
     name: "r-async-2",
@@ -269,7 +269,11 @@ pub(super) fn is_clean(scenario: Scenario) {
 fn everything_that_can_happen_is_looked_for_somewhere() {
     for event in Event::ALL {
         assert!(
-            ALL.iter().chain(handoffs::ALL).chain(pins::ALL).any(|scenario| scenario.reaches.contains(event)),
+            ALL.iter()
+                .chain(handoffs::ALL)
+                .chain(pins::ALL)
+                .chain(resets::ALL)
+                .any(|scenario| scenario.reaches.contains(event)),
             "{event:?}"
         );
     }

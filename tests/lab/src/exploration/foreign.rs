@@ -1,7 +1,7 @@
 //! An instance of another SDK: claims and renews by condition, checkpoints without one, adopts nothing.
 
-use super::notes::Notes;
-use super::state::{Checkpoint, Foreign, Keys, Owner, State, Version};
+use super::notes::{Invariant, Notes};
+use super::state::{Checkpoint, Foreign, Keys, Owner, Report, State, Version};
 use super::storage::{put_ownership, put_position, up_to};
 use super::system::{FOREIGN, Label, Model, Steps};
 
@@ -17,10 +17,19 @@ impl Model {
                 let at = state.checkpoint.and_then(|checkpoint| checkpoint.position).unwrap_or_default();
                 let foreign = Foreign::Running { version, at, written: at };
                 // It goes by a pinned start as by any checkpoint.
-                let to = State { foreign, passed: state.passed | up_to(at), ..*state };
-                steps.add(FOREIGN, "reads the checkpoint and starts", to);
+                let passed = state.passed | up_to(at);
+                let to = State { foreign, passed, due: None, foreign_from_before: false, ..*state };
+                let elsewhere = state.due.is_some_and(|due| due.position != at);
+                let notes = Notes::default().breaking(Invariant::ForeignSilent, elsewhere);
+                steps.noted(FOREIGN, "reads the checkpoint and starts", to, notes);
             }
             Foreign::Running { version, at, written } => self.foreign_runs(state, version, at, written, steps),
+            Foreign::Ending { at } => {
+                let put = put_position(state, Checkpoint { position: Some(at), ..Checkpoint::default() });
+                let what = "ends its last handler, checkpoints without condition";
+                let label = Label { who: FOREIGN, what, position: Some(at), answer: None };
+                steps.push(label, State { foreign: Foreign::Idle, ..vouched(put, at) }, false, self.writes_late(state));
+            }
         }
     }
 
@@ -61,9 +70,9 @@ impl Model {
         }
         if at > written {
             let put = put_position(state, Checkpoint { position: Some(at), ..Checkpoint::default() });
-            let to = State { foreign: Foreign::Running { version, at, written: at }, ..put };
+            let to = State { foreign: Foreign::Running { version, at, written: at }, ..vouched(put, at) };
             let label = Label { who: FOREIGN, what: "checkpoints without condition", position: Some(at), answer: None };
-            steps.push(label, to, false, Notes::default());
+            steps.push(label, to, false, self.writes_late(state));
         }
         if mine && version == Version::Current {
             let put = put_ownership(state, Owner::Foreign, Keys::default());
@@ -71,7 +80,27 @@ impl Model {
             steps.add(FOREIGN, "renews", State { foreign, ..put });
         }
         if !mine && !self.scenario.foreign_never_notices {
-            steps.add(FOREIGN, "notices that it lost", State { foreign: Foreign::Idle, ..*state });
+            let ends = self.has_operators() && at > written;
+            let foreign = if ends { Foreign::Ending { at } } else { Foreign::Idle };
+            steps.add(FOREIGN, "notices that it lost", State { foreign, ..*state });
+        }
+        // Its listing shows no loss: it runs already what it claims.
+        if self.has_operators() && state.is_owned_by(Owner::Nobody) {
+            let put = put_ownership(state, Owner::Foreign, Keys::default());
+            let foreign = Foreign::Running { version: Version::Current, at, written };
+            steps.add(FOREIGN, "finds it released, claims it and reads on", State { foreign, ..put });
         }
     }
+
+    /// It writes a checkpoint from before a reset that was reported as done.
+    fn writes_late(&self, state: &State) -> Notes {
+        let is_late = state.foreign_from_before && state.has_reported(Report::Done);
+        Notes::default().breaking(Invariant::ForeignSilent, is_late)
+    }
+}
+
+/// What it stored it has processed, although perhaps before a reset to an earlier position. Its checkpoint has no
+/// condition, so it undoes a reset that no operator has reported as done.
+fn vouched(state: State, at: u8) -> State {
+    if state.foreign_from_before { State { passed: state.passed | up_to(at), due: None, ..state } } else { state }
 }

@@ -198,7 +198,7 @@ impl Model {
         })
     }
 
-    fn recorded(&self, owner: Owner, Keys { handoff_to, draining, .. }: Keys) -> OwnershipRecord {
+    pub(super) fn recorded(&self, owner: Owner, Keys { handoff_to, draining, operator, .. }: Keys) -> OwnershipRecord {
         let identity = |number: u8| self.scenario.members[number as usize].identity();
         let mut record = match owner {
             Owner::Nobody => OwnershipRecord::default(),
@@ -211,6 +211,12 @@ impl Model {
         record.cooperative = matches!(owner, Owner::Ours(_));
         record.handoff_to = handoff_to.map(|asking| identity(asking).owner);
         record.draining = draining;
+        record.operator = self.operators().next().filter(|_| operator).map(|number| identity(short(number)).owner);
+        if let Owner::Ours(number) = owner
+            && operator
+        {
+            record.operator = Some(identity(number).owner);
+        }
         record
     }
 

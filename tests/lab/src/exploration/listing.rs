@@ -18,7 +18,7 @@ use super::state::Owner;
 pub(super) const TERMS: LeaseTerms = LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(180));
 
 /// Past every expiry.
-const AGES: Duration = Duration::from_secs(1000);
+pub(super) const AGES: Duration = Duration::from_secs(1000);
 
 /// What to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,9 @@ impl Table {
         let known = [None, Some(OwnershipRecord::default()), Some(foreign)];
         let ours = members.iter().map(|member| {
             let Identity { owner, incarnation, .. } = member.identity();
-            Some(OwnershipRecord::owned_by(owner, Some(incarnation)))
+            let mut record = OwnershipRecord::owned_by(owner.clone(), Some(incarnation));
+            record.operator = member.resets_to.map(|_| owner);
+            Some(record)
         });
         let records: Vec<_> = known.into_iter().chain(ours).collect();
         let relation = |record: &Option<OwnershipRecord>| match record {

@@ -32,6 +32,16 @@ pub(super) enum Invariant {
     EpochGrows,
     /// E2: no two of them have the same.
     EpochIsUnique,
+    /// J1: the owner after a reset begins exactly there.
+    ResetFollowed,
+    /// J3: what an operator reports is so, and stays so.
+    ReportTrue,
+    /// J8: it reports a reset as done once its release is settled.
+    ReportReleased,
+    /// J9: it does not return a partition to an operator.
+    ReturnedToOwner,
+    /// J5: when a reset is reported as done, no other SDK works on from before it.
+    ForeignSilent,
 }
 
 /// What is worth knowing that it was explored at all.
@@ -88,6 +98,11 @@ pub(super) enum Event {
     RewriteLost,
     PresenceBroken,
     BrokenTooLate,
+    ResetDone,
+    ResetNotDone,
+    ResetUnsure,
+    ResetAgain,
+    ResetInherited,
 }
 
 impl Event {
@@ -139,19 +154,24 @@ impl Event {
         Self::HandoffOver,
         Self::ReservationLapsed,
         Self::ReleasedUnsettled,
+        Self::ResetDone,
+        Self::ResetNotDone,
+        Self::ResetUnsure,
+        Self::ResetAgain,
+        Self::ResetInherited,
     ];
 }
 
 /// The invariants that a step breaks, and the events that it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Notes {
-    broken: u16,
+    broken: u32,
     events: u64,
 }
 
 impl Notes {
     pub(super) fn breaking(mut self, invariant: Invariant, broken: bool) -> Self {
-        self.broken |= u16::from(broken) << invariant as u16;
+        self.broken |= u32::from(broken) << invariant as u16;
         self
     }
 
@@ -162,6 +182,11 @@ impl Notes {
 
     pub(super) fn with_if(self, event: Event, happened: bool) -> Self {
         if happened { self.with(event) } else { self }
+    }
+
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self |= other;
+        self
     }
 
     pub(super) fn breaks(self, invariant: Invariant) -> bool {

@@ -124,7 +124,11 @@ impl Model {
         if operation.goal == Goal::Release {
             instance.leaving = false;
             let still_mine = self.relation(state, number) == Relation::Mine;
-            return Notes::default().breaking(Invariant::Released, still_mine);
+            let notes = Notes::default().breaking(Invariant::Released, still_mine);
+            if self.is_operator(number) {
+                return notes.and(self.operator_released(state, number, true));
+            }
+            return notes;
         }
         if operation.keys.epoch.is_none() {
             // It is to be claimed again, with an epoch, when it is old enough.
@@ -250,7 +254,7 @@ impl Model {
         });
         let tenure = operation.keys.epoch.map(i64::from);
         let goal = goal_after(goal, tenure, found.as_ref());
-        (goal, after_doubt(goal, operation.under.as_ref(), found, TERMS.expiry))
+        (goal, after_doubt(goal, operation.under.as_ref(), tenure, found, TERMS.expiry))
     }
 
     fn go_on(
@@ -284,8 +288,18 @@ impl Model {
                 notes |= self.settled(state, number, operation);
                 ("reads: so it is", notes)
             }
+            Next::Done(Settled::Lost) if operation.goal == Goal::Release => {
+                let instance = &mut state.instances[number];
+                (instance.operation, instance.leaving) = (None, false);
+                let mut notes = notes.with(Event::ReleaseStands);
+                if self.is_operator(number) {
+                    notes |= self.operator_released(state, number, false);
+                }
+                ("reads: not its own any more", notes)
+            }
             Next::Done(Settled::Lost) if !operation.renews => {
-                state.instances[number].operation = None;
+                let instance = &mut state.instances[number];
+                (instance.operation, instance.reset.has_failed) = (None, self.is_operator(number));
                 ("reads: not its own, lost", notes.with(Event::ClaimLost))
             }
             Next::Done(Settled::Lost) => {
@@ -302,10 +316,13 @@ impl Model {
     fn failed_read(&self, state: &State, number: usize, operation: Operation, steps: &mut Steps<'_>) {
         let Some(mut to) = self.with_failed_read(state) else { return };
         to.instances[number].operation = None;
+        let mut notes = Notes::default().with(Event::ReadFailed);
         if operation.goal == Goal::Release {
             to.instances[number].leaving = false;
+            if self.is_operator(number) {
+                notes |= self.operator_gave_up_release(&mut to, number);
+            }
         }
-        let mut notes = Notes::default().with(Event::ReadFailed);
         if self.leaves_out(Rule::FailedReadDecidesNothing) {
             notes |= self.drop_lease(&mut to, number);
         }
@@ -329,12 +346,14 @@ impl Model {
         if !self.scenario.overlaps {
             instance.work = Work::default();
         }
-        Notes::default().breaking(Invariant::Kept, dropped && is_mine && instance.life == Life::Up)
+        let kept = dropped && is_mine && instance.life == Life::Up;
+        let notes = Notes::default().breaking(Invariant::Kept, kept);
+        if self.is_operator(number) { notes.and(self.operator_lost(state, number)) } else { notes }
     }
 }
 
 impl Operation {
-    fn of(lease: Lease, goal: Goal) -> Self {
+    pub(super) fn of(lease: Lease, goal: Goal) -> Self {
         let is_release = goal == Goal::Release;
         let keys = if is_release { lease.keys.released() } else { lease.keys };
         let under = Some(lease.version);

@@ -2,7 +2,7 @@
 //! owner in the other tree of names that began before.
 
 use super::notes::{Event, Notes};
-use super::state::{Checkpoint, Content, Elsewhere, Imported, Pinner, State, Write, Writer};
+use super::state::{Checkpoint, Content, Elsewhere, Imported, Kind, Pinner, State, Write, Writer};
 use super::storage::{Answer, attempts, put_elsewhere};
 use super::system::{ELSEWHERE, Label, Model, PINNER, Steps};
 
@@ -29,7 +29,7 @@ impl Model {
     fn pin(&self, state: &State, imported: Imported, steps: &mut Steps<'_>) {
         let position = Some(self.scenario.starts_at);
         let record = Checkpoint { position, pinned: true, imported };
-        let content = Content::Checkpoint { record, adopts: false, authority: 0 };
+        let content = Content::Checkpoint { record, kind: Kind::Position, authority: 0 };
         let owned = state.ownership.is_some() || matches!(state.elsewhere, Elsewhere::Running { .. });
         for attempt in attempts(state, Write { by: Writer::Pinner, under: None, content }) {
             let done = attempt.answer == Answer::Done;

@@ -6,6 +6,7 @@ use super::state::{
     Checkpoint, Elsewhere, Foreign, Imported, Instance, Left, Life, MOST_GIVEN, MOST_INSTANCES, MOST_LATE, Pinner,
     State,
 };
+use super::storage::up_to;
 
 /// One of our instances.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +18,8 @@ pub(super) struct Member {
     pub(super) starts_later: bool,
     /// It runs the official processor: where that starts without a checkpoint, its store does not know.
     pub(super) on_adapter: bool,
+    /// It is an operator, which resets the partition to this position.
+    pub(super) resets_to: Option<u8>,
 }
 
 /// When a record may be taken for expired although its owner renews it.
@@ -73,6 +76,28 @@ pub(super) enum Rule {
     EpochOneAnswer,
     /// A renewal that creates the record begins a tenure with an epoch of its own.
     EpochCreate,
+    /// An operator, too, reads the ownership after the checkpoint that it adopts.
+    ResetIsVerified,
+    /// A reset is written under the version of its adoption.
+    ResetIsConditional,
+    /// It is written although the position stands there already.
+    ResetIsWritten,
+    /// An operator that lost the partition while a write of the position was in doubt says that it does not know.
+    ResetDoubtIsReported,
+    /// The same, although that position stands there when it looks.
+    ResetDoubtIsNotLookedUp,
+    /// An operator reports after the release.
+    ResetReportedLast,
+    /// An operator whose partition was taken before the release says that it does not know.
+    ResetOvertaken,
+    /// An operator returns the partition to whom an operator before it would have returned it.
+    ResetInherits,
+    /// An operator that displaces another SDK waits before it writes.
+    ResetSettles,
+    /// And so it does where another SDK is in the group.
+    ResetSettlesBesideForeign,
+    /// And until the last handler has ended.
+    ResetSettlesHandlers,
 }
 
 /// The server's time, in seconds. Each of its two machines may show the second before.
@@ -132,8 +157,12 @@ pub(super) const ADAPTER_AND_B: &[Member] = &[Member { on_adapter: true, ..membe
 pub(super) const ADAPTERS: &[Member] =
     &[Member { on_adapter: true, ..member("A", "A", 0) }, Member { on_adapter: true, ..member("B", "B", 0) }];
 
-const fn member(name: &'static str, owner: &'static str, life: u8) -> Member {
-    Member { name, owner, life, starts_later: false, on_adapter: false }
+pub(super) const fn member(name: &'static str, owner: &'static str, life: u8) -> Member {
+    Member { name, owner, life, starts_later: false, on_adapter: false, resets_to: None }
+}
+
+pub(super) const fn operator(name: &'static str, position: u8) -> Member {
+    Member { resets_to: Some(position), ..member(name, name, 0) }
 }
 
 pub(super) const NOWHERE: Checkpoint = Checkpoint { position: None, pinned: false, imported: Imported::Never };
@@ -186,6 +215,7 @@ impl Scenario {
         let mut instances = [Instance { life: Life::Over, ..Instance::default() }; MOST_INSTANCES];
         for (instance, member) in instances.iter_mut().zip(self.members) {
             instance.life = if member.starts_later { Life::Before } else { Life::Up };
+            instance.is_operator = member.resets_to.is_some();
         }
         State {
             ownership: None,
@@ -198,13 +228,15 @@ impl Scenario {
             late: [None; MOST_LATE],
             left: self.left,
             // What lies at or before the start counts as processed.
-            processed: 1,
+            processed: up_to(self.checkpoint.and_then(|there| there.position).unwrap_or_default()),
             passed: 0,
             reported: 0,
             fence: 0,
             now: self.clock.map(|_| 1),
             claimed: 0,
             given: [None; MOST_GIVEN],
+            due: None,
+            foreign_from_before: false,
         }
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Keys {
     pub(super) draining: bool,
     /// Absent in records of another SDK.
     pub(super) epoch: Option<u8>,
+    /// An operator wrote it.
+    pub(super) operator: bool,
 }
 
 impl Keys {
@@ -113,6 +115,58 @@ pub(super) struct Instance {
     /// It was told to stop, or asked for its partition: it settles its checkpoint, then it releases.
     pub(super) leaving: bool,
     pub(super) handoff: Option<Handoff>,
+    pub(super) is_operator: bool,
+    pub(super) reset: Reset,
+}
+
+/// How far an operator's reset is; of any other instance nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Reset {
+    pub(super) step: ResetStep,
+    /// It met a failure or another writer, so that it may give up.
+    pub(super) has_failed: bool,
+    /// A write of the position had no answer.
+    pub(super) in_doubt: bool,
+    /// The owner that it displaced was of another SDK.
+    pub(super) displaces_foreign: bool,
+    /// It has waited for them since it adopted.
+    pub(super) has_waited: bool,
+    /// The position was written. Only the invariants look at it.
+    pub(super) hit: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum ResetStep {
+    /// It takes the partition over; when it holds it, it adopts, and writes the position.
+    #[default]
+    Working,
+    /// It releases, once the position is `written` or given up.
+    Releasing {
+        written: bool,
+    },
+    Reported(Report),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Report {
+    Done,
+    NotDone,
+    Unsure,
+}
+
+/// The position that the next owner is to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Due {
+    pub(super) position: u8,
+    /// There was a checkpoint before, so that every earlier owner was fenced.
+    pub(super) fenced: bool,
+}
+
+impl Instance {
+    /// The same when it is no more.
+    pub(super) fn over(self) -> Self {
+        Self { life: Life::Over, is_operator: self.is_operator, ..Self::default() }
+    }
 }
 
 /// It wants the partition of another, and asks for it.
@@ -255,7 +309,15 @@ pub(super) enum Foreign {
     Idle,
     Claiming(Option<Version>),
     Starting(Version),
-    Running { version: Version, at: u8, written: u8 },
+    Running {
+        version: Version,
+        at: u8,
+        written: u8,
+    },
+    /// It has noticed its loss, and its last handler still runs.
+    Ending {
+        at: u8,
+    },
 }
 
 /// A conditional write.
@@ -281,10 +343,19 @@ pub(super) enum Content {
     },
     Checkpoint {
         record: Checkpoint,
-        adopts: bool,
+        kind: Kind,
         /// See [`Work`].
         authority: u8,
     },
+}
+
+/// Why a checkpoint is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kind {
+    /// It says how far the partition was processed, or where it starts.
+    Position,
+    Adoption,
+    Reset,
 }
 
 /// What may still go wrong.
@@ -331,11 +402,20 @@ pub(super) struct State {
     pub(super) claimed: u8,
     /// Tenures that processed, the earliest first, with their epochs. Only the invariants look at them.
     pub(super) given: [Option<(u8, u8)>; MOST_GIVEN],
+    /// What the last reset wrote, until an owner has adopted it. Only the invariants look at it.
+    pub(super) due: Option<Due>,
+    /// The foreign instance runs since before the last reset. Only the invariants look at it.
+    pub(super) foreign_from_before: bool,
 }
 
 impl State {
     pub(super) fn seen(&self) -> Option<Seen> {
         self.checkpoint.map(|checkpoint| Seen { version: Version::Current, checkpoint })
+    }
+
+    /// Whether an operator has reported this.
+    pub(super) fn has_reported(&self, report: Report) -> bool {
+        self.instances.iter().any(|instance| instance.reset.step == ResetStep::Reported(report))
     }
 
     pub(super) fn is_owned_by(&self, owner: Owner) -> bool {
@@ -383,8 +463,9 @@ impl State {
 
     /// Without time only one question is asked of epochs: whether two are the same. And that of no record but ours.
     fn rename_epochs(&mut self) {
-        let forget =
-            |owner: Owner, keys: &mut Keys| keys.epoch = keys.epoch.filter(|_| matches!(owner, Owner::Ours(_)));
+        let forget = |owner: Owner, keys: &mut Keys| {
+            keys.epoch = keys.epoch.filter(|_| matches!(owner, Owner::Ours(_)) || keys.operator)
+        };
         if let Some(record) = &mut self.ownership {
             forget(record.owner, &mut record.keys);
         }
@@ -394,7 +475,8 @@ impl State {
             }
         }
         for operation in self.instances.iter_mut().filter_map(|instance| instance.operation.as_mut()) {
-            operation.keys.epoch = operation.keys.epoch.filter(|_| operation.goal != Goal::Release);
+            operation.keys.epoch =
+                operation.keys.epoch.filter(|_| operation.goal != Goal::Release || operation.keys.operator);
         }
         let (mut names, mut known) = ([0_u8; 64], 0);
         self.for_each_epoch(|epoch| {
@@ -465,7 +547,7 @@ impl State {
         match &mut self.foreign {
             Foreign::Claiming(under) => passed(under),
             Foreign::Starting(version) | Foreign::Running { version, .. } => *version = Version::Past,
-            Foreign::Idle => {}
+            Foreign::Idle | Foreign::Ending { .. } => {}
         }
         self.forget_late(|write| write.under.is_some() && matches!(write.content, Content::Ownership { .. }));
     }

@@ -1,7 +1,9 @@
 //! The two blobs: conditional writes, and all that may become of one.
 
 use super::notes::{Event, Invariant, Notes};
-use super::state::{Checkpoint, Content, Keys, Owner, Ownership, State, Version, Write, Writer};
+use super::state::{
+    Checkpoint, Content, Due, Foreign, Keys, Kind, Owner, Ownership, Report, ResetStep, State, Version, Write, Writer,
+};
 
 /// What the writer is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,9 +105,12 @@ pub(super) fn put_ownership(state: &State, owner: Owner, keys: Keys) -> State {
 }
 
 fn put_checkpoint(state: &State, write: Write) -> (State, Notes) {
-    let Content::Checkpoint { record, adopts, authority } = write.content else {
+    let Content::Checkpoint { record, kind, authority } = write.content else {
         return (*state, Notes::default());
     };
+    if kind == Kind::Reset {
+        return put_reset(state, write.by, record, authority);
+    }
     let mut notes = Notes::default();
     if let (Writer::Ours(_), last) = (write.by, state.checkpoint) {
         let progress = last.filter(|last| !last.pinned).and_then(|last| last.position);
@@ -118,10 +123,40 @@ fn put_checkpoint(state: &State, write: Write) -> (State, Notes) {
     let mut next = put_position(state, record);
     let needed = record.position.map_or(0, up_to);
     notes = notes.breaking(Invariant::Processed, !record.pinned && needed & !(next.processed | next.passed) != 0);
-    if adopts {
+    if kind == Kind::Adoption {
         next.fence = next.fence.max(authority);
+        notes |= found_by(&mut next, write.by, record);
     }
     (next, notes)
+}
+
+/// A reset: the one write of ours that may go back. What lies after its position is to be processed again.
+fn put_reset(state: &State, by: Writer, record: Checkpoint, authority: u8) -> (State, Notes) {
+    let Some(position) = record.position else { return (*state, Notes::default()) };
+    let mut next = put_position(state, record);
+    next.due = Some(Due { position, fenced: state.checkpoint.is_some() });
+    next.processed = up_to(position);
+    next.fence = next.fence.max(authority);
+    next.foreign_from_before = matches!(state.foreign, Foreign::Running { .. } | Foreign::Ending { .. });
+    let mut notes = Notes::default().breaking(Invariant::Fenced, authority < state.fence);
+    if let Writer::Ours(number) = by {
+        let reset = &mut next.instances[number as usize].reset;
+        reset.hit = true;
+        notes = notes.breaking(Invariant::ReportTrue, reset.step == ResetStep::Reported(Report::NotDone));
+    }
+    (next, notes)
+}
+
+/// The first adoption of an owner after a reset.
+fn found_by(state: &mut State, by: Writer, record: Checkpoint) -> Notes {
+    let Some(due) = state.due else { return Notes::default() };
+    let promised = due.fenced || state.has_reported(Report::Done);
+    let followed = record.position == Some(due.position);
+    let Writer::Ours(number) = by else { return Notes::default() };
+    if !state.instances[number as usize].is_operator {
+        state.due = None;
+    }
+    Notes::default().breaking(Invariant::ResetFollowed, promised && !followed)
 }
 
 /// The events up to this one, one bit each.

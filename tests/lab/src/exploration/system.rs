@@ -114,8 +114,7 @@ impl Model {
     fn fates(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let (who, instance) = (self.name(number), &state.instances[number]);
         if state.left.crashes > 0 && instance.life == Life::Up {
-            let mut to =
-                state.with(number, |instance| *instance = Instance { life: Life::Over, ..Instance::default() });
+            let mut to = state.with(number, |instance| *instance = instance.over());
             to.left.crashes -= 1;
             steps.fault(who, "crashes", to, Notes::default());
         }
@@ -223,7 +222,7 @@ impl Model {
             }
             Owner::Nobody | Owner::Foreign => false,
         });
-        state.instances[number] = Instance { life: Life::Over, ..Instance::default() };
+        state.instances[number] = state.instances[number].over();
         Notes::default().breaking(Invariant::LaterLife, by_earlier).with(Event::Replaced)
     }
 }
@@ -255,6 +254,10 @@ impl System for Model {
                 }
                 Life::Frozen => {
                     steps.add(member.name, "wakes", from.with(number, |instance| instance.life = Life::Up));
+                }
+                Life::Up if member.resets_to.is_some() => {
+                    self.operator_steps(from, number, &mut steps);
+                    self.fates(from, number, &mut steps);
                 }
                 Life::Up => {
                     self.listing_steps(from, number, &mut steps);
@@ -292,11 +295,13 @@ impl System for Model {
             Some(Owner::Nobody) | None => false,
         };
         let asking = state.instances.iter().any(|instance| instance.handoff.is_some());
-        stored && owned && !asking
+        let resetting = self.operators().any(|number| state.instances[number].life != Life::Over);
+        stored && owned && !asking && !resetting
     }
 
     fn is_hopeless(&self, state: &State) -> bool {
-        let all_over = self.members().all(|(number, _)| state.instances[number].life == Life::Over);
+        let owners = self.members().filter(|(number, _)| !self.is_operator(*number));
+        let all_over = owners.map(|(number, _)| state.instances[number].life).all(|life| life == Life::Over);
         all_over && !self.scenario.foreign
     }
 }

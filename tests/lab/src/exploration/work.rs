@@ -10,10 +10,10 @@ use eventhubs_checkpoint::internal::rules::{
 
 use super::notes::{Event, Invariant, Notes};
 use super::ownership::report_unsettled;
-use super::scenario::Rule;
+use super::scenario::{Member, Rule};
 use super::state::{
-    Adoption, Checkpoint, Content, Found, Imported, Owner, Ownership, Request, Seen, State, Task, Version, Work, Write,
-    Writer,
+    Adoption, Checkpoint, Content, Found, Imported, Kind, Owner, Ownership, Request, Seen, State, Task, Version, Work,
+    Write, Writer,
 };
 use super::storage::{Answer, attempts, up_to};
 use super::system::{Label, Model, Steps};
@@ -104,7 +104,9 @@ impl Model {
             }
             Adoption::ReadOwnership(from) => {
                 let work = &state.instances[number].work;
-                let mine = self.is_mine_in(state, number, work.epoch) || self.leaves_out(Rule::AdoptReadsOwnership);
+                let unverified = self.leaves_out(Rule::AdoptReadsOwnership)
+                    || self.is_operator(number) && self.leaves_out(Rule::ResetIsVerified);
+                let mine = self.is_mine_in(state, number, work.epoch) || unverified;
                 let next = adopting(work.seen.map(|seen| seen.version), from, mine);
                 let mut to = *state;
                 Self::verified(&mut to, number);
@@ -148,7 +150,8 @@ impl Model {
     fn checkpoint_was_read(&self, number: usize, work: &Work, elsewhere: Option<u8>) -> Task {
         let found = work.seen.map(|seen| self.place(seen.checkpoint));
         let other = elsewhere.map_or(Place::Nowhere, |position| Place::At(i64::from(position)));
-        let start_is_known = self.scenario.pins && !self.scenario.members[number].on_adapter;
+        let Member { on_adapter, resets_to, .. } = self.scenario.members[number];
+        let start_is_known = self.scenario.pins && !on_adapter && resets_to.is_none();
         Task::Adopting(Adoption::ReadOwnership(position_from(found, other, start_is_known)))
     }
 
@@ -179,7 +182,7 @@ impl Model {
             PositionFrom::Start => (Some(self.scenario.starts_at), true, self.start_looked_at(imported)),
         };
         let record = Checkpoint { position, pinned, imported };
-        let content = Content::Checkpoint { record, adopts: true, authority: work.authority };
+        let content = Content::Checkpoint { record, kind: Kind::Adoption, authority: work.authority };
         let pinned_over_blob = from == PositionFrom::Start && under.is_some();
         let imports = from == PositionFrom::OtherTree;
         for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
@@ -222,7 +225,13 @@ impl Model {
         (work.last, work.version) = (adopted, version);
         work.at = adopted.position.unwrap_or_default();
         let there = std::mem::take(&mut work.elsewhere).there;
-        state.fence = state.fence.max(work.authority);
+        // An operator without a blob has fenced nothing yet.
+        if version.is_some() || !self.is_operator(number) {
+            state.fence = state.fence.max(work.authority);
+        }
+        if self.is_operator(number) {
+            return Notes::default();
+        }
         let missed = up_to(work.at) & !state.processed;
         let skipped = if adopted.pinned { there && missed != 0 } else { missed & !state.passed != 0 };
         state.passed |= missed;
@@ -348,7 +357,7 @@ impl Model {
         let work = &state.instances[number].work;
         let Work { last, authority, writing, .. } = *work;
         let record = last.moved_to(writing);
-        let content = Content::Checkpoint { record, adopts: false, authority };
+        let content = Content::Checkpoint { record, kind: Kind::Position, authority };
         for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
             let mut to = attempt.state;
             let work = &mut to.instances[number].work;

@@ -197,7 +197,7 @@ impl Model {
             }
             Rewriting::Read { attempted, counts } => {
                 let mut to = *from;
-                match after_doubt(Goal::Rewrite, Some(&attempted), Some(found(from, A)), EXPIRY) {
+                match after_doubt(Goal::Rewrite, Some(&attempted), None, Some(found(from, A)), EXPIRY) {
                     Next::Write(Under::Over(under)) => {
                         to.owner.rewriting = Rewriting::Write { under, counts };
                         add(edges, "A", "reads its record: again", to, Notes::default());
@@ -288,7 +288,7 @@ impl Model {
             }
             Thief::ReadingRecord { attempted } => {
                 let me = short(number);
-                let next = after_doubt(Goal::Claim, Some(&attempted), Some(found(from, me)), EXPIRY);
+                let next = after_doubt(Goal::Claim, Some(&attempted), None, Some(found(from, me)), EXPIRY);
                 let (what, thief) = match next {
                     Next::Write(Under::Over(under)) => ("reads the record: again", Thief::Stealing { under }),
                     Next::Done(Settled::Stands) => ("reads the record: its own", Thief::Owns),

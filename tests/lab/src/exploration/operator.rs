@@ -1,0 +1,291 @@
+//! An operator: it takes the partition over, adopts, writes another position, releases, and reports.
+//!
+//! How it takes the partition over is decided by the real [`takeover`]. Its claim, its adoption and its release go
+//! through the same steps, and so through the same rules, as those of an owner.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use eventhubs_checkpoint::OwnerId;
+use eventhubs_checkpoint::internal::admin::{Takeover, takeover};
+use eventhubs_checkpoint::internal::planner::{ETag, Observer, Ownership, observe};
+use eventhubs_checkpoint::internal::rules::Goal;
+use time::OffsetDateTime;
+
+use super::listing::{AGES, TERMS};
+use super::notes::{Event, Invariant, Notes};
+use super::scenario::Rule;
+use super::state::{
+    Adoption, Checkpoint, Content, Due, Foreign, Imported, Instance, Keys, Kind, Operation, Owner, Report, Reset,
+    ResetStep, State, Task, Version, Work, Write, Writer, short,
+};
+use super::storage::{Answer, attempts};
+use super::system::{Label, Model, Steps};
+
+impl Model {
+    pub(super) fn is_operator(&self, number: usize) -> bool {
+        self.scenario.members[number].resets_to.is_some()
+    }
+
+    pub(super) fn operators(&self) -> impl Iterator<Item = usize> {
+        (0..self.scenario.members.len()).filter(|number| self.is_operator(*number))
+    }
+
+    pub(super) fn has_operators(&self) -> bool {
+        self.operators().next().is_some()
+    }
+
+    pub(super) fn operator_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let Instance { operation, lease, work, reset, .. } = state.instances[number];
+        if operation.is_some() {
+            return self.operation_steps(state, number, steps);
+        }
+        if reset.has_failed {
+            self.give_up(state, number, steps);
+        }
+        match (lease, work.task) {
+            (None, _) => self.take_over(state, number, steps),
+            (Some(_), Task::Running) => self.reset(state, number, steps),
+            (Some(_), Task::Adopting(Adoption::ReadCheckpoint)) if self.is_there_already(state, number) => {
+                let mut to = released_next(state, number, true);
+                to.due =
+                    state.checkpoint.and_then(|there| there.position).map(|position| Due { position, fenced: true });
+                to.instances[number].reset.hit = true;
+                steps.add(self.name(number), "finds the position there already", to);
+            }
+            (Some(_), _) => self.work_steps(state, number, steps),
+        }
+    }
+
+    /// What the rule forbids.
+    fn is_there_already(&self, state: &State, number: usize) -> bool {
+        let stored = state.checkpoint.and_then(|checkpoint| checkpoint.position);
+        self.leaves_out(Rule::ResetIsWritten) && stored == self.scenario.members[number].resets_to
+    }
+
+    fn take_over(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let who = self.name(number);
+        let may_live = !matches!(state.ownership.map(|record| record.owner), None | Some(Owner::Nobody));
+        let old = if may_live { self.expired(state) } else { Some(0) };
+        let mut before = None;
+        for (age, cost) in [(Duration::ZERO, Some(0)), (AGES, old)] {
+            let Some(cost) = cost else { continue };
+            let decided = self.takeover(state, number, age);
+            if before.as_ref() == Some(&decided) {
+                continue;
+            }
+            let mut paid = *state;
+            paid.left.steals -= cost;
+            match &decided {
+                Some((return_to, settles)) => {
+                    self.claim_for_reset(&paid, number, (*return_to, *settles), cost > 0, steps)
+                }
+                None => {
+                    let notes = self.report(&mut paid, number, self.unwritten(state.instances[number].reset));
+                    steps.noted(who, "looks: another operator is at work, reports", paid, notes);
+                }
+            }
+            before = Some(decided);
+        }
+    }
+
+    /// To whom the partition is to be returned, and whether other SDKs are to be waited for. `None` if another operator
+    /// is at work on it.
+    fn takeover(&self, state: &State, number: usize, age: Duration) -> Option<(Option<u8>, bool)> {
+        let partition = eventhubs_checkpoint::PartitionId::from(0);
+        let at = (OffsetDateTime::UNIX_EPOCH, Duration::ZERO);
+        let record = state.ownership.map(|seen| {
+            let record = self.recorded(seen.owner, seen.keys);
+            Ownership::new(partition.clone(), record, ETag::new("seen"), age, at)
+        });
+        let me = self.scenario.members[number].identity();
+        let observer = Observer {
+            me: &me,
+            terms: TERMS,
+            running: &BTreeSet::new(),
+            other_tree: &[],
+            presences: &[],
+            interval: TERMS.expiry / 6,
+            outage_ended: None,
+        };
+        let view = observe(record.as_slice(), std::slice::from_ref(&partition), &observer, Duration::ZERO);
+        let Takeover { return_to, settle, .. } = takeover(&view, &partition, true).ok()?;
+        let is_left = state.ownership.filter(|record| record.keys.operator && record.owner != Owner::Nobody);
+        let return_to = match is_left.map(|record| record.owner) {
+            Some(Owner::Ours(operator)) if self.leaves_out(Rule::ResetInherits) => Some(operator),
+            _ => return_to.and_then(|owner| self.member(&owner)),
+        };
+        Some((return_to, settle))
+    }
+
+    fn member(&self, owner: &OwnerId) -> Option<u8> {
+        let named = |number: &usize| self.scenario.members[*number].identity().owner == *owner;
+        (0..self.scenario.members.len()).find(named).map(short)
+    }
+
+    fn claim_for_reset(
+        &self,
+        state: &State,
+        number: usize,
+        (return_to, settles): (Option<u8>, bool),
+        fault: bool,
+        steps: &mut Steps<'_>,
+    ) {
+        let inherits = state.ownership.is_some_and(|record| record.keys.operator && record.owner != Owner::Nobody);
+        let under = state.ownership.map(|_| Version::Current);
+        for epoch in self.epochs(state, None).into_iter().flatten() {
+            let mut claim = Operation::claim(under, Some(epoch));
+            claim.keys = Keys { handoff_to: return_to, operator: true, ..claim.keys };
+            let to = state.with(number, |instance| {
+                instance.operation = Some(claim);
+                instance.reset.displaces_foreign |= settles;
+            });
+            let label = Label { who: self.name(number), what: "wants to take it over", position: None, answer: None };
+            steps.push(label, to, fault, Notes::default().with_if(Event::ResetInherited, inherits));
+        }
+    }
+
+    fn reset(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let Instance { lease, work, reset, .. } = state.instances[number];
+        let (Some(lease), Some(position)) = (lease, self.scenario.members[number].resets_to) else { return };
+        if self.waits(reset) && !reset.has_waited {
+            if !self.works_on(state) {
+                let to = state.with(number, |instance| instance.reset.has_waited = true);
+                steps.add(self.name(number), "has waited for the other SDK", to);
+            }
+            return;
+        }
+        let unconditional =
+            self.leaves_out(Rule::ResetIsConditional).then(|| state.checkpoint.map(|_| Version::Current));
+        let record = Checkpoint { position: Some(position), pinned: false, imported: Imported::Never };
+        let content = Content::Checkpoint { record, kind: Kind::Reset, authority: work.authority };
+        let write = Write { by: Writer::ours(number), under: unconditional.unwrap_or(work.version), content };
+        for attempt in attempts(state, write) {
+            let (to, notes) = match attempt.answer {
+                Answer::Done if self.leaves_out(Rule::ResetReportedLast) => {
+                    let mut to = attempt.state;
+                    let notes = self.report(&mut to, number, Report::Done);
+                    (to, notes)
+                }
+                Answer::Done => (released_next(&attempt.state, number, true), Notes::default()),
+                answer => {
+                    let to = attempt.state.with(number, |instance| {
+                        instance.work = Work::adopting(lease.keys.epoch, lease.tenure);
+                        (instance.reset.has_failed, instance.reset.has_waited) = (true, false);
+                        instance.reset.in_doubt |= answer.is_fault();
+                    });
+                    (to, Notes::default().with(Event::ResetAgain))
+                }
+            };
+            let label = Label {
+                who: self.name(number),
+                what: "resets to",
+                position: Some(position),
+                answer: Some(attempt.answer),
+            };
+            steps.push(label, to, attempt.answer.is_fault(), attempt.notes.and(notes));
+        }
+    }
+
+    /// Whether it waits for owners of another SDK, which see its ownership in the meantime.
+    fn waits(&self, reset: Reset) -> bool {
+        let beside = self.scenario.foreign && !self.leaves_out(Rule::ResetSettlesBesideForeign);
+        (reset.displaces_foreign || beside) && !self.leaves_out(Rule::ResetSettles)
+    }
+
+    fn works_on(&self, state: &State) -> bool {
+        match state.foreign {
+            Foreign::Starting(_) | Foreign::Running { .. } => true,
+            Foreign::Ending { .. } => !self.leaves_out(Rule::ResetSettlesHandlers),
+            Foreign::Idle | Foreign::Claiming(_) => false,
+        }
+    }
+
+    /// Its attempts are over.
+    fn give_up(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let who = self.name(number);
+        if state.instances[number].lease.is_some() {
+            return steps.add(who, "gives up", released_next(state, number, false));
+        }
+        let mut to = *state;
+        let notes = self.report(&mut to, number, self.unwritten(state.instances[number].reset));
+        steps.noted(who, "gives up, reports", to, notes);
+    }
+
+    /// What it reports of a position that was not written, as far as it knows.
+    fn unwritten(&self, reset: Reset) -> Report {
+        let unsure = reset.in_doubt && !self.leaves_out(Rule::ResetDoubtIsReported);
+        if unsure { Report::Unsure } else { Report::NotDone }
+    }
+
+    /// It found that the partition is not its own any more.
+    pub(super) fn operator_lost(&self, state: &mut State, number: usize) -> Notes {
+        let reset = state.instances[number].reset;
+        let stored = state.checkpoint.and_then(|checkpoint| checkpoint.position);
+        let is_there = stored == self.scenario.members[number].resets_to;
+        let looked_up = self.leaves_out(Rule::ResetDoubtIsNotLookedUp) && reset.in_doubt && is_there;
+        let report = if looked_up { Report::Done } else { self.unwritten(reset) };
+        self.report(state, number, report)
+    }
+
+    /// Its release has ended: written, or the partition was not its own any more.
+    pub(super) fn operator_released(&self, state: &mut State, number: usize, released: bool) -> Notes {
+        let reset = state.instances[number].reset;
+        let released = released || self.leaves_out(Rule::ResetOvertaken);
+        let report = match reset.step {
+            ResetStep::Releasing { written: true } if released => Report::Done,
+            ResetStep::Releasing { written: true } => Report::Unsure,
+            _ => self.unwritten(reset),
+        };
+        self.report(state, number, report)
+    }
+
+    /// It does not know whether its release was written.
+    pub(super) fn operator_gave_up_release(&self, state: &mut State, number: usize) -> Notes {
+        let reset = state.instances[number].reset;
+        let written = reset.step == ResetStep::Releasing { written: true };
+        let report = if written { Report::Unsure } else { self.unwritten(reset) };
+        self.report(state, number, report)
+    }
+
+    fn report(&self, state: &mut State, number: usize, report: Report) -> Notes {
+        let Instance { reset, .. } = state.instances[number];
+        let over = state.instances[number].over();
+        state.instances[number] =
+            Instance { reset: Reset { step: ResetStep::Reported(report), ..Reset::default() }, ..over };
+        let notes = Notes::default();
+        match report {
+            Report::NotDone => notes.with(Event::ResetNotDone).breaking(Invariant::ReportTrue, reset.hit),
+            Report::Unsure => {
+                let written = reset.step == ResetStep::Releasing { written: true };
+                notes.with(Event::ResetUnsure).breaking(Invariant::ReportTrue, !reset.in_doubt && !written)
+            }
+            Report::Done => {
+                let stored = state.checkpoint.and_then(|checkpoint| checkpoint.position);
+                let elsewhere = state.due.is_some_and(|due| stored != Some(due.position));
+                let works = state.foreign_from_before && matches!(state.foreign, Foreign::Running { .. });
+                notes
+                    .with(Event::ResetDone)
+                    .breaking(Invariant::ReportTrue, !reset.hit)
+                    .breaking(Invariant::ResetFollowed, elsewhere)
+                    .breaking(Invariant::ReportReleased, state.is_owned_by(Owner::ours(number)))
+                    .breaking(Invariant::ReturnedToOwner, self.is_for_operator(state))
+                    .breaking(Invariant::ForeignSilent, works)
+            }
+        }
+    }
+
+    fn is_for_operator(&self, state: &State) -> bool {
+        let released = state.ownership.filter(|record| record.owner == Owner::Nobody);
+        released.and_then(|record| record.keys.handoff_to).is_some_and(|owner| self.is_operator(owner as usize))
+    }
+}
+
+/// It releases what it holds.
+fn released_next(state: &State, number: usize, written: bool) -> State {
+    state.with(number, |instance| {
+        instance.operation = instance.lease.take().map(|lease| Operation::of(lease, Goal::Release));
+        instance.work = Work::default();
+        instance.reset.step = ResetStep::Releasing { written };
+    })
+}
