@@ -133,12 +133,11 @@ impl Fault {
             Self::Restart => (0.1, 0.5),
             Self::Freeze => (1.3, 2.0),
             Self::Isolate | Self::Outage => (1.5, 1.5),
-            Self::Hang | Self::HubSilence => (0.5, 1.5),
+            Self::Hang | Self::HubSilence | Self::Reset => (0.5, 1.5),
             Self::LostAnswers | Self::Delay | Self::Throttle | Self::Cpu => (0.7, 1.3),
             Self::StorageRestart => (0.8, 1.2),
             Self::HubCut => (0.01, 0.3),
             Self::Clock => (1.0, 2.0),
-            Self::Reset => (0.3, 1.0),
         }
     }
 }

@@ -97,9 +97,9 @@ mod tests {
         let backwards = |step: &Backwards| (step.from, step.to, step.position);
         let expected = [Some(6), None].map(|position| (Moment::from_secs(2), Moment::from_secs(4), position));
         assert_eq!(seen.backwards.iter().map(backwards).collect::<Vec<_>>(), expected);
-        let told: Vec<_> = seen.backwards.iter().map(|step| step.breach.as_str()).collect();
+        let breaches: Vec<_> = seen.backwards.iter().map(|step| step.breach.as_str()).collect();
         assert_eq!(
-            told,
+            breaches,
             [
                 "moved the checkpoint of partition 0 from 7 to Some(6)",
                 "moved the checkpoint of partition 1 from 2 to None"

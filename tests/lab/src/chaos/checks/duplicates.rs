@@ -76,19 +76,10 @@ pub fn duplicates(evidence: &Evidence, sessions: &[Session]) -> Duplicates {
         let mut spans = Spans::default();
         for run in runs {
             for before in spans.cover(run) {
-                let repeat = |first, last| Repeat {
-                    before: Span { first, last, ..before },
-                    again: Span { first, last, ..run },
-                    first: &sessions[before.session],
-                    second: &sessions[run.session],
-                };
-                let whole = repeat(before.first, before.last);
-                match whole.reset_to(&resets).filter(|to| (before.first..before.last).contains(to)) {
-                    Some(to) => {
-                        duplicates.add(evidence, &resets, &repeat(before.first, to));
-                        duplicates.add(evidence, &resets, &repeat(to + 1, before.last));
-                    }
-                    None => duplicates.add(evidence, &resets, &whole),
+                let again = Span { first: before.first, last: before.last, ..run };
+                let repeat = Repeat { before, again, first: &sessions[before.session], second: &sessions[run.session] };
+                for part in repeat.parts(&resets) {
+                    duplicates.add(evidence, &resets, &part);
                 }
             }
         }
@@ -154,6 +145,18 @@ impl Repeat<'_> {
         // Of several the one that is its own, and then the one that began last.
         let during = during.max_by_key(|happened| (happened.instance, happened.from));
         during.map_or(Cause::Unexplained, |happened| Cause::During(happened.fault))
+    }
+
+    /// The events up to the position of the reset, and those after it.
+    fn parts(self, resets: &[&Write]) -> Vec<Self> {
+        let Span { first, last, .. } = self.before;
+        let Some(to) = self.reset_to(resets).filter(|to| (first..last).contains(to)) else { return vec![self] };
+        let part = |first, last| Self {
+            before: Span { first, last, ..self.before },
+            again: Span { first, last, ..self.again },
+            ..self
+        };
+        vec![part(first, to), part(to + 1, last)]
     }
 
     /// Where the last reset before the later session put the checkpoint, if it came after the earlier session began.
@@ -347,19 +350,18 @@ mod tests {
         assert_eq!(found(&evidence), [(Cause::During(Fault::Throttle), 2), (Cause::Unexplained, 1)]);
     }
 
-    /// Who began when, which session processed the event at what time, the resets of the partition, and the verdict.
+    /// When the reset was written, where to, and the verdict on two events that come again.
     #[test]
-    fn a_reset_explains_what_lies_behind_it_and_comes_again_after_it() {
+    fn a_reset_explains_what_comes_again_after_its_position() {
         let operator = Life::of_operator(1);
-        for (at, to, second, expected) in [
-            (35, 3, 50, vec![(Cause::Reset, 2)]),
-            (35, 4, 50, vec![(Cause::Reset, 1), (Cause::Unexplained, 1)]),
-            (35, 5, 50, vec![(Cause::Unexplained, 2)]),
-            (5, 3, 50, vec![(Cause::Unexplained, 2)]),
-            (45, 3, 50, vec![(Cause::Unexplained, 2)]),
+        for (at, to, expected) in [
+            (35, 3, vec![(Cause::Reset, 2)]),
+            (35, 4, vec![(Cause::Reset, 1), (Cause::Unexplained, 1)]),
+            (35, 5, vec![(Cause::Unexplained, 2)]),
+            (5, 3, vec![(Cause::Unexplained, 2)]),
+            (45, 3, vec![(Cause::Unexplained, 2)]),
         ] {
             let mut evidence = overlapping();
-            evidence.diaries.get_mut(&life(1)).unwrap()[1] = entry(second, What::Processed("0".to_owned(), 4, 9));
             evidence.writes = vec![write(Kind::Checkpoint, operator, at, ("a", "b"), to)];
             assert_eq!(found(&evidence), [(Cause::Unexplained, 2)], "no operator was to do that");
             evidence.resets = vec![Attempt { by: operator, partition: "0".to_owned(), to, outcome: Outcome::Killed }];
@@ -407,12 +409,11 @@ mod tests {
             assert_eq!(found(&evidence), [(expected, 2)], "{at} {status}");
         }
         let mut evidence = overlapping();
-        let later = |at: u64| at * 1000;
-        let claim = write(Kind::Ownership, Life::of_operator(1), later(10), ("a", "b"), 0);
+        let claim = write(Kind::Ownership, Life::of_operator(1), 10_000, ("a", "b"), 0);
         evidence.writes = vec![Write { owner: "operator-0".to_owned(), ..claim }];
         let diary = evidence.diaries.get_mut(&life(1)).unwrap();
-        diary[0] = entry(later(11), What::Started("0".to_owned()));
-        diary[1] = entry(later(12), What::Processed("0".to_owned(), 4, 9));
+        diary[0] = entry(11_000, What::Started("0".to_owned()));
+        diary[1] = entry(12_000, What::Processed("0".to_owned(), 4, 9));
         assert_eq!(found(&evidence), [(Cause::Unexplained, 2)], "its checkpoint was due long ago");
     }
 }

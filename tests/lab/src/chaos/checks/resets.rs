@@ -1,6 +1,6 @@
 //! Whether operators report what they did, and whether owners go on there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Check;
 use super::duplicates::{Cause, Duplicates};
@@ -18,17 +18,22 @@ pub fn are_reported(evidence: &Evidence, sessions: &[Session], duplicates: &Dupl
         if let Some(Start { at, first }) = start_after(evidence, sessions, attempt) {
             starts += 1;
             let due = attempt.to + 1;
-            wrong.extend((first != due).then(|| format!("{} starts with {first} at {at:.1?}", told(attempt))));
+            wrong.extend((first != due).then(|| format!("{} starts with {first} at {at:.1?}", report(attempt))));
         }
     }
     let outcomes: Vec<_> = outcomes.into_iter().map(|(outcome, count)| format!("{count} {}", outcome.name())).collect();
     let again = duplicates.by_cause.get(&Cause::Reset).copied().unwrap_or(0);
-    let outcomes = if outcomes.is_empty() { "none".to_owned() } else { outcomes.join(", ") };
-    let detail = format!("{outcomes}; {starts} starts of the next owner; {again} events again");
+    let operators: BTreeSet<_> = evidence.resets.iter().map(|attempt| attempt.by).collect();
+    let detail = format!(
+        "{} partitions by {} operators: {}; {starts} starts of the next owner, {again} events again",
+        evidence.resets.len(),
+        operators.len(),
+        if outcomes.is_empty() { "none".to_owned() } else { outcomes.join(", ") }
+    );
     Check::new("resets are what operators report", &wrong, detail)
 }
 
-fn told(attempt: &Attempt) -> String {
+fn report(attempt: &Attempt) -> String {
     let Attempt { by, partition, to, outcome } = attempt;
     format!("{by} reported {:?} of partition {partition} to {to}, which", outcome.name())
 }
@@ -44,7 +49,7 @@ fn misreported(evidence: &Evidence, attempt: &Attempt) -> Option<String> {
         }
         _ => return None,
     };
-    Some(format!("{} {what}", told(attempt)))
+    Some(format!("{} {what}", report(attempt)))
 }
 
 struct Written {
@@ -136,9 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn the_next_owner_starts_behind_the_new_position() {
+    fn the_next_owner_starts_after_the_new_position() {
         let found = |first| check(&again(reset(3), first, 9));
-        assert_eq!(found(4).detail, "1 done; 1 starts of the next owner; 6 events again");
+        assert_eq!(found(4).detail, "1 partitions by 1 operators: 1 done; 1 starts of the next owner, 6 events again");
         assert_eq!(found(6).detail, "operator.1 reported \"done\" of partition 0 to 3, which starts with 6 at 76.0ms");
         assert!(!found(3).holds);
     }
@@ -152,14 +157,17 @@ mod tests {
         again.by = Life::of_operator(2);
         again.outcome = Outcome::Busy;
         evidence.resets.push(again);
-        assert_eq!(check(&evidence).detail, "1 done, 1 not done: busy; 0 starts of the next owner; 4 events again");
+        assert_eq!(
+            check(&evidence).detail,
+            "2 partitions by 2 operators: 1 done, 1 not done: busy; 0 starts of the next owner, 4 events again"
+        );
     }
 
     #[test]
-    fn a_run_without_resets_is_told() {
+    fn a_run_without_resets_says_so() {
         assert_eq!(
             check(&crate::chaos::evidence::tests::in_order()).detail,
-            "none; 0 starts of the next owner; 0 events again"
+            "0 partitions by 0 operators: none; 0 starts of the next owner, 0 events again"
         );
     }
 }
