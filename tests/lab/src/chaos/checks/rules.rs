@@ -150,13 +150,14 @@ struct Claim {
     sent: Moment,
 }
 
-/// The writes that began a tenure, or began it again after a release. A mark that asks for a handoff keeps the owner.
+/// The writes that began a tenure, in the order of their numbers. An owner that claims again what it has released goes
+/// on in the same tenure. A mark that asks for a handoff keeps the owner.
 fn claims(history: &mut Partition<Life>, evidence: &Evidence, partition: &str) -> Vec<Claim> {
     let mut claims = Vec::new();
     for write in chain(evidence.writes_to(Kind::Ownership, partition)) {
         if write.owner.is_empty() {
             history.owned_by(None);
-        } else if write.claims() && history.owned_by(Some(write.by)).changed {
+        } else if write.claims() && history.owned_by(Some(write.by)).begins {
             claims.push(Claim { by: write.by, sent: write.sent });
         }
     }
@@ -382,6 +383,16 @@ pub mod tests {
         let lost = "the group, after operator.1 reset it to 3 at 64.0ms, never processed 10 to 10 (partition 0)";
         assert_eq!(broken(&evidence), [("no event is lost", lost.to_owned())]);
         evidence.diaries.get_mut(&life(1)).unwrap().push(last);
+        assert_eq!(broken(&evidence), []);
+    }
+
+    #[test]
+    fn an_operator_may_come_after_an_owner_that_claimed_again() {
+        let mut evidence = again(reset(3), 4, 9);
+        let release = Write { owner: String::new(), ..write(Kind::Ownership, life(1), 56, ("o2", "o2b"), 0) };
+        let claim = write(Kind::Ownership, life(1), 58, ("o2b", "o2c"), 0);
+        evidence.writes[5].replaces = Some("o2c".to_owned());
+        evidence.writes.extend([release, claim]);
         assert_eq!(broken(&evidence), []);
     }
 
