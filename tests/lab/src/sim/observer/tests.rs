@@ -207,7 +207,9 @@ fn an_operator_reports_what_is_so() {
             scene.handles(one, 0..=9);
             scene.stores(one, 9);
             scene.resets(operator, 3);
-            writes.iter().for_each(|position| scene.stores(operator, *position));
+            for position in writes {
+                scene.stores(operator, *position);
+            }
             if releases {
                 scene.releases(operator);
             }
