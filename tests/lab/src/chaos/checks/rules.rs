@@ -380,8 +380,8 @@ pub mod tests {
         evidence.published.insert("0".to_owned(), 10);
         let last = entry(77, What::Processed("0".to_owned(), 10, 10));
         evidence.diaries.get_mut(&life(1)).unwrap().insert(2, last.clone());
-        let lost = "the group, after operator.1 reset it to 3 at 64.0ms, never processed 10 to 10 (partition 0)";
-        assert_eq!(broken(&evidence), [("no event is lost", lost.to_owned())]);
+        let missing = "the group, after operator.1 reset it to 3 at 64.0ms, never processed 10 to 10 (partition 0)";
+        assert_eq!(broken(&evidence), [("no event is lost", missing.to_owned())]);
         evidence.diaries.get_mut(&life(1)).unwrap().push(last);
         assert_eq!(broken(&evidence), []);
     }
