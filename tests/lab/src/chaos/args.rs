@@ -25,8 +25,8 @@ const SOAK_RATE: u32 = 500;
 
 const SECONDS_PER_HOUR: f64 = 3600.0;
 
-/// Lets real processes share an event hub and a storage while they are killed, frozen, cut off and lied to, and checks
-/// from outside that nothing that is promised is broken.
+/// Lets real processes share an event hub and a storage while they are killed, frozen, cut off and lied to, and while
+/// operators reset their checkpoints, and checks from outside that nothing that is promised is broken.
 ///
 /// The hub is the AMQP stand-in, the storage is Azurite (needs Node.js), and both are reached through proxies of this
 /// program. A seed decides which faults come when and to whom; what the machine makes of them differs from run to run.
@@ -119,6 +119,7 @@ impl Args {
         let usual = if self.soak.is_some() { self.expiry * 4 } else { self.expiry.mul_f64(0.6) };
         Scale {
             instances: self.instances,
+            partitions: self.partitions,
             expiry: self.expiry,
             // To come up and to share.
             warm_up: self.expiry,

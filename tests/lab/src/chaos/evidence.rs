@@ -8,11 +8,12 @@ use crate::chaos::diary::{Entry, What};
 use crate::chaos::faults::Happened;
 use crate::chaos::fleet::{Biography, End};
 use crate::chaos::life::Life;
+use crate::chaos::operators::Attempt;
 use crate::chaos::outside::Look;
 use crate::chaos::watcher::Seen;
 use crate::chaos::writes::{Kind, Write};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Evidence {
     pub expiry: Duration,
     pub instances: u32,
@@ -25,6 +26,7 @@ pub struct Evidence {
     pub lives: Vec<Biography>,
     pub diaries: BTreeMap<Life, Vec<Entry>>,
     pub writes: Vec<Write>,
+    pub resets: Vec<Attempt>,
     pub seen: Seen,
     /// When all was quiet, before the instances were asked to end.
     pub settled: Look,
@@ -55,6 +57,14 @@ impl Evidence {
 
     pub fn writes_to<'a>(&'a self, kind: Kind, partition: &'a str) -> impl Iterator<Item = &'a Write> {
         self.writes.iter().filter(move |write| write.kind == kind && write.partition == partition)
+    }
+
+    /// Whether this is a checkpoint that an operator put where it was to put it.
+    pub fn is_reset(&self, write: &Write) -> bool {
+        let is_wanted = |attempt: &Attempt| {
+            (attempt.by, &attempt.partition, attempt.to) == (write.by, &write.partition, write.position)
+        };
+        write.kind == Kind::Checkpoint && write.is_accepted() && self.resets.iter().any(is_wanted)
     }
 
     /// The first event that a partition has at the end.
@@ -136,7 +146,8 @@ pub mod tests {
             lives: vec![biography(0, 100), biography(1, 100)],
             diaries: [(life(0), first), (life(1), second)].into(),
             writes: Vec::new(),
-            seen: Seen { last: ended.clone(), looks: 3, backwards: Vec::new() },
+            resets: Vec::new(),
+            seen: Seen { last: ended.clone(), looks: 3, ..Seen::default() },
             settled: look,
             ended,
         }

@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::internal::lock::lock;
 use rustix::process::Signal;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio::time::sleep;
 
 use crate::chaos::Failure;
 use crate::chaos::child::Child;
 use crate::chaos::clock::{Clock, Moment};
 use crate::chaos::fleet::Fleet;
+use crate::chaos::operators::Operators;
 use crate::chaos::plan::{Fault, Incident, Place};
 use crate::chaos::proxy::Road;
+use crate::chaos::watcher::Seen;
 use crate::chaos::weather::{Condition, Weather};
 use crate::support::azurite::Azurite;
 
@@ -43,6 +45,9 @@ pub struct Stage {
     /// How long an instance that is asked to end may take.
     pub ends_within: Duration,
     happened: std::sync::Mutex<Vec<Happened>>,
+    pub operators: Operators,
+    /// What the watcher has seen.
+    pub seen: watch::Sender<Seen>,
     turns: Turns,
 }
 
@@ -53,6 +58,7 @@ struct Turns {
     storage: Mutex<()>,
     hub: Mutex<()>,
     machine: Mutex<()>,
+    checkpoints: Mutex<()>,
 }
 
 impl Turns {
@@ -63,6 +69,7 @@ impl Turns {
             Place::Storage => &self.storage,
             Place::Hub => &self.hub,
             Place::Machine => &self.machine,
+            Place::Checkpoints => &self.checkpoints,
         }
     }
 }
@@ -74,12 +81,27 @@ impl Stage {
         (road, hub_weather): (Arc<Road>, Arc<Weather>),
         azurite: Azurite,
         (folder, expiry): (PathBuf, Duration),
+        operators: Operators,
     ) -> Self {
         let (azurite, happened) = (Mutex::new(Some(azurite)), std::sync::Mutex::default());
         let restarting = Arc::default();
         let instances = (0..fleet.size()).map(|_| Mutex::default()).collect();
         let turns = Turns { instances, ..Turns::default() };
-        Self { clock, fleet, road, hub_weather, azurite, restarting, folder, expiry, ends_within, happened, turns }
+        Self {
+            clock,
+            fleet,
+            road,
+            hub_weather,
+            azurite,
+            restarting,
+            folder,
+            expiry,
+            ends_within,
+            happened,
+            operators,
+            seen: watch::Sender::default(),
+            turns,
+        }
     }
 
     /// From its beginning to its end.
@@ -169,6 +191,7 @@ impl Stage {
         match incident.fault {
             Fault::StorageRestart => self.restart_storage(incident.lasts).await,
             Fault::Cpu => self.hog(incident.lasts).await,
+            Fault::Reset => self.reset(incident).await,
             _ => {
                 self.change_weather(incident).await;
                 Ok(())
@@ -209,6 +232,17 @@ impl Stage {
         Ok(tokio::task::spawn_blocking(stop).await?)
     }
 
+    async fn reset(&self, incident: &Incident) -> Result<(), Failure> {
+        let over = self.clock.now() + incident.lasts;
+        for reset in &incident.resets {
+            sleep(reset.after).await;
+            let checkpoints = self.seen.borrow().last.positions.clone();
+            self.operators.run(reset, &checkpoints).await?;
+        }
+        sleep(over.saturating_sub(self.clock.now())).await;
+        Ok(())
+    }
+
     async fn hog(&self, lasts: Duration) -> Result<(), Failure> {
         let cores = std::thread::available_parallelism()?.get();
         let hogs: Result<Vec<_>, _> =
@@ -237,6 +271,12 @@ fn condition(fault: Fault, expiry: Duration) -> Option<Condition> {
         // Requests have a quarter of the expiry.
         Fault::Delay => Some(Condition::Delay(0.5, expiry.mul_f64(0.35))),
         Fault::Throttle => Some(Condition::Throttle(0.5)),
-        Fault::Kill | Fault::Restart | Fault::Freeze | Fault::StorageRestart | Fault::Cpu | Fault::Clock => None,
+        Fault::Kill
+        | Fault::Restart
+        | Fault::Freeze
+        | Fault::StorageRestart
+        | Fault::Cpu
+        | Fault::Clock
+        | Fault::Reset => None,
     }
 }

@@ -19,7 +19,6 @@ use crate::chaos::link::Link;
 use crate::chaos::proxy::{Proxy, Road};
 use crate::chaos::reading::Reading;
 use crate::chaos::samples::{Sample, sample};
-use crate::support::azurite::{ACCOUNT, ACCOUNT_KEY};
 
 /// How a life ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +41,7 @@ pub struct Biography {
     pub samples: Vec<Sample>,
 }
 
-/// What every instance needs to know.
+/// What every instance and every operator needs to know.
 #[derive(Clone, Debug)]
 pub struct Orders {
     pub folder: PathBuf,
@@ -96,12 +95,13 @@ impl Fleet {
 
     fn args(&self, life: Life, proxy: &Proxy, link: &Link) -> Vec<OsString> {
         let Orders { folder, container, hub, expiry, interval, reading, clock } = &self.orders;
-        let endpoint = proxy.endpoint(ACCOUNT);
-        let storage = format!("AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};BlobEndpoint={endpoint}");
         let mut args = vec!["worker".into(), format!("--owner={}", life.owner()).into()];
         args.push(format!("--began={}", clock.began()).into());
         args.extend(["--diary".into(), folder.join(format!("{life}.diary")).into()]);
-        args.extend([format!("--storage={storage}").into(), format!("--container={container}").into()]);
+        args.extend([
+            format!("--storage={}", proxy.connection_string()).into(),
+            format!("--container={container}").into(),
+        ]);
         args.push(format!("--hub={}", hub.connection_string).into());
         args.push(format!("--hub-endpoint={}", link.endpoint()).into());
         args.push(format!("--expiry={}", expiry.as_secs_f64()).into());

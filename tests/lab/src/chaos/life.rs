@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// Stands for the instance of every operator: operators are no members of the group.
+const OPERATORS: u32 = u32::MAX;
+
 /// One process of one instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Life {
@@ -13,6 +16,15 @@ pub struct Life {
 }
 
 impl Life {
+    /// An operator, which lives once.
+    pub fn of_operator(number: u32) -> Self {
+        Self { instance: OPERATORS, number }
+    }
+
+    pub fn is_operator(self) -> bool {
+        self.instance == OPERATORS
+    }
+
     /// The owner id, which all lives of an instance share.
     pub fn owner(self) -> String {
         owner(self.instance)
@@ -20,7 +32,7 @@ impl Life {
 }
 
 pub fn owner(instance: u32) -> String {
-    format!("i{}", instance + 1)
+    if instance == OPERATORS { "operator".to_owned() } else { format!("i{}", instance + 1) }
 }
 
 impl fmt::Display for Life {

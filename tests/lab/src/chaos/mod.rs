@@ -3,7 +3,7 @@
 //!
 //! What is promised is shown for many more cases by the simulation; here are the operating system, sockets, an AMQP hub
 //! and an HTTP storage. `plan.rs` decides what happens, `faults.rs` does it, `checks` judge.
-//! `worker.rs` is an instance.
+//! `worker.rs` is an instance, `operators.rs` resets checkpoints from outside of the group.
 
 mod args;
 mod checks;
@@ -11,12 +11,14 @@ mod child;
 mod clock;
 mod diary;
 mod evidence;
+mod extents;
 mod faults;
 mod fleet;
 mod hog;
 mod hub;
 mod life;
 mod link;
+mod operators;
 mod outside;
 mod plan;
 mod plot;
@@ -24,6 +26,7 @@ mod proxy;
 mod reading;
 mod report;
 mod request;
+mod resets;
 mod run;
 mod samples;
 mod screen;

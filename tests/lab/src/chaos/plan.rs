@@ -8,6 +8,7 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
 use crate::chaos::clock::Moment;
+use crate::chaos::resets::{self, Reset};
 
 /// What is done to the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -40,6 +41,8 @@ pub enum Fault {
     Cpu,
     /// The wall clock of one instance is wrong by minutes.
     Clock,
+    /// Operators reset the checkpoints of some partitions or of all while the group runs; some operators are killed.
+    Reset,
 }
 
 /// What a fault takes hold of. At any time there is at most one incident in each place, and one per instance.
@@ -49,6 +52,7 @@ pub enum Place {
     Storage,
     Hub,
     Machine,
+    Checkpoints,
 }
 
 /// One fault at one time.
@@ -61,6 +65,8 @@ pub struct Incident {
     pub lasts: Duration,
     /// By how many seconds a clock is wrong.
     pub skew: i64,
+    /// What operators do, one after the other.
+    pub resets: Vec<Reset>,
 }
 
 impl Incident {
@@ -73,6 +79,7 @@ impl Incident {
 #[derive(Clone, Debug)]
 pub struct Scale {
     pub instances: u32,
+    pub partitions: u16,
     pub expiry: Duration,
     /// Nothing happens before, so that everybody can come up.
     pub warm_up: Duration,
@@ -90,9 +97,10 @@ impl Fault {
     }
 
     /// Whether events may be processed again because of it: checkpoints cannot be written, or the instance does not
-    /// hear that it was displaced. Trouble with the hub is none, nor is a wrong clock or an end in good order.
+    /// hear that it was displaced. Trouble with the hub is none, nor is a wrong clock or an end in good order. What comes
+    /// again because of a reset is counted by what operators wrote.
     pub fn explains_duplicates(self) -> bool {
-        !matches!(self, Self::Kill | Self::Restart | Self::Clock | Self::HubCut | Self::HubSilence)
+        !matches!(self, Self::Kill | Self::Restart | Self::Clock | Self::HubCut | Self::HubSilence | Self::Reset)
     }
 
     /// Whether who was displaced may not hear of it meanwhile, or its successor not displace it. Where there is trouble
@@ -109,6 +117,7 @@ impl Fault {
             }
             Self::HubCut | Self::HubSilence => Place::Hub,
             Self::Cpu => Place::Machine,
+            Self::Reset => Place::Checkpoints,
         }
     }
 
@@ -124,7 +133,7 @@ impl Fault {
             Self::Restart => (0.1, 0.5),
             Self::Freeze => (1.3, 2.0),
             Self::Isolate | Self::Outage => (1.5, 1.5),
-            Self::Hang | Self::HubSilence => (0.5, 1.5),
+            Self::Hang | Self::HubSilence | Self::Reset => (0.5, 1.5),
             Self::LostAnswers | Self::Delay | Self::Throttle | Self::Cpu => (0.7, 1.3),
             Self::StorageRestart => (0.8, 1.2),
             Self::HubCut => (0.01, 0.3),
@@ -192,7 +201,8 @@ impl Drawing<'_> {
                 .max()
                 .unwrap_or_default(),
         };
-        let incident = Incident { at: not_before.max(free), fault, instance, lasts, skew: self.skew(fault) };
+        let resets = self.resets(fault, lasts);
+        let incident = Incident { at: not_before.max(free), fault, instance, lasts, skew: self.skew(fault), resets };
         if incident.end() > self.scale.length {
             return None;
         }
@@ -216,6 +226,10 @@ impl Drawing<'_> {
         let seconds = [-3600, -1200, -200, 200, 1200, 3600];
         if fault == Fault::Clock { seconds[self.rng.random_range(0..seconds.len())] } else { 0 }
     }
+
+    fn resets(&mut self, fault: Fault, lasts: Duration) -> Vec<Reset> {
+        if fault == Fault::Reset { resets::draw(&mut self.rng, self.scale.partitions, lasts) } else { Vec::new() }
+    }
 }
 
 #[cfg(test)]
@@ -226,6 +240,7 @@ mod tests {
         let seconds = Duration::from_secs;
         Scale {
             instances: 4,
+            partitions: 16,
             expiry: seconds(8),
             warm_up: seconds(5),
             length: seconds(120),
@@ -259,7 +274,7 @@ mod tests {
         };
         for seed in 0..50 {
             let plan = draw(seed, &scale());
-            for place in [Place::Storage, Place::Hub, Place::Machine] {
+            for place in [Place::Storage, Place::Hub, Place::Machine, Place::Checkpoints] {
                 assert!(of_place(&plan, place).windows(2).all(|pair| pair[0].end() <= pair[1].at), "seed {seed}");
             }
             for instance in 0..4 {

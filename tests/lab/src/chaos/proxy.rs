@@ -1,4 +1,4 @@
-//! The way from one life of an instance to the storage: passes requests on as the weather lets it, and notes what was
+//! The way from one life of an instance, or from an operator, to the storage: passes requests on as the weather lets it, and notes what was
 //! written, by whom and with which outcome.
 
 use std::net::Ipv4Addr;
@@ -27,6 +27,7 @@ use crate::chaos::life::Life;
 use crate::chaos::request;
 use crate::chaos::weather::{Condition, Treatment, Weather};
 use crate::chaos::writes::Write;
+use crate::support::azurite::{ACCOUNT, ACCOUNT_KEY};
 
 type Answer = Response<Full<Bytes>>;
 type Storage = Client<HttpConnector, Full<Bytes>>;
@@ -105,8 +106,13 @@ impl Proxy {
     }
 
     /// The storage's endpoint as seen through this.
-    pub fn endpoint(&self, account: &str) -> String {
+    fn endpoint(&self, account: &str) -> String {
         format!("http://127.0.0.1:{}/{account}", self.port)
+    }
+
+    /// For a client of the storage.
+    pub fn connection_string(&self) -> String {
+        format!("AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};BlobEndpoint={}", self.endpoint(ACCOUNT))
     }
 }
 

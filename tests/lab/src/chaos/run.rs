@@ -23,6 +23,7 @@ use crate::chaos::faults::{Happened, Stage, start_storage};
 use crate::chaos::fleet::{Fleet, Orders};
 use crate::chaos::hub::Hello;
 use crate::chaos::link::Link;
+use crate::chaos::operators::Operators;
 use crate::chaos::outside;
 use crate::chaos::plan::{self, Incident};
 use crate::chaos::plot;
@@ -32,6 +33,7 @@ use crate::chaos::screen::{Screen, told};
 use crate::chaos::timeline;
 use crate::chaos::watcher::{Seen, watch};
 use crate::chaos::weather::Weather;
+use crate::chaos::writes::settled as settled_writes;
 use crate::draw::svg;
 use crate::publisher::{Address, Load, publish};
 use crate::signals;
@@ -151,21 +153,22 @@ impl<'a> Run<'a> {
             reading: args.reading.clone(),
             clock,
         };
+        let operators = Operators::new(orders.clone(), road.clone(), (args.partitions, retention(args)));
         let fleet = Arc::new(Fleet::new(orders, road.clone(), try_join_all(links).await?));
         for instance in 0..args.instances {
             fleet.start(instance).await?;
         }
         let ends_within = ends_within(args.expiry);
-        let stage =
-            Stage::new(clock, (fleet, ends_within), (road, hub_weather), azurite, (folder.to_owned(), args.expiry));
+        let place = (folder.to_owned(), args.expiry);
+        let stage = Stage::new(clock, (fleet, ends_within), (road, hub_weather), azurite, place, operators);
         let stage = Arc::new(stage);
-        let (seen, watched) = watch::channel(Seen::default());
-        tokio::spawn(watch(stage.clone(), CONTAINER.to_owned(), seen));
+        let seen = stage.seen.subscribe();
+        tokio::spawn(watch(stage.clone(), CONTAINER.to_owned()));
         let (load, wanted) = load(args.events(), args.length());
         let batches = watch::Sender::new(wanted);
         let address = Address { endpoint: hello.endpoint.clone(), connection_string: hello.connection_string.clone() };
         let publishing = tokio::spawn(publish(address, load, batches.subscribe()));
-        Ok(Self { args, folder, screen: Screen::new(clock), stage, seen: watched, batches, publishing, _hub: hub })
+        Ok(Self { args, folder, screen: Screen::new(clock), stage, seen, batches, publishing, _hub: hub })
     }
 
     /// Carries out the plan, until it is done or the user has seen enough, and lets all come to an end.
@@ -260,7 +263,8 @@ impl<'a> Run<'a> {
             happened: self.stage.happened(),
             lives,
             diaries,
-            writes: self.stage.road.take_writes(),
+            writes: settled_writes(self.stage.road.take_writes()),
+            resets: self.stage.operators.attempts(),
             seen,
             settled,
             ended,

@@ -4,6 +4,7 @@ use crate::chaos::clock::Clock;
 use crate::chaos::faults::Happened;
 use crate::chaos::life::owner;
 use crate::chaos::plan::{Fault, Incident};
+use crate::chaos::resets::Reset;
 
 pub struct Screen {
     clock: Clock,
@@ -35,8 +36,15 @@ pub fn told(incident: &Incident) -> String {
         Fault::Kill | Fault::Restart => format!("{name} {whom}, back after {seconds:.1} s"),
         Fault::Clock => format!("{name} {whom}, by {:+} s for {seconds:.1} s", incident.skew),
         Fault::StorageRestart => format!("{name} {whom}"),
+        Fault::Reset => format!("{name} {}", incident.resets.iter().map(goal).collect::<Vec<_>>().join(", then ")),
         _ => format!("{name} {whom}, for {seconds:.1} s"),
     }
+}
+
+fn goal(reset: &Reset) -> String {
+    let way = if reset.ahead { "ahead" } else { "back" };
+    let death = if reset.dies_after.is_some() { " by an operator that is killed" } else { "" };
+    format!("{} from {} {way}{death}", reset.count, reset.first)
 }
 
 fn whom(instance: Option<u32>) -> String {

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::chaos::Failure;
-use crate::chaos::clock::{Clock, Moment};
+use crate::chaos::clock::Moment;
 use crate::chaos::faults::Stage;
 use crate::chaos::outside::{self, Look};
 use crate::history::listed;
@@ -21,18 +20,32 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub struct Seen {
     pub last: Look,
     pub looks: u64,
-    /// What was seen to move backwards or to vanish, and when.
-    pub backwards: Vec<(Moment, String)>,
+    pub backwards: Vec<Backwards>,
+    /// When the last look began.
+    pub began: Moment,
 }
 
-/// Until everybody has lost interest.
-pub async fn watch(stage: Arc<Stage>, container: String, seen: watch::Sender<Seen>) {
+/// A checkpoint was seen to move backwards or to vanish.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Backwards {
+    pub partition: String,
+    /// When the look before began, and when this one had ended.
+    pub from: Moment,
+    pub to: Moment,
+    /// Where it was then.
+    pub position: Option<i64>,
+    pub breach: String,
+}
+
+/// Until nothing waits for what is seen.
+pub async fn watch(stage: Arc<Stage>, container: String) {
     let client = reqwest::Client::new();
-    while !seen.is_closed() {
+    while !stage.seen.is_closed() {
         sleep(EVERY).await;
+        let began = stage.clock.now();
         // A storage that does not answer is tried again: what it said before holds.
         if let Ok(Ok(look)) = timeout(LIMIT, look(&client, &stage, &container)).await {
-            seen.send_modify(|seen| seen.add(look, stage.clock));
+            stage.seen.send_modify(|seen| seen.add(look, (began, stage.clock.now())));
         }
     }
 }
@@ -43,10 +56,20 @@ async fn look(client: &reqwest::Client, stage: &Stage, container: &str) -> Resul
 }
 
 impl Seen {
-    fn add(&mut self, look: Look, clock: Clock) {
-        let breaches = listed(&self.last.positions, &look.positions).into_iter().filter_map(|verdict| verdict.breach);
-        self.backwards.extend(breaches.map(|breach| (clock.now(), breach)));
+    fn add(&mut self, look: Look, (began, ended): (Moment, Moment)) {
+        let verdicts = listed(&self.last.positions, &look.positions);
+        let backwards = self.last.positions.keys().zip(verdicts).filter_map(|(partition, verdict)| {
+            Some(Backwards {
+                partition: partition.clone(),
+                from: self.began,
+                to: ended,
+                position: look.positions.get(partition).copied(),
+                breach: verdict.breach?,
+            })
+        });
+        self.backwards.extend(backwards);
         self.looks += 1;
+        self.began = began;
         self.last = look;
     }
 }
@@ -62,15 +85,21 @@ mod tests {
 
     #[test]
     fn a_checkpoint_that_moves_back_or_vanishes_is_noted() {
-        let (mut seen, clock) = (Seen::default(), Clock::start());
-        for look in [at(&[("0", 5)]), at(&[("0", 5), ("1", -1)]), at(&[("0", 7), ("1", 2)])] {
-            seen.add(look, clock);
+        let mut seen = Seen::default();
+        let second = |second| (Moment::from_secs(second), Moment::from_secs(second + 1));
+        for (look, began) in
+            [at(&[("0", 5)]), at(&[("0", 5), ("1", -1)]), at(&[("0", 7), ("1", 2)])].into_iter().zip(0..)
+        {
+            seen.add(look, second(began));
         }
         assert!(seen.backwards.is_empty());
-        seen.add(at(&[("0", 6)]), clock);
-        let told: Vec<_> = seen.backwards.iter().map(|(_, what)| what.as_str()).collect();
+        seen.add(at(&[("0", 6)]), second(3));
+        let backwards = |step: &Backwards| (step.from, step.to, step.position);
+        let expected = [Some(6), None].map(|position| (Moment::from_secs(2), Moment::from_secs(4), position));
+        assert_eq!(seen.backwards.iter().map(backwards).collect::<Vec<_>>(), expected);
+        let breaches: Vec<_> = seen.backwards.iter().map(|step| step.breach.as_str()).collect();
         assert_eq!(
-            told,
+            breaches,
             [
                 "moved the checkpoint of partition 0 from 7 to Some(6)",
                 "moved the checkpoint of partition 1 from 2 to None"

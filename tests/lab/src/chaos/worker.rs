@@ -35,7 +35,7 @@ use crate::chaos::seconds;
 use crate::runs::runs;
 use crate::signals;
 
-const GROUP: &str = "$Default";
+pub const GROUP: &str = "$Default";
 
 /// How often the tasks of the runtime are counted.
 const COUNT_EVERY: Duration = Duration::from_secs(5);

@@ -41,10 +41,38 @@ impl Write {
         matches!(self.status, 409 | 412)
     }
 
+    /// Makes its writer the owner, or keeps it the owner.
+    pub fn claims(&self) -> bool {
+        let names_writer = self.owner == self.by.owner() || (self.by.is_operator() && !self.owner.is_empty());
+        self.kind == Kind::Ownership && names_writer
+    }
+
     /// Nobody knows whether it was applied.
     pub fn is_open(&self) -> bool {
         self.answered.is_none() || self.status >= 500
     }
+}
+
+/// Finds operators' checkpoints that the storage applied without an answer: the next accepted write shows that. It has
+/// the same position, for it comes from an owner or operator that adopted the partition there, and it replaces another
+/// version than the open write did.
+pub fn settled(mut writes: Vec<Write>) -> Vec<Write> {
+    let is_open = |write: &Write| write.kind == Kind::Checkpoint && write.by.is_operator() && write.is_open();
+    let applied: Vec<_> = (0..writes.len())
+        .filter(|index| is_open(&writes[*index]))
+        .filter_map(|index| {
+            let open = &writes[index];
+            let later = writes.iter().filter(|write| write.kind == open.kind && write.partition == open.partition);
+            let next =
+                later.filter(|write| write.is_accepted() && write.sent > open.sent).min_by_key(|write| write.sent)?;
+            let shows = next.position == open.position && next.replaces != open.replaces;
+            shows.then(|| (index, next.sent, next.replaces.clone()))
+        })
+        .collect();
+    for (index, answered, etag) in applied {
+        writes[index] = Write { answered: Some(answered), status: 201, etag, ..writes[index].clone() };
+    }
+    writes
 }
 
 /// The writes to one blob that were accepted, each after the one that it replaced. The storage orders them by their
@@ -104,5 +132,29 @@ pub mod tests {
         let chain = chain(writes.iter().chain([&refused]));
         let etags: Vec<_> = chain.iter().filter_map(|write| write.etag.as_deref()).collect();
         assert_eq!(etags, ["a", "b", "c", "e"]);
+    }
+
+    #[test]
+    fn the_next_write_shows_whether_an_open_write_of_an_operator_was_applied() {
+        let operator = Life::of_operator(1);
+        let answered = write(Kind::Checkpoint, operator, 10, ("b", ""), 4);
+        let open = Write { answered: None, status: 0, etag: None, ..answered };
+        for (next, position, applied) in [("x", 4, true), ("b", 4, false), ("x", 9, false)] {
+            let adoption = write(Kind::Checkpoint, life(0), 20, (next, "y"), position);
+            let settled = settled(vec![open.clone(), adoption]);
+            assert_eq!(settled[0].is_accepted(), applied, "{next} {position}");
+            assert_eq!(settled[0].etag.as_deref(), applied.then_some("x"));
+        }
+        assert!(settled(vec![open])[0].is_open());
+    }
+
+    #[test]
+    fn an_operator_claims_under_a_name_of_its_own() {
+        let claim = write(Kind::Ownership, Life::of_operator(1), 1, ("", "a"), 0);
+        let of = |owner: &str| Write { owner: owner.to_owned(), ..claim.clone() };
+        assert!(of("operator-0123").claims());
+        assert!(!of("").claims());
+        let mark = Write { owner: life(1).owner(), ..write(Kind::Ownership, life(0), 1, ("", "a"), 0) };
+        assert!(!mark.claims());
     }
 }

@@ -12,6 +12,7 @@ use crate::chaos::evidence::{Evidence, Session};
 use crate::chaos::faults::Happened;
 use crate::chaos::fleet::End;
 use crate::chaos::plan::Fault;
+use crate::chaos::writes::{Kind, Write};
 
 /// The wait before a checkpoint that was not written is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -28,10 +29,14 @@ const HEARS_WITHIN: Duration = Duration::from_secs(3);
 /// Why the checkpoint behind an event was not there when the next owner began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
+    /// An operator reset the checkpoint to a position before the event, after the first of the two sessions had begun.
+    Reset,
     /// The process was killed first.
     Killed,
     /// A handoff went without the last checkpoint, and that was told.
     Told,
+    /// An operator took the partition from the first owner, without asking, before the checkpoint was due.
+    TakenOver,
     /// The process was stopped meanwhile, or something else was wrong on its way.
     During(Fault),
     /// There is no reason for it.
@@ -41,6 +46,8 @@ pub enum Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Reset => f.write_str("after a reset"),
+            Self::TakenOver => f.write_str("in flight when an operator came"),
             Self::Killed => f.write_str("in flight at a kill"),
             Self::Told => f.write_str("told: duplicates possible"),
             Self::During(fault) => write!(f, "during {}", fault.name()),
@@ -63,12 +70,17 @@ pub fn duplicates(evidence: &Evidence, sessions: &[Session]) -> Duplicates {
         let runs = own.flat_map(|(index, session)| session.runs.iter().map(move |run| (index, *run)));
         let mut runs: Vec<_> = runs.map(|(session, (at, first, last))| Span { first, last, session, at }).collect();
         runs.sort_by_key(|run| run.at);
+        let mut resets: Vec<_> =
+            evidence.writes_to(Kind::Checkpoint, partition).filter(|write| evidence.is_reset(write)).collect();
+        resets.sort_by_key(|write| write.sent);
         let mut spans = Spans::default();
         for run in runs {
             for before in spans.cover(run) {
                 let again = Span { first: before.first, last: before.last, ..run };
                 let repeat = Repeat { before, again, first: &sessions[before.session], second: &sessions[run.session] };
-                duplicates.add(evidence, &repeat);
+                for part in repeat.parts(&resets) {
+                    duplicates.add(evidence, &resets, &part);
+                }
             }
         }
     }
@@ -84,8 +96,8 @@ struct Repeat<'a> {
 }
 
 impl Duplicates {
-    fn add(&mut self, evidence: &Evidence, repeat: &Repeat<'_>) {
-        let cause = repeat.cause(evidence);
+    fn add(&mut self, evidence: &Evidence, resets: &[&Write], repeat: &Repeat<'_>) {
+        let cause = repeat.cause(evidence, resets);
         *self.by_cause.entry(cause).or_default() += repeat.before.length();
         if cause == Cause::Unexplained {
             self.unexplained.push(repeat.to_string());
@@ -94,15 +106,19 @@ impl Duplicates {
 }
 
 impl Repeat<'_> {
-    fn cause(&self, evidence: &Evidence) -> Cause {
+    fn cause(&self, evidence: &Evidence, resets: &[&Write]) -> Cause {
         if self.before.session == self.again.session {
             return Cause::Unexplained;
+        }
+        let trouble = self.trouble(evidence);
+        let heard = trouble.late <= HEARS_WITHIN;
+        if heard && self.reset_to(resets).is_some_and(|to| to < self.before.first) {
+            return Cause::Reset;
         }
         let is_killed = |life| matches!(evidence.end_of(life), Some((_, End::Killed)));
         if self.first.stopped.is_none() && is_killed(self.first.life) {
             return Cause::Killed;
         }
-        let trouble = self.trouble(evidence);
         let told = evidence.diaries.values().flatten().any(|entry| {
             let partition =
                 if let What::DuplicatesPossible(partition, _) = &entry.what { Some(partition) } else { None };
@@ -115,12 +131,14 @@ impl Repeat<'_> {
         let is_of = |session: &Session, happened: &Happened| {
             happened.instance.is_none_or(|instance| instance == session.life.instance)
         };
-        let heard = trouble.late <= HEARS_WITHIN;
         let deaf = |happened: &Happened| {
             happened.fault.makes_deaf() && [self.first, self.second].iter().any(|session| is_of(session, happened))
         };
         if !heard && !meanwhile().any(deaf) {
             return Cause::Unexplained;
+        }
+        if heard && self.was_taken_over(evidence) {
+            return Cause::TakenOver;
         }
         let during =
             meanwhile().filter(|happened| happened.fault.explains_duplicates() && is_of(trouble.displaced, happened));
@@ -129,12 +147,49 @@ impl Repeat<'_> {
         during.map_or(Cause::Unexplained, |happened| Cause::During(happened.fault))
     }
 
-    fn trouble(&self, evidence: &Evidence) -> Trouble<'_> {
-        let (displaced, at, successor) = if self.first.from < self.second.from {
+    /// The events up to the position of the reset, and those after it.
+    fn parts(self, resets: &[&Write]) -> Vec<Self> {
+        let Span { first, last, .. } = self.before;
+        let Some(to) = self.reset_to(resets).filter(|to| (first..last).contains(to)) else { return vec![self] };
+        let part = |first, last| Self {
+            before: Span { first, last, ..self.before },
+            again: Span { first, last, ..self.again },
+            ..self
+        };
+        vec![part(first, to), part(to + 1, last)]
+    }
+
+    /// Where the last reset before the later session put the checkpoint, if it came after the earlier session began.
+    fn reset_to(&self, resets: &[&Write]) -> Option<i64> {
+        let (displaced, _, successor) = self.hands();
+        let last = resets.iter().rfind(|reset| reset.sent <= successor.from)?;
+        (displaced.from < last.sent).then_some(last.position)
+    }
+
+    /// Whether an operator claimed the partition so soon after the event that the event had no checkpoint yet.
+    fn was_taken_over(&self, evidence: &Evidence) -> bool {
+        let (displaced, at, successor) = self.hands();
+        let mut claims = evidence.writes_to(Kind::Ownership, &displaced.partition);
+        claims.any(|claim| {
+            claim.by.is_operator()
+                && claim.claims()
+                && !claim.is_refused()
+                && (displaced.from..=successor.from).contains(&claim.sent)
+                && claim.sent <= at + evidence.expiry / 8 + RETRY
+        })
+    }
+
+    /// Who was displaced, when it processed the event, and its successor.
+    fn hands(&self) -> (&Session, Moment, &Session) {
+        if self.first.from < self.second.from {
             (self.first, self.before.at, self.second)
         } else {
             (self.second, self.again.at, self.first)
-        };
+        }
+    }
+
+    fn trouble(&self, evidence: &Evidence) -> Trouble<'_> {
+        let (displaced, at, successor) = self.hands();
         let late = at.saturating_sub(successor.from);
         if at < successor.from {
             return Trouble {
@@ -195,7 +250,9 @@ pub fn are_explained(duplicates: &Duplicates) -> Check {
 mod tests {
     use super::*;
     use crate::chaos::evidence::tests::{entry, in_order};
-    use crate::chaos::writes::tests::life;
+    use crate::chaos::life::Life;
+    use crate::chaos::operators::{Attempt, Outcome};
+    use crate::chaos::writes::tests::{life, write};
 
     /// The second instance processes 4 and 5 again.
     fn overlapping() -> Evidence {
@@ -291,5 +348,72 @@ mod tests {
         let again = entry(60, What::Processed("0".to_owned(), 9, 9));
         evidence.diaries.get_mut(&life(1)).unwrap().insert(2, again);
         assert_eq!(found(&evidence), [(Cause::During(Fault::Throttle), 2), (Cause::Unexplained, 1)]);
+    }
+
+    /// When the reset was written, where to, and the verdict on two events that come again.
+    #[test]
+    fn a_reset_explains_what_comes_again_after_its_position() {
+        let operator = Life::of_operator(1);
+        for (at, to, expected) in [
+            (35, 3, vec![(Cause::Reset, 2)]),
+            (35, 4, vec![(Cause::Reset, 1), (Cause::Unexplained, 1)]),
+            (35, 5, vec![(Cause::Unexplained, 2)]),
+            (5, 3, vec![(Cause::Unexplained, 2)]),
+            (45, 3, vec![(Cause::Unexplained, 2)]),
+        ] {
+            let mut evidence = overlapping();
+            evidence.writes = vec![write(Kind::Checkpoint, operator, at, ("a", "b"), to)];
+            assert_eq!(found(&evidence), [(Cause::Unexplained, 2)], "no operator was to do that");
+            evidence.resets = vec![Attempt { by: operator, partition: "0".to_owned(), to, outcome: Outcome::Killed }];
+            assert_eq!(found(&evidence), expected, "at {at} to {to}");
+        }
+    }
+
+    #[test]
+    fn the_last_of_several_resets_counts() {
+        let mut evidence = overlapping();
+        let operator = Life::of_operator(1);
+        for (at, to, expected) in [(32, -1, Cause::Reset), (34, 5, Cause::Unexplained), (36, 2, Cause::Reset)] {
+            evidence.writes.insert(0, write(Kind::Checkpoint, operator, at, ("a", "b"), to));
+            let attempt = Attempt { by: operator, partition: "0".to_owned(), to, outcome: Outcome::Done };
+            evidence.resets.push(attempt);
+            assert_eq!(found(&evidence), [(expected, 2)], "{to}");
+        }
+    }
+
+    #[test]
+    fn a_reset_does_not_explain_who_goes_on_long_after_its_successor_began() {
+        for (at, expected) in [(1_000, Cause::Reset), (10_000, Cause::Unexplained)] {
+            let mut evidence = overlapping();
+            let operator = Life::of_operator(1);
+            let first = evidence.diaries.get_mut(&life(0)).unwrap();
+            *first = vec![first[0].clone(), entry(at, What::Processed("0".to_owned(), 4, 5))];
+            evidence.writes = vec![write(Kind::Checkpoint, operator, 35, ("a", "b"), 3)];
+            evidence.resets = vec![Attempt { by: operator, partition: "0".to_owned(), to: 3, outcome: Outcome::Done }];
+            assert_eq!(found(&evidence), [(expected, 2)], "{at}");
+        }
+    }
+
+    #[test]
+    fn an_operator_that_writes_nothing_explains_what_was_in_flight() {
+        for (at, status, expected) in [
+            (25, 201, Cause::TakenOver),
+            (25, 0, Cause::TakenOver),
+            (25, 412, Cause::Unexplained),
+            (45, 201, Cause::Unexplained),
+            (5, 201, Cause::Unexplained),
+        ] {
+            let mut evidence = overlapping();
+            let claim = write(Kind::Ownership, Life::of_operator(1), at, ("a", "b"), 0);
+            evidence.writes = vec![Write { status, owner: "operator-0".to_owned(), ..claim }];
+            assert_eq!(found(&evidence), [(expected, 2)], "{at} {status}");
+        }
+        let mut evidence = overlapping();
+        let claim = write(Kind::Ownership, Life::of_operator(1), 10_000, ("a", "b"), 0);
+        evidence.writes = vec![Write { owner: "operator-0".to_owned(), ..claim }];
+        let diary = evidence.diaries.get_mut(&life(1)).unwrap();
+        diary[0] = entry(11_000, What::Started("0".to_owned()));
+        diary[1] = entry(12_000, What::Processed("0".to_owned(), 4, 9));
+        assert_eq!(found(&evidence), [(Cause::Unexplained, 2)], "its checkpoint was due long ago");
     }
 }

@@ -2,6 +2,7 @@
 
 mod duplicates;
 mod group;
+mod resets;
 mod resources;
 mod rules;
 mod spans;
@@ -35,8 +36,10 @@ impl Check {
 pub fn all(evidence: &Evidence) -> Vec<Check> {
     let sessions = evidence.sessions();
     let mut checks = rules::checks(evidence, &sessions);
+    let duplicates = duplicates(evidence, &sessions);
     checks.extend([
-        duplicates::are_explained(&duplicates(evidence, &sessions)),
+        resets::are_reported(evidence, &sessions, &duplicates),
+        duplicates::are_explained(&duplicates),
         group::is_balanced(evidence),
         group::ends_in_good_order(evidence),
         group::nobody_is_gone(evidence),

@@ -1,0 +1,193 @@
+//! Operators: processes from outside of the group that reset checkpoints while it runs, played by the runner.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use eventhubs_checkpoint::admin::{NotDone, Operator, ResetOptions, ResetOutcome};
+use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+use eventhubs_checkpoint::internal::lock::lock;
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
+use tokio::time::timeout;
+
+use crate::chaos::Failure;
+use crate::chaos::extents::extents;
+use crate::chaos::fleet::Orders;
+use crate::chaos::life::Life;
+use crate::chaos::proxy::{Proxy, Road};
+use crate::chaos::resets::{Extent, Reset};
+use crate::chaos::worker::GROUP;
+use crate::history::Positions;
+
+/// The reset of one partition by one operator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempt {
+    pub by: Life,
+    pub partition: String,
+    pub to: i64,
+    pub outcome: Outcome,
+}
+
+/// What the operator reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    Done,
+    /// Another owner took the partition at the same time.
+    Lost,
+    /// Another operator works on it.
+    Busy,
+    /// The storage failed, and the position was not written.
+    Failed,
+    /// For a reason that no run gives.
+    Refused,
+    /// The position is written, but the partition was not released as planned.
+    UnsureButWritten,
+    Unsure,
+    /// The operator could not list the group, or not connect.
+    NotBegun,
+    /// The operator was killed before it reported.
+    Killed,
+}
+
+impl Outcome {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Lost => "not done: lost",
+            Self::Busy => "not done: busy",
+            Self::Failed => "not done: failed",
+            Self::Refused => "not done: refused",
+            Self::UnsureButWritten => "unsure, written",
+            Self::Unsure => "unsure",
+            Self::NotBegun => "not begun",
+            Self::Killed => "killed",
+        }
+    }
+}
+
+impl From<&ResetOutcome> for Outcome {
+    fn from(outcome: &ResetOutcome) -> Self {
+        match outcome {
+            ResetOutcome::Done => Self::Done,
+            ResetOutcome::NotDone(NotDone::Lost { .. }) => Self::Lost,
+            ResetOutcome::NotDone(NotDone::Busy { .. }) => Self::Busy,
+            ResetOutcome::NotDone(NotDone::Failed(_)) => Self::Failed,
+            ResetOutcome::Unsure { written: true, .. } => Self::UnsureButWritten,
+            ResetOutcome::Unsure { .. } => Self::Unsure,
+            _ => Self::Refused,
+        }
+    }
+}
+
+/// The operators of a run, one after the other.
+pub struct Operators {
+    orders: Orders,
+    road: Arc<Road>,
+    partitions: u16,
+    /// How many events a partition keeps.
+    retention: u32,
+    attempts: Mutex<Vec<Attempt>>,
+    /// How many there were.
+    count: AtomicU32,
+}
+
+/// Where one partition is to go.
+struct Goal {
+    partition: u16,
+    to: Position,
+}
+
+impl Operators {
+    pub fn new(orders: Orders, road: Arc<Road>, (partitions, retention): (u16, u32)) -> Self {
+        Self { orders, road, partitions, retention, attempts: Mutex::default(), count: AtomicU32::new(0) }
+    }
+
+    pub fn attempts(&self) -> Vec<Attempt> {
+        lock(&self.attempts).clone()
+    }
+
+    /// One operator, with a way to the storage of its own, from its start to its report or to its death. It resets
+    /// what has a checkpoint.
+    pub async fn run(&self, reset: &Reset, checkpoints: &Positions) -> Result<(), Failure> {
+        let goals = self.goals(reset, checkpoints).await?;
+        if goals.is_empty() {
+            return Ok(());
+        }
+        let by = Life::of_operator(self.count.fetch_add(1, Ordering::Relaxed) + 1);
+        let first = self.note(by, &goals);
+        let proxy = Proxy::open(self.road.clone(), by).await?;
+        let operating = self.operate(&proxy, &goals);
+        let outcomes = match timeout(reset.dies_after.unwrap_or(Duration::MAX), operating).await {
+            Ok(Ok(outcomes)) => outcomes.iter().map(|(_, outcome)| outcome.into()).collect(),
+            Ok(Err(error)) => {
+                eprintln!("{by}: {error}");
+                vec![Outcome::NotBegun; goals.len()]
+            }
+            Err(_) => vec![Outcome::Killed; goals.len()],
+        };
+        for (attempt, outcome) in lock(&self.attempts)[first..].iter_mut().zip(outcomes) {
+            attempt.outcome = outcome;
+        }
+        Ok(())
+    }
+
+    /// What a user who stops the faults interrupts stays killed. Returns where the attempts begin.
+    fn note(&self, by: Life, goals: &[Goal]) -> usize {
+        let mut attempts = lock(&self.attempts);
+        let first = attempts.len();
+        attempts.extend(goals.iter().map(|goal| Attempt {
+            by,
+            partition: goal.partition.to_string(),
+            to: goal.to.sequence_number,
+            outcome: Outcome::Killed,
+        }));
+        first
+    }
+
+    async fn operate(&self, proxy: &Proxy, goals: &[Goal]) -> Result<Vec<(PartitionId, ResetOutcome)>, Failure> {
+        let Orders { container, hub, expiry, .. } = &self.orders;
+        let container = AzureContainer::builder(Access::connection_string(proxy.connection_string(), container));
+        let group = ConsumerGroup::from_connection_string(&hub.connection_string, GROUP)?;
+        let settings = GroupStore::builder(Arc::new(container.build()?), group, OwnerId::new("operator")?);
+        let operator = Operator::connect(settings.expiry(*expiry)).await?;
+        let resets = goals.iter().map(|goal| (u32::from(goal.partition).into(), goal.to.clone())).collect();
+        Ok(operator.reset(resets, &ResetOptions::default()).await?)
+    }
+
+    async fn goals(&self, reset: &Reset, checkpoints: &Positions) -> Result<Vec<Goal>, Failure> {
+        let named: Vec<_> = reset.partitions(self.partitions).collect();
+        let extents = extents(self.orders.hub.clone(), named).await?;
+        let goals = extents.into_iter().filter_map(|(partition, (oldest, last))| {
+            let checkpoint = *checkpoints.get(&partition.to_string())?;
+            // Retention must not take what is to be delivered again before that has happened.
+            let oldest = oldest.max(last - i64::from(self.retention) / 2);
+            let to = reset.position(partition, Extent { oldest, last, checkpoint })?;
+            // Reading goes on by the sequence number.
+            Some(Goal { partition, to: Position::new(to, to.to_string()) })
+        });
+        Ok(goals.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_kept_as_what_it_says() {
+        let lost = NotDone::Lost { by: None };
+        let busy = NotDone::Busy { operator: OwnerId::new("operator-1").unwrap() };
+        let foreign = NotDone::Foreign { owner: OwnerId::new("python").unwrap() };
+        for (report, outcome) in [
+            (ResetOutcome::Done, Outcome::Done),
+            (ResetOutcome::NotDone(lost), Outcome::Lost),
+            (ResetOutcome::NotDone(busy), Outcome::Busy),
+            (ResetOutcome::NotDone(foreign), Outcome::Refused),
+            (ResetOutcome::Unsure { written: true, error: None }, Outcome::UnsureButWritten),
+            (ResetOutcome::Unsure { written: false, error: None }, Outcome::Unsure),
+        ] {
+            assert_eq!(Outcome::from(&report), outcome, "{report:?}");
+        }
+    }
+}
