@@ -49,7 +49,9 @@
 //! [`Rule`](scenario::Rule) to be left out, by a lie to the rule or by a step not taken, and a test in [`needed`]
 //! that shows what happens then.
 
+mod balancer;
 mod clean;
+mod driven;
 mod epochs;
 mod foreign;
 mod handoff;

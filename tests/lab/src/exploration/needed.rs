@@ -227,7 +227,7 @@ fn who_hands_over_settles_the_checkpoint_first() {
     let steps = [
         "A processes event 1",
         "B marks it: done",
-        "A sees that it is asked, drains",
+        "A reads: so it is, and that it is asked",
         "A releases: done",
         "B looks: released for it, takes it",
         "B processes event 1",

@@ -8,6 +8,7 @@ use eventhubs_checkpoint::internal::rules::{
     Checkpointed, Next, Place, PositionFrom, Under, Unwritten, adopting, checkpointing, position_from,
 };
 
+use super::balancer::{Condition, Stimulus};
 use super::notes::{Event, Invariant, Notes};
 use super::ownership::report_unsettled;
 use super::scenario::Rule;
@@ -234,7 +235,9 @@ impl Model {
     fn lost(&self, state: &mut State, number: usize) -> Notes {
         let outlived = state.instances[number].work.outlived;
         state.instances[number].work = Work::default();
-        if outlived { Notes::default() } else { self.drop_lease(state, number) }
+        let holds = state.instances[number].lease.is_some();
+        let after = self.reaction_now(state, number, Stimulus::Forgotten).after;
+        if outlived || !holds || after != Condition::Idle { Notes::default() } else { self.drop_lease(state, number) }
     }
 
     /// The ownership was read.
