@@ -60,7 +60,7 @@ impl Model {
     fn release_settled(&self, state: &State, number: usize, lease: Lease, steps: &mut Steps<'_>) {
         let stopped = Stimulus::Stopped { settled: true };
         if self.reaction_now(state, number, stopped).after == Condition::Releasing {
-            self.write_record(&given_up(state, number), number, Operation::of(lease, Goal::Release), steps);
+            self.write_record(&given_up(state, number, lease), number, Operation::of(lease, Goal::Release), steps);
         }
     }
 
@@ -72,9 +72,8 @@ impl Model {
         }
         let reaction = self.reaction_now(state, number, Stimulus::TimeOver);
         assert_eq!(reaction.after, Condition::Releasing);
-        let mut to = given_up(state, number);
+        let mut to = given_up(state, number, lease);
         to.left.unsettled -= 1;
-        to.instances[number].operation = Some(Operation::of(lease, Goal::Release));
         if reaction.says.duplicates {
             report_unsettled(&mut to, &work);
         }
@@ -144,7 +143,7 @@ impl Model {
                     mark if mark == known => Mark::Known,
                     _ => Mark::New,
                 };
-                Outcome::Won { anew: lease.is_some() && operation.goal == Goal::Claim, mark }
+                Outcome::Won { anew: lease.is_some_and(|lease| lease.keys.epoch != operation.keys.epoch), mark }
             }
         };
         self.ended(state, number, operation, outcome).breaking(Invariant::Released, still_mine)
@@ -162,7 +161,11 @@ impl Model {
         state.instances[number].operation = None;
         match reaction.after {
             Condition::Over => self.replaced(state, number),
-            Condition::Idle | Condition::Asked => self.drop_lease(state, number),
+            after @ (Condition::Idle | Condition::Asked) => {
+                let instance = &mut state.instances[number];
+                instance.handoff = instance.handoff.filter(|_| after == Condition::Asked);
+                self.drop_lease(state, number)
+            }
             after @ (Condition::Held { .. } | Condition::Leaving { .. } | Condition::HandingOver) => {
                 let notes = match outcome {
                     Outcome::Won { .. } => self.holds(state, number, operation),
@@ -393,9 +396,10 @@ impl Operation {
 }
 
 /// It runs the partition no longer, and is about to release it.
-fn given_up(state: &State, number: usize) -> State {
+fn given_up(state: &State, number: usize, lease: Lease) -> State {
     state.with(number, |instance| {
         instance.lease = None;
+        instance.operation = Some(Operation::of(lease, Goal::Release));
         instance.work = Work::default();
     })
 }
