@@ -243,14 +243,16 @@ impl Driven {
         assert!(before.is_none(), "operations on one partition come one after another: {before:?}");
     }
 
-    /// Wakes it, again and again, until then. Renewals that come first succeed.
+    /// Wakes it, again and again, until then. Renewals that come first succeed, and looks that come first change nothing.
     fn until(&mut self, is_reached: impl Fn(&Self) -> bool) {
         for _ in 0..100 {
             if is_reached(self) {
                 return;
             }
-            if matches!(self.sent, Some(Sent::Renew(_))) {
-                self.feed(Stimulus::Renewed(Outcome::Won { anew: false, mark: Mark::Known }));
+            match self.sent {
+                Some(Sent::Renew(_)) => self.feed(Stimulus::Renewed(Outcome::Won { anew: false, mark: Mark::Known })),
+                Some(Sent::Pursue) => self.feed(Stimulus::Pursued(Some(Chance::Wait))),
+                _ => {}
             }
             self.now = self.now.max(self.state.next_wake().expect("it waits for something"));
             self.step(Happened::Woke);
@@ -274,7 +276,7 @@ impl Driven {
                 if listing.above_share {
                     self.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
                 }
-                self.until(|me| me.lists && !matches!(me.sent, Some(Sent::Renew(_))));
+                self.until(|me| me.lists && me.sent.is_none());
             }
             Stimulus::Renewed(_) => self.until(|me| matches!(me.sent, Some(Sent::Renew(_)))),
             Stimulus::Pursued(_) => self.until(|me| matches!(me.sent, Some(Sent::Pursue))),

@@ -256,7 +256,8 @@ impl Model {
         }
         let mut to = *state;
         to.left.timeouts -= u8::from(comes);
-        to.instances[number].operation = Some(Operation::claim(Some(Version::Current), Some(state.fresh_epoch())));
+        let claim = Operation::claim(Some(Version::Current), Some(state.fresh_epoch()));
+        (to.instances[number].operation, to.instances[number].handoff) = (Some(claim), None);
         let label = Label { who: self.name(number), what: "lists: reserved no longer", position: None, answer: None };
         steps.push(label, to, comes, Notes::default().with(Event::ReservationLapsed));
     }

@@ -227,9 +227,10 @@ fn who_hands_over_settles_the_checkpoint_first() {
     let steps = [
         "A processes event 1",
         "B marks it: done",
-        "A reads: so it is, and that it is asked",
-        "A releases: done",
-        "B looks: released for it, takes it",
+        "A sees that it is asked, drains",
+        "A releases: refused",
+        "B lists: expired, wants to claim",
+        "B claims: done",
         "B processes event 1",
     ];
     falls(scenario, Invariant::Once, &steps);

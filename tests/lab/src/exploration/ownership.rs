@@ -99,7 +99,7 @@ impl Model {
         // Its own record without an epoch is left alone until it is old enough.
         for epoch in self.epochs(state, None).into_iter().filter(|epoch| epoch.is_some() || !mine) {
             let claim = Operation { reclaims, ..Operation::claim(under, epoch) };
-            let to = state.with(number, |instance| instance.operation = Some(claim));
+            let to = state.with(number, |instance| (instance.operation, instance.handoff) = (Some(claim), None));
             let label = Label { who: self.name(number), what, position: None, answer: None };
             steps.push(label, to, fault, notes);
         }

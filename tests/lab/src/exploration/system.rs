@@ -10,7 +10,9 @@ use super::listing::Relations;
 use super::notes::{Event, Invariant, Notes};
 use super::scenario::{Member, Rule, Scenario, Timing};
 use super::search::{Edge, System};
-use super::state::{Checkpoint, Content, Elsewhere, Foreign, Instance, Life, Owner, State, Task, Writer};
+use super::state::{
+    Checkpoint, Content, Elsewhere, Foreign, Handoff, HandoffStep, Instance, Life, Owner, State, Task, Writer,
+};
 use super::storage::{self, Answer};
 
 pub(super) const FOREIGN: &str = "F";
@@ -164,10 +166,12 @@ impl Model {
         }
     }
 
-    /// An idle instance looks at the group; one with a lease finds out whether that has gone, or was asked for.
+    /// An instance looks at the group: one with a lease finds out whether that has gone, or was asked for; any other,
+    /// even one that has asked for the partition, whether that can be claimed.
     fn listing_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let instance = &state.instances[number];
-        let busy = instance.operation.is_some() || instance.leaving || instance.handoff.is_some();
+        let pursues = matches!(instance.handoff, Some(Handoff { step: HandoffStep::Pursuing(_), .. }));
+        let busy = instance.operation.is_some() || instance.handoff.is_some() && !pursues;
         if busy || !self.may_operate(instance) {
             return;
         }
@@ -208,7 +212,7 @@ impl Model {
                     let notes = self.drop_lease(&mut to, number).with(Event::LeaseDropped);
                     steps.push(listing_label(who, "lists: its partition has gone"), to, fault, notes);
                 }
-                after @ Condition::HandingOver => {
+                after @ Condition::HandingOver if after != state.instances[number].condition() => {
                     to.instances[number].is_now(after);
                     let notes = Notes::default().with(Event::HandoffSeen);
                     steps.push(listing_label(who, "sees that it is asked, drains"), to, fault, notes);
