@@ -41,7 +41,7 @@ pub(super) enum Condition {
     /// The same, because another instance asked for it.
     HandingOver,
     Releasing,
-    /// A later life of its owner is at work: it has ended.
+    /// It has ended: a later life of its owner is at work, or it was shut down.
     Over,
 }
 
@@ -69,6 +69,7 @@ pub(super) enum Stimulus {
     },
     /// The time to stop processing is over.
     TimeOver,
+    ShutDown,
 }
 
 /// How the store says that a claim, a renewal or a release ended.

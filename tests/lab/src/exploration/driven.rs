@@ -195,7 +195,7 @@ impl Driven {
     }
 
     fn step(&mut self, happened: Happened) {
-        let mut announces = false;
+        let (mut announces, mut withdraws) = (false, false);
         for action in self.state.step(happened, self.now) {
             match action {
                 Action::Publish(snapshot) => self.snapshot = Some(snapshot),
@@ -203,13 +203,17 @@ impl Driven {
                 Action::Request(Request::List) => self.lists = true,
                 Action::Request(Request::ListOthers { .. }) => self.lists_others = true,
                 Action::Request(Request::Announce) => announces = true,
+                Action::Request(Request::Withdraw { .. }) => withdraws = true,
                 Action::Request(request) => self.send(request),
-                Action::Replaced(_) => self.over = true,
-                Action::Measure { .. } | Action::Note(_) | Action::FallBack | Action::Ended(_) => {}
+                Action::Replaced(_) | Action::Ended(_) => self.over = true,
+                Action::Measure { .. } | Action::Note(_) | Action::FallBack => {}
             }
         }
         if announces {
             self.done(Done::Announced(Ok(Announced::Present)));
+        }
+        if withdraws {
+            self.done(Done::Withdrawn(Ok(())));
         }
     }
 
@@ -285,7 +289,7 @@ impl Driven {
         self.says = Says::default();
     }
 
-    fn feed(&mut self, stimulus: Stimulus) {
+    pub(super) fn feed(&mut self, stimulus: Stimulus) {
         let partition = the_partition();
         let epoch = self.lease.as_ref().map_or(EPOCH, Lease::epoch);
         let command = |me: &mut Self, command| me.step(Happened::Commanded(command));
@@ -318,6 +322,7 @@ impl Driven {
             Stimulus::Stopped { settled } => {
                 command(self, Command::Release { partition, epoch, cool_down: Duration::ZERO, settled });
             }
+            Stimulus::ShutDown => command(self, Command::Shutdown),
             Stimulus::ToldToStop => {
                 let mut stalled = Stalled::default();
                 stalled.partitions.insert(partition);

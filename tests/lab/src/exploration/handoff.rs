@@ -1,6 +1,7 @@
 //! An instance that asks another for its partition, and the other's answer.
 //!
-//! Every look at the record is judged by `rules::Looked`, `rules::marking` and `rules::Handoff`. When patience ends is a choice.
+//! Every look at the record is judged by `rules::Looked`, `rules::marking` and `rules::Handoff`, and what comes of it
+//! goes to the [balancer](super::balancer). When patience ends is a choice.
 
 use std::time::Duration;
 

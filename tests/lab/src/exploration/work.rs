@@ -8,7 +8,7 @@ use eventhubs_checkpoint::internal::rules::{
     Checkpointed, Next, Place, PositionFrom, Under, Unwritten, adopting, checkpointing, position_from,
 };
 
-use super::balancer::{Condition, Stimulus};
+use super::balancer::Stimulus;
 use super::notes::{Event, Invariant, Notes};
 use super::ownership::report_unsettled;
 use super::scenario::Rule;
@@ -235,9 +235,8 @@ impl Model {
     fn lost(&self, state: &mut State, number: usize) -> Notes {
         let outlived = state.instances[number].work.outlived;
         state.instances[number].work = Work::default();
-        let holds = state.instances[number].lease.is_some();
-        let after = self.reaction_now(state, number, Stimulus::Forgotten).after;
-        if outlived || !holds || after != Condition::Idle { Notes::default() } else { self.drop_lease(state, number) }
+        let forgets = !outlived && self.reaction_now(state, number, Stimulus::Forgotten).says.lost;
+        if forgets { self.drop_lease(state, number) } else { Notes::default() }
     }
 
     /// The ownership was read.
@@ -390,7 +389,7 @@ impl Model {
         }
         let Some(mut to) = self.with_failed_read(state) else { return };
         let leaving = to.instances[number].leaving;
-        if leaving {
+        if leaving && self.reaction_now(state, number, Stimulus::Stopped { settled: false }).says.duplicates {
             report_unsettled(&mut to, &state.instances[number].work);
         }
         let work = &mut to.instances[number].work;
