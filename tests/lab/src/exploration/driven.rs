@@ -41,13 +41,14 @@ pub(super) struct Driven {
     snapshot: Option<Arc<Snapshot>>,
     /// The request for the partition that is under way.
     sent: Option<Sent>,
-    lists: bool,
-    lists_others: bool,
+    /// The listing that is under way.
+    lists: Option<Lists>,
     /// What it holds, or held last.
     lease: Option<Lease>,
     handoff: Option<Handoff>,
     handing_over: bool,
-    steals: bool,
+    /// What it learned last of the partition that it asked for.
+    chance: Option<Chance>,
     over: bool,
     says: Says,
 }
@@ -60,6 +61,12 @@ enum Sent {
     Release,
     Mark(Ownership),
     Pursue,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lists {
+    Ownerships,
+    Others,
 }
 
 fn the_partition() -> PartitionId {
@@ -93,8 +100,7 @@ impl Driven {
             Condition::Held { knows_mark } => me.holds(knows_mark),
             Condition::Leaving { knows_mark } => {
                 me.holds(knows_mark);
-                me.feed(Stimulus::ToldToStop);
-                me.step(Happened::Vitals(Stalled::default()));
+                me.leaves();
             }
             Condition::HandingOver => {
                 me.holds(false);
@@ -102,7 +108,7 @@ impl Driven {
             }
             Condition::Releasing => {
                 me.holds(false);
-                me.feed(Stimulus::ToldToStop);
+                me.leaves();
                 me.feed(Stimulus::Stopped { settled: true });
             }
             Condition::Marking => me.marks(),
@@ -115,10 +121,16 @@ impl Driven {
         me
     }
 
-    /// What it does about this.
-    pub(super) fn reaction(mut self, stimulus: Stimulus) -> Reaction {
+    /// After this has happened, too.
+    pub(super) fn then(mut self, stimulus: Stimulus) -> Self {
         self.prepare(stimulus);
         self.feed(stimulus);
+        self
+    }
+
+    /// What it does about this.
+    pub(super) fn reaction(mut self, stimulus: Stimulus) -> Reaction {
+        self = self.then(stimulus);
         let renews = match &self.sent {
             Some(Sent::Renew(lease)) if lease.record().draining => Some(Renewal::Draining),
             Some(Sent::Renew(_)) => Some(Renewal::Plain),
@@ -133,7 +145,7 @@ impl Driven {
     }
 
     /// What it does with the partition, by its requests and its snapshot.
-    fn condition(&self) -> Condition {
+    pub(super) fn condition(&self) -> Condition {
         let partition = the_partition();
         let shows = |show: fn(&Snapshot, &PartitionId) -> bool| {
             self.snapshot.as_ref().is_some_and(|snapshot| show(snapshot, &partition))
@@ -144,7 +156,7 @@ impl Driven {
         match &self.sent {
             _ if self.over => Condition::Over,
             Some(Sent::Claim) if !is_asked => Condition::Claiming,
-            Some(Sent::Claim) if self.steals => Condition::Stealing,
+            Some(Sent::Claim) if self.chance == Some(Chance::Steal) => Condition::Stealing,
             Some(Sent::Claim) => Condition::Taking,
             Some(Sent::Release) => Condition::Releasing,
             Some(Sent::Mark(_)) => Condition::Marking,
@@ -168,7 +180,8 @@ impl Driven {
             terms: TERMS,
             request_deadline: 5 * STEP,
             patience: PATIENCE,
-            drain: 10 * STEP,
+            // Until it is over there is time for renewals.
+            drain: TERMS.expiry,
             has_other_tree: true,
             config,
         };
@@ -179,17 +192,16 @@ impl Driven {
             me,
             snapshot: None,
             sent: None,
-            lists: false,
-            lists_others: false,
+            lists: None,
             lease: None,
             handoff: None,
             handing_over: false,
-            steals: false,
+            chance: None,
             over: false,
             says: Says::default(),
         };
         begun.step(Happened::Began([the_partition()].into()));
-        begun.until(|begun| begun.lists);
+        begun.until(|begun| begun.lists.is_some());
         begun.list(vec![begun.seen_at_another(0, Duration::ZERO)], Others::default());
         begun
     }
@@ -200,8 +212,8 @@ impl Driven {
             match action {
                 Action::Publish(snapshot) => self.snapshot = Some(snapshot),
                 Action::Tell(event) => self.note(&event),
-                Action::Request(Request::List) => self.lists = true,
-                Action::Request(Request::ListOthers { .. }) => self.lists_others = true,
+                Action::Request(Request::List) => self.lists = Some(Lists::Ownerships),
+                Action::Request(Request::ListOthers { .. }) => self.lists = Some(Lists::Others),
                 Action::Request(Request::Announce) => announces = true,
                 Action::Request(Request::Withdraw { .. }) => withdraws = true,
                 Action::Request(request) => self.send(request),
@@ -266,9 +278,9 @@ impl Driven {
 
     /// The answer to the listing that is under way, and to that of the others.
     fn list(&mut self, records: Vec<Ownership>, others: Others) {
-        self.lists = false;
+        self.lists = None;
         self.done(Done::Listed(Ok(records)));
-        if std::mem::take(&mut self.lists_others) {
+        if self.lists.take() == Some(Lists::Others) {
             self.done(Done::OthersListed(Ok(others)));
         }
     }
@@ -280,7 +292,11 @@ impl Driven {
                 if listing.above_share {
                     self.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
                 }
-                self.until(|me| me.lists && me.sent.is_none());
+                // One that is older than what happened last decides nothing.
+                if self.lists.take().is_some() {
+                    self.done(Done::Listed(Err(failure())));
+                }
+                self.until(|me| me.lists.is_some() && me.sent.is_none());
             }
             Stimulus::Renewed(_) => self.until(|me| matches!(me.sent, Some(Sent::Renew(_)))),
             Stimulus::Pursued(_) => self.until(|me| matches!(me.sent, Some(Sent::Pursue))),
@@ -289,7 +305,7 @@ impl Driven {
         self.says = Says::default();
     }
 
-    pub(super) fn feed(&mut self, stimulus: Stimulus) {
+    fn feed(&mut self, stimulus: Stimulus) {
         let partition = the_partition();
         let epoch = self.lease.as_ref().map_or(EPOCH, Lease::epoch);
         let command = |me: &mut Self, command| me.step(Happened::Commanded(command));
@@ -415,7 +431,7 @@ impl Driven {
             Some(Chance::Over) => Ok(Pursuit::Over),
             None => Err(failure()),
         };
-        self.steals = chance == Some(Chance::Steal);
+        self.chance = chance;
         self.done(Done::Pursued { handoff, outcome });
     }
 }
@@ -423,7 +439,7 @@ impl Driven {
 /// The ways into conditions.
 impl Driven {
     fn claims(&mut self) {
-        self.until(|me| me.lists);
+        self.until(|me| me.lists.is_some());
         self.list(Vec::new(), Others::default());
     }
 
@@ -433,8 +449,14 @@ impl Driven {
         self.feed(Stimulus::Claimed(Outcome::Won { anew: false, mark }));
     }
 
+    /// It is to release the partition, which it may claim again after that.
+    fn leaves(&mut self) {
+        self.feed(Stimulus::ToldToStop);
+        self.step(Happened::Vitals(Stalled::default()));
+    }
+
     fn lists_own_with_mark(&mut self) {
-        self.until(|me| me.lists);
+        self.until(|me| me.lists.is_some());
         let asking = Identity::new(names::owner(ASKING), names::incarnation("0"));
         let mut record = owned_by(self.me.clone());
         record.handoff_to = Some(asking.owner.clone());
@@ -446,16 +468,16 @@ impl Driven {
     /// Another has all partitions of three, of which one can be asked for.
     fn marks(&mut self) {
         self.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
-        self.until(|me| me.lists);
+        self.until(|me| me.lists.is_some());
         let records = [(0, Duration::ZERO), (1, UNMARKABLE), (2, UNMARKABLE)];
         let records = records.map(|(partition, age)| self.seen_at_another(partition, age));
         self.list(records.into(), Others::default());
+        self.step(Happened::Hub([the_partition()].into()));
     }
 
     fn asks(&mut self) {
         self.marks();
         self.feed(Stimulus::Marked(Some(Asking::Stands)));
-        self.step(Happened::Hub([the_partition()].into()));
     }
 
     fn claims_what_it_asked_for(&mut self, chance: Chance) {

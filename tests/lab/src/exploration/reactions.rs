@@ -157,9 +157,8 @@ fn a_shutdown_releases_what_is_held_and_what_is_won_by_then() {
         assert_eq!(after(condition, Stimulus::ShutDown), Condition::Releasing, "{condition:?}");
     }
     let ending = |condition, outcome| {
-        let mut me = Driven::into_condition(ABC, 0, false, condition, Stimulus::ShutDown);
-        me.feed(Stimulus::ShutDown);
-        me.reaction(Stimulus::Claimed(outcome)).after
+        let me = Driven::into_condition(ABC, 0, false, condition, Stimulus::ShutDown);
+        me.then(Stimulus::ShutDown).reaction(Stimulus::Claimed(outcome)).after
     };
     for (outcome, expected) in
         [(WON, Condition::Releasing), (Outcome::Lost, Condition::Over), (Outcome::Undecided, Condition::Over)]
@@ -169,4 +168,71 @@ fn a_shutdown_releases_what_is_held_and_what_is_won_by_then() {
     for condition in [Condition::Idle, Condition::Marking, Condition::Asked] {
         assert_eq!(after(condition, Stimulus::ShutDown), Condition::Over, "{condition:?}");
     }
+}
+
+/// What the exploration takes for one condition is one: the past of an instance makes no difference to what it does.
+#[test]
+fn the_way_into_a_condition_makes_no_difference() {
+    use Stimulus::{Claimed, Forgotten, Listed, Marked, Pursued, Released, Renewed};
+    let meets_mark = Renewed(Outcome::Won { anew: false, mark: Mark::New });
+    // After a failure it waits for some listings.
+    let waits = [Listed(ANOTHERS); 8];
+    let ways: [(Condition, &[Stimulus], Condition); 20] = [
+        (Condition::Releasing, &[Released(WON)], Condition::Idle),
+        (Condition::Releasing, &[Released(Outcome::Undecided)], Condition::Idle),
+        (HELD, &[Forgotten], Condition::Idle),
+        (HELD, &[Renewed(Outcome::Lost)], Condition::Idle),
+        (HELD, &[Listed(ANOTHERS)], Condition::Idle),
+        (Condition::Claiming, &[Claimed(Outcome::Lost)], Condition::Idle),
+        (Condition::Claiming, &[Claimed(Outcome::Undecided)], Condition::Idle),
+        (Condition::Marking, &[Marked(None)], Condition::Idle),
+        (Condition::Asked, &[Pursued(Some(Chance::Over))], Condition::Idle),
+        (Condition::Idle, &[Listed(ANOTHERS)], Condition::Idle),
+        (Condition::Taking, &[Claimed(WON)], HELD),
+        (Condition::Stealing, &[Claimed(WON)], HELD),
+        (HELD, &[Renewed(WON)], HELD),
+        (HELD, &[Renewed(Outcome::Undecided)], HELD),
+        (LEAVING, &[Renewed(WON)], LEAVING),
+        (LEAVING, &[Renewed(Outcome::Undecided)], LEAVING),
+        (HELD, &[meets_mark], Condition::HandingOver),
+        (LEAVING, &[meets_mark], Condition::HandingOver),
+        (Condition::Taking, &[Claimed(Outcome::Lost)], Condition::Asked),
+        (Condition::Asked, &[Pursued(None), Pursued(Some(Chance::Wait))], Condition::Asked),
+    ];
+    for (from, way, to) in ways {
+        let waits: &[_] = if to == Condition::Idle { &waits } else { &[] };
+        for stimulus in stimuli(to) {
+            let start = Driven::into_condition(ABC, 0, false, from, Stimulus::ShutDown);
+            let there = way.iter().chain(waits).fold(start, |me, happens| me.then(*happens));
+            assert_eq!(there.condition(), to, "from {from:?} by {way:?}");
+            assert_eq!(there.reaction(stimulus), reaction(to, stimulus), "from {from:?} by {way:?}: {stimulus:?}");
+        }
+    }
+}
+
+/// What may happen to an instance in this condition.
+fn stimuli(condition: Condition) -> Vec<Stimulus> {
+    let mut stimuli = vec![Stimulus::ShutDown];
+    for owner in [None, Some(Owner::Nobody), Some(Owner::Foreign), OWN.owner, ANOTHERS.owner] {
+        for mark in [None, Some(0), Some(1)].into_iter().filter(|mark| owner.is_some() || mark.is_none()) {
+            for [live, elsewhere] in [[true, true], [true, false], [false, true], [false, false]] {
+                stimuli.push(Stimulus::Listed(Listing { owner, live, mark, elsewhere, above_share: false }));
+            }
+        }
+    }
+    let outcomes = [Mark::None, Mark::New].map(|mark| Outcome::Won { anew: false, mark });
+    let outcomes = outcomes.into_iter().chain([WON_ANEW, Outcome::Lost, Outcome::Replaced, Outcome::Undecided]);
+    if HOLDING.contains(&condition) {
+        stimuli.extend(outcomes.map(Stimulus::Renewed));
+        stimuli.extend([Stimulus::RenewalDue, Stimulus::Forgotten, Stimulus::ToldToStop]);
+        stimuli.extend([true, false].map(|settled| Stimulus::Stopped { settled }));
+    }
+    if matches!(condition, Condition::Leaving { .. } | Condition::HandingOver) {
+        stimuli.push(Stimulus::TimeOver);
+    }
+    if condition == Condition::Asked {
+        let chances = [Some(Chance::Wait), Some(Chance::Take), Some(Chance::Steal), Some(Chance::Over), None];
+        stimuli.extend(chances.map(Stimulus::Pursued));
+    }
+    stimuli
 }
