@@ -18,6 +18,10 @@ pub struct Takeover {
 }
 
 /// Decides by a view of the operator's. `beside_foreign`: also where an owner of another SDK is alive in the group.
+///
+/// # Errors
+///
+/// Why the operator is to leave the partition alone.
 pub fn takeover(view: &View<'_>, partition: &PartitionId, beside_foreign: bool) -> Result<Takeover, NotDone> {
     let record = view.record(partition);
     let entry = view.partitions.iter().find(|entry| entry.partition == *partition);

@@ -5,7 +5,7 @@
 //! | [`sim`], `cargo simulate` | whole groups of processors in one process, in virtual time | every write that the storage accepts, every call of a handler |
 //! | `chaos`, `cargo chaos` | real processes, an AMQP hub, an HTTP storage, real signals | the same, from outside |
 //! | `random` | three owners and one partition at the store, operation by operation | the same, and each outcome |
-//! | `exploration` | the rules of the store, in every order of events | invariants in every state |
+//! | `exploration` | the rules of the store and the state of the balancer, in every order of events | invariants in every state |
 //! | `balance` | groups of planners without a store | [`invariants`] of every plan, bounds of convergence |
 //! | `balance_loop` | groups of balancing loops without handlers, [`sim::Simulation`] | what each loop reports |
 //!

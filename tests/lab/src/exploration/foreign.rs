@@ -28,7 +28,7 @@ impl Model {
                 let put = put_position(state, Checkpoint { position: Some(at), ..Checkpoint::default() });
                 let what = "ends its last handler, checkpoints without condition";
                 let label = Label { who: FOREIGN, what, position: Some(at), answer: None };
-                steps.push(label, State { foreign: Foreign::Idle, ..vouched(put, at) }, false, self.writes_late(state));
+                steps.push(label, State { foreign: Foreign::Idle, ..vouched(put, at) }, false, writes_late(state));
             }
         }
     }
@@ -72,7 +72,7 @@ impl Model {
             let put = put_position(state, Checkpoint { position: Some(at), ..Checkpoint::default() });
             let to = State { foreign: Foreign::Running { version, at, written: at }, ..vouched(put, at) };
             let label = Label { who: FOREIGN, what: "checkpoints without condition", position: Some(at), answer: None };
-            steps.push(label, to, false, self.writes_late(state));
+            steps.push(label, to, false, writes_late(state));
         }
         if mine && version == Version::Current {
             let put = put_ownership(state, Owner::Foreign, Keys::default());
@@ -91,12 +91,12 @@ impl Model {
             steps.add(FOREIGN, "finds it released, claims it and reads on", State { foreign, ..put });
         }
     }
+}
 
-    /// It writes a checkpoint from before a reset that was reported as done.
-    fn writes_late(&self, state: &State) -> Notes {
-        let is_late = state.foreign_from_before && state.has_reported(Report::Done);
-        Notes::default().breaking(Invariant::ForeignSilent, is_late)
-    }
+/// It writes a checkpoint from before a reset that was reported as done.
+fn writes_late(state: &State) -> Notes {
+    let is_late = state.foreign_from_before && state.has_reported(Report::Done);
+    Notes::default().breaking(Invariant::ForeignSilent, is_late)
 }
 
 /// What it stored it has processed, although perhaps before a reset to an earlier position. Its checkpoint has no

@@ -1,30 +1,30 @@
 //! An instance that asks another for its partition, and the other's answer.
 //!
-//! Every look at the record is judged by `rules::Looked`, `rules::marking` and `rules::Handoff`. When patience ends is a choice.
+//! Every look at the record is judged by `rules::Looked`, `rules::marking` and `rules::Handoff`, and what comes of it
+//! goes to the [balancer](super::balancer). When patience ends is a choice.
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::internal::recorded;
-use eventhubs_checkpoint::internal::rules::{self, Looked, MarkOutcome, Next, Patience, Pursuit, marking};
-use eventhubs_checkpoint::{Identity, OwnershipRecord, PartitionId, Relation};
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::internal::rules::{self, Looked, MarkOutcome, Next, Pursuit, marking};
 
-use super::listing::TERMS;
+use super::balancer::{Asking, Chance, Condition, Listing, Stimulus};
+use super::driven::PATIENCE;
+use super::listing::{TERMS, recorded};
 use super::notes::{Event, Notes};
 use super::ownership::{OLD, YOUNG};
 use super::state::{
-    Content, Handoff, HandoffStep, Instance, Keys, Lease, Life, Operation, Owner, Pursued, State, Version, Write,
-    Writer, short,
+    Content, Handoff, HandoffStep, Instance, Keys, Life, Operation, Owner, Pursued, State, Version, Write, Writer,
+    short,
 };
 use super::storage::{Answer, attempts};
 use super::system::{Label, Model, Steps};
 
-const PATIENCE: Patience = Patience::new(Duration::from_secs(35), Duration::from_secs(45));
 /// When every wait is over.
 const LATE: Duration = Duration::from_secs(1000);
 
 impl Model {
     pub(super) fn handoff_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
-        self.victim_steps(state, number, steps);
         let instance = &state.instances[number];
         if instance.operation.is_some() || instance.lease.is_some() {
             return;
@@ -39,29 +39,14 @@ impl Model {
         }
     }
 
-    /// The owner sees that it is asked, by a renewal that met the mark or in a listing: from now on it drains.
-    fn victim_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
-        let instance = &state.instances[number];
-        let Some(lease) = instance.lease else { return };
-        if self.scenario.deaf || instance.leaving || instance.operation.is_some() || !self.may_operate(instance) {
-            return;
-        }
-        let mine = self.relation(state, number) == Relation::Mine;
-        let listed = state.ownership.filter(|_| mine).and_then(|record| record.keys.handoff_to);
-        if lease.keys.handoff_to.or(listed).is_none() {
-            return;
-        }
-        let to = state.with(number, |instance| {
-            instance.leaving = true;
-            instance.lease = Some(Lease { keys: Keys { draining: true, ..lease.keys }, ..lease });
-        });
-        steps.noted(self.name(number), "sees that it is asked, drains", to, Notes::default().with(Event::HandoffSeen));
-    }
-
-    /// Somebody else owns the partition, and is to be asked for it.
+    /// A listing shows that another owns the partition and has more than its share. It may be older than the mark of a
+    /// third.
     fn begin_handoff(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let Some(Owner::Ours(victim)) = state.ownership.map(|record| record.owner) else { return };
-        if state.left.marks == 0 || self.relation(state, number) != Relation::Other {
+        let listing = Listing { mark: None, above_share: true, ..Listing::of(state) };
+        if state.left.marks == 0
+            || self.reaction_now(state, number, Stimulus::Listed(listing)).after != Condition::Marking
+        {
             return;
         }
         let handoff = Handoff { victim, step: HandoffStep::Reading(0) };
@@ -76,22 +61,43 @@ impl Model {
         let ages = [Some(YOUNG), (self.expired(state) == Some(0)).then_some(OLD)];
         for age in ages.into_iter().flatten() {
             let looked = self.looked(state, number, &self.asking(victim), age);
-            let (what, step, event) = match marking(looked, TERMS.expiry) {
-                Next::Done(MarkOutcome::Standing(())) => {
-                    ("reads: its mark stands", Some(marked(erased)), Some(Event::MarkStands))
-                }
+            let (what, next, event) = match marking(looked, TERMS.expiry) {
                 Next::Write(under) => {
-                    ("reads: may ask", under.version().map(|under| HandoffStep::Marking(under, erased)), None)
+                    let step = under.version().map(|under| HandoffStep::Marking(under, erased));
+                    let to =
+                        state.with(number, |instance| instance.handoff = step.map(|step| Handoff { victim, step }));
+                    steps.add(who, "reads: may ask", to);
+                    continue;
                 }
-                Next::Done(MarkOutcome::TooOld) => ("reads: too old to ask", None, Some(Event::MarkTooLate)),
-                Next::Done(_) => ("reads: not to be asked", None, Some(Event::MarkLost)),
+                Next::Done(MarkOutcome::Standing(())) => ("reads: its mark stands", Asking::Stands, Event::MarkStands),
+                Next::Done(MarkOutcome::TooOld) => ("reads: too old to ask", Asking::TooOld, Event::MarkTooLate),
+                Next::Done(MarkOutcome::Lost) => ("reads: not to be asked", Asking::Lost, Event::MarkLost),
+                Next::Done(_) => ("reads: not to be asked", Asking::Refused, Event::MarkLost),
             };
-            let to = state.with(number, |instance| instance.handoff = step.map(|step| Handoff { victim, step }));
-            steps.noted(who, what, to, event.map_or(Notes::default(), |event| Notes::default().with(event)));
+            let to = self.has_marked(state, number, erased, Some(next));
+            steps.noted(who, what, to, Notes::default().with(event));
         }
         if let Some(failed) = self.with_failed_read(state) {
-            let to = failed.with(number, |instance| instance.handoff = None);
+            let to = self.has_marked(&failed, number, erased, None);
             steps.fault(who, "cannot read whom to ask", to, Notes::default().with(Event::ReadFailed));
+        }
+    }
+
+    /// The balancer learns what became of a mark: of the first one as such, of a later one as part of a look at what it
+    /// asked for. Nothing became of it if the storage failed.
+    fn has_marked(&self, state: &State, number: usize, erased: u8, asking: Option<Asking>) -> State {
+        let stands = asking == Some(Asking::Stands);
+        let stimulus = match (erased, asking) {
+            (0, asking) => Stimulus::Marked(asking),
+            (_, asking) => Stimulus::Pursued(asking.map(|_| if stands { Chance::Wait } else { Chance::Over })),
+        };
+        let after = self.reaction_now(state, number, stimulus).after;
+        let marks = erased + u8::from(stands);
+        let pursuing = HandoffStep::Pursuing(Pursued { marks, is_acknowledged: false });
+        match after {
+            Condition::Asked => with_step(state, number, pursuing),
+            Condition::Idle => state.with(number, |instance| instance.handoff = None),
+            after => unreachable!("{after:?} after {stimulus:?}"),
         }
     }
 
@@ -106,11 +112,13 @@ impl Model {
         let content = Content::Ownership { owner: record.owner, keys };
         for attempt in attempts(state, Write { by: Writer::ours(number), under: Some(under), content }) {
             let (step, event) = match attempt.answer {
-                Answer::Done if erased > 0 => (marked(erased), Event::MarkedAgain),
-                Answer::Done => (marked(erased), Event::Marked),
-                _ => (HandoffStep::Reading(erased), Event::MarkDoubtful),
+                Answer::Done => (None, if erased > 0 { Event::MarkedAgain } else { Event::Marked }),
+                _ => (Some(HandoffStep::Reading(erased)), Event::MarkDoubtful),
             };
-            let to = with_step(&attempt.state, number, step);
+            let to = match step {
+                None => self.has_marked(&attempt.state, number, erased, Some(Asking::Stands)),
+                Some(step) => with_step(&attempt.state, number, step),
+            };
             let label =
                 Label { who: self.name(number), what: "marks it", position: None, answer: Some(attempt.answer) };
             steps.push(label, to, attempt.answer.is_fault(), attempt.notes.with(event));
@@ -135,20 +143,21 @@ impl Model {
             to.left.timeouts -= cost;
             let instance = &mut to.instances[number];
             let (what, event) = match pursuit {
-                Some(Pursuit::Wait) => {
-                    instance.handoff = Some(Handoff { victim, step: HandoffStep::Pursuing(pursued) });
-                    ("looks: not yet", None)
-                }
                 None => {
                     instance.handoff = Some(Handoff { victim, step: HandoffStep::Reading(pursued.marks) });
                     ("looks: its mark has gone", None)
                 }
+                Some(Pursuit::Wait) => {
+                    self.has_looked(instance, number, Chance::Wait, None);
+                    instance.handoff = Some(Handoff { victim, step: HandoffStep::Pursuing(pursued) });
+                    ("looks: not yet", None)
+                }
                 Some(Pursuit::Take(under)) => {
-                    instance.operation = Some(Operation::claim(Some(under), Some(epoch)));
+                    self.has_looked(instance, number, Chance::Take, Some((under, epoch)));
                     ("looks: released for it, takes it", Some(Event::HandoffTaken))
                 }
                 Some(Pursuit::Steal(under)) => {
-                    instance.operation = Some(Operation::claim(Some(under), Some(epoch)));
+                    self.has_looked(instance, number, Chance::Steal, Some((under, epoch)));
                     if cost > 0 || !self.answers(state, victim) {
                         // A time-out is over: so much for I6.
                         to.reported = u8::MAX;
@@ -156,13 +165,25 @@ impl Model {
                     ("looks: the time is over, steals it", Some(Event::HandoffStolen))
                 }
                 Some(_) => {
-                    instance.handoff = None;
+                    self.has_looked(instance, number, Chance::Over, None);
                     ("looks: not for it any more", Some(Event::HandoffOver))
                 }
             };
             let notes = event.map_or(Notes::default(), |event| Notes::default().with(event));
             let label = Label { who: self.name(number), what, position: None, answer: None };
             steps.push(label, to, cost > 0, notes);
+        }
+    }
+
+    /// The balancer learns what a look at the partition led to: perhaps to a claim over this version, with this epoch.
+    fn has_looked(&self, instance: &mut Instance, number: usize, chance: Chance, claim: Option<(Version, u8)>) {
+        match self.reaction(number, instance.condition(), Stimulus::Pursued(Some(chance))).after {
+            Condition::Asked => {}
+            Condition::Idle => instance.handoff = None,
+            Condition::Taking | Condition::Stealing => {
+                instance.operation = claim.map(|(under, epoch)| Operation::claim(Some(under), Some(epoch)));
+            }
+            after => unreachable!("{after:?} after {chance:?}"),
         }
     }
 
@@ -191,37 +212,16 @@ impl Model {
         handoff: &rules::Handoff,
         age: Duration,
     ) -> Option<(Version, Looked)> {
-        let me = self.scenario.members[number].identity().owner;
+        let members = self.scenario.members;
+        let me = members[number].identity().owner;
         state.ownership.map(|record| {
-            let looked = Looked::at(&self.recorded(record.owner, record.keys), age, handoff, &me);
+            let looked = Looked::at(&recorded(members, record.owner, record.keys), age, handoff, &me);
             (Version::Current, looked)
         })
     }
 
-    pub(super) fn recorded(&self, owner: Owner, Keys { handoff_to, draining, operator, .. }: Keys) -> OwnershipRecord {
-        let identity = |number: u8| self.scenario.members[number as usize].identity();
-        let mut record = match owner {
-            Owner::Nobody => OwnershipRecord::default(),
-            Owner::Foreign => OwnershipRecord::owned_by(recorded::owner("foreign"), None),
-            Owner::Ours(number) => {
-                let Identity { owner, incarnation, .. } = identity(number);
-                OwnershipRecord::owned_by(owner, Some(incarnation))
-            }
-        };
-        record.cooperative = matches!(owner, Owner::Ours(_));
-        record.handoff_to = handoff_to.map(|asking| identity(asking).owner);
-        record.draining = draining;
-        record.operator = self.operators().next().filter(|_| operator).map(|number| identity(short(number)).owner);
-        if let Owner::Ours(number) = owner
-            && operator
-        {
-            record.operator = Some(identity(number).owner);
-        }
-        record
-    }
-
     fn asking(&self, victim: u8) -> rules::Handoff {
-        let record = self.recorded(Owner::Ours(victim), Keys::default());
+        let record = recorded(self.scenario.members, Owner::Ours(victim), Keys::default());
         rules::Handoff::asking(PartitionId::from(0), &record, Duration::ZERO).expect("it has an owner")
     }
 
@@ -236,9 +236,11 @@ impl Model {
         handoff
     }
 
-    pub(super) fn is_reserved_for_another(state: &State, number: usize) -> bool {
-        let released = state.ownership.filter(|record| record.owner == Owner::Nobody);
-        released.and_then(|record| record.keys.handoff_to).is_some_and(|asking| asking != short(number))
+    /// Whether what was released is not claimed as long as the mark in it counts.
+    pub(super) fn is_reserved_for_another(&self, state: &State, number: usize) -> bool {
+        let listing = Listing::of(state);
+        listing.owner == Some(Owner::Nobody)
+            && self.reaction_now(state, number, Stimulus::Listed(listing)).after == Condition::Idle
     }
 
     /// The reservation lapses when the one that asked does not come for it in time.
@@ -248,20 +250,18 @@ impl Model {
             return;
         };
         let comes = life == Life::Up && handoff.is_some();
-        if comes && state.left.timeouts == 0 {
+        let lapsed = Listing { live: false, ..Listing::of(state) };
+        let claims = self.reaction_now(state, number, Stimulus::Listed(lapsed)).after == Condition::Claiming;
+        if !claims || comes && state.left.timeouts == 0 {
             return;
         }
         let mut to = *state;
         to.left.timeouts -= u8::from(comes);
-        to.instances[number].operation = Some(Operation::claim(Some(Version::Current), Some(state.fresh_epoch())));
+        let claim = Operation::claim(Some(Version::Current), Some(state.fresh_epoch()));
+        (to.instances[number].operation, to.instances[number].handoff) = (Some(claim), None);
         let label = Label { who: self.name(number), what: "lists: reserved no longer", position: None, answer: None };
         steps.push(label, to, comes, Notes::default().with(Event::ReservationLapsed));
     }
-}
-
-/// The mark stands, for the first time or again.
-fn marked(erased: u8) -> HandoffStep {
-    HandoffStep::Pursuing(Pursued { marks: erased + 1, is_acknowledged: false })
 }
 
 fn with_step(state: &State, number: usize, step: HandoffStep) -> State {

@@ -1,138 +1,77 @@
-//! What a listing means to an instance, by the real balance, worked out once for every record that there can be.
+//! What records say: how they relate to an instance, and what a listing shows.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use eventhubs_checkpoint::balancer::Holder;
-use eventhubs_checkpoint::internal::planner::{ETag, Observer, Ownership, Policy, observe, plan};
-use eventhubs_checkpoint::internal::recorded;
-use eventhubs_checkpoint::{Identity, LeaseTerms, OwnershipRecord, PartitionId, Relation};
-use rand::SeedableRng;
-use rand::rngs::StdRng;
+use eventhubs_checkpoint::internal::planner::{ETag, Ownership};
+use eventhubs_checkpoint::internal::recorded as names;
+use eventhubs_checkpoint::{Identity, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, Relation};
 
-use super::scenario::{Member, Rule};
-use super::state::Owner;
+use super::scenario::Member;
+use super::state::{Keys, Owner};
 
 pub(super) const TERMS: LeaseTerms = LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(180));
 
-/// Past every expiry.
-pub(super) const AGES: Duration = Duration::from_secs(1000);
+/// How each record relates to each instance, worked out once.
+pub(super) struct Relations(Vec<Vec<Relation>>);
 
-/// What to do about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reading {
-    Nothing,
-    Claim,
-    /// What it runs is not its own any more.
-    Gone,
-    /// A later life of it is at work.
-    Replaced,
-}
-
-/// All that listings may mean to one instance.
-struct Table {
-    relations: Vec<Relation>,
-    /// By record, then whether it is live, whether the instance runs the partition, and whether an owner in the other
-    /// tree is live.
-    readings: Vec<[[[Reading; 2]; 2]; 2]>,
-}
-
-pub(super) struct Listings(Vec<Table>);
-
-impl Listings {
-    pub(super) fn of(members: &[Member], without: Option<Rule>) -> Self {
-        Self(members.iter().map(|member| Table::of(&member.identity(), members, without)).collect())
+impl Relations {
+    pub(super) fn of_all(members: &[Member]) -> Self {
+        let owners = || [Owner::Nobody, Owner::Foreign].into_iter().chain((0..members.len()).map(Owner::ours));
+        let relations =
+            |me: &Identity| owners().map(|owner| recorded(members, owner, Keys::default()).relation_to(me)).collect();
+        Self(members.iter().map(|member| relations(&member.identity())).collect())
     }
 
-    pub(super) fn relation(&self, number: usize, owner: Owner) -> Relation {
-        self.0[number].relations[row(Some(owner))]
-    }
-
-    pub(super) fn reading(&self, number: usize, owner: Option<Owner>, how: [bool; 3]) -> Reading {
-        let [live, runs, elsewhere] = how.map(usize::from);
-        self.0[number].readings[row(owner)][live][runs][elsewhere]
-    }
-
-    /// Whether it makes no difference how old the record is.
-    pub(super) fn ignores_age(&self, number: usize, owner: Owner, elsewhere: bool) -> bool {
-        let [expired, live] = self.0[number].readings[row(Some(owner))];
-        let elsewhere = usize::from(elsewhere);
-        [0, 1].iter().all(|runs| expired[*runs][elsewhere] == live[*runs][elsewhere])
+    pub(super) fn of(&self, number: usize, owner: Owner) -> Relation {
+        self.0[number][match owner {
+            Owner::Nobody => 0,
+            Owner::Foreign => 1,
+            Owner::Ours(number) => 2 + number as usize,
+        }]
     }
 }
 
-impl Table {
-    fn of(me: &Identity, members: &[Member], without: Option<Rule>) -> Self {
-        let foreign = OwnershipRecord::owned_by(recorded::owner("foreign"), None);
-        let known = [None, Some(OwnershipRecord::default()), Some(foreign)];
-        let ours = members.iter().map(|member| {
-            let Identity { owner, incarnation, .. } = member.identity();
-            let mut record = OwnershipRecord::owned_by(owner.clone(), Some(incarnation));
-            record.operator = member.resets_to.map(|_| owner);
-            Some(record)
-        });
-        let records: Vec<_> = known.into_iter().chain(ours).collect();
-        let relation = |record: &Option<OwnershipRecord>| match record {
-            Some(record) => record.relation_to(me),
-            None => Relation::Nobody,
-        };
-        let reading = |record: &Option<OwnershipRecord>| {
-            let runs_what_is_mine = without == Some(Rule::OrphansAreClaimed) && relation(record) == Relation::Mine;
-            [AGES, Duration::ZERO].map(|age| {
-                [false, true].map(|runs| {
-                    [false, true]
-                        .map(|elsewhere| reading(record.as_ref(), age, runs || runs_what_is_mine, elsewhere, me))
-                })
-            })
-        };
-        Self { relations: records.iter().map(relation).collect(), readings: records.iter().map(reading).collect() }
-    }
-}
-
-fn row(owner: Option<Owner>) -> usize {
-    match owner {
-        None => 0,
-        Some(Owner::Nobody) => 1,
-        Some(Owner::Foreign) => 2,
-        Some(Owner::Ours(number)) => 3 + number as usize,
-    }
-}
-
-/// What the balance makes of one record, as the balancer goes by it.
-fn reading(record: Option<&OwnershipRecord>, age: Duration, runs: bool, elsewhere: bool, me: &Identity) -> Reading {
-    let partition = PartitionId::from(0);
-    let seen = |record: &OwnershipRecord, age| {
-        Ownership::new(
-            partition.clone(),
-            record.clone(),
-            ETag::new("seen"),
-            age,
-            (OffsetDateTime::UNIX_EPOCH, Duration::ZERO),
-        )
+/// The record with this owner, which hands over if it is one of ours.
+pub(super) fn recorded(members: &[Member], owner: Owner, keys: Keys) -> OwnershipRecord {
+    let mut record = match owner {
+        Owner::Nobody => OwnershipRecord::default(),
+        Owner::Foreign => OwnershipRecord::owned_by(names::owner("foreign"), None),
+        Owner::Ours(number) => owned_by(members[number as usize].identity()),
     };
-    let owner_elsewhere = OwnershipRecord::owned_by(recorded::owner("elsewhere"), None);
-    let there = elsewhere.then(|| seen(&owner_elsewhere, Duration::ZERO));
-    let (here, other_tree) = (record.map(|record| seen(record, age)), there.as_slice());
-    let running = if runs { BTreeSet::from([partition.clone()]) } else { BTreeSet::new() };
-    let (presences, interval) = (&[][..], Duration::from_secs(10));
-    let observer =
-        Observer { me, terms: TERMS, running: &running, other_tree, presences, interval, outage_ended: None };
-    let view = observe(here.as_slice(), std::slice::from_ref(&partition), &observer, Duration::ZERO);
-    if view.replaced_by.is_some() {
-        return Reading::Replaced;
-    }
-    if runs {
-        return if view.holder(&partition) == Some(&Holder::Me) { Reading::Nothing } else { Reading::Gone };
-    }
-    let planned = plan(&view, &Policy::default(), &mut StdRng::seed_from_u64(0));
-    if planned.claim.is_empty() { Reading::Nothing } else { Reading::Claim }
+    record.handoff_to = keys.handoff_to.map(|asking| members[asking as usize].identity().owner);
+    record.draining = keys.draining;
+    record.operator = operator_of(members, owner, keys);
+    record
+}
+
+/// The operator that wrote it. Which one does not matter once it is released.
+fn operator_of(members: &[Member], owner: Owner, keys: Keys) -> Option<OwnerId> {
+    let operators = || members.iter().filter(|member| member.resets_to.is_some());
+    let operator = match owner {
+        Owner::Ours(number) => operators().find(|operator| operator.name == members[number as usize].name),
+        Owner::Nobody => operators().next().filter(|_| keys.operator),
+        Owner::Foreign => None,
+    };
+    operator.map(|operator| operator.identity().owner)
+}
+
+/// The record of an instance that hands over.
+pub(super) fn owned_by(Identity { owner, incarnation, .. }: Identity) -> OwnershipRecord {
+    let mut record = OwnershipRecord::owned_by(owner, Some(incarnation));
+    record.cooperative = true;
+    record
+}
+
+/// A record in the answer to a listing, which arrives at this moment.
+pub(super) fn seen(partition: PartitionId, record: OwnershipRecord, age: Duration, received: Duration) -> Ownership {
+    Ownership::new(partition, record, ETag::new("seen"), age, (OffsetDateTime::UNIX_EPOCH, received))
 }
 
 impl Member {
     pub(super) fn identity(&self) -> Identity {
-        let incarnation = recorded::incarnation(&self.life.to_string());
-        Identity::new(recorded::owner(self.owner), incarnation)
+        let incarnation = names::incarnation(&self.life.to_string());
+        Identity::new(names::owner(self.owner), incarnation)
     }
 }

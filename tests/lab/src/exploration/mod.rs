@@ -1,4 +1,5 @@
-//! The [rules of the store](eventhubs_checkpoint::internal::rules), explored in every order of events.
+//! The [rules of the store](eventhubs_checkpoint::internal::rules) and the
+//! [state of the balancer](eventhubs_checkpoint::internal::balancer::State), explored in every order of events.
 //!
 //! # What is explored
 //!
@@ -10,11 +11,15 @@
 //! processor or in the other tree of names began. A [scenario](scenario) says who takes part and how much may go wrong.
 //!
 //! What the instances decide is not written down here a second time. Every answer goes to the very rules that the
-//! store asks (`after_doubt`, `next_epoch`, `adopting`, `checkpointing`, `marking`, `Handoff`), and every listing to
-//! the real [`balance`](eventhubs_checkpoint::internal::balance). Written down here is only what surrounds them: in
-//! [`ownership`] and [`work`] what the store, the balancer and the processor do with an outcome, in [`handoff`] who
-//! asks whom for a partition, in [`epochs`] what time the server shows, in [`pinner`] those of `store::pin`. Leases
-//! that live by a presence have a system of their own: [`presence`].
+//! store asks (`after_doubt`, `next_epoch`, `adopting`, `checkpointing`, `marking`, `Handoff`). Every listing and every
+//! outcome goes to the real [`State`](eventhubs_checkpoint::internal::balancer::State) of a balancer: [`driven`] brings
+//! one into the condition of the instance and feeds it, and [`balancer`] keeps the reaction, for the search meets the
+//! same few conditions again and again. What the exploration counts on without a look at the reaction is tested in
+//! [`reactions`].
+//!
+//! Written down here is only what surrounds them: in [`ownership`] and [`handoff`] the requests of the store, one by
+//! one, in [`work`] what the processor does, in [`epochs`] what time the server shows, in [`pinner`] what `store::pin`
+//! does. Leases that live by a presence have a system of their own: [`presence`].
 //!
 //! Every state is visited once, the nearest first, so that the trace to a violation is a shortest one. Where a scenario
 //! asks for it, it is also shown that from every state some way without further faults leads to an owner that gets on
@@ -30,6 +35,9 @@
 //! - More than one partition. Owners of this crate in the other tree of names, and more than one owner there.
 //! - A listing whose answer is late: what it says is acted upon at once, except that the claim that follows may come at
 //!   any time.
+//! - The memory of a balancer beyond the condition of its partition: waits after a failure, outages, what it planned in
+//!   the last cycle. Each reaction is that of a fresh state.
+//! - An asking instance that its owner takes for dead, and whose mark it takes away. Here an owner heeds every mark.
 //! - A write that would create a blob, and that is still under way when the blob was created otherwise and then
 //!   deleted. Nothing in the records would tell it from the write of today.
 //! - A checkpoint that is read before the claim, which would save a request. The store does not do that.
@@ -44,12 +52,16 @@
 //!
 //! # To add a rule
 //!
-//! Put the decision into `store::rules`, and feed it from here as the store does. Add what must hold as an
+//! Put the decision into `store::rules`, and feed it from here as the store does. A decision of the balancer needs a
+//! [stimulus](balancer::Stimulus), and perhaps a [condition](balancer::Condition). Add what must hold as an
 //! [invariant](notes::Invariant), and what must have been explored as an [event](notes::Event). Then add a
-//! [`Rule`](scenario::Rule) to be left out, by a lie to the rule or by a step not taken, and a test in [`needed`]
-//! that shows what happens then.
+//! [`Rule`](scenario::Rule) to be left out, by a lie to the rule or to the balancer or by a step not taken, and a test in
+//! [`needed`] that shows what happens then.
 
+mod balancer;
+mod canonical;
 mod clean;
+mod driven;
 mod epochs;
 mod foreign;
 mod handoff;
@@ -62,6 +74,7 @@ mod ownership;
 mod pinner;
 mod pins;
 mod presence;
+mod reactions;
 mod resets;
 mod scenario;
 mod search;

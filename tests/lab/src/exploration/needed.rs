@@ -228,8 +228,9 @@ fn who_hands_over_settles_the_checkpoint_first() {
         "A processes event 1",
         "B marks it: done",
         "A sees that it is asked, drains",
-        "A releases: done",
-        "B looks: released for it, takes it",
+        "A releases: refused",
+        "B lists: expired, wants to claim",
+        "B claims: done",
         "B processes event 1",
     ];
     falls(scenario, Invariant::Once, &steps);

@@ -6,13 +6,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use eventhubs_checkpoint::OwnerId;
-use eventhubs_checkpoint::internal::admin::{Takeover, takeover};
-use eventhubs_checkpoint::internal::planner::{ETag, Observer, Ownership, observe};
-use eventhubs_checkpoint::internal::rules::Goal;
-use time::OffsetDateTime;
-
-use super::listing::{AGES, TERMS};
+use super::balancer::Outcome;
+use super::listing::{TERMS, recorded, seen};
 use super::notes::{Event, Invariant, Notes};
 use super::scenario::Rule;
 use super::state::{
@@ -21,6 +16,13 @@ use super::state::{
 };
 use super::storage::{Answer, attempts};
 use super::system::{Label, Model, Steps};
+use eventhubs_checkpoint::internal::admin::{Takeover, takeover};
+use eventhubs_checkpoint::internal::planner::{Observer, observe};
+use eventhubs_checkpoint::internal::rules::Goal;
+use eventhubs_checkpoint::{OwnerId, PartitionId};
+
+/// Past every expiry.
+const AGES: Duration = Duration::from_secs(1000);
 
 impl Model {
     pub(super) fn is_operator(&self, number: usize) -> bool {
@@ -76,14 +78,11 @@ impl Model {
             }
             let mut paid = *state;
             paid.left.steals -= cost;
-            match &decided {
-                Some((return_to, settles)) => {
-                    self.claim_for_reset(&paid, number, (*return_to, *settles), cost > 0, steps)
-                }
-                None => {
-                    let notes = self.report(&mut paid, number, self.unwritten(state.instances[number].reset));
-                    steps.noted(who, "looks: another operator is at work, reports", paid, notes);
-                }
+            if let Some(takeover) = decided {
+                self.claim_for_reset(&paid, number, takeover, cost > 0, steps);
+            } else {
+                let notes = self.report(&mut paid, number, self.unwritten(state.instances[number].reset));
+                steps.noted(who, "looks: another operator is at work, reports", paid, notes);
             }
             before = Some(decided);
         }
@@ -92,11 +91,10 @@ impl Model {
     /// To whom the partition is to be returned, and whether other SDKs are to be waited for. `None` if another operator
     /// is at work on it.
     fn takeover(&self, state: &State, number: usize, age: Duration) -> Option<(Option<u8>, bool)> {
-        let partition = eventhubs_checkpoint::PartitionId::from(0);
-        let at = (OffsetDateTime::UNIX_EPOCH, Duration::ZERO);
-        let record = state.ownership.map(|seen| {
-            let record = self.recorded(seen.owner, seen.keys);
-            Ownership::new(partition.clone(), record, ETag::new("seen"), age, at)
+        let partition = PartitionId::from(0);
+        let record = state.ownership.map(|there| {
+            let record = recorded(self.scenario.members, there.owner, there.keys);
+            seen(partition.clone(), record, age, Duration::ZERO)
         });
         let me = self.scenario.members[number].identity();
         let observer = Observer {
@@ -228,24 +226,34 @@ impl Model {
         self.report(state, number, report)
     }
 
-    /// Its release has ended: written, or the partition was not its own any more.
-    pub(super) fn operator_released(&self, state: &mut State, number: usize, released: bool) -> Notes {
-        let reset = state.instances[number].reset;
-        let released = released || self.leaves_out(Rule::ResetOvertaken);
-        let report = match reset.step {
-            ResetStep::Releasing { written: true } if released => Report::Done,
-            ResetStep::Releasing { written: true } => Report::Unsure,
-            _ => self.unwritten(reset),
-        };
-        self.report(state, number, report)
-    }
-
-    /// It does not know whether its release was written.
-    pub(super) fn operator_gave_up_release(&self, state: &mut State, number: usize) -> Notes {
-        let reset = state.instances[number].reset;
-        let written = reset.step == ResetStep::Releasing { written: true };
-        let report = if written { Report::Unsure } else { self.unwritten(reset) };
-        self.report(state, number, report)
+    /// Its claim or its release has ended.
+    pub(super) fn operator_ended(
+        &self,
+        state: &mut State,
+        number: usize,
+        operation: Operation,
+        outcome: Outcome,
+    ) -> Notes {
+        let instance = &mut state.instances[number];
+        (instance.operation, instance.leaving) = (None, false);
+        let reset = instance.reset;
+        match (operation.goal, outcome) {
+            (Goal::Release, outcome) => {
+                let released = matches!(outcome, Outcome::Won { .. })
+                    || outcome == Outcome::Lost && self.leaves_out(Rule::ResetOvertaken);
+                let report = match reset.step {
+                    ResetStep::Releasing { written: true } if released => Report::Done,
+                    ResetStep::Releasing { written: true } => Report::Unsure,
+                    _ => self.unwritten(reset),
+                };
+                self.report(state, number, report)
+            }
+            (_, Outcome::Won { .. }) => self.holds(state, number, operation),
+            (_, Outcome::Lost | Outcome::Replaced | Outcome::Undecided) => {
+                instance.reset.has_failed = true;
+                Notes::default()
+            }
+        }
     }
 
     fn report(&self, state: &mut State, number: usize, report: Report) -> Notes {

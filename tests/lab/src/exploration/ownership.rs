@@ -1,12 +1,13 @@
-//! An instance's claims, renewals and releases, as the store and the balancer carry them out.
+//! An instance's claims, renewals and releases, as the store carries them out.
 //!
-//! Every answer is judged by `rules::goal_after` and `rules::after_doubt`.
+//! Every answer is judged by `rules::goal_after` and `rules::after_doubt`; every outcome goes to the [balancer](super::balancer).
 
 use std::time::Duration;
 
 use eventhubs_checkpoint::internal::rules::{Found, Goal, Next, Settled, after_doubt, goal_after};
 use eventhubs_checkpoint::{LeaseTerms, Relation};
 
+use super::balancer::{Condition, Mark, Outcome, Renewal, Stimulus};
 use super::listing::TERMS;
 use super::notes::{Event, Invariant, Notes};
 use super::scenario::Rule;
@@ -35,10 +36,12 @@ impl Model {
             (Some(operation), _) if operation.reading => self.read_record(state, number, operation, steps),
             (Some(operation), _) => self.write_record(state, number, operation, steps),
             (None, Some(lease)) if self.may_operate(instance) => {
-                let goal = if lease.keys.draining { Goal::Acknowledge } else { Goal::Renew };
-                self.write_record(state, number, Operation::of(lease, goal), steps);
+                if let Some(renewal) = self.reaction_now(state, number, Stimulus::RenewalDue).renews {
+                    let goal = if renewal == Renewal::Draining { Goal::Acknowledge } else { Goal::Renew };
+                    self.write_record(state, number, Operation::of(lease, goal), steps);
+                }
                 if instance.leaving && self.is_settled(&instance.work) {
-                    self.write_record(&given_up(state, number), number, Operation::of(lease, Goal::Release), steps);
+                    self.release_settled(state, number, lease, steps);
                 } else if instance.leaving {
                     self.release_unsettled(state, number, lease, steps);
                 }
@@ -53,16 +56,27 @@ impl Model {
         work.task == Task::Stopped || work.task == Task::Running && settled
     }
 
+    /// Its processing has stopped.
+    fn release_settled(&self, state: &State, number: usize, lease: Lease, steps: &mut Steps<'_>) {
+        let stopped = Stimulus::Stopped { settled: true };
+        if self.reaction_now(state, number, stopped).after == Condition::Releasing {
+            self.write_record(&given_up(state, number, lease), number, Operation::of(lease, Goal::Release), steps);
+        }
+    }
+
     /// The time to drain is over: it says that events may be processed twice.
     fn release_unsettled(&self, state: &State, number: usize, lease: Lease, steps: &mut Steps<'_>) {
         let work = state.instances[number].work;
         if state.left.unsettled == 0 || work.task != Task::Running {
             return;
         }
-        let mut to = given_up(state, number);
+        let reaction = self.reaction_now(state, number, Stimulus::TimeOver);
+        assert_eq!(reaction.after, Condition::Releasing);
+        let mut to = given_up(state, number, lease);
         to.left.unsettled -= 1;
-        to.instances[number].operation = Some(Operation::of(lease, Goal::Release));
-        report_unsettled(&mut to, &work);
+        if reaction.says.duplicates {
+            report_unsettled(&mut to, &work);
+        }
         let notes = Notes::default().with(Event::ReleasedUnsettled);
         steps.fault(self.name(number), "gives up its checkpoint, and reports it", to, notes);
     }
@@ -85,7 +99,7 @@ impl Model {
         // Its own record without an epoch is left alone until it is old enough.
         for epoch in self.epochs(state, None).into_iter().filter(|epoch| epoch.is_some() || !mine) {
             let claim = Operation { reclaims, ..Operation::claim(under, epoch) };
-            let to = state.with(number, |instance| instance.operation = Some(claim));
+            let to = state.with(number, |instance| (instance.operation, instance.handoff) = (Some(claim), None));
             let label = Label { who: self.name(number), what, position: None, answer: None };
             steps.push(label, to, fault, notes);
         }
@@ -118,26 +132,65 @@ impl Model {
 
     /// What was wanted is so, in the record as it is now.
     fn settled(&self, state: &mut State, number: usize, operation: Operation) -> Notes {
-        let record = state.ownership;
-        let instance = &mut state.instances[number];
-        instance.operation = None;
-        if operation.goal == Goal::Release {
-            instance.leaving = false;
-            let still_mine = self.relation(state, number) == Relation::Mine;
-            let notes = Notes::default().breaking(Invariant::Released, still_mine);
-            if self.is_operator(number) {
-                return notes.and(self.operator_released(state, number, true));
-            }
-            return notes;
-        }
-        if operation.keys.epoch.is_none() {
+        let still_mine = operation.goal == Goal::Release && self.relation(state, number) == Relation::Mine;
+        let lease = state.instances[number].lease;
+        let outcome = match (operation.keys.handoff_to, lease.and_then(|lease| lease.keys.handoff_to)) {
             // It is to be claimed again, with an epoch, when it is old enough.
-            return Notes::default();
-        }
-        // Given up while the renewal was under way: its answer is of no interest.
-        let (Some(record), false) = (record, operation.renews && instance.lease.is_none()) else {
-            return Notes::default();
+            _ if operation.goal != Goal::Release && operation.keys.epoch.is_none() => Outcome::Undecided,
+            (mark, known) => {
+                let mark = match mark {
+                    None => Mark::None,
+                    mark if mark == known => Mark::Known,
+                    _ => Mark::New,
+                };
+                Outcome::Won { anew: lease.is_some_and(|lease| lease.keys.epoch != operation.keys.epoch), mark }
+            }
         };
+        self.ended(state, number, operation, outcome).breaking(Invariant::Released, still_mine)
+    }
+
+    /// The balancer, or the operator, learns how an operation ended.
+    fn ended(&self, state: &mut State, number: usize, operation: Operation, outcome: Outcome) -> Notes {
+        if self.is_operator(number) {
+            return self.operator_ended(state, number, operation, outcome);
+        }
+        let before = state.instances[number].condition();
+        let stimulus = match operation.goal {
+            Goal::Release => Stimulus::Released(outcome),
+            _ if operation.renews => Stimulus::Renewed(outcome),
+            _ => Stimulus::Claimed(outcome),
+        };
+        let reaction = self.reaction(number, before, stimulus);
+        state.instances[number].operation = None;
+        match reaction.after {
+            Condition::Over => self.replaced(state, number),
+            after @ (Condition::Idle | Condition::Asked) => {
+                let instance = &mut state.instances[number];
+                instance.handoff = instance.handoff.filter(|_| after == Condition::Asked);
+                self.drop_lease(state, number)
+            }
+            after @ (Condition::Held { .. } | Condition::Leaving { .. } | Condition::HandingOver) => {
+                let notes = match outcome {
+                    Outcome::Won { .. } => self.holds(state, number, operation),
+                    _ => Notes::default(),
+                };
+                state.instances[number].is_now(after);
+                notes.with_if(Event::HandoffSeen, reaction.says.asked_for)
+            }
+            Condition::Releasing => {
+                let notes = self.holds(state, number, operation);
+                let lease = state.instances[number].lease.take();
+                state.instances[number].operation = lease.map(|lease| Operation::of(lease, Goal::Release));
+                notes
+            }
+            after => unreachable!("{after:?} after {stimulus:?}"),
+        }
+    }
+
+    /// It has won the partition, or still has it.
+    pub(super) fn holds(&self, state: &mut State, number: usize, operation: Operation) -> Notes {
+        let Some(record) = state.ownership else { return Notes::default() };
+        let instance = &mut state.instances[number];
         instance.lease = Some(Lease { version: Version::Current, keys: operation.keys, tenure: record.tenure });
         instance.handoff = None;
         let mut notes = Notes::default();
@@ -244,7 +297,7 @@ impl Model {
             Some(Rule::WonIsWrittenAnew) if goal == Goal::Claim && relation == Relation::Mine => {
                 (goal, age) = (Goal::Renew, YOUNG);
             }
-            Some(Rule::ReleaseIsLookedInto) if goal == Goal::Release => relation = Relation::Nobody,
+            Some(Rule::ReleaseIsLookedInto) if goal == Goal::Release => return (goal, Next::Done(Settled::Stands)),
             Some(Rule::LaterLifeStays) if relation == Relation::EarlierMe => relation = Relation::LaterMe,
             _ => {}
         }
@@ -284,48 +337,33 @@ impl Model {
                     Goal::Renew | Goal::Rewrite | Goal::Claim => Event::RenewalStands,
                     Goal::Release => Event::ReleaseStands,
                 };
+                let settled = self.settled(state, number, operation);
+                let is_asked = settled.tells_of(Event::HandoffSeen);
                 let mut notes = notes.with(event);
-                notes |= self.settled(state, number, operation);
-                ("reads: so it is", notes)
-            }
-            Next::Done(Settled::Lost) if operation.goal == Goal::Release => {
-                let instance = &mut state.instances[number];
-                (instance.operation, instance.leaving) = (None, false);
-                let mut notes = notes.with(Event::ReleaseStands);
-                if self.is_operator(number) {
-                    notes |= self.operator_released(state, number, false);
-                }
-                ("reads: not its own any more", notes)
-            }
-            Next::Done(Settled::Lost) if !operation.renews => {
-                let instance = &mut state.instances[number];
-                (instance.operation, instance.reset.has_failed) = (None, self.is_operator(number));
-                ("reads: not its own, lost", notes.with(Event::ClaimLost))
+                notes |= settled;
+                (if is_asked { "reads: so it is, and that it is asked" } else { "reads: so it is" }, notes)
             }
             Next::Done(Settled::Lost) => {
-                state.instances[number].operation = None;
-                let mut notes = notes.with(Event::RenewalLost);
-                notes |= self.drop_lease(state, number);
+                let event = match operation.goal {
+                    Goal::Release => Event::ReleaseStands,
+                    _ if operation.renews => Event::RenewalLost,
+                    _ => Event::ClaimLost,
+                };
+                let mut notes = notes.with(event);
+                notes |= self.ended(state, number, operation, Outcome::Lost);
                 ("reads: not its own, lost", notes)
             }
-            Next::Done(Settled::Replaced) => ("reads: a later life of it", self.replaced(state, number)),
+            Next::Done(Settled::Replaced) => {
+                ("reads: a later life of it", self.ended(state, number, operation, Outcome::Replaced))
+            }
         }
     }
 
-    /// Nobody can tell: what was believed before stands.
+    /// The outcome is not known.
     fn failed_read(&self, state: &State, number: usize, operation: Operation, steps: &mut Steps<'_>) {
         let Some(mut to) = self.with_failed_read(state) else { return };
-        to.instances[number].operation = None;
-        let mut notes = Notes::default().with(Event::ReadFailed);
-        if operation.goal == Goal::Release {
-            to.instances[number].leaving = false;
-            if self.is_operator(number) {
-                notes |= self.operator_gave_up_release(&mut to, number);
-            }
-        }
-        if self.leaves_out(Rule::FailedReadDecidesNothing) {
-            notes |= self.drop_lease(&mut to, number);
-        }
+        let mut notes = self.ended(&mut to, number, operation, Outcome::Undecided);
+        notes |= Notes::default().with(Event::ReadFailed);
         steps.fault(self.name(number), "cannot read the record", to, notes);
     }
 
@@ -367,9 +405,10 @@ impl Operation {
 }
 
 /// It runs the partition no longer, and is about to release it.
-fn given_up(state: &State, number: usize) -> State {
+fn given_up(state: &State, number: usize, lease: Lease) -> State {
     state.with(number, |instance| {
         instance.lease = None;
+        instance.operation = Some(Operation::of(lease, Goal::Release));
         instance.work = Work::default();
     })
 }

@@ -367,7 +367,7 @@ mod needed {
         falls(
             scenario,
             Invariant::ForeignSilent,
-            &["F reads the checkpoint and starts", "O resets to 0: done", "O reads: not its own any more"],
+            &["F reads the checkpoint and starts", "O resets to 0: done", "O reads: not its own, lost"],
         );
     }
 
@@ -384,7 +384,7 @@ mod needed {
         falls(
             scenario,
             Invariant::ResetFollowed,
-            &["O resets to 0: done", "A checkpoints 1: done", "O reads: not its own any more"],
+            &["O resets to 0: done", "A checkpoints 1: done", "O reads: not its own, lost"],
         );
     }
 }

@@ -1,8 +1,8 @@
 //! Everything there is at one moment.
 //!
 //! States that differ in nothing that matters must be equal, or they would be explored twice. So whatever will not be
-//! looked at any more is forgotten, tenures are numbered anew after every step, and a version of a blob is either the
-//! current one or a past one: no version ever comes back.
+//! looked at any more is forgotten, tenures are numbered [again](super::canonical) after every step, and a version of a
+//! blob is either the current one or a past one: no version ever comes back.
 
 use eventhubs_checkpoint::internal::rules::{Goal, PositionFrom};
 
@@ -121,6 +121,7 @@ pub(super) struct Instance {
 
 /// How far an operator's reset is; of any other instance nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Reset {
     pub(super) step: ResetStep,
     /// It met a failure or another writer, so that it may give up.
@@ -428,183 +429,6 @@ impl State {
         change(&mut state.instances[number]);
         state
     }
-
-    /// One later than any tenure that there is.
-    pub(super) fn next_tenure(&mut self) -> u8 {
-        let mut newest = 0;
-        self.for_each_tenure(|tenure| newest = newest.max(*tenure));
-        newest + 1
-    }
-
-    /// The one representative of all states that differ from this one in nothing that matters.
-    pub(super) fn canonical(mut self) -> Self {
-        let mut known = 1_u64;
-        self.for_each_tenure(|tenure| known |= 1 << *tenure);
-        self.for_each_tenure(|tenure| *tenure = rank(known, *tenure));
-        if self.now.is_none() {
-            self.rename_epochs();
-        }
-        let (owned, written) = (self.ownership.is_some(), self.checkpoint.is_some());
-        self.forget_late(|write| match write.content {
-            Content::Ownership { .. } => write.under.is_none() && owned,
-            Content::Checkpoint { .. } => write.under.is_none() && written,
-        });
-        self.late.sort_unstable();
-        self
-    }
-
-    /// An epoch that there was not yet.
-    pub(super) fn fresh_epoch(&self) -> u8 {
-        let mut greatest = 0;
-        let mut state = *self;
-        state.for_each_epoch(|epoch| greatest = greatest.max(epoch.unwrap_or_default()));
-        greatest + 1
-    }
-
-    /// Without time only one question is asked of epochs: whether two are the same. And that of no record but ours.
-    fn rename_epochs(&mut self) {
-        let forget = |owner: Owner, keys: &mut Keys| {
-            keys.epoch = keys.epoch.filter(|_| matches!(owner, Owner::Ours(_)) || keys.operator)
-        };
-        if let Some(record) = &mut self.ownership {
-            forget(record.owner, &mut record.keys);
-        }
-        for write in self.late.iter_mut().flatten() {
-            if let Content::Ownership { owner, keys } = &mut write.content {
-                forget(*owner, keys);
-            }
-        }
-        for operation in self.instances.iter_mut().filter_map(|instance| instance.operation.as_mut()) {
-            operation.keys.epoch =
-                operation.keys.epoch.filter(|_| operation.goal != Goal::Release || operation.keys.operator);
-        }
-        let (mut names, mut known) = ([0_u8; 64], 0);
-        self.for_each_epoch(|epoch| {
-            let Some(epoch) = epoch else { return };
-            let name = &mut names[*epoch as usize];
-            if *name == 0 {
-                known += 1;
-                *name = known;
-            }
-            *epoch = *name;
-        });
-    }
-
-    fn for_each_epoch(&mut self, mut visit: impl FnMut(&mut Option<u8>)) {
-        if let Some(record) = &mut self.ownership {
-            visit(&mut record.keys.epoch);
-        }
-        for instance in &mut self.instances {
-            if let Some(lease) = &mut instance.lease {
-                visit(&mut lease.keys.epoch);
-            }
-            if let Some(operation) = &mut instance.operation {
-                visit(&mut operation.keys.epoch);
-            }
-            visit(&mut instance.work.epoch);
-        }
-        for write in self.late.iter_mut().flatten() {
-            if let Content::Ownership { keys, .. } = &mut write.content {
-                visit(&mut keys.epoch);
-            }
-        }
-    }
-
-    fn for_each_tenure(&mut self, mut visit: impl FnMut(&mut u8)) {
-        visit(&mut self.fence);
-        for (tenure, _) in self.given.iter_mut().flatten() {
-            visit(tenure);
-        }
-        if let Some(record) = &mut self.ownership {
-            visit(&mut record.tenure);
-        }
-        for instance in &mut self.instances {
-            visit(&mut instance.work.authority);
-            if let Some(lease) = &mut instance.lease {
-                visit(&mut lease.tenure);
-            }
-        }
-        for write in self.late.iter_mut().flatten() {
-            if let Content::Checkpoint { authority, .. } = &mut write.content {
-                visit(authority);
-            }
-        }
-    }
-
-    /// To be called when the ownership blob has changed: whoever knows it knows a past version now.
-    pub(super) fn ownership_changed(&mut self) {
-        for instance in &mut self.instances {
-            if let Some(lease) = &mut instance.lease {
-                lease.version = Version::Past;
-            }
-            if let Some(operation) = &mut instance.operation {
-                passed(&mut operation.under);
-            }
-            if let Some(Handoff { step: HandoffStep::Marking(under, _), .. }) = &mut instance.handoff {
-                *under = Version::Past;
-            }
-        }
-        match &mut self.foreign {
-            Foreign::Claiming(under) => passed(under),
-            Foreign::Starting(version) | Foreign::Running { version, .. } => *version = Version::Past,
-            Foreign::Idle | Foreign::Ending { .. } => {}
-        }
-        self.forget_late(|write| write.under.is_some() && matches!(write.content, Content::Ownership { .. }));
-    }
-
-    /// The same for the checkpoint blob.
-    pub(super) fn checkpoint_changed(&mut self) {
-        for Instance { work, .. } in &mut self.instances {
-            passed(&mut work.version);
-            if let Some(seen) = &mut work.seen {
-                seen.version = Version::Past;
-            }
-            match &mut work.task {
-                Task::Adopting(Adoption::Write(under, _)) | Task::Checkpointing(Request::Write(under)) => passed(under),
-                _ => {}
-            }
-        }
-        self.forget_late(|write| write.under.is_some() && matches!(write.content, Content::Checkpoint { .. }));
-    }
-
-    /// The same for the checkpoint in the other tree.
-    pub(super) fn checkpoint_elsewhere_changed(&mut self) {
-        let passed = |imported: &mut Imported| *imported = (*imported).min(Imported::Past);
-        if let Some(checkpoint) = &mut self.checkpoint {
-            passed(&mut checkpoint.imported);
-        }
-        for Instance { work, .. } in &mut self.instances {
-            passed(&mut work.last.imported);
-            passed(&mut work.elsewhere.imported);
-            if let Some(seen) = &mut work.seen {
-                passed(&mut seen.checkpoint.imported);
-            }
-        }
-        if let Pinner::Writing(imported) | Pinner::Reading(imported) = &mut self.pinner {
-            passed(imported);
-        }
-        for write in self.late.iter_mut().flatten() {
-            if let Content::Checkpoint { record, .. } = &mut write.content {
-                passed(&mut record.imported);
-            }
-        }
-    }
-
-    /// Drops late writes that can never be applied any more. Those that would create a blob could be, if the blob that
-    /// exists was deleted; that this happens before they are given up is not explored.
-    fn forget_late(&mut self, is_vain: impl Fn(&Write) -> bool) {
-        for late in &mut self.late {
-            if late.as_ref().is_some_and(&is_vain) {
-                *late = None;
-            }
-        }
-    }
-}
-
-/// How many of the known tenures are earlier.
-#[expect(clippy::cast_possible_truncation, reason = "of 64 bits at most 64 are set")]
-fn rank(known: u64, tenure: u8) -> u8 {
-    (known & ((1 << tenure) - 1)).count_ones() as u8
 }
 
 /// The short form of an instance's number.
@@ -622,11 +446,5 @@ impl Owner {
 impl Writer {
     pub(super) fn ours(number: usize) -> Self {
         Self::Ours(short(number))
-    }
-}
-
-fn passed(version: &mut Option<Version>) {
-    if version.is_some() {
-        *version = Some(Version::Past);
     }
 }

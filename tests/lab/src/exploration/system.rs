@@ -5,11 +5,14 @@ use std::fmt;
 use eventhubs_checkpoint::Relation;
 use eventhubs_checkpoint::internal::rules::Goal;
 
-use super::listing::{Listings, Reading};
+use super::balancer::{Balancers, Condition, Listing, Stimulus};
+use super::listing::Relations;
 use super::notes::{Event, Invariant, Notes};
 use super::scenario::{Member, Rule, Scenario, Timing};
 use super::search::{Edge, System};
-use super::state::{Checkpoint, Content, Elsewhere, Foreign, Instance, Life, Owner, State, Task, Writer};
+use super::state::{
+    Checkpoint, Content, Elsewhere, Foreign, Handoff, HandoffStep, Instance, Life, Owner, State, Task, Writer,
+};
 use super::storage::{self, Answer};
 
 pub(super) const FOREIGN: &str = "F";
@@ -61,13 +64,14 @@ impl Steps<'_> {
 /// A scenario, ready to be explored.
 pub(super) struct Model {
     pub(super) scenario: Scenario,
-    pub(super) listings: Listings,
+    pub(super) balancers: Balancers,
+    pub(super) relations: Relations,
 }
 
 impl Model {
     pub(super) fn new(scenario: Scenario) -> Self {
-        let listings = Listings::of(scenario.members, scenario.without);
-        Self { scenario, listings }
+        let balancers = Balancers::of(scenario.members, scenario.deaf);
+        Self { scenario, balancers, relations: Relations::of_all(scenario.members) }
     }
 
     pub(super) fn leaves_out(&self, rule: Rule) -> bool {
@@ -80,7 +84,7 @@ impl Model {
 
     /// How the ownership record relates to an instance.
     pub(super) fn relation(&self, state: &State, number: usize) -> Relation {
-        state.ownership.map_or(Relation::Nobody, |record| self.listings.relation(number, record.owner))
+        state.ownership.map_or(Relation::Nobody, |record| self.relations.of(number, record.owner))
     }
 
     /// Whether the record is an instance's own, in the tenure with this epoch.
@@ -125,7 +129,8 @@ impl Model {
             steps.fault(who, "is frozen", to, Notes::default());
         }
         if state.left.releases > 0 && instance.lease.is_some() && !instance.leaving && self.may_operate(instance) {
-            let mut to = state.with(number, |instance| instance.leaving = true);
+            let after = self.reaction_now(state, number, Stimulus::ToldToStop).after;
+            let mut to = state.with(number, |instance| instance.is_now(after));
             to.left.releases -= 1;
             steps.add(who, "is told to stop", to);
         }
@@ -160,14 +165,16 @@ impl Model {
         }
     }
 
-    /// An idle instance looks at the group; one with a lease finds out whether that has gone.
+    /// An instance looks at the group: one with a lease finds out whether that has gone, or was asked for; any other,
+    /// even one that has asked for the partition, whether that can be claimed.
     fn listing_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let instance = &state.instances[number];
-        let busy = instance.operation.is_some() || instance.leaving || instance.handoff.is_some();
+        let pursues = matches!(instance.handoff, Some(Handoff { step: HandoffStep::Pursuing(_), .. }));
+        let busy = instance.operation.is_some() || instance.handoff.is_some() && !pursues;
         if busy || !self.may_operate(instance) {
             return;
         }
-        if instance.lease.is_none() && Self::is_reserved_for_another(state, number) {
+        if instance.lease.is_none() && self.is_reserved_for_another(state, number) {
             self.reservation_steps(state, number, steps);
             return;
         }
@@ -186,30 +193,44 @@ impl Model {
     }
 
     fn reading_steps(&self, state: &State, number: usize, elsewhere: bool, fault: bool, steps: &mut Steps<'_>) {
-        let (who, instance) = (self.name(number), &state.instances[number]);
-        let owner = state.ownership.map(|record| record.owner);
-        for (live, cost) in [(true, Some(0)), (false, self.expired(state))] {
+        let who = self.name(number);
+        let young = Listing { elsewhere, ..Listing::of(state) };
+        let expired = Listing { live: false, ..young };
+        for (listing, cost) in [(young, Some(0)), (expired, self.expired(state))] {
             let Some(cost) = cost else { continue };
             let mut to = *state;
             to.left.steals -= cost;
             let fault = fault || cost > 0;
-            match self.listings.reading(number, owner, [live, instance.lease.is_some(), elsewhere]) {
-                Reading::Nothing => {}
-                Reading::Replaced => {
+            match self.after_listing(number, state.instances[number].condition(), listing) {
+                Condition::Over => {
                     let notes = self.replaced(&mut to, number);
                     steps.noted(who, "lists: a later life of it is at work", to, notes);
                 }
-                Reading::Gone => {
+                Condition::Claiming => self.plan_claims(&to, number, fault, steps),
+                Condition::Idle if state.instances[number].lease.is_some() => {
                     let notes = self.drop_lease(&mut to, number).with(Event::LeaseDropped);
                     steps.push(listing_label(who, "lists: its partition has gone"), to, fault, notes);
                 }
-                Reading::Claim => self.plan_claims(&to, number, fault, steps),
+                after @ Condition::HandingOver if after != state.instances[number].condition() => {
+                    to.instances[number].is_now(after);
+                    let notes = Notes::default().with(Event::HandoffSeen);
+                    steps.push(listing_label(who, "sees that it is asked, drains"), to, fault, notes);
+                }
+                after => assert_eq!(after, state.instances[number].condition(), "after {listing:?}"),
             }
             // Where it makes no difference, once is enough.
-            if owner.is_none_or(|owner| self.listings.ignores_age(number, owner, elsewhere)) {
+            if self.ignores_age(number, young) {
                 return;
             }
         }
+    }
+
+    /// Whether it makes no difference how old the record is.
+    fn ignores_age(&self, number: usize, young: Listing) -> bool {
+        let expired = Listing { live: false, ..young };
+        [Condition::Idle, Condition::Held { knows_mark: false }].into_iter().all(|condition| {
+            self.after_listing(number, condition, young) == self.after_listing(number, condition, expired)
+        })
     }
 
     /// A later life of an owner has been found: this one stops.

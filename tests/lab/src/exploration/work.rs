@@ -8,6 +8,7 @@ use eventhubs_checkpoint::internal::rules::{
     Checkpointed, Next, Place, PositionFrom, Under, Unwritten, adopting, checkpointing, position_from,
 };
 
+use super::balancer::Stimulus;
 use super::notes::{Event, Invariant, Notes};
 use super::ownership::report_unsettled;
 use super::scenario::{Member, Rule};
@@ -243,7 +244,8 @@ impl Model {
     fn lost(&self, state: &mut State, number: usize) -> Notes {
         let outlived = state.instances[number].work.outlived;
         state.instances[number].work = Work::default();
-        if outlived { Notes::default() } else { self.drop_lease(state, number) }
+        let forgets = !outlived && self.reaction_now(state, number, Stimulus::Forgotten).says.lost;
+        if forgets { self.drop_lease(state, number) } else { Notes::default() }
     }
 
     /// The ownership was read.
@@ -396,7 +398,7 @@ impl Model {
         }
         let Some(mut to) = self.with_failed_read(state) else { return };
         let leaving = to.instances[number].leaving;
-        if leaving {
+        if leaving && self.reaction_now(state, number, Stimulus::Stopped { settled: false }).says.duplicates {
             report_unsettled(&mut to, &state.instances[number].work);
         }
         let work = &mut to.instances[number].work;

@@ -150,7 +150,9 @@ impl Model {
         let owner = &mut to.owner;
         (owner.announce, owner.known, owner.present) = (Announce::Idle, Some(Version::Current), true);
         let counts_on = owner.lease.is_some() && !owner.doubted;
-        if owner.lease.is_some() && owner.doubted && !self.leaves_out(Rule::AnnounceFirst) {
+        // One that is under way ends first.
+        let idle = owner.rewriting == Rewriting::No;
+        if idle && owner.lease.is_some() && owner.doubted && !self.leaves_out(Rule::AnnounceFirst) {
             owner.rewriting = Rewriting::Owed;
         }
         Notes::default().breaking(Invariant::Present, counts_on && to.record.owner != A)

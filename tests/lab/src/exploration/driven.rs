@@ -1,0 +1,488 @@
+//! A real state of a balancer, brought into a condition and fed with what an instance learns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eventhubs_checkpoint::balancer::{BalancerConfig, Event, OnStall, Snapshot, Stalled};
+use eventhubs_checkpoint::internal::balancer::{Action, Command, Done, Happened, Others, Request, Settings, State};
+use eventhubs_checkpoint::internal::planner::{ETag, Ownership, Presence};
+use eventhubs_checkpoint::internal::recorded as names;
+use eventhubs_checkpoint::store::{
+    Announced, Claim, ClaimOutcome, Handoff, Lease, MarkOutcome, Patience, Pursuit, ReleaseOutcome,
+};
+use eventhubs_checkpoint::{Error, ErrorKind, Identity, OwnershipRecord, PartitionId, PresenceRecord};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+use super::balancer::{Asking, Chance, Condition, Listing, Mark, Outcome, Reaction, Renewal, Says, Stimulus};
+use super::listing::{TERMS, owned_by, recorded, seen};
+use super::scenario::Member;
+use super::state::Keys;
+
+pub(super) const PATIENCE: Patience = Patience::new(Duration::from_secs(35), Duration::from_secs(45));
+/// Past every expiry.
+const LONG_AGO: Duration = Duration::from_secs(1000);
+/// Too old to be asked for, but not expired.
+const UNMARKABLE: Duration = Duration::from_secs(40);
+const STEP: Duration = Duration::from_secs(1);
+/// The tenure that begins first, and the one after it.
+const EPOCH: i64 = 7;
+const NEXT_EPOCH: i64 = 8;
+/// Those that ask for the partition: the first one, and one after that.
+const ASKING: &str = "asking";
+const ALSO_ASKING: &str = "also asking";
+
+/// A state, and what it has decided so far.
+pub(super) struct Driven {
+    state: State,
+    now: Duration,
+    members: &'static [Member],
+    me: Identity,
+    snapshot: Option<Arc<Snapshot>>,
+    /// The request for the partition that is under way.
+    sent: Option<Sent>,
+    /// The listing that is under way.
+    lists: Option<Lists>,
+    /// What it holds, or held last.
+    lease: Option<Lease>,
+    handoff: Option<Handoff>,
+    handing_over: bool,
+    /// What it learned last of the partition that it asked for.
+    chance: Option<Chance>,
+    over: bool,
+    says: Says,
+}
+
+/// A request for the partition.
+#[derive(Debug)]
+enum Sent {
+    Claim,
+    Renew(Lease),
+    Release,
+    Mark(Ownership),
+    Pursue,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lists {
+    Ownerships,
+    Others,
+}
+
+fn the_partition() -> PartitionId {
+    PartitionId::from(0)
+}
+
+fn failure() -> Error {
+    Error::new(ErrorKind::Unavailable, "no answer")
+}
+
+impl Driven {
+    /// A state in this condition, to which this may happen.
+    pub(super) fn into_condition(
+        members: &'static [Member],
+        number: usize,
+        deaf: bool,
+        condition: Condition,
+        next: Stimulus,
+    ) -> Self {
+        let holds = matches!(condition, Condition::Held { .. } | Condition::Leaving { .. } | Condition::HandingOver);
+        let mut me = Self::begun(members, number, !(deaf && holds));
+        match condition {
+            // A lease that was given up while its renewal was under way.
+            Condition::Idle if matches!(next, Stimulus::Renewed(_)) => {
+                me.holds(false);
+                me.until(|me| matches!(me.sent, Some(Sent::Renew(_))));
+                me.feed(Stimulus::Forgotten);
+            }
+            Condition::Idle => {}
+            Condition::Claiming => me.claims(),
+            Condition::Held { knows_mark } => me.holds(knows_mark),
+            Condition::Leaving { knows_mark } => {
+                me.holds(knows_mark);
+                me.leaves();
+            }
+            Condition::HandingOver => {
+                me.holds(false);
+                me.lists_own_with_mark();
+            }
+            Condition::Releasing => {
+                me.holds(false);
+                me.leaves();
+                me.feed(Stimulus::Stopped { settled: true });
+            }
+            Condition::Marking => me.marks(),
+            Condition::Asked => me.asks(),
+            Condition::Taking => me.claims_what_it_asked_for(Chance::Take),
+            Condition::Stealing => me.claims_what_it_asked_for(Chance::Steal),
+            Condition::Over => unreachable!("it learns nothing more"),
+        }
+        assert_eq!(me.condition(), condition, "for {next:?}");
+        me
+    }
+
+    /// After this has happened, too.
+    pub(super) fn then(mut self, stimulus: Stimulus) -> Self {
+        self.prepare(stimulus);
+        self.feed(stimulus);
+        self
+    }
+
+    /// What it does about this.
+    pub(super) fn reaction(mut self, stimulus: Stimulus) -> Reaction {
+        self = self.then(stimulus);
+        let renews = match &self.sent {
+            Some(Sent::Renew(lease)) if lease.record().draining => Some(Renewal::Draining),
+            Some(Sent::Renew(_)) => Some(Renewal::Plain),
+            _ => None,
+        };
+        Reaction {
+            after: self.condition(),
+            renews,
+            epoch: self.snapshot.as_ref().and_then(|snapshot| snapshot.held.get(&the_partition()).copied()),
+            says: self.says,
+        }
+    }
+
+    /// What it does with the partition, by its requests and its snapshot.
+    pub(super) fn condition(&self) -> Condition {
+        let partition = the_partition();
+        let shows = |show: fn(&Snapshot, &PartitionId) -> bool| {
+            self.snapshot.as_ref().is_some_and(|snapshot| show(snapshot, &partition))
+        };
+        let is_asked = shows(|snapshot, partition| snapshot.asked.contains_key(partition));
+        let is_released = shows(|snapshot, partition| snapshot.releasing.contains(partition));
+        let knows_mark = self.lease.as_ref().is_some_and(|lease| lease.asked_for_by().is_some());
+        match &self.sent {
+            _ if self.over => Condition::Over,
+            Some(Sent::Claim) if !is_asked => Condition::Claiming,
+            Some(Sent::Claim) if self.chance == Some(Chance::Steal) => Condition::Stealing,
+            Some(Sent::Claim) => Condition::Taking,
+            Some(Sent::Release) => Condition::Releasing,
+            Some(Sent::Mark(_)) => Condition::Marking,
+            _ if shows(|snapshot, partition| snapshot.held.contains_key(partition)) => Condition::Held { knows_mark },
+            _ if is_released && self.handing_over => Condition::HandingOver,
+            _ if is_released => Condition::Leaving { knows_mark },
+            _ if is_asked => Condition::Asked,
+            _ => Condition::Idle,
+        }
+    }
+}
+
+/// What happens to it.
+impl Driven {
+    /// A state that has listed the group once: the partition had another owner.
+    fn begun(members: &'static [Member], number: usize, hands_over: bool) -> Self {
+        let me = members[number].identity();
+        let config = BalancerConfig::default().with_on_stall(OnStall::Release).with_handoff(hands_over);
+        let settings = Settings {
+            me: me.clone(),
+            terms: TERMS,
+            request_deadline: 5 * STEP,
+            patience: PATIENCE,
+            // Until it is over there is time for renewals.
+            drain: TERMS.expiry,
+            has_other_tree: true,
+            config,
+        };
+        let mut begun = Self {
+            state: State::new(settings, StdRng::seed_from_u64(0)),
+            now: LONG_AGO,
+            members,
+            me,
+            snapshot: None,
+            sent: None,
+            lists: None,
+            lease: None,
+            handoff: None,
+            handing_over: false,
+            chance: None,
+            over: false,
+            says: Says::default(),
+        };
+        begun.step(Happened::Began([the_partition()].into()));
+        begun.until(|begun| begun.lists.is_some());
+        begun.list(vec![begun.seen_at_another(0, Duration::ZERO)], Others::default());
+        begun
+    }
+
+    fn step(&mut self, happened: Happened) {
+        let (mut announces, mut withdraws) = (false, false);
+        for action in self.state.step(happened, self.now) {
+            match action {
+                Action::Publish(snapshot) => self.snapshot = Some(snapshot),
+                Action::Tell(event) => self.note(&event),
+                Action::Request(Request::List) => self.lists = Some(Lists::Ownerships),
+                Action::Request(Request::ListOthers { .. }) => self.lists = Some(Lists::Others),
+                Action::Request(Request::Announce) => announces = true,
+                Action::Request(Request::Withdraw { .. }) => withdraws = true,
+                Action::Request(request) => self.send(request),
+                Action::Replaced(_) | Action::Ended(_) => self.over = true,
+                Action::Measure { .. } | Action::Note(_) | Action::FallBack => {}
+            }
+        }
+        if announces {
+            self.done(Done::Announced(Ok(Announced::Present)));
+        }
+        if withdraws {
+            self.done(Done::Withdrawn(Ok(())));
+        }
+    }
+
+    fn done(&mut self, done: Done) {
+        self.step(Happened::Done(done));
+    }
+
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::Claimed { .. } => self.says.claimed = true,
+            Event::Lost { .. } => self.says.lost = true,
+            Event::Released { .. } => self.says.released = true,
+            Event::AskedFor { .. } => self.says.asked_for = true,
+            Event::DuplicatesPossible { .. } => self.says.duplicates = true,
+            _ => {}
+        }
+        self.handing_over |= matches!(event, Event::AskedFor { .. });
+    }
+
+    fn send(&mut self, request: Request) {
+        let sent = match request {
+            Request::Claim(claim) if *claim.partition() != the_partition() => return,
+            Request::Claim(_) => Sent::Claim,
+            Request::Renew(lease) => Sent::Renew(lease),
+            Request::Release { .. } => Sent::Release,
+            Request::Mark(seen) if seen.partition == the_partition() => Sent::Mark(seen),
+            Request::Pursue { .. } => Sent::Pursue,
+            other => panic!("nothing led to {other:?}"),
+        };
+        let before = self.sent.replace(sent);
+        assert!(before.is_none(), "operations on one partition come one after another: {before:?}");
+    }
+
+    /// Wakes it, again and again, until then. Renewals that come first succeed, and looks that come first change nothing.
+    fn until(&mut self, is_reached: impl Fn(&Self) -> bool) {
+        for _ in 0..100 {
+            if is_reached(self) {
+                return;
+            }
+            match self.sent {
+                Some(Sent::Renew(_)) => self.feed(Stimulus::Renewed(Outcome::Won { anew: false, mark: Mark::Known })),
+                Some(Sent::Pursue) => self.feed(Stimulus::Pursued(Some(Chance::Wait))),
+                _ => {}
+            }
+            self.now = self.now.max(self.state.next_wake().expect("it waits for something"));
+            self.step(Happened::Woke);
+        }
+        panic!("it does not come so far");
+    }
+
+    /// The answer to the listing that is under way, and to that of the others.
+    fn list(&mut self, records: Vec<Ownership>, others: Others) {
+        self.lists = None;
+        self.done(Done::Listed(Ok(records)));
+        if self.lists.take() == Some(Lists::Others) {
+            self.done(Done::OthersListed(Ok(others)));
+        }
+    }
+
+    /// What must have been requested before this can come.
+    fn prepare(&mut self, stimulus: Stimulus) {
+        match stimulus {
+            Stimulus::Listed(listing) => {
+                if listing.above_share {
+                    self.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
+                }
+                // One that is older than what happened last decides nothing.
+                if self.lists.take().is_some() {
+                    self.done(Done::Listed(Err(failure())));
+                }
+                self.until(|me| me.lists.is_some() && me.sent.is_none());
+            }
+            Stimulus::Renewed(_) => self.until(|me| matches!(me.sent, Some(Sent::Renew(_)))),
+            Stimulus::Pursued(_) => self.until(|me| matches!(me.sent, Some(Sent::Pursue))),
+            _ => {}
+        }
+        self.says = Says::default();
+    }
+
+    fn feed(&mut self, stimulus: Stimulus) {
+        let partition = the_partition();
+        let epoch = self.lease.as_ref().map_or(EPOCH, Lease::epoch);
+        let command = |me: &mut Self, command| me.step(Happened::Commanded(command));
+        match stimulus {
+            Stimulus::Listed(listing) => self.listed(listing),
+            Stimulus::RenewalDue => self.until(|me| matches!(me.sent, Some(Sent::Renew(_)))),
+            Stimulus::TimeOver => self.until(|me| matches!(me.sent, Some(Sent::Release))),
+            Stimulus::Claimed(outcome) => {
+                self.sent = None;
+                let outcome = self.outcome(outcome, EPOCH);
+                self.done(Done::Claimed { partition, outcome });
+            }
+            Stimulus::Renewed(outcome) => {
+                let outcome = self.outcome(outcome, epoch);
+                self.sent = None;
+                self.done(Done::Renewed { partition, epoch, outcome });
+            }
+            Stimulus::Released(outcome) => {
+                self.sent = None;
+                let outcome = match outcome {
+                    Outcome::Won { .. } => ReleaseOutcome::Released,
+                    Outcome::Lost | Outcome::Replaced => ReleaseOutcome::Lost { by: Some(names::owner("another")) },
+                    Outcome::Undecided => ReleaseOutcome::Undecided(failure()),
+                };
+                self.done(Done::Released { partition, outcome });
+            }
+            Stimulus::Marked(asking) => self.marked(asking),
+            Stimulus::Pursued(chance) => self.pursued(chance),
+            Stimulus::Forgotten => command(self, Command::Forget { partition, epoch, by: None }),
+            Stimulus::Stopped { settled } => {
+                command(self, Command::Release { partition, epoch, cool_down: Duration::ZERO, settled });
+            }
+            Stimulus::ShutDown => command(self, Command::Shutdown),
+            Stimulus::ToldToStop => {
+                let mut stalled = Stalled::default();
+                stalled.partitions.insert(partition);
+                self.step(Happened::Vitals(stalled));
+            }
+        }
+    }
+
+    fn listed(&mut self, Listing { owner, live, mark, elsewhere, above_share }: Listing) {
+        let record = |owner, mark| recorded(self.members, owner, Keys { handoff_to: mark, ..Keys::default() });
+        let age = if live { Duration::ZERO } else { LONG_AGO };
+        let mut records: Vec<_> =
+            owner.map(|owner| seen(the_partition(), record(owner, mark), age, self.now)).into_iter().collect();
+        if let Some(owner) = owner.filter(|_| above_share) {
+            let others = [1, 2].map(|number| (PartitionId::from(number), record(owner, None)));
+            records.extend(others.map(|(partition, record)| seen(partition, record, UNMARKABLE, self.now)));
+        }
+        let elsewhere = elsewhere.then(|| {
+            let record = OwnershipRecord::owned_by(names::owner("elsewhere"), None);
+            seen(the_partition(), record, Duration::ZERO, self.now)
+        });
+        // Whether others are there makes a difference only to the owner that is asked.
+        let is_own = owner.is_some_and(|owner| record(owner, None).owner.as_ref() == Some(&self.me.owner));
+        let asking = mark.filter(|_| is_own).map(|asking| self.members[asking as usize].identity());
+        let presences = asking.into_iter().map(|asking| self.present(asking)).collect();
+        self.list(records, Others { presences: Some(presences), other_tree: elsewhere.into_iter().collect() });
+    }
+
+    fn present(&self, Identity { owner, incarnation, .. }: Identity) -> Presence {
+        Presence::new(PresenceRecord::new(owner, incarnation), ETag::new("there"), Duration::ZERO, self.now)
+    }
+
+    /// The record of another instance.
+    fn seen_at_another(&self, partition: u32, age: Duration) -> Ownership {
+        let another = Identity::new(names::owner("another"), names::incarnation("0"));
+        seen(PartitionId::from(partition), owned_by(another), age, self.now)
+    }
+
+    fn outcome(&mut self, outcome: Outcome, epoch: i64) -> ClaimOutcome {
+        match outcome {
+            Outcome::Won { anew, mark } => {
+                let lease = self.won(if anew { NEXT_EPOCH } else { epoch }, mark);
+                self.lease = Some(lease.clone());
+                ClaimOutcome::Won(lease)
+            }
+            Outcome::Lost => ClaimOutcome::Lost { by: Some(names::owner("another")) },
+            Outcome::Replaced => ClaimOutcome::Replaced { by: names::incarnation("9") },
+            Outcome::Undecided => ClaimOutcome::Undecided(failure()),
+        }
+    }
+
+    fn won(&self, epoch: i64, mark: Mark) -> Lease {
+        let known = self.lease.as_ref().and_then(|lease| lease.asked_for_by()).cloned();
+        let mut record = owned_by(self.me.clone());
+        record.draining = matches!(&self.sent, Some(Sent::Renew(lease)) if lease.record().draining);
+        record.handoff_to = match mark {
+            Mark::None => None,
+            Mark::Known => known,
+            Mark::New if known.is_some() => Some(names::owner(ALSO_ASKING)),
+            Mark::New => Some(names::owner(ASKING)),
+        };
+        Lease::of(the_partition(), record, ETag::new("won"), self.now, epoch)
+    }
+
+    fn marked(&mut self, asking: Option<Asking>) {
+        let Some(Sent::Mark(seen)) = self.sent.take() else { panic!("nothing was marked") };
+        let outcome = match asking {
+            Some(Asking::Stands) => {
+                let mut handoff = Handoff::asking(the_partition(), &seen.record, self.now).expect("it has an owner");
+                handoff.stands(self.now);
+                self.handoff = Some(handoff.clone());
+                Ok(MarkOutcome::Standing(handoff))
+            }
+            Some(Asking::Lost) => Ok(MarkOutcome::Lost),
+            Some(Asking::TooOld) => Ok(MarkOutcome::TooOld),
+            Some(Asking::Refused) => Ok(MarkOutcome::Taken),
+            None => Err(failure()),
+        };
+        self.done(Done::Marked { partition: the_partition(), outcome });
+    }
+
+    fn pursued(&mut self, chance: Option<Chance>) {
+        self.sent = None;
+        let handoff = self.handoff.clone().expect("it has asked");
+        let claim = || Claim::over(&self.seen_at_another(0, Duration::ZERO));
+        let outcome = match chance {
+            Some(Chance::Wait) => Ok(Pursuit::Wait),
+            Some(Chance::Take) => Ok(Pursuit::Take(claim())),
+            Some(Chance::Steal) => Ok(Pursuit::Steal(claim())),
+            Some(Chance::Over) => Ok(Pursuit::Over),
+            None => Err(failure()),
+        };
+        self.chance = chance;
+        self.done(Done::Pursued { handoff, outcome });
+    }
+}
+
+/// The ways into conditions.
+impl Driven {
+    fn claims(&mut self) {
+        self.until(|me| me.lists.is_some());
+        self.list(Vec::new(), Others::default());
+    }
+
+    fn holds(&mut self, marked: bool) {
+        self.claims();
+        let mark = if marked { Mark::New } else { Mark::None };
+        self.feed(Stimulus::Claimed(Outcome::Won { anew: false, mark }));
+    }
+
+    /// It is to release the partition, which it may claim again after that.
+    fn leaves(&mut self) {
+        self.feed(Stimulus::ToldToStop);
+        self.step(Happened::Vitals(Stalled::default()));
+    }
+
+    fn lists_own_with_mark(&mut self) {
+        self.until(|me| me.lists.is_some());
+        let asking = Identity::new(names::owner(ASKING), names::incarnation("0"));
+        let mut record = owned_by(self.me.clone());
+        record.handoff_to = Some(asking.owner.clone());
+        let presences = Some(vec![self.present(asking)]);
+        let own = seen(the_partition(), record, Duration::ZERO, self.now);
+        self.list(vec![own], Others { presences, other_tree: Vec::new() });
+    }
+
+    /// Another has all partitions of three, of which one can be asked for.
+    fn marks(&mut self) {
+        self.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
+        self.until(|me| me.lists.is_some());
+        let records = [(0, Duration::ZERO), (1, UNMARKABLE), (2, UNMARKABLE)];
+        let records = records.map(|(partition, age)| self.seen_at_another(partition, age));
+        self.list(records.into(), Others::default());
+        self.step(Happened::Hub([the_partition()].into()));
+    }
+
+    fn asks(&mut self) {
+        self.marks();
+        self.feed(Stimulus::Marked(Some(Asking::Stands)));
+    }
+
+    fn claims_what_it_asked_for(&mut self, chance: Chance) {
+        self.asks();
+        self.prepare(Stimulus::Pursued(None));
+        self.feed(Stimulus::Pursued(Some(chance)));
+    }
+}
