@@ -7,8 +7,9 @@
 //! is one step, and between any two steps everybody else may do anything, so an instance may be paused anywhere for any
 //! time. A conditional write may be answered, or lost, or applied without an answer, or applied at any later time;
 //! reads may fail; instances crash, freeze, stop in good order, or start a second time under the same name; another SDK
-//! works beside them; an operator deletes a blob; a start is pinned after owners on the official
-//! processor or in the other tree of names began. A [scenario](scenario) says who takes part and how much may go wrong.
+//! works beside them; a blob is deleted; one or two operators [reset](operator) the checkpoint; a start is pinned after
+//! owners on the official processor or in the other tree of names began. A [scenario](scenario) says who takes part and
+//! how much may go wrong.
 //!
 //! What the instances decide is not written down here a second time. Every answer goes to the very rules that the
 //! store asks (`after_doubt`, `next_epoch`, `adopting`, `checkpointing`, `marking`, `Handoff`). Every listing and every
@@ -18,8 +19,8 @@
 //! [`reactions`].
 //!
 //! Written down here is only what surrounds them: in [`ownership`] and [`handoff`] the requests of the store, one by
-//! one, in [`work`] what the processor does, in [`epochs`] what time the server shows, in [`pinner`] what `store::pin`
-//! does. Leases that live by a presence have a system of their own: [`presence`].
+//! one, in [`work`] what the processor does, in [`operator`] the steps of `admin::Operator` after its real decision how to
+//! take a partition over, in [`epochs`] what time the server shows, in [`pinner`] what `store::pin` does. Leases that live by a presence have a system of their own: [`presence`].
 //!
 //! Every state is visited once, the nearest first, so that the trace to a violation is a shortest one. Where a scenario
 //! asks for it, it is also shown that from every state some way without further faults leads to an owner that gets on
@@ -37,6 +38,8 @@
 //!   any time.
 //! - The memory of a balancer beyond the condition of its partition: waits after a failure, outages, what it planned in
 //!   the last cycle. Each reaction is that of a fresh state.
+//! - An operator that renews its ownership while it waits for another SDK: here a loss is met by its next write. How
+//!   long it waits: here until that SDK is silent.
 //! - An asking instance that its owner takes for dead, and whose mark it takes away. Here an owner heeds every mark.
 //! - A write that would create a blob, and that is still under way when the blob was created otherwise and then
 //!   deleted. Nothing in the records would tell it from the write of today.
