@@ -25,8 +25,8 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// What the storage answered; [`ErrorKind::Contended`](crate::ErrorKind::Contended) if nothing could be told for long. Do not claim; look again
-    /// in the next cycle.
+    /// The error of the storage; [`ErrorKind::Contended`](crate::ErrorKind::Contended) if other writers kept getting in
+    /// between. Do not claim; look again in the next cycle.
     pub async fn declare_dead(&self, of: &Ownership, listed: Option<&Presence>) -> Result<Verdict> {
         let (Some(owner), life) = (&of.record.owner, of.record.incarnation.as_ref()) else { return Ok(Verdict::Dead) };
         let broken = PresenceRecord {
@@ -41,7 +41,7 @@ impl GroupStore {
 
 struct BreakingWrite<'a> {
     store: &'a GroupStore,
-    /// What is written, of the owner that is taken for dead.
+    /// What is written about the owner that did not renew in time.
     broken: PresenceRecord,
     listed: Option<&'a Presence>,
 }

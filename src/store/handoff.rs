@@ -32,7 +32,7 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// Nobody can tell. If the mark stands, the partition will be reserved for this owner when it is released, for a
+    /// The outcome is not known. If the mark stands, the partition will be reserved for this owner when it is released, for a
     /// while.
     pub async fn mark(&self, seen: &Ownership) -> Result<MarkOutcome<Handoff>> {
         let handoff = Handoff::asking(seen.partition.clone(), &seen.record, self.lease_time());

@@ -8,6 +8,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use time::OffsetDateTime;
 use tokio::time::sleep;
 
+use super::lease::{Claim, Lease};
 use super::partitions::PartitionState;
 use super::rules::{Found, Goal, Next, Settled, Under, after_doubt, goal_after, next_epoch, too_young_by};
 use super::settle::ConditionalWrite;
@@ -16,159 +17,8 @@ use crate::blob::ETag;
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
-use crate::model::{Incarnation, LeaseScope, OwnerId, OwnershipRecord, PartitionId, Relation};
+use crate::model::{Incarnation, OwnerId, OwnershipRecord, PartitionId, Relation};
 use crate::telemetry::Operation;
-
-/// A wish to own a partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    partition: PartitionId,
-    over: Option<Box<Ownership>>,
-    load: Option<u64>,
-    handoff_to: Option<OwnerId>,
-}
-
-impl Claim {
-    /// Claims a partition that has no record yet.
-    #[must_use]
-    pub fn unowned(partition: PartitionId) -> Self {
-        Self { partition, over: None, load: None, handoff_to: None }
-    }
-
-    /// The same claim, which says how much work the partition is, as its last owner measured it.
-    #[must_use]
-    pub fn with_load(mut self, load: Option<u64>) -> Self {
-        self.load = load;
-        self
-    }
-
-    /// The same claim of an operator, which will return the partition to this owner.
-    pub(crate) fn with_handoff_to(mut self, owner: Option<OwnerId>) -> Self {
-        self.handoff_to = owner;
-        self
-    }
-
-    /// The partition.
-    #[must_use]
-    pub fn partition(&self) -> &PartitionId {
-        &self.partition
-    }
-
-    /// Claims a partition over the record that was seen: released, expired, or to be stolen. It says as much as that
-    /// record of the work that the partition is.
-    #[must_use]
-    pub fn over(seen: &Ownership) -> Self {
-        Self {
-            partition: seen.partition.clone(),
-            over: Some(Box::new(seen.clone())),
-            load: seen.record.load,
-            handoff_to: None,
-        }
-    }
-}
-
-/// Proof that this owner won a partition. It is spent by time: unless renewed, others may claim the partition once it
-/// is older than the expiry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lease {
-    partition: PartitionId,
-    record: OwnershipRecord,
-    etag: ETag,
-    valid_from: Duration,
-    epoch: i64,
-    /// Its next renewal counts only once it is written.
-    rewrite: bool,
-}
-
-impl Lease {
-    /// A lease with this record, as if it had been won, for tests of what decides about leases.
-    #[cfg(any(test, feature = "testing"))]
-    #[must_use]
-    pub fn of(partition: PartitionId, record: OwnershipRecord, etag: ETag, valid_from: Duration, epoch: i64) -> Self {
-        Self { partition, record, etag, valid_from, epoch, rewrite: false }
-    }
-
-    /// The partition.
-    #[must_use]
-    pub fn partition(&self) -> &PartitionId {
-        &self.partition
-    }
-
-    /// What the record says.
-    #[must_use]
-    pub fn record(&self) -> &OwnershipRecord {
-        &self.record
-    }
-
-    /// The same lease, which will say at its next renewal how much work the partition is, if that is known.
-    #[must_use]
-    pub fn with_load(mut self, load: Option<u64>) -> Self {
-        self.record.load = load.or(self.record.load);
-        self
-    }
-
-    /// Who asked for the partition, as far as the last renewal that met a conflict saw: a mark changes the record, so
-    /// that the next renewal meets it at the latest. Nobody once it has been won anew.
-    #[must_use]
-    pub fn asked_for_by(&self) -> Option<&OwnerId> {
-        self.record.handoff_to.as_ref().filter(|asking| self.record.owner.as_ref() != Some(asking))
-    }
-
-    /// The same lease, whose renewals tell whoever asked for the partition that it drains. Unlike other renewals they
-    /// count only once the record says so: whoever asked waits for nothing else.
-    #[must_use]
-    pub fn with_draining(mut self) -> Self {
-        self.record.draining = true;
-        self
-    }
-
-    /// The same lease, whose next renewal takes the mark of whoever asked for the partition away: that one has died.
-    #[must_use]
-    pub fn without_mark(mut self) -> Self {
-        (self.record.handoff_to, self.record.operator) = (None, None);
-        self
-    }
-
-    /// The same lease, whose next renewal writes that its owner has shut down and will process the partition again
-    /// after its restart.
-    #[must_use]
-    pub fn kept(mut self) -> Self {
-        (self.record.away, self.rewrite) = (true, true);
-        self
-    }
-
-    /// The same lease, whose next renewal counts only once the record is written, with this scope. To be asked for each
-    /// lease of scope [`Instance`](LeaseScope::Instance) after the first announcement that succeeds since this owner
-    /// was [declared dead](super::Announced::DeclaredDead), for somebody may be about to take it over by the record as
-    /// it is; and in order to change the scope.
-    #[must_use]
-    pub fn rewritten(mut self, scope: LeaseScope) -> Self {
-        (self.record.scope, self.rewrite) = (scope, true);
-        self
-    }
-
-    /// The version of the record.
-    #[must_use]
-    pub fn etag(&self) -> &ETag {
-        &self.etag
-    }
-
-    /// The moment from which the expiry counts, on the store's [lease clock](GroupStore::lease_time). Before the write
-    /// was sent; or, where only a read showed that it was applied, its age before that, which the server tells to the
-    /// second.
-    #[must_use]
-    pub fn valid_from(&self) -> Duration {
-        self.valid_from
-    }
-
-    /// The number of the tenure that the claim began. It is strictly greater than that of every earlier tenure of the
-    /// partition in which events were processed, whichever instance had it. Renewals keep it, unless the record had
-    /// vanished: then another tenure begins, and the partition has to be adopted again.
-    #[must_use]
-    pub fn epoch(&self) -> i64 {
-        self.epoch
-    }
-}
 
 /// What became of a claim or a renewal.
 #[derive(Debug)]
@@ -331,7 +181,7 @@ impl GroupStore {
         Err(Error::new(ErrorKind::Contended, format!("the ownership of partition {partition} does not grow older")))
     }
 
-    /// What this store has won anew meanwhile is not touched with a lease of an earlier tenure.
+    /// A lease of an earlier tenure does not touch what this store has won again since.
     async fn settle_ownership(&self, write: &mut OwnershipWrite<'_>) -> Result<Ended> {
         let turn = self.turn(RecordKind::Ownership, write.partition).await;
         if write.tenure.is_some_and(|epoch| turn.state.has_won_after(epoch)) {

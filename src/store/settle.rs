@@ -1,5 +1,5 @@
-//! The one loop behind every conditional write: write under a version; if the answer leaves a doubt, read, ask the rule,
-//! and write again; within one deadline.
+//! The loop of every conditional write: write under a version; if the response leaves a doubt, read, ask the rule, and
+//! write again; within one deadline.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ const MAX_WRITES: u32 = 5;
 /// The wait after the first write in doubt; it doubles with each further one.
 const BACK_OFF: Duration = Duration::from_millis(20);
 
-/// One conditional write, and what to make of its answers.
+/// One conditional write, and what its responses mean.
 pub(super) trait ConditionalWrite {
     type Outcome;
 
-    /// How many requests in a row the operation may have to wait for, each up to its own deadline. Two: a write without an
-    /// answer, and the read after it.
+    /// How many requests in a row the operation may have to wait for, each up to its own deadline. Two: a write without a
+    /// response, and the read after it.
     const REQUESTS: u32 = 2;
 
     fn operation(&self) -> Operation;
@@ -79,7 +79,7 @@ async fn until_settled<W: ConditionalWrite>(write: &mut W) -> Result<W::Outcome>
     }
 }
 
-/// Whether only a read can tell what became of a conditional write.
+/// Whether a read is needed to find out whether a conditional write was applied.
 pub(super) fn is_doubtful(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Unknown | ErrorKind::NotFound)
 }

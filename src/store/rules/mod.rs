@@ -2,7 +2,7 @@
 //!
 //! Every operation of the store is one conditional write. If its answer leaves a doubt, the store reads what is there,
 //! asks the rule, and writes again or ends. The store does that in one loop, [`settle`](super::settle). The exploration
-//! (a test) asks the same rules in every order of events, lost answers and late writes.
+//! (a test) asks the same rules in every order of events, lost responses and late writes.
 //!
 //! `E` is what distinguishes the versions of a blob: an ETag in the store, a small number in the exploration.
 

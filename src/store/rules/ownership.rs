@@ -81,8 +81,8 @@ pub fn goal_after<E>(goal: Goal, tenure: Option<i64>, found: Option<&Found<E>>) 
 ///
 /// A claim whose record turns out to be mine is written again before it counts: an earlier attempt of mine may have
 /// been applied long ago, and its age would be mistaken for that of a lease just taken. A renewal may stand as it is
-/// while it is young. One that acknowledges may not unless it says so: the conflict may come from the very mark that it
-/// answers. One that was to write the record anew may never. A release keeps the epoch, which distinguishes it from any
+/// while it is young. An acknowledgement stands only if the record says that it drains: the conflict may come from the
+/// very mark that it acknowledges. A rewrite never stands. A release keeps the epoch, which distinguishes it from any
 /// other.
 pub fn after_doubt<E: PartialEq>(
     goal: Goal,

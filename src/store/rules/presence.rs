@@ -53,7 +53,7 @@ pub struct Remains<E> {
     pub broken: bool,
 }
 
-/// Whether an owner that was taken for dead is.
+/// Whether an owner that did not renew in time is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
@@ -64,7 +64,7 @@ pub enum Verdict {
 }
 
 /// Whether, and under which version, to break a presence that was `stale` under a version, or absent; to be asked again
-/// after a doubtful write. A later life has taken the blob over, so that the one that is taken for dead cannot renew it.
+/// after a doubtful write. A later incarnation has taken the blob over, so that the expired one cannot renew it.
 pub fn breaking<E: PartialEq>(stale: Option<&E>, found: Option<Remains<E>>, expiry: Duration) -> Next<E, Verdict> {
     let Some(found) = found else { return Next::Write(Under::Create) };
     let unchanged = stale == Some(&found.etag) || found.age >= expiry + LeaseTerms::GRACE;

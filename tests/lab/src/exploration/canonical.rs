@@ -110,7 +110,7 @@ impl State {
         }
     }
 
-    /// To be called when the ownership blob has changed: whoever knows it knows a past version now.
+    /// To be called when the ownership blob has changed: every instance that knows it knows a past version now.
     pub(super) fn ownership_changed(&mut self) {
         for instance in &mut self.instances {
             if let Some(lease) = &mut instance.lease {
