@@ -73,7 +73,7 @@ impl GroupStore {
     /// A checkpoint in the other tree of names counts as [`Split`](crate::store::Split) says.
     ///
     /// It first waits for its turn, see [`concurrency`](super::GroupStoreBuilder::concurrency). Then it takes at most
-    /// four [request deadlines](Self::request_deadline).
+    /// two [request deadlines](Self::request_deadline).
     ///
     /// # Errors
     ///
@@ -142,9 +142,6 @@ impl AdoptionWrite<'_> {
 
 impl ConditionalWrite for AdoptionWrite<'_> {
     type Outcome = AdoptOutcome;
-
-    /// Both checkpoints and the ownership are read, one after the other, before the one write.
-    const REQUESTS: u32 = 4;
 
     fn operation(&self) -> Operation {
         Operation::Adopt

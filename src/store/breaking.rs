@@ -26,7 +26,8 @@ impl GroupStore {
     /// # Errors
     ///
     /// The error of the storage; [`ErrorKind::Contended`](crate::ErrorKind::Contended) if other writers kept getting in
-    /// between. Do not claim; look again in the next cycle.
+    /// between, [`ErrorKind::Unknown`](crate::ErrorKind::Unknown) if it was not settled in time. Do not claim; look again
+    /// in the next cycle.
     pub async fn declare_dead(&self, of: &Ownership, listed: Option<&Presence>) -> Result<Verdict> {
         let (Some(owner), life) = (&of.record.owner, of.record.incarnation.as_ref()) else { return Ok(Verdict::Dead) };
         let broken = PresenceRecord {

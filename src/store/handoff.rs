@@ -32,8 +32,8 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// The outcome is not known. If the mark stands, the partition will be reserved for this owner when it is released, for a
-    /// while.
+    /// The outcome is not known, or [not in time](crate::ErrorKind::Unknown). If the mark stands, the partition will be
+    /// reserved for this owner when it is released, for a while.
     pub async fn mark(&self, seen: &Ownership) -> Result<MarkOutcome<Handoff>> {
         let handoff = Handoff::asking(seen.partition.clone(), &seen.record, self.lease_time());
         let Some(mut handoff) = handoff else { return Ok(MarkOutcome::Lost) };
@@ -46,7 +46,8 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// What the storage answered. Nothing is decided; look again.
+    /// The error of the storage; [`ErrorKind::Unknown`](crate::ErrorKind::Unknown) if a mark that had to be written again
+    /// was not settled in time. Nothing is decided; look again.
     pub async fn pursue(&self, handoff: &mut Handoff, patience: &Patience) -> Result<Pursuit<Claim>> {
         let _turn = self.turn(RecordKind::Ownership, &handoff.partition().clone()).await;
         let Some((seen, _, looked)) = self.look_at(handoff).await? else { return Ok(Pursuit::Over) };

@@ -139,11 +139,13 @@ impl GroupStore {
         }
     }
 
-    /// Where the claim is over a record without an epoch that is too young, it is made in two steps: first the record is
-    /// written without an epoch, and once that is old enough, again with one. To wait before the first step would not do:
-    /// an owner of another SDK may renew its record more often than that.
+    /// A claim over a record without an epoch that is too young is made in two steps: the record is written without an
+    /// epoch, and once it is old enough, again with one. A wait before the first step would not do: an owner of another
+    /// SDK may renew its record more often than that.
     async fn settle_with_epoch(&self, mut write: OwnershipWrite<'_>) -> Result<ClaimOutcome> {
-        loop {
+        /// A step fails only where another write came in between.
+        const MAX_STEPS: u32 = 5;
+        for _ in 0..MAX_STEPS {
             let taken = match self.settle_ownership(&mut write).await? {
                 Ended::WithoutEpoch(version) => version,
                 Ended::Held(lease) => return Ok(ClaimOutcome::Won(*lease)),
@@ -156,6 +158,7 @@ impl GroupStore {
                 Err(by) => return Ok(ClaimOutcome::Lost { by }),
             }
         }
+        Err(write.contended())
     }
 
     /// Waits until the record of this version is old enough; or returns its owner, if it has another version by then.
@@ -164,7 +167,7 @@ impl GroupStore {
         partition: &PartitionId,
         version: &ETag,
     ) -> Result<Result<Ownership, Option<OwnerId>>> {
-        /// `Date` and `Last-Modified` may come from two machines, each a second behind.
+        /// `Date` and `Last-Modified` may come from two machines, and each may show the second before.
         const LOOKS: u32 = 3;
         let mut wait = too_young_by(None, Duration::ZERO);
         for _ in 0..LOOKS {
@@ -234,7 +237,7 @@ impl<'a> OwnershipWrite<'a> {
 
     /// Goes on as a claim over this record.
     fn over(&mut self, seen: Option<Ownership>) {
-        (self.goal, self.tenure) = (Goal::Claim, None);
+        (self.goal, self.operation) = (Goal::Claim, Operation::Claim);
         self.under = seen.as_ref().map(|seen| seen.etag.clone()).into();
         self.seen = seen;
     }

@@ -6,7 +6,7 @@ use super::rules::{Next, Under};
 use super::settle::ConditionalWrite;
 use crate::blob::ETag;
 use crate::codec::{self, RecordKind};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, PartitionId, Position};
 use crate::telemetry::Operation;
 
@@ -28,8 +28,9 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Contended`](crate::ErrorKind::Contended) if other writers kept getting in between, else the error of
-    /// the storage. Pin again, as often as it takes.
+    /// [`ErrorKind::Contended`](crate::ErrorKind::Contended) if other writers kept getting in between,
+    /// [`ErrorKind::Unknown`](crate::ErrorKind::Unknown) if it was not settled in time, else the error of the storage. Pin
+    /// again, as often as it takes.
     pub async fn pin(&self, partition: &PartitionId, position: &Position) -> Result<bool> {
         let _turn = self.turn(RecordKind::Checkpoint, partition).await;
         let imported = match self.seen_in_other_tree(partition).await? {
@@ -86,6 +87,10 @@ impl ConditionalWrite for PinWrite<'_> {
         let name = self.store.inner.names.of(RecordKind::Checkpoint, self.partition);
         self.store.write(Operation::Checkpoint, &name, &codec::encode_checkpoint(&self.record), under).await?;
         Ok(true)
+    }
+
+    fn contended(&self) -> Error {
+        Error::new(ErrorKind::Contended, format!("{} could not be written, and is not there", self.subject()))
     }
 
     /// A pin touches nothing that is there.

@@ -44,7 +44,8 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// What the storage answered; [`ErrorKind::Contended`] if nothing could be told for long. Announce again.
+    /// The error of the storage; [`ErrorKind::Contended`] if other writers kept getting in between,
+    /// [`ErrorKind::Unknown`] if it was not settled in time. Announce again.
     pub async fn announce(&self) -> Result<Announced> {
         let mut known = self.inner.presence.lock().await;
         self.settle(&mut Announcement { store: self, known: &mut known }).await
@@ -55,7 +56,7 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// What the storage answered. The presence ends by its age.
+    /// The error of the storage; [`ErrorKind::Unknown`] if it was not settled in time. The presence ends by its age.
     pub async fn withdraw(&self) -> Result<()> {
         let mut known = self.inner.presence.lock().await;
         self.settle(&mut Withdrawal { store: self, known: &mut known }).await
@@ -179,8 +180,14 @@ impl ConditionalWrite for Announcement<'_> {
 
     async fn look(&mut self) -> Result<Next<ETag, Announced>> {
         let (record, present) = self.store.read_own_presence().await?.unzip();
+        let mine = present.as_ref().filter(|present| present.relation == Relation::Mine && !present.broken);
+        let known = mine.map(|present| present.etag.clone());
         let lapse = match announcing(self.known.as_ref(), present, self.store.terms().expiry) {
-            Next::Write(under) => return Ok(Next::Write(under)),
+            Next::Write(under) => {
+                // An announcement that is cut off by its deadline does not begin with the old version again.
+                *self.known = known.or(self.known.take());
+                return Ok(Next::Write(under));
+            }
             Next::Done(lapse) => lapse,
         };
         Ok(Next::Done(match (lapse, record) {

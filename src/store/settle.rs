@@ -17,13 +17,13 @@ const MAX_WRITES: u32 = 5;
 /// The wait after the first write in doubt; it doubles with each further one.
 const BACK_OFF: Duration = Duration::from_millis(20);
 
+/// How many request deadlines an operation takes at most: one for a write without a response, and one for the read after
+/// it.
+const MAX_DEADLINES: u32 = 2;
+
 /// One conditional write, and what its responses mean.
 pub(super) trait ConditionalWrite {
     type Outcome;
-
-    /// How many requests in a row the operation may have to wait for, each up to its own deadline. Two: a write without a
-    /// response, and the read after it.
-    const REQUESTS: u32 = 2;
 
     fn operation(&self) -> Operation;
 
@@ -50,7 +50,7 @@ pub(super) trait ConditionalWrite {
 impl GroupStore {
     /// Writes until the outcome is known. To be called when the operation has its turn: its time begins now.
     pub(super) async fn settle<W: ConditionalWrite>(&self, write: &mut W) -> Result<W::Outcome> {
-        let limit = W::REQUESTS * self.request_deadline();
+        let limit = MAX_DEADLINES * self.request_deadline();
         let (operation, subject) = (write.operation().name(), write.subject());
         timeout(limit, until_settled(write)).await.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Unknown, format!("{operation}: {subject} was not settled within {limit:?}")))

@@ -1,4 +1,4 @@
-//! Handoff: asking a cooperative owner for a partition, and waiting until it gives it back.
+//! Handoff: asking a cooperative owner for a partition, and waiting until it releases it.
 
 use std::time::Duration;
 
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_young_record_of_a_cooperative_owner_that_nobody_asked_for_is_marked() {
+    fn only_young_unmarked_cooperative_records_are_marked() {
         let next = |looked| marking(Some((7, looked)), EXPIRY);
         let aged = |seconds| Looked::NotAsked { cooperative: true, age: Duration::from_secs(seconds) };
         assert_eq!(next(aged(29)), Next::Write(Under::Over(7)));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn an_erased_mark_is_added_again_a_few_times_and_each_time_the_waits_begin_anew() {
+    fn an_erased_mark_is_added_again_a_few_times() {
         let mut handoff = since(0);
         for mark in 1..u64::from(MAX_MARKS) {
             assert_eq!(look(&mut handoff, DRAINING, 30 * mark - 1), Pursuit::Wait);

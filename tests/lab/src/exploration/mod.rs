@@ -20,7 +20,8 @@
 //!
 //! Written down here is only what surrounds them: in [`ownership`] and [`handoff`] the requests of the store, one by
 //! one, in [`work`] what the processor does, in [`operator`] the steps of `admin::Operator` after its real decision how to
-//! take a partition over, in [`epochs`] what time the server shows, in [`pinner`] what `store::pin` does. Leases that live by a presence have a system of their own: [`presence`].
+//! take a partition over, in [`epochs`] what time the server shows, in [`pinner`] what `store::pin` does. Leases that
+//! live by a presence have a system of their own: [`presence`].
 //!
 //! Every state is visited once, the nearest first, so that the trace to a violation is a shortest one. Where a scenario
 //! asks for it, it is also shown that from every state some way without further faults leads to an owner that gets on

@@ -1,6 +1,7 @@
 //! An instance's claims, renewals and releases, as the store carries them out.
 //!
-//! Every answer is judged by `rules::goal_after` and `rules::after_doubt`; every outcome goes to the [balancer](super::balancer).
+//! Every answer is judged by `rules::goal_after` and `rules::after_doubt`; every outcome goes to the
+//! [balancer](super::balancer).
 
 use std::time::Duration;
 
