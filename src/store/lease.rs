@@ -140,9 +140,9 @@ impl Lease {
         &self.etag
     }
 
-    /// The moment from which the expiry counts, on the store's [lease clock](GroupStore::lease_time). Before the write
-    /// was sent; or, where only a read showed that it was applied, its age before that, which the server tells to the
-    /// second.
+    /// The moment from which the expiry counts, on the store's [lease clock](super::GroupStore::lease_time): before the
+    /// write was sent; or, where only a read showed that it was applied, before that by the age of the record, in whole
+    /// seconds of the server's clock.
     #[must_use]
     pub fn valid_from(&self) -> Duration {
         self.valid_from

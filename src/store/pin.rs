@@ -28,9 +28,8 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Contended`](crate::ErrorKind::Contended) if other writers kept getting in between,
-    /// [`ErrorKind::Unknown`](crate::ErrorKind::Unknown) if it was not settled in time, else the error of the storage. Pin
-    /// again, as often as it takes.
+    /// [`ErrorKind::Contended`] if other writers kept getting in between, [`ErrorKind::Unknown`] if it was not settled in
+    /// time, else the error of the storage. Pin again, as often as it takes.
     pub async fn pin(&self, partition: &PartitionId, position: &Position) -> Result<bool> {
         let _turn = self.turn(RecordKind::Checkpoint, partition).await;
         let imported = match self.seen_in_other_tree(partition).await? {
