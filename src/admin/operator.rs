@@ -67,7 +67,7 @@ impl ResetOptions {
 /// let store = GroupStore::builder(container.clone(), group.clone(), OwnerId::new("worker-1")?).connect().await?;
 ///
 /// let operator = Operator::connect(GroupStore::builder(container, group, OwnerId::new("any")?)).await?;
-/// let to = Position { sequence_number: 41, offset: "4100".to_owned() };
+/// let to = Position::new(41, "4100");
 /// let outcomes = operator.reset(vec![(0.into(), to)], &ResetOptions::default()).await?;
 /// assert!(matches!(outcomes[0].1, ResetOutcome::Done));
 /// assert_eq!(store.list_checkpoints().await?.records[0].record.sequence_number, Some(41));
