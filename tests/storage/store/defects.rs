@@ -8,7 +8,7 @@ use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{Answer, Blob, BlobContainer, BlobList, Condition, Metadata, Written};
 use eventhubs_checkpoint::store::{AdoptOutcome, Announced, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder};
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Platform};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation, Platform};
 use eventhubs_checkpoint::{Error, ErrorKind, LeaseScope, OwnerId, PartitionId, Relation, Result};
 use futures::future::join_all;
 use time::OffsetDateTime;
@@ -273,4 +273,28 @@ async fn a12_a_server_at_the_end_of_all_dates_makes_nothing_panic() {
     let lease = win(&store).await;
     tokio::time::advance(Duration::from_secs(2)).await;
     store.renew(vec![lease]).await;
+}
+
+/// It is cut off after it has read what its lost response hid.
+#[tokio::test(start_paused = true)]
+async fn a_cut_off_announcement_keeps_what_it_read() {
+    const SLOW: Fault = Fault::Latency(Duration::from_millis(900));
+    let faulty = Faulty::new(Arc::new(MemoryContainer::new()), 1);
+    let store = build(faulty.clone(), "a").request_deadline(Duration::from_secs(1)).connect().await.unwrap();
+    assert_eq!(store.announce().await.unwrap(), Announced::Present);
+
+    for (operation, fault) in [
+        (Operation::Write, Fault::AnswerLost),
+        (Operation::Get, SLOW),
+        (Operation::Write, Fault::Conflict),
+        (Operation::Get, SLOW),
+        (Operation::Write, SLOW),
+    ] {
+        faulty.next_on(operation, fault);
+    }
+    assert_eq!(store.announce().await.unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(faulty.waiting(), 0);
+
+    faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::Get, Fault::Unreachable));
+    assert_eq!(store.announce().await.unwrap(), Announced::Present, "without a read");
 }
