@@ -1,7 +1,7 @@
 //! Runs the Event Hubs stand-in on its own, for trying out programs without a cloud.
 
 use clap::Parser;
-use eventhubs_checkpoint::testing::event_hub::{DEFAULT_RETENTION_COUNT, EventHub};
+use eventhubs_checkpoint::testing::event_hub::{DEFAULT_RETENTION_COUNT, EventHubEmulator};
 
 #[path = "support/signals.rs"]
 mod signals;
@@ -47,9 +47,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .with_writer(std::io::stderr)
         .init();
 
-    let mut builder = EventHub::builder(args.name).partitions(args.partitions).retention_count(args.retention_count);
+    let mut builder = EventHubEmulator::builder(args.name)
+        .with_partitions(args.partitions)
+        .with_retention_count(args.retention_count);
     for group in args.consumer_groups {
-        builder = builder.consumer_group(group);
+        builder = builder.with_consumer_group(group);
     }
     let hub = builder.start(&format!("{}:{}", args.host, args.port)).await?;
 

@@ -37,8 +37,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     // From here on nothing knows which backend it is: a `Processor` goes on as with any other store.
     let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
     let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new("worker-1")?);
-    let store = builder.create_container(true).connect().await?;
-    for (partition, outcome) in store.claim((0..4).map(|id| Claim::unowned(id.into())).collect()).await {
+    let store = builder.with_create_container(true).connect().await?;
+    for (partition, outcome) in store.claim_all((0..4).map(|id| Claim::unowned(id.into())).collect()).await {
         println!("partition {partition} is mine: {}", matches!(outcome, ClaimOutcome::Won(_)));
     }
 

@@ -8,7 +8,7 @@ use azure_messaging_eventhubs::{ConsumerClient, EventProcessor, ProducerClient, 
 use clap::Parser;
 use eventhubs_checkpoint::blob::{azure::AzureContainer, memory::MemoryContainer};
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::watch;
 
@@ -90,7 +90,7 @@ async fn read(client: Arc<PartitionClient>, processed: &watch::Sender<usize>) {
 }
 
 async fn show() -> Result<(), Box<dyn Error>> {
-    let hub = EventHub::builder("hub").start("127.0.0.1:0").await?;
+    let hub = EventHubEmulator::builder("hub").start("127.0.0.1:0").await?;
     let builder = ProducerClient::builder().with_custom_endpoint(hub.endpoint());
     let producer = builder.open_with_connection_string(&hub.connection_string(), None).await?;
     for number in 0..40 {

@@ -6,7 +6,8 @@ use std::{fs, io};
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::blob::{
-    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written, checked_metadata,
+    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
+    normalize_metadata,
 };
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, Result};
@@ -18,13 +19,13 @@ use files::{Folder, broken};
 
 #[async_trait]
 impl BlobContainer for Folder {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
         self.request(|turn| {
             let mut names = turn.names()?;
             names.retain(|name| name.starts_with(prefix));
             names.sort();
             let blobs = names.iter().map(|name| turn.read(name)).collect::<Result<_>>()?;
-            Ok(BlobList::new(blobs, turn.answer))
+            Ok(ListResult::new(blobs, turn.answer))
         })
     }
 
@@ -32,16 +33,16 @@ impl BlobContainer for Folder {
         self.request(|turn| turn.read(name))
     }
 
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
-        let metadata = checked_metadata(metadata)?;
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
+        let metadata = normalize_metadata(metadata)?;
         self.request(|turn| {
             turn.check(name, condition)?;
             let etag = turn.store(name, metadata)?;
-            Ok(Written::new(etag, turn.answer.server_time, turn.answer))
+            Ok(WriteResult::new(etag, turn.answer.server_time, turn.answer))
         })
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         if *condition == Condition::Create {
             return Err(Error::new(ErrorKind::Rejected, "a deletion cannot create"));
         }
@@ -62,7 +63,7 @@ impl BlobContainer for Folder {
     }
 
     /// There are no connections to keep apart.
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
         Ok(Arc::new(self.clone()))
     }
 }
@@ -73,8 +74,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
     for owner in ["worker-1", "worker-2"] {
         let builder = GroupStore::builder(Arc::new(folder.clone()), group.clone(), OwnerId::new(owner)?);
-        let store = builder.create_container(true).connect().await?;
-        let (partition, outcome) = store.claim(vec![Claim::unowned(0.into())]).await.remove(0);
+        let store = builder.with_create_container(true).connect().await?;
+        let (partition, outcome) = store.claim_all(vec![Claim::unowned(0.into())]).await.remove(0);
         println!("{owner} has partition {partition}: {}", matches!(outcome, ClaimOutcome::Won(_)));
     }
     Ok(())

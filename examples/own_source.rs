@@ -10,7 +10,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{
-    EventReceiver, EventSource, HubProperties, PartitionContext, PartitionProperties, Positioned, Processor,
+    EventHubProperties, EventReceiver, EventSource, PartitionContext, PartitionProperties, Positioned, Processor,
     ProcessorConfig, StartPosition, handler_fn,
 };
 use eventhubs_checkpoint::store::GroupStore;
@@ -48,18 +48,18 @@ impl Broker {
 impl EventSource for Broker {
     type Event = Entry;
 
-    async fn hub(&self) -> Result<HubProperties> {
-        Ok(HubProperties::new("cities".to_owned(), self.0.keys().cloned().collect()))
+    async fn event_hub_properties(&self) -> Result<EventHubProperties> {
+        Ok(EventHubProperties::new("cities".to_owned(), self.0.keys().cloned().collect()))
     }
 
-    async fn partition(&self, id: &PartitionId) -> Result<PartitionProperties> {
+    async fn partition_properties(&self, id: &PartitionId) -> Result<PartitionProperties> {
         let last = self.subscribe(id)?.borrow().last().and_then(Positioned::position);
         // Nothing ever expires here, so only a log that was never used is empty.
         Ok(PartitionProperties::new(0, last, false))
     }
 
     // This broker does not compare readers, so it ignores the epoch.
-    async fn open(
+    async fn open_receiver(
         &self,
         id: &PartitionId,
         from: StartPosition,
@@ -83,7 +83,7 @@ impl EventSource for Broker {
                     break;
                 }
                 tokio::select! {
-                    () = reader.stopped() => break,
+                    () = reader.closed() => break,
                     changed = log.changed() => if changed.is_err() { break },
                 }
             }
@@ -117,15 +117,15 @@ async fn run(owner: char, broker: Broker, container: MemoryContainer, total: wat
     let mut done = total.subscribe();
     let handler = handler_fn(move |entries: Vec<Entry>, log: PartitionContext| {
         for entry in &entries {
-            println!("{owner} reads entry {} of {}", entry.number, log.partition());
+            println!("{owner} reads entry {} of {}", entry.number, log.partition_id());
             log.checkpoint(entry);
         }
         total.send_modify(|count| *count += entries.len());
         async { Ok(()) }
     });
     // An interval so short is only for seeing them share at once.
-    let balancer = BalancerConfig::default().with_interval(Duration::from_millis(200));
+    let balancer = BalancerConfig::default().with_load_balancing_interval(Duration::from_millis(200));
     let config = ProcessorConfig::default().with_balancer(balancer);
     let all = async move { drop(done.wait_for(|count| *count == 40).await) };
-    Ok(Processor::builder(broker, store, handler).config(config).build()?.run(all).await?.is_clean())
+    Ok(Processor::builder(broker, store, handler).with_config(config).build()?.run(all).await?.is_clean())
 }

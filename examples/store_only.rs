@@ -31,10 +31,10 @@ async fn main() -> Result<(), Failure> {
     assert_eq!(first.checkpoint(&mut mine, &event(41)).await?, CheckpointOutcome::Written);
     // Well before `terms().expiry` has passed, the lease has to be renewed; the renewed one replaces it.
     let lease = renew(&first, lease).await?;
-    println!("worker-1 is at event 41, and has to renew within {:?}", first.terms().expiry);
+    println!("worker-1 is at event 41, and has to renew within {:?}", first.lease_durations().own);
 
     // Given back, others may have it at once; without this, only when it has expired.
-    let released = first.release(vec![lease]).await.remove(0).1;
+    let released = first.release_all(vec![lease]).await.remove(0).1;
     assert!(matches!(released, ReleaseOutcome::Released), "{released:?}");
 
     let lease = claim(&second, &partition).await?.ok_or("it is free")?;
@@ -63,16 +63,16 @@ async fn claim(store: &GroupStore, partition: &PartitionId) -> Result<Option<Lea
         Some(seen) if seen.record.owner.is_none() => Claim::over(&seen),
         Some(_) => return Ok(None),
     };
-    won(store.claim(vec![claim]).await.remove(0).1)
+    won(store.claim_all(vec![claim]).await.remove(0).1)
 }
 
 /// Claims without having looked, which a conditional write makes harmless.
 async fn claim_unseen(store: &GroupStore, partition: &PartitionId) -> Option<Lease> {
-    won(store.claim(vec![Claim::unowned(partition.clone())]).await.remove(0).1).ok().flatten()
+    won(store.claim_all(vec![Claim::unowned(partition.clone())]).await.remove(0).1).ok().flatten()
 }
 
 async fn renew(store: &GroupStore, lease: Lease) -> Result<Lease, Failure> {
-    won(store.renew(vec![lease]).await.remove(0).1)?.ok_or_else(|| "lost: stop processing".into())
+    won(store.renew_all(vec![lease]).await.remove(0).1)?.ok_or_else(|| "lost: stop processing".into())
 }
 
 fn won(outcome: ClaimOutcome) -> Result<Option<Lease>, Failure> {
@@ -82,7 +82,7 @@ fn won(outcome: ClaimOutcome) -> Result<Option<Lease>, Failure> {
         // A later process runs under this owner's name: this one has to end.
         ClaimOutcome::Replaced { by } => Err(format!("replaced by {by:?}").into()),
         // The storage gave no answer, and a read gave none either: what was believed before stands. Try again.
-        ClaimOutcome::Undecided(error) => Err(error.into()),
+        ClaimOutcome::Indeterminate(error) => Err(error.into()),
         other => Err(format!("an outcome of a later version: {other:?}").into()),
     }
 }

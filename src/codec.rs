@@ -20,7 +20,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::model::{
-    CheckpointRecord, ConsumerGroup, Incarnation, LeaseScope, OwnerId, OwnershipRecord, PartitionId, PresenceRecord,
+    CheckpointRecord, ConsumerGroup, HeartbeatRecord, Incarnation, LeaseScope, OwnerId, OwnershipRecord, PartitionId,
 };
 
 type Metadata = BTreeMap<String, String>;
@@ -50,7 +50,7 @@ const SCOPE_INSTANCE: &str = "instance";
 /// How the first three segments of a blob name are spelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum KeyCase {
+pub enum BlobNameCase {
     /// In lower case, as the .NET, Java, JavaScript and Python processors do. The default.
     #[default]
     Lower,
@@ -58,7 +58,7 @@ pub enum KeyCase {
     Verbatim,
 }
 
-impl KeyCase {
+impl BlobNameCase {
     /// The way in which the names of this group are also found, if others use it.
     #[must_use]
     pub fn other(self) -> Self {
@@ -82,14 +82,14 @@ pub enum RecordKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("blob {blob:?}: {problem}")]
 #[non_exhaustive]
-pub struct Malformed {
+pub struct MalformedRecord {
     /// The name of the blob.
     pub blob: String,
     /// What is wrong with it.
     pub problem: String,
 }
 
-impl Malformed {
+impl MalformedRecord {
     fn new(blob: &str, problem: impl Into<String>) -> Self {
         Self { blob: blob.to_owned(), problem: problem.into() }
     }
@@ -119,11 +119,11 @@ impl BlobNames {
     /// # Ok::<(), eventhubs_checkpoint::InvalidName>(())
     /// ```
     #[must_use]
-    pub fn new(group: &ConsumerGroup, case: KeyCase) -> Self {
+    pub fn new(group: &ConsumerGroup, case: BlobNameCase) -> Self {
         let verbatim = group.to_string();
         let base = match case {
-            KeyCase::Lower => verbatim.to_lowercase(),
-            KeyCase::Verbatim => verbatim,
+            BlobNameCase::Lower => verbatim.to_lowercase(),
+            BlobNameCase::Verbatim => verbatim,
         };
         Self {
             ownership: format!("{base}/ownership/"),
@@ -157,13 +157,13 @@ impl BlobNames {
 
     /// What the names of all presences start with.
     #[must_use]
-    pub fn presences(&self) -> &str {
+    pub fn heartbeats(&self) -> &str {
         &self.presence
     }
 
     /// The name of one owner's presence blob.
     #[must_use]
-    pub fn presence(&self, owner: &OwnerId) -> String {
+    pub fn heartbeat(&self, owner: &OwnerId) -> String {
         format!("{}{}", self.presence, segment(owner))
     }
 
@@ -172,8 +172,8 @@ impl BlobNames {
     /// # Errors
     ///
     /// If it is not the name of any owner's presence: the blob is foreign.
-    pub fn present(&self, name: &str) -> Result<OwnerId, Malformed> {
-        let malformed = |problem: &str| Malformed::new(name, problem);
+    pub fn heartbeat_owner(&self, name: &str) -> Result<OwnerId, MalformedRecord> {
+        let malformed = |problem: &str| MalformedRecord::new(name, problem);
         let encoded = name.strip_prefix(&self.presence).ok_or_else(|| malformed("is no presence of this group"))?;
         let decoded = percent_decode_str(encoded).decode_utf8().map_err(|error| malformed(&error.to_string()))?;
         let owner = OwnerId::new(decoded).map_err(|error| malformed(&error.to_string()))?;
@@ -186,11 +186,11 @@ impl BlobNames {
     /// # Errors
     ///
     /// If the name has another depth or no partition: the blob is foreign.
-    pub fn partition(&self, kind: RecordKind, name: &str) -> Result<PartitionId, Malformed> {
+    pub fn partition(&self, kind: RecordKind, name: &str) -> Result<PartitionId, MalformedRecord> {
         let Some(partition) = name.strip_prefix(self.prefix(kind)) else {
-            return Err(Malformed::new(name, "lies outside this consumer group"));
+            return Err(MalformedRecord::new(name, "lies outside this consumer group"));
         };
-        PartitionId::new(partition).map_err(|error| Malformed::new(name, error.to_string()))
+        PartitionId::new(partition).map_err(|error| MalformedRecord::new(name, error.to_string()))
     }
 }
 
@@ -216,7 +216,7 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     let owner = record.owner.as_ref().map_or("", OwnerId::as_str);
     metadata.insert(OWNER_ID.into(), owner.into());
     insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|life| life.as_str().to_owned()));
-    insert(&mut metadata, SINCE, record.since.and_then(format_time));
+    insert(&mut metadata, SINCE, record.claimed_at.and_then(format_time));
     insert(&mut metadata, EPOCH, record.epoch.map(|epoch| epoch.to_string()));
     insert(&mut metadata, LOAD, record.load.map(|load| load.to_string()));
     insert(&mut metadata, COOPERATIVE, record.cooperative.then(|| YES.to_owned()));
@@ -230,7 +230,7 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
 
 /// An ownership blob's metadata exactly as it was read, but for the mark of the one that asks for the partition.
 #[must_use]
-pub fn with_mark(mut metadata: Metadata, asking: &OwnerId) -> Metadata {
+pub fn with_handoff_request(mut metadata: Metadata, asking: &OwnerId) -> Metadata {
     metadata.insert(HANDOFF_TO.into(), asking.as_str().to_owned());
     metadata
 }
@@ -244,7 +244,7 @@ pub(crate) fn names_owner(metadata: &Metadata) -> bool {
 /// by it, and is reported, for it breaks the listings of other SDKs. So is a value that this version does not know: it
 /// counts as absent.
 #[must_use]
-pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Option<Malformed>) {
+pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Option<MalformedRecord>) {
     let mut fields = Fields::of(metadata);
     let owner = fields.take(OWNER_ID);
     if owner.is_none() {
@@ -253,7 +253,7 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
     let record = OwnershipRecord {
         owner: owner.filter(|id| !id.is_empty()).map(|id| OwnerId::recorded(&id)),
         incarnation: fields.take_some(INCARNATION).map(|life| Incarnation::recorded(&life)),
-        since: fields.take(SINCE).and_then(|text| parse_time(&text)),
+        claimed_at: fields.take(SINCE).and_then(|text| parse_time(&text)),
         epoch: fields.take_known(EPOCH, |text| text.parse().ok()),
         load: fields.take(LOAD).and_then(|text| text.parse().ok()),
         cooperative: fields.take_known(COOPERATIVE, yes).is_some(),
@@ -269,18 +269,18 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
 
 /// The metadata of a presence blob.
 #[must_use]
-pub fn encode_presence(record: &PresenceRecord) -> Metadata {
+pub fn encode_heartbeat(record: &HeartbeatRecord) -> Metadata {
     let mut metadata = record.other.clone();
     metadata.insert(OWNER_ID.into(), record.owner.as_str().into());
     insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|life| life.as_str().to_owned()));
-    insert(&mut metadata, BROKEN_BY, record.broken_by.as_ref().map(|owner| owner.as_str().to_owned()));
+    insert(&mut metadata, BROKEN_BY, record.declared_dead_by.as_ref().map(|owner| owner.as_str().to_owned()));
     metadata
 }
 
 /// Reads the metadata of the presence blob of this owner, by its name. What contradicts the name, or lacks the
 /// incarnation, is reported.
 #[must_use]
-pub fn decode_presence(blob: &str, owner: OwnerId, metadata: &Metadata) -> (PresenceRecord, Option<Malformed>) {
+pub fn decode_heartbeat(blob: &str, owner: OwnerId, metadata: &Metadata) -> (HeartbeatRecord, Option<MalformedRecord>) {
     let mut fields = Fields::of(metadata);
     let named = fields.take(OWNER_ID);
     if named.as_deref() != Some(owner.as_str()) {
@@ -290,10 +290,10 @@ pub fn decode_presence(blob: &str, owner: OwnerId, metadata: &Metadata) -> (Pres
     if incarnation.is_none() {
         fields.report("has no incarnation");
     }
-    let record = PresenceRecord {
+    let record = HeartbeatRecord {
         owner,
         incarnation,
-        broken_by: fields.take_some(BROKEN_BY).map(|id| OwnerId::recorded(&id)),
+        declared_dead_by: fields.take_some(BROKEN_BY).map(|id| OwnerId::recorded(&id)),
         other: fields.rest,
     };
     (record, reported(blob, &fields.problems))
@@ -304,12 +304,12 @@ pub fn decode_presence(blob: &str, owner: OwnerId, metadata: &Metadata) -> (Pres
 pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
     let mut metadata = record.other.clone();
     let sequence_number = record.sequence_number.map(|number| number.to_string()).unwrap_or_default();
-    insert(&mut metadata, PINNED, record.pinned.then(|| sequence_number.clone()));
+    insert(&mut metadata, PINNED, record.initial.then(|| sequence_number.clone()));
     metadata.insert(SEQUENCE_NUMBER.into(), sequence_number);
     metadata.insert(OFFSET.into(), record.offset.clone().unwrap_or_default());
     insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(|owner| owner.as_str().to_owned()));
-    insert(&mut metadata, UPDATED, record.updated.and_then(format_time));
-    insert(&mut metadata, IMPORTED, record.imported.clone());
+    insert(&mut metadata, UPDATED, record.updated_at.and_then(format_time));
+    insert(&mut metadata, IMPORTED, record.source_etag.clone());
     metadata
 }
 
@@ -318,24 +318,24 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
 #[must_use]
 pub fn with_adopter(mut metadata: Metadata, record: &CheckpointRecord) -> Metadata {
     insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(|owner| owner.as_str().to_owned()));
-    insert(&mut metadata, IMPORTED, record.imported.clone());
+    insert(&mut metadata, IMPORTED, record.source_etag.clone());
     metadata
 }
 
 /// Reads a checkpoint blob's metadata. Parts of the position that cannot be used count as missing. What lacks either
 /// part is reported, for it breaks other SDKs.
 #[must_use]
-pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, Option<Malformed>) {
+pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, Option<MalformedRecord>) {
     let mut fields = Fields::of(metadata);
     let (number, offset) = (fields.take(SEQUENCE_NUMBER), fields.take(OFFSET));
     let record = CheckpointRecord {
         sequence_number: number.as_deref().and_then(parse_sequence_number),
         offset: offset.clone().filter(|offset| is_usable_offset(offset)),
         owner: fields.take_some(OWNER_ID).map(|id| OwnerId::recorded(&id)),
-        updated: fields.take(UPDATED).and_then(|text| parse_time(&text)),
-        imported: fields.take_some(IMPORTED),
+        updated_at: fields.take(UPDATED).and_then(|text| parse_time(&text)),
+        source_etag: fields.take_some(IMPORTED),
         // Something else may have changed the position, and kept the keys that it does not know.
-        pinned: fields.take_some(PINNED).is_some_and(|pinned| number.as_ref() == Some(&pinned)),
+        initial: fields.take_some(PINNED).is_some_and(|pinned| number.as_ref() == Some(&pinned)),
         other: fields.rest,
     };
     let problem = match (&record.sequence_number, &record.offset) {
@@ -348,7 +348,7 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
             shown(offset.as_deref())
         )),
     };
-    (record, problem.map(|problem| Malformed::new(blob, problem)))
+    (record, problem.map(|problem| MalformedRecord::new(blob, problem)))
 }
 
 fn shown(value: Option<&str>) -> String {
@@ -373,8 +373,8 @@ fn scope(text: &str) -> Option<LeaseScope> {
     (text == SCOPE_INSTANCE).then_some(LeaseScope::Instance)
 }
 
-fn reported(blob: &str, problems: &[String]) -> Option<Malformed> {
-    (!problems.is_empty()).then(|| Malformed::new(blob, problems.join("; ")))
+fn reported(blob: &str, problems: &[String]) -> Option<MalformedRecord> {
+    (!problems.is_empty()).then(|| MalformedRecord::new(blob, problems.join("; ")))
 }
 
 fn insert(metadata: &mut Metadata, key: &str, value: Option<String>) {
@@ -439,16 +439,16 @@ mod tests {
 
     fn names() -> BlobNames {
         let group = ConsumerGroup::new("NS.servicebus.windows.net", "Hub", "$Default").unwrap();
-        BlobNames::new(&group, KeyCase::Lower)
+        BlobNames::new(&group, BlobNameCase::Lower)
     }
 
     #[test]
     fn golden_names() {
         let group = ConsumerGroup::new("NS.servicebus.windows.net", "Hub", "$Default").unwrap();
         let partition = PartitionId::from(12);
-        let lower = BlobNames::new(&group, KeyCase::Lower);
+        let lower = BlobNames::new(&group, BlobNameCase::Lower);
         assert_eq!(lower.of(RecordKind::Ownership, &partition), "ns.servicebus.windows.net/hub/$default/ownership/12");
-        let verbatim = BlobNames::new(&group, KeyCase::Verbatim);
+        let verbatim = BlobNames::new(&group, BlobNameCase::Verbatim);
         assert_eq!(
             verbatim.of(RecordKind::Checkpoint, &partition),
             "NS.servicebus.windows.net/Hub/$Default/checkpoint/12"
@@ -463,7 +463,7 @@ mod tests {
         let claimed = OwnershipRecord {
             owner: Some(OwnerId::new("pod-1").unwrap()),
             incarnation: Some(Incarnation::new(datetime!(2026-11-20 13:00:00 UTC), 0xabc)),
-            since: Some(datetime!(2026-11-20 13:00:07 UTC)),
+            claimed_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
             epoch: Some(1_795_179_607_001),
             load: Some(1200),
             ..OwnershipRecord::default()
@@ -523,10 +523,10 @@ mod tests {
     #[test]
     fn golden_presence() {
         let owner = OwnerId::new("pod-1").unwrap();
-        let present = PresenceRecord {
+        let present = HeartbeatRecord {
             owner: owner.clone(),
             incarnation: Some(Incarnation::new(datetime!(2026-11-20 13:00:00 UTC), 0xabc)),
-            broken_by: Some(OwnerId::new("pod-2").unwrap()),
+            declared_dead_by: Some(OwnerId::new("pod-2").unwrap()),
             other: metadata([("foreign", "1")]),
         };
         let wire = metadata([
@@ -535,8 +535,8 @@ mod tests {
             ("incarnation", "20261120T130000Z-00000abc"),
             ("ownerid", "pod-1"),
         ]);
-        assert_eq!(encode_presence(&present), wire);
-        assert_eq!(decode_presence("b", owner, &wire), (present, None));
+        assert_eq!(encode_heartbeat(&present), wire);
+        assert_eq!(decode_heartbeat("b", owner, &wire), (present, None));
     }
 
     #[test]
@@ -556,20 +556,20 @@ mod tests {
     #[test]
     fn a_presence_belongs_to_the_owner_in_its_name() {
         let owner = OwnerId::new("pod 1/a").unwrap();
-        let name = names().presence(&owner);
+        let name = names().heartbeat(&owner);
         assert_eq!(name, "ns.servicebus.windows.net/hub/$default/presence/pod%201%2Fa");
-        assert_eq!(names().present(&name), Ok(owner.clone()));
+        assert_eq!(names().heartbeat_owner(&name), Ok(owner.clone()));
         let dots = OwnerId::new("..").unwrap();
-        let climbing = names().presence(&dots);
+        let climbing = names().heartbeat(&dots);
         assert!(climbing.ends_with("/presence/%2E%2E"), "{climbing}");
-        assert_eq!(names().present(&climbing), Ok(dots));
+        assert_eq!(names().heartbeat_owner(&climbing), Ok(dots));
         for (id, segment) in [("a.", "a%2E"), ("a..", "a.%2E"), ("a.b", "a.b")] {
             let owner = OwnerId::new(id).unwrap();
-            let name = names().presence(&owner);
+            let name = names().heartbeat(&owner);
             assert!(name.ends_with(&format!("/presence/{segment}")), "{name}");
-            assert_eq!(names().present(&name), Ok(owner));
+            assert_eq!(names().heartbeat_owner(&name), Ok(owner));
         }
-        let prefix = names().presences().to_owned();
+        let prefix = names().heartbeats().to_owned();
         for foreign in [
             prefix.clone(),
             format!("{prefix}a/b"),
@@ -578,9 +578,9 @@ mod tests {
             format!("{prefix}a."),
             "elsewhere/presence/a".to_owned(),
         ] {
-            assert_eq!(names().present(&foreign).unwrap_err().blob, foreign);
+            assert_eq!(names().heartbeat_owner(&foreign).unwrap_err().blob, foreign);
         }
-        let (record, problem) = decode_presence(&name, owner.clone(), &metadata([("ownerid", "b")]));
+        let (record, problem) = decode_heartbeat(&name, owner.clone(), &metadata([("ownerid", "b")]));
         assert_eq!((record.owner, record.incarnation), (owner, None));
         let problem = problem.unwrap().problem;
         assert!(["ownerid", "incarnation"].iter().all(|key| problem.contains(key)), "{problem}");
@@ -593,13 +593,13 @@ mod tests {
         fn a07_the_last_dot_of_an_owner_is_encoded_in_one_way() {
             for (id, encoded) in [("a.", "a%2E"), ("a..", "a.%2E"), ("a.b", "a.b"), (".a", ".a"), ("..", "%2E%2E")] {
                 let owner = OwnerId::new(id).unwrap();
-                let name = names().presence(&owner);
-                assert_eq!(name, format!("{}{encoded}", names().presences()));
-                assert_eq!(names().present(&name), Ok(owner));
+                let name = names().heartbeat(&owner);
+                assert_eq!(name, format!("{}{encoded}", names().heartbeats()));
+                assert_eq!(names().heartbeat_owner(&name), Ok(owner));
             }
             for other in ["a.", "a%2e", "a%2E%2E", "a%2Eb"] {
-                let name = format!("{}{other}", names().presences());
-                assert!(names().present(&name).unwrap_err().problem.contains("spells"), "{other}");
+                let name = format!("{}{other}", names().heartbeats());
+                assert!(names().heartbeat_owner(&name).unwrap_err().problem.contains("spells"), "{other}");
             }
         }
     }
@@ -610,9 +610,9 @@ mod tests {
             sequence_number: Some(42),
             offset: Some("4311810305".into()),
             owner: Some(OwnerId::new("pod-1").unwrap()),
-            updated: Some(datetime!(2026-11-20 13:00:07 UTC)),
-            imported: Some("0x1".into()),
-            pinned: true,
+            updated_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
+            source_etag: Some("0x1".into()),
+            initial: true,
             other: metadata([("foreign", "1")]),
         };
         let wire = metadata([
@@ -632,7 +632,7 @@ mod tests {
     fn a_start_is_one_only_at_the_number_that_was_pinned() {
         let pinned = |number, pinned| {
             let metadata = metadata([("sequencenumber", number), ("offset", "1"), ("pinned", pinned)]);
-            decode_checkpoint("b", &metadata).0.pinned
+            decode_checkpoint("b", &metadata).0.initial
         };
         assert!(pinned("41", "41") && pinned("-1", "-1"));
         assert!(!pinned("42", "41") && !pinned("41", "") && !pinned("41", "1") && !pinned("", ""));

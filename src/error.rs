@@ -25,7 +25,7 @@ pub enum ErrorKind {
     /// The container does not exist, or is being deleted. Create it, or correct its name.
     ContainerNotFound,
     /// The request left and no usable answer came: it may or may not have been applied. Read before writing again.
-    Unknown,
+    Indeterminate,
     /// The request was certainly not applied, and may succeed later: the server could not be reached.
     Unavailable,
     /// The server asks for fewer requests. Wait at least `retry_after`, if it named a time.
@@ -51,9 +51,9 @@ pub enum ErrorKind {
     /// [`OnInvalidCheckpoint`](crate::processor::OnInvalidCheckpoint).
     InvalidPosition,
     /// Events before it are tracked and not finished. It becomes durable when they are.
-    Unfinished,
+    EventsInFlight,
     /// The event source failed. The processor reopens the partition by itself.
-    Source,
+    EventSource,
     /// The component is no longer running.
     Closed,
 }
@@ -117,7 +117,7 @@ impl Error {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         use ErrorKind as K;
-        matches!(self.kind, K::Unknown | K::Unavailable | K::Throttled { .. } | K::Contended | K::Source)
+        matches!(self.kind, K::Indeterminate | K::Unavailable | K::Throttled { .. } | K::Contended | K::EventSource)
     }
 }
 

@@ -105,8 +105,8 @@ pub mod testing;
 
 pub use error::{Error, ErrorKind, Result};
 pub use model::{
-    CheckpointRecord, ConsumerGroup, Identity, Incarnation, InvalidName, LeaseScope, LeaseTerms, OwnerId,
-    OwnershipRecord, PartitionId, Position, PresenceRecord, Relation,
+    CheckpointRecord, ConsumerGroup, HeartbeatRecord, Identity, Incarnation, InvalidName, LeaseDurations, LeaseScope,
+    OwnerId, OwnershipRecord, PartitionId, Position, Relation,
 };
 pub use telemetry::{Operation, Outcome, RequestCounts, metrics};
 

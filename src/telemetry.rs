@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use crate::codec::Malformed;
+use crate::codec::MalformedRecord;
 use crate::error::Error;
 use crate::model::{ConsumerGroup, OwnerId, PartitionId};
 
@@ -165,7 +165,7 @@ pub(crate) fn storage_finding(advice: &str) {
     warn!(advice, "the storage works, but not well");
 }
 
-pub(crate) fn malformed_record(malformed: &Malformed) {
+pub(crate) fn malformed_record(malformed: &MalformedRecord) {
     warn!(
         blob = malformed.blob,
         problem = malformed.problem,

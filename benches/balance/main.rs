@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{Assignment, Strategy};
+use eventhubs_checkpoint::balancer::{Assignment, LoadBalancingStrategy};
 
-use eventhubs_checkpoint::internal::planner::{ETag, Observer, Ownership, Policy, Presence, View, observe, plan};
+use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat, Observer, Ownership, Policy, View, observe, plan};
 use eventhubs_checkpoint::{
-    Identity, Incarnation, InvalidName, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, PresenceRecord,
+    HeartbeatRecord, Identity, Incarnation, InvalidName, LeaseDurations, OwnerId, OwnershipRecord, PartitionId,
 };
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -23,7 +23,7 @@ use tokio::time::Instant;
 const PARTITIONS: u32 = 2048;
 const OWNERS: u32 = 300;
 const ROUNDS: usize = 301;
-const TERMS: LeaseTerms = LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(180));
+const TERMS: LeaseDurations = LeaseDurations::new(Duration::from_secs(60), Duration::from_secs(180));
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // What cargo passes to a benchmark; without it, as in `cargo test --benches`, one round shows that it runs.
@@ -37,11 +37,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let running = (0..PARTITIONS).filter(|partition| partition % OWNERS == 0).map(PartitionId::from).collect();
     let presences = group.presences();
     let observer = Observer {
-        me: &group.members[0],
-        terms: TERMS,
+        this: &group.members[0],
+        lease_durations: TERMS,
         running: &running,
-        other_tree: &[],
-        presences: &presences,
+        other_name_case: &[],
+        heartbeats: &presences,
         interval: Duration::from_secs(10),
         outage_ended: None,
     };
@@ -67,12 +67,12 @@ fn policies(partitions: &[PartitionId]) -> Result<Vec<(&'static str, Policy)>, B
     let loads = partitions.iter().cloned().zip((0..).map(|place| 1000 + place * 7919 % 1000)).collect();
     let avoid: BTreeSet<_> = partitions.iter().step_by(3).cloned().collect();
     Ok(vec![
-        ("Balanced", by(Strategy::Balanced)),
-        ("Balanced, a third avoided", Policy { avoid, ..by(Strategy::Balanced) }),
-        ("Greedy", by(Strategy::Greedy)),
-        ("Greedy, with handoff", Policy { handoff: true, ..by(Strategy::Greedy) }),
-        ("Static", by(Strategy::Static(Assignment::index(0, OWNERS as usize)?))),
-        ("Weighted", Policy { loads, ..by(Strategy::weighted()) }),
+        ("Balanced", by(LoadBalancingStrategy::Balanced)),
+        ("Balanced, a third avoided", Policy { avoid, ..by(LoadBalancingStrategy::Balanced) }),
+        ("Greedy", by(LoadBalancingStrategy::Greedy)),
+        ("Greedy, with handoff", Policy { handoff: true, ..by(LoadBalancingStrategy::Greedy) }),
+        ("Static", by(LoadBalancingStrategy::Static(Assignment::index(0, OWNERS as usize)?))),
+        ("Weighted", Policy { loads, ..by(LoadBalancingStrategy::weighted()) }),
     ])
 }
 
@@ -98,9 +98,10 @@ impl Group {
         Ok(Self { members: (0..OWNERS).map(member).collect::<Result<_, _>>()? })
     }
 
-    fn presences(&self) -> Vec<Presence> {
-        let record = |member: &Identity| PresenceRecord::new(member.owner.clone(), member.incarnation.clone());
-        let seen = |member| Presence::new(record(member), ETag::new("present"), Duration::from_secs(5), Duration::ZERO);
+    fn presences(&self) -> Vec<Heartbeat> {
+        let record = |member: &Identity| HeartbeatRecord::new(member.owner.clone(), member.incarnation.clone());
+        let seen =
+            |member| Heartbeat::new(record(member), ETag::new("present"), Duration::from_secs(5), Duration::ZERO);
         self.members.iter().map(seen).collect()
     }
 

@@ -25,9 +25,9 @@ pub(crate) struct Azure {
 impl Azure {
     pub(crate) fn connect(address: &str) -> Result<Self> {
         let access = Access::account_key(format!("http://{address}/{ACCOUNT}"), ACCOUNT, KEY, CONTAINER);
-        let container = AzureContainer::builder(access).api_version(API_VERSION).build()?;
+        let container = AzureContainer::builder(access).with_api_version(API_VERSION).build()?;
         let metadata = METADATA.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        let unchanged = Condition::Match(ETag::new(ETAG));
+        let unchanged = Condition::IfMatch(ETag::new(ETAG));
         Ok(Self { container: Arc::new(container), prefix: prefix(), metadata, unchanged })
     }
 
@@ -61,7 +61,7 @@ impl Azure {
 }
 
 pub(crate) async fn claim_all(store: &GroupStore) -> Result<()> {
-    let outcomes = store.claim((0..PARTITIONS).map(|partition| Claim::unowned(partition.into())).collect()).await;
+    let outcomes = store.claim_all((0..PARTITIONS).map(|partition| Claim::unowned(partition.into())).collect()).await;
     let won = outcomes.iter().filter(|(_, outcome)| matches!(outcome, ClaimOutcome::Won(_))).count();
     if won == PARTITIONS as usize { Ok(()) } else { Err(format!("won {won} of {PARTITIONS}").into()) }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use azure_messaging_eventhubs::models::EventData;
 use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 
 use crate::Result;
 use crate::work::{EVENT_HUB, PARTITIONS};
@@ -14,7 +14,7 @@ const BODY: [u8; 1024] = [b'x'; 1024];
 /// Fills the partitions evenly, prints endpoint and connection string, and serves until it is killed.
 pub(crate) async fn run(events: u32) -> Result<()> {
     let each = events / u32::from(PARTITIONS);
-    let builder = EventHub::builder(EVENT_HUB).partitions(PARTITIONS).retention_count(each as usize);
+    let builder = EventHubEmulator::builder(EVENT_HUB).with_partitions(PARTITIONS).with_retention_count(each as usize);
     let hub = builder.start("127.0.0.1:0").await?;
     let producer = ProducerClient::builder().with_custom_endpoint(hub.endpoint());
     let producer = producer.open_with_connection_string(&hub.connection_string(), None).await?;

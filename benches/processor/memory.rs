@@ -35,7 +35,8 @@ pub(crate) async fn bare(events: u32) -> Result<Cost> {
     for partition in 0..PARTITIONS.into() {
         let source = Arc::clone(&source);
         reading.spawn(async move {
-            let mut receiver = source.open(&u32::into(partition), StartPosition::Earliest, PREFETCH, 1).await?;
+            let mut receiver =
+                source.open_receiver(&u32::into(partition), StartPosition::Earliest, PREFETCH, 1).await?;
             let mut left = each;
             while left > 0 {
                 left -= receiver.next_batch(BATCH).await?.len();
@@ -53,7 +54,7 @@ pub(crate) async fn bare(events: u32) -> Result<Cost> {
 pub(crate) async fn idle(partitions: u32) -> Result<Cost> {
     let source = MemoryHub::new(EVENT_HUB, partitions).source();
     let handler = handler_fn(|_: Vec<MemoryEvent>, _: PartitionContext| async { Ok(()) });
-    let processor = Processor::builder(source, ours::store().await?, handler).config(ours::config()).build()?;
+    let processor = Processor::builder(source, ours::store().await?, handler).with_config(ours::config()).build()?;
     let handle = processor.handle();
     let before = resident_bytes();
     let waiting = async {

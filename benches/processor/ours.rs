@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use eventhubs_checkpoint::balancer::BalancerConfig;
-use eventhubs_checkpoint::balancer::Strategy;
+use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{EventSource, Processor, ProcessorConfig};
 use eventhubs_checkpoint::store::GroupStore;
@@ -16,8 +16,8 @@ use crate::work::{BATCH, EVENT_HUB, PREFETCH};
 
 /// All partitions at once.
 pub(crate) fn config() -> ProcessorConfig {
-    let balancer = BalancerConfig::default().with_strategy(Strategy::Greedy);
-    ProcessorConfig::default().with_balancer(balancer).with_batch(BATCH).with_prefetch(PREFETCH)
+    let balancer = BalancerConfig::default().with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
+    ProcessorConfig::default().with_balancer(balancer).with_max_batch_size(BATCH).with_prefetch(PREFETCH)
 }
 
 /// Whose records are kept in memory, and nowhere else.
@@ -31,7 +31,7 @@ where
     S: EventSource<Event: Sync>,
 {
     let (done, cost) = Done::new(saying, events);
-    let processor = Processor::builder(source, store().await?, done).config(config()).build()?;
+    let processor = Processor::builder(source, store().await?, done).with_config(config()).build()?;
     let handle = processor.handle();
     let waiting = async move {
         let cost = cost.await;

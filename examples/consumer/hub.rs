@@ -8,7 +8,7 @@ use azure_messaging_eventhubs::builders::ConsumerClientBuilder;
 use azure_messaging_eventhubs::{ConnectionString, ProducerClient, RetryOptions};
 use eventhubs_checkpoint::ConsumerGroup;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use tokio::time::timeout;
 
 use crate::Failure;
@@ -28,7 +28,7 @@ pub struct Hub {
     access: Access,
     endpoint: Option<String>,
     /// Lives as long as this does.
-    _embedded: Option<EventHub>,
+    _embedded: Option<EventHubEmulator>,
 }
 
 impl Hub {
@@ -54,7 +54,9 @@ impl Hub {
 
     async fn embed(args: &Args) -> Result<Self, Failure> {
         let name = args.event_hub.as_deref().unwrap_or("hub");
-        let builder = EventHub::builder(name).partitions(args.partitions).consumer_group(args.consumer_group.as_str());
+        let builder = EventHubEmulator::builder(name)
+            .with_partitions(args.partitions)
+            .with_consumer_group(args.consumer_group.as_str());
         let embedded = builder.start("127.0.0.1:0").await?;
         let (connection_string, endpoint) = (embedded.connection_string(), embedded.endpoint());
         Self::with_connection_string(args, connection_string, Some(endpoint), Some(embedded))
@@ -64,7 +66,7 @@ impl Hub {
         args: &Args,
         connection_string: String,
         endpoint: Option<String>,
-        embedded: Option<EventHub>,
+        embedded: Option<EventHubEmulator>,
     ) -> Result<Self, Failure> {
         let parsed: ConnectionString = connection_string
             .parse()
@@ -85,9 +87,9 @@ impl Hub {
         let endpoint = self.endpoint.clone();
         let builder = match &self.access {
             Access::ConnectionString(secret) => EventHubSource::from_connection_string(&self.group, secret.as_str()),
-            Access::Entra(credential) => EventHubSource::with_token(&self.group, credential.clone()),
+            Access::Entra(credential) => EventHubSource::from_credential(&self.group, credential.clone()),
         };
-        let builder = builder.settings(move |client| {
+        let builder = builder.with_consumer(move |client| {
             let client = client.with_retry_options(few_retries());
             endpoint.clone().into_iter().fold(client, ConsumerClientBuilder::with_custom_endpoint)
         });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::balancer::ClaimReason;
-use eventhubs_checkpoint::balancer::{BalancerConfig, Event, Snapshots};
+use eventhubs_checkpoint::balancer::{BalancerConfig, OwnershipEvent, Snapshots};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ShutdownReport, StopReason,
@@ -27,10 +27,10 @@ struct Worker {
 impl Handler<ReceivedEventData> for Worker {
     async fn handle(&self, events: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {
         for event in &events {
-            self.ledger.processed(context.partition(), event.sequence_number(), event.event_data().body());
+            self.ledger.processed(context.partition_id(), event.sequence_number(), event.event_data().body());
         }
         let numbers = events.iter().filter_map(ReceivedEventData::sequence_number);
-        self.ledger.journal(context.partition(), numbers, &self.owner)?;
+        self.ledger.journal(context.partition_id(), numbers, &self.owner)?;
         for event in &events {
             context.checkpoint(event);
         }
@@ -38,18 +38,18 @@ impl Handler<ReceivedEventData> for Worker {
     }
 
     async fn started(&self, context: PartitionContext) {
-        self.ledger.started(context.partition(), &self.owner);
+        self.ledger.started(context.partition_id(), &self.owner);
     }
 
     async fn stopped(&self, context: PartitionContext, _reason: StopReason) {
-        self.ledger.stopped(context.partition());
+        self.ledger.stopped(context.partition_id());
     }
 }
 
 pub struct Instance {
     pub owner: String,
     pub snapshots: Snapshots,
-    events: broadcast::Receiver<Event>,
+    events: broadcast::Receiver<OwnershipEvent>,
     store: GroupStore,
     shutdown: Option<oneshot::Sender<()>>,
     running: JoinHandle<eventhubs_checkpoint::Result<ShutdownReport>>,
@@ -67,23 +67,23 @@ impl Instance {
     ) -> Result<Self, Failure> {
         let owner = if plan.owner.is_empty() { String::new() } else { format!("{}-{number}", plan.owner) };
         let store = GroupStore::builder(container, hub.group().clone(), OwnerId::new(&owner)?)
-            .expiry(plan.expiry)
-            .peer_expiry(plan.expiry.max(std::time::Duration::from_secs(180)))
-            .create_container(create_container)
+            .with_lease_duration(plan.expiry)
+            .with_foreign_lease_duration(plan.expiry.max(std::time::Duration::from_secs(180)))
+            .with_create_container(create_container)
             .connect()
             .await?;
         let config = ProcessorConfig::default()
             .with_balancer(
                 BalancerConfig::default()
-                    .with_interval(plan.interval)
+                    .with_load_balancing_interval(plan.interval)
                     .with_handoff(plan.handoff)
                     .with_lease_scope(plan.lease_scope),
             )
-            .with_checkpoints(CheckpointPolicy::default().with_every(plan.interval));
+            .with_checkpoint_policy(CheckpointPolicy::default().with_interval(plan.interval));
         let worker = Worker { owner: owner.clone(), ledger };
         let source = hub.source().await?;
-        let processor = Processor::builder(source, store.clone(), worker).config(config).build()?;
-        let (snapshots, events) = (processor.watch(), processor.handle().events());
+        let processor = Processor::builder(source, store.clone(), worker).with_config(config).build()?;
+        let (snapshots, events) = (processor.watch(), processor.handle().ownership_events());
         let (shutdown, asked) = oneshot::channel();
         let running = tokio::spawn(processor.run(async {
             // An error means that nobody will ever ask: the sample itself has ended.
@@ -94,13 +94,14 @@ impl Instance {
 
     /// How many partitions it holds. The dead hold none.
     pub fn held(&self) -> usize {
-        if self.dead { 0 } else { self.snapshots.borrow().held.len() }
+        if self.dead { 0 } else { self.snapshots.borrow().owned.len() }
     }
 
     /// How many partitions were handed over to it since this was last asked. It remembers the last thousand things.
     pub fn handed_over(&mut self) -> u64 {
         let told = std::iter::from_fn(|| self.events.try_recv().ok());
-        told.map(|event| u64::from(matches!(event, Event::Claimed { reason: ClaimReason::HandedOver, .. }))).sum()
+        told.map(|event| u64::from(matches!(event, OwnershipEvent::Claimed { reason: ClaimReason::HandedOver, .. })))
+            .sum()
     }
 
     pub fn is_dead(&self) -> bool {
@@ -108,7 +109,7 @@ impl Instance {
     }
 
     pub fn requests(&self) -> RequestCounts {
-        self.store.requests()
+        self.store.request_counts()
     }
 
     /// Whether it has ended without being asked to.

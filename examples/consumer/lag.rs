@@ -21,10 +21,10 @@ pub async fn watch(
         sleep(EVERY).await;
         let mut behind = None;
         for (partition, processed) in ledger.last_sequence_numbers() {
-            let asked = timeout(EVERY, source.partition(&partition)).await;
+            let asked = timeout(EVERY, source.partition_properties(&partition)).await;
             // A hub that does not answer now leaves the figure as it is; the processor tells what is wrong.
             let Ok(Ok(properties)) = asked else { continue };
-            let last = properties.last().map_or(-1, |last| last.sequence_number);
+            let last = properties.last_enqueued().map_or(-1, |last| last.sequence_number);
             let missing = (last - processed).max(0);
             behind = Some(behind.unwrap_or(0) + missing);
         }

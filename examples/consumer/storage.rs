@@ -21,7 +21,7 @@ impl Storage {
     pub async fn open(args: &Args) -> Result<Self, Failure> {
         if let Some(url) = &args.storage_url {
             let url = format!("{}/{}", url.trim_end_matches('/'), args.container);
-            let container = AzureContainer::with_token(url, DeveloperToolsCredential::new(None)?)?;
+            let container = AzureContainer::from_credential(url, DeveloperToolsCredential::new(None)?)?;
             return Ok(Self::given(args, container));
         }
         match args.storage.as_deref() {

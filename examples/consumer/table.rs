@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use eventhubs_checkpoint::balancer::Holder;
+use eventhubs_checkpoint::balancer::PartitionOwner;
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 
 use crate::instance::Instance;
@@ -50,8 +50,8 @@ impl Table {
         let freshest = living().max_by_key(|instance| instance.snapshots.borrow().cycles);
         if let Some(instance) = freshest {
             for view in &instance.snapshots.borrow().partitions {
-                let owner = match &view.holder {
-                    Holder::Live(owner) | Holder::Elsewhere(owner)
+                let owner = match &view.owner {
+                    PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner)
                         if instances.iter().all(|local| local.owner != owner.as_str()) =>
                     {
                         Some(owner.to_string())
@@ -62,7 +62,7 @@ impl Table {
             }
         }
         for instance in living() {
-            for partition in instance.snapshots.borrow().held.keys() {
+            for partition in instance.snapshots.borrow().owned.keys() {
                 holders.insert(partition.clone(), Some(instance.owner.clone()));
             }
         }
@@ -114,23 +114,23 @@ fn moving<'a>(living: impl Fn() -> Living<'a>, freshest: Option<&Instance>) -> B
     for snapshot in living().map(|instance| instance.snapshots.borrow()) {
         let is_freshest = freshest.is_some_and(|freshest| freshest.owner == snapshot.owner.as_str());
         for view in &snapshot.partitions {
-            let from = match &view.holder {
-                Holder::Me => Some(&snapshot.owner),
-                Holder::Live(owner) if is_freshest => Some(owner),
-                Holder::Released if is_freshest => None,
+            let from = match &view.owner {
+                PartitionOwner::This => Some(&snapshot.owner),
+                PartitionOwner::Other(owner) if is_freshest => Some(owner),
+                PartitionOwner::Released if is_freshest => None,
                 _ => continue,
             };
             if let Some(to) = &view.handoff_to {
                 moving.insert(view.partition.clone(), Move::of(from, to));
             }
         }
-        let asked = snapshot.asked.iter();
+        let asked = snapshot.requested_handoffs.iter();
         moving.extend(asked.map(|(partition, from)| (partition.clone(), Move::of(Some(from), &snapshot.owner))));
     }
     // Not every instance knows yet what has come.
     for instance in living() {
         moving.retain(|partition, Move { to, .. }| {
-            *to != instance.owner || !instance.snapshots.borrow().held.contains_key(partition)
+            *to != instance.owner || !instance.snapshots.borrow().owned.contains_key(partition)
         });
     }
     moving

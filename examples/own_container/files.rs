@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use eventhubs_checkpoint::blob::{Answer, Blob, Condition, ETag, Metadata, check_blob_name};
+use eventhubs_checkpoint::blob::{Blob, Condition, ETag, Metadata, ResponseInfo, validate_blob_name};
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tempfile::TempDir;
@@ -28,7 +28,7 @@ type Stored = (u64, OffsetDateTime, Metadata);
 pub(crate) struct Turn<'a> {
     folder: &'a Path,
     number: u64,
-    pub(crate) answer: Answer,
+    pub(crate) answer: ResponseInfo,
 }
 
 impl Folder {
@@ -42,7 +42,7 @@ impl Folder {
     /// server.
     pub(crate) fn request<T>(&self, apply: impl FnOnce(&Turn<'_>) -> Result<T>) -> Result<T> {
         let (number, server_time, _lock) = lock(&self.path.with_extension("lock")).map_err(broken)?;
-        let answer = Answer::new(server_time, tokio::time::Instant::now());
+        let answer = ResponseInfo::new(server_time, tokio::time::Instant::now());
         // Refusals carry the time as well.
         apply(&Turn { folder: &self.path, number, answer }).map_err(|error| error.with_server_time(Some(server_time)))
     }
@@ -64,7 +64,7 @@ fn lock(path: &Path) -> io::Result<(u64, OffsetDateTime, File)> {
 
 impl Turn<'_> {
     fn path(&self, name: &str) -> Result<PathBuf> {
-        check_blob_name(name)?;
+        validate_blob_name(name)?;
         self.check_folder()?;
         let file = utf8_percent_encode(name, NON_ALPHANUMERIC).to_string();
         if file.len() > LONGEST_FILE_NAME {
@@ -102,9 +102,9 @@ impl Turn<'_> {
             Err(error) => return Err(error),
         };
         let holds = match condition {
-            Condition::Any => true,
+            Condition::Unconditional => true,
             Condition::Create => found.is_none(),
-            Condition::Match(etag) => found.as_ref() == Some(etag),
+            Condition::IfMatch(etag) => found.as_ref() == Some(etag),
         };
         holds.then_some(()).ok_or_else(|| Error::new(ErrorKind::Conflict, format!("{name:?} is not as {condition:?}")))
     }
@@ -125,7 +125,7 @@ impl Turn<'_> {
 
 /// Who cannot tell whether a request was carried out says `Unknown`: the caller then looks.
 pub(crate) fn broken(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(ErrorKind::Unknown, "the folder cannot be used").with_source(error)
+    Error::new(ErrorKind::Indeterminate, "the folder cannot be used").with_source(error)
 }
 
 fn etag(number: u64) -> ETag {

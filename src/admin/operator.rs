@@ -10,9 +10,9 @@ use super::retries::Retries;
 use super::session::Session;
 use super::takeover::{Takeover, takeover};
 use crate::error::{Error, Result};
-use crate::model::{OwnerId, Ownership, PartitionId, Position, Presence};
+use crate::model::{Heartbeat, OwnerId, Ownership, PartitionId, Position};
 use crate::planner::{Observer, observe};
-use crate::store::{Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, Verdict};
+use crate::store::{Claim, ClaimOutcome, DeclareDeadOutcome, GroupStore, GroupStoreBuilder};
 
 /// How often a partition is claimed. A renewal between the listing and the claim costs one attempt.
 const MAX_CLAIMS: u32 = 3;
@@ -84,7 +84,7 @@ pub struct Operator {
 struct Survey {
     ownerships: Vec<Ownership>,
     other_tree: Vec<Ownership>,
-    presences: Vec<Presence>,
+    presences: Vec<Heartbeat>,
 }
 
 impl Operator {
@@ -144,8 +144,8 @@ impl Operator {
 
     async fn survey(&self) -> Result<Survey> {
         let ownerships = self.store.list_ownerships().await?.records;
-        let other_tree = self.store.list_other_tree().await?.records;
-        let presences = self.store.list_presences().await?.records;
+        let other_tree = self.store.list_other_name_case().await?.records;
+        let presences = self.store.list_heartbeats().await?.records;
         Ok(Survey { ownerships, other_tree, presences })
     }
 
@@ -200,7 +200,7 @@ impl Operator {
             ClaimOutcome::Won(lease) => Ok(Session::new(self.store.clone(), lease, settle)),
             ClaimOutcome::Lost { by } => Err(NotDone::Lost { by }),
             ClaimOutcome::Replaced { .. } => Err(NotDone::Lost { by: Some(self.id().clone()) }),
-            ClaimOutcome::Undecided(error) => Err(NotDone::Failed(error)),
+            ClaimOutcome::Indeterminate(error) => Err(NotDone::Failed(error)),
         }
     }
 
@@ -208,32 +208,32 @@ impl Operator {
         let hub: BTreeSet<_> = survey.ownerships.iter().map(|seen| &seen.partition).chain([partition]).collect();
         let hub: Vec<_> = hub.into_iter().cloned().collect();
         let observer = Observer {
-            me: self.store.identity(),
-            terms: self.store.terms(),
+            this: self.store.identity(),
+            lease_durations: self.store.lease_durations(),
             running: &BTreeSet::new(),
-            other_tree: &survey.other_tree,
-            presences: &survey.presences,
-            interval: self.store.terms().expiry / 6,
+            other_name_case: &survey.other_tree,
+            heartbeats: &survey.presences,
+            interval: self.store.lease_durations().own / 6,
             outage_ended: None,
         };
-        let view = observe(&survey.ownerships, &hub, &observer, self.store.lease_time());
+        let view = observe(&survey.ownerships, &hub, &observer, self.store.lease_clock_now());
         takeover(&view, partition, options.beside_foreign)
     }
 
     async fn claim(&self, survey: &Survey, partition: &PartitionId, takeover: Takeover) -> ClaimOutcome {
         let Some(seen) = takeover.over else {
-            return self.store.claim_one(&Claim::unowned(partition.clone())).await;
+            return self.store.claim(&Claim::unowned(partition.clone())).await;
         };
-        if takeover.declare_dead && seen.lives_by_presence(self.store.identity()) {
+        if takeover.declare_dead && seen.is_kept_alive_by_heartbeat(self.store.identity()) {
             let owner = seen.record.owner.as_ref();
             let presence = survey.presences.iter().find(|presence| Some(&presence.record.owner) == owner);
             match self.store.declare_dead(&seen, presence).await {
-                Ok(Verdict::Dead) => {}
-                Ok(Verdict::Alive) => return ClaimOutcome::Lost { by: seen.record.owner },
-                Err(error) => return ClaimOutcome::Undecided(error),
+                Ok(DeclareDeadOutcome::Declared) => {}
+                Ok(DeclareDeadOutcome::StillAlive) => return ClaimOutcome::Lost { by: seen.record.owner },
+                Err(error) => return ClaimOutcome::Indeterminate(error),
             }
         }
         let claim = Claim::over(&seen);
-        self.store.claim_one(&claim.with_handoff_to(takeover.return_to)).await
+        self.store.claim(&claim.with_handoff_to(takeover.return_to)).await
     }
 }

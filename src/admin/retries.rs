@@ -15,7 +15,7 @@ pub(super) struct Retries {
 
 impl Retries {
     pub(super) fn new(store: &GroupStore, attempts: u32) -> Self {
-        let back_off = BackOff::new(store.request_deadline() / 16, store.terms().expiry / 6);
+        let back_off = BackOff::new(store.request_timeout() / 16, store.lease_durations().own / 6);
         Self { store: store.clone(), back_off, left: attempts - 1 }
     }
 

@@ -88,15 +88,17 @@ impl Session {
         let until = Instant::now() + time;
         while Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());
-            sleep(left.min(self.store.terms().expiry / 6)).await;
-            match self.store.renew_one(&self.lease).await {
+            sleep(left.min(self.store.lease_durations().own / 6)).await;
+            match self.store.renew(&self.lease).await {
                 ClaimOutcome::Won(lease) => self.lease = lease,
                 ClaimOutcome::Lost { by } => return Err(Failure::Lost { by }),
                 ClaimOutcome::Replaced { .. } => return Err(Failure::Lost { by: None }),
-                ClaimOutcome::Undecided(error) if self.store.age_of(&self.lease) > self.store.terms().expiry => {
+                ClaimOutcome::Indeterminate(error)
+                    if self.store.lease_age(&self.lease) > self.store.lease_durations().own =>
+                {
                     return Err(Failure::Failed(error));
                 }
-                ClaimOutcome::Undecided(_) => {}
+                ClaimOutcome::Indeterminate(_) => {}
             }
         }
         Ok(())
@@ -107,15 +109,15 @@ impl Session {
         match self.release().await {
             ReleaseOutcome::Released => ResetOutcome::Done,
             ReleaseOutcome::Lost { .. } => ResetOutcome::Unsure { written: true, error: None },
-            ReleaseOutcome::Undecided(error) => ResetOutcome::Unsure { written: true, error: Some(error) },
+            ReleaseOutcome::Indeterminate(error) => ResetOutcome::Unsure { written: true, error: Some(error) },
         }
     }
 
     async fn release(&self) -> ReleaseOutcome {
         let mut retries = Retries::new(&self.store, MAX_ATTEMPTS);
         loop {
-            match self.store.release_one(&self.lease).await {
-                ReleaseOutcome::Undecided(error) if retries.again_after(&error).await => {}
+            match self.store.release(&self.lease).await {
+                ReleaseOutcome::Indeterminate(error) if retries.again_after(&error).await => {}
                 outcome => return outcome,
             }
         }
@@ -125,5 +127,5 @@ impl Session {
 /// Whether a write that failed with this error, or with a conflict because of it, had no answer.
 fn may_be_applied(error: &Error) -> bool {
     let cause = error.source().and_then(|source| source.downcast_ref::<Error>());
-    [Some(error), cause].into_iter().flatten().any(|error| error.kind() == ErrorKind::Unknown)
+    [Some(error), cause].into_iter().flatten().any(|error| error.kind() == ErrorKind::Indeterminate)
 }

@@ -2,7 +2,7 @@
 
 use super::outcome::NotDone;
 use crate::model::{OwnerId, Ownership, PartitionId};
-use crate::planner::{Holder, PartitionView, View};
+use crate::planner::{PartitionOwner, PartitionView, View};
 
 /// How to take a partition over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,11 +25,11 @@ pub struct Takeover {
 pub fn takeover(view: &View<'_>, partition: &PartitionId, beside_foreign: bool) -> Result<Takeover, NotDone> {
     let record = view.record(partition);
     let entry = view.partitions.iter().find(|entry| entry.partition == *partition);
-    let free = PartitionView::new(partition.clone(), Holder::Nobody);
+    let free = PartitionView::new(partition.clone(), PartitionOwner::Unowned);
     let entry = entry.unwrap_or(&free);
-    match &entry.holder {
-        Holder::Elsewhere(owner) => return Err(NotDone::OtherTree { owner: owner.clone() }),
-        Holder::Live(operator) if entry.is_held_by_operator() => {
+    match &entry.owner {
+        PartitionOwner::OtherNameCase(owner) => return Err(NotDone::OtherTree { owner: owner.clone() }),
+        PartitionOwner::Other(operator) if entry.is_held_by_operator() => {
             return Err(NotDone::Busy { operator: operator.clone() });
         }
         _ => {}
@@ -38,9 +38,9 @@ pub fn takeover(view: &View<'_>, partition: &PartitionId, beside_foreign: bool) 
     if let Some(owner) = foreign.filter(|_| !beside_foreign) {
         return Err(NotDone::Foreign { owner: owner.clone() });
     }
-    let is_expired = matches!(entry.holder, Holder::Expired(_));
+    let is_expired = matches!(entry.owner, PartitionOwner::Expired(_));
     // An operator before this one may have died at it, or this one failed at it.
-    let is_left = is_expired || entry.holder == Holder::Orphan;
+    let is_left = is_expired || entry.owner == PartitionOwner::Reclaimable;
     let inherited = record.filter(|seen| is_left && seen.record.operator.is_some());
     let return_to = match inherited {
         Some(seen) => seen.record.handoff_to.clone(),
@@ -57,7 +57,7 @@ pub fn takeover(view: &View<'_>, partition: &PartitionId, beside_foreign: bool) 
 
 /// A live owner of another SDK.
 fn foreign_owner<'a>(view: &View<'a>) -> Option<&'a OwnerId> {
-    let live = view.partitions.iter().filter(|entry| matches!(entry.holder, Holder::Live(_)));
+    let live = view.partitions.iter().filter(|entry| matches!(entry.owner, PartitionOwner::Other(_)));
     let mut records = live.filter_map(|entry| view.record(&entry.partition));
     records.find(|seen| seen.record.incarnation.is_none())?.record.owner.as_ref()
 }
@@ -70,7 +70,7 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::model::{ETag, Identity, Incarnation, LeaseTerms, Moment, OwnershipRecord};
+    use crate::model::{ETag, Identity, Incarnation, LeaseDurations, Moment, OwnershipRecord};
     use crate::planner::{Observer, observe};
 
     fn owner(id: &str) -> OwnerId {
@@ -100,11 +100,11 @@ mod tests {
         let (me, running) = (Identity::new(owner("operator-9"), incarnation()), BTreeSet::new());
         let expiry = Duration::from_secs(60);
         let observer = Observer {
-            me: &me,
-            terms: LeaseTerms::new(expiry, 3 * expiry),
+            this: &me,
+            lease_durations: LeaseDurations::new(expiry, 3 * expiry),
             running: &running,
-            other_tree,
-            presences: &[],
+            other_name_case: other_tree,
+            heartbeats: &[],
             interval: expiry / 6,
             outage_ended: None,
         };

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::events::Event;
-use super::handle::Left;
+use super::events::OwnershipEvent;
+use super::handle::LeftOwned;
 use super::note::Note;
 use super::snapshot::Snapshot;
-use crate::model::{Incarnation, Moment, Ownership, PartitionId, Presence};
-use crate::store::{Claim, Handoff, Lease, Patience};
+use crate::model::{Heartbeat, Incarnation, Moment, Ownership, PartitionId};
+use crate::store::{Claim, Handoff, HandoffTimeouts, Lease};
 
 /// One thing to do.
 #[derive(Debug)]
@@ -22,13 +22,13 @@ pub enum Action {
     /// Publishes a snapshot.
     Publish(Arc<Snapshot>),
     /// Tells subscribers, the log and the metrics what happened.
-    Tell(Event),
+    Tell(OwnershipEvent),
     /// Logs or counts what is no event.
     Note(Note),
     /// Ends the loop: a later incarnation of this owner is at work.
     Replaced(Incarnation),
     /// Ends the loop. So many partitions are left for the restart of this owner, and so many could not be released.
-    Ended(Left),
+    Ended(LeftOwned),
 }
 
 /// An operation on the storage.
@@ -40,7 +40,7 @@ pub enum Request {
     /// Lists presences, ownerships in the other tree of names, or both.
     ListOthers { presences: bool, other_tree: bool },
     /// Declares the owner of a record dead, in order to make these claims.
-    DeclareDead { of: Ownership, presence: Option<Presence>, claims: Vec<Claim> },
+    DeclareDead { of: Ownership, presence: Option<Heartbeat>, claims: Vec<Claim> },
     /// Claims a partition.
     Claim(Claim),
     /// Renews a lease.
@@ -53,11 +53,11 @@ pub enum Request {
     /// Asks the owner of a record for its partition.
     Mark(Ownership),
     /// Looks at a partition that was asked for.
-    Pursue { handoff: Handoff, patience: Patience },
+    Pursue { handoff: Handoff, patience: HandoffTimeouts },
     /// Writes the presence of this instance.
     Announce,
     /// Deletes the presence of this instance; if that fails, again and again, or not.
     Withdraw { persistently: bool },
     /// Deletes those of these presences that are long dead.
-    Clear(Vec<Presence>),
+    Clear(Vec<Heartbeat>),
 }

@@ -4,26 +4,27 @@ use std::collections::BTreeMap;
 
 use super::action::{Action, Request};
 use super::context::Context;
-use super::events::{DuplicateCause, Event, Releasing};
+use super::events::{DuplicateCause, OwnershipEvent};
 use super::note::Note;
-use super::partitions::{Asked, Doing, Partitions};
+use super::partitions::{Activity, Partitions, PendingHandoff};
 use crate::error::{Error, Result};
-use crate::model::{PartitionId, Presence};
-use crate::planner::{ClaimReason, Holder, PlannedClaim};
-use crate::store::{Claim, ClaimOutcome, Lease, Verdict};
+use crate::model::{Heartbeat, PartitionId};
+use crate::planner::ReleaseReason;
+use crate::planner::{ClaimReason, PartitionOwner, PlannedClaim};
+use crate::store::{Claim, ClaimOutcome, DeclareDeadOutcome, Lease};
 use crate::telemetry::Operation;
 
 impl Partitions {
     /// Claims what was planned. An owner that lives by its presence is declared dead before anything is claimed from it
     /// as abandoned.
-    pub(super) fn start_claims(&mut self, context: &mut Context, planned: Vec<PlannedClaim>, presences: &[Presence]) {
+    pub(super) fn start_claims(&mut self, context: &mut Context, planned: Vec<PlannedClaim>, presences: &[Heartbeat]) {
         let mut abandoned: BTreeMap<_, (_, Vec<_>)> = BTreeMap::new();
         for PlannedClaim { partition, reason, over } in planned {
-            self.doing.insert(partition.clone(), Doing::Claiming { reason: reason.clone(), asked: None });
+            self.activities.insert(partition.clone(), Activity::Claiming { reason: reason.clone(), handoff: None });
             let is_abandoned = matches!(reason, ClaimReason::Expired(_) | ClaimReason::Reclaimed);
             match over {
                 None => context.request(Request::Claim(Claim::unowned(partition))),
-                Some(seen) if is_abandoned && seen.lives_by_presence(&context.settings.me) => {
+                Some(seen) if is_abandoned && seen.is_kept_alive_by_heartbeat(&context.settings.this) => {
                     let tenant = (seen.record.owner.clone(), seen.record.incarnation.clone());
                     let claim = Claim::over(&seen);
                     abandoned.entry(tenant).or_insert((seen, Vec::new())).1.push(claim);
@@ -40,79 +41,90 @@ impl Partitions {
 
     /// Claims a partition that was asked for. Its owner is not declared dead even if it did not respond: that would give
     /// up all its partitions. It learns what it lost from its next listing.
-    pub(super) fn claim_asked(&mut self, context: &mut Context, claim: Claim, reason: ClaimReason, asked: Asked) {
+    pub(super) fn claim_after_handoff(
+        &mut self,
+        context: &mut Context,
+        claim: Claim,
+        reason: ClaimReason,
+        asked: PendingHandoff,
+    ) {
         let partition = claim.partition().clone();
         if context.claims_nothing() || !self.may_claim(context) {
-            self.doing.insert(partition, Doing::Asked(asked));
+            self.activities.insert(partition, Activity::AwaitingHandoff(asked));
             return;
         }
-        self.doing.insert(partition, Doing::Claiming { reason, asked: Some(asked) });
+        self.activities.insert(partition, Activity::Claiming { reason, handoff: Some(asked) });
         context.request(Request::Claim(claim));
     }
 
     /// It is known whether an owner is dead.
-    pub(super) fn on_judged(&mut self, context: &mut Context, claims: Vec<Claim>, outcome: Result<Verdict>) {
-        let goes_on = matches!(outcome, Ok(Verdict::Dead)) && !context.claims_nothing();
+    pub(super) fn on_declared_dead(
+        &mut self,
+        context: &mut Context,
+        claims: Vec<Claim>,
+        outcome: Result<DeclareDeadOutcome>,
+    ) {
+        let goes_on = matches!(outcome, Ok(DeclareDeadOutcome::Declared)) && !context.claims_nothing();
         if goes_on {
             return claims.into_iter().for_each(|claim| context.request(Request::Claim(claim)));
         }
         let partitions: Vec<_> = claims.iter().map(|claim| claim.partition().clone()).collect();
         for partition in &partitions {
-            self.forget(partition);
+            self.remove(partition);
         }
         match outcome {
             Ok(_) => context.disturb(),
-            Err(error) => self.undecided(context, Operation::Presence, partitions, error),
+            Err(error) => self.indeterminate(context, Operation::Presence, partitions, error),
         }
     }
 
     pub(super) fn on_claimed(&mut self, context: &mut Context, partition: &PartitionId, outcome: ClaimOutcome) {
-        let Some(Doing::Claiming { reason, asked }) = self.doing.remove(partition) else { return };
+        let Some(Activity::Claiming { reason, handoff: asked }) = self.activities.remove(partition) else { return };
         match outcome {
             ClaimOutcome::Won(lease) => self.won(context, lease, reason, asked),
             ClaimOutcome::Lost { by } => {
                 context.note(Note::ClaimLost(partition.clone(), by.clone()));
                 self.end_setback(partition);
-                context.holder_is(partition, by.map_or(Holder::Released, Holder::Live));
+                context.owner_is(partition, by.map_or(PartitionOwner::Released, PartitionOwner::Other));
                 self.ask_further(partition, asked);
             }
             ClaimOutcome::Replaced { by } => context.replaced(by),
-            ClaimOutcome::Undecided(error) => {
-                self.undecided(context, Operation::Claim, vec![partition.clone()], error);
+            ClaimOutcome::Indeterminate(error) => {
+                self.indeterminate(context, Operation::Claim, vec![partition.clone()], error);
                 self.ask_further(partition, asked);
             }
         }
     }
 
-    fn won(&mut self, context: &mut Context, lease: Lease, reason: ClaimReason, asked: Option<Asked>) {
+    fn won(&mut self, context: &mut Context, lease: Lease, reason: ClaimReason, asked: Option<PendingHandoff>) {
         let (partition, epoch) = (lease.partition().clone(), lease.epoch());
         self.end_setback(&partition);
         // The owner that did not respond may still be at work.
         if let (Some(asked), ClaimReason::Stolen(_)) = (asked, &reason) {
             let acknowledged = asked.handoff.is_acknowledged();
-            let cause = if acknowledged { DuplicateCause::NotReleased } else { DuplicateCause::NotAnswered };
-            context.tell(Event::DuplicatesPossible { partition: partition.clone(), cause });
+            let cause = if acknowledged { DuplicateCause::NotReleased } else { DuplicateCause::NotAcknowledged };
+            context.emit(OwnershipEvent::DuplicatesPossible { partition: partition.clone(), cause });
         }
         context.act(Action::Measure { partition: partition.clone(), recorded: lease.record().load });
-        self.hold(context, lease);
-        context.holder_is(&partition, Holder::Me);
-        context.tell(Event::Claimed { partition: partition.clone(), epoch, reason });
+        self.add(context, lease);
+        context.owner_is(&partition, PartitionOwner::This);
+        context.emit(OwnershipEvent::Claimed { partition: partition.clone(), epoch, reason });
         if context.is_ending() {
-            self.release(context, &partition, epoch, Releasing::Shutdown);
+            self.release(context, &partition, epoch, ReleaseReason::Shutdown);
         } else if context.is_released_when_stalled(&partition) {
-            self.release(context, &partition, epoch, Releasing::Stalled);
+            self.release(context, &partition, epoch, ReleaseReason::Stalled);
         }
     }
 
     /// The claim of a partition that was asked for was not won: it is looked at again.
-    fn ask_further(&mut self, partition: &PartitionId, asked: Option<Asked>) {
+    fn ask_further(&mut self, partition: &PartitionId, asked: Option<PendingHandoff>) {
         if let Some(asked) = asked {
-            self.doing.insert(partition.clone(), Doing::Asked(asked));
+            self.activities.insert(partition.clone(), Activity::AwaitingHandoff(asked));
         }
     }
 
     /// The outcome of an operation that was to win these partitions is not known.
-    pub(super) fn undecided(
+    pub(super) fn indeterminate(
         &mut self,
         context: &mut Context,
         operation: Operation,
@@ -123,6 +135,6 @@ impl Partitions {
         for partition in &partitions {
             self.set_back(context, partition, wait);
         }
-        context.note(Note::Undecided(operation, partitions, error));
+        context.note(Note::Indeterminate(operation, partitions, error));
     }
 }

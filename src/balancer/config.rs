@@ -3,24 +3,24 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::model::{LeaseScope, LeaseTerms};
-use crate::planner::Strategy;
+use crate::model::{LeaseDurations, LeaseScope};
+use crate::planner::LoadBalancingStrategy;
 use crate::setters::setters;
 use crate::store::GroupStore;
 
 /// What an owner does that cannot renew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum LeasePolicy {
+pub enum OnLeaseExpiry {
     /// It goes on until it learns that somebody else has the partition, as the processors of all SDKs do. The default:
     /// while the storage is away, nothing stops. Two instances may both read a partition for a moment; the broker lets
     /// only the later one read, and the checkpoint of the earlier one is refused.
     #[default]
-    BrokerFenced,
+    Continue,
     /// The handler stops, its drain time included, before the lease can have expired elsewhere: two seconds before the
     /// expiry, for server times come in whole seconds. For handlers whose work must not overlap; a storage that is away
     /// for longer than the expiry stops all processing.
-    Strict,
+    Stop,
 }
 
 /// What to do with partitions whose application is not well.
@@ -43,20 +43,20 @@ pub struct BalancerConfig {
     /// While nothing changes cycles come more seldom, up to `min(3 x interval, expiry / 2)`. That is what it costs in
     /// reaction time: a settled instance notices a dead owner, a released partition or a new one that much later at
     /// most. Whoever joins looks every interval, and any change brings the next cycle forward.
-    pub interval: Duration,
+    pub load_balancing_interval: Duration,
     /// How fast to take what is lacking. Default [`Strategy::Balanced`].
-    pub strategy: Strategy,
+    pub load_balancing_strategy: LoadBalancingStrategy,
     /// The most partitions that this instance holds. Default: no limit. The others do not know of it, and
     /// leave it its share until it has taken nothing for an expiry. What is unowned meanwhile, or for good if all are
     /// at their limits: [`Snapshot::unclaimed_for_cap`](super::Snapshot::unclaimed_for_cap).
     pub max_partitions: Option<usize>,
     /// What to do when a partition cannot be renewed in time. Default [`LeasePolicy::BrokerFenced`].
-    pub lease_policy: LeasePolicy,
+    pub on_lease_expiry: OnLeaseExpiry,
     /// When an application counts as stalled: no heartbeat of its runtime, or one batch in the handler, for longer than
     /// this. Default 5 min: longer than any ordinary batch. With a stalled runtime an instance claims nothing. With a
     /// batch that takes too long it still claims its share of the unowned partitions, for the other instances may have
     /// the same fault; it takes nothing from live owners.
-    pub stall_after: Duration,
+    pub stall_timeout: Duration,
     /// What to do then. Default [`OnStall::Keep`].
     pub on_stall: OnStall,
     /// Whether a partition that is to move from one live owner to another is asked for first: its handler is given its
@@ -82,23 +82,23 @@ pub struct BalancerConfig {
     pub lease_scope: LeaseScope,
     /// Whether the processor runs the loop on a thread and a runtime of its own. Default true: a handler that blocks
     /// its runtime then costs no partition. Set it to false for tests in paused time.
-    pub own_thread: bool,
+    pub dedicated_thread: bool,
     pub(super) seed: Option<u64>,
 }
 
 impl Default for BalancerConfig {
     fn default() -> Self {
         Self {
-            interval: Duration::from_secs(10),
-            strategy: Strategy::default(),
+            load_balancing_interval: Duration::from_secs(10),
+            load_balancing_strategy: LoadBalancingStrategy::default(),
             max_partitions: None,
-            lease_policy: LeasePolicy::default(),
-            stall_after: Duration::from_secs(300),
+            on_lease_expiry: OnLeaseExpiry::default(),
+            stall_timeout: Duration::from_secs(300),
             on_stall: OnStall::default(),
             handoff: true,
             handoff_timeout: None,
             lease_scope: LeaseScope::default(),
-            own_thread: true,
+            dedicated_thread: true,
             seed: None,
         }
     }
@@ -106,16 +106,16 @@ impl Default for BalancerConfig {
 
 impl BalancerConfig {
     setters! {
-        with_interval(interval: Duration);
-        with_strategy(strategy: Strategy);
+        with_load_balancing_interval(load_balancing_interval: Duration);
+        with_load_balancing_strategy(load_balancing_strategy: LoadBalancingStrategy);
         with_max_partitions(max_partitions: Some(usize));
-        with_lease_policy(lease_policy: LeasePolicy);
-        with_stall_after(stall_after: Duration);
+        with_on_lease_expiry(on_lease_expiry: OnLeaseExpiry);
+        with_stall_timeout(stall_timeout: Duration);
         with_on_stall(on_stall: OnStall);
         with_handoff(handoff: bool);
         with_handoff_timeout(handoff_timeout: Some(Duration));
         with_lease_scope(lease_scope: LeaseScope);
-        with_own_thread(own_thread: bool);
+        with_dedicated_thread(dedicated_thread: bool);
     }
 
     /// Seeds all random choices, for tests that must be repeatable. By default the operating system gives a seed.
@@ -127,21 +127,23 @@ impl BalancerConfig {
     }
 
     pub(super) fn check(&self, store: &GroupStore) -> Result<()> {
-        let (interval, expiry) = (self.interval, store.terms().expiry);
+        let (interval, expiry) = (self.load_balancing_interval, store.lease_durations().own);
         if interval.is_zero() {
             return Err(Error::config("the interval is zero, but there must be time between two cycles"));
         }
-        if matches!(self.strategy, Strategy::Weighted { .. }) && self.lease_scope == LeaseScope::Instance {
+        if matches!(self.load_balancing_strategy, LoadBalancingStrategy::Weighted { .. })
+            && self.lease_scope == LeaseScope::Instance
+        {
             return Err(Error::config(
                 "the strategy is `Weighted` and the lease scope `Instance`, but loads are written by the renewal of each \
                  partition, which that scope leaves out: use `LeaseScope::Partition`, or `Balanced` or `Greedy`",
             ));
         }
-        if self.stall_after < expiry / 2 {
+        if self.stall_timeout < expiry / 2 {
             return Err(Error::config(format!(
                 "the application counts as stalled after {:?}, but must be given at least half the expiry, {:?}: shorter \
                  stalls cost nothing",
-                self.stall_after,
+                self.stall_timeout,
                 expiry / 2
             )));
         }
@@ -151,15 +153,15 @@ impl BalancerConfig {
                  with less, one slow cycle makes a live owner look dead"
             )));
         }
-        self.check_drain(store, Duration::ZERO)
+        self.check_drain_timeout(store, Duration::ZERO)
     }
 
     /// Half of the expiry passes before a renewal; that renewal, and the drain time after it, must end in time.
-    pub(super) fn check_drain(&self, store: &GroupStore, drain: Duration) -> Result<()> {
-        let (expiry, deadline) = (store.terms().expiry, store.request_deadline());
+    pub(super) fn check_drain_timeout(&self, store: &GroupStore, drain: Duration) -> Result<()> {
+        let (expiry, deadline) = (store.lease_durations().own, store.request_timeout());
         let left = time_to_drain(expiry, deadline);
-        if self.lease_policy == LeasePolicy::Strict && left.is_none_or(|left| left < drain) {
-            let grace = LeaseTerms::GRACE;
+        if self.on_lease_expiry == OnLeaseExpiry::Stop && left.is_none_or(|left| left < drain) {
+            let grace = LeaseDurations::GRACE;
             return Err(Error::config(format!(
                 "with strict leases half the expiry, the request deadline and the time to stop must end {grace:?} before the \
                  expiry, but {:?} + {deadline:?} + {drain:?} + {grace:?} is more than {expiry:?}: lengthen the expiry, or \
@@ -171,13 +173,14 @@ impl BalancerConfig {
     }
 
     pub(crate) fn handoff_timeout(&self, store: &GroupStore) -> Duration {
-        self.handoff_timeout.unwrap_or_else(|| store.patience().release)
+        self.handoff_timeout.unwrap_or_else(|| store.handoff_timeouts().release)
     }
 
     /// The time in which a partition stops, a last checkpoint that meets a conflict and the release must fit into a
     /// handoff. Without a drain time nothing is handed over.
     pub(crate) fn check_handoff(&self, store: &GroupStore, drain: Duration, stopping: Duration) -> Result<()> {
-        let (timeout, deadline, expiry) = (self.handoff_timeout(store), store.request_deadline(), store.terms().expiry);
+        let (timeout, deadline, expiry) =
+            (self.handoff_timeout(store), store.request_timeout(), store.lease_durations().own);
         if self.handoff && !drain.is_zero() && (stopping + 2 * deadline > timeout || timeout >= expiry) {
             return Err(Error::config(format!(
                 "a handoff may take {timeout:?}, but must be at least the time in which a partition stops, {stopping:?} with a \
@@ -192,14 +195,14 @@ impl BalancerConfig {
     /// A quarter of the expiry, or what strict leases or a handoff within its default time leave: a partition may drain
     /// twice when it stops, and close its link. With an expiry below 16 s a handoff leaves next to nothing, or less.
     /// Then it is a sixteenth of the expiry, with which a handoff is in time if the link closes quickly.
-    pub(crate) fn default_drain(&self, store: &GroupStore, closing: Duration) -> Duration {
-        let (expiry, deadline) = (store.terms().expiry, store.request_deadline());
+    pub(crate) fn default_drain_timeout(&self, store: &GroupStore, closing: Duration) -> Duration {
+        let (expiry, deadline) = (store.lease_durations().own, store.request_timeout());
         let mut drain = expiry / 4;
         if self.handoff {
-            let left = store.patience().release.saturating_sub(2 * deadline + closing) / 2;
+            let left = store.handoff_timeouts().release.saturating_sub(2 * deadline + closing) / 2;
             drain = drain.min(left.max(expiry / 16));
         }
-        if self.lease_policy == LeasePolicy::Strict {
+        if self.on_lease_expiry == OnLeaseExpiry::Stop {
             let left = time_to_drain(expiry, deadline).unwrap_or_default();
             drain = drain.min(left.saturating_sub(closing) / 2);
         }
@@ -209,5 +212,5 @@ impl BalancerConfig {
 
 /// What strict leases leave for draining; nothing if not even a renewal fits.
 fn time_to_drain(expiry: Duration, request_deadline: Duration) -> Option<Duration> {
-    expiry.checked_sub(expiry / 2 + request_deadline + LeaseTerms::GRACE)
+    expiry.checked_sub(expiry / 2 + request_deadline + LeaseDurations::GRACE)
 }

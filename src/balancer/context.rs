@@ -7,14 +7,14 @@ use rand::rngs::StdRng;
 
 use super::action::{Action, Request};
 use super::config::OnStall;
-use super::events::Event;
+use super::events::OwnershipEvent;
 use super::note::Note;
 use super::retries::{asked_for, back_off, last_chance};
 use super::settings::Settings;
 use super::vitals::Stalled;
 use crate::error::Error;
 use crate::model::{Incarnation, Moment, OwnerId, PartitionId};
-use crate::planner::Holder;
+use crate::planner::PartitionOwner;
 
 /// How far the loop is from its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,13 +49,13 @@ pub(super) struct Context {
 /// What a step changed about a partition, as the snapshot shows it.
 #[derive(Debug)]
 pub(super) enum Change {
-    Holder(Holder),
+    Owner(PartitionOwner),
     /// By this owner.
-    AskedFor(OwnerId),
+    HandoffReceived(OwnerId),
 }
 
 /// What a step leaves for its end.
-pub(super) struct Left {
+pub(super) struct Pending {
     pub(super) actions: Vec<Action>,
     pub(super) changes: Vec<(PartitionId, Change)>,
     pub(super) disturbed: bool,
@@ -87,7 +87,7 @@ impl Context {
         self.act(Action::Request(request));
     }
 
-    pub(super) fn tell(&mut self, event: Event) {
+    pub(super) fn emit(&mut self, event: OwnershipEvent) {
         self.act(Action::Tell(event));
     }
 
@@ -106,14 +106,14 @@ impl Context {
     }
 
     /// A partition has another holder.
-    pub(super) fn holder_is(&mut self, partition: &PartitionId, holder: Holder) {
-        self.changes.push((partition.clone(), Change::Holder(holder)));
+    pub(super) fn owner_is(&mut self, partition: &PartitionId, holder: PartitionOwner) {
+        self.changes.push((partition.clone(), Change::Owner(holder)));
         (self.disturbed, self.changed) = (true, true);
     }
 
     /// Another instance asked for a partition of this one.
-    pub(super) fn asked_for_by(&mut self, partition: &PartitionId, by: &OwnerId) {
-        self.changes.push((partition.clone(), Change::AskedFor(by.clone())));
+    pub(super) fn handoff_requested_by(&mut self, partition: &PartitionId, by: &OwnerId) {
+        self.changes.push((partition.clone(), Change::HandoffReceived(by.clone())));
         self.changed = true;
     }
 
@@ -124,8 +124,8 @@ impl Context {
         }
     }
 
-    pub(super) fn take(&mut self) -> Left {
-        Left {
+    pub(super) fn take(&mut self) -> Pending {
+        Pending {
             actions: std::mem::take(&mut self.actions),
             changes: std::mem::take(&mut self.changes),
             disturbed: std::mem::take(&mut self.disturbed),
@@ -159,7 +159,7 @@ impl Context {
     /// The age at which a lease is renewed. Owners of other SDKs compare ages with their own wall clocks and their own
     /// expiry: while one is seen, every interval.
     pub(super) fn renewal_age(&self) -> Duration {
-        let expiry = self.settings.expiry();
+        let expiry = self.settings.lease_duration();
         if self.foreign_owner { self.settings.interval().max(expiry / 6) } else { expiry / 2 }
     }
 
@@ -172,11 +172,11 @@ impl Context {
     /// What it keeps alive counts from `valid_from`, and must not run out while the server's wish is granted.
     pub(super) fn try_again_at(&mut self, failures: u32, valid_from: Moment, error: &Error) -> Moment {
         let (settings, now) = (&self.settings, self.now);
-        let expiry = settings.expiry();
+        let expiry = settings.lease_duration();
         let jitter = self.rng.random_range(1.0..1.25);
         let wait = back_off(failures, settings.retry_pause(), expiry / 8).mul_f64(jitter);
         let lifetime = settings.lifetime().unwrap_or(expiry);
-        let last_chance = last_chance(self.renewal_age(), lifetime, settings.request_deadline);
+        let last_chance = last_chance(self.renewal_age(), lifetime, settings.request_timeout);
         asked_for(settings.asked_to_wait(error), now + wait, now, valid_from + last_chance)
     }
 }

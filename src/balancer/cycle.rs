@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use super::action::Request;
 use super::context::Context;
-use super::events::Event;
+use super::events::OwnershipEvent;
 use super::note::Note;
 use super::pacing::Pacing;
 use super::partitions::Partitions;
 use super::settings::Settings;
 use crate::error::{Error, ErrorKind};
 use crate::model::{Moment, OwnerId, Ownership, PartitionId};
-use crate::planner::{ClaimReason, Holder, Idleness, PartitionView, Plan, Policy, View, plan};
+use crate::planner::{ClaimReason, Idleness, PartitionOwner, PartitionView, Plan, Policy, View, plan};
 
 /// What this instance remembers from cycle to cycle.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ pub(super) struct Cycles {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
-    Presences,
-    OtherTree,
+    Heartbeats,
+    OtherNameCase,
     Both,
 }
 
@@ -43,7 +43,7 @@ impl Cycles {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             next: None,
-            pacing: Pacing::new(settings.interval(), settings.expiry()),
+            pacing: Pacing::new(settings.interval(), settings.lease_duration()),
             asked: Moment::ZERO,
             listed: Vec::new(),
             idleness: Idleness::default(),
@@ -77,7 +77,7 @@ impl Cycles {
 
     /// Something has changed, so that the next cycle is not to come late. While a listing is under way, its outcome will
     /// be read with the change.
-    pub(super) fn look_soon(&mut self, context: &mut Context) {
+    pub(super) fn list_soon(&mut self, context: &mut Context) {
         self.pacing.disturb();
         let soon = context.now + self.pacing.pause(context.chance());
         self.next = self.next.map(|next| next.min(soon));
@@ -99,8 +99,8 @@ impl Cycles {
     pub(super) fn list_others(&mut self, context: &mut Context, needs: Needs, listed: Vec<Ownership>) {
         self.listed = listed;
         context.request(Request::ListOthers {
-            presences: matches!(needs, Needs::Presences | Needs::Both),
-            other_tree: matches!(needs, Needs::OtherTree | Needs::Both),
+            presences: matches!(needs, Needs::Heartbeats | Needs::Both),
+            other_tree: matches!(needs, Needs::OtherNameCase | Needs::Both),
         });
     }
 
@@ -116,12 +116,12 @@ impl Cycles {
     }
 
     /// Reports partitions that are owned in the other tree of names, once for each time that they are found so.
-    pub(super) fn note_other_tree(&mut self, context: &mut Context, view: &View<'_>) {
+    pub(super) fn note_other_name_case(&mut self, context: &mut Context, view: &View<'_>) {
         let mut elsewhere = BTreeSet::new();
         for entry in &view.partitions {
-            let Holder::Elsewhere(owner) = &entry.holder else { continue };
+            let PartitionOwner::OtherNameCase(owner) = &entry.owner else { continue };
             if !self.elsewhere.contains(&entry.partition) {
-                context.note(Note::InOtherTree(entry.partition.clone(), owner.clone()));
+                context.note(Note::InOtherNameCase(entry.partition.clone(), owner.clone()));
             }
             elsewhere.insert(entry.partition.clone());
         }
@@ -151,7 +151,7 @@ impl Cycles {
     }
 
     fn idle_owners(&mut self, context: &mut Context, view: &View<'_>, policy: &Policy) -> BTreeSet<OwnerId> {
-        let (outage_ended, now, limit) = (context.outage_ended, context.now, context.settings.expiry());
+        let (outage_ended, now, limit) = (context.outage_ended, context.now, context.settings.lease_duration());
         let idle = self.idleness.note(view, policy, outage_ended, now, limit);
         idle.difference(&self.idle).for_each(|owner| context.note(Note::OwnerIdle(owner.clone())));
         self.idle.clone_from(&idle);
@@ -164,8 +164,8 @@ fn with_operations_under_way<'a>(view: &View<'a>, partitions: &Partitions) -> Vi
     let mut view = view.clone();
     for entry in &mut view.partitions {
         if partitions.is_claiming(&entry.partition) {
-            *entry = PartitionView::new(entry.partition.clone(), Holder::Orphan);
-        } else if matches!(entry.holder, Holder::Live(_)) && partitions.is_asked(&entry.partition) {
+            *entry = PartitionView::new(entry.partition.clone(), PartitionOwner::Reclaimable);
+        } else if matches!(entry.owner, PartitionOwner::Other(_)) && partitions.awaits_handoff(&entry.partition) {
             entry.handoff_to = Some(view.me.clone());
         }
     }
@@ -176,7 +176,7 @@ fn policy(context: &Context, partitions: &Partitions, view: &View<'_>) -> Policy
     let (settings, stalled) = (&context.settings, &context.stalled.partitions);
     let loads = view.records.values().filter_map(|seen| Some((seen.partition.clone(), seen.record.load?)));
     Policy {
-        strategy: settings.config.strategy.clone(),
+        strategy: settings.config.load_balancing_strategy.clone(),
         max_partitions: settings.config.max_partitions,
         avoid: partitions.not_to_claim(context.now).chain(stalled).cloned().collect(),
         handoff: settings.hands_over(),
@@ -196,41 +196,44 @@ fn without_takeovers(mut plan: Plan) -> Plan {
 /// and where something unowned is left to an owner that was present when that was last looked at, and may have gone.
 pub(super) fn needs(context: &Context, partitions: &Partitions, view: &View<'_>, plan: &Plan) -> Needs {
     let takes = !(plan.claim.is_empty() && plan.handoff.is_empty());
-    let other_tree = takes && context.settings.has_other_tree;
-    let by_presence = view.records.values().any(|seen| seen.lives_by_presence(&context.settings.me));
+    let other_tree = takes && context.settings.has_other_name_case;
+    let by_presence = view.records.values().any(|seen| seen.is_kept_alive_by_heartbeat(&context.settings.this));
     let is_asked =
-        || partitions.held().any(|(id, _)| view.record(id).is_some_and(|seen| seen.record.handoff_to.is_some()));
+        || partitions.owned().any(|(id, _)| view.record(id).is_some_and(|seen| seen.record.handoff_to.is_some()));
     let leaves_to_others = || !context.claims_nothing() && !view.present.is_empty() && view.has_unowned();
     let presences = by_presence || (context.settings.hands_over() && (takes || is_asked() || leaves_to_others()));
     match (presences, other_tree) {
         (false, false) => Needs::Nothing,
-        (true, false) => Needs::Presences,
-        (false, true) => Needs::OtherTree,
+        (true, false) => Needs::Heartbeats,
+        (false, true) => Needs::OtherNameCase,
         (true, true) => Needs::Both,
     }
 }
 
 /// Drops what the listing shows in other hands, or in none.
 pub(super) fn drop_lost(context: &mut Context, partitions: &mut Partitions, view: &View<'_>) {
-    let held: Vec<_> = partitions.held().map(|(partition, _)| partition.clone()).collect();
+    let held: Vec<_> = partitions.owned().map(|(partition, _)| partition.clone()).collect();
     for partition in held {
-        let holder = view.holder(&partition);
-        if holder == Some(&Holder::Me) || view.gone.contains(&partition) {
+        let holder = view.owner(&partition);
+        if holder == Some(&PartitionOwner::This) || view.removed.contains(&partition) {
             continue;
         }
         let by = match holder {
-            Some(Holder::Live(owner) | Holder::Elsewhere(owner) | Holder::Expired(owner)) => Some(owner.clone()),
+            Some(
+                PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner) | PartitionOwner::Expired(owner),
+            ) => Some(owner.clone()),
             _ => None,
         };
-        partitions.forget(&partition);
-        context.holder_is(&partition, holder.cloned().unwrap_or(Holder::Nobody));
-        context.tell(Event::Lost { partition, by });
+        partitions.remove(&partition);
+        context.owner_is(&partition, holder.cloned().unwrap_or(PartitionOwner::Unowned));
+        context.emit(OwnershipEvent::Lost { partition, by });
     }
 }
 
 /// Whether every partition has a live owner of this crate, as far as that can be seen.
 pub(super) fn is_settled(view: &View<'_>) -> bool {
-    let owned =
-        |entry: &PartitionView| matches!(entry.holder, Holder::Me | Holder::Live(_)) && entry.handoff_to.is_none();
+    let owned = |entry: &PartitionView| {
+        matches!(entry.owner, PartitionOwner::This | PartitionOwner::Other(_)) && entry.handoff_to.is_none()
+    };
     !view.foreign_owner && view.partitions.iter().all(owned)
 }

@@ -9,15 +9,15 @@ use tokio::time::Instant;
 
 use super::action::{Action, Request};
 use super::events::Events;
-use super::handle::{Left, Order};
+use super::handle::{LeftOwned, Order};
 use super::happened::{Done, Happened};
-use super::loads::Loads;
+use super::loads::LoadTracker;
 use super::note::Note;
-use super::reach::Reach;
+use super::reach::StorageHealth;
 use super::requests::perform;
 use super::snapshot::Snapshot;
 use super::state::State;
-use super::vitals::{Stalled, Vitals};
+use super::vitals::{LivenessTracker, Stalled};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, LeaseScope, OwnerId, PartitionId};
@@ -33,10 +33,10 @@ pub(super) struct Ports {
     pub(super) hub: watch::Receiver<Arc<[PartitionId]>>,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
     pub(super) snapshot: watch::Sender<Arc<Snapshot>>,
-    pub(super) vitals: Vitals,
-    pub(super) loads: Loads,
+    pub(super) liveness: LivenessTracker,
+    pub(super) loads: LoadTracker,
     pub(super) events: Events,
-    pub(super) reach: Reach,
+    pub(super) storage_health: StorageHealth,
     pub(super) metrics: HeldMetrics,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Driver {
     /// What of the application stalls, as the state knows it.
     stalled: Stalled,
     /// Callers that wait for the end.
-    waiting: Vec<oneshot::Sender<Left>>,
+    waiting: Vec<oneshot::Sender<LeftOwned>>,
 }
 
 /// The loop ends with this.
@@ -94,8 +94,8 @@ impl Driver {
     /// tokio's timers have not.
     fn wake_at(&self) -> Option<Instant> {
         let store = &self.ports.store;
-        let wait = self.state.next_wake()?.saturating_sub(store.lease_time());
-        Some(Instant::now() + wait.min(store.terms().expiry / 16))
+        let wait = self.state.next_wake()?.saturating_sub(store.lease_clock_now());
+        Some(Instant::now() + wait.min(store.lease_durations().own / 16))
     }
 
     fn done(&mut self, done: Result<Done, JoinError>) -> Step {
@@ -110,12 +110,12 @@ impl Driver {
 
     /// What the state is to know first is what it could not see: how the application and the storage are.
     fn feed(&mut self, happened: Happened) -> Step {
-        let stalled = self.ports.vitals.stalled();
+        let stalled = self.ports.liveness.stalled();
         if stalled != self.stalled {
             self.stalled.clone_from(&stalled);
-            self.step(Happened::Vitals(stalled))?;
+            self.step(Happened::Liveness(stalled))?;
         }
-        let (outages, now) = (self.ports.store.outages(), self.ports.store.lease_time());
+        let (outages, now) = (self.ports.store.outages(), self.ports.store.lease_clock_now());
         if let Some(silence) = outages.take_ended() {
             let at = outages.ended().unwrap_or(now);
             self.step(Happened::OutageEnded { at, silence })?;
@@ -124,7 +124,7 @@ impl Driver {
     }
 
     fn step(&mut self, happened: Happened) -> Step {
-        let now = self.ports.store.lease_time();
+        let now = self.ports.store.lease_clock_now();
         for action in self.state.step(happened, now) {
             self.execute(action)?;
         }
@@ -142,13 +142,13 @@ impl Driver {
             Action::FallBack => ports.store = ports.store.clone().lease_scope(LeaseScope::Partition),
             Action::Measure { partition, recorded } => ports.loads.begin(&partition, recorded),
             Action::Publish(snapshot) => {
-                ports.metrics.0.held(snapshot.held.len());
+                ports.metrics.0.held(snapshot.owned.len());
                 ports.snapshot.send_replace(snapshot);
             }
-            Action::Tell(event) => ports.events.tell(event),
+            Action::Tell(event) => ports.events.emit(event),
             Action::Note(note) => {
                 if let Note::CycleTook(_) = note {
-                    ports.reach.cycle_succeeded();
+                    ports.storage_health.cycle_succeeded();
                 }
                 note.report(ports.store.telemetry());
             }

@@ -14,7 +14,7 @@ const KEPT: usize = 1024;
 /// Something that the loop did, or noticed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub enum Event {
+pub enum OwnershipEvent {
     /// A partition was claimed; from whom, the reason tells.
     Claimed {
         /// The partition.
@@ -33,7 +33,7 @@ pub enum Event {
     },
     /// A partition could not be renewed in time and is processed no further:
     /// [`LeasePolicy::Strict`](super::LeasePolicy::Strict).
-    Outlived {
+    LeaseExpired {
         /// The partition.
         partition: PartitionId,
     },
@@ -42,7 +42,7 @@ pub enum Event {
         /// The partition.
         partition: PartitionId,
         /// Why.
-        reason: Releasing,
+        reason: ReleaseReason,
     },
     /// It was given back: others may claim it.
     Released {
@@ -62,14 +62,14 @@ pub enum Event {
         partitions: usize,
     },
     /// A live owner was asked to hand a partition over.
-    Asked {
+    HandoffRequested {
         /// The partition.
         partition: PartitionId,
         /// Its owner.
         from: OwnerId,
     },
     /// This instance was asked to hand a partition over, and does.
-    AskedFor {
+    HandoffReceived {
         /// The partition.
         partition: PartitionId,
         /// Who asked.
@@ -93,7 +93,7 @@ pub enum Event {
     /// The application stalls, or something else of it does than before; or, with nothing in it, it is well again.
     Stalled(Stalled),
     /// Partitions stay unowned because of `max_partitions`; with zero, none does any more.
-    Capped {
+    LimitReached {
         /// How many.
         unclaimed: usize,
     },
@@ -105,14 +105,14 @@ pub enum Event {
 #[non_exhaustive]
 pub enum DuplicateCause {
     /// Its owner did not answer in time, and it was stolen.
-    NotAnswered,
+    NotAcknowledged,
     /// Its owner answered, but did not release it in time, and it was stolen.
     NotReleased,
     /// It was released here before its handler had stopped: the time for that was over.
-    StillRunning,
+    HandlerStillRunning,
     /// It was released here, but its handler was cut short or failed at its last batch, or its last checkpoint could
     /// not be written.
-    NotSettled,
+    CheckpointNotWritten,
 }
 
 impl DuplicateCause {
@@ -120,10 +120,10 @@ impl DuplicateCause {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::NotAnswered => "not_answered",
+            Self::NotAcknowledged => "not_answered",
             Self::NotReleased => "not_released",
-            Self::StillRunning => "still_running",
-            Self::NotSettled => "not_settled",
+            Self::HandlerStillRunning => "still_running",
+            Self::CheckpointNotWritten => "not_settled",
         }
     }
 }
@@ -134,63 +134,10 @@ impl From<DuplicateCause> for &'static str {
     }
 }
 
-/// Why a partition is given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(into = "&'static str")]
-#[non_exhaustive]
-pub enum Releasing {
-    /// Somebody asked for it.
-    Asked,
-    /// The instance ends.
-    Shutdown,
-    /// The application stalls.
-    Stalled,
-    /// Another instance asked for it, as its share.
-    HandedOver,
-    /// The hub no longer has the partition.
-    Gone,
-    /// The partition is not assigned to this instance.
-    NotAssigned,
-    /// This instance holds more than `max_partitions`.
-    AboveMax,
-}
-
-impl Releasing {
-    /// The name in metrics and when serialized.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Asked => "asked",
-            Self::Shutdown => "shutdown",
-            Self::Stalled => "stalled",
-            Self::HandedOver => "handed_over",
-            Self::Gone => "gone",
-            Self::NotAssigned => "not_assigned",
-            Self::AboveMax => "above_max",
-        }
-    }
-}
-
-impl From<ReleaseReason> for Releasing {
-    fn from(planned: ReleaseReason) -> Self {
-        match planned {
-            ReleaseReason::Gone => Self::Gone,
-            ReleaseReason::NotAssigned => Self::NotAssigned,
-            ReleaseReason::AboveMax => Self::AboveMax,
-        }
-    }
-}
-
-impl From<Releasing> for &'static str {
-    fn from(reason: Releasing) -> Self {
-        reason.as_str()
-    }
-}
-
 /// The sending end.
 #[derive(Clone, Debug)]
 pub(super) struct Events {
-    sender: broadcast::Sender<Event>,
+    sender: broadcast::Sender<OwnershipEvent>,
     metrics: GroupMetrics,
 }
 
@@ -199,47 +146,49 @@ impl Events {
         Self { sender: broadcast::channel(KEPT).0, metrics }
     }
 
-    pub(super) fn subscribe(&self) -> broadcast::Receiver<Event> {
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<OwnershipEvent> {
         self.sender.subscribe()
     }
 
-    pub(super) fn tell(&self, event: Event) {
+    pub(super) fn emit(&self, event: OwnershipEvent) {
         match &event {
-            Event::Claimed { partition, reason, .. } => telemetry::claim_won(partition, reason),
-            Event::Lost { partition, by } => telemetry::ownership_lost(partition, by.as_ref()),
-            Event::Outlived { partition } => telemetry::lease_outlived(partition),
-            Event::Releasing { partition, reason } => telemetry::releasing(partition, reason),
-            Event::Released { partition } => telemetry::released(partition),
-            Event::Kept { partition } => telemetry::kept(partition),
-            Event::OwnerAway { owner, partitions } => telemetry::owner_away(owner, *partitions),
-            Event::Asked { partition, from } => telemetry::asked(partition, from),
-            Event::AskedFor { partition, by } => telemetry::asked_for(partition, by),
-            Event::DuplicatesPossible { partition, cause } => telemetry::duplicates_possible(partition, cause),
-            Event::DeclaredDead { by } => telemetry::declared_dead(by.as_ref()),
-            Event::Stalled(stalled) if stalled.any() => telemetry::stalled(stalled.runtime, &stalled.partitions),
-            Event::Stalled(_) => telemetry::well_again(),
-            Event::Capped { unclaimed } => telemetry::capped(*unclaimed),
+            OwnershipEvent::Claimed { partition, reason, .. } => telemetry::claim_won(partition, reason),
+            OwnershipEvent::Lost { partition, by } => telemetry::ownership_lost(partition, by.as_ref()),
+            OwnershipEvent::LeaseExpired { partition } => telemetry::lease_outlived(partition),
+            OwnershipEvent::Releasing { partition, reason } => telemetry::releasing(partition, reason),
+            OwnershipEvent::Released { partition } => telemetry::released(partition),
+            OwnershipEvent::Kept { partition } => telemetry::kept(partition),
+            OwnershipEvent::OwnerAway { owner, partitions } => telemetry::owner_away(owner, *partitions),
+            OwnershipEvent::HandoffRequested { partition, from } => telemetry::asked(partition, from),
+            OwnershipEvent::HandoffReceived { partition, by } => telemetry::asked_for(partition, by),
+            OwnershipEvent::DuplicatesPossible { partition, cause } => telemetry::duplicates_possible(partition, cause),
+            OwnershipEvent::DeclaredDead { by } => telemetry::declared_dead(by.as_ref()),
+            OwnershipEvent::Stalled(stalled) if stalled.any() => {
+                telemetry::stalled(stalled.runtime, &stalled.partitions)
+            }
+            OwnershipEvent::Stalled(_) => telemetry::well_again(),
+            OwnershipEvent::LimitReached { unclaimed } => telemetry::capped(*unclaimed),
         }
         self.count(&event);
         // An error means that nobody listens.
         let _ = self.sender.send(event);
     }
 
-    fn count(&self, event: &Event) {
+    fn count(&self, event: &OwnershipEvent) {
         match event {
-            Event::Claimed { reason, .. } => self.metrics.claimed(reason.as_str()),
-            Event::Lost { .. } => self.metrics.lost("taken"),
-            Event::Outlived { .. } => self.metrics.lost("outlived"),
-            Event::Releasing { reason, .. } => self.metrics.releasing(reason.as_str()),
-            Event::Asked { .. } => self.metrics.asked(),
-            Event::DuplicatesPossible { cause, .. } => self.metrics.duplicates_possible(cause.as_str()),
-            Event::DeclaredDead { .. } => self.metrics.declared_dead(),
-            Event::AskedFor { .. }
-            | Event::Released { .. }
-            | Event::Kept { .. }
-            | Event::OwnerAway { .. }
-            | Event::Stalled(_)
-            | Event::Capped { .. } => {}
+            OwnershipEvent::Claimed { reason, .. } => self.metrics.claimed(reason.as_str()),
+            OwnershipEvent::Lost { .. } => self.metrics.lost("taken"),
+            OwnershipEvent::LeaseExpired { .. } => self.metrics.lost("outlived"),
+            OwnershipEvent::Releasing { reason, .. } => self.metrics.releasing(reason.as_str()),
+            OwnershipEvent::HandoffRequested { .. } => self.metrics.asked(),
+            OwnershipEvent::DuplicatesPossible { cause, .. } => self.metrics.duplicates_possible(cause.as_str()),
+            OwnershipEvent::DeclaredDead { .. } => self.metrics.declared_dead(),
+            OwnershipEvent::HandoffReceived { .. }
+            | OwnershipEvent::Released { .. }
+            | OwnershipEvent::Kept { .. }
+            | OwnershipEvent::OwnerAway { .. }
+            | OwnershipEvent::Stalled(_)
+            | OwnershipEvent::LimitReached { .. } => {}
         }
     }
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot};
 
-use super::events::{Event, Events};
+use super::events::{Events, OwnershipEvent};
 use super::happened::Command;
-use super::loads::Loads;
-use super::reach::Reach;
+use super::loads::LoadTracker;
+use super::reach::StorageHealth;
 use super::snapshot::Snapshots;
-use super::vitals::Vitals;
+use super::vitals::LivenessTracker;
 use crate::model::{OwnerId, PartitionId};
 
 /// What a handle sends to its loop.
@@ -17,13 +17,13 @@ use crate::model::{OwnerId, PartitionId};
 pub(super) enum Order {
     Command(Command),
     /// [`Command::Shutdown`] or [`Command::Keep`]; the loop reports what it left.
-    End(Command, oneshot::Sender<Left>),
+    End(Command, oneshot::Sender<LeftOwned>),
 }
 
 /// What a loop left when it ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Left {
+pub struct LeftOwned {
     /// How many partitions are left for the restart of this owner.
     pub kept: usize,
     /// How many partitions could neither be released nor kept: they expire.
@@ -36,28 +36,28 @@ pub struct Left {
 pub struct BalancerHandle {
     pub(super) orders: mpsc::UnboundedSender<Order>,
     pub(super) snapshots: Snapshots,
-    pub(super) vitals: Vitals,
-    pub(super) loads: Loads,
+    pub(super) liveness: LivenessTracker,
+    pub(super) loads: LoadTracker,
     pub(super) events: Events,
-    pub(super) reach: Reach,
+    pub(super) storage_health: StorageHealth,
 }
 
 impl BalancerHandle {
     /// The latest snapshot, and a way to wait for the next.
     #[must_use]
-    pub fn watch(&self) -> Snapshots {
+    pub fn snapshots(&self) -> Snapshots {
         self.snapshots.clone()
     }
 
     /// Where the application gives its signs of life. Without any, it counts as well.
     #[must_use]
-    pub fn vitals(&self) -> &Vitals {
-        &self.vitals
+    pub fn liveness(&self) -> &LivenessTracker {
+        &self.liveness
     }
 
     /// Where the application says how much work its partitions are.
     #[must_use]
-    pub fn loads(&self) -> &Loads {
+    pub fn loads(&self) -> &LoadTracker {
         &self.loads
     }
 
@@ -68,13 +68,13 @@ impl BalancerHandle {
     }
 
     /// Says that a partition turned out to belong to somebody else. Nothing is written.
-    pub fn forget(&self, partition: PartitionId, epoch: i64) {
+    pub fn mark_lost(&self, partition: PartitionId, epoch: i64) {
         self.lost(partition, epoch, None);
     }
 
     /// The same, to this owner, where it is known.
     pub(crate) fn lost(&self, partition: PartitionId, epoch: i64, by: Option<OwnerId>) {
-        self.send(Order::Command(Command::Forget { partition, epoch, by }));
+        self.send(Order::Command(Command::MarkLost { partition, epoch, by }));
     }
 
     /// Gives one partition back, and does not take it again before the cool-down is over, nor within the next interval.
@@ -97,13 +97,13 @@ impl BalancerHandle {
     /// Everything that happens from now on, with its reason. Who listens too slowly misses the oldest of the last
     /// thousand.
     #[must_use]
-    pub fn events(&self) -> broadcast::Receiver<Event> {
+    pub fn ownership_events(&self) -> broadcast::Receiver<OwnershipEvent> {
         self.events.subscribe()
     }
 
     /// Releases everything and ends the loop. A release that fails is tried again. Returns when all is done, after four
     /// request deadlines at the latest, or when the loop has ended otherwise.
-    pub async fn shutdown(&self) -> Left {
+    pub async fn shutdown(&self) -> LeftOwned {
         self.end(Command::Shutdown).await
     }
 
@@ -111,11 +111,11 @@ impl BalancerHandle {
     /// and writes that its owner is away. No instance takes such a partition before it expires, but for a later
     /// incarnation of this owner, which does so in its first cycle. What is about to be released is released. Takes as
     /// long as [`shutdown`](Self::shutdown) at the most.
-    pub async fn shutdown_and_keep(&self) -> Left {
+    pub async fn shutdown_and_keep(&self) -> LeftOwned {
         self.end(Command::Keep).await
     }
 
-    async fn end(&self, command: Command) -> Left {
+    async fn end(&self, command: Command) -> LeftOwned {
         let (done, ended) = oneshot::channel();
         self.send(Order::End(command, done));
         // An error means that the loop has ended already: nothing is left to wait for.
@@ -124,15 +124,15 @@ impl BalancerHandle {
 
     /// How long the storage has not answered as it should, if that is longer than half the expiry and a request.
     #[must_use]
-    pub fn storage_silent(&self) -> Option<Duration> {
-        self.reach.outage()
+    pub fn storage_unavailable_for(&self) -> Option<Duration> {
+        self.storage_health.outage()
     }
 
     /// How long this instance has not seen who owns what, although it tried, if that is longer than the expiry.
     /// Meanwhile it renews what it holds, and takes over nothing.
     #[must_use]
-    pub fn blind(&self) -> Option<Duration> {
-        self.reach.blind()
+    pub fn cycles_failing_for(&self) -> Option<Duration> {
+        self.storage_health.cycles_failing_for()
     }
 
     fn send(&self, order: Order) {

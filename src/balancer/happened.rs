@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use super::vitals::Stalled;
 use crate::error::Result;
-use crate::model::{Moment, OwnerId, Ownership, PartitionId, Presence};
-use crate::store::{Announced, Claim, ClaimOutcome, Handoff, MarkOutcome, Pursuit, ReleaseOutcome, Verdict};
+use crate::model::{Heartbeat, Moment, OwnerId, Ownership, PartitionId};
+use crate::store::{
+    Claim, ClaimOutcome, DeclareDeadOutcome, Handoff, HandoffRequestOutcome, HandoffStatus, HeartbeatOutcome,
+    ReleaseOutcome,
+};
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -18,7 +21,7 @@ pub enum Happened {
     /// The hub has these partitions now.
     Hub(Arc<[PartitionId]>),
     /// Something of the application stalls that did not before, or no longer does.
-    Vitals(Stalled),
+    Liveness(Stalled),
     /// An outage of the storage ended at this moment, after this long.
     OutageEnded { at: Moment, silence: Duration },
     /// The application, or the processor, gave a command.
@@ -33,7 +36,7 @@ pub enum Command {
     /// Claim nothing more.
     StopClaiming,
     /// A partition turned out to belong to another owner.
-    Forget { partition: PartitionId, epoch: i64, by: Option<OwnerId> },
+    MarkLost { partition: PartitionId, epoch: i64, by: Option<OwnerId> },
     /// The processing of a partition has stopped: release it, and do not claim it before the cool-down is over.
     /// `settled`: its last checkpoint is written.
     Release { partition: PartitionId, epoch: i64, cool_down: Duration, settled: bool },
@@ -50,23 +53,23 @@ pub enum Command {
 pub enum Done {
     Listed(Result<Vec<Ownership>>),
     OthersListed(Result<Others>),
-    Judged { claims: Vec<Claim>, outcome: Result<Verdict> },
+    DeclaredDead { claims: Vec<Claim>, outcome: Result<DeclareDeadOutcome> },
     Claimed { partition: PartitionId, outcome: ClaimOutcome },
     Renewed { partition: PartitionId, epoch: i64, outcome: ClaimOutcome },
     Released { partition: PartitionId, outcome: ReleaseOutcome },
     Kept { partition: PartitionId, outcome: ClaimOutcome },
-    Marked { partition: PartitionId, outcome: Result<MarkOutcome<Handoff>> },
-    Pursued { handoff: Handoff, outcome: Result<Pursuit<Claim>> },
-    Announced(Result<Announced>),
-    Withdrawn(Result<()>),
-    Cleared(Result<Vec<OwnerId>>),
+    HandoffRequested { partition: PartitionId, outcome: Result<HandoffRequestOutcome<Handoff>> },
+    HandoffPolled { handoff: Handoff, outcome: Result<HandoffStatus<Claim>> },
+    HeartbeatSent(Result<HeartbeatOutcome>),
+    HeartbeatRemoved(Result<()>),
+    HeartbeatsDeleted(Result<Vec<OwnerId>>),
 }
 
 /// Which other owners there are, beyond the ownerships of this tree of names.
 #[derive(Debug, Default)]
 pub struct Others {
     /// `None` if they were not listed.
-    pub presences: Option<Vec<Presence>>,
+    pub heartbeats: Option<Vec<Heartbeat>>,
     /// Empty if they were not listed.
-    pub other_tree: Vec<Ownership>,
+    pub other_name_case: Vec<Ownership>,
 }

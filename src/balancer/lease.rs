@@ -6,13 +6,13 @@ use crate::model::{LeaseScope, Moment, OwnerId};
 use crate::store::Lease;
 
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct OwnedLease {
     lease: Lease,
     /// When it was won or last renewed, by the arrival of the answer.
     known_since: Moment,
     renewal: Renewal,
     fate: Fate,
-    mark: Mark,
+    mark: HandoffRequest,
     record: Record,
 }
 
@@ -64,12 +64,12 @@ pub(super) enum Next {
 
 /// Whether another instance asked for a lease, and what its record says to that.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Mark {
+enum HandoffRequest {
     None,
     /// The record is to say that it drains.
-    DrainingOwed,
+    AcknowledgmentDue,
     /// The record says so.
-    DrainingWritten,
+    Acknowledged,
     /// The owner that asked for it has died: the mark is to be taken away, at once.
     OfDead(OwnerId),
 }
@@ -88,22 +88,22 @@ struct Record {
 enum Rewrite {
     #[default]
     No,
-    Owed,
+    Due,
     UnderWay,
 }
 
 /// What keeps the leases of this instance alive beside their own renewals.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LiveBy {
+pub(super) struct KeptAliveBy {
     /// What the records are to say.
     pub(super) scope: LeaseScope,
-    pub(super) presence: Option<PresentSince>,
+    pub(super) heartbeat: Option<HeartbeatSince>,
 }
 
 /// The moments at which announcements were sent that succeeded: the first one since this instance began or was declared
 /// dead, and the last one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PresentSince {
+pub(super) struct HeartbeatSince {
     pub(super) first: Moment,
     pub(super) last: Moment,
 }
@@ -117,12 +117,12 @@ pub(super) struct Renewed {
     pub(super) pause: Duration,
 }
 
-impl Held {
+impl OwnedLease {
     /// A lease that was won or renewed; `before` is what is held of the partition.
-    pub(super) fn new(lease: Lease, before: Option<&Self>, renewed: Renewed, live_by: LiveBy) -> Self {
+    pub(super) fn new(lease: Lease, before: Option<&Self>, renewed: Renewed, live_by: KeptAliveBy) -> Self {
         let before = before.filter(|held| held.epoch() == lease.epoch());
-        let mark = before.map_or(Mark::None, |held| held.mark_after(&lease));
-        let is_urgent = matches!(mark, Mark::DrainingOwed | Mark::OfDead(_));
+        let mark = before.map_or(HandoffRequest::None, |held| held.mark_after(&lease));
+        let is_urgent = matches!(mark, HandoffRequest::AcknowledgmentDue | HandoffRequest::OfDead(_));
         let not_before = renewed.at + if is_urgent { Duration::ZERO } else { renewed.pause };
         let record = Record::after(&lease, before.map(|held| held.record), live_by);
         let fate = match before.map(|held| held.fate) {
@@ -142,25 +142,29 @@ impl Held {
             fate,
             record,
             lease: match mark {
-                Mark::None => lease,
-                Mark::OfDead(_) => lease.without_mark(),
-                Mark::DrainingOwed | Mark::DrainingWritten => lease.with_draining(),
+                HandoffRequest::None => lease,
+                HandoffRequest::OfDead(_) => lease.without_handoff_request(),
+                HandoffRequest::AcknowledgmentDue | HandoffRequest::Acknowledged => lease.acknowledging_handoff(),
             },
             mark,
         };
-        let in_vain = record.doubted && live_by.presence.is_some();
-        if record.rewrite == Rewrite::Owed || in_vain || held.lease.record().scope != live_by.scope {
+        let in_vain = record.doubted && live_by.heartbeat.is_some();
+        if record.rewrite == Rewrite::Due || in_vain || held.lease.record().scope != live_by.scope {
             held.owe_rewriting(live_by.scope);
         }
         held
     }
 
-    fn mark_after(&self, renewed: &Lease) -> Mark {
+    fn mark_after(&self, renewed: &Lease) -> HandoffRequest {
         match &self.mark {
-            Mark::DrainingOwed | Mark::DrainingWritten if renewed.record().draining => Mark::DrainingWritten,
-            Mark::DrainingOwed | Mark::DrainingWritten => Mark::DrainingOwed,
-            Mark::OfDead(dead) if renewed.asked_for_by() == Some(dead) => Mark::OfDead(dead.clone()),
-            Mark::OfDead(_) | Mark::None => Mark::None,
+            HandoffRequest::AcknowledgmentDue | HandoffRequest::Acknowledged if renewed.record().draining => {
+                HandoffRequest::Acknowledged
+            }
+            HandoffRequest::AcknowledgmentDue | HandoffRequest::Acknowledged => HandoffRequest::AcknowledgmentDue,
+            HandoffRequest::OfDead(dead) if renewed.handoff_requested_by() == Some(dead) => {
+                HandoffRequest::OfDead(dead.clone())
+            }
+            HandoffRequest::OfDead(_) | HandoffRequest::None => HandoffRequest::None,
         }
     }
 
@@ -179,19 +183,19 @@ impl Held {
     }
 
     /// The moment from which the expiry counts.
-    pub(super) fn valid_from(&self, live_by: LiveBy) -> Moment {
-        let presence = live_by.presence.filter(|_| self.is_by_presence() && !self.record.doubted);
+    pub(super) fn valid_from(&self, live_by: KeptAliveBy) -> Moment {
+        let presence = live_by.heartbeat.filter(|_| self.is_by_heartbeat() && !self.record.doubted);
         presence.map_or(self.lease.valid_from(), |presence| presence.last.max(self.lease.valid_from()))
     }
 
     /// Whether its record says that it lives by the presence of this instance.
-    pub(super) fn is_by_presence(&self) -> bool {
+    pub(super) fn is_by_heartbeat(&self) -> bool {
         self.record.scope == LeaseScope::Instance
     }
 }
 
 /// Renewing.
-impl Held {
+impl OwnedLease {
     /// When it is due, if each is due at this age; `None` if it is not. A lease that lives by the presence of this
     /// instance is not renewed by itself; one that an instance asked for, or that others may be about to take over, is
     /// written at once.
@@ -199,9 +203,9 @@ impl Held {
         if self.renewal.under_way {
             return None;
         }
-        let is_urgent =
-            matches!(self.mark, Mark::DrainingOwed | Mark::OfDead(_)) || self.record.rewrite == Rewrite::Owed;
-        let by_age = || (!self.is_by_presence()).then(|| self.lease.valid_from() + age.mul_f64(self.renewal.spread));
+        let is_urgent = matches!(self.mark, HandoffRequest::AcknowledgmentDue | HandoffRequest::OfDead(_))
+            || self.record.rewrite == Rewrite::Due;
+        let by_age = || (!self.is_by_heartbeat()).then(|| self.lease.valid_from() + age.mul_f64(self.renewal.spread));
         let due = if is_urgent { Some(Moment::ZERO) } else { by_age() };
         due.map(|due| due.max(self.renewal.not_before))
     }
@@ -227,7 +231,7 @@ impl Held {
     /// It is being renewed from here on.
     pub(super) fn start_renewal(&mut self) -> Lease {
         self.renewal.under_way = true;
-        if self.record.rewrite == Rewrite::Owed {
+        if self.record.rewrite == Rewrite::Due {
             self.record.rewrite = Rewrite::UnderWay;
         }
         self.lease.clone()
@@ -249,7 +253,7 @@ impl Held {
         self.renewal.failures = self.renewal.failures.saturating_add(1);
         self.renewal.turn = Turn::Awaited;
         if self.record.rewrite == Rewrite::UnderWay {
-            self.record.rewrite = Rewrite::Owed;
+            self.record.rewrite = Rewrite::Due;
         }
     }
 
@@ -259,36 +263,36 @@ impl Held {
 }
 
 /// Handing over.
-impl Held {
+impl OwnedLease {
     /// Another instance asked for it: its record is to say at once that it drains. Returns whether that is news.
     pub(super) fn acknowledge(&mut self) -> bool {
         if self.is_handed_over() {
             return false;
         }
-        self.mark = Mark::DrainingOwed;
+        self.mark = HandoffRequest::AcknowledgmentDue;
         self.is_due_at_once();
-        self.lease = self.lease.clone().with_draining();
+        self.lease = self.lease.clone().acknowledging_handoff();
         true
     }
 
     /// The owner that asked for it has died: renewals take that mark away, the first of them at once. One that does not
     /// know the mark yet meets it, and the next one writes without it.
-    pub(super) fn drop_mark(&mut self, dead: &OwnerId) {
+    pub(super) fn drop_handoff_request(&mut self, dead: &OwnerId) {
         if !self.is_handed_over() {
-            self.lease = self.lease.clone().without_mark();
-            self.mark = Mark::OfDead(dead.clone());
+            self.lease = self.lease.clone().without_handoff_request();
+            self.mark = HandoffRequest::OfDead(dead.clone());
             self.is_due_at_once();
         }
     }
 
     /// Whether it is released because another instance asked for it.
     pub(super) fn is_handed_over(&self) -> bool {
-        matches!(self.mark, Mark::DrainingOwed | Mark::DrainingWritten)
+        matches!(self.mark, HandoffRequest::AcknowledgmentDue | HandoffRequest::Acknowledged)
     }
 }
 
 /// Releasing.
-impl Held {
+impl OwnedLease {
     /// It is released when its handler has stopped, or at this moment. Returns whether that is news.
     pub(super) fn drain(&mut self, until: Moment) -> bool {
         let is_news = self.fate == Fate::Keep;
@@ -341,7 +345,7 @@ impl Held {
 }
 
 /// Living by the presence of this instance.
-impl Held {
+impl OwnedLease {
     /// Its record is to say from here on what keeps it alive.
     pub(super) fn set_scope(&mut self, scope: LeaseScope) {
         if self.lease.record().scope != scope {
@@ -351,7 +355,7 @@ impl Held {
 
     /// This instance was declared dead.
     pub(super) fn doubt(&mut self) {
-        self.record.doubted |= self.is_by_presence();
+        self.record.doubted |= self.is_by_heartbeat();
     }
 
     /// This instance is present. Only now it is worth while to write the record of a lease in doubt: before, it could
@@ -363,23 +367,23 @@ impl Held {
     }
 
     fn owe_rewriting(&mut self, scope: LeaseScope) {
-        self.lease = self.lease.clone().rewritten(scope);
-        self.record.rewrite = Rewrite::Owed;
+        self.lease = self.lease.clone().forcing_rewrite(scope);
+        self.record.rewrite = Rewrite::Due;
         self.is_due_at_once();
     }
 }
 
 impl Record {
-    fn after(lease: &Lease, before: Option<Self>, live_by: LiveBy) -> Self {
+    fn after(lease: &Lease, before: Option<Self>, live_by: KeptAliveBy) -> Self {
         let scope = lease.record().scope;
-        let is_covered = live_by.presence.is_some_and(|presence| presence.first <= lease.valid_from());
+        let is_covered = live_by.heartbeat.is_some_and(|presence| presence.first <= lease.valid_from());
         let rewrite = before.map(|record| record.rewrite).unwrap_or_default();
         // What was written before, and found to stand, is no better than it was.
         let doubted = match before {
             Some(record) if rewrite != Rewrite::UnderWay => record.doubted,
             _ => !is_covered,
         };
-        let rewrite = if rewrite == Rewrite::Owed { Rewrite::Owed } else { Rewrite::No };
+        let rewrite = if rewrite == Rewrite::Due { Rewrite::Due } else { Rewrite::No };
         Self { scope, rewrite, doubted: doubted && scope == LeaseScope::Instance }
     }
 }

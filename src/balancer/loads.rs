@@ -12,7 +12,7 @@ use crate::model::PartitionId;
 
 /// What this instance measures of its partitions. Cheap to clone; all clones are one.
 #[derive(Clone, Debug, Default)]
-pub struct Loads(Arc<Mutex<BTreeMap<PartitionId, Measured>>>);
+pub struct LoadTracker(Arc<Mutex<BTreeMap<PartitionId, Measured>>>);
 
 #[derive(Debug)]
 struct Measured {
@@ -49,20 +49,20 @@ const SAMPLE: Duration = Duration::from_secs(10);
 /// the threshold of [`Strategy::Weighted`](crate::planner::Strategy::Weighted), and the partitions move without end.
 const MEMORY: Duration = Duration::from_secs(10 * 60);
 
-impl Loads {
+impl LoadTracker {
     fn measured(&self) -> MutexGuard<'_, BTreeMap<PartitionId, Measured>> {
         lock(&self.0)
     }
 
     /// Says how much work a partition is, in a unit that all instances share, if the application knows better than the
     /// number of its events. It holds until the next call.
-    pub fn tell(&self, partition: &PartitionId, load: u64) {
+    pub fn set(&self, partition: &PartitionId, load: u64) {
         self.measured().entry(partition.clone()).or_insert_with(Measured::new).told = Some(load);
     }
 
     /// Counts work that was done. The processor counts events as they are received: a batch that waits is handled all
     /// at once.
-    pub fn count(&self, partition: &PartitionId, work: u64) {
+    pub fn add(&self, partition: &PartitionId, work: u64) {
         let mut measured = self.measured();
         let measured = measured.entry(partition.clone()).or_insert_with(Measured::new);
         measured.counted = measured.counted.saturating_add(work);
@@ -101,9 +101,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn work_is_measured_per_minute_and_smoothed() {
-        let (loads, partition) = (Loads::default(), PartitionId::from(3));
+        let (loads, partition) = (LoadTracker::default(), PartitionId::from(3));
         assert_eq!(loads.of(&partition), None);
-        loads.count(&partition, 50);
+        loads.add(&partition, 50);
         assert_eq!(loads.of(&partition), None, "too early to say");
         advance(Duration::from_secs(30)).await;
         assert_eq!(loads.of(&partition), Some(100));
@@ -114,20 +114,20 @@ mod tests {
         advance(Duration::from_secs(30)).await;
         assert_eq!(loads.of(&partition), Some(0), "an idle partition is known to be idle");
         loads.begin(&partition, Some(100));
-        loads.count(&partition, 100);
+        loads.add(&partition, 100);
         advance(Duration::from_secs(30)).await;
         assert_eq!(loads.of(&partition), Some(109), "what the owner before recorded counts as much as five minutes");
     }
 
     #[tokio::test(start_paused = true)]
     async fn bursts_are_averaged_over_minutes_and_old_work_is_forgotten() {
-        let (loads, partition) = (Loads::default(), PartitionId::from(3));
+        let (loads, partition) = (LoadTracker::default(), PartitionId::from(3));
         loads.begin(&partition, None);
         let mut measured = Vec::new();
         for second in (30..=3600).step_by(30) {
             advance(Duration::from_secs(30)).await;
             // A batch of a minute and a half.
-            loads.count(&partition, if second % 90 == 0 { 90 } else { 0 });
+            loads.add(&partition, if second % 90 == 0 { 90 } else { 0 });
             measured.push(loads.of(&partition).unwrap());
         }
         assert!(measured[20..].iter().all(|load| (54..=66).contains(load)), "{measured:?}");
@@ -140,9 +140,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_the_application_says_counts() {
-        let (loads, partition) = (Loads::default(), PartitionId::from(3));
-        loads.count(&partition, 50);
-        loads.tell(&partition, 7);
+        let (loads, partition) = (LoadTracker::default(), PartitionId::from(3));
+        loads.add(&partition, 50);
+        loads.set(&partition, 7);
         advance(Duration::from_secs(30)).await;
         assert_eq!(loads.of(&partition), Some(7));
         loads.begin(&partition, Some(50));

@@ -62,22 +62,24 @@ use tokio::sync::{mpsc, watch};
 
 use crate::error::Result;
 use crate::model::PartitionId;
-pub use crate::planner::{Assignment, ClaimReason, Holder, PartitionView, Strategy};
+pub use crate::planner::{
+    Assignment, ClaimReason, LoadBalancingStrategy, PartitionOwner, PartitionView, ReleaseReason,
+};
 use crate::random::seeded;
-use crate::store::{GroupStore, LoopPermit, Patience};
+use crate::store::{GroupStore, HandoffTimeouts, LoopPermit};
 use crate::telemetry::HeldMetrics;
 
-pub use config::{BalancerConfig, LeasePolicy, OnStall};
+pub use config::{BalancerConfig, OnLeaseExpiry, OnStall};
 use driver::{Driver, Ports};
 use events::Events;
-pub use events::{DuplicateCause, Event, Releasing};
-pub use handle::{BalancerHandle, Left};
-pub use loads::Loads;
-use reach::Reach;
+pub use events::{DuplicateCause, OwnershipEvent};
+pub use handle::{BalancerHandle, LeftOwned};
+pub use loads::LoadTracker;
+use reach::StorageHealth;
 use settings::Settings;
-pub use snapshot::{RecordAge, Snapshot, Snapshots};
+pub use snapshot::{LeaseAge, Snapshot, Snapshots};
 use state::State;
-pub use vitals::{Stalled, Vitals, Working};
+pub use vitals::{BatchGuard, LivenessTracker, Stalled};
 
 /// The state of a loop, and what goes into it and comes out of it.
 #[cfg(feature = "testing")]
@@ -123,20 +125,20 @@ impl Balancer {
             hub: partitions,
             orders: receiver,
             snapshot,
-            vitals: Vitals::new(config.stall_after),
-            loads: Loads::default(),
+            liveness: LivenessTracker::new(config.stall_timeout),
+            loads: LoadTracker::default(),
             events: Events::new(metrics.clone()),
-            reach: Reach::new(store.clone()),
+            storage_health: StorageHealth::new(store.clone()),
             metrics: HeldMetrics(metrics),
             store: store.lease_scope(config.lease_scope),
         };
         let handle = BalancerHandle {
             orders,
             snapshots: Snapshots::new(watched),
-            vitals: ports.vitals.clone(),
+            liveness: ports.liveness.clone(),
             loads: ports.loads.clone(),
             events: ports.events.clone(),
-            reach: ports.reach.clone(),
+            storage_health: ports.storage_health.clone(),
         };
         Ok((Self { ports, config, drain: Duration::ZERO }, handle))
     }
@@ -153,7 +155,7 @@ impl Balancer {
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if that leaves no time to renew.
     pub(crate) fn with_drain(mut self, drain: Duration) -> Result<Self> {
-        self.config.check_drain(&self.ports.store, drain)?;
+        self.config.check_drain_timeout(&self.ports.store, drain)?;
         self.drain = drain;
         Ok(self)
     }
@@ -166,10 +168,10 @@ impl Balancer {
     /// [`ErrorKind::Replaced`](crate::ErrorKind::Replaced) if a later incarnation of this owner is at work. Stop
     /// processing.
     pub async fn run(mut self) -> Result<()> {
-        self.ports.reach.cycle_succeeded();
+        self.ports.storage_health.cycle_succeeded();
         let settings = self.settings();
         self.ports.store = self.ports.store.cooperative(settings.hands_over());
-        let writes_loads = matches!(settings.config.strategy, Strategy::Weighted { .. });
+        let writes_loads = matches!(settings.config.load_balancing_strategy, LoadBalancingStrategy::Weighted { .. });
         let state = State::new(settings, seeded(self.config.seed)?);
         Driver::new(self.ports, state, writes_loads).run().await
     }
@@ -177,12 +179,12 @@ impl Balancer {
     fn settings(&self) -> Settings {
         let (store, config) = (&self.ports.store, self.config.clone());
         Settings {
-            me: store.identity().clone(),
-            terms: store.terms(),
-            request_deadline: store.request_deadline(),
-            patience: Patience { release: config.handoff_timeout(store), ..store.patience() },
-            drain: self.drain,
-            has_other_tree: store.has_other_tree(),
+            this: store.identity().clone(),
+            lease_durations: store.lease_durations(),
+            request_timeout: store.request_timeout(),
+            handoff_timeouts: HandoffTimeouts { release: config.handoff_timeout(store), ..store.handoff_timeouts() },
+            drain_timeout: self.drain,
+            has_other_name_case: store.has_other_name_case(),
             config,
         }
     }

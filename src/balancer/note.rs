@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
-use crate::store::{Handoff, MarkOutcome};
+use crate::store::{Handoff, HandoffRequestOutcome};
 use crate::telemetry::{self, Operation, Telemetry};
 
 /// One thing to log or to count.
@@ -19,17 +19,17 @@ pub enum Note {
     /// A partition was claimed in vain; it has this owner now.
     ClaimLost(PartitionId, Option<OwnerId>),
     /// The outcome of an operation on these ownerships is not known.
-    Undecided(Operation, Vec<PartitionId>, Error),
+    Indeterminate(Operation, Vec<PartitionId>, Error),
     /// The outcome of a release is not known.
-    ReleaseUndecided(PartitionId, Error),
+    ReleaseIndeterminate(PartitionId, Error),
     /// A partition could not be asked for.
-    NotAsked(PartitionId, MarkOutcome<Handoff>),
+    HandoffNotRequested(PartitionId, HandoffRequestOutcome<Handoff>),
     /// An operation on a presence failed.
-    PresenceFailed(Error),
+    HeartbeatFailed(Error),
     /// The presence of a dead owner was deleted.
-    PresenceCleared(OwnerId),
+    HeartbeatDeleted(OwnerId),
     /// A partition is owned in the other tree of names.
-    InOtherTree(PartitionId, OwnerId),
+    InOtherNameCase(PartitionId, OwnerId),
     /// An owner below its share claims nothing.
     OwnerIdle(OwnerId),
     /// Leases are renewed one by one from here on, because of this owner of another SDK.
@@ -48,16 +48,16 @@ impl Note {
             Self::CycleTook(took) => store.metrics().cycle_took(took),
             Self::CycleFailed(error, pause) => store.cycle_failed(&error, pause),
             Self::ClaimLost(partition, by) => telemetry::claim_lost(&partition, by.as_ref()),
-            Self::Undecided(operation, partitions, error) => {
+            Self::Indeterminate(operation, partitions, error) => {
                 for partition in &partitions {
                     store.ownership_undecided(operation, partition, &error);
                 }
             }
-            Self::ReleaseUndecided(partition, error) => telemetry::release_undecided(&partition, &error),
-            Self::NotAsked(partition, reason) => telemetry::not_asked(&partition, &reason),
-            Self::PresenceFailed(error) => store.presence_failed(&error),
-            Self::PresenceCleared(owner) => telemetry::presence_cleared(&owner),
-            Self::InOtherTree(partition, owner) => telemetry::in_the_other_tree(&partition, &owner),
+            Self::ReleaseIndeterminate(partition, error) => telemetry::release_undecided(&partition, &error),
+            Self::HandoffNotRequested(partition, reason) => telemetry::not_asked(&partition, &reason),
+            Self::HeartbeatFailed(error) => store.presence_failed(&error),
+            Self::HeartbeatDeleted(owner) => telemetry::presence_cleared(&owner),
+            Self::InOtherNameCase(partition, owner) => telemetry::in_the_other_tree(&partition, &owner),
             Self::OwnerIdle(owner) => telemetry::owner_idle(&owner),
             Self::ScopeGivenUp(owner) => telemetry::lease_scope_given_up(owner.as_ref()),
             Self::OutageOver(silence) => telemetry::outage_over(silence),

@@ -3,17 +3,17 @@
 
 use super::action::{Action, Request};
 use super::context::Context;
-use super::events::Event;
+use super::events::OwnershipEvent;
 use super::note::Note;
 use super::partitions::Partitions;
 use crate::error::Result;
-use crate::model::{LeaseScope, Moment, OwnerId, Presence};
-use crate::planner::{Holder, PartitionView, View};
-use crate::store::Announced;
+use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId};
+use crate::planner::{PartitionOwner, PartitionView, View};
+use crate::store::HeartbeatOutcome;
 
 /// What this instance wrote of itself, and what it knows of the presences of others.
 #[derive(Debug, Default)]
-pub(super) struct OwnPresence {
+pub(super) struct OwnHeartbeat {
     /// Something of this instance may be there.
     is_there: bool,
     /// How many announcements and withdrawals are under way.
@@ -27,10 +27,10 @@ pub(super) struct OwnPresence {
     /// How many announcements have failed in a row.
     failures: u32,
     /// The presences as last listed, this instance's among them.
-    pub(super) listed: Vec<Presence>,
+    pub(super) listed: Vec<Heartbeat>,
 }
 
-impl OwnPresence {
+impl OwnHeartbeat {
     pub(super) fn is_busy(&self) -> bool {
         self.under_way > 0
     }
@@ -41,9 +41,9 @@ impl OwnPresence {
             return false;
         }
         let takes_part = !context.claims_nothing() && context.settings.config.max_partitions != Some(0);
-        let by_presence = partitions.live_by.scope == LeaseScope::Instance;
+        let by_presence = partitions.kept_alive_by.scope == LeaseScope::Instance;
         let is_to_be_counted = by_presence || (context.settings.hands_over() && partitions.holds_nothing());
-        partitions.any_by_presence() || (takes_part && is_to_be_counted)
+        partitions.any_by_heartbeat() || (takes_part && is_to_be_counted)
     }
 
     /// When it is written next.
@@ -62,7 +62,7 @@ impl OwnPresence {
             self.next = None;
             // What is owned shows the same, as long as it is owned; only an instance that takes no part must not count.
             if context.claims_nothing() {
-                self.withdraw(context, false);
+                self.remove(context, false);
             }
             return false;
         }
@@ -75,7 +75,7 @@ impl OwnPresence {
 
     /// At the end the withdrawal is repeated as long as that may take: while the presence is there, other instances
     /// leave a share to this one.
-    pub(super) fn withdraw(&mut self, context: &mut Context, persistently: bool) {
+    pub(super) fn remove(&mut self, context: &mut Context, persistently: bool) {
         if std::mem::take(&mut self.is_there) {
             self.under_way += 1;
             context.request(Request::Withdraw { persistently });
@@ -84,8 +84,8 @@ impl OwnPresence {
 
     /// What is left for the restart of this owner lives by its presence, or does without.
     pub(super) fn end_and_keep(&mut self, context: &mut Context, partitions: &Partitions) {
-        if !partitions.any_by_presence() {
-            return self.withdraw(context, true);
+        if !partitions.any_by_heartbeat() {
+            return self.remove(context, true);
         }
         if !self.is_busy() {
             self.announce(context);
@@ -99,44 +99,44 @@ impl OwnPresence {
     }
 
     /// Returns whether it was the first announcement.
-    pub(super) fn on_announced(
+    pub(super) fn on_sent(
         &mut self,
         context: &mut Context,
         partitions: &mut Partitions,
-        outcome: Result<Announced>,
+        outcome: Result<HeartbeatOutcome>,
     ) -> bool {
         self.under_way -= 1;
         match outcome {
-            Ok(Announced::Present) => {
-                partitions.present_since(self.sent);
+            Ok(HeartbeatOutcome::Written) => {
+                partitions.heartbeat_sent(self.sent);
                 self.failures = 0;
-                self.next = Some(self.sent + context.settings.expiry() / 2);
+                self.next = Some(self.sent + context.settings.lease_duration() / 2);
             }
-            Ok(Announced::DeclaredDead { by }) => {
+            Ok(HeartbeatOutcome::DeclaredDead { by }) => {
                 partitions.declared_dead();
                 self.next = None;
-                context.tell(Event::DeclaredDead { by });
+                context.emit(OwnershipEvent::DeclaredDead { by });
             }
-            Ok(Announced::Replaced { by }) => context.replaced(by),
+            Ok(HeartbeatOutcome::Replaced { by }) => context.replaced(by),
             Err(error) => {
-                let valid_from = partitions.live_by.presence.map(|presence| presence.last).unwrap_or_default();
+                let valid_from = partitions.kept_alive_by.heartbeat.map(|presence| presence.last).unwrap_or_default();
                 self.next = Some(context.try_again_at(self.failures, valid_from, &error));
                 self.failures = self.failures.saturating_add(1);
-                context.note(Note::PresenceFailed(error));
+                context.note(Note::HeartbeatFailed(error));
             }
         }
         !std::mem::replace(&mut self.begun, true)
     }
 
-    pub(super) fn on_withdrawn(&mut self, context: &mut Context, outcome: Result<()>) {
+    pub(super) fn on_removed(&mut self, context: &mut Context, outcome: Result<()>) {
         self.under_way -= 1;
         if let Err(error) = outcome {
-            context.note(Note::PresenceFailed(error));
+            context.note(Note::HeartbeatFailed(error));
         }
     }
 
-    pub(super) fn on_listed(&mut self, context: &mut Context, presences: Vec<Presence>) {
-        let long_dead = 10 * context.settings.expiry();
+    pub(super) fn on_listed(&mut self, context: &mut Context, presences: Vec<Heartbeat>) {
+        let long_dead = 10 * context.settings.lease_duration();
         if presences.iter().any(|seen| seen.age_at(context.now) > long_dead) {
             context.request(Request::Clear(presences.clone()));
         }
@@ -145,19 +145,19 @@ impl OwnPresence {
 }
 
 /// The presences of dead owners were deleted. They do no harm: a later listing tries again.
-pub(super) fn on_cleared(context: &mut Context, outcome: Result<Vec<OwnerId>>) {
+pub(super) fn on_deleted(context: &mut Context, outcome: Result<Vec<OwnerId>>) {
     match outcome {
-        Ok(owners) => owners.into_iter().for_each(|owner| context.note(Note::PresenceCleared(owner))),
-        Err(error) => context.note(Note::PresenceFailed(error)),
+        Ok(owners) => owners.into_iter().for_each(|owner| context.note(Note::HeartbeatDeleted(owner))),
+        Err(error) => context.note(Note::HeartbeatFailed(error)),
     }
 }
 
 /// Another SDK is at work in the group, to which ownerships that live by a presence look abandoned.
 pub(super) fn fall_back(context: &mut Context, partitions: &mut Partitions, view: &View<'_>) {
-    if partitions.live_by.scope == LeaseScope::Partition {
+    if partitions.kept_alive_by.scope == LeaseScope::Partition {
         return;
     }
-    let is_live = |entry: &&PartitionView| matches!(entry.holder, Holder::Live(_));
+    let is_live = |entry: &&PartitionView| matches!(entry.owner, PartitionOwner::Other(_));
     let mut records = view.partitions.iter().filter(is_live).filter_map(|entry| view.record(&entry.partition));
     let foreign = records.find(|seen| seen.record.incarnation.is_none());
     partitions.set_scope(LeaseScope::Partition);

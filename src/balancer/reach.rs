@@ -9,13 +9,13 @@ use crate::store::GroupStore;
 
 /// What the handles of a loop read of it. All clones are one.
 #[derive(Clone, Debug)]
-pub(super) struct Reach {
+pub(super) struct StorageHealth {
     /// When the last cycle succeeded, or else when the loop began.
     last_cycle: Arc<Mutex<Option<Moment>>>,
     store: GroupStore,
 }
 
-impl Reach {
+impl StorageHealth {
     /// Of a loop that works with this store.
     pub(super) fn new(store: GroupStore) -> Self {
         Self { last_cycle: Arc::default(), store }
@@ -23,19 +23,19 @@ impl Reach {
 
     /// The loop begins, or a cycle has succeeded.
     pub(super) fn cycle_succeeded(&self) {
-        *lock(&self.last_cycle) = Some(self.store.lease_time());
+        *lock(&self.last_cycle) = Some(self.store.lease_clock_now());
     }
 
     /// How long no cycle has succeeded, if that is longer than the expiry. Slow as cycles may be, one comes within
     /// that.
-    pub(super) fn blind(&self) -> Option<Duration> {
+    pub(super) fn cycles_failing_for(&self) -> Option<Duration> {
         let last = *lock(&self.last_cycle);
-        let blind = self.store.lease_time().saturating_sub(last?);
-        (blind > self.store.terms().expiry).then_some(blind)
+        let blind = self.store.lease_clock_now().saturating_sub(last?);
+        (blind > self.store.lease_durations().own).then_some(blind)
     }
 
     /// How long the storage has not answered, if there is an outage now.
     pub(super) fn outage(&self) -> Option<Duration> {
-        self.store.outages().silence(self.store.lease_time())
+        self.store.outages().silence(self.store.lease_clock_now())
     }
 }

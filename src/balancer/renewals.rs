@@ -2,12 +2,12 @@
 
 use super::action::Request;
 use super::context::Context;
-use super::events::Event;
-use super::lease::{Held, Next};
+use super::events::OwnershipEvent;
+use super::lease::{Next, OwnedLease};
 use super::note::Note;
 use super::partitions::Partitions;
 use crate::model::{OwnerId, PartitionId};
-use crate::planner::Holder;
+use crate::planner::PartitionOwner;
 use crate::store::{ClaimOutcome, Lease};
 use crate::telemetry::Operation;
 
@@ -16,7 +16,7 @@ impl Partitions {
     pub(super) fn start_renewals(&mut self, context: &mut Context) {
         self.give_turn(context);
         let (age, now) = (context.renewal_age(), context.now);
-        for (_, held) in self.held_mut() {
+        for (_, held) in self.owned_mut() {
             if !held.awaits_turn() && held.due(age).is_some_and(|due| due <= now) {
                 context.request(Request::Renew(held.start_renewal()));
             }
@@ -25,16 +25,16 @@ impl Partitions {
 
     /// To the lease that has failed the least often; of several, to the one that expires first.
     fn give_turn(&mut self, context: &Context) {
-        let (age, now, live_by) = (context.renewal_age(), context.now, self.live_by);
+        let (age, now, live_by) = (context.renewal_age(), context.now, self.kept_alive_by);
         if now < self.turns.next() {
             return;
         }
-        let leases = self.held().count();
-        let waiting = self.held_mut().filter(|(_, held)| held.awaits_turn());
+        let leases = self.owned().count();
+        let waiting = self.owned_mut().filter(|(_, held)| held.awaits_turn());
         let due = waiting.filter(|(_, held)| held.due(age).is_some_and(|due| due <= now));
         if let Some((_, held)) = due.min_by_key(|(_, held)| (held.failures(), held.valid_from(live_by))) {
             held.has_turn();
-            self.turns.take(now, leases, context.settings.expiry());
+            self.turns.take(now, leases, context.settings.lease_duration());
         }
     }
 
@@ -46,25 +46,25 @@ impl Partitions {
         outcome: ClaimOutcome,
     ) {
         // It was dropped meanwhile: the outcome is of no interest.
-        let live_by = self.live_by;
+        let live_by = self.kept_alive_by;
         let Some(held) = self.get_of(partition, epoch) else { return };
         let next = held.end_renewal();
         match outcome {
             ClaimOutcome::Won(lease) => self.renewed(context, lease, epoch),
             ClaimOutcome::Lost { by } => {
                 self.storage_responds();
-                self.forget(partition);
-                context.holder_is(partition, by.clone().map_or(Holder::Released, Holder::Live));
-                context.tell(Event::Lost { partition: partition.clone(), by });
+                self.remove(partition);
+                context.owner_is(partition, by.clone().map_or(PartitionOwner::Released, PartitionOwner::Other));
+                context.emit(OwnershipEvent::Lost { partition: partition.clone(), by });
             }
             ClaimOutcome::Replaced { by } => context.replaced(by),
-            ClaimOutcome::Undecided(error) => {
+            ClaimOutcome::Indeterminate(error) => {
                 held.postpone(context.try_again_at(held.failures(), held.valid_from(live_by), &error));
                 self.turns.wait();
-                context.note(Note::Undecided(Operation::Renew, vec![partition.clone()], error));
+                context.note(Note::Indeterminate(Operation::Renew, vec![partition.clone()], error));
             }
         }
-        let Some(epoch) = self.get(partition).map(Held::epoch) else { return };
+        let Some(epoch) = self.get(partition).map(OwnedLease::epoch) else { return };
         match next {
             Next::Nothing => {}
             Next::Release => self.send_release(context, partition, epoch),
@@ -77,10 +77,10 @@ impl Partitions {
     fn renewed(&mut self, context: &mut Context, lease: Lease, before: i64) {
         let (partition, epoch) = (lease.partition().clone(), lease.epoch());
         let known = self.asked_for_by(&partition, epoch);
-        let was_draining = self.get(&partition).is_some_and(Held::is_draining);
-        self.hold(context, lease);
+        let was_draining = self.get(&partition).is_some_and(OwnedLease::is_draining);
+        self.add(context, lease);
         if epoch != before {
-            context.holder_is(&partition, Holder::Me);
+            context.owner_is(&partition, PartitionOwner::This);
         }
         if epoch != before && was_draining {
             // The record had vanished: the last checkpoint of the tenure before would be refused.
@@ -92,6 +92,6 @@ impl Partitions {
     }
 
     fn asked_for_by(&mut self, partition: &PartitionId, epoch: i64) -> Option<OwnerId> {
-        self.get_of(partition, epoch)?.lease().asked_for_by().cloned()
+        self.get_of(partition, epoch)?.lease().handoff_requested_by().cloned()
     }
 }

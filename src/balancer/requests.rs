@@ -18,18 +18,18 @@ pub(super) async fn perform(store: GroupStore, request: Request) -> Done {
             Done::OthersListed(list_others(&store, presences, other_tree).await)
         }
         Request::DeclareDead { of, presence, claims } => {
-            Done::Judged { claims, outcome: store.declare_dead(&of, presence.as_ref()).await }
+            Done::DeclaredDead { claims, outcome: store.declare_dead(&of, presence.as_ref()).await }
         }
         Request::Claim(claim) => {
-            let outcome = store.claim_one(&claim).await;
+            let outcome = store.claim(&claim).await;
             Done::Claimed { partition: claim.partition().clone(), outcome }
         }
         Request::Renew(lease) => {
-            let outcome = store.renew_one(&lease).await;
+            let outcome = store.renew(&lease).await;
             Done::Renewed { partition: lease.partition().clone(), epoch: lease.epoch(), outcome }
         }
         Request::Release { lease, until } => {
-            let left = until.map(|until| until.saturating_sub(store.lease_time()));
+            let left = until.map(|until| until.saturating_sub(store.lease_clock_now()));
             let outcome = release(&store, &lease, left).await;
             Done::Released { partition: lease.partition().clone(), outcome }
         }
@@ -38,32 +38,32 @@ pub(super) async fn perform(store: GroupStore, request: Request) -> Done {
             Done::Kept { partition: lease.partition().clone(), outcome }
         }
         Request::Mark(seen) => {
-            let outcome = store.mark(&seen).await;
-            Done::Marked { partition: seen.partition, outcome }
+            let outcome = store.request_handoff(&seen).await;
+            Done::HandoffRequested { partition: seen.partition, outcome }
         }
         Request::Pursue { mut handoff, patience } => {
-            let outcome = store.pursue(&mut handoff, &patience).await;
-            Done::Pursued { handoff, outcome }
+            let outcome = store.poll_handoff(&mut handoff, &patience).await;
+            Done::HandoffPolled { handoff, outcome }
         }
-        Request::Announce => Done::Announced(store.announce().await),
-        Request::Withdraw { persistently } => Done::Withdrawn(withdraw(&store, persistently).await),
-        Request::Clear(presences) => Done::Cleared(store.clear_presences(&presences).await),
+        Request::Announce => Done::HeartbeatSent(store.send_heartbeat().await),
+        Request::Withdraw { persistently } => Done::HeartbeatRemoved(withdraw(&store, persistently).await),
+        Request::Clear(presences) => Done::HeartbeatsDeleted(store.delete_stale_heartbeats(&presences).await),
     }
 }
 
 async fn list_others(store: &GroupStore, presences: bool, other_tree: bool) -> Result<Others> {
-    let presences = if presences { Some(store.list_presences().await?.records) } else { None };
-    let other_tree = if other_tree { store.list_other_tree().await?.records } else { Vec::new() };
-    Ok(Others { presences, other_tree })
+    let presences = if presences { Some(store.list_heartbeats().await?.records) } else { None };
+    let other_tree = if other_tree { store.list_other_name_case().await?.records } else { Vec::new() };
+    Ok(Others { heartbeats: presences, other_name_case: other_tree })
 }
 
 /// Until it is settled, the time is over, or no repetition can help.
 async fn release(store: &GroupStore, lease: &Lease, left: Option<Duration>) -> ReleaseOutcome {
     let mut attempts = store.attempts(left.map(|left| Instant::now() + left));
     loop {
-        match store.release_one(lease).await {
-            ReleaseOutcome::Undecided(error) => {
-                let Some(next) = attempts.next_after(&error) else { return ReleaseOutcome::Undecided(error) };
+        match store.release(lease).await {
+            ReleaseOutcome::Indeterminate(error) => {
+                let Some(next) = attempts.next_after(&error) else { return ReleaseOutcome::Indeterminate(error) };
                 store.telemetry().ownership_undecided(Operation::Release, lease.partition(), &error);
                 sleep_until(next).await;
             }
@@ -76,8 +76,8 @@ async fn release(store: &GroupStore, lease: &Lease, left: Option<Duration>) -> R
 async fn keep(store: &GroupStore, lease: &Lease) -> ClaimOutcome {
     let mut attempts = store.attempts(None);
     loop {
-        match store.renew_one(lease).await {
-            ClaimOutcome::Undecided(error) if attempts.again_after(&error).await => {}
+        match store.renew(lease).await {
+            ClaimOutcome::Indeterminate(error) if attempts.again_after(&error).await => {}
             outcome => return outcome,
         }
     }
@@ -86,7 +86,7 @@ async fn keep(store: &GroupStore, lease: &Lease) -> ClaimOutcome {
 async fn withdraw(store: &GroupStore, persistently: bool) -> Result<()> {
     let mut attempts = store.attempts((!persistently).then(Instant::now));
     loop {
-        match store.withdraw().await {
+        match store.remove_heartbeat().await {
             Err(error) if attempts.again_after(&error).await => {}
             outcome => return outcome,
         }

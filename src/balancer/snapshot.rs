@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::vitals::Stalled;
 use crate::model::{LeaseScope, OwnerId, PartitionId};
-use crate::planner::{Holder, PartitionView};
+use crate::planner::{PartitionOwner, PartitionView};
 
 /// What one instance knows of the group after a cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,15 +24,15 @@ pub struct Snapshot {
     pub partitions: Vec<PartitionView>,
     /// The partitions that this instance holds, with the [epoch](crate::store::Lease::epoch) of each: another epoch is
     /// another time of holding it.
-    pub held: BTreeMap<PartitionId, i64>,
+    pub owned: BTreeMap<PartitionId, i64>,
     /// Partitions that are given back: their processing has to stop, and their last checkpoints may still be written.
     pub releasing: BTreeSet<PartitionId>,
     /// Partitions that this instance has asked for, and their owners, who are to hand them over.
-    pub asked: BTreeMap<PartitionId, OwnerId>,
+    pub requested_handoffs: BTreeMap<PartitionId, OwnerId>,
     /// Since when each ownership has been held, and how old its record was, by the last listing.
-    pub records: BTreeMap<PartitionId, RecordAge>,
+    pub leases: BTreeMap<PartitionId, LeaseAge>,
     /// How many partitions stay unowned because of `max_partitions`.
-    pub unclaimed_for_cap: usize,
+    pub unclaimed_due_to_limit: usize,
     /// What keeps the ownerships of this instance alive: as it was set, or [`LeaseScope::Partition`] because an owner
     /// of another SDK has been seen.
     pub lease_scope: LeaseScope,
@@ -43,10 +43,10 @@ pub struct Snapshot {
 /// The times of an ownership record, by the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct RecordAge {
+pub struct LeaseAge {
     /// When it was claimed. Only owners of this crate say so.
     #[serde(with = "time::serde::rfc3339::option")]
-    pub since: Option<OffsetDateTime>,
+    pub claimed_at: Option<OffsetDateTime>,
     /// Time since it was last written, when it was listed.
     pub age: Duration,
 }
@@ -57,11 +57,11 @@ impl Snapshot {
             owner,
             cycles: 0,
             partitions: Vec::new(),
-            held: BTreeMap::new(),
+            owned: BTreeMap::new(),
             releasing: BTreeSet::new(),
-            asked: BTreeMap::new(),
-            records: BTreeMap::new(),
-            unclaimed_for_cap: 0,
+            requested_handoffs: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            unclaimed_due_to_limit: 0,
             lease_scope,
             stalled: Stalled::default(),
         }
@@ -72,9 +72,9 @@ impl Snapshot {
     pub fn counts(&self) -> BTreeMap<OwnerId, usize> {
         let mut counts = BTreeMap::new();
         for view in &self.partitions {
-            let owner = match &view.holder {
-                Holder::Me => &self.owner,
-                Holder::Live(owner) | Holder::Elsewhere(owner) => owner,
+            let owner = match &view.owner {
+                PartitionOwner::This => &self.owner,
+                PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner) => owner,
                 _ => continue,
             };
             *counts.entry(owner.clone()).or_default() += 1;
@@ -87,7 +87,7 @@ impl Snapshot {
     pub fn away(&self) -> BTreeMap<OwnerId, usize> {
         let mut away = BTreeMap::new();
         for view in self.partitions.iter().filter(|view| view.away) {
-            if let Holder::Live(owner) = &view.holder {
+            if let PartitionOwner::Other(owner) = &view.owner {
                 *away.entry(owner.clone()).or_default() += 1;
             }
         }
@@ -96,15 +96,15 @@ impl Snapshot {
 
     /// The holder of a partition, as far as this instance knows.
     #[must_use]
-    pub fn holder(&self, partition: &PartitionId) -> Option<&Holder> {
-        self.partitions.iter().find(|view| view.partition == *partition).map(|view| &view.holder)
+    pub fn owner(&self, partition: &PartitionId) -> Option<&PartitionOwner> {
+        self.partitions.iter().find(|view| view.partition == *partition).map(|view| &view.owner)
     }
 
     /// The other live owner of a partition, as far as this instance knows.
     #[must_use]
     pub fn other_owner(&self, partition: &PartitionId) -> Option<&OwnerId> {
-        match self.holder(partition)? {
-            Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner),
+        match self.owner(partition)? {
+            PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner) => Some(owner),
             _ => None,
         }
     }

@@ -13,25 +13,26 @@ use super::action::Action;
 use super::config::OnStall;
 use super::context::{Change, Context, Phase};
 use super::cycle::{Cycles, Needs, drop_lost, is_settled, needs};
-use super::events::{Event, Releasing};
+use super::events::OwnershipEvent;
 use super::happened::{Command, Done, Happened, Others};
-use super::lease::Held;
+use super::lease::OwnedLease;
 use super::note::Note;
 use super::partitions::Partitions;
-use super::presence::{OwnPresence, fall_back, on_cleared};
+use super::presence::{OwnHeartbeat, fall_back, on_deleted};
 use super::settings::Settings;
-use super::snapshot::{RecordAge, Snapshot};
+use super::snapshot::{LeaseAge, Snapshot};
 use super::vitals::Stalled;
 use crate::error::Result;
 use crate::model::{Moment, OwnerId, Ownership, PartitionId};
-use crate::planner::{Holder, Observer, PartitionView, Plan, PlannedRelease, View, observe};
+use crate::planner::ReleaseReason;
+use crate::planner::{Observer, PartitionOwner, PartitionView, Plan, PlannedRelease, View, observe};
 
 /// The state of a balancing loop.
 #[derive(Debug)]
 pub struct State {
     context: Context,
     partitions: Partitions,
-    presence: OwnPresence,
+    presence: OwnHeartbeat,
     cycles: Cycles,
     /// The partitions of the hub.
     hub: Arc<[PartitionId]>,
@@ -43,12 +44,12 @@ impl State {
     #[must_use]
     pub fn new(settings: Settings, rng: StdRng) -> Self {
         let scope = settings.config.lease_scope;
-        let snapshot = Arc::new(Snapshot::unknown(settings.me.owner.clone(), scope));
+        let snapshot = Arc::new(Snapshot::unknown(settings.this.owner.clone(), scope));
         Self {
             cycles: Cycles::new(&settings),
             partitions: Partitions::new(scope),
             context: Context::new(settings, rng),
-            presence: OwnPresence::default(),
+            presence: OwnHeartbeat::default(),
             hub: Arc::default(),
             snapshot,
         }
@@ -71,7 +72,7 @@ impl State {
                 // Not at once: a hub that changes often would let it take more than one partition per interval.
                 self.context.disturb();
             }
-            Happened::Vitals(stalled) => self.on_vitals(stalled),
+            Happened::Liveness(stalled) => self.on_vitals(stalled),
             Happened::OutageEnded { at, silence } => {
                 self.context.outage_ended = Some(at);
                 self.context.note(Note::OutageOver(silence));
@@ -91,13 +92,13 @@ impl State {
         }
         let cycle = self.cycles.next().filter(|_| self.context.phase == Phase::Running);
         let lifetime = self.context.settings.lifetime();
-        let outlived = lifetime.and_then(|lifetime| self.partitions.next_outlived(lifetime));
+        let outlived = lifetime.and_then(|lifetime| self.partitions.next_lease_expiry(lifetime));
         [
             cycle,
             outlived,
             self.partitions.next_due(self.context.renewal_age()),
             self.partitions.next_overdue(),
-            self.partitions.next_look(),
+            self.partitions.next_poll(),
             self.presence.next(&self.context, &self.partitions),
         ]
         .into_iter()
@@ -117,9 +118,9 @@ impl State {
             return;
         }
         partitions.release_overdue(context);
-        partitions.drop_outlived(context);
+        partitions.drop_expired(context);
         partitions.start_renewals(context);
-        partitions.start_looks(context);
+        partitions.start_handoff_polls(context);
         presence.keep(context, partitions);
         if context.phase == Phase::Running {
             cycles.start_listing(context);
@@ -129,13 +130,13 @@ impl State {
     /// Another instance gets what stalls here, if that is wanted.
     fn on_vitals(&mut self, stalled: Stalled) {
         let context = &mut self.context;
-        context.tell(Event::Stalled(stalled.clone()));
+        context.emit(OwnershipEvent::Stalled(stalled.clone()));
         context.disturb();
         context.change();
         if context.settings.config.on_stall == OnStall::Release {
             for (partition, epoch) in self.partitions.epochs() {
                 if stalled.affects(&partition) {
-                    self.partitions.drain(context, &partition, epoch, Releasing::Stalled);
+                    self.partitions.drain(context, &partition, epoch, ReleaseReason::Stalled);
                 }
             }
         }
@@ -147,7 +148,7 @@ impl State {
         match command {
             Command::StopClaiming if context.phase == Phase::Running => context.phase = Phase::Draining,
             Command::StopClaiming => {}
-            Command::Forget { partition, epoch, by } => partitions.on_forgotten(context, &partition, epoch, by),
+            Command::MarkLost { partition, epoch, by } => partitions.on_lost(context, &partition, epoch, by),
             Command::Release { partition, epoch, cool_down, settled } => {
                 partitions.on_stopped(context, &partition, epoch, cool_down, settled);
             }
@@ -156,14 +157,14 @@ impl State {
             Command::Shutdown => {
                 context.end();
                 partitions.release_all(context);
-                partitions.stop_asking(context);
-                self.presence.withdraw(context, true);
+                partitions.cancel_handoffs(context);
+                self.presence.remove(context, true);
             }
             Command::Keep => {
                 context.end();
                 self.presence.end_and_keep(context, partitions);
                 partitions.keep_all(context);
-                partitions.stop_asking(context);
+                partitions.cancel_handoffs(context);
             }
         }
     }
@@ -173,22 +174,24 @@ impl State {
         match done {
             Done::Listed(listing) => self.on_listed(listing),
             Done::OthersListed(listing) => self.on_others_listed(listing),
-            Done::Judged { claims, outcome } => partitions.on_judged(context, claims, outcome),
+            Done::DeclaredDead { claims, outcome } => partitions.on_declared_dead(context, claims, outcome),
             Done::Claimed { partition, outcome } => partitions.on_claimed(context, &partition, outcome),
             Done::Renewed { partition, epoch, outcome } => {
                 partitions.on_renewed(context, &partition, epoch, outcome);
             }
             Done::Released { partition, outcome } => partitions.on_released(context, &partition, outcome),
             Done::Kept { partition, outcome } => partitions.on_kept(context, &partition, outcome),
-            Done::Marked { partition, outcome } => partitions.on_marked(context, &partition, outcome),
-            Done::Pursued { handoff, outcome } => partitions.on_pursued(context, handoff, outcome),
-            Done::Announced(outcome) => {
-                if presence.on_announced(context, partitions, outcome) {
+            Done::HandoffRequested { partition, outcome } => {
+                partitions.on_handoff_requested(context, &partition, outcome)
+            }
+            Done::HandoffPolled { handoff, outcome } => partitions.on_handoff_polled(context, handoff, outcome),
+            Done::HeartbeatSent(outcome) => {
+                if presence.on_sent(context, partitions, outcome) {
                     cycles.begin(context);
                 }
             }
-            Done::Withdrawn(outcome) => presence.on_withdrawn(context, outcome),
-            Done::Cleared(outcome) => on_cleared(context, outcome),
+            Done::HeartbeatRemoved(outcome) => presence.on_removed(context, outcome),
+            Done::HeartbeatsDeleted(outcome) => on_deleted(context, outcome),
         }
     }
 
@@ -200,7 +203,7 @@ impl State {
         let view = self.observe(&records, &[]);
         let is_first = self.snapshot.cycles == 0;
         let Self { context, partitions, cycles, .. } = self;
-        partitions.look_soon_at_failed(context);
+        partitions.poll_failed_owners_soon(context);
         if let Some(by) = view.replaced_by {
             return context.replaced(by);
         }
@@ -222,14 +225,14 @@ impl State {
             Ok(others) => others,
             Err(error) => return self.cycles.on_failed(&mut self.context, error),
         };
-        if let Some(presences) = others.presences {
+        if let Some(presences) = others.heartbeats {
             self.presence.on_listed(&mut self.context, presences);
         }
-        let view = self.observe(&records, &others.other_tree);
+        let view = self.observe(&records, &others.other_name_case);
         let is_first = self.snapshot.cycles == 0;
         let Self { context, partitions, cycles, .. } = self;
-        cycles.note_other_tree(context, &view);
-        partitions.heed_marks(context, &view);
+        cycles.note_other_name_case(context, &view);
+        partitions.accept_handoff_requests(context, &view);
         let plan = cycles.plan(context, partitions, &view, is_first);
         self.end_cycle(view, plan);
     }
@@ -239,18 +242,18 @@ impl State {
     fn observe<'a>(&self, records: &'a [Ownership], other_tree: &[Ownership]) -> View<'a> {
         let Self { context, partitions, presence, cycles, .. } = self;
         let observer = Observer {
-            me: &context.settings.me,
-            terms: context.settings.terms,
-            running: &partitions.held().map(|(partition, _)| partition.clone()).collect(),
-            other_tree,
-            presences: &presence.listed,
+            this: &context.settings.this,
+            lease_durations: context.settings.lease_durations,
+            running: &partitions.owned().map(|(partition, _)| partition.clone()).collect(),
+            other_name_case: other_tree,
+            heartbeats: &presence.listed,
             interval: context.settings.interval(),
             outage_ended: context.outage_ended,
         };
         let mut view = observe(records, &self.hub, &observer, context.now);
-        for entry in view.partitions.iter_mut().filter(|entry| entry.holder != Holder::Me) {
+        for entry in view.partitions.iter_mut().filter(|entry| entry.owner != PartitionOwner::This) {
             if partitions.get(&entry.partition).is_some_and(|held| held.is_newer_than(cycles.asked())) {
-                *entry = PartitionView::new(entry.partition.clone(), Holder::Me);
+                *entry = PartitionView::new(entry.partition.clone(), PartitionOwner::This);
             }
         }
         view
@@ -261,26 +264,27 @@ impl State {
         let calm = plan.is_empty() && snapshot.partitions == view.partitions && is_settled(&view);
         cycles.on_succeeded(context, calm);
         // While nothing is claimed, the planner is not asked.
-        let unclaimed = if context.claims_nothing() { snapshot.unclaimed_for_cap } else { plan.unclaimed_for_cap };
-        if snapshot.unclaimed_for_cap != unclaimed {
-            context.tell(Event::Capped { unclaimed });
+        let unclaimed =
+            if context.claims_nothing() { snapshot.unclaimed_due_to_limit } else { plan.unclaimed_due_to_limit };
+        if snapshot.unclaimed_due_to_limit != unclaimed {
+            context.emit(OwnershipEvent::LimitReached { unclaimed });
         }
         let before = snapshot.away();
-        let age = |seen: &Ownership| RecordAge { since: seen.record.since, age: seen.age };
+        let age = |seen: &Ownership| LeaseAge { claimed_at: seen.record.claimed_at, age: seen.age };
         let snapshot = Arc::make_mut(snapshot);
         snapshot.cycles += 1;
-        snapshot.records = view.records.values().map(|seen| (seen.partition.clone(), age(seen))).collect();
+        snapshot.leases = view.records.values().map(|seen| (seen.partition.clone(), age(seen))).collect();
         snapshot.partitions = view.partitions;
-        snapshot.unclaimed_for_cap = unclaimed;
+        snapshot.unclaimed_due_to_limit = unclaimed;
         tell_away(context, &before, &snapshot.away());
         context.change();
         for PlannedRelease { partition, reason } in plan.release {
-            if let Some(epoch) = partitions.get(&partition).map(Held::epoch) {
-                partitions.drain(context, &partition, epoch, reason.into());
+            if let Some(epoch) = partitions.get(&partition).map(OwnedLease::epoch) {
+                partitions.drain(context, &partition, epoch, reason);
             }
         }
         partitions.start_claims(context, plan.claim, &presence.listed);
-        partitions.start_marks(context, plan.handoff);
+        partitions.start_handoff_requests(context, plan.handoff);
     }
 
     /// What all parts left for the end of the step. The snapshot comes first, so that a subscriber that sees an event
@@ -289,17 +293,17 @@ impl State {
         self.end_loop();
         let mut left = self.context.take();
         if left.disturbed {
-            self.cycles.look_soon(&mut self.context);
+            self.cycles.list_soon(&mut self.context);
         }
         for (partition, change) in left.changes {
             self.change_view(&partition, change);
         }
         if left.changed {
             let snapshot = Arc::make_mut(&mut self.snapshot);
-            snapshot.held = self.partitions.kept();
-            snapshot.asked = self.partitions.asked();
+            snapshot.owned = self.partitions.kept();
+            snapshot.requested_handoffs = self.partitions.requested_handoffs();
             snapshot.releasing = self.partitions.released();
-            snapshot.lease_scope = self.partitions.live_by.scope;
+            snapshot.lease_scope = self.partitions.kept_alive_by.scope;
             snapshot.stalled.clone_from(&self.context.stalled);
             left.actions.insert(0, Action::Publish(Arc::clone(&self.snapshot)));
         }
@@ -310,14 +314,14 @@ impl State {
     fn end_loop(&mut self) {
         let Self { context, partitions, presence, .. } = self;
         let Phase::Ending(until) = context.phase else { return };
-        if context.now < until && (presence.is_busy() || !partitions.is_at_rest()) {
+        if context.now < until && (presence.is_busy() || !partitions.is_idle()) {
             return;
         }
         let left = partitions.left();
         if left.unreleased > 0 {
             context.note(Note::NotReleased(left.unreleased));
         }
-        *partitions = Partitions::new(partitions.live_by.scope);
+        *partitions = Partitions::new(partitions.kept_alive_by.scope);
         context.change();
         context.act(Action::Ended(left));
     }
@@ -326,10 +330,10 @@ impl State {
         let views = &mut Arc::make_mut(&mut self.snapshot).partitions;
         let Some(view) = views.iter_mut().find(|view| view.partition == *partition) else { return };
         match change {
-            Change::AskedFor(by) => view.handoff_to = Some(by),
-            Change::Holder(holder) => {
+            Change::HandoffReceived(by) => view.handoff_to = Some(by),
+            Change::Owner(holder) => {
                 // An owner that asked for it still does, and has it reserved once it is released.
-                let same = holder == view.holder || holder == Holder::Released;
+                let same = holder == view.owner || holder == PartitionOwner::Released;
                 let handoff_to = view.handoff_to.take().filter(|_| same);
                 *view = PartitionView { handoff_to, ..PartitionView::new(partition.clone(), holder) };
             }
@@ -342,6 +346,6 @@ fn tell_away(context: &mut Context, before: &BTreeMap<OwnerId, usize>, now: &BTr
     let back = before.keys().filter(|owner| !now.contains_key(*owner)).map(|owner| (owner, 0));
     let away = now.iter().filter(|(owner, partitions)| before.get(*owner) != Some(*partitions));
     for (owner, partitions) in away.map(|(owner, partitions)| (owner, *partitions)).chain(back) {
-        context.tell(Event::OwnerAway { owner: owner.clone(), partitions });
+        context.emit(OwnershipEvent::OwnerAway { owner: owner.clone(), partitions });
     }
 }

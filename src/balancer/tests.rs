@@ -7,8 +7,8 @@ use rand::rngs::StdRng;
 use time::macros::datetime;
 
 use super::action::{Action, Request};
-use super::config::{BalancerConfig, LeasePolicy, OnStall};
-use super::events::Event;
+use super::config::{BalancerConfig, OnLeaseExpiry, OnStall};
+use super::events::OwnershipEvent;
 use super::happened::{Command, Done, Happened, Others};
 use super::note::Note;
 use super::settings::Settings;
@@ -17,11 +17,11 @@ use super::state::State;
 use super::vitals::Stalled;
 use crate::error::{Error, ErrorKind};
 use crate::model::{
-    ETag, Identity, Incarnation, LeaseScope, LeaseTerms, OwnerId, Ownership, OwnershipRecord, PartitionId, Presence,
-    PresenceRecord,
+    ETag, Heartbeat, HeartbeatRecord, Identity, Incarnation, LeaseDurations, LeaseScope, OwnerId, Ownership,
+    OwnershipRecord, PartitionId,
 };
-use crate::planner::{Holder, Strategy};
-use crate::store::{Announced, ClaimOutcome, Lease, Patience, ReleaseOutcome, Verdict};
+use crate::planner::{LoadBalancingStrategy, PartitionOwner};
+use crate::store::{ClaimOutcome, DeclareDeadOutcome, HandoffTimeouts, HeartbeatOutcome, Lease, ReleaseOutcome};
 
 const EXPIRY: u64 = 60;
 const SECOND: Duration = Duration::from_secs(1);
@@ -54,12 +54,12 @@ impl Loop {
     fn with_drain(config: BalancerConfig, drain: u64) -> Self {
         let expiry = Duration::from_secs(EXPIRY);
         let settings = Settings {
-            me: Identity::new(owner("me"), incarnation(1)),
-            terms: LeaseTerms::new(expiry, 3 * expiry),
-            request_deadline: 5 * SECOND,
-            patience: Patience::new(expiry / 2 + 5 * SECOND, expiry * 3 / 4),
-            drain: Duration::from_secs(drain),
-            has_other_tree: false,
+            this: Identity::new(owner("me"), incarnation(1)),
+            lease_durations: LeaseDurations::new(expiry, 3 * expiry),
+            request_timeout: 5 * SECOND,
+            handoff_timeouts: HandoffTimeouts::new(expiry / 2 + 5 * SECOND, expiry * 3 / 4),
+            drain_timeout: Duration::from_secs(drain),
+            has_other_name_case: false,
             config,
         };
         let snapshot = Snapshot::unknown(owner("me"), LeaseScope::Partition);
@@ -70,7 +70,7 @@ impl Loop {
     fn begun(config: BalancerConfig, partitions: u32) -> Self {
         let mut begun = Self::new(config);
         begun.step(Happened::Began((0..partitions).map(PartitionId::from).collect()));
-        begun.done(Done::Announced(Ok(Announced::Present)));
+        begun.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
         begun
     }
 
@@ -125,7 +125,7 @@ impl Loop {
     }
 
     fn nobody_else(&mut self) -> String {
-        self.done(Done::OthersListed(Ok(Others { presences: Some(Vec::new()), other_tree: Vec::new() })))
+        self.done(Done::OthersListed(Ok(Others { heartbeats: Some(Vec::new()), other_name_case: Vec::new() })))
     }
 
     fn lease(&self, partition: u32, epoch: i64) -> Lease {
@@ -145,7 +145,7 @@ impl Loop {
 
     /// It holds so many partitions, all of them the hub's, each in tenure 1.
     fn holding(config: BalancerConfig, partitions: u32) -> Self {
-        let mut held = Self::begun(config.with_strategy(Strategy::Greedy), partitions);
+        let mut held = Self::begun(config.with_load_balancing_strategy(LoadBalancingStrategy::Greedy), partitions);
         held.after(0);
         held.listed("");
         held.nobody_else();
@@ -188,21 +188,21 @@ fn short_request(request: &Request) -> String {
     }
 }
 
-fn short_event(event: &Event) -> String {
+fn short_event(event: &OwnershipEvent) -> String {
     match event {
-        Event::Claimed { partition, .. } => format!("Claimed {partition}"),
-        Event::Lost { partition, .. } => format!("Lost {partition}"),
-        Event::Outlived { partition } => format!("Outlived {partition}"),
-        Event::Releasing { partition, reason } => format!("Releasing {partition} {}", reason.as_str()),
-        Event::Released { partition } => format!("Released {partition}"),
-        Event::Kept { partition } => format!("Kept {partition}"),
-        Event::OwnerAway { owner, partitions } => format!("{owner} away with {partitions}"),
-        Event::Asked { partition, .. } => format!("Asked {partition}"),
-        Event::AskedFor { partition, .. } => format!("AskedFor {partition}"),
-        Event::DuplicatesPossible { partition, cause } => format!("Duplicates {partition} {}", cause.as_str()),
-        Event::DeclaredDead { .. } => "DeclaredDead".to_owned(),
-        Event::Stalled(stalled) => if stalled.any() { "Stalled" } else { "Well" }.to_owned(),
-        Event::Capped { unclaimed } => format!("Capped {unclaimed}"),
+        OwnershipEvent::Claimed { partition, .. } => format!("Claimed {partition}"),
+        OwnershipEvent::Lost { partition, .. } => format!("Lost {partition}"),
+        OwnershipEvent::LeaseExpired { partition } => format!("Outlived {partition}"),
+        OwnershipEvent::Releasing { partition, reason } => format!("Releasing {partition} {}", reason.as_str()),
+        OwnershipEvent::Released { partition } => format!("Released {partition}"),
+        OwnershipEvent::Kept { partition } => format!("Kept {partition}"),
+        OwnershipEvent::OwnerAway { owner, partitions } => format!("{owner} away with {partitions}"),
+        OwnershipEvent::HandoffRequested { partition, .. } => format!("Asked {partition}"),
+        OwnershipEvent::HandoffReceived { partition, .. } => format!("AskedFor {partition}"),
+        OwnershipEvent::DuplicatesPossible { partition, cause } => format!("Duplicates {partition} {}", cause.as_str()),
+        OwnershipEvent::DeclaredDead { .. } => "DeclaredDead".to_owned(),
+        OwnershipEvent::Stalled(stalled) => if stalled.any() { "Stalled" } else { "Well" }.to_owned(),
+        OwnershipEvent::LimitReached { unclaimed } => format!("Capped {unclaimed}"),
     }
 }
 
@@ -218,7 +218,7 @@ mod cycles {
         let mut me = Loop::new(BalancerConfig::default());
         assert_eq!(me.step(Happened::Began([0.into()].into())), "announce");
         assert_eq!(me.after(0), "", "it is not known yet");
-        assert_eq!(me.done(Done::Announced(Err(unavailable()))), "PresenceFailed");
+        assert_eq!(me.done(Done::HeartbeatSent(Err(unavailable()))), "PresenceFailed");
         assert_eq!(me.after(0), "list", "nor does it wait for ever");
     }
 
@@ -240,7 +240,12 @@ mod cycles {
 
     #[test]
     fn what_is_under_way_counts_as_won() {
-        let mut me = Loop::begun(BalancerConfig::default().with_strategy(Strategy::Greedy).with_max_partitions(1), 2);
+        let mut me = Loop::begun(
+            BalancerConfig::default()
+                .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
+                .with_max_partitions(1),
+            2,
+        );
         me.after(0);
         me.listed("..");
         let first = me.nobody_else();
@@ -291,7 +296,7 @@ mod cycles {
         assert_eq!(me.renewed(0, 1), "");
         assert_eq!(me.after(15), "list");
         assert_eq!(me.listed("x"), "Lost 0");
-        assert_eq!(me.snapshot.holder(&0.into()), Some(&Holder::Live(owner("x"))));
+        assert_eq!(me.snapshot.owner(&0.into()), Some(&PartitionOwner::Other(owner("x"))));
     }
 }
 
@@ -301,7 +306,7 @@ mod claims {
     #[test]
     fn a_win_is_held_and_renewed_at_half_the_expiry() {
         let mut me = Loop::holding(BalancerConfig::default(), 1);
-        assert_eq!(me.snapshot.held, [(0.into(), 1)].into());
+        assert_eq!(me.snapshot.owned, [(0.into(), 1)].into());
         assert_eq!(me.state.next_wake().map(|at| at <= me.now + 30 * SECOND), Some(true));
         assert_eq!(me.after(26), "CycleLate, list", "spread by up to a tenth");
         assert_eq!(me.after(4), "renew 0");
@@ -317,7 +322,7 @@ mod claims {
         assert_eq!(me.nobody_else(), "claim 0");
         let lost = Done::Claimed { partition: 0.into(), outcome: ClaimOutcome::Lost { by: Some(owner("x")) } };
         assert_eq!(me.done(lost), "ClaimLost");
-        assert_eq!(me.snapshot.holder(&0.into()), Some(&Holder::Live(owner("x"))));
+        assert_eq!(me.snapshot.owner(&0.into()), Some(&PartitionOwner::Other(owner("x"))));
         assert_eq!(me.after(11), "list");
     }
 
@@ -327,7 +332,7 @@ mod claims {
         me.after(0);
         me.listed(".");
         me.nobody_else();
-        let undecided = ClaimOutcome::Undecided(unavailable());
+        let undecided = ClaimOutcome::Indeterminate(unavailable());
         assert_eq!(me.done(Done::Claimed { partition: 0.into(), outcome: undecided }), "Undecided");
         assert_eq!(me.after(11), "list");
         assert_eq!(me.listed("."), "", "one interval and a half have not passed");
@@ -337,7 +342,8 @@ mod claims {
 
     #[test]
     fn an_owner_that_lives_by_its_presence_is_declared_dead() {
-        let mut me = Loop::begun(BalancerConfig::default().with_strategy(Strategy::Greedy), 2);
+        let mut me =
+            Loop::begun(BalancerConfig::default().with_load_balancing_strategy(LoadBalancingStrategy::Greedy), 2);
         me.after(0);
         let dead = OwnershipRecord { scope: LeaseScope::Instance, ..record("x") };
         let seen = |partition: u32, now| {
@@ -351,9 +357,9 @@ mod claims {
         };
         let listing = vec![seen(0, me.now), seen(1, me.now)];
         assert_eq!(me.done(Done::Listed(Ok(listing))), "list presences");
-        let presence = PresenceRecord::new(owner("x"), incarnation(1));
-        let presence = Presence::new(presence, ETag::new("there"), Duration::from_secs(3 * EXPIRY), me.now);
-        let others = Others { presences: Some(vec![presence]), other_tree: Vec::new() };
+        let presence = HeartbeatRecord::new(owner("x"), incarnation(1));
+        let presence = Heartbeat::new(presence, ETag::new("there"), Duration::from_secs(3 * EXPIRY), me.now);
+        let others = Others { heartbeats: Some(vec![presence]), other_name_case: Vec::new() };
         let actions = me.state.step(Happened::Done(Done::OthersListed(Ok(others))), me.now);
         let request = actions.into_iter().find_map(|action| match action {
             Action::Request(Request::DeclareDead { presence, claims, .. }) => Some((presence, claims)),
@@ -361,11 +367,11 @@ mod claims {
         });
         let (presence, claims) = request.unwrap();
         assert_eq!((presence.is_some(), claims.len()), (true, 2), "once for both");
-        let alive = me.done(Done::Judged { claims: claims.clone(), outcome: Ok(Verdict::Alive) });
+        let alive = me.done(Done::DeclaredDead { claims: claims.clone(), outcome: Ok(DeclareDeadOutcome::StillAlive) });
         assert_eq!(alive, "");
-        let unknown = me.done(Done::Judged { claims: claims.clone(), outcome: Err(unavailable()) });
+        let unknown = me.done(Done::DeclaredDead { claims: claims.clone(), outcome: Err(unavailable()) });
         assert_eq!(unknown, "Undecided");
-        let dead = me.done(Done::Judged { claims, outcome: Ok(Verdict::Dead) });
+        let dead = me.done(Done::DeclaredDead { claims, outcome: Ok(DeclareDeadOutcome::Declared) });
         assert_eq!(dead, "claim 0, claim 1");
     }
 }
@@ -383,7 +389,7 @@ mod releases {
         me.step(Happened::Hub([0.into()].into()));
         assert_eq!(me.after(12), "list");
         assert_eq!(me.listed("mm"), "Releasing 1 gone");
-        assert_eq!(me.snapshot.held, [(0.into(), 1)].into());
+        assert_eq!(me.snapshot.owned, [(0.into(), 1)].into());
         assert_eq!(me.snapshot.releasing, [1.into()].into());
         assert_eq!(me.command(stopped(1, true)), "release 1");
         let released = Done::Released { partition: 1.into(), outcome: ReleaseOutcome::Released };
@@ -407,7 +413,7 @@ mod releases {
         let mut me = Loop::holding(BalancerConfig::default(), 1);
         assert!(me.after(30).contains("renew 0"));
         assert_eq!(me.command(stopped(0, true)), "Releasing 0 asked");
-        assert_eq!(me.snapshot.held, [].into());
+        assert_eq!(me.snapshot.owned, [].into());
         assert_eq!(me.renewed(0, 1), "release 0");
     }
 
@@ -416,8 +422,8 @@ mod releases {
         let mut me = Loop::holding(BalancerConfig::default(), 1);
         let earlier = Command::Release { partition: 0.into(), epoch: 9, cool_down: Duration::ZERO, settled: true };
         assert_eq!(me.command(earlier), "");
-        assert_eq!(me.command(Command::Forget { partition: 0.into(), epoch: 9, by: None }), "");
-        assert_eq!(me.command(Command::Forget { partition: 0.into(), epoch: 1, by: None }), "Lost 0");
+        assert_eq!(me.command(Command::MarkLost { partition: 0.into(), epoch: 9, by: None }), "");
+        assert_eq!(me.command(Command::MarkLost { partition: 0.into(), epoch: 1, by: None }), "Lost 0");
     }
 
     #[test]
@@ -444,7 +450,7 @@ mod end {
             |partition: u32| Done::Released { partition: partition.into(), outcome: ReleaseOutcome::Released };
         assert_eq!(me.done(released(0)), "Released 0");
         assert_eq!(me.done(released(1)), "Released 1");
-        assert_eq!(me.done(Done::Withdrawn(Ok(()))), "ended, kept 0, unreleased 0");
+        assert_eq!(me.done(Done::HeartbeatRemoved(Ok(()))), "ended, kept 0, unreleased 0");
     }
 
     #[test]
@@ -497,7 +503,7 @@ mod restarts {
     fn everything_is_renewed_once_more_and_left() {
         let mut me = Loop::holding(BalancerConfig::default(), 2);
         assert_eq!(me.command(Command::Keep), "withdraw, keep 0, keep 1");
-        me.done(Done::Withdrawn(Ok(())));
+        me.done(Done::HeartbeatRemoved(Ok(())));
         assert_eq!(kept(&mut me, 0), "Kept 0");
         assert_eq!(kept(&mut me, 1), "Kept 1, ended, kept 2, unreleased 0");
     }
@@ -547,7 +553,8 @@ mod restarts {
 
     #[test]
     fn an_owner_that_is_away_is_reported_and_left_alone() {
-        let mut me = Loop::begun(BalancerConfig::default().with_strategy(Strategy::Greedy), 3);
+        let mut me =
+            Loop::begun(BalancerConfig::default().with_load_balancing_strategy(LoadBalancingStrategy::Greedy), 3);
         me.after(0);
         assert_eq!(with_one_away(&mut me), "list presences");
         assert_eq!(me.nobody_else(), "x away with 2, claim 0");
@@ -564,12 +571,12 @@ mod asking {
 
     use super::*;
     use crate::model::OwnershipRecord;
-    use crate::store::{Claim, Handoff, MarkOutcome, Pursuit};
+    use crate::store::{Claim, Handoff, HandoffRequestOutcome, HandoffStatus};
 
     /// A mark that stands in the record of `x` for partition 1.
     fn handoff() -> Handoff {
         let record = OwnershipRecord::owned_by(owner("x"), None);
-        Handoff::asking(1.into(), &record, Duration::ZERO).unwrap()
+        Handoff::requested(1.into(), &record, Duration::ZERO).unwrap()
     }
 
     fn claim() -> Claim {
@@ -583,13 +590,13 @@ mod asking {
         assert_eq!(me.after(12), "list");
         assert_eq!(me.listed("mxx"), "");
         let handoff = handoff();
-        let standing = MarkOutcome::Standing(handoff.clone());
-        assert_eq!(me.done(Done::Marked { partition: 1.into(), outcome: Ok(standing) }), "Asked 1");
+        let standing = HandoffRequestOutcome::Requested(handoff.clone());
+        assert_eq!(me.done(Done::HandoffRequested { partition: 1.into(), outcome: Ok(standing) }), "Asked 1");
         (me, handoff)
     }
 
-    fn pursued(me: &mut Loop, handoff: &Handoff, outcome: Pursuit<Claim>) -> String {
-        me.done(Done::Pursued { handoff: handoff.clone(), outcome: Ok(outcome) })
+    fn pursued(me: &mut Loop, handoff: &Handoff, outcome: HandoffStatus<Claim>) -> String {
+        me.done(Done::HandoffPolled { handoff: handoff.clone(), outcome: Ok(outcome) })
     }
 
     #[test]
@@ -606,11 +613,11 @@ mod asking {
     #[test]
     fn the_record_is_looked_at_every_half_interval() {
         let (mut me, handoff) = having_asked();
-        assert_eq!(me.snapshot.asked, [(1.into(), owner("x"))].into());
+        assert_eq!(me.snapshot.requested_handoffs, [(1.into(), owner("x"))].into());
         assert_eq!(me.after(4), "");
         assert_eq!(me.after(1), "pursue 1");
         assert_eq!(me.after(1), "", "it is being looked at");
-        assert_eq!(pursued(&mut me, &handoff, Pursuit::Wait), "");
+        assert_eq!(pursued(&mut me, &handoff, HandoffStatus::Pending), "");
         assert!(me.after(5).contains("pursue 1"));
     }
 
@@ -618,9 +625,9 @@ mod asking {
     fn what_was_released_is_claimed() {
         let (mut me, handoff) = having_asked();
         me.after(5);
-        assert_eq!(pursued(&mut me, &handoff, Pursuit::Take(claim())), "claim 1");
+        assert_eq!(pursued(&mut me, &handoff, HandoffStatus::Ready(claim())), "claim 1");
         assert_eq!(me.wins(1, 2), "Claimed 1");
-        assert_eq!(me.snapshot.asked, [].into());
+        assert_eq!(me.snapshot.requested_handoffs, [].into());
     }
 
     /// The loop was woken for ever while such a claim took longer than half an interval.
@@ -628,7 +635,7 @@ mod asking {
     fn what_is_being_claimed_is_not_looked_at() {
         let (mut me, handoff) = having_asked();
         me.after(5);
-        assert_eq!(pursued(&mut me, &handoff, Pursuit::Take(claim())), "claim 1");
+        assert_eq!(pursued(&mut me, &handoff, HandoffStatus::Ready(claim())), "claim 1");
         assert!(!me.after(6).contains("pursue"));
         let lost = Done::Claimed { partition: 1.into(), outcome: ClaimOutcome::Lost { by: Some(owner("x")) } };
         assert_eq!(me.done(lost), "ClaimLost");
@@ -639,7 +646,7 @@ mod asking {
     fn an_owner_that_does_not_respond_is_stolen_from() {
         let (mut me, handoff) = having_asked();
         me.after(5);
-        assert_eq!(pursued(&mut me, &handoff, Pursuit::Steal(claim())), "claim 1");
+        assert_eq!(pursued(&mut me, &handoff, HandoffStatus::TimedOut(claim())), "claim 1");
         assert_eq!(me.wins(1, 2), "Duplicates 1 not_answered, Claimed 1");
     }
 
@@ -649,8 +656,8 @@ mod asking {
         let (at, silence) = (me.now, 60 * SECOND);
         assert_eq!(me.step(Happened::OutageEnded { at, silence }), "OutageOver");
         me.after(5);
-        assert_eq!(pursued(&mut me, &handoff, Pursuit::Steal(claim())), "");
-        assert_eq!(me.snapshot.asked, [].into());
+        assert_eq!(pursued(&mut me, &handoff, HandoffStatus::TimedOut(claim())), "");
+        assert_eq!(me.snapshot.requested_handoffs, [].into());
     }
 
     #[test]
@@ -658,7 +665,7 @@ mod asking {
         let (mut me, _) = having_asked();
         me.command(Command::StopClaiming);
         assert_eq!(me.after(5), "withdraw");
-        assert_eq!(me.snapshot.asked, [].into());
+        assert_eq!(me.snapshot.requested_handoffs, [].into());
     }
 }
 
@@ -682,17 +689,17 @@ mod being_asked {
         me.after(12);
         let listing = vec![marked(me)];
         assert_eq!(me.done(Done::Listed(Ok(listing))), "list presences");
-        let presence = PresenceRecord::new(owner("x"), incarnation(1));
-        let presence = Presence::new(presence, ETag::new("there"), Duration::ZERO, me.now);
+        let presence = HeartbeatRecord::new(owner("x"), incarnation(1));
+        let presence = Heartbeat::new(presence, ETag::new("there"), Duration::ZERO, me.now);
         let presences = Some(if is_there { vec![presence] } else { Vec::new() });
-        me.done(Done::OthersListed(Ok(Others { presences, other_tree: Vec::new() })))
+        me.done(Done::OthersListed(Ok(Others { heartbeats: presences, other_name_case: Vec::new() })))
     }
 
     #[test]
     fn it_drains_and_says_so() {
         let mut me = Loop::holding(BalancerConfig::default(), 1);
         assert_eq!(sees_a_mark(&mut me, true), "AskedFor 0, Releasing 0 handed_over");
-        assert_eq!(me.snapshot.held, [].into());
+        assert_eq!(me.snapshot.owned, [].into());
         assert_eq!(me.after(0), "renew 0 draining");
         let stopped = Command::Release { partition: 0.into(), epoch: 1, cool_down: Duration::ZERO, settled: true };
         assert_eq!(me.command(stopped), "", "the acknowledgment is under way");
@@ -712,7 +719,7 @@ mod being_asked {
         let mut me = Loop::holding(BalancerConfig::default(), 1);
         assert_eq!(sees_a_mark(&mut me, false), "");
         assert_eq!(me.after(0), "renew 0");
-        assert_eq!(me.snapshot.held, [(0.into(), 1)].into());
+        assert_eq!(me.snapshot.owned, [(0.into(), 1)].into());
     }
 
     #[test]
@@ -763,7 +770,7 @@ mod by_presence {
     fn only_the_presence_is_renewed() {
         let mut me = holding();
         assert_eq!(me.after(30), "announce, CycleLate, list");
-        assert_eq!(me.done(Done::Announced(Ok(Announced::Present))), "");
+        assert_eq!(me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written))), "");
         assert!(!me.after(30).contains("renew"));
     }
 
@@ -771,9 +778,9 @@ mod by_presence {
     fn after_being_declared_dead_everything_is_rewritten() {
         let mut me = holding();
         me.after(30);
-        assert_eq!(me.done(Done::Announced(Ok(Announced::DeclaredDead { by: None }))), "DeclaredDead");
+        assert_eq!(me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::DeclaredDead { by: None }))), "DeclaredDead");
         assert_eq!(me.after(0), "announce", "before it is present again, a record could be taken over once more");
-        me.done(Done::Announced(Ok(Announced::Present)));
+        me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
         assert_eq!(me.after(0), "renew 0");
         let outcome = ClaimOutcome::Won(lease(&me, 0));
         me.done(Done::Renewed { partition: 0.into(), epoch: 1, outcome });
@@ -814,21 +821,21 @@ mod stalls {
     #[test]
     fn they_are_reported_and_nothing_else() {
         let mut me = Loop::holding(BalancerConfig::default(), 2);
-        assert_eq!(me.step(Happened::Vitals(stalled(1))), "Stalled");
+        assert_eq!(me.step(Happened::Liveness(stalled(1))), "Stalled");
         assert_eq!(me.snapshot.stalled, stalled(1));
-        assert_eq!(me.step(Happened::Vitals(Stalled::default())), "Well");
+        assert_eq!(me.step(Happened::Liveness(Stalled::default())), "Well");
     }
 
     #[test]
     fn they_cost_the_partition_where_that_is_wanted() {
         let mut me = Loop::holding(BalancerConfig::default().with_on_stall(OnStall::Release), 2);
-        assert_eq!(me.step(Happened::Vitals(stalled(1))), "Stalled, Releasing 1 stalled");
+        assert_eq!(me.step(Happened::Liveness(stalled(1))), "Stalled, Releasing 1 stalled");
     }
 
     #[test]
     fn a_stalled_runtime_claims_nothing() {
         let mut me = Loop::begun(BalancerConfig::default(), 1);
-        me.step(Happened::Vitals(Stalled { runtime: true, ..Stalled::default() }));
+        me.step(Happened::Liveness(Stalled { runtime: true, ..Stalled::default() }));
         assert_eq!(me.after(0), "withdraw, list");
         assert_eq!(me.listed("."), "");
     }
@@ -839,12 +846,13 @@ mod strict_leases {
 
     #[test]
     fn they_end_before_the_expiry() {
-        let mut me = Loop::holding(BalancerConfig::default().with_lease_policy(LeasePolicy::Strict), 1);
+        let mut me = Loop::holding(BalancerConfig::default().with_on_lease_expiry(OnLeaseExpiry::Stop), 1);
         assert!(me.after(30).contains("renew 0"));
-        let failed = Done::Renewed { partition: 0.into(), epoch: 1, outcome: ClaimOutcome::Undecided(unavailable()) };
+        let failed =
+            Done::Renewed { partition: 0.into(), epoch: 1, outcome: ClaimOutcome::Indeterminate(unavailable()) };
         assert_eq!(me.done(failed), "Undecided");
         assert!(!me.after(17).contains("Outlived"));
         assert!(me.after(1).contains("Outlived 0"), "60 s less 2 s of grace and 10 s to stop");
-        assert_eq!(me.snapshot.holder(&0.into()), Some(&Holder::Orphan));
+        assert_eq!(me.snapshot.owner(&0.into()), Some(&PartitionOwner::Reclaimable));
     }
 }

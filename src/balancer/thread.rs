@@ -19,8 +19,8 @@ impl Balancer {
     ///
     /// Those of [`run`](Self::run); [`ErrorKind::Config`] if the system gives no thread or the backend no connections
     /// of their own.
-    pub async fn run_apart(mut self) -> Result<()> {
-        self.ports.store = self.ports.store.isolated()?;
+    pub async fn run_on_dedicated_thread(mut self) -> Result<()> {
+        self.ports.store = self.ports.store.with_new_connections()?;
         // Ends with this future: the loop ends soon after.
         let _permit = self.permit();
         let (report, ended) = oneshot::channel();

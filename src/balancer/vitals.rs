@@ -37,7 +37,7 @@ impl Stalled {
 /// Signs of life that the application gives to its balancing loop. Cheap to clone; all clones are one. What counts as
 /// stalled is defined here alone, for the loop and for the processor.
 #[derive(Clone, Debug)]
-pub struct Vitals {
+pub struct LivenessTracker {
     signs: Arc<Mutex<Signs>>,
     stall_after: Duration,
 }
@@ -50,7 +50,7 @@ struct Signs {
     working: BTreeMap<PartitionId, Instant>,
 }
 
-impl Vitals {
+impl LivenessTracker {
     pub(super) fn new(stall_after: Duration) -> Self {
         Self { signs: Arc::default(), stall_after }
     }
@@ -60,15 +60,15 @@ impl Vitals {
     }
 
     /// The application's runtime runs. From the first call on, this is expected again and again.
-    pub fn beat(&self) {
+    pub fn tick(&self) {
         self.signs().beat = Some(Instant::now());
     }
 
     /// A handler has got a batch of this partition. It has it until the guard is dropped.
     #[must_use = "the work ends when the guard is dropped"]
-    pub fn working(&self, partition: &PartitionId) -> Working {
+    pub fn batch_started(&self, partition: &PartitionId) -> BatchGuard {
         self.signs().working.insert(partition.clone(), Instant::now());
-        Working { vitals: self.clone(), partition: partition.clone() }
+        BatchGuard { vitals: self.clone(), partition: partition.clone() }
     }
 
     /// Whether something that has taken this long is stalled.
@@ -94,12 +94,12 @@ impl Vitals {
 
 /// A handler is at work on a partition.
 #[derive(Debug)]
-pub struct Working {
-    vitals: Vitals,
+pub struct BatchGuard {
+    vitals: LivenessTracker,
     partition: PartitionId,
 }
 
-impl Drop for Working {
+impl Drop for BatchGuard {
     fn drop(&mut self) {
         self.vitals.signs().working.remove(&self.partition);
     }
@@ -113,24 +113,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_runtime_is_stalled_when_its_heartbeat_stays_away() {
-        let vitals = Vitals::new(LONG);
+        let vitals = LivenessTracker::new(LONG);
         tokio::time::advance(2 * LONG).await;
         assert!(!vitals.stalled().any(), "nothing was promised yet");
-        vitals.beat();
+        vitals.tick();
         tokio::time::advance(LONG).await;
         assert!(!vitals.stalled().any());
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(vitals.stalled().runtime);
-        vitals.beat();
+        vitals.tick();
         assert!(!vitals.stalled().any());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_partition_is_stalled_while_its_batch_takes_too_long() {
-        let vitals = Vitals::new(LONG);
+        let vitals = LivenessTracker::new(LONG);
         let (slow, quick) = (PartitionId::from(1), PartitionId::from(2));
-        let working = vitals.working(&slow);
-        drop(vitals.working(&quick));
+        let working = vitals.batch_started(&slow);
+        drop(vitals.batch_started(&quick));
         tokio::time::advance(LONG + Duration::from_secs(1)).await;
         let stalled = vitals.stalled();
         assert_eq!(stalled.partitions, [slow.clone()].into());

@@ -9,8 +9,8 @@ use time::OffsetDateTime;
 use time::macros::datetime;
 use tokio::time::Instant;
 
-use super::validation::{check_blob_name, checked_metadata, delete_cannot_create};
-use super::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, ETag, Metadata, Written};
+use super::validation::{delete_cannot_create, normalize_metadata, validate_blob_name};
+use super::{Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 
@@ -84,12 +84,12 @@ impl MemoryContainer {
     }
 
     /// Runs one request: the scheduler gets a turn on its way there and on its way back, as with real I/O.
-    async fn request<T>(&self, apply: impl FnOnce(&mut State, Answer) -> Result<T>) -> Result<T> {
+    async fn request<T>(&self, apply: impl FnOnce(&mut State, ResponseInfo) -> Result<T>) -> Result<T> {
         tokio::task::yield_now().await;
         let outcome = {
-            let answer = self.server.answer();
+            let response = self.server.response();
             let mut state = self.server.lock();
-            apply(&mut state, answer).map_err(|error| error.with_server_time(Some(answer.server_time)))
+            apply(&mut state, response).map_err(|error| error.with_server_time(Some(response.server_time)))
         };
         tokio::task::yield_now().await;
         outcome
@@ -109,10 +109,10 @@ impl fmt::Debug for MemoryContainer {
 }
 
 impl Server {
-    fn answer(&self) -> Answer {
-        let received = Instant::now();
-        let seconds = received.saturating_duration_since(self.started).as_secs();
-        Answer { server_time: EPOCH + std::time::Duration::from_secs(seconds), received }
+    fn response(&self) -> ResponseInfo {
+        let received_at = Instant::now();
+        let seconds = received_at.saturating_duration_since(self.started).as_secs();
+        ResponseInfo { server_time: EPOCH + std::time::Duration::from_secs(seconds), received_at }
     }
 
     /// The state is whole after every statement, so a panic elsewhere while it was locked does no harm.
@@ -138,77 +138,77 @@ impl State {
             Condition::Create if self.blobs.contains_key(name) => {
                 Err(conflict(format!("the blob {name:?} exists already")))
             }
-            Condition::Match(etag) if self.find(name)?.etag != *etag => {
+            Condition::IfMatch(etag) if self.find(name)?.etag != *etag => {
                 Err(conflict(format!("the blob {name:?} has been written since its ETag was read")))
             }
-            Condition::Any | Condition::Create | Condition::Match(_) => Ok(()),
+            Condition::Unconditional | Condition::Create | Condition::IfMatch(_) => Ok(()),
         }
     }
 
-    fn write(&mut self, name: &str, metadata: Metadata, answer: Answer) -> Written {
+    fn write(&mut self, name: &str, metadata: Metadata, response: ResponseInfo) -> WriteResult {
         self.writes += 1;
         let etag = ETag::new(&format!("0x{:016X}", self.writes));
-        let last_modified = answer.server_time;
+        let last_modified = response.server_time;
         self.blobs.insert(name.to_owned(), StoredBlob { metadata, etag: etag.clone(), last_modified });
-        Written { etag, last_modified, versioned: false, answer }
+        WriteResult { etag, last_modified, versioned: false, response }
     }
 }
 
 impl StoredBlob {
-    fn show(&self, name: &str, answer: Answer) -> Blob {
+    fn show(&self, name: &str, response: ResponseInfo) -> Blob {
         Blob {
             name: name.to_owned(),
             metadata: self.metadata.clone(),
             etag: self.etag.clone(),
             last_modified: self.last_modified,
-            answer,
+            response,
         }
     }
 }
 
 #[async_trait]
 impl BlobContainer for MemoryContainer {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
-        self.request(|state, answer| {
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
+        self.request(|state, response| {
             state.check_container()?;
             let from_prefix = state.blobs.range(prefix.to_owned()..);
             let matching = from_prefix.take_while(|(name, _)| name.starts_with(prefix));
-            Ok(BlobList { blobs: matching.map(|(name, blob)| blob.show(name, answer)).collect(), answer })
+            Ok(ListResult { blobs: matching.map(|(name, blob)| blob.show(name, response)).collect(), response })
         })
         .await
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {
-        check_blob_name(name)?;
-        self.request(|state, answer| {
+        validate_blob_name(name)?;
+        self.request(|state, response| {
             state.check_container()?;
-            Ok(state.find(name)?.show(name, answer))
+            Ok(state.find(name)?.show(name, response))
         })
         .await
     }
 
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
-        check_blob_name(name)?;
-        let metadata = checked_metadata(metadata)?;
-        self.request(|state, answer| {
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
+        validate_blob_name(name)?;
+        let metadata = normalize_metadata(metadata)?;
+        self.request(|state, response| {
             state.check_container()?;
             state.check_condition(name, condition)?;
-            Ok(state.write(name, metadata, answer))
+            Ok(state.write(name, metadata, response))
         })
         .await
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
-        check_blob_name(name)?;
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
+        validate_blob_name(name)?;
         if *condition == Condition::Create {
             return Err(delete_cannot_create());
         }
-        self.request(|state, answer| {
+        self.request(|state, response| {
             state.check_container()?;
             state.find(name)?;
             state.check_condition(name, condition)?;
             state.blobs.remove(name);
-            Ok(answer)
+            Ok(response)
         })
         .await
     }
@@ -221,7 +221,7 @@ impl BlobContainer for MemoryContainer {
         .await
     }
 
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
         Ok(Arc::new(self.clone()))
     }
 }
@@ -243,18 +243,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_server_clock_is_tokios_clock_in_whole_seconds() {
         let container = MemoryContainer::new();
-        container.write("a", &Metadata::new(), &Condition::Any).await.unwrap();
+        container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap();
         tokio::time::advance(Duration::from_millis(90_999)).await;
         let blob = container.get("a").await.unwrap();
         assert_eq!(blob.last_modified, EPOCH);
-        assert_eq!(blob.answer.server_time, EPOCH + Duration::from_secs(90));
+        assert_eq!(blob.response.server_time, EPOCH + Duration::from_secs(90));
         assert_eq!(blob.age(), Duration::from_secs(90));
     }
 
     #[tokio::test]
     async fn an_isolated_container_shares_the_blobs() {
         let container = MemoryContainer::new();
-        let isolated = container.isolated().unwrap();
+        let isolated = container.with_new_connections().unwrap();
         isolated.write("a", &Metadata::new(), &Condition::Create).await.unwrap();
         assert!(container.get("a").await.is_ok());
     }
@@ -275,7 +275,7 @@ mod tests {
     async fn a_recreated_blob_has_an_etag_never_seen_before() {
         let container = MemoryContainer::new();
         let first = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap();
-        container.delete("a", &Condition::Any).await.unwrap();
+        container.delete("a", &Condition::Unconditional).await.unwrap();
         let second = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap();
         assert_ne!(first.etag, second.etag);
     }
@@ -283,7 +283,7 @@ mod tests {
     #[tokio::test]
     async fn a_match_on_a_missing_blob_is_not_found_as_azure_says() {
         let container = MemoryContainer::new();
-        let condition = Condition::Match(ETag::new("0x1"));
+        let condition = Condition::IfMatch(ETag::new("0x1"));
         let error = container.write("a", &Metadata::new(), &condition).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert_eq!(container.delete("a", &condition).await.unwrap_err().kind(), ErrorKind::NotFound);

@@ -23,7 +23,7 @@ pub mod memory;
 mod validation;
 
 pub(crate) use validation::take_unwritable;
-pub use validation::{check_blob_name, checked_metadata};
+pub use validation::{normalize_metadata, validate_blob_name};
 
 pub use crate::model::ETag;
 
@@ -38,36 +38,36 @@ pub enum Condition {
     /// Only if the blob still has this ETag; otherwise [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), or
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if it does not exist. Do not rely on the latter: Azurite
     /// calls that a conflict too (<https://github.com/Azure/Azurite/issues/2751>). Reading the blob tells.
-    Match(ETag),
+    IfMatch(ETag),
     /// In any case. A write creates the blob if it does not exist.
-    Any,
+    Unconditional,
 }
 
-/// When an answer was given (by the server's clock) and received (by ours, which only measures spans of time).
+/// When a response was given (by the server's clock) and received (by ours, which only measures spans of time).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Answer {
+pub struct ResponseInfo {
     /// The server's `Date`. A listing of several pages has one for each page.
     pub server_time: OffsetDateTime,
-    /// When the answer was here.
-    pub received: Instant,
+    /// When the response was here.
+    pub received_at: Instant,
 }
 
-impl Answer {
+impl ResponseInfo {
     /// An answer with this `Date`, received at this moment.
     #[must_use]
     pub fn new(server_time: OffsetDateTime, received: Instant) -> Self {
-        Self { server_time, received }
+        Self { server_time, received_at: received }
     }
 
-    /// The server's time now, as far as this answer and the local monotonic clock say.
+    /// The server's time now, as far as this response and the local monotonic clock say.
     #[must_use]
     pub fn server_time_now(&self) -> OffsetDateTime {
-        later(self.server_time, self.received.elapsed())
+        later(self.server_time, self.received_at.elapsed())
     }
 }
 
-/// A blob as an answer of the server shows it.
+/// A blob as a response of the server shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Blob {
@@ -80,52 +80,52 @@ pub struct Blob {
     /// When it was last written, by the server's clock, in whole seconds.
     pub last_modified: OffsetDateTime,
     /// The answer that showed it.
-    pub answer: Answer,
+    pub response: ResponseInfo,
 }
 
 impl Blob {
-    /// A blob as an answer shows it.
+    /// A blob as a response shows it.
     #[must_use]
     pub fn new(
         name: impl Into<String>,
         metadata: Metadata,
         etag: ETag,
         last_modified: OffsetDateTime,
-        answer: Answer,
+        response: ResponseInfo,
     ) -> Self {
-        Self { name: name.into(), metadata, etag, last_modified, answer }
+        Self { name: name.into(), metadata, etag, last_modified, response }
     }
 
-    /// How long ago it was last written, when the server gave this answer. Server time on both sides: the local clock
+    /// How long ago it was last written, when the server gave this response. Server time on both sides: the local clock
     /// plays no part. Never negative.
     #[must_use]
     pub fn age(&self) -> Duration {
-        (self.answer.server_time - self.last_modified).try_into().unwrap_or(Duration::ZERO)
+        (self.response.server_time - self.last_modified).try_into().unwrap_or(Duration::ZERO)
     }
 }
 
 /// The answer to a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct BlobList {
+pub struct ListResult {
     /// All blobs whose names start with the prefix, ordered by name, from all pages.
     pub blobs: Vec<Blob>,
     /// The answer that carried the last page, there even if no blob is.
-    pub answer: Answer,
+    pub response: ResponseInfo,
 }
 
-impl BlobList {
-    /// The blobs of all pages, ordered by name, and the answer that carried the last page.
+impl ListResult {
+    /// The blobs of all pages, ordered by name, and the response that carried the last page.
     #[must_use]
-    pub fn new(blobs: Vec<Blob>, answer: Answer) -> Self {
-        Self { blobs, answer }
+    pub fn new(blobs: Vec<Blob>, response: ResponseInfo) -> Self {
+        Self { blobs, response }
     }
 }
 
 /// The answer to a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Written {
+pub struct WriteResult {
     /// The new version.
     pub etag: ETag,
     /// When the server wrote it, in whole seconds.
@@ -134,14 +134,14 @@ pub struct Written {
     /// [`Finding::Versioning`](crate::store::Finding::Versioning).
     pub versioned: bool,
     /// The answer itself.
-    pub answer: Answer,
+    pub response: ResponseInfo,
 }
 
-impl Written {
+impl WriteResult {
     /// The answer to a write in a container that keeps no earlier versions.
     #[must_use]
-    pub fn new(etag: ETag, last_modified: OffsetDateTime, answer: Answer) -> Self {
-        Self { etag, last_modified, versioned: false, answer }
+    pub fn new(etag: ETag, last_modified: OffsetDateTime, response: ResponseInfo) -> Self {
+        Self { etag, last_modified, versioned: false, response }
     }
 
     /// Sets [`versioned`](Self::versioned).
@@ -180,18 +180,18 @@ pub enum ContainerCreation {
 pub trait BlobContainer: fmt::Debug + Send + Sync {
     /// Lists all blobs whose names start with `prefix`, with their metadata. An account with a hierarchical namespace
     /// also shows directories, as entries with the metadata `hdi_isfolder=true`.
-    async fn list(&self, prefix: &str) -> Result<BlobList>;
+    async fn list(&self, prefix: &str) -> Result<ListResult>;
 
     /// Reads one blob's metadata. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound).
     async fn get(&self, name: &str) -> Result<Blob>;
 
     /// Replaces the whole metadata of a blob, creating it as an empty one where the condition allows it.
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written>;
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult>;
 
     /// Deletes a blob. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), with the exception told
     /// at [`Condition::Match`]; [`Condition::Create`] is refused as
     /// [`ErrorKind::Rejected`](crate::ErrorKind::Rejected).
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer>;
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo>;
 
     /// Makes the container unless it is there.
     async fn create_container(&self) -> Result<ContainerCreation>;
@@ -202,12 +202,12 @@ pub trait BlobContainer: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a second client cannot be made.
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>>;
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>>;
 }
 
 #[async_trait]
 impl<T: BlobContainer + ?Sized> BlobContainer for Arc<T> {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
         (**self).list(prefix).await
     }
 
@@ -215,11 +215,11 @@ impl<T: BlobContainer + ?Sized> BlobContainer for Arc<T> {
         (**self).get(name).await
     }
 
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         (**self).write(name, metadata, condition).await
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         (**self).delete(name, condition).await
     }
 
@@ -227,7 +227,7 @@ impl<T: BlobContainer + ?Sized> BlobContainer for Arc<T> {
         (**self).create_container().await
     }
 
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
-        (**self).isolated()
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
+        (**self).with_new_connections()
     }
 }

@@ -15,7 +15,7 @@ const MAX_METADATA_BYTES: usize = 8 * 1024;
 /// # Errors
 ///
 /// [`ErrorKind::Rejected`], with the name and the rule.
-pub fn check_blob_name(name: &str) -> Result<()> {
+pub fn validate_blob_name(name: &str) -> Result<()> {
     if name.is_empty() || name.chars().count() > MAX_NAME_CHARS {
         return Err(rejected(format!("the blob name {name:?} must have 1 to {MAX_NAME_CHARS} characters")));
     }
@@ -31,7 +31,7 @@ pub fn check_blob_name(name: &str) -> Result<()> {
 /// # Errors
 ///
 /// [`ErrorKind::Rejected`], with the key or the size, and the rule.
-pub fn checked_metadata(metadata: &Metadata) -> Result<Metadata> {
+pub fn normalize_metadata(metadata: &Metadata) -> Result<Metadata> {
     let mut checked = Metadata::new();
     for (key, value) in metadata {
         check_key(key)?;
@@ -101,13 +101,13 @@ mod tests {
 
     #[test]
     fn keys_are_folded_to_lower_case() {
-        assert_eq!(checked_metadata(&one("OwnerId", "A")).unwrap(), one("ownerid", "A"));
+        assert_eq!(normalize_metadata(&one("OwnerId", "A")).unwrap(), one("ownerid", "A"));
     }
 
     #[test]
     fn keys_that_are_no_identifiers_are_refused_by_name() {
         for key in ["", "owner-id", "1st", "owner id", "größe", "a.b"] {
-            let error = checked_metadata(&one(key, "x")).unwrap_err();
+            let error = normalize_metadata(&one(key, "x")).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Rejected);
             assert!(error.to_string().contains(&format!("{key:?}")), "{error}");
         }
@@ -116,32 +116,32 @@ mod tests {
     #[test]
     fn keys_that_differ_in_case_alone_are_refused() {
         let metadata = Metadata::from([("A".to_owned(), String::new()), ("a".to_owned(), String::new())]);
-        assert!(checked_metadata(&metadata).is_err());
+        assert!(normalize_metadata(&metadata).is_err());
     }
 
     #[test]
     fn values_that_http_would_change_are_refused() {
         for value in ["é", "a\nb", "\t", " a", "a ", "\u{7f}"] {
-            assert!(checked_metadata(&one("k", value)).is_err(), "{value:?}");
+            assert!(normalize_metadata(&one("k", value)).is_err(), "{value:?}");
         }
         for value in ["", "a b", "~!@#$%^&*()", "<&>\"'"] {
-            assert!(checked_metadata(&one("k", value)).is_ok(), "{value:?}");
+            assert!(normalize_metadata(&one("k", value)).is_ok(), "{value:?}");
         }
     }
 
     #[test]
     fn eight_kibibytes_of_metadata_are_the_limit() {
-        assert!(checked_metadata(&one("k", &"x".repeat(MAX_METADATA_BYTES - 1))).is_ok());
-        assert!(checked_metadata(&one("k", &"x".repeat(MAX_METADATA_BYTES))).is_err());
+        assert!(normalize_metadata(&one("k", &"x".repeat(MAX_METADATA_BYTES - 1))).is_ok());
+        assert!(normalize_metadata(&one("k", &"x".repeat(MAX_METADATA_BYTES))).is_err());
     }
 
     #[test]
     fn names_that_would_address_something_else_are_refused() {
         for name in ["", ".", "..", &"x".repeat(MAX_NAME_CHARS + 1)] {
-            assert!(check_blob_name(name).is_err(), "{name:?}");
+            assert!(validate_blob_name(name).is_err(), "{name:?}");
         }
         for name in ["a", "a/..", "a/./b", "...", &"ü".repeat(MAX_NAME_CHARS)] {
-            assert!(check_blob_name(name).is_ok(), "{name:?}");
+            assert!(validate_blob_name(name).is_ok(), "{name:?}");
         }
     }
 }

@@ -14,13 +14,13 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
-use super::held::Holder;
+use super::held::OwnedPartitions;
 use super::listed::{Listed, Wanted};
 use crate::blob::{BlobContainer, ETag};
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, OwnerId, PartitionId, Position, Relation};
-use crate::store::{GroupStore, GroupStoreBuilder, Lease, Listing, Ownership, Presence, ReleaseOutcome};
+use crate::store::{GroupStore, GroupStoreBuilder, Heartbeat, Lease, Listing, Ownership, ReleaseOutcome};
 
 type AzureResult<T> = std::result::Result<T, AzureError>;
 type Settings = dyn Fn(GroupStoreBuilder) -> GroupStoreBuilder + Send + Sync;
@@ -89,7 +89,7 @@ pub struct BlobCheckpointStore {
 #[derive(Clone, Debug)]
 enum Group {
     Viewed(GroupStore),
-    Served(Arc<Holder>),
+    Served(Arc<OwnedPartitions>),
 }
 
 /// Describes a [`BlobCheckpointStore`] that differs from the defaults.
@@ -115,7 +115,7 @@ impl BlobCheckpointStoreBuilder {
 
     /// The clock to which the processor compares, for tests. Default: that of the operating system.
     #[cfg(feature = "testing")]
-    pub fn wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
+    pub fn with_wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
         self.wall_clock = clock;
         self
     }
@@ -161,7 +161,7 @@ impl BlobCheckpointStore {
     }
 
     /// Returns what remains: the groups with an owner.
-    async fn forget_viewed(&self) -> Vec<(ConsumerGroup, Arc<Holder>)> {
+    async fn forget_viewed(&self) -> Vec<(ConsumerGroup, Arc<OwnedPartitions>)> {
         let mut groups = self.groups.lock().await;
         groups.retain(|_, group| matches!(group, Group::Served(_)));
         let served = |(name, group): (&ConsumerGroup, &Group)| match group {
@@ -171,7 +171,7 @@ impl BlobCheckpointStore {
         groups.iter().filter_map(served).collect()
     }
 
-    async fn forget_released(&self, group: &ConsumerGroup, holder: &Arc<Holder>) {
+    async fn forget_released(&self, group: &ConsumerGroup, holder: &Arc<OwnedPartitions>) {
         let mut groups = self.groups.lock().await;
         let is_there = matches!(groups.get(group), Some(Group::Served(known)) if Arc::ptr_eq(known, holder));
         if is_there && holder.holds_nothing() {
@@ -198,13 +198,13 @@ impl BlobCheckpointStore {
             return Ok(known.clone());
         }
         // It writes nothing: the probe is left to the store of the first claim.
-        let store = self.describe(group, OwnerId::new("(looking)")?).probe(false).connect().await?;
+        let store = self.describe(group, OwnerId::new("(looking)")?).with_verify_storage(false).connect().await?;
         let viewed = Group::Viewed(store);
         groups.insert(group.clone(), viewed.clone());
         Ok(viewed)
     }
 
-    async fn holder(&self, group: &ConsumerGroup, owner: &str) -> Result<Arc<Holder>> {
+    async fn holder(&self, group: &ConsumerGroup, owner: &str) -> Result<Arc<OwnedPartitions>> {
         let mut groups = self.groups.lock().await;
         if let Some(Group::Served(holder)) = groups.get(group) {
             if holder.owner().as_str() == owner {
@@ -217,11 +217,11 @@ impl BlobCheckpointStore {
             )));
         }
         let store = self.describe(group, OwnerId::new(owner)?).connect().await?;
-        let elsewhere = owners_elsewhere(&store, &store.list_other_tree().await?);
+        let elsewhere = owners_elsewhere(&store, &store.list_other_name_case().await?);
         // The processor claims by a listing of the store that only looked, whose versions are not remembered.
         let here = store.list_ownerships().await?.records;
         let listed = Listed::of(&store, &here, &presences_behind(&store, &here).await?);
-        let holder = Arc::new(Holder::new(store));
+        let holder = Arc::new(OwnedPartitions::new(store));
         holder.set_elsewhere(elsewhere);
         holder.set_listed(listed);
         groups.insert(group.clone(), Group::Served(Arc::clone(&holder)));
@@ -232,7 +232,7 @@ impl BlobCheckpointStore {
         let known = self.group(group).await?;
         let store = known.store();
         let asked = Instant::now();
-        let (here, other) = futures::try_join!(store.list_ownerships(), store.list_other_tree())?;
+        let (here, other) = futures::try_join!(store.list_ownerships(), store.list_other_name_case())?;
         let presences = presences_behind(store, &here.records).await?;
         let elsewhere = owners_elsewhere(store, &other);
         let listed = Listed::of(store, &here.records, &presences);
@@ -256,14 +256,21 @@ impl BlobCheckpointStore {
 
     /// A record, as the processor should understand it. It knows one expiry, and no grace: what lives longer is shown
     /// to age more slowly.
-    fn shown(&self, group: &ConsumerGroup, known: &Group, seen: &Ownership, presences: &[Presence]) -> ClientOwnership {
-        let terms = known.store().terms();
-        let slower = terms.expiry.div_duration_f64(terms.lifetime(&seen.record));
+    fn shown(
+        &self,
+        group: &ConsumerGroup,
+        known: &Group,
+        seen: &Ownership,
+        presences: &[Heartbeat],
+    ) -> ClientOwnership {
+        let terms = known.store().lease_durations();
+        let slower = terms.own.div_duration_f64(terms.lifetime(&seen.record));
         ClientOwnership {
             owner_id: known.name_of_owner(seen),
             etag: Some(to_client(&seen.etag)),
             last_modified_time: Some(
-                self.wall_clock.now() - seen.silent_for(presences, known.store().lease_time()).mul_f64(slower),
+                self.wall_clock.now()
+                    - seen.time_since_renewal(presences, known.store().lease_clock_now()).mul_f64(slower),
             ),
             ..unowned(group, &seen.partition)
         }
@@ -274,7 +281,7 @@ impl BlobCheckpointStore {
         ClientOwnership {
             owner_id: lease.record().owner.as_ref().map(ToString::to_string),
             etag: Some(to_client(lease.etag())),
-            last_modified_time: Some(self.wall_clock.now() - store.age_of(lease)),
+            last_modified_time: Some(self.wall_clock.now() - store.lease_age(lease)),
             ..unowned(group, lease.partition())
         }
     }
@@ -341,8 +348,8 @@ impl Group {
     fn name_of_owner(&self, seen: &Ownership) -> Option<String> {
         let owner = seen.record.owner.as_ref()?;
         let other_life = match seen.record.relation_to(self.store().identity()) {
-            Relation::Mine | Relation::Nobody => false,
-            Relation::EarlierMe | Relation::LaterMe => true,
+            Relation::This | Relation::Unowned => false,
+            Relation::EarlierIncarnation | Relation::LaterIncarnation => true,
             Relation::Other => matches!(self, Self::Viewed(_)),
         };
         let life = seen.record.incarnation.as_ref().map_or("", |life| life.as_str());
@@ -361,15 +368,16 @@ impl Group {
 
 /// Who is live in the other tree of names, by partition.
 fn owners_elsewhere(store: &GroupStore, other: &Listing<Ownership>) -> HashMap<PartitionId, OwnerId> {
-    let now = store.lease_time();
-    let live = other.records.iter().filter(|seen| store.terms().counts_as_live(&seen.record, seen.age_at(now)));
+    let now = store.lease_clock_now();
+    let live =
+        other.records.iter().filter(|seen| store.lease_durations().counts_as_live(&seen.record, seen.age_at(now)));
     live.filter_map(|seen| Some((seen.partition.clone(), seen.record.owner.clone()?))).collect()
 }
 
 /// Only where ownerships of others live by them.
-async fn presences_behind(store: &GroupStore, listed: &[Ownership]) -> Result<Vec<Presence>> {
-    if listed.iter().any(|seen| seen.lives_by_presence(store.identity())) {
-        return Ok(store.list_presences().await?.records);
+async fn presences_behind(store: &GroupStore, listed: &[Ownership]) -> Result<Vec<Heartbeat>> {
+    if listed.iter().any(|seen| seen.is_kept_alive_by_heartbeat(store.identity())) {
+        return Ok(store.list_heartbeats().await?.records);
     }
     Ok(Vec::new())
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 use super::REQUEST_DEADLINE;
 use super::connector::Connector;
 use super::errors;
-use super::health::{Health, Pace, Sign};
+use super::health::{Health, Pace, Signal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{ConsumerGroup, PartitionId};
@@ -50,7 +50,7 @@ impl SharedClient {
         lock(&self.health)
     }
 
-    pub(super) fn note(&self, sign: Sign) {
+    pub(super) fn note(&self, sign: Signal) {
         let mut health = self.health();
         *health = health.after(sign);
     }
@@ -72,7 +72,7 @@ impl SharedClient {
     ) -> Result<T> {
         match timeout(REQUEST_DEADLINE, request).await {
             Ok(Ok(answer)) => {
-                self.note(Sign::Alive);
+                self.note(Signal::Alive);
                 Ok(answer)
             }
             Ok(Err(error)) => {
@@ -80,15 +80,18 @@ impl SharedClient {
                 Err(failed(error))
             }
             Err(_) => {
-                self.note(Sign::Dead);
-                Err(Error::new(ErrorKind::Source, format!("the event hub did not answer within {REQUEST_DEADLINE:?}")))
+                self.note(Signal::Dead);
+                Err(Error::new(
+                    ErrorKind::EventSource,
+                    format!("the event hub did not answer within {REQUEST_DEADLINE:?}"),
+                ))
             }
         }
     }
 
     /// Ends the connection. The client can wait for ever where it is dead.
     async fn close(self) -> Result<()> {
-        let failed = || Error::new(ErrorKind::Source, "the connection to the event hub could not be closed");
+        let failed = || Error::new(ErrorKind::EventSource, "the connection to the event hub could not be closed");
         match timeout(CLOSE_LIMIT, self.client.close()).await {
             Ok(closed) => closed.map_err(|error| failed().with_source(error)),
             Err(elapsed) => Err(failed().with_source(elapsed)),
@@ -151,7 +154,7 @@ impl Clients {
             let closed = async { while used.changed().await.is_ok() {} };
             timeout(REQUEST_DEADLINE, closed).await.map_err(|_| {
                 let open = format!("the last link to partition {partition} is still open: close its receiver first");
-                Error::new(ErrorKind::Source, open)
+                Error::new(ErrorKind::EventSource, open)
             })?;
         }
         let (open, used) = watch::channel(());
@@ -162,7 +165,7 @@ impl Clients {
     /// The client of the partition's link counts as dead.
     pub(super) fn distrust(&self, partition: &PartitionId) {
         if let Some(client) = self.links().get(partition).and_then(|last| last.client.upgrade()) {
-            client.note(Sign::Dead);
+            client.note(Signal::Dead);
         }
     }
 
@@ -178,7 +181,7 @@ async fn close_once_unused(client: Arc<SharedClient>) -> Result<()> {
     let unused = timeout(UNUSED_LIMIT, client.replaced.closed()).await;
     match Arc::try_unwrap(client) {
         Ok(client) if unused.is_ok() => client.close().await,
-        _ => Err(Error::new(ErrorKind::Source, "a link to the event hub is still open")),
+        _ => Err(Error::new(ErrorKind::EventSource, "a link to the event hub is still open")),
     }
 }
 

@@ -55,7 +55,7 @@ impl EventHubSource {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_token(group: &ConsumerGroup, credential: Arc<dyn TokenCredential>) -> EventHubSourceBuilder {
+    pub fn from_credential(group: &ConsumerGroup, credential: Arc<dyn TokenCredential>) -> EventHubSourceBuilder {
         EventHubSourceBuilder::new(group, Access::Token(credential))
     }
 }
@@ -79,7 +79,7 @@ impl EventHubSourceBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn settings(
+    pub fn with_consumer(
         self,
         settings: impl Fn(ConsumerClientBuilder) -> ConsumerClientBuilder + Send + Sync + 'static,
     ) -> Self {

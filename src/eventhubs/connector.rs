@@ -65,7 +65,7 @@ impl Connector {
 
     /// Opens a connection.
     pub(super) async fn client(&self) -> Result<ConsumerClient> {
-        let failed = || Error::new(ErrorKind::Source, format!("no client could be made for {}", self.group));
+        let failed = || Error::new(ErrorKind::EventSource, format!("no client could be made for {}", self.group));
         match timeout(REQUEST_DEADLINE, self.open()).await {
             Ok(Ok(client)) => Ok(client),
             Ok(Err(error)) => Err(failed().with_source(error)),

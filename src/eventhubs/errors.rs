@@ -7,7 +7,7 @@ use azure_core_amqp::{AmqpDescribedError, AmqpError};
 use azure_messaging_eventhubs::EventHubsError;
 use azure_messaging_eventhubs::error::ErrorKind as ClientErrorKind;
 
-use super::health::Sign;
+use super::health::Signal;
 use crate::error::{Error, ErrorKind};
 
 /// Why a request to the hub failed, as far as it matters here.
@@ -35,9 +35,9 @@ const NOT_FOUND_NOW: &str = ": the service did not find it, but does not say wha
 pub(super) fn properties(what: &str, error: EventHubsError) -> Error {
     let (kind, hint) = match cause_of(&error) {
         Cause::NotFound => (ErrorKind::Config, ": it does not exist in this namespace"),
-        Cause::NotFoundNow => (ErrorKind::Source, NOT_FOUND_NOW),
+        Cause::NotFoundNow => (ErrorKind::EventSource, NOT_FOUND_NOW),
         Cause::Unauthorized => (ErrorKind::Unauthorized, ": check the key or the role, which must allow to listen"),
-        Cause::Displaced | Cause::InvalidPosition | Cause::Other => (ErrorKind::Source, ""),
+        Cause::Displaced | Cause::InvalidPosition | Cause::Other => (ErrorKind::EventSource, ""),
     };
     Error::new(kind, format!("the properties of {what} could not be read{hint}")).with_source(error)
 }
@@ -52,12 +52,12 @@ pub(super) fn receiving(partition: &str, position: Option<&str>, error: EventHub
             return Error::new(ErrorKind::InvalidPosition, message).with_source(error);
         }
         (Cause::NotFound, _) => (ErrorKind::Config, MISSING),
-        (Cause::NotFoundNow, _) => (ErrorKind::Source, NOT_FOUND_NOW),
+        (Cause::NotFoundNow, _) => (ErrorKind::EventSource, NOT_FOUND_NOW),
         (Cause::Unauthorized, _) => {
             (ErrorKind::Unauthorized, ": check the key or the role, which must allow to listen")
         }
         (Cause::Displaced, _) => (ErrorKind::Fenced, ": another reader took it, or has a higher owner level"),
-        (Cause::InvalidPosition | Cause::Other, _) => (ErrorKind::Source, ""),
+        (Cause::InvalidPosition | Cause::Other, _) => (ErrorKind::EventSource, ""),
     };
     Error::new(kind, format!("partition {partition} could not be read{hint}")).with_source(error)
 }
@@ -73,11 +73,11 @@ pub(super) fn checking(partition: &str, error: EventHubsError) -> Option<Error> 
 }
 
 /// What a failure says about the connection.
-pub(super) fn sign(error: &EventHubsError) -> Sign {
+pub(super) fn sign(error: &EventHubsError) -> Signal {
     if cause_of(error) == Cause::Displaced {
-        return Sign::Alive;
+        return Signal::Alive;
     }
-    amqp_errors(error).find_map(sign_of_amqp).unwrap_or(Sign::Failing)
+    amqp_errors(error).find_map(sign_of_amqp).unwrap_or(Signal::Failing)
 }
 
 fn cause_of(error: &EventHubsError) -> Cause {
@@ -99,14 +99,14 @@ fn amqp_errors(error: &EventHubsError) -> impl Iterator<Item = &AmqpError> {
 }
 
 /// Nothing if the error only wraps another one.
-fn sign_of_amqp(error: &AmqpError) -> Option<Sign> {
+fn sign_of_amqp(error: &AmqpError) -> Option<Signal> {
     use AmqpErrorKind as K;
     match error.kind() {
         K::AzureCore(_) => None,
         // Perhaps because the connection's other end is gone.
-        _ if cause_of_amqp(error) == Cause::NotFoundNow => Some(Sign::Failing),
+        _ if cause_of_amqp(error) == Cause::NotFoundNow => Some(Signal::Failing),
         K::AmqpDescribedError(answer) => Some(sign_of_answer(&answer.condition)),
-        K::ManagementStatusCode(status, _) if !matches!(u16::from(*status), 401 | 403) => Some(Sign::Alive),
+        K::ManagementStatusCode(status, _) if !matches!(u16::from(*status), 401 | 403) => Some(Signal::Alive),
         // The client connects anew by itself after these; that they are told says that it did not succeed.
         K::ConnectionClosedByRemote(_)
         | K::ConnectionDetachedByRemote(_)
@@ -114,21 +114,21 @@ fn sign_of_amqp(error: &AmqpError) -> Option<Sign> {
         | K::FramingError(_)
         | K::IdleTimeoutElapsed(_)
         | K::SessionClosedByRemote(_)
-        | K::SessionDetachedByRemote(_) => Some(Sign::Dead),
+        | K::SessionDetachedByRemote(_) => Some(Signal::Dead),
         // The client's own mistake, after links that broke at once. Its type is not public.
         K::TransportImplementationError(error) if error.to_string().contains("Link name is not unique") => {
-            Some(Sign::Dead)
+            Some(Signal::Dead)
         }
-        _ => Some(Sign::Failing),
+        _ => Some(Signal::Failing),
     }
 }
 
-fn sign_of_answer(condition: &AmqpErrorCondition) -> Sign {
+fn sign_of_answer(condition: &AmqpErrorCondition) -> Signal {
     match condition {
-        AmqpErrorCondition::ConnectionForced | AmqpErrorCondition::ConnectionFramingError => Sign::Dead,
+        AmqpErrorCondition::ConnectionForced | AmqpErrorCondition::ConnectionFramingError => Signal::Dead,
         // The client may have missed to renew its token.
-        AmqpErrorCondition::UnauthorizedAccess => Sign::Failing,
-        _ => Sign::Alive,
+        AmqpErrorCondition::UnauthorizedAccess => Signal::Failing,
+        _ => Signal::Alive,
     }
 }
 
@@ -207,23 +207,23 @@ mod tests {
         let kind = |kind: AmqpErrorKind| AmqpError::from(kind);
         let told = |text: &str| Box::<dyn StdError + Send + Sync>::from(text);
         for (error, expected) in [
-            (kind(AmqpErrorKind::ConnectionDropped(told("Illegal session state"))), Sign::Dead),
-            (kind(AmqpErrorKind::SessionClosedByRemote(told(""))), Sign::Dead),
-            (kind(AmqpErrorKind::TransportImplementationError(told("Link name is not unique."))), Sign::Dead),
-            (kind(AmqpErrorKind::TransportImplementationError(told("something else"))), Sign::Failing),
-            (kind(AmqpErrorKind::LinkStateError(told(""))), Sign::Failing),
-            (AmqpError::with_message("anything"), Sign::Failing),
-            (answer("amqp:connection:forced", ""), Sign::Dead),
-            (answer("amqp:unauthorized-access", ""), Sign::Failing),
-            (answer("amqp:link:detach-forced", ""), Sign::Alive),
-            (answer("amqp:link:stolen", ""), Sign::Alive),
-            (answer("com.microsoft:argument-error", OFFSET), Sign::Alive),
+            (kind(AmqpErrorKind::ConnectionDropped(told("Illegal session state"))), Signal::Dead),
+            (kind(AmqpErrorKind::SessionClosedByRemote(told(""))), Signal::Dead),
+            (kind(AmqpErrorKind::TransportImplementationError(told("Link name is not unique."))), Signal::Dead),
+            (kind(AmqpErrorKind::TransportImplementationError(told("something else"))), Signal::Failing),
+            (kind(AmqpErrorKind::LinkStateError(told(""))), Signal::Failing),
+            (AmqpError::with_message("anything"), Signal::Failing),
+            (answer("amqp:connection:forced", ""), Signal::Dead),
+            (answer("amqp:unauthorized-access", ""), Signal::Failing),
+            (answer("amqp:link:detach-forced", ""), Signal::Alive),
+            (answer("amqp:link:stolen", ""), Signal::Alive),
+            (answer("com.microsoft:argument-error", OFFSET), Signal::Alive),
         ] {
             let shown = format!("{error:?}");
             let error = wrapped(error);
             assert_eq!(sign(&EventHubsError::from(error)), expected, "{shown}");
         }
-        assert_eq!(sign(&EventHubsError::from(ClientErrorKind::ConsumerDisconnected(None))), Sign::Alive);
+        assert_eq!(sign(&EventHubsError::from(ClientErrorKind::ConsumerDisconnected(None))), Signal::Alive);
     }
 
     /// As the client does it.
@@ -245,10 +245,10 @@ mod tests {
             ("com.microsoft:argument-error", SEQUENCE_NUMBER, ErrorKind::InvalidPosition),
             ("com.microsoft:argument-out-of-range", OFFSET, ErrorKind::InvalidPosition),
             ("com.microsoft:georeplication:invalid-offset", "", ErrorKind::InvalidPosition),
-            ("com.microsoft:argument-out-of-range", PARTITION, ErrorKind::Source),
-            ("com.microsoft:argument-error", "", ErrorKind::Source),
-            ("com.microsoft:server-busy", OFFSET, ErrorKind::Source),
-            ("com.microsoft:something-new", OFFSET, ErrorKind::Source),
+            ("com.microsoft:argument-out-of-range", PARTITION, ErrorKind::EventSource),
+            ("com.microsoft:argument-error", "", ErrorKind::EventSource),
+            ("com.microsoft:server-busy", OFFSET, ErrorKind::EventSource),
+            ("com.microsoft:something-new", OFFSET, ErrorKind::EventSource),
         ] {
             assert_eq!(receiving_kind(Some("offset 336"), answer(condition, text)), kind, "{condition}: {text}");
         }
@@ -258,8 +258,8 @@ mod tests {
     fn a_position_is_refused_only_where_one_was_named_and_through_any_wrapping() {
         let refusal = || answer("com.microsoft:argument-error", OFFSET);
         assert_eq!(receiving_kind(Some("offset 336"), wrapped(refusal())), ErrorKind::InvalidPosition);
-        assert_eq!(receiving_kind(None, refusal()), ErrorKind::Source);
-        assert_eq!(properties("it", EventHubsError::from(refusal())).kind(), ErrorKind::Source);
+        assert_eq!(receiving_kind(None, refusal()), ErrorKind::EventSource);
+        assert_eq!(properties("it", EventHubsError::from(refusal())).kind(), ErrorKind::EventSource);
     }
 
     mod defects {
@@ -271,25 +271,25 @@ mod tests {
 
         #[test]
         fn a04_only_a_named_entity_is_missing() {
-            use ErrorKind::{Config, Source};
+            use ErrorKind::{Config, EventSource};
             for (text, kind) in [
                 (MISSING_GROUP, Config),
                 ("the messaging entity 'ns:eventhub:hub~32766|group' could not be found", Config),
                 ("status-code: 404, status-description: The messaging entity 'hub' could not be found.", Config),
-                ("", Source),
-                ("The receiver is detached on demand.", Source),
-                ("could not be found: The messaging entity 'hub'", Source),
-                ("The messaging entity 'hub' is being moved", Source),
+                ("", EventSource),
+                ("The receiver is detached on demand.", EventSource),
+                ("could not be found: The messaging entity 'hub'", EventSource),
+                ("The messaging entity 'hub' is being moved", EventSource),
             ] {
                 let of_link = || EventHubsError::from(wrapped(answer("amqp:not-found", text)));
                 let of_management = || EventHubsError::from(wrapped(status(404, text)));
                 assert_eq!(receiving("0", None, of_link()).kind(), kind, "{text}");
                 assert_eq!(properties("it", of_management()).kind(), kind, "{text}");
-                let sign_expected = if kind == Config { Sign::Alive } else { Sign::Failing };
+                let sign_expected = if kind == Config { Signal::Alive } else { Signal::Failing };
                 assert_eq!((sign(&of_link()), sign(&of_management())), (sign_expected, sign_expected), "{text}");
                 assert_eq!(checking("0", of_link()).map(|error| error.kind()), Some(Config), "at the start: {text}");
             }
-            assert_eq!(properties("it", EventHubsError::from(status(404, None))).kind(), Source);
+            assert_eq!(properties("it", EventHubsError::from(status(404, None))).kind(), EventSource);
             assert!(checking("0", EventHubsError::from(answer("com.microsoft:server-busy", ""))).is_none());
         }
     }

@@ -15,7 +15,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What the outcome of a request, or the end of a link, says about the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sign {
+pub(super) enum Signal {
     /// The broker answered, if only with a refusal.
     Alive,
     /// It may be the connection, or something else.
@@ -34,14 +34,14 @@ pub(super) struct Health {
 }
 
 impl Health {
-    pub(super) fn after(self, sign: Sign) -> Self {
+    pub(super) fn after(self, sign: Signal) -> Self {
         match sign {
-            Sign::Alive => Self { failures: 0, proven: true, ..self },
-            Sign::Failing => {
+            Signal::Alive => Self { failures: 0, proven: true, ..self },
+            Signal::Failing => {
                 let failures = self.failures.saturating_add(1);
                 Self { failures, dead: self.dead || failures >= FAILURES, ..self }
             }
-            Sign::Dead => Self { dead: true, ..self },
+            Signal::Dead => Self { dead: true, ..self },
         }
     }
 
@@ -90,7 +90,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Sign::{Alive, Dead, Failing};
+    use Signal::{Alive, Dead, Failing};
 
     #[test]
     fn a_connection_is_dead_for_good_at_a_sure_sign_or_after_failures_in_a_row() {

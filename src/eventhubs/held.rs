@@ -8,20 +8,20 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
-use super::listed::{Abandoned, Aim, Listed, Wanted};
+use super::listed::{Aim, Expired, Listed, Wanted};
 use crate::blob::ETag;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{OwnerId, PartitionId, Position, Relation};
 use crate::store::{
-    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, Ownership, ReleaseOutcome,
-    Verdict,
+    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, DeclareDeadOutcome, GroupStore, Lease, Ownership,
+    ReleaseOutcome,
 };
 use crate::telemetry::{self, Operation};
 
 /// One partition in one tenure.
 #[derive(Debug)]
-struct Held {
+struct Owned {
     known: Mutex<Known>,
     stage: Mutex<Stage>,
     /// There while the stage is [`Stage::Adopted`]. Locked while a checkpoint is under way, which may take long:
@@ -44,7 +44,7 @@ enum Stage {
     Adopted,
 }
 
-impl Held {
+impl Owned {
     fn new(lease: Lease) -> Arc<Self> {
         let known = Mutex::new(Known { lease, since: Instant::now() });
         Arc::new(Self { known, stage: Mutex::new(Stage::Won), adoption: AsyncMutex::new(None) })
@@ -73,7 +73,7 @@ impl Held {
 
 #[derive(Debug, Default)]
 struct Memory {
-    held: HashMap<PartitionId, Arc<Held>>,
+    held: HashMap<PartitionId, Arc<Owned>>,
     /// Lost since the last answer: the processor may still read them, from an earlier start.
     untold: HashSet<PartitionId>,
     /// Partitions that are owned in the other tree of names, by the last listing.
@@ -83,7 +83,7 @@ struct Memory {
 
 impl Memory {
     /// Removes the partition in this tenure.
-    fn remove(&mut self, partition: &PartitionId, held: &Arc<Held>) -> bool {
+    fn remove(&mut self, partition: &PartitionId, held: &Arc<Owned>) -> bool {
         let is_there = self.held.get(partition).is_some_and(|known| Arc::ptr_eq(known, held));
         if is_there {
             self.held.remove(partition);
@@ -92,7 +92,7 @@ impl Memory {
     }
 
     /// Whether it was still there, in this tenure.
-    fn forget(&mut self, partition: &PartitionId, held: &Arc<Held>, to: Option<&OwnerId>) -> bool {
+    fn forget(&mut self, partition: &PartitionId, held: &Arc<Owned>, to: Option<&OwnerId>) -> bool {
         let was_there = self.remove(partition, held);
         if was_there {
             telemetry::ownership_lost(partition, to);
@@ -103,12 +103,12 @@ impl Memory {
 
 /// One owner in one consumer group.
 #[derive(Debug)]
-pub(super) struct Holder {
+pub(super) struct OwnedPartitions {
     pub(super) store: GroupStore,
     memory: Mutex<Memory>,
 }
 
-impl Holder {
+impl OwnedPartitions {
     pub(super) fn new(store: GroupStore) -> Self {
         Self { store, memory: Mutex::default() }
     }
@@ -121,21 +121,21 @@ impl Holder {
         lock(&self.memory)
     }
 
-    fn find(&self, partition: &PartitionId) -> Option<Arc<Held>> {
+    fn find(&self, partition: &PartitionId) -> Option<Arc<Owned>> {
         self.memory().held.get(partition).cloned()
     }
 
-    fn remember(&self, partition: &PartitionId, held: &Arc<Held>) {
+    fn remember(&self, partition: &PartitionId, held: &Arc<Owned>) {
         self.memory().held.insert(partition.clone(), Arc::clone(held));
     }
 
-    fn forget(&self, partition: &PartitionId, held: &Arc<Held>, to: Option<&OwnerId>) {
+    fn forget(&self, partition: &PartitionId, held: &Arc<Owned>, to: Option<&OwnerId>) {
         self.memory().forget(partition, held, to);
     }
 
     /// The same outside of a claim, whose result would show the processor the loss. Under one lock: a claim in between
     /// would win the partition back, and the processor would go on reading where it was.
-    fn forget_untold(&self, partition: &PartitionId, held: &Arc<Held>, to: Option<&OwnerId>) {
+    fn forget_untold(&self, partition: &PartitionId, held: &Arc<Owned>, to: Option<&OwnerId>) {
         let mut memory = self.memory();
         if memory.forget(partition, held, to) {
             memory.untold.insert(partition.clone());
@@ -146,7 +146,7 @@ impl Holder {
     /// unless I have won it since.
     pub(super) fn notice(&self, listed: &[Ownership], asked: Instant) {
         for ownership in listed {
-            if ownership.record.relation_to(self.store.identity()) == Relation::Mine {
+            if ownership.record.relation_to(self.store.identity()) == Relation::This {
                 continue;
             }
             if let Some(held) = self.find(&ownership.partition).filter(|held| held.known().since <= asked) {
@@ -197,17 +197,17 @@ impl Holder {
             Aim::Claim(claim, to_declare_dead) => self.is_free(partition, to_declare_dead).await.then_some(claim)?,
             Aim::Read(version) => self.claim_over(partition, &version).await?,
         };
-        match self.store.claim_one(&claim).await {
+        match self.store.claim(&claim).await {
             ClaimOutcome::Won(lease) => {
                 telemetry::claim_won(partition, &"asked for");
-                let held = Held::new(lease);
+                let held = Owned::new(lease);
                 self.remember(partition, &held);
                 return self.adopt(partition, &held).await;
             }
             ClaimOutcome::Lost { by } => telemetry::claim_lost(partition, by.as_ref()),
             // Here another incarnation is another owner: replicas may have the same application id.
             ClaimOutcome::Replaced { .. } => telemetry::claim_lost(partition, Some(self.owner())),
-            ClaimOutcome::Undecided(error) => {
+            ClaimOutcome::Indeterminate(error) => {
                 self.store.telemetry().ownership_undecided(Operation::Claim, partition, &error);
             }
         }
@@ -232,10 +232,10 @@ impl Holder {
     }
 
     /// Not if the owner has shown a sign of life since it was taken for dead.
-    async fn is_free(&self, partition: &PartitionId, to_declare_dead: Option<Box<Abandoned>>) -> bool {
-        let Some(Abandoned { seen, presence }) = to_declare_dead.map(|abandoned| *abandoned) else { return true };
+    async fn is_free(&self, partition: &PartitionId, to_declare_dead: Option<Box<Expired>>) -> bool {
+        let Some(Expired { seen, presence }) = to_declare_dead.map(|abandoned| *abandoned) else { return true };
         match self.store.declare_dead(&seen, presence.as_ref()).await {
-            Ok(verdict) => verdict == Verdict::Dead,
+            Ok(verdict) => verdict == DeclareDeadOutcome::Declared,
             Err(error) => {
                 self.store.telemetry().ownership_undecided(Operation::Presence, partition, &error);
                 false
@@ -243,19 +243,19 @@ impl Holder {
         }
     }
 
-    async fn renew(&self, partition: &PartitionId, held: &Arc<Held>) -> Option<Lease> {
+    async fn renew(&self, partition: &PartitionId, held: &Arc<Owned>) -> Option<Lease> {
         let lease = held.lease();
-        match self.store.renew_one(&lease).await {
+        match self.store.renew(&lease).await {
             ClaimOutcome::Won(renewed) if renewed.epoch() == lease.epoch() => {
                 held.set_lease(renewed);
                 return self.started(partition, held).await;
             }
             // The record had vanished. This answer leaves the partition out.
-            ClaimOutcome::Won(renewed) => self.remember(partition, &Held::new(renewed)),
+            ClaimOutcome::Won(renewed) => self.remember(partition, &Owned::new(renewed)),
             ClaimOutcome::Lost { by } => self.forget(partition, held, by.as_ref()),
             ClaimOutcome::Replaced { .. } => self.forget(partition, held, Some(self.owner())),
             // What was believed before stands.
-            ClaimOutcome::Undecided(error) => {
+            ClaimOutcome::Indeterminate(error) => {
                 self.store.telemetry().ownership_undecided(Operation::Renew, partition, &error);
                 return (held.stage() == Stage::Adopted).then_some(lease);
             }
@@ -264,7 +264,7 @@ impl Holder {
     }
 
     /// The lease, if the partition may be processed now.
-    async fn started(&self, partition: &PartitionId, held: &Arc<Held>) -> Option<Lease> {
+    async fn started(&self, partition: &PartitionId, held: &Arc<Owned>) -> Option<Lease> {
         match held.stage() {
             Stage::Adopted => Some(held.lease()),
             Stage::Won => self.adopt(partition, held).await,
@@ -272,7 +272,7 @@ impl Holder {
     }
 
     /// Where processing starts without a checkpoint only the processor knows, so no start is pinned.
-    async fn adopt(&self, partition: &PartitionId, held: &Arc<Held>) -> Option<Lease> {
+    async fn adopt(&self, partition: &PartitionId, held: &Arc<Owned>) -> Option<Lease> {
         match self.store.adopt(partition, held.lease().epoch(), None).await {
             Ok(AdoptOutcome::Adopted(adopted)) => {
                 *held.adoption.lock().await = Some(adopted);
@@ -308,7 +308,7 @@ impl Holder {
     /// Releases everything. What fails is repeated within four request deadlines. A call that was dropped or had no
     /// outcome can be repeated.
     pub(super) async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
-        let until = Instant::now() + 4 * self.store.request_deadline();
+        let until = Instant::now() + 4 * self.store.request_timeout();
         let all: Vec<_> =
             self.memory().held.iter().map(|(partition, held)| (partition.clone(), held.clone())).collect();
         let releasing = all.iter().map(|(partition, held)| async move {
@@ -319,11 +319,11 @@ impl Holder {
     }
 
     /// Attempts begin until this moment. The partition stays in the memory until its release is settled.
-    async fn release_held(&self, partition: &PartitionId, held: &Arc<Held>, until: Instant) -> ReleaseOutcome {
+    async fn release_held(&self, partition: &PartitionId, held: &Arc<Owned>, until: Instant) -> ReleaseOutcome {
         let mut attempts = self.store.attempts(Some(until));
         let outcome = loop {
-            match self.store.release_one(&held.lease()).await {
-                ReleaseOutcome::Undecided(error) if attempts.again_after(&error).await => {
+            match self.store.release(&held.lease()).await {
+                ReleaseOutcome::Indeterminate(error) if attempts.again_after(&error).await => {
                     self.store.telemetry().ownership_undecided(Operation::Release, partition, &error);
                 }
                 outcome => break outcome,
@@ -334,7 +334,7 @@ impl Holder {
                 self.memory().remove(partition, held);
                 telemetry::released(partition);
             }
-            ReleaseOutcome::Undecided(error) => telemetry::release_undecided(partition, error),
+            ReleaseOutcome::Indeterminate(error) => telemetry::release_undecided(partition, error),
         }
         outcome
     }
@@ -378,8 +378,8 @@ mod tests {
             let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
             let store = builder.connect().await.unwrap();
             let partition = PartitionId::from(0);
-            let ClaimOutcome::Won(lease) = store.claim_one(&Claim::unowned(partition.clone())).await else { panic!() };
-            let (holder, held) = (Holder::new(store), Held::new(lease));
+            let ClaimOutcome::Won(lease) = store.claim(&Claim::unowned(partition.clone())).await else { panic!() };
+            let (holder, held) = (OwnedPartitions::new(store), Owned::new(lease));
             holder.remember(&partition, &held);
             let ended = AtomicBool::new(false);
             std::thread::scope(|scope| {

@@ -17,11 +17,11 @@ use tokio::time::{sleep, timeout};
 use super::REQUEST_DEADLINE;
 use super::clients::{SharedClient, Used};
 use super::errors;
-use super::health::Sign;
+use super::health::Signal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Position;
 use crate::processor::PartitionProperties;
-use crate::processor::{StartPosition, Stopped};
+use crate::processor::{StartPosition, StopSignal};
 use crate::telemetry;
 
 /// How long closing a link of a dead connection may take. Nothing hangs on it, for the next link has another
@@ -67,7 +67,7 @@ impl Link {
     pub(super) fn events(
         mut self,
         from: &StartPosition,
-        mut stopped: Stopped,
+        mut stopped: StopSignal,
     ) -> impl Stream<Item = Result<ReceivedEventData>> + use<> {
         // Until an event came; later on it cannot be what the broker refuses.
         let mut position = position_of(from);
@@ -89,12 +89,12 @@ impl Link {
                     };
                     match event {
                         Some(Ok(event)) => {
-                            link.client.note(Sign::Alive);
+                            link.client.note(Signal::Alive);
                             position = None;
                             yield Ok(event);
                         }
                         Some(Err(error)) => break Some(link.failure(position.as_deref(), error)),
-                        None => break Some(Error::new(ErrorKind::Source, "the broker ended the link")),
+                        None => break Some(Error::new(ErrorKind::EventSource, "the broker ended the link")),
                     }
                 }
             };
@@ -155,7 +155,7 @@ impl Open {
     async fn left_behind(&self) -> Error {
         let _ = self.replaced.clone().wait_for(|replaced| *replaced).await;
         sleep(SILENCE_LIMIT).await;
-        Error::new(ErrorKind::Source, "the client of the link was replaced")
+        Error::new(ErrorKind::EventSource, "the client of the link was replaced")
     }
 
     /// The client forgets the link first, so an error leaves nothing that it could go on with. It fails where the
@@ -167,7 +167,7 @@ impl Open {
             Ok(Ok(())) => {}
             Ok(Err(error)) => telemetry::link_not_closed(&partition, &error),
             Err(_) => {
-                self.client.note(Sign::Dead);
+                self.client.note(Signal::Dead);
                 telemetry::link_not_closed(&partition, &"it took too long");
             }
         }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use crate::blob::ETag;
 use crate::model::PartitionId;
-use crate::store::{Claim, GroupStore, Ownership, Presence};
+use crate::store::{Claim, GroupStore, Heartbeat, Ownership};
 
 /// The records of the last listing.
 #[derive(Clone, Debug, Default)]
@@ -20,16 +20,16 @@ struct Record {
     seen: Ownership,
     /// Released, expired, or no record of any owner.
     is_unowned: bool,
-    abandoned: Option<Box<Abandoned>>,
+    abandoned: Option<Box<Expired>>,
 }
 
 /// An ownership that its owner kept alive by its presence, and has not for too long: that owner is to be declared dead
 /// before the partition is claimed.
 #[derive(Clone, Debug)]
-pub(super) struct Abandoned {
+pub(super) struct Expired {
     pub(super) seen: Ownership,
     /// The presence of that owner, as it was listed.
-    pub(super) presence: Option<Presence>,
+    pub(super) presence: Option<Heartbeat>,
 }
 
 /// What the processor wants: a partition, over the version that it was shown.
@@ -41,18 +41,18 @@ pub(super) struct Wanted {
 
 /// What to do in order to get it.
 pub(super) enum Aim {
-    Claim(Claim, Option<Box<Abandoned>>),
+    Claim(Claim, Option<Box<Expired>>),
     /// The version is not that of the last listing: read the record, and claim it if it has this version.
     Read(ETag),
 }
 
 impl Listed {
-    pub(super) fn of(store: &GroupStore, listed: &[Ownership], presences: &[Presence]) -> Self {
-        let (terms, now) = (store.terms(), store.lease_time());
+    pub(super) fn of(store: &GroupStore, listed: &[Ownership], presences: &[Heartbeat]) -> Self {
+        let (terms, now) = (store.lease_durations(), store.lease_clock_now());
         let record = |seen: &Ownership| {
-            let is_unowned = !terms.counts_as_live(&seen.record, seen.silent_for(presences, now));
-            let abandoned = is_unowned && seen.lives_by_presence(store.identity());
-            let abandoned = abandoned.then(|| Box::new(Abandoned::of(seen, presences)));
+            let is_unowned = !terms.counts_as_live(&seen.record, seen.time_since_renewal(presences, now));
+            let abandoned = is_unowned && seen.is_kept_alive_by_heartbeat(store.identity());
+            let abandoned = abandoned.then(|| Box::new(Expired::of(seen, presences)));
             (seen.partition.clone(), Record { seen: seen.clone(), is_unowned, abandoned })
         };
         Self(listed.iter().map(record).collect())
@@ -80,8 +80,8 @@ impl Record {
     }
 }
 
-impl Abandoned {
-    fn of(seen: &Ownership, presences: &[Presence]) -> Self {
+impl Expired {
+    fn of(seen: &Ownership, presences: &[Heartbeat]) -> Self {
         let presence = presences.iter().find(|presence| Some(&presence.record.owner) == seen.record.owner.as_ref());
         Self { seen: seen.clone(), presence: presence.cloned() }
     }

@@ -14,7 +14,9 @@ use super::link::{self, Link};
 use super::owner_level::OwnerLevel;
 use crate::error::Result;
 use crate::model::{ConsumerGroup, PartitionId};
-use crate::processor::{EventReceiver, EventSource, HubProperties, PartitionProperties, Positioned, StartPosition};
+use crate::processor::{
+    EventHubProperties, EventReceiver, EventSource, PartitionProperties, Positioned, StartPosition,
+};
 
 /// How long to look whether the broker refuses a consumer group. A refusal comes with the first answer; on an empty
 /// partition nothing comes where all is well.
@@ -97,20 +99,20 @@ impl EventSource for EventHubSource {
         Some(self.clients.group())
     }
 
-    async fn hub(&self) -> Result<HubProperties> {
+    async fn event_hub_properties(&self) -> Result<EventHubProperties> {
         let client = self.clients.current().await;
         let failed = |error| errors::properties("the event hub", error);
         let properties = client.answer(client.client().get_eventhub_properties(), failed).await?;
         let partitions = properties.partition_ids.iter().map(PartitionId::new).collect::<Result<_, _>>()?;
-        Ok(HubProperties { event_hub: properties.name, partitions })
+        Ok(EventHubProperties { event_hub: properties.name, partitions })
     }
 
-    async fn partition(&self, partition: &PartitionId) -> Result<PartitionProperties> {
+    async fn partition_properties(&self, partition: &PartitionId) -> Result<PartitionProperties> {
         let client = self.clients.current().await;
         link::properties(&client, partition.as_str()).await
     }
 
-    async fn open(
+    async fn open_receiver(
         &self,
         partition: &PartitionId,
         from: StartPosition,
@@ -127,13 +129,13 @@ impl EventSource for EventHubSource {
     }
 
     /// Opens a link without an owner level, which displaces no other: the broker refuses it where a processor reads.
-    async fn check(&self, partition: &PartitionId) -> Result<()> {
+    async fn check_access(&self, partition: &PartitionId) -> Result<()> {
         let client = self.clients.current().await;
         let link = self.open_link(client, partition, client_position(StartPosition::Earliest), None, 1).await?;
         link.refusal(CHECK_DEADLINE).await.map_or(Ok(()), Err)
     }
 
-    fn distrust(&self, partition: &PartitionId) {
+    fn connection_suspect(&self, partition: &PartitionId) {
         self.clients.distrust(partition);
     }
 

@@ -36,13 +36,13 @@ pub struct CheckpointRecord {
     /// Who wrote it. Information only: what fences is the ETag.
     pub owner: Option<OwnerId>,
     /// When it was written, by the server's clock.
-    pub updated: Option<OffsetDateTime>,
+    pub updated_at: Option<OffsetDateTime>,
     /// The ETag of the same partition's checkpoint in the other tree of names, when it was last looked at; `none` in a
     /// [start](Self::pinned) that was written down while there was none.
-    pub imported: Option<String>,
+    pub source_etag: Option<String>,
     /// The position is a start that was written down before any event up to it was processed. It is a usable position
     /// for every reader, but says nothing about progress: any checkpoint of an owner replaces it, a smaller one too.
-    pub pinned: bool,
+    pub initial: bool,
     /// Keys that this version does not read. They are kept when the record is written again.
     pub other: BTreeMap<String, String>,
 }

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use super::names::PartitionId;
 use super::owner::Identity;
 use super::ownership::{LeaseScope, OwnershipRecord, Relation};
-use super::presence::PresenceRecord;
+use super::presence::HeartbeatRecord;
 use super::version::ETag;
 
 /// A point on an instance's own monotonic clock, by which leases count: the time since some fixed moment. Only
@@ -54,11 +54,11 @@ impl Ownership {
     /// Time since the last sign of life of its owner, at `now`: its age, or that of the owner's presence if the record
     /// says that it lives by the presence and that is younger.
     #[must_use]
-    pub fn silent_for(&self, presences: &[Presence], now: Moment) -> Duration {
+    pub fn time_since_renewal(&self, presences: &[Heartbeat], now: Moment) -> Duration {
         let (owner, incarnation) = (self.record.owner.as_ref(), &self.record.incarnation);
-        let counts = |seen: &&Presence| {
+        let counts = |seen: &&Heartbeat| {
             let same = Some(&seen.record.owner) == owner && seen.record.incarnation == *incarnation;
-            same && seen.record.broken_by.is_none() && self.record.scope == LeaseScope::Instance
+            same && seen.record.declared_dead_by.is_none() && self.record.scope == LeaseScope::Instance
         };
         let presence = presences.iter().filter(counts).map(|seen| seen.age_at(now)).min();
         presence.map_or(self.age_at(now), |presence| presence.min(self.age_at(now)))
@@ -66,9 +66,9 @@ impl Ownership {
 
     /// Whether its owner has to be [declared dead](crate::store::GroupStore::declare_dead) before the partition is
     /// claimed from it as abandoned. Not if it was released, lives by its own age, or was recorded by this incarnation.
-    pub(crate) fn lives_by_presence(&self, me: &Identity) -> bool {
+    pub(crate) fn is_kept_alive_by_heartbeat(&self, me: &Identity) -> bool {
         let lives = self.record.owner.is_some() && self.record.scope == LeaseScope::Instance;
-        lives && self.record.relation_to(me) != Relation::Mine
+        lives && self.record.relation_to(me) != Relation::This
     }
 }
 
@@ -78,9 +78,9 @@ impl Ownership {
 /// share, because it is stalled or about to end, must not be present: no instance would read that share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Presence {
+pub struct Heartbeat {
     /// What the blob says.
-    pub record: PresenceRecord,
+    pub record: HeartbeatRecord,
     /// Its version.
     pub etag: ETag,
     /// Time since it was last written, by the server's clock, when the server answered.
@@ -89,10 +89,10 @@ pub struct Presence {
     pub received: Moment,
 }
 
-impl Presence {
+impl Heartbeat {
     /// A record that was seen in this version, this old, by an answer that arrived at `received`.
     #[must_use]
-    pub fn new(record: PresenceRecord, etag: ETag, age: Duration, received: Moment) -> Self {
+    pub fn new(record: HeartbeatRecord, etag: ETag, age: Duration, received: Moment) -> Self {
         Self { record, etag, age, received }
     }
 

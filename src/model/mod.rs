@@ -10,9 +10,9 @@ mod presence;
 mod version;
 
 pub use checkpoint::{CheckpointRecord, Position};
-pub use listed::{Moment, Ownership, Presence};
+pub use listed::{Heartbeat, Moment, Ownership};
 pub use names::{ConsumerGroup, InvalidName, PartitionId};
 pub use owner::{Identity, Incarnation, OwnerId};
-pub use ownership::{LeaseScope, LeaseTerms, OwnershipRecord, Relation};
-pub use presence::PresenceRecord;
+pub use ownership::{LeaseDurations, LeaseScope, OwnershipRecord, Relation};
+pub use presence::HeartbeatRecord;
 pub use version::ETag;

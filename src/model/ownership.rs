@@ -13,15 +13,15 @@ use super::owner::{Identity, Incarnation, OwnerId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// Recorded by this very life of mine.
-    Mine,
+    This,
     /// My name, an earlier life of mine (or one that left no incarnation).
-    EarlierMe,
+    EarlierIncarnation,
     /// My name, a later life: I have been replaced.
-    LaterMe,
+    LaterIncarnation,
     /// Another owner.
     Other,
     /// Nobody: it was released.
-    Nobody,
+    Unowned,
 }
 
 /// What an ownership blob says.
@@ -33,7 +33,7 @@ pub struct OwnershipRecord {
     /// The life of that owner. Absent in records of other SDKs.
     pub incarnation: Option<Incarnation>,
     /// The server's time of the claim. Renewals keep it.
-    pub since: Option<OffsetDateTime>,
+    pub claimed_at: Option<OffsetDateTime>,
     /// The number of the tenure that the claim began, or of the last one: greater than that of every tenure before it.
     /// Renewals, marks and releases keep it. Absent in records of other SDKs.
     pub epoch: Option<i64>,
@@ -81,14 +81,14 @@ impl OwnershipRecord {
     /// How this record relates to me.
     #[must_use]
     pub fn relation_to(&self, me: &Identity) -> Relation {
-        self.owner.as_ref().map_or(Relation::Nobody, |owner| relation(owner, self.incarnation.as_ref(), me))
+        self.owner.as_ref().map_or(Relation::Unowned, |owner| relation(owner, self.incarnation.as_ref(), me))
     }
 
     /// Whether it is mine, in the tenure with this epoch. A record that is mine with another epoch is an orphan: a late
     /// write of an operation that was given up.
     #[must_use]
     pub fn is_mine_in(&self, me: &Identity, epoch: i64) -> bool {
-        self.relation_to(me) == Relation::Mine && self.epoch == Some(epoch)
+        self.relation_to(me) == Relation::This && self.epoch == Some(epoch)
     }
 }
 
@@ -97,9 +97,9 @@ pub(super) fn relation(owner: &OwnerId, incarnation: Option<&Incarnation>, me: &
         return Relation::Other;
     }
     match incarnation.map(|theirs| theirs.cmp(&me.incarnation)) {
-        Some(Ordering::Equal) => Relation::Mine,
-        Some(Ordering::Greater) => Relation::LaterMe,
-        Some(Ordering::Less) | None => Relation::EarlierMe,
+        Some(Ordering::Equal) => Relation::This,
+        Some(Ordering::Greater) => Relation::LaterIncarnation,
+        Some(Ordering::Less) | None => Relation::EarlierIncarnation,
     }
 }
 
@@ -118,18 +118,18 @@ pub enum LeaseScope {
 /// How long an ownership lives without renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LeaseTerms {
+pub struct LeaseDurations {
     /// For owners of this crate.
-    pub expiry: Duration,
+    pub own: Duration,
     /// For owners of other SDKs, which know nothing of `expiry`.
-    pub peer_expiry: Duration,
+    pub foreign: Duration,
 }
 
-impl LeaseTerms {
+impl LeaseDurations {
     /// Terms with these two times.
     #[must_use]
     pub const fn new(expiry: Duration, peer_expiry: Duration) -> Self {
-        Self { expiry, peer_expiry }
+        Self { own: expiry, foreign: peer_expiry }
     }
 
     /// Added to the age at which another's ownership counts as abandoned: `Date` and `Last-Modified` come in whole
@@ -145,7 +145,7 @@ impl LeaseTerms {
     /// The age at which an owner with such a record counts as dead, whoever looks.
     #[must_use]
     pub fn lifetime(self, record: &OwnershipRecord) -> Duration {
-        let expiry = if record.incarnation.is_some() { self.expiry } else { self.peer_expiry };
+        let expiry = if record.incarnation.is_some() { self.own } else { self.foreign };
         expiry + Self::GRACE
     }
 }
@@ -164,12 +164,12 @@ mod tests {
             incarnation,
             ..Default::default()
         };
-        assert_eq!(record("a", Some(life(5))).relation_to(&me), Relation::Mine);
-        assert_eq!(record("a", Some(life(4))).relation_to(&me), Relation::EarlierMe);
-        assert_eq!(record("a", None).relation_to(&me), Relation::EarlierMe);
-        assert_eq!(record("a", Some(life(6))).relation_to(&me), Relation::LaterMe);
+        assert_eq!(record("a", Some(life(5))).relation_to(&me), Relation::This);
+        assert_eq!(record("a", Some(life(4))).relation_to(&me), Relation::EarlierIncarnation);
+        assert_eq!(record("a", None).relation_to(&me), Relation::EarlierIncarnation);
+        assert_eq!(record("a", Some(life(6))).relation_to(&me), Relation::LaterIncarnation);
         assert_eq!(record("b", Some(life(5))).relation_to(&me), Relation::Other);
-        assert_eq!(record("", Some(life(5))).relation_to(&me), Relation::Nobody);
+        assert_eq!(record("", Some(life(5))).relation_to(&me), Relation::Unowned);
     }
 
     #[test]
@@ -190,7 +190,7 @@ mod tests {
         let held = OwnershipRecord {
             owner: Some(OwnerId::recorded("a")),
             incarnation: Some(Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), 1)),
-            since: Some(datetime!(2026-01-01 00:00:00 UTC)),
+            claimed_at: Some(datetime!(2026-01-01 00:00:00 UTC)),
             epoch: Some(7),
             cooperative: true,
             handoff_to: Some(OwnerId::recorded("b")),

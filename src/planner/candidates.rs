@@ -4,7 +4,7 @@ use rand::Rng;
 use rand::seq::SliceRandom;
 
 use super::policy::Policy;
-use super::view::{Holder, PartitionView, View};
+use super::view::{PartitionOwner, PartitionView, View};
 
 /// What a strategy would take, were it not for the cap: partitions by their place in the view, the first ones first.
 pub(super) struct Wanted {
@@ -30,8 +30,8 @@ pub(super) fn unowned(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> V
 /// The partitions that can be had from other live owners, in random order.
 pub(super) fn in_other_hands(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Vec<usize> {
     let mut found = claimable(view, policy, |entry| {
-        let theirs = matches!(&entry.holder, Holder::Live(owner) if *owner != view.me);
-        let unmarkable = policy.handoff && view.unmarkable.contains(&entry.partition);
+        let theirs = matches!(&entry.owner, PartitionOwner::Other(owner) if *owner != view.me);
+        let unmarkable = policy.handoff && view.not_requestable.contains(&entry.partition);
         theirs && !entry.away && entry.handoff_to.is_none() && !entry.is_held_by_operator() && !unmarkable
     });
     found.shuffle(rng);
@@ -52,11 +52,11 @@ impl View<'_> {
 }
 
 fn is_free(entry: &PartitionView) -> bool {
-    matches!(entry.holder, Holder::Nobody | Holder::Released) && entry.handoff_to.is_none()
+    matches!(entry.owner, PartitionOwner::Unowned | PartitionOwner::Released) && entry.handoff_to.is_none()
 }
 
 fn is_expired(entry: &PartitionView) -> bool {
-    matches!(entry.holder, Holder::Expired(_))
+    matches!(entry.owner, PartitionOwner::Expired(_))
 }
 
 /// The partitions like this that may be mine and are not to be avoided, by their places.

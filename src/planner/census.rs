@@ -6,22 +6,22 @@ use super::view::View;
 use crate::model::OwnerId;
 
 /// My number among the owners of a [`Census`].
-pub(super) const ME: usize = 0;
+pub(super) const THIS: usize = 0;
 
 /// The live owners of a view and those present, numbered in the order in which they are first seen. I am always the
 /// first.
-pub(super) struct Census<'a> {
+pub(super) struct OwnershipCounts<'a> {
     pub(super) owners: Vec<&'a OwnerId>,
     /// The number of the one for whom each partition counts: its live owner, or the one to whom it is being handed
     /// over.
     pub(super) holders: Vec<Option<usize>>,
 }
 
-impl<'a> Census<'a> {
+impl<'a> OwnershipCounts<'a> {
     pub(super) fn of(view: &'a View<'_>) -> Self {
         let mut owners = vec![&view.me];
         // Only looked up, so that its order plays no part.
-        let mut numbers = HashMap::from([(&view.me, ME)]);
+        let mut numbers = HashMap::from([(&view.me, THIS)]);
         let mut number_of = |owner: &'a OwnerId| {
             *numbers.entry(owner).or_insert_with(|| {
                 owners.push(owner);
@@ -51,7 +51,7 @@ impl View<'_> {
     /// present.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<OwnerId, usize> {
-        let census = Census::of(self);
+        let census = OwnershipCounts::of(self);
         census.owners.iter().map(|owner| (*owner).clone()).zip(census.counts()).collect()
     }
 }

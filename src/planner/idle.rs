@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::candidates::is_unowned;
-use super::policy::{Policy, Strategy};
+use super::policy::{LoadBalancingStrategy, Policy};
 use super::view::View;
 use super::{shares, weighted};
 use crate::model::{Moment, OwnerId};
@@ -63,10 +63,10 @@ impl Idleness {
 /// The other owners that are below their share.
 fn entitled<'a>(view: &'a View<'_>, policy: &Policy) -> impl Iterator<Item = &'a OwnerId> {
     let below_share = match policy.strategy {
-        Strategy::Balanced | Strategy::Greedy => shares::below_target(view, policy),
-        Strategy::Weighted { .. } => weighted::below_fair_load(view, policy),
+        LoadBalancingStrategy::Balanced | LoadBalancingStrategy::Greedy => shares::below_target(view, policy),
+        LoadBalancingStrategy::Weighted { .. } => weighted::below_fair_load(view, policy),
         // No other owner takes what is assigned to one.
-        Strategy::Static(_) => Vec::new(),
+        LoadBalancingStrategy::Static(_) => Vec::new(),
     };
     below_share.into_iter().filter(|owner| **owner != view.me)
 }
@@ -76,24 +76,24 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::planner::{Holder, PartitionView};
+    use crate::planner::{PartitionOwner, PartitionView};
 
     const LIMIT: Duration = Duration::from_secs(60);
 
     /// One letter per partition: `.` is unowned, `m` is the observer's, any other letter is a live owner's.
     fn view_of(layout: &str) -> View<'static> {
         let holder = |letter: char| match letter {
-            '.' => Holder::Nobody,
-            'm' => Holder::Me,
-            owner => Holder::Live(OwnerId::recorded(&owner.to_string())),
+            '.' => PartitionOwner::Unowned,
+            'm' => PartitionOwner::This,
+            owner => PartitionOwner::Other(OwnerId::recorded(&owner.to_string())),
         };
         let entries = (0u32..).zip(layout.chars());
         View {
             partitions: entries.map(|(id, letter)| PartitionView::new(id.into(), holder(letter))).collect(),
             records: HashMap::new(),
-            gone: Vec::new(),
+            removed: Vec::new(),
             present: BTreeSet::new(),
-            unmarkable: BTreeSet::new(),
+            not_requestable: BTreeSet::new(),
             me: OwnerId::recorded("m"),
             replaced_by: None,
             foreign_owner: false,
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn an_owner_below_its_share_that_gains_nothing_is_idle() {
-        let by_load = Policy { strategy: Strategy::weighted(), ..Policy::default() };
+        let by_load = Policy { strategy: LoadBalancingStrategy::weighted(), ..Policy::default() };
         for policy in [Policy::default(), by_load] {
             let after = |views: &[_]| idle_after(&policy, None, views);
             assert_eq!(after(&[(0, "amm.."), (60, "amm..")]), "", "it has had its time only now");

@@ -30,11 +30,11 @@ mod view;
 mod weighted;
 
 #[cfg(feature = "testing")]
-pub use crate::model::{ETag, Moment, Ownership, Presence};
+pub use crate::model::{ETag, Heartbeat, Moment, Ownership};
 pub use idle::Idleness;
 pub use observer::Observer;
 pub use plan::{ClaimReason, Plan, PlannedClaim, PlannedHandoff, PlannedRelease, ReleaseReason, plan};
-pub use policy::{Assignment, Policy, Strategy};
-pub use view::{Holder, PartitionView, View, observe};
+pub use policy::{Assignment, LoadBalancingStrategy, Policy};
+pub use view::{PartitionOwner, PartitionView, View, observe};
 #[cfg(feature = "testing")]
 pub use weighted::weights;

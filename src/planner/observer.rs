@@ -3,22 +3,22 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::model::{Identity, LeaseTerms, Moment, Ownership, PartitionId, Presence};
+use crate::model::{Heartbeat, Identity, LeaseDurations, Moment, Ownership, PartitionId};
 
 /// Who looks at a listing, and what it knows beside it.
 #[derive(Clone, Copy, Debug)]
 pub struct Observer<'a> {
     /// Who is looking.
-    pub me: &'a Identity,
+    pub this: &'a Identity,
     /// How long an ownership lives without renewal.
-    pub terms: LeaseTerms,
+    pub lease_durations: LeaseDurations,
     /// The partitions that I run.
     pub running: &'a BTreeSet<PartitionId>,
     /// The ownerships in the other tree of names, which some SDKs use. May be left empty: then their owners are not
     /// known.
-    pub other_tree: &'a [Ownership],
+    pub other_name_case: &'a [Ownership],
     /// The presences. May be left empty: then an owner that owns nothing is not known.
-    pub presences: &'a [Presence],
+    pub heartbeats: &'a [Heartbeat],
     /// The time between the cycles of the one to whom a partition is handed over. A released partition is reserved for
     /// it for so long and the [grace](LeaseTerms::GRACE).
     pub interval: Duration,

@@ -4,8 +4,8 @@ use rand::Rng;
 use serde::Serialize;
 
 use super::candidates::{Wanted, claimable, is_unowned};
-use super::policy::{Policy, Strategy};
-use super::view::{Holder, PartitionView, View};
+use super::policy::{LoadBalancingStrategy, Policy};
+use super::view::{PartitionOwner, PartitionView, View};
 use super::{shares, weighted};
 use crate::model::{OwnerId, Ownership, PartitionId};
 
@@ -64,16 +64,47 @@ pub struct PlannedHandoff {
     pub seen: Option<Ownership>,
 }
 
-/// Why a partition is given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a partition is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "&'static str")]
 #[non_exhaustive]
 pub enum ReleaseReason {
-    /// The hub no longer has it.
-    Gone,
-    /// It is not assigned to me.
+    /// The application requested it.
+    Requested,
+    /// The instance shuts down.
+    Shutdown,
+    /// The application stalled.
+    Stalled,
+    /// Another instance requested a handoff.
+    HandedOver,
+    /// The event hub no longer has the partition.
+    PartitionRemoved,
+    /// The partition is not assigned to this instance.
     NotAssigned,
-    /// I hold more than I may.
-    AboveMax,
+    /// This instance owns more than `max_partitions`.
+    OverLimit,
+}
+
+impl ReleaseReason {
+    /// The name in metrics and when serialized.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Requested => "asked",
+            Self::Shutdown => "shutdown",
+            Self::Stalled => "stalled",
+            Self::HandedOver => "handed_over",
+            Self::PartitionRemoved => "gone",
+            Self::NotAssigned => "not_assigned",
+            Self::OverLimit => "above_max",
+        }
+    }
+}
+
+impl From<ReleaseReason> for &'static str {
+    fn from(reason: ReleaseReason) -> Self {
+        reason.as_str()
+    }
 }
 
 /// A partition that I run and should give back.
@@ -99,7 +130,7 @@ pub struct Plan {
     /// How many partitions that nobody owns would be for me to take, now or in the next intervals, if
     /// [`Policy::max_partitions`] did not forbid it. Above zero they stay unowned, and are not read, unless owners
     /// below their own caps take them once this owner counts as [idle](Policy::idle): raise the cap or add instances.
-    pub unclaimed_for_cap: usize,
+    pub unclaimed_due_to_limit: usize,
 }
 
 impl Plan {
@@ -135,10 +166,12 @@ pub fn plan(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Plan {
 
     // Phase 3: what the strategy would take, from nobody first, then from those who hold too much.
     let wanted = match &policy.strategy {
-        Strategy::Balanced => shares::wanted(view, policy, 1, rng),
-        Strategy::Greedy => shares::wanted(view, policy, usize::MAX, rng),
-        Strategy::Static(_) => assigned(view, policy),
-        Strategy::Weighted { threshold_percent } => weighted::wanted(view, policy, *threshold_percent, rng),
+        LoadBalancingStrategy::Balanced => shares::wanted(view, policy, 1, rng),
+        LoadBalancingStrategy::Greedy => shares::wanted(view, policy, usize::MAX, rng),
+        LoadBalancingStrategy::Static(_) => assigned(view, policy),
+        LoadBalancingStrategy::Weighted { threshold_percent } => {
+            weighted::wanted(view, policy, *threshold_percent, rng)
+        }
     };
 
     // Phase 4: as much of it as I may; from those who hand over on request, by asking.
@@ -151,7 +184,7 @@ pub fn plan(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Plan {
         claim: claimed.filter_map(|entry| planned_claim(view, entry)).collect(),
         handoff: asked.into_iter().filter_map(|entry| planned_handoff(view, entry)).collect(),
         release,
-        unclaimed_for_cap,
+        unclaimed_due_to_limit: unclaimed_for_cap,
     }
 }
 
@@ -159,9 +192,10 @@ pub fn plan(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Plan {
 /// handed over goes by itself.
 fn given_back(view: &View<'_>, policy: &Policy) -> Vec<PlannedRelease> {
     let planned = |partition: &PartitionId, reason| PlannedRelease { partition: partition.clone(), reason };
-    let mut release: Vec<_> = view.gone.iter().map(|gone| planned(gone, ReleaseReason::Gone)).collect();
+    let mut release: Vec<_> = view.removed.iter().map(|gone| planned(gone, ReleaseReason::PartitionRemoved)).collect();
     let mut kept = Vec::new();
-    for (ordinal, entry) in view.partitions.iter().enumerate().filter(|(_, entry)| entry.holder == Holder::Me) {
+    for (ordinal, entry) in view.partitions.iter().enumerate().filter(|(_, entry)| entry.owner == PartitionOwner::This)
+    {
         if !policy.strategy.admits(ordinal, &entry.partition) {
             release.push(planned(&entry.partition, ReleaseReason::NotAssigned));
         } else if entry.counts_for(&view.me) == Some(&view.me) {
@@ -169,7 +203,7 @@ fn given_back(view: &View<'_>, policy: &Policy) -> Vec<PlannedRelease> {
         }
     }
     let above = kept.iter().skip(policy.max_partitions.unwrap_or(usize::MAX));
-    release.extend(above.map(|partition| planned(partition, ReleaseReason::AboveMax)));
+    release.extend(above.map(|partition| planned(partition, ReleaseReason::OverLimit)));
     release
 }
 
@@ -177,12 +211,12 @@ fn given_back(view: &View<'_>, policy: &Policy) -> Vec<PlannedRelease> {
 /// recorded as mine or reserved for me but not to be claimed now: a claim of mine may be under way.
 fn room(view: &View<'_>, policy: &Policy) -> usize {
     let Some(max) = policy.max_partitions else { return usize::MAX };
-    let counts = |entry: &&PartitionView| match entry.holder {
-        Holder::Me => true,
+    let counts = |entry: &&PartitionView| match entry.owner {
+        PartitionOwner::This => true,
         _ if is_mine_to_claim(entry, &view.me) => policy.avoid.contains(&entry.partition),
         _ => entry.counts_for(&view.me) == Some(&view.me),
     };
-    max.saturating_sub(view.gone.len() + view.partitions.iter().filter(counts).count())
+    max.saturating_sub(view.removed.len() + view.partitions.iter().filter(counts).count())
 }
 
 /// Everything that is assigned to me and that nobody owns.
@@ -193,24 +227,24 @@ fn assigned(view: &View<'_>, policy: &Policy) -> Wanted {
 
 /// Whether it is recorded as mine and not run, or reserved for me.
 fn is_mine_to_claim(entry: &PartitionView, me: &OwnerId) -> bool {
-    matches!(entry.holder, Holder::Orphan | Holder::Released) && entry.counts_for(me) == Some(me)
+    matches!(entry.owner, PartitionOwner::Reclaimable | PartitionOwner::Released) && entry.counts_for(me) == Some(me)
 }
 
 fn planned_claim(view: &View<'_>, entry: &PartitionView) -> Option<PlannedClaim> {
-    let reason = match &entry.holder {
-        Holder::Orphan => ClaimReason::Reclaimed,
-        Holder::Nobody => ClaimReason::Unowned,
-        Holder::Released if entry.handoff_to.is_some() => ClaimReason::HandedOver,
-        Holder::Released => ClaimReason::Released,
-        Holder::Expired(owner) => ClaimReason::Expired(owner.clone()),
-        Holder::Live(owner) => ClaimReason::Stolen(owner.clone()),
-        Holder::Me | Holder::Elsewhere(_) => return None,
+    let reason = match &entry.owner {
+        PartitionOwner::Reclaimable => ClaimReason::Reclaimed,
+        PartitionOwner::Unowned => ClaimReason::Unowned,
+        PartitionOwner::Released if entry.handoff_to.is_some() => ClaimReason::HandedOver,
+        PartitionOwner::Released => ClaimReason::Released,
+        PartitionOwner::Expired(owner) => ClaimReason::Expired(owner.clone()),
+        PartitionOwner::Other(owner) => ClaimReason::Stolen(owner.clone()),
+        PartitionOwner::This | PartitionOwner::OtherNameCase(_) => return None,
     };
     Some(PlannedClaim { partition: entry.partition.clone(), reason, over: view.record(&entry.partition).cloned() })
 }
 
 fn planned_handoff(view: &View<'_>, entry: &PartitionView) -> Option<PlannedHandoff> {
-    let Holder::Live(from) = &entry.holder else { return None };
+    let PartitionOwner::Other(from) = &entry.owner else { return None };
     let (partition, seen) = (entry.partition.clone(), view.record(&entry.partition).cloned());
     Some(PlannedHandoff { partition, from: from.clone(), seen })
 }

@@ -8,7 +8,7 @@ use crate::model::{OwnerId, PartitionId};
 /// How partitions are shared, and how fast an instance takes what it lacks. All instances of a group use the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Strategy {
+pub enum LoadBalancingStrategy {
     /// Equal numbers, at most one new partition per interval. The default: when many instances start at once, each sees
     /// the others before it has taken more than its share, so that nothing moves twice.
     ///
@@ -54,7 +54,7 @@ pub enum Strategy {
     },
 }
 
-impl Strategy {
+impl LoadBalancingStrategy {
     /// [`Weighted`](Self::Weighted) with a threshold of ten percent: a move costs the events since the last checkpoint
     /// again, which a smaller gain does not pay for, and loads that are measured waver by as much.
     #[must_use]
@@ -133,7 +133,7 @@ impl Assignment {
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     /// How partitions are shared.
-    pub strategy: Strategy,
+    pub strategy: LoadBalancingStrategy,
     /// The most that I may hold. What is above it is released. The others do not know of it: they find this
     /// owner [idle](Self::idle) after a while. Until then, and if they are all at their limits,
     /// [`Plan::unclaimed_for_cap`](super::Plan::unclaimed_for_cap) says what stays unowned.

@@ -4,19 +4,19 @@ use rand::Rng;
 use rand::seq::SliceRandom;
 
 use super::candidates::{Wanted, in_other_hands, unowned};
-use super::census::{Census, ME};
+use super::census::{OwnershipCounts, THIS};
 use super::policy::Policy;
 use super::view::View;
 use crate::model::OwnerId;
 
 /// What brings me to my target.
 pub(super) fn wanted(view: &View<'_>, policy: &Policy, at_once: usize, rng: &mut impl Rng) -> Wanted {
-    let census = Census::of(view);
+    let census = OwnershipCounts::of(view);
     let held = census.counts();
     let shares = Shares::of(view.partitions.len(), held.len());
-    let lacking = shares.target(&held).saturating_sub(held[ME]);
+    let lacking = shares.target(&held).saturating_sub(held[THIS]);
     let (of_unowned, active) = without_idle(&census, &held, policy);
-    let claimable = lacking.max(of_unowned.target(&active).saturating_sub(held[ME]));
+    let claimable = lacking.max(of_unowned.target(&active).saturating_sub(held[THIS]));
     if claimable == 0 {
         return Wanted { unowned: Vec::new(), stolen: Vec::new(), at_once };
     }
@@ -33,7 +33,7 @@ pub(super) fn wanted(view: &View<'_>, policy: &Policy, at_once: usize, rng: &mut
 
 /// The owners that may hold one more than they do, if the idle ones take nothing.
 pub(super) fn below_target<'a>(view: &'a View<'_>, policy: &Policy) -> Vec<&'a OwnerId> {
-    let census = Census::of(view);
+    let census = OwnershipCounts::of(view);
     let held = census.counts();
     let (Shares { floor, remainder }, active) = without_idle(&census, &held, policy);
     let above = active.iter().filter(|held| **held > floor).count();
@@ -43,7 +43,7 @@ pub(super) fn below_target<'a>(view: &'a View<'_>, policy: &Policy) -> Vec<&'a O
 }
 
 /// The shares of the owners that are not idle, if the idle ones keep what they hold; and what each of the former holds.
-fn without_idle(census: &Census<'_>, held: &[usize], policy: &Policy) -> (Shares, Vec<usize>) {
+fn without_idle(census: &OwnershipCounts<'_>, held: &[usize], policy: &Policy) -> (Shares, Vec<usize>) {
     let owners = census.owners.iter().zip(held);
     let (idle, active): (Vec<_>, Vec<_>) = owners.partition(|(owner, _)| policy.idle.contains(*owner));
     let kept: usize = idle.into_iter().map(|(_, held)| held).sum();
@@ -76,7 +76,7 @@ impl Shares {
     }
 
     fn others_above_floor(self, held: &[usize]) -> usize {
-        held.iter().skip(ME + 1).filter(|held| **held > self.floor).count()
+        held.iter().skip(THIS + 1).filter(|held| **held > self.floor).count()
     }
 }
 
@@ -84,7 +84,7 @@ impl Shares {
 /// together seldom rob the same.
 fn stolen(
     candidates: Vec<usize>,
-    census: &Census<'_>,
+    census: &OwnershipCounts<'_>,
     mut held: Vec<usize>,
     shares: Shares,
     wanted: usize,

@@ -5,31 +5,31 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::attendance::Attendances;
+use super::attendance::Heartbeats;
 use super::observer::Observer;
 use crate::model::{
-    Identity, Incarnation, LeaseScope, LeaseTerms, Moment, OwnerId, Ownership, OwnershipRecord, PartitionId,
-    PresenceRecord, Relation,
+    HeartbeatRecord, Identity, Incarnation, LeaseDurations, LeaseScope, Moment, OwnerId, Ownership, OwnershipRecord,
+    PartitionId, Relation,
 };
 
 /// Who holds a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "holder", content = "owner", rename_all = "lowercase")]
 #[non_exhaustive]
-pub enum Holder {
+pub enum PartitionOwner {
     /// Nobody has ever claimed it.
-    Nobody,
+    Unowned,
     /// Its last owner gave it back.
     Released,
     /// I do, and I run it. That holds past the expiry, too, as long as nobody else has taken it.
-    Me,
+    This,
     /// The fresh record is mine, of this life or an earlier one, but I do not run it. I may claim it at once.
-    Orphan,
+    Reclaimable,
     /// Another live owner.
-    Live(OwnerId),
+    Other(OwnerId),
     /// An owner that is live in the other tree of names, where no claim of ours can be won or lost: its partition is
     /// neither claimed nor stolen.
-    Elsewhere(OwnerId),
+    OtherNameCase(OwnerId),
     /// An owner that has not renewed in time.
     Expired(OwnerId),
 }
@@ -42,7 +42,7 @@ pub struct PartitionView {
     pub partition: PartitionId,
     /// Its holder.
     #[serde(flatten)]
-    pub holder: Holder,
+    pub owner: PartitionOwner,
     /// Its holder is another that hands partitions over on request, and need not be stolen from.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cooperative: bool,
@@ -65,16 +65,16 @@ pub struct PartitionView {
 impl PartitionView {
     /// A partition that is not being handed over.
     #[must_use]
-    pub fn new(partition: PartitionId, holder: Holder) -> Self {
-        Self { partition, holder, cooperative: false, away: false, handoff_to: None, operator: None }
+    pub fn new(partition: PartitionId, holder: PartitionOwner) -> Self {
+        Self { partition, owner: holder, cooperative: false, away: false, handoff_to: None, operator: None }
     }
 
     /// Whose share it is part of.
     pub(crate) fn counts_for<'a>(&'a self, me: &'a OwnerId) -> Option<&'a OwnerId> {
-        let holder = match &self.holder {
-            Holder::Me | Holder::Orphan => Some(me),
-            Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner),
-            Holder::Nobody | Holder::Released | Holder::Expired(_) => None,
+        let holder = match &self.owner {
+            PartitionOwner::This | PartitionOwner::Reclaimable => Some(me),
+            PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner) => Some(owner),
+            PartitionOwner::Unowned | PartitionOwner::Released | PartitionOwner::Expired(_) => None,
         };
         let is_member = |owner: &&OwnerId| self.operator.as_ref() != Some(*owner);
         self.handoff_to.as_ref().filter(is_member).or(holder.filter(is_member))
@@ -82,7 +82,7 @@ impl PartitionView {
 
     /// Whether an operator holds it.
     pub(crate) fn is_held_by_operator(&self) -> bool {
-        matches!(&self.holder, Holder::Live(owner) if self.operator.as_ref() == Some(owner))
+        matches!(&self.owner, PartitionOwner::Other(owner) if self.operator.as_ref() == Some(owner))
     }
 }
 
@@ -94,12 +94,12 @@ pub struct View<'a> {
     /// The records that it was read from, those of this tree of names.
     pub records: HashMap<&'a PartitionId, &'a Ownership>,
     /// Partitions that I run, but that the hub no longer has.
-    pub gone: Vec<PartitionId>,
+    pub removed: Vec<PartitionId>,
     /// The other owners that are there by their presence, whether they hold anything or not.
     pub present: BTreeSet<OwnerId>,
     /// [Cooperative](PartitionView::cooperative) holders' partitions whose records are too old to be marked now: a mark
     /// must not keep alive who has died. Each is renewed soon, or else expires.
-    pub unmarkable: BTreeSet<PartitionId>,
+    pub not_requestable: BTreeSet<PartitionId>,
     /// Who is looking.
     pub me: OwnerId,
     /// A later life of mine that is at work: I must stop.
@@ -117,9 +117,9 @@ impl<'a> View<'a> {
         View {
             partitions: self.partitions,
             records: HashMap::new(),
-            gone: self.gone,
+            removed: self.removed,
             present: self.present,
-            unmarkable: self.unmarkable,
+            not_requestable: self.not_requestable,
             me: self.me,
             replaced_by: self.replaced_by,
             foreign_owner: self.foreign_owner,
@@ -134,8 +134,8 @@ impl<'a> View<'a> {
 
     /// The holder of a partition, or nothing if the hub has no such partition.
     #[must_use]
-    pub fn holder(&self, partition: &PartitionId) -> Option<&Holder> {
-        self.partitions.iter().find(|view| view.partition == *partition).map(|view| &view.holder)
+    pub fn owner(&self, partition: &PartitionId) -> Option<&PartitionOwner> {
+        self.partitions.iter().find(|view| view.partition == *partition).map(|view| &view.owner)
     }
 }
 
@@ -157,25 +157,25 @@ pub fn observe<'a>(
     partitions.dedup();
     let gone = observer.running.iter().filter(|running| partitions.binary_search(running).is_err());
     let mut view = View {
-        gone: gone.cloned().collect(),
+        removed: gone.cloned().collect(),
         partitions: Vec::with_capacity(partitions.len()),
         records: listed.iter().map(|seen| (&seen.partition, seen)).collect(),
         present: BTreeSet::new(),
-        unmarkable: BTreeSet::new(),
-        me: observer.me.owner.clone(),
+        not_requestable: BTreeSet::new(),
+        me: observer.this.owner.clone(),
         replaced_by: None,
         foreign_owner: false,
     };
-    listing.present.iter().for_each(|present| notice_presence(&mut view, present, observer.me));
+    listing.present.iter().for_each(|present| notice_presence(&mut view, present, observer.this));
     let running: HashSet<_> = observer.running.iter().collect();
     for partition in partitions {
         let seen = listing.here.get(&partition);
         if let Some(seen) = seen.filter(|seen| seen.live) {
-            notice_strangers(&mut view, seen.record, observer.me);
+            notice_strangers(&mut view, seen.record, observer.this);
         }
-        let holder = holder(seen, observer.me, running.contains(&partition));
+        let holder = holder(seen, observer.this, running.contains(&partition));
         let holder = match listing.elsewhere.get(&partition) {
-            Some(owner) if holder != Holder::Me => Holder::Elsewhere((*owner).clone()),
+            Some(owner) if holder != PartitionOwner::This => PartitionOwner::OtherNameCase((*owner).clone()),
             _ => holder,
         };
         let entry = PartitionView::new(partition, holder);
@@ -184,7 +184,7 @@ pub fn observe<'a>(
             None => entry,
         });
     }
-    view.unmarkable = listing.unmarkable(&view, observer);
+    view.not_requestable = listing.unmarkable(&view, observer);
     view
 }
 
@@ -199,12 +199,12 @@ struct Seen<'a> {
 
 impl<'a> Seen<'a> {
     /// The last sign of life of its owner is the record itself, or, if the record says so, a younger presence.
-    fn at(now: Moment, seen: &'a Ownership, observer: &Observer<'_>, attendances: &Attendances<'_>) -> Self {
+    fn at(now: Moment, seen: &'a Ownership, observer: &Observer<'_>, attendances: &Heartbeats<'_>) -> Self {
         let record = &seen.record;
         let owner = record.owner.as_ref().filter(|_| record.scope == LeaseScope::Instance);
         let presence = owner.and_then(|owner| attendances.age_of(owner, record.incarnation.as_ref(), now));
         let age = presence.map_or(seen.age_at(now), |presence| presence.min(seen.age_at(now)));
-        Self { record, age, live: observer.terms.counts_as_live(record, observer.forgiven(age, now)) }
+        Self { record, age, live: observer.lease_durations.counts_as_live(record, observer.forgiven(age, now)) }
     }
 }
 
@@ -213,19 +213,20 @@ struct Listing<'a: 'o, 'o> {
     here: HashMap<&'a PartitionId, Seen<'a>>,
     /// Who is live in the other tree. An earlier life of mine is not: I may take its partitions at any time.
     elsewhere: HashMap<&'o PartitionId, &'o OwnerId>,
-    present: Vec<&'o PresenceRecord>,
+    present: Vec<&'o HeartbeatRecord>,
     /// Who shows any sign of life. Not worked out where nobody has asked for a partition.
     alive: HashSet<&'o OwnerId>,
 }
 
 impl<'a: 'o, 'o> Listing<'a, 'o> {
     fn of(listed: &'a [Ownership], observer: &Observer<'o>, now: Moment) -> Self {
-        let attendances = Attendances::of(observer.presences);
+        let attendances = Heartbeats::of(observer.heartbeats);
         let here = listed.iter().map(|seen| (&seen.partition, Seen::at(now, seen, observer, &attendances)));
         let here = here.collect();
-        let theirs =
-            |record: &OwnershipRecord| matches!(record.relation_to(observer.me), Relation::Other | Relation::LaterMe);
-        let other_tree = observer.other_tree.iter().filter_map(|seen| {
+        let theirs = |record: &OwnershipRecord| {
+            matches!(record.relation_to(observer.this), Relation::Other | Relation::LaterIncarnation)
+        };
+        let other_tree = observer.other_name_case.iter().filter_map(|seen| {
             let is_live = Seen::at(now, seen, observer, &attendances).live;
             let owner = seen.record.owner.as_ref().filter(|_| is_live && theirs(&seen.record))?;
             Some((&seen.partition, owner))
@@ -233,7 +234,7 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
         let elsewhere = other_tree.collect();
         let mut listing = Self { here, elsewhere, present: attendances.live(observer, now), alive: HashSet::new() };
         if listing.here.values().any(|seen| seen.record.handoff_to.is_some()) {
-            listing.alive = listing.signs_of_life().chain([&observer.me.owner]).collect();
+            listing.alive = listing.signs_of_life().chain([&observer.this.owner]).collect();
         }
         listing
     }
@@ -247,25 +248,25 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
     /// With what the record says of a handoff, as far as that counts.
     fn with_handoff(&self, entry: PartitionView, seen: &Seen<'_>, observer: &Observer<'_>) -> PartitionView {
         let Seen { record, age, .. } = seen;
-        let counts = |to: &&OwnerId| match &entry.holder {
+        let counts = |to: &&OwnerId| match &entry.owner {
             // A record that its owner asked for itself is left over from an earlier life.
             // An operator shows no other sign of life, nor need the owner do so to which it will return the partition.
-            Holder::Me | Holder::Live(_) => {
+            PartitionOwner::This | PartitionOwner::Other(_) => {
                 record.owner.as_ref() != Some(*to) && (record.operator.is_some() || self.alive.contains(*to))
             }
-            Holder::Released => *age < reservation(record, observer),
+            PartitionOwner::Released => *age < reservation(record, observer),
             _ => false,
         };
         let handoff_to = record.handoff_to.as_ref().filter(counts).cloned();
-        let is_anothers = matches!(entry.holder, Holder::Live(_));
+        let is_anothers = matches!(entry.owner, PartitionOwner::Other(_));
         let (cooperative, away) = (record.cooperative && is_anothers, record.away && is_anothers);
-        let operator = record.operator.as_ref().filter(|_| !matches!(entry.holder, Holder::Expired(_))).cloned();
+        let operator = record.operator.as_ref().filter(|_| !matches!(entry.owner, PartitionOwner::Expired(_))).cloned();
         PartitionView { cooperative, away, handoff_to, operator, ..entry }
     }
 
     /// Past half the expiry a cooperative owner may be dead.
     fn unmarkable(&self, view: &View<'_>, observer: &Observer<'_>) -> BTreeSet<PartitionId> {
-        let old = |partition| self.here.get(partition).is_some_and(|seen| seen.age >= observer.terms.expiry / 2);
+        let old = |partition| self.here.get(partition).is_some_and(|seen| seen.age >= observer.lease_durations.own / 2);
         let cooperative = view.partitions.iter().filter(|entry| entry.cooperative).map(|entry| &entry.partition);
         cooperative.filter(|partition| old(*partition)).cloned().collect()
     }
@@ -275,12 +276,12 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
 /// it claims the partition at its next listing, which comes after half an expiry at the latest.
 fn reservation(record: &OwnershipRecord, observer: &Observer<'_>) -> Duration {
     let returned = record.operator.is_some() && record.operator != record.handoff_to;
-    let listing = if returned { observer.terms.expiry / 2 } else { observer.interval };
-    listing + LeaseTerms::GRACE
+    let listing = if returned { observer.lease_durations.own / 2 } else { observer.interval };
+    listing + LeaseDurations::GRACE
 }
 
 /// What a live presence says.
-fn notice_presence(view: &mut View<'_>, presence: &PresenceRecord, me: &Identity) {
+fn notice_presence(view: &mut View<'_>, presence: &HeartbeatRecord, me: &Identity) {
     if presence.owner != me.owner {
         view.present.insert(presence.owner.clone());
     } else if presence.incarnation.as_ref() > Some(&me.incarnation) {
@@ -291,28 +292,30 @@ fn notice_presence(view: &mut View<'_>, presence: &PresenceRecord, me: &Identity
 /// What a live record of this tree says beyond its partition.
 fn notice_strangers(view: &mut View<'_>, record: &OwnershipRecord, me: &Identity) {
     match record.relation_to(me) {
-        Relation::LaterMe if view.replaced_by < record.incarnation => view.replaced_by.clone_from(&record.incarnation),
+        Relation::LaterIncarnation if view.replaced_by < record.incarnation => {
+            view.replaced_by.clone_from(&record.incarnation)
+        }
         Relation::Other => view.foreign_owner |= record.incarnation.is_none(),
         _ => {}
     }
 }
 
-fn holder(seen: Option<&Seen<'_>>, me: &Identity, running: bool) -> Holder {
-    let Some(Seen { record, live, .. }) = seen else { return Holder::Nobody };
+fn holder(seen: Option<&Seen<'_>>, me: &Identity, running: bool) -> PartitionOwner {
+    let Some(Seen { record, live, .. }) = seen else { return PartitionOwner::Unowned };
     match record.relation_to(me) {
-        Relation::Nobody => Holder::Released,
-        Relation::Mine if running => Holder::Me,
-        Relation::Mine | Relation::EarlierMe if *live => Holder::Orphan,
-        Relation::Mine | Relation::EarlierMe => other(record, false),
-        Relation::LaterMe | Relation::Other => other(record, *live),
+        Relation::Unowned => PartitionOwner::Released,
+        Relation::This if running => PartitionOwner::This,
+        Relation::This | Relation::EarlierIncarnation if *live => PartitionOwner::Reclaimable,
+        Relation::This | Relation::EarlierIncarnation => other(record, false),
+        Relation::LaterIncarnation | Relation::Other => other(record, *live),
     }
 }
 
-fn other(record: &OwnershipRecord, live: bool) -> Holder {
+fn other(record: &OwnershipRecord, live: bool) -> PartitionOwner {
     match (&record.owner, live) {
-        (Some(owner), true) => Holder::Live(owner.clone()),
-        (Some(owner), false) => Holder::Expired(owner.clone()),
-        (None, _) => Holder::Released,
+        (Some(owner), true) => PartitionOwner::Other(owner.clone()),
+        (Some(owner), false) => PartitionOwner::Expired(owner.clone()),
+        (None, _) => PartitionOwner::Released,
     }
 }
 
@@ -323,9 +326,9 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::model::{ETag, Presence};
+    use crate::model::{ETag, Heartbeat};
 
-    const TERMS: LeaseTerms = LeaseTerms { expiry: Duration::from_secs(60), peer_expiry: Duration::from_secs(180) };
+    const TERMS: LeaseDurations = LeaseDurations { own: Duration::from_secs(60), foreign: Duration::from_secs(180) };
 
     fn life(random: u32) -> Incarnation {
         Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), random)
@@ -337,11 +340,11 @@ mod tests {
 
     fn observer<'a>(me: &'a Identity, running: &'a BTreeSet<PartitionId>) -> Observer<'a> {
         Observer {
-            me,
-            terms: TERMS,
+            this: me,
+            lease_durations: TERMS,
             running,
-            other_tree: &[],
-            presences: &[],
+            other_name_case: &[],
+            heartbeats: &[],
             interval: Duration::from_secs(10),
             outage_ended: None,
         }
@@ -359,9 +362,9 @@ mod tests {
         }
     }
 
-    fn holder_at(observation: Ownership, running: bool, now: u64) -> Holder {
+    fn holder_at(observation: Ownership, running: bool, now: u64) -> PartitionOwner {
         let view = look(&[observation], running, None, now);
-        view.partitions[0].holder.clone()
+        view.partitions[0].owner.clone()
     }
 
     /// At partition 0 alone.
@@ -386,29 +389,29 @@ mod tests {
     #[test]
     fn an_owner_lives_until_its_expiry_and_the_grace_counted_from_the_answer() {
         let other = OwnerId::new("other").unwrap();
-        assert_eq!(holder_at(seen("other", Some(life(0)), 30), false, 131), Holder::Live(other.clone()));
-        assert_eq!(holder_at(seen("other", Some(life(0)), 30), false, 132), Holder::Expired(other));
+        assert_eq!(holder_at(seen("other", Some(life(0)), 30), false, 131), PartitionOwner::Other(other.clone()));
+        assert_eq!(holder_at(seen("other", Some(life(0)), 30), false, 132), PartitionOwner::Expired(other));
     }
 
     #[test]
     fn an_owner_of_another_sdk_lives_until_the_peer_expiry() {
         let other = OwnerId::new("other").unwrap();
-        assert_eq!(holder_at(seen("other", None, 181), false, 100), Holder::Live(other.clone()));
-        assert_eq!(holder_at(seen("other", None, 182), false, 100), Holder::Expired(other));
+        assert_eq!(holder_at(seen("other", None, 181), false, 100), PartitionOwner::Other(other.clone()));
+        assert_eq!(holder_at(seen("other", None, 182), false, 100), PartitionOwner::Expired(other));
     }
 
     #[test]
     fn an_empty_owner_is_nobody_and_counts_for_nothing() {
-        assert_eq!(holder_at(seen("", None, 0), false, 100), Holder::Released);
+        assert_eq!(holder_at(seen("", None, 0), false, 100), PartitionOwner::Released);
     }
 
     #[test]
     fn my_record_is_mine_only_if_i_run_it() {
-        assert_eq!(holder_at(seen("me", Some(life(5)), 0), true, 100), Holder::Me);
-        assert_eq!(holder_at(seen("me", Some(life(5)), 0), false, 100), Holder::Orphan);
-        assert_eq!(holder_at(seen("me", Some(life(5)), 70), true, 100), Holder::Me);
-        assert_eq!(holder_at(seen("me", Some(life(4)), 0), false, 100), Holder::Orphan);
-        assert_eq!(holder_at(seen("me", Some(life(4)), 70), false, 100), Holder::Expired(me().owner));
+        assert_eq!(holder_at(seen("me", Some(life(5)), 0), true, 100), PartitionOwner::This);
+        assert_eq!(holder_at(seen("me", Some(life(5)), 0), false, 100), PartitionOwner::Reclaimable);
+        assert_eq!(holder_at(seen("me", Some(life(5)), 70), true, 100), PartitionOwner::This);
+        assert_eq!(holder_at(seen("me", Some(life(4)), 0), false, 100), PartitionOwner::Reclaimable);
+        assert_eq!(holder_at(seen("me", Some(life(4)), 70), false, 100), PartitionOwner::Expired(me().owner));
     }
 
     #[test]
@@ -428,19 +431,19 @@ mod tests {
 
     fn with_twin(here: &[Ownership], twin: Ownership, running: bool) -> View<'static> {
         let (me, none, other_tree) = (me(), BTreeSet::new(), [twin]);
-        let observer = Observer { other_tree: &other_tree, ..observer(&me, &none) };
+        let observer = Observer { other_name_case: &other_tree, ..observer(&me, &none) };
         look_at(here, &observer, running, None, 100)
     }
 
     #[test]
     fn a_fresh_ownership_in_the_other_tree_counts_whatever_this_one_says() {
         let twin = OwnerId::new("twin").unwrap();
-        let elsewhere = Holder::Elsewhere(twin.clone());
+        let elsewhere = PartitionOwner::OtherNameCase(twin.clone());
         for here in
             [vec![], vec![seen("", None, 0)], vec![seen("x", Some(life(0)), 0)], vec![seen("x", Some(life(0)), 70)]]
         {
             let view = with_twin(&here, seen("twin", None, 0), false);
-            assert_eq!(view.partitions[0].holder, elsewhere);
+            assert_eq!(view.partitions[0].owner, elsewhere);
             assert_eq!(view.counts()[&twin], 1);
             assert!(!view.foreign_owner, "it does not look at our records");
         }
@@ -454,10 +457,10 @@ mod tests {
             (seen("twin", Some(life(0)), 62), false),
             (seen("me", Some(life(4)), 0), false),
         ] {
-            assert_eq!(with_twin(&[], twin, running).partitions[0].holder, Holder::Nobody);
+            assert_eq!(with_twin(&[], twin, running).partitions[0].owner, PartitionOwner::Unowned);
         }
         let view = with_twin(&[seen("me", Some(life(5)), 0)], seen("twin", None, 0), true);
-        assert_eq!(view.partitions[0].holder, Holder::Me);
+        assert_eq!(view.partitions[0].owner, PartitionOwner::This);
     }
 
     #[test]
@@ -465,8 +468,8 @@ mod tests {
         let running = [0.into(), 1.into()].into();
         let listing = [seen("me", Some(life(5)), 0)];
         let view = observe(&listing, &[1.into()], &observer(&me(), &running), Duration::ZERO);
-        assert_eq!(view.partitions, [PartitionView::new(1.into(), Holder::Nobody)]);
-        assert_eq!(view.gone, [0.into()]);
+        assert_eq!(view.partitions, [PartitionView::new(1.into(), PartitionOwner::Unowned)]);
+        assert_eq!(view.removed, [0.into()]);
     }
 
     #[test]
@@ -482,24 +485,24 @@ mod tests {
         // Written at 30, seen at 100. The outage ended at 90: live until 90 + 60 + the grace.
         let holder = |age, outage_ended, now| {
             let view = look(&[seen("other", Some(life(0)), age)], false, outage_ended, now);
-            view.partitions[0].holder.clone()
+            view.partitions[0].owner.clone()
         };
         let other = OwnerId::new("other").unwrap();
-        assert_eq!(holder(70, None, 100), Holder::Expired(other.clone()));
-        assert_eq!(holder(70, Some(90), 151), Holder::Live(other.clone()));
-        assert_eq!(holder(70, Some(90), 152), Holder::Expired(other.clone()));
+        assert_eq!(holder(70, None, 100), PartitionOwner::Expired(other.clone()));
+        assert_eq!(holder(70, Some(90), 151), PartitionOwner::Other(other.clone()));
+        assert_eq!(holder(70, Some(90), 152), PartitionOwner::Expired(other.clone()));
         // Written at 95, after the end: by its own age.
-        assert_eq!(holder(5, Some(90), 156), Holder::Live(other.clone()));
-        assert_eq!(holder(5, Some(90), 157), Holder::Expired(other));
+        assert_eq!(holder(5, Some(90), 156), PartitionOwner::Other(other.clone()));
+        assert_eq!(holder(5, Some(90), 157), PartitionOwner::Expired(other));
     }
 
     #[test]
     fn an_outage_makes_nobody_live_who_gave_the_partition_back_and_lengthens_the_expiry_of_peers_too() {
-        let holder = |record, now| look(&[record], false, Some(90), now).partitions[0].holder.clone();
-        assert_eq!(holder(seen("", None, 70), 100), Holder::Released);
+        let holder = |record, now| look(&[record], false, Some(90), now).partitions[0].owner.clone();
+        assert_eq!(holder(seen("", None, 70), 100), PartitionOwner::Released);
         let peer = OwnerId::new("peer").unwrap();
-        assert_eq!(holder(seen("peer", None, 500), 271), Holder::Live(peer.clone()));
-        assert_eq!(holder(seen("peer", None, 500), 272), Holder::Expired(peer));
+        assert_eq!(holder(seen("peer", None, 500), 271), PartitionOwner::Other(peer.clone()));
+        assert_eq!(holder(seen("peer", None, 500), 272), PartitionOwner::Expired(peer));
     }
 
     fn asked_for(seen: Ownership, to: &str) -> Ownership {
@@ -508,10 +511,10 @@ mod tests {
     }
 
     /// At partitions 0 and 1, of which I run 0; at 1 the second record is found.
-    fn handed(first: Ownership, second: Option<Ownership>, presences: &[Presence]) -> PartitionView {
+    fn handed(first: Ownership, second: Option<Ownership>, presences: &[Heartbeat]) -> PartitionView {
         let second = second.map(|seen| Ownership { partition: 1.into(), ..seen });
         let listing: Vec<_> = [first].into_iter().chain(second).collect();
-        first_of(&listing, &Observer { presences, ..observer(&me(), &[0.into()].into()) })
+        first_of(&listing, &Observer { heartbeats: presences, ..observer(&me(), &[0.into()].into()) })
     }
 
     fn first_of(listing: &[Ownership], observer: &Observer<'_>) -> PartitionView {
@@ -527,12 +530,16 @@ mod tests {
             for entry in [handed(held(), Some(seen("c", Some(life(0)), 0)), &[]), handed(held(), None, &by_presence)] {
                 assert_eq!(entry.handoff_to, Some(c.clone()));
                 assert_eq!(entry.counts_for(&me().owner), Some(&c));
-                assert_eq!(entry.holder, if holder == "b" { Holder::Live(b.clone()) } else { Holder::Me });
+                assert_eq!(
+                    entry.owner,
+                    if holder == "b" { PartitionOwner::Other(b.clone()) } else { PartitionOwner::This }
+                );
             }
         }
         let elsewhere = Ownership { partition: 1.into(), ..seen("c", Some(life(0)), 0) };
         let (listing, other_tree) = ([asked_for(seen("b", Some(life(5)), 0), "c")], [elsewhere]);
-        let entry = first_of(&listing, &Observer { other_tree: &other_tree, ..observer(&me(), &[0.into()].into()) });
+        let entry =
+            first_of(&listing, &Observer { other_name_case: &other_tree, ..observer(&me(), &[0.into()].into()) });
         assert_eq!(entry.handoff_to, Some(c));
         let to_me = handed(asked_for(seen("b", Some(life(5)), 0), "me"), None, &[]);
         assert_eq!((to_me.handoff_to, to_me.cooperative), (Some(me().owner), true));
@@ -553,27 +560,27 @@ mod tests {
     fn what_i_do_not_run_of_mine_is_mine_whoever_asked_for_it() {
         let orphan = asked_for(seen("me", Some(life(4)), 0), "c");
         let entry = handed(orphan, None, &[present("c", Some(life(0)), 0)]);
-        assert_eq!(entry, PartitionView::new(0.into(), Holder::Orphan));
+        assert_eq!(entry, PartitionView::new(0.into(), PartitionOwner::Reclaimable));
     }
 
     #[test]
     fn a_released_partition_is_reserved_for_an_interval_and_the_grace_also_if_nothing_else_is_known_of_that_one() {
         let released = |age| handed(asked_for(seen("", None, age), "c"), None, &[]);
         assert_eq!(released(11).handoff_to, OwnerId::new("c").ok());
-        assert_eq!(released(12), PartitionView::new(0.into(), Holder::Released));
+        assert_eq!(released(12), PartitionView::new(0.into(), PartitionOwner::Released));
     }
 
     #[test]
     fn only_other_live_owners_are_cooperative_and_an_old_record_of_theirs_is_not_to_be_marked() {
         let look = |seen: Ownership| look(&[asked_for(seen, "c")], true, None, 100);
         let young = look(seen("b", Some(life(0)), 29));
-        assert!(young.partitions[0].cooperative && young.unmarkable.is_empty());
+        assert!(young.partitions[0].cooperative && young.not_requestable.is_empty());
         let old = look(seen("b", Some(life(0)), 30));
         assert!(old.partitions[0].cooperative);
-        assert_eq!(old.unmarkable, [0.into()].into());
+        assert_eq!(old.not_requestable, [0.into()].into());
         for (owner, age) in [("b", 62), ("me", 40), ("", 0)] {
             let view = look(seen(owner, Some(life(5)), age));
-            assert!(!view.partitions[0].cooperative && view.unmarkable.is_empty(), "{owner}");
+            assert!(!view.partitions[0].cooperative && view.not_requestable.is_empty(), "{owner}");
         }
         assert!(!super::tests::look(&[seen("b", Some(life(0)), 0)], true, None, 100).partitions[0].cooperative);
     }
@@ -581,13 +588,13 @@ mod tests {
     #[test]
     fn an_outage_of_mine_makes_no_record_younger_for_a_mark() {
         let view = look(&[asked_for(seen("b", Some(life(0)), 40), "c")], true, Some(95), 100);
-        assert_eq!(view.unmarkable, [0.into()].into());
+        assert_eq!(view.not_requestable, [0.into()].into());
     }
 
-    fn present(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Presence {
+    fn present(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Heartbeat {
         let (owner, other) = (OwnerId::new(owner).unwrap(), BTreeMap::new());
-        Presence {
-            record: PresenceRecord { owner, incarnation, broken_by: None, other },
+        Heartbeat {
+            record: HeartbeatRecord { owner, incarnation, declared_dead_by: None, other },
             etag: ETag::new("present"),
             age: Duration::from_secs(age),
             received: Duration::from_secs(100),
@@ -595,9 +602,9 @@ mod tests {
     }
 
     /// At partition 0, with these presences.
-    fn attended(listing: &[Ownership], presences: &[Presence], outage_ended: Option<u64>, now: u64) -> View<'static> {
+    fn attended(listing: &[Ownership], presences: &[Heartbeat], outage_ended: Option<u64>, now: u64) -> View<'static> {
         let (me, none) = (me(), BTreeSet::new());
-        let observer = Observer { presences, ..observer(&me, &none) };
+        let observer = Observer { heartbeats: presences, ..observer(&me, &none) };
         look_at(listing, &observer, false, outage_ended, now)
     }
 
@@ -634,12 +641,12 @@ mod tests {
     #[test]
     fn who_was_declared_dead_is_not_present() {
         let mut broken = present("b", Some(life(0)), 0);
-        broken.record.broken_by = Some(me().owner);
+        broken.record.declared_dead_by = Some(me().owner);
         let seen = seen("b", Some(life(0)), 500);
         let record = OwnershipRecord { scope: LeaseScope::Instance, ..seen.record.clone() };
         let view = attended(&[Ownership { record, ..seen }], &[broken], None, 100);
         assert_eq!(view.present, BTreeSet::new());
-        assert_eq!(view.partitions[0].holder, Holder::Expired(OwnerId::new("b").unwrap()));
+        assert_eq!(view.partitions[0].owner, PartitionOwner::Expired(OwnerId::new("b").unwrap()));
     }
 
     #[test]
@@ -663,7 +670,7 @@ mod tests {
             let presences: Vec<_> =
                 presence.map(|(random, age)| present("b", Some(life(random)), age)).into_iter().collect();
             let view = attended(&[Ownership { record, ..seen }], &presences, None, 100);
-            matches!(view.partitions[0].holder, Holder::Live(_))
+            matches!(view.partitions[0].owner, PartitionOwner::Other(_))
         };
         let (by_instance, by_partition) = (LeaseScope::Instance, LeaseScope::Partition);
         assert!(is_live(by_instance, 500, Some((0, 61))));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rand::Rng;
 
 use super::candidates::{Wanted, in_other_hands, unowned};
-use super::census::{Census, ME};
+use super::census::{OwnershipCounts, THIS};
 use super::policy::Policy;
 use super::view::{PartitionView, View};
 use crate::model::{OwnerId, PartitionId};
@@ -18,7 +18,7 @@ const IDLE_PART: u64 = 10;
 pub(super) fn wanted(view: &View<'_>, policy: &Policy, threshold_percent: u32, rng: &mut impl Rng) -> Wanted {
     let group = Group::of(view, policy, threshold_percent);
     let nothing = Wanted { unowned: Vec::new(), stolen: Vec::new(), at_once: 1 };
-    let mine = group.loads[ME];
+    let mine = group.loads[THIS];
     let fair_without_idle = group.fair_without(&policy.idle);
     if !fair_without_idle.is_above(mine) {
         return nothing;
@@ -72,7 +72,7 @@ impl Fair {
 
 /// The live owners and what they carry.
 struct Group<'a> {
-    census: Census<'a>,
+    census: OwnershipCounts<'a>,
     weights: Vec<u128>,
     /// Of each owner.
     loads: Vec<u128>,
@@ -83,7 +83,7 @@ struct Group<'a> {
 
 impl<'a> Group<'a> {
     fn of(view: &'a View<'_>, policy: &Policy, threshold_percent: u32) -> Self {
-        let census = Census::of(view);
+        let census = OwnershipCounts::of(view);
         let weights = weights(&view.partitions, &policy.loads);
         let mut loads = vec![0; census.owners.len()];
         for (holder, weight) in census.holders.iter().zip(&weights) {
@@ -104,7 +104,7 @@ impl<'a> Group<'a> {
 
     /// Of what nobody owns, everything that fits below the fair load, and if that does not fill it, one more.
     fn fill_up(&self, unowned: Vec<usize>, fair: Fair) -> Vec<usize> {
-        let mut load = self.loads[ME];
+        let mut load = self.loads[THIS];
         let (mut taken, mut too_heavy) = (Vec::new(), None);
         for place in unowned {
             let filled = load + self.weights[place];
@@ -124,7 +124,7 @@ impl<'a> Group<'a> {
     /// From the fullest owner from which something can be gained, what comes closest to evening out the two; of equals,
     /// the last.
     fn best_to_steal(&self, candidates: Vec<usize>) -> Option<usize> {
-        let mine = self.loads[ME];
+        let mine = self.loads[THIS];
         let i_hold_least = self.loads.iter().all(|load| *load >= mine);
         let gains = candidates.into_iter().filter_map(|place| {
             let weight = self.weights[place];
@@ -145,11 +145,12 @@ impl<'a> Group<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::planner::Holder;
+    use crate::planner::PartitionOwner;
 
     fn weights_of(loads: &[Option<u64>]) -> Vec<u128> {
         let entries = (0u32..).zip(loads);
-        let partitions: Vec<_> = entries.clone().map(|(id, _)| PartitionView::new(id.into(), Holder::Nobody)).collect();
+        let partitions: Vec<_> =
+            entries.clone().map(|(id, _)| PartitionView::new(id.into(), PartitionOwner::Unowned)).collect();
         let known = entries.filter_map(|(id, load)| Some((id.into(), (*load)?))).collect();
         weights(&partitions, &known)
     }

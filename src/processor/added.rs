@@ -13,9 +13,9 @@ use crate::model::PartitionId;
 /// A group that begins pins all its partitions at once, the last one first. Of the added ones none gets a checkpoint
 /// before all before it have theirs. So whichever is behind all that have a checkpoint was added.
 #[derive(Debug, Default)]
-pub(super) struct Added(OnceLock<BTreeSet<PartitionId>>);
+pub(super) struct NewPartitions(OnceLock<BTreeSet<PartitionId>>);
 
-impl Added {
+impl NewPartitions {
     /// The group began with these.
     pub(super) fn begins_with(&self, founders: impl IntoIterator<Item = PartitionId>) {
         // Set once, at the start.
@@ -24,13 +24,13 @@ impl Added {
 
     /// Where a partition without a checkpoint starts.
     pub(super) fn start_of<'a>(&self, partition: &PartitionId, config: &'a ProcessorConfig) -> &'a StartPosition {
-        if self.contains(partition, config) { &config.start_of_added } else { &config.start }
+        if self.contains(partition, config) { &config.new_partition_start_position } else { &config.start_position }
     }
 
     /// Whether it was added, if that matters.
     pub(super) fn contains(&self, partition: &PartitionId, config: &ProcessorConfig) -> bool {
         let is_founder = self.0.get().is_none_or(|founders| founders.contains(partition));
-        config.start == StartPosition::Latest && !is_founder
+        config.start_position == StartPosition::Latest && !is_founder
     }
 }
 
@@ -40,12 +40,12 @@ mod tests {
 
     #[test]
     fn only_an_added_partition_of_a_group_that_starts_at_the_latest_starts_elsewhere() {
-        let latest = ProcessorConfig::default().with_start(StartPosition::Latest);
-        let begun = Added::default();
+        let latest = ProcessorConfig::default().with_start_position(StartPosition::Latest);
+        let begun = NewPartitions::default();
         begun.begins_with([0.into()]);
         assert_eq!(begun.start_of(&0.into(), &latest), &StartPosition::Latest);
         assert_eq!(begun.start_of(&1.into(), &latest), &StartPosition::Earliest);
-        let fixed = ProcessorConfig::default().with_start(StartPosition::AfterSequenceNumber(7));
-        assert_eq!(begun.start_of(&1.into(), &fixed), &fixed.start);
+        let fixed = ProcessorConfig::default().with_start_position(StartPosition::AfterSequenceNumber(7));
+        assert_eq!(begun.start_of(&1.into(), &fixed), &fixed.start_position);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Processor;
-use super::added::Added;
+use super::added::NewPartitions;
 use super::config::ProcessorConfig;
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
@@ -35,7 +35,7 @@ pub struct ProcessorBuilder<S, H> {
 
 impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
     /// Sets how the processor works.
-    pub fn config(mut self, config: ProcessorConfig) -> Self {
+    pub fn with_config(mut self, config: ProcessorConfig) -> Self {
         self.config = config;
         self
     }
@@ -62,17 +62,19 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let (partitions, named) = watch::channel(Arc::from([]));
         let (balancer, handle) = Balancer::new(self.store.clone(), self.config.balancer.clone(), named)?;
         let settings = &self.config.balancer;
-        let drain = self.config.drain.unwrap_or_else(|| settings.default_drain(&self.store, CLOSE_LIMIT));
-        let is_chosen = self.config.drain.is_some() || settings.handoff_timeout.is_some();
+        let drain =
+            self.config.drain_timeout.unwrap_or_else(|| settings.default_drain_timeout(&self.store, CLOSE_LIMIT));
+        let is_chosen = self.config.drain_timeout.is_some() || settings.handoff_timeout.is_some();
         let stopping = if is_chosen { stopping_time(drain) } else { drain };
         settings.check_handoff(&self.store, drain, stopping)?;
         let balancer = balancer.with_drain(stopping_time(drain))?;
-        let probes_due = self.config.probe_every.map_or(Duration::MAX, |period| period.saturating_mul(PROBES_MISSED));
+        let probes_due =
+            self.config.lag_check_interval.map_or(Duration::MAX, |period| period.saturating_mul(PROBES_MISSED));
         let shared = Shared {
-            added: Added::default(),
+            added: NewPartitions::default(),
             group: Arc::new(self.store.group().clone()),
             drain,
-            vitals: handle.vitals().clone(),
+            vitals: handle.liveness().clone(),
             loads: handle.loads().clone(),
             source: self.source,
             handler: self.handler,
@@ -80,7 +82,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
             config: self.config,
         };
         let (registry, requests) = (Registry::default(), Requests::default());
-        let handle = ProcessorHandle { balancer: handle, registry, requests, probes_due };
+        let handle = ProcessorHandle { balancer: handle, registry, requests, lag_checks_due: probes_due };
         Ok(Processor { shared: Arc::new(shared), balancer, handle, partitions })
     }
 }

@@ -304,7 +304,7 @@ impl Checkpointer {
     ) -> (Self, CheckpointWriter) {
         let (commands, receiver) = mpsc::unbounded_channel();
         let pending = Pending::new(adoption.record().sequence_number);
-        let every_events = policy.every_events.map(|events| i64::from(events.get()));
+        let every_events = policy.max_events.map(|events| i64::from(events.get()));
         let shared = Arc::new(Shared {
             pending: Mutex::new(pending),
             marked: Notify::new(),
@@ -314,7 +314,7 @@ impl Checkpointer {
             start,
         });
         let writer = CheckpointWriter { shared: Arc::clone(&shared), commands };
-        let back_off = back_off(&policy, store.terms().expiry);
+        let back_off = back_off(&policy, store.lease_durations().own);
         (Self { store, adoption, policy, metrics, shared, commands: receiver, not_before: None, back_off }, writer)
     }
 
@@ -382,7 +382,7 @@ impl Checkpointer {
     /// When the policy wants what is marked now to be written.
     fn next_due(&self) -> Option<Instant> {
         self.shared.with(|pending| pending.unwritten().is_some()).then_some(())?;
-        self.policy.every.map(|every| Instant::now() + every)
+        self.policy.interval.map(|every| Instant::now() + every)
     }
 
     /// Writes the greatest position, if it is not written yet.
@@ -424,7 +424,7 @@ impl Checkpointer {
 /// A write that fails is repeated no more often than those that succeed, so that a storage that asks for fewer requests
 /// gets no more of them.
 fn back_off(policy: &CheckpointPolicy, expiry: Duration) -> BackOff {
-    let first = policy.every.unwrap_or_default().max(RETRY);
+    let first = policy.interval.unwrap_or_default().max(RETRY);
     BackOff::new(first, first.max(expiry / 2))
 }
 

@@ -19,39 +19,39 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 #[non_exhaustive]
 pub struct CheckpointPolicy {
     /// As soon as this many events lie between the last written position and the marked one. Default: no such limit.
-    pub every_events: Option<NonZeroU32>,
+    pub max_events: Option<NonZeroU32>,
     /// At the latest this long after it was marked. Default 5 s: some seconds of repeated events after a crash, at a
     /// dozen requests a minute and partition.
     ///
     /// A write that fails is tried again after this time, at least 1 s, then after twice that, and so on up to half the
     /// expiry; or later, if the server asks for it. So a storage that refuses gets no more requests than one that
     /// accepts.
-    pub every: Option<Duration>,
+    pub interval: Option<Duration>,
     /// When the partition is stopped in an orderly way. Default: yes. This last write is tried again until the time of
     /// the end, or of the handoff, is over.
     ///
     /// After a failure of the handler the marked position is always written. Else a handler that fails more often than
     /// [`every`](Self::every) would make no progress: each restart would go back to the same checkpoint.
-    pub on_close: bool,
+    pub on_stop: bool,
 }
 
 impl Default for CheckpointPolicy {
     fn default() -> Self {
-        Self { every_events: None, every: Some(Duration::from_secs(5)), on_close: true }
+        Self { max_events: None, interval: Some(Duration::from_secs(5)), on_stop: true }
     }
 }
 
 impl CheckpointPolicy {
     setters! {
-        with_every_events(every_events: Some(NonZeroU32));
-        with_every(every: Some(Duration));
-        with_on_close(on_close: bool);
+        with_max_events(max_events: Some(NonZeroU32));
+        with_interval(interval: Some(Duration));
+        with_on_stop(on_stop: bool);
     }
 
     /// Takes [`every`](Self::every) away: the time since a mark does not matter.
     #[must_use]
-    pub fn without_every(mut self) -> Self {
-        self.every = None;
+    pub fn without_interval(mut self) -> Self {
+        self.interval = None;
         self
     }
 }
@@ -73,7 +73,7 @@ pub enum OnFailure {
     },
     /// It is parked: still owned, so that nobody else fails at it, but not processed until
     /// [`ProcessorHandle::resume`](super::ProcessorHandle::resume).
-    Stop,
+    Park,
 }
 
 /// How the processor works.
@@ -94,7 +94,7 @@ pub struct ProcessorConfig {
     /// owner that is not of this crate's [`Processor`](super::Processor) may be at work there already, at an earlier
     /// event and without a checkpoint. Its first checkpoint replaces the start, so that the next owner goes on from
     /// there.
-    pub start: StartPosition,
+    pub start_position: StartPosition,
     /// Where a partition starts that was added to the hub after the group had begun, if `start` is
     /// [`StartPosition::Latest`]. Default [`StartPosition::Earliest`]: a group that has begun wants every event from
     /// then on, and those that came between the growth of the hub and the moment this instance noticed it are among
@@ -103,23 +103,23 @@ pub struct ProcessorConfig {
     /// What was added is told by the checkpoints, which this crate writes in order. Owners of other SDKs do not: where
     /// one has claimed an added partition before an instance of this crate comes up, those before it look like some
     /// that the group began with, and start at the latest event. Beside other SDKs start at the earliest.
-    pub start_of_added: StartPosition,
+    pub new_partition_start_position: StartPosition,
     /// What to do with a checkpoint from which reading cannot go on. Default [`OnInvalidCheckpoint::Earliest`].
     pub on_invalid_checkpoint: OnInvalidCheckpoint,
     /// When checkpoints are written.
-    pub checkpoints: CheckpointPolicy,
+    pub checkpoint_policy: CheckpointPolicy,
     /// What becomes of a partition whose handler failed. Default [`OnFailure::Restart`].
     pub on_failure: OnFailure,
     /// How long one call of [`Handler::handle`](super::Handler::handle) may take; longer ones are dropped, which counts
     /// as a failure. Default: no limit, for only the application knows what may be dropped half-way. See also
     /// [`BalancerConfig::stall_after`], which only tells.
-    pub handler_deadline: Option<Duration>,
+    pub handler_timeout: Option<Duration>,
     /// The most events a handler gets at once. Default 100.
-    pub batch: usize,
+    pub max_batch_size: usize,
     /// The most bytes a handler gets at once, of bodies; a single larger event still comes. Default: no limit.
-    pub batch_bytes: Option<usize>,
+    pub max_batch_bytes: Option<usize>,
     /// How long a batch that is not full waits for more events. Default: not at all.
-    pub batch_wait: Duration,
+    pub max_batch_wait: Duration,
     /// How many events of a partition are held ahead of the handler. Default 300, as the official client does.
     pub prefetch: usize,
     /// The most events that are [tracked](super::PartitionContext::track) and not finished, those with dropped tokens
@@ -131,11 +131,11 @@ pub struct ProcessorConfig {
     /// How often each partition held is compared with the hub: for the lag, and to find a link that delivers nothing
     /// although there are events. Such a link is opened again after two comparisons. Default 30 s, at a request to the
     /// hub each; nothing switches both off.
-    pub probe_every: Option<Duration>,
+    pub lag_check_interval: Option<Duration>,
     /// How long a handler may take to finish its batch when its partition stops, and again in the call of `stopped`.
     /// Default: a quarter of the expiry, or what strict leases or the default [handoff
     /// timeout](field@BalancerConfig::handoff_timeout) leave, which is less with an expiry below 48 s.
-    pub drain: Option<Duration>,
+    pub drain_timeout: Option<Duration>,
     /// What becomes of the partitions when the processor is asked to end. Default [`OnShutdown::Release`].
     pub on_shutdown: OnShutdown,
 }
@@ -163,19 +163,19 @@ impl Default for ProcessorConfig {
     fn default() -> Self {
         Self {
             balancer: BalancerConfig::default(),
-            start: StartPosition::Earliest,
-            start_of_added: StartPosition::Earliest,
+            start_position: StartPosition::Earliest,
+            new_partition_start_position: StartPosition::Earliest,
             on_invalid_checkpoint: OnInvalidCheckpoint::default(),
-            checkpoints: CheckpointPolicy::default(),
+            checkpoint_policy: CheckpointPolicy::default(),
             on_failure: OnFailure::default(),
-            handler_deadline: None,
-            batch: 100,
-            batch_bytes: None,
-            batch_wait: Duration::ZERO,
+            handler_timeout: None,
+            max_batch_size: 100,
+            max_batch_bytes: None,
+            max_batch_wait: Duration::ZERO,
             prefetch: 300,
             max_in_flight: 1000,
-            probe_every: Some(Duration::from_secs(30)),
-            drain: None,
+            lag_check_interval: Some(Duration::from_secs(30)),
+            drain_timeout: None,
             on_shutdown: OnShutdown::default(),
         }
     }
@@ -184,35 +184,35 @@ impl Default for ProcessorConfig {
 impl ProcessorConfig {
     setters! {
         with_balancer(balancer: BalancerConfig);
-        with_start(start: StartPosition);
-        with_start_of_added(start_of_added: StartPosition);
+        with_start_position(start_position: StartPosition);
+        with_new_partition_start_position(new_partition_start_position: StartPosition);
         with_on_invalid_checkpoint(on_invalid_checkpoint: OnInvalidCheckpoint);
-        with_checkpoints(checkpoints: CheckpointPolicy);
+        with_checkpoint_policy(checkpoint_policy: CheckpointPolicy);
         with_on_failure(on_failure: OnFailure);
-        with_handler_deadline(handler_deadline: Some(Duration));
-        with_batch(batch: usize);
-        with_batch_bytes(batch_bytes: Some(usize));
-        with_batch_wait(batch_wait: Duration);
+        with_handler_timeout(handler_timeout: Some(Duration));
+        with_max_batch_size(max_batch_size: usize);
+        with_max_batch_bytes(max_batch_bytes: Some(usize));
+        with_max_batch_wait(max_batch_wait: Duration);
         with_prefetch(prefetch: usize);
         with_max_in_flight(max_in_flight: usize);
-        with_probe_every(probe_every: Some(Duration));
-        with_drain(drain: Some(Duration));
+        with_lag_check_interval(lag_check_interval: Some(Duration));
+        with_drain_timeout(drain_timeout: Some(Duration));
         with_on_shutdown(on_shutdown: OnShutdown);
     }
 
     /// Takes [`probe_every`](Self::probe_every) away: no lag is known, and a silent link is not noticed.
     #[must_use]
-    pub fn without_probes(mut self) -> Self {
-        self.probe_every = None;
+    pub fn without_lag_checks(mut self) -> Self {
+        self.lag_check_interval = None;
         self
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        self.start.check()?;
-        self.start_of_added.check()?;
+        self.start_position.check()?;
+        self.new_partition_start_position.check()?;
         let counts = [
-            (self.batch, "the batch is 0, but a handler must get at least one event at once"),
-            (self.batch_bytes.unwrap_or(1), "the batch has 0 bytes; leave the limit out, or give a size"),
+            (self.max_batch_size, "the batch is 0, but a handler must get at least one event at once"),
+            (self.max_batch_bytes.unwrap_or(1), "the batch has 0 bytes; leave the limit out, or give a size"),
             (self.prefetch, "the prefetch is 0, but at least one event must be held ahead of the handler"),
             (self.max_in_flight, "0 events may be in flight, but with none nothing can be tracked"),
         ];
@@ -220,19 +220,19 @@ impl ProcessorConfig {
             return Err(Error::config(complaint));
         }
         let times = [
-            ("drain time", self.drain),
-            ("checkpoint time", self.checkpoints.every),
-            ("handler deadline", self.handler_deadline),
-            ("batch wait", Some(self.batch_wait)),
-            ("time between probes", self.probe_every),
+            ("drain time", self.drain_timeout),
+            ("checkpoint time", self.checkpoint_policy.interval),
+            ("handler deadline", self.handler_timeout),
+            ("batch wait", Some(self.max_batch_wait)),
+            ("time between probes", self.lag_check_interval),
         ];
         if let Some((what, Some(long))) = times.into_iter().find(|(_, time)| time.is_some_and(|time| time > LONGEST)) {
             return Err(Error::config(format!("the {what} is {long:?}, but must be at most a day")));
         }
         let never_zero = [
-            (self.checkpoints.every, "the checkpoint policy says every 0s; leave it out, or give a time"),
-            (self.handler_deadline, "the handler deadline is 0s; leave it out, or give a time"),
-            (self.probe_every, "partitions are probed every 0s; leave it out, or give a time"),
+            (self.checkpoint_policy.interval, "the checkpoint policy says every 0s; leave it out, or give a time"),
+            (self.handler_timeout, "the handler deadline is 0s; leave it out, or give a time"),
+            (self.lag_check_interval, "partitions are probed every 0s; leave it out, or give a time"),
         ];
         match never_zero.into_iter().find(|(time, _)| time.is_some_and(|time| time.is_zero())) {
             Some((_, complaint)) => Err(Error::config(complaint)),

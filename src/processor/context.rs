@@ -27,7 +27,7 @@ pub struct PartitionContext {
 impl PartitionContext {
     /// The partition.
     #[must_use]
-    pub fn partition(&self) -> &PartitionId {
+    pub fn partition_id(&self) -> &PartitionId {
         &self.control.partition
     }
 
@@ -70,7 +70,7 @@ impl PartitionContext {
     pub fn checkpoint(&self, event: &impl Positioned) {
         match (event.sequence_number(), event.offset()) {
             (Some(sequence_number), Some(offset)) => self.checkpoints.mark(sequence_number, offset),
-            _ => telemetry::unpositioned_event(self.partition()),
+            _ => telemetry::unpositioned_event(self.partition_id()),
         }
     }
 
@@ -95,7 +95,7 @@ impl PartitionContext {
             // If nothing is in its way any more, that was finished only after the flush.
             if let Some(open) = self.checkpoints.waits_for(number) {
                 let message = format!("the checkpoint at event {number} waits until event {open} is finished");
-                return Err(Error::new(ErrorKind::Unfinished, message));
+                return Err(Error::new(ErrorKind::EventsInFlight, message));
             }
         }
     }
@@ -121,14 +121,16 @@ impl PartitionContext {
     /// processed again if the partition starts again before the open one is finished. When the partition stops, but for
     /// a failure, those in flight have the drain time to be finished.
     #[must_use = "an event that is never finished holds the checkpoint back for ever"]
-    pub fn track(&self, event: &impl Positioned) -> Token {
+    pub fn track(&self, event: &impl Positioned) -> TrackedEvent {
         let place = event.position().map(|position| (position.sequence_number, position.offset.into_boxed_str()));
         match &place {
-            None => telemetry::unpositioned_event(self.partition()),
-            Some((number, _)) if !self.checkpoints.track(*number) => telemetry::tracked_late(self.partition(), *number),
+            None => telemetry::unpositioned_event(self.partition_id()),
+            Some((number, _)) if !self.checkpoints.track(*number) => {
+                telemetry::tracked_late(self.partition_id(), *number)
+            }
             Some(_) => {}
         }
-        Token { place, checkpoints: self.checkpoints.clone() }
+        TrackedEvent { place, checkpoints: self.checkpoints.clone() }
     }
 
     /// Whether this start of the partition comes to its end: it is asked to stop, or it failed. A handler that takes
@@ -150,7 +152,7 @@ impl PartitionContext {
 
     /// Runs this until it ends, or until the partition is [stopping](Self::stopping): then it is dropped, and there is
     /// no result.
-    pub async fn unless_stopping<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    pub async fn run_until_stopping<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             done = work => Some(done),
@@ -188,12 +190,12 @@ impl PartitionContext {
 /// can, after it was put aside elsewhere.
 #[derive(Debug)]
 #[must_use = "an event that is never finished holds the checkpoint back for ever"]
-pub struct Token {
+pub struct TrackedEvent {
     place: Option<(i64, Box<str>)>,
     checkpoints: CheckpointWriter,
 }
 
-impl Token {
+impl TrackedEvent {
     /// The event is done. Never blocks, never fails.
     pub fn finish(mut self) {
         if let Some((number, offset)) = self.place.take() {
@@ -213,7 +215,7 @@ impl Token {
     }
 }
 
-impl Drop for Token {
+impl Drop for TrackedEvent {
     fn drop(&mut self) {
         if let Some((number, _)) = &self.place {
             self.checkpoints.abandon(*number);

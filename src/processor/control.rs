@@ -45,7 +45,7 @@ impl Control {
 
     /// Asks the task to stop. The first reason counts.
     pub(super) fn stop(&self, reason: StopReason) {
-        self.orders.send_if_modified(|orders| orders.ask(reason));
+        self.orders.send_if_modified(|orders| orders.request_stop(reason));
     }
 
     /// Says why it stops, whatever was asked before: a refused checkpoint is a fact.
@@ -56,7 +56,7 @@ impl Control {
     /// Asks for the partition to be given back. False if it stops already, for another reason.
     pub(super) fn release(&self, cool_down: Duration) -> bool {
         self.orders.send_if_modified(|orders| {
-            let first = orders.ask(StopReason::Released);
+            let first = orders.request_stop(StopReason::Released);
             if first {
                 orders.cool_down = cool_down;
             }
@@ -71,7 +71,7 @@ impl Control {
     /// Why, and since when, if it was.
     pub(super) fn asked_to_stop(&self) -> Option<(StopReason, Instant)> {
         let orders = self.orders.borrow();
-        orders.stop.clone().zip(orders.asked)
+        orders.stop.clone().zip(orders.requested_at)
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -123,13 +123,13 @@ impl Control {
         let _ = orders.wait_for(|orders| orders.resumed).await;
     }
 
-    pub(super) fn probed(&self, properties: PartitionProperties) {
+    pub(super) fn properties_read(&self, properties: PartitionProperties) {
         self.progress.probed(properties.clone());
         self.properties.send_replace(Some(properties));
     }
 
     /// What the hub says from now on.
-    pub(super) fn probes(&self) -> watch::Receiver<Option<PartitionProperties>> {
+    pub(super) fn properties(&self) -> watch::Receiver<Option<PartitionProperties>> {
         self.properties.subscribe()
     }
 }

@@ -22,12 +22,12 @@ pub(super) struct Delivered {
     refused: Option<Gap>,
     /// The last event that came through the link, whether it was new or not.
     came: Option<i64>,
-    begun_again: Option<BegunAgain>,
+    begun_again: Option<Restarted>,
 }
 
 /// The first event that a link delivered again, and the one that came before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BegunAgain {
+pub(super) struct Restarted {
     pub(super) came: i64,
     pub(super) after: i64,
 }
@@ -44,7 +44,7 @@ pub(super) struct Gap {
 impl Gap {
     /// Whether retention has taken the events in between.
     pub(super) fn is_expired(self, properties: &PartitionProperties) -> bool {
-        self.came <= properties.first_sequence_number()
+        self.came <= properties.beginning_sequence_number()
     }
 }
 
@@ -118,14 +118,14 @@ impl Delivered {
     fn begins_again<E: Positioned>(&mut self, event: &E) -> bool {
         let Some(number) = event.sequence_number() else { return false };
         match self.came {
-            Some(after) if number <= after => self.begun_again = Some(BegunAgain { came: number, after }),
+            Some(after) if number <= after => self.begun_again = Some(Restarted { came: number, after }),
             _ => self.came = Some(number),
         }
         self.begun_again.is_some()
     }
 
     /// Set once the link has begun again: nothing more is to be read from it.
-    pub(super) fn begun_again(&self) -> Option<BegunAgain> {
+    pub(super) fn restarted(&self) -> Option<Restarted> {
         self.begun_again
     }
 }
@@ -161,7 +161,7 @@ mod tests {
         delivered.opened();
         assert_eq!(kept(&mut delivered, &[7, 8, 9]), [9]);
         assert_eq!(delivered.next(), StartPosition::AfterSequenceNumber(9));
-        assert_eq!(delivered.begun_again(), None);
+        assert_eq!(delivered.restarted(), None);
         assert_eq!(Delivered::new(StartPosition::Earliest).next(), StartPosition::Earliest);
     }
 
@@ -222,10 +222,10 @@ mod tests {
                 delivered.opened();
                 kept(&mut delivered, before);
                 assert_eq!(kept(&mut delivered, batch), expected, "{batch:?} after {before:?}");
-                let again = again.map(|(came, after)| BegunAgain { came, after });
-                assert_eq!(delivered.begun_again(), again, "{batch:?} after {before:?}");
+                let again = again.map(|(came, after)| Restarted { came, after });
+                assert_eq!(delivered.restarted(), again, "{batch:?} after {before:?}");
                 delivered.opened();
-                assert_eq!(delivered.begun_again(), None, "another link");
+                assert_eq!(delivered.restarted(), None, "another link");
             }
         }
     }

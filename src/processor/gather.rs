@@ -104,7 +104,7 @@ mod tests {
                 tokio::time::sleep(SECOND * u32::try_from(*seconds).unwrap()).await;
                 sender.send(Ok(Sized(*size))).await;
             }
-            sender.send(Err(Error::new(ErrorKind::Source, "broken"))).await;
+            sender.send(Err(Error::new(ErrorKind::EventSource, "broken"))).await;
         })
     }
 
@@ -153,7 +153,7 @@ mod tests {
         for size in 1..=5 {
             sender.unbounded_send(Ok(Sized(size))).unwrap();
         }
-        sender.unbounded_send(Err(Error::new(ErrorKind::Source, "broken"))).unwrap();
+        sender.unbounded_send(Err(Error::new(ErrorKind::EventSource, "broken"))).unwrap();
         assert!(tokio::time::timeout(SECOND, receiver.keep_going(3)).await.is_err());
         assert_eq!(receiver.gathered.events.len(), 3);
         let limits = BatchLimits { events: 2, bytes: usize::MAX, wait: Duration::ZERO };
@@ -182,7 +182,7 @@ mod tests {
             assert!(receiver.gather(&limits).await.unwrap().is_none());
         }
         assert_eq!(receiver.last_gathered(), Some(&Sized(2)));
-        receiver.fail(Error::new(ErrorKind::Source, "silent"));
+        receiver.fail(Error::new(ErrorKind::EventSource, "silent"));
         assert_eq!(receiver.gather(&limits).await.unwrap(), Some(vec![Sized(1), Sized(2)]));
         assert_eq!(receiver.gather(&limits).await.unwrap_err().to_string(), "silent");
     }

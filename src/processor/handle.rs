@@ -9,7 +9,7 @@ use super::health::{self, Health};
 use super::registry::Registry;
 use super::shutdown::Requests;
 use super::status::PartitionStatus;
-use crate::balancer::{BalancerHandle, Event, Snapshots};
+use crate::balancer::{BalancerHandle, OwnershipEvent, Snapshots};
 use crate::model::PartitionId;
 
 /// Watches and steers a running [`Processor`](super::Processor), from anywhere. Cheap to clone.
@@ -19,27 +19,28 @@ pub struct ProcessorHandle {
     pub(super) registry: Registry,
     pub(super) requests: Requests,
     /// How old numbers from the hub may be.
-    pub(super) probes_due: Duration,
+    pub(super) lag_checks_due: Duration,
 }
 
 impl ProcessorHandle {
     /// What this instance knows of the group: who owns what.
     #[must_use]
-    pub fn watch(&self) -> Snapshots {
-        self.balancer.watch()
+    pub fn snapshots(&self) -> Snapshots {
+        self.balancer.snapshots()
     }
 
     /// What happens to partitions from now on, and why. Who listens too slowly misses the oldest of the last thousand.
     #[must_use]
-    pub fn events(&self) -> broadcast::Receiver<Event> {
-        self.balancer.events()
+    pub fn ownership_events(&self) -> broadcast::Receiver<OwnershipEvent> {
+        self.balancer.ownership_events()
     }
 
     /// Every partition that this instance processes: what it is doing, how far it is, and how far behind.
     #[must_use]
     pub fn partitions(&self) -> Vec<PartitionStatus> {
-        let status =
-            |control: &Control| control.progress.status(&control.partition, self.balancer.vitals(), self.probes_due);
+        let status = |control: &Control| {
+            control.progress.status(&control.partition, self.balancer.liveness(), self.lag_checks_due)
+        };
         self.registry.all().iter().map(|control| status(control)).collect()
     }
 
@@ -50,13 +51,13 @@ impl ProcessorHandle {
         let failure = |control: &Control| Some((control.partition.clone(), control.progress.checkpoint_failure()?));
         let held = |control: &Control| Some((control.partition.clone(), control.progress.held()?));
         health::of(&health::Signs {
-            snapshot: &self.balancer.watch().borrow(),
-            storage_silent: self.balancer.storage_silent(),
-            blind: self.balancer.blind(),
+            snapshot: &self.balancer.snapshots().borrow(),
+            storage_unavailable: self.balancer.storage_unavailable_for(),
+            cycles_failing: self.balancer.cycles_failing_for(),
             partitions: &self.partitions(),
             checkpoint_failures: controls.iter().filter_map(|control| failure(control)).collect(),
             held: controls.iter().filter_map(|control| held(control)).collect(),
-            vitals: self.balancer.vitals(),
+            liveness: self.balancer.liveness(),
             ending: self.requests.is_asked() || self.requests.has_ended(),
         })
     }
@@ -78,7 +79,7 @@ impl ProcessorHandle {
     /// Gives a partition back, in good order, and does not take it again before this time is over, nor within the next
     /// interval. Others may take it at once. False if this instance does not process it, or if it stops already.
     #[must_use = "false says that nothing is released"]
-    pub fn release_partition(&self, partition: &PartitionId, cool_down: Duration) -> bool {
+    pub fn release(&self, partition: &PartitionId, cool_down: Duration) -> bool {
         self.registry.get(partition).is_some_and(|control| control.release(cool_down))
     }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::dropped::HeldCheckpoint;
 use super::status::{PartitionState, PartitionStatus};
-use crate::balancer::{Snapshot, Vitals};
+use crate::balancer::{LivenessTracker, Snapshot};
 use crate::model::{OwnerId, PartitionId};
 
 /// How an instance is, fit for a readiness probe and a status page.
@@ -19,29 +19,29 @@ pub struct Health {
     /// Whether it takes part in the group: it has seen who owns what, and is not coming to its end.
     pub ready: bool,
     /// What is not well. Nothing, if all is.
-    pub degraded: Vec<Degraded>,
+    pub issues: Vec<HealthIssue>,
 }
 
 /// Something that is not well.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
 #[non_exhaustive]
-pub enum Degraded {
+pub enum HealthIssue {
     /// The storage has not answered well for longer than half the expiry and a request, and has failed meanwhile.
-    StorageSilent {
+    StorageUnavailable {
         /// For how long.
         silent_for: Duration,
     },
     /// No load-balancing cycle has succeeded for longer than the expiry: this instance does not see who owns what, and
     /// takes over nothing. What it holds it renews.
-    Blind {
+    CyclesFailing {
         /// For how long.
         blind_for: Duration,
     },
     /// Something blocks the application's runtime.
     RuntimeStalled,
     /// The handler has had one batch for too long.
-    HandlerStuck {
+    HandlerStalled {
         /// The partition.
         partition: PartitionId,
         /// For how long.
@@ -55,7 +55,7 @@ pub enum Degraded {
         in_flight: usize,
     },
     /// The hub has newer events, and the link delivers none.
-    Silent {
+    LinkStalled {
         /// The partition.
         partition: PartitionId,
     },
@@ -120,30 +120,28 @@ pub enum Degraded {
 /// What the verdict goes by.
 pub(super) struct Signs<'a> {
     pub(super) snapshot: &'a Snapshot,
-    pub(super) storage_silent: Option<Duration>,
+    pub(super) storage_unavailable: Option<Duration>,
     /// How long no cycle has succeeded, if that is too long.
-    pub(super) blind: Option<Duration>,
+    pub(super) cycles_failing: Option<Duration>,
     pub(super) partitions: &'a [PartitionStatus],
     pub(super) checkpoint_failures: Vec<(PartitionId, String)>,
     pub(super) held: Vec<(PartitionId, HeldCheckpoint)>,
     pub(super) ending: bool,
-    pub(super) vitals: &'a Vitals,
+    pub(super) liveness: &'a LivenessTracker,
 }
 
 pub(super) fn of(signs: &Signs<'_>) -> Health {
     let mut degraded = Vec::new();
-    degraded.extend(signs.storage_silent.map(|silent_for| Degraded::StorageSilent { silent_for }));
-    let blind = signs.blind.filter(|_| !signs.ending);
-    degraded.extend(blind.map(|blind_for| Degraded::Blind { blind_for }));
-    degraded.extend(signs.snapshot.stalled.runtime.then_some(Degraded::RuntimeStalled));
-    degraded.extend(signs.partitions.iter().filter_map(|status| complaint(status, signs.vitals)));
-    degraded.extend(
-        signs.checkpoint_failures.iter().map(|(partition, error)| Degraded::CheckpointFailing {
-            partition: partition.clone(),
-            error: error.clone(),
-        }),
-    );
-    degraded.extend(signs.held.iter().map(|(partition, held)| Degraded::CheckpointHeld {
+    degraded.extend(signs.storage_unavailable.map(|silent_for| HealthIssue::StorageUnavailable { silent_for }));
+    let blind = signs.cycles_failing.filter(|_| !signs.ending);
+    degraded.extend(blind.map(|blind_for| HealthIssue::CyclesFailing { blind_for }));
+    degraded.extend(signs.snapshot.stalled.runtime.then_some(HealthIssue::RuntimeStalled));
+    degraded.extend(signs.partitions.iter().filter_map(|status| complaint(status, signs.liveness)));
+    degraded.extend(signs.checkpoint_failures.iter().map(|(partition, error)| HealthIssue::CheckpointFailing {
+        partition: partition.clone(),
+        error: error.clone(),
+    }));
+    degraded.extend(signs.held.iter().map(|(partition, held)| HealthIssue::CheckpointHeld {
         partition: partition.clone(),
         held_for: held.held_for,
         event: held.event,
@@ -151,28 +149,28 @@ pub(super) fn of(signs: &Signs<'_>) -> Health {
         finished_after: held.finished_after,
     }));
     let away = signs.snapshot.away().into_iter();
-    degraded.extend(away.map(|(owner, partitions)| Degraded::OwnerAway { owner, partitions }));
-    let unclaimed = signs.snapshot.unclaimed_for_cap;
-    degraded.extend((unclaimed > 0).then_some(Degraded::Unclaimed { partitions: unclaimed }));
-    Health { ready: signs.snapshot.cycles > 0 && !signs.ending, degraded }
+    degraded.extend(away.map(|(owner, partitions)| HealthIssue::OwnerAway { owner, partitions }));
+    let unclaimed = signs.snapshot.unclaimed_due_to_limit;
+    degraded.extend((unclaimed > 0).then_some(HealthIssue::Unclaimed { partitions: unclaimed }));
+    Health { ready: signs.snapshot.cycles > 0 && !signs.ending, issues: degraded }
 }
 
-fn complaint(status: &PartitionStatus, vitals: &Vitals) -> Option<Degraded> {
+fn complaint(status: &PartitionStatus, vitals: &LivenessTracker) -> Option<HealthIssue> {
     let (partition, error) = (status.partition.clone(), status.last_error.clone());
     match status.state {
-        PartitionState::HandlerStuck => Some(Degraded::HandlerStuck { partition, stuck_for: status.state_for }),
-        PartitionState::Full => Some(Degraded::InFlightFull { partition, in_flight: status.in_flight }),
-        PartitionState::Silent => Some(Degraded::Silent { partition }),
-        PartitionState::Parked => Some(Degraded::Parked { partition, error }),
-        PartitionState::Failing => Some(Degraded::Failing { partition, error }),
+        PartitionState::HandlerStalled => Some(HealthIssue::HandlerStalled { partition, stuck_for: status.state_for }),
+        PartitionState::InFlightFull => Some(HealthIssue::InFlightFull { partition, in_flight: status.in_flight }),
+        PartitionState::LinkStalled => Some(HealthIssue::LinkStalled { partition }),
+        PartitionState::Parked => Some(HealthIssue::Parked { partition, error }),
+        PartitionState::Failing => Some(HealthIssue::Failing { partition, error }),
         // Between two attempts.
         PartitionState::Adopting | PartitionState::Starting | PartitionState::Opening if error.is_some() => {
-            Some(Degraded::Failing { partition, error })
+            Some(HealthIssue::Failing { partition, error })
         }
         PartitionState::Adopting | PartitionState::Starting | PartitionState::Opening
             if vitals.is_too_long(status.state_for) =>
         {
-            Some(Degraded::Starting { partition, starting_for: status.state_for })
+            Some(HealthIssue::Starting { partition, starting_for: status.state_for })
         }
         _ => None,
     }

@@ -9,10 +9,10 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::handler::Handler;
-use super::pauses::{LONGEST_PAUSE, Pauses, jittered};
+use super::pauses::{LONGEST_PAUSE, RestartBackoff, jittered};
 use super::resolve::position_of;
 use super::shared::Shared;
-use super::source::{EventSource, NO_EPOCH, StartPosition, answered};
+use super::source::{EventSource, NO_EPOCH, StartPosition, caught_request};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::store::GroupStore;
@@ -27,13 +27,13 @@ pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
 ) -> Result<Arc<[PartitionId]>> {
     let store = &shared.store;
     let partitions = repeated(store, || hub_partitions(shared), Telemetry::hub_not_ready).await?;
-    repeated(store, || answered(shared.source.check(&partitions[0])), Telemetry::hub_not_ready).await?;
+    repeated(store, || caught_request(shared.source.check_access(&partitions[0])), Telemetry::hub_not_ready).await?;
     begin_group(shared, &partitions).await?;
     Ok(partitions)
 }
 
 async fn hub_partitions<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<[PartitionId]>> {
-    let hub = answered(shared.source.hub()).await?;
+    let hub = caught_request(shared.source.event_hub_properties()).await?;
     let expected = shared.group.event_hub();
     if !hub.event_hub.eq_ignore_ascii_case(expected) {
         return Err(Error::config(format!(
@@ -52,7 +52,7 @@ pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<Shared<S, H>>,
     partitions: watch::Sender<Arc<[PartitionId]>>,
 ) {
-    let interval = shared.config.balancer.interval;
+    let interval = shared.config.balancer.load_balancing_interval;
     loop {
         sleep(interval).await;
         match hub_partitions(&shared).await {
@@ -77,7 +77,7 @@ async fn begin_group<S: EventSource, H: Handler<S::Event>>(
     shared: &Arc<Shared<S, H>>,
     partitions: &[PartitionId],
 ) -> Result<()> {
-    if shared.config.start != StartPosition::Latest {
+    if shared.config.start_position != StartPosition::Latest {
         shared.added.begins_with(partitions.to_vec());
         return Ok(());
     }
@@ -105,7 +105,7 @@ async fn pin_all_added<S: EventSource, H: Handler<S::Event>>(
 ) -> Result<()> {
     added.sort();
     for partition in added {
-        pinned(Arc::clone(shared), partition, shared.config.start_of_added.clone()).await?;
+        pinned(Arc::clone(shared), partition, shared.config.new_partition_start_position.clone()).await?;
     }
     Ok(())
 }
@@ -137,15 +137,15 @@ pub(super) async fn pin_added_before<S: EventSource, H>(shared: &Shared<S, H>, p
     };
     let before: BTreeSet<_> = partitions.iter().filter(is_added).collect();
     for added in before {
-        pin(shared, added, &shared.config.start_of_added).await?;
+        pin(shared, added, &shared.config.new_partition_start_position).await?;
     }
     Ok(())
 }
 
 async fn pin<S: EventSource, H>(shared: &Shared<S, H>, partition: &PartitionId, start: &StartPosition) -> Result<()> {
-    let properties = answered(shared.source.partition(partition)).await?;
+    let properties = caught_request(shared.source.partition_properties(partition)).await?;
     match position_of(&shared.source, partition, start, &properties, NO_EPOCH).await {
-        Ok(position) => shared.store.pin(partition, &position).await.map(drop),
+        Ok(position) => shared.store.init_checkpoint(partition, &position).await.map(drop),
         Err(refusal) if refusal.kind() == ErrorKind::Fenced => {
             started_by_owner(&shared.store, partition, refusal).await
         }
@@ -163,7 +163,7 @@ async fn started_by_owner(store: &GroupStore, partition: &PartitionId, refusal: 
         "another reader holds partition {partition} and has written no checkpoint, so the start of the partition is \
          recorded later: when that reader writes one, or stops"
     );
-    Err(Error::new(ErrorKind::Source, message).with_source(refusal))
+    Err(Error::new(ErrorKind::EventSource, message).with_source(refusal))
 }
 
 /// Repeats a request until it succeeds. An error that waiting cannot change is returned, any other one is reported
@@ -173,7 +173,7 @@ async fn repeated<T, F: Future<Output = Result<T>>>(
     request: impl Fn() -> F,
     failed: impl Fn(&Telemetry, &Error, Duration),
 ) -> Result<T> {
-    let mut pauses = Pauses::default();
+    let mut pauses = RestartBackoff::default();
     loop {
         match request().await {
             Err(error) if error.is_transient() => {

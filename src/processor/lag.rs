@@ -68,8 +68,8 @@ impl Lag {
         let Some(properties) = properties else {
             return Self { events: None, state: LagState::Unknown };
         };
-        let last = properties.last().filter(|_| !properties.is_empty()).map(|last| last.sequence_number);
-        let before_first = properties.first_sequence_number().saturating_sub(1);
+        let last = properties.last_enqueued().filter(|_| !properties.is_empty()).map(|last| last.sequence_number);
+        let before_first = properties.beginning_sequence_number().saturating_sub(1);
         let done = checkpoint.map_or(before_first, |checkpoint| checkpoint.max(before_first));
         let waiting = last.map_or(0, |last| last.saturating_sub(done).max(0));
         let state = match (last, checkpoint) {

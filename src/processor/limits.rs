@@ -15,5 +15,5 @@ pub(super) fn stopping_time(drain: Duration) -> Duration {
 
 /// How long all partitions together may take to stop at the end, the last checkpoints included.
 pub(super) fn stop_limit(drain: Duration, store: &GroupStore) -> Duration {
-    3 * drain + 4 * store.request_deadline()
+    3 * drain + 4 * store.request_timeout()
 }

@@ -29,9 +29,9 @@ pub(super) const OLDEST_REPORT: Duration = Duration::from_secs(10);
 
 /// What a look at the hub says of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum LinkState {
     /// Nothing is missing, or nobody waits for it.
-    Fine,
+    Healthy,
     /// The hub has more than what came, but not for long enough.
     Behind,
     /// What is missing will not come: open the receiver anew.
@@ -42,7 +42,7 @@ pub(super) enum Verdict {
 
 /// One partition's receiver, from its opening to the next one. Times are those of any clock, all of the same.
 #[derive(Debug)]
-pub(super) struct Silence {
+pub(super) struct StallDetector {
     patience: Duration,
     /// Nothing up to here is still to come. None as long as that is unknown: what is in the hub at the first look
     /// need not come then.
@@ -59,7 +59,7 @@ pub(super) struct Silence {
     is_beyond_end: bool,
 }
 
-impl Silence {
+impl StallDetector {
     pub(super) fn new(patience: Duration) -> Self {
         Self {
             patience,
@@ -122,8 +122,8 @@ impl Silence {
 
     /// The hub was looked at; `now` is when its answer was here. The receiver must be waited on while the answer is
     /// under way, and what came out meanwhile told first.
-    pub(super) fn probed(&mut self, now: Duration, properties: &PartitionProperties) -> Verdict {
-        let last = properties.last().map(|last| last.sequence_number);
+    pub(super) fn checked(&mut self, now: Duration, properties: &PartitionProperties) -> LinkState {
+        let last = properties.last_enqueued().map(|last| last.sequence_number);
         // What retention took will not come, and is not missing.
         let readable = last.filter(|_| !properties.is_empty());
         let seen = *self.seen.get_or_insert(last.unwrap_or(i64::MIN));
@@ -131,14 +131,14 @@ impl Silence {
             self.beyond_end_since = None;
         } else if now.saturating_sub(*self.beyond_end_since.get_or_insert(now)) >= OLDEST_REPORT {
             self.is_beyond_end = true;
-            return Verdict::BeyondEnd;
+            return LinkState::BeyondEnd;
         }
         if !self.waiting || readable.is_none_or(|last| last <= seen) {
             self.behind_since = None;
-            return Verdict::Fine;
+            return LinkState::Healthy;
         }
         let since = *self.behind_since.get_or_insert(now);
-        if now.saturating_sub(since) >= self.patience { Verdict::Reopen } else { Verdict::Behind }
+        if now.saturating_sub(since) >= self.patience { LinkState::Reopen } else { LinkState::Behind }
     }
 }
 
@@ -155,11 +155,11 @@ mod tests {
         Received(Option<i64>),
         Gathered(Option<i64>),
         /// At this second, the hub with events from here to there.
-        Probed(u64, i64, Option<i64>, Verdict),
+        Probed(u64, i64, Option<i64>, LinkState),
     }
 
+    use LinkState::{Behind, BeyondEnd, Healthy, Reopen};
     use Step::{Gathered, Opened, Probed, Received, Rests, Waits};
-    use Verdict::{Behind, BeyondEnd, Fine, Reopen};
 
     fn after(number: i64) -> Step {
         Opened(StartPosition::AfterSequenceNumber(number))
@@ -167,7 +167,7 @@ mod tests {
 
     /// With a patience of 30 s.
     fn run(case: &str, steps: impl IntoIterator<Item = Step>) {
-        let mut silence = Silence::new(Duration::from_secs(30));
+        let mut silence = StallDetector::new(Duration::from_secs(30));
         for (index, step) in steps.into_iter().enumerate() {
             match step {
                 Opened(from) => silence.opened(&from),
@@ -178,7 +178,7 @@ mod tests {
                 Probed(second, first, last, expected) => {
                     let last = last.map(|sequence_number| Position { sequence_number, offset: "x".into() });
                     let properties = PartitionProperties::new(first, last, false);
-                    let verdict = silence.probed(Duration::from_secs(second), &properties);
+                    let verdict = silence.checked(Duration::from_secs(second), &properties);
                     assert_eq!(verdict, expected, "{case}: step {index}");
                 }
             }
@@ -193,7 +193,7 @@ mod tests {
             [
                 after(4),
                 Waits,
-                Probed(30, 0, Some(4), Fine),
+                Probed(30, 0, Some(4), Healthy),
                 Probed(60, 0, Some(5), Behind),
                 Probed(90, 0, Some(9), Reopen),
                 Probed(120, 0, Some(9), Reopen),
@@ -223,19 +223,19 @@ mod tests {
 
     #[test]
     fn silence_is_fine_where_there_is_nothing_to_say() {
-        run("all was seen", [after(4), Waits, Probed(30, 0, Some(4), Fine), Probed(90, 0, Some(4), Fine)]);
+        run("all was seen", [after(4), Waits, Probed(30, 0, Some(4), Healthy), Probed(90, 0, Some(4), Healthy)]);
         run(
             "a new hub",
-            [Opened(StartPosition::Earliest), Waits, Probed(30, 0, None, Fine), Probed(90, 0, None, Fine)],
+            [Opened(StartPosition::Earliest), Waits, Probed(30, 0, None, Healthy), Probed(90, 0, None, Healthy)],
         );
-        run("emptied", [after(4), Waits, Probed(30, 8, Some(7), Fine), Probed(90, 8, Some(7), Fine)]);
+        run("emptied", [after(4), Waits, Probed(30, 8, Some(7), Healthy), Probed(90, 8, Some(7), Healthy)]);
         run(
             "emptied while it was behind",
             [
                 after(4),
                 Waits,
                 Probed(30, 0, Some(7), Behind),
-                Probed(60, 8, Some(7), Fine),
+                Probed(60, 8, Some(7), Healthy),
                 Probed(90, 8, Some(8), Behind),
             ],
         );
@@ -249,8 +249,8 @@ mod tests {
                 after(4),
                 Waits,
                 Received(Some(5)),
-                Probed(30, 0, Some(99), Fine),
-                Probed(60, 0, Some(99), Fine),
+                Probed(30, 0, Some(99), Healthy),
+                Probed(60, 0, Some(99), Healthy),
                 Waits,
                 Probed(90, 0, Some(99), Behind),
             ],
@@ -262,14 +262,14 @@ mod tests {
                 Waits,
                 Probed(30, 0, Some(9), Behind),
                 Rests,
-                Probed(60, 0, Some(9), Fine),
-                Probed(90, 0, Some(9), Fine),
+                Probed(60, 0, Some(9), Healthy),
+                Probed(90, 0, Some(9), Healthy),
                 Waits,
                 Probed(120, 0, Some(9), Behind),
                 Probed(150, 0, Some(9), Reopen),
             ],
         );
-        run("not waited on yet", [after(4), Probed(30, 0, Some(9), Fine), Probed(90, 0, Some(9), Fine)]);
+        run("not waited on yet", [after(4), Probed(30, 0, Some(9), Healthy), Probed(90, 0, Some(9), Healthy)]);
     }
 
     #[test]
@@ -297,7 +297,7 @@ mod tests {
                 Probed(30, 0, Some(9), Behind),
                 Received(Some(2)),
                 Waits,
-                Probed(60, 0, Some(4), Fine),
+                Probed(60, 0, Some(4), Healthy),
                 Probed(90, 0, Some(5), Behind),
             ],
         );
@@ -305,19 +305,26 @@ mod tests {
 
     #[test]
     fn a_hub_that_was_made_anew_is_found_by_the_second_look_at_its_end() {
-        run("empty", [after(4), Waits, Probed(30, 0, None, Fine), Probed(60, 0, None, BeyondEnd)]);
-        run("begun again", [after(4), Waits, Probed(30, 0, Some(1), Fine), Probed(60, 0, Some(3), BeyondEnd)]);
+        run("empty", [after(4), Waits, Probed(30, 0, None, Healthy), Probed(60, 0, None, BeyondEnd)]);
+        run("begun again", [after(4), Waits, Probed(30, 0, Some(1), Healthy), Probed(60, 0, Some(3), BeyondEnd)]);
         run(
             "only an old answer",
-            [after(4), Waits, Received(Some(9)), Waits, Probed(30, 0, Some(8), Fine), Probed(60, 0, Some(9), Fine)],
+            [
+                after(4),
+                Waits,
+                Received(Some(9)),
+                Waits,
+                Probed(30, 0, Some(8), Healthy),
+                Probed(60, 0, Some(9), Healthy),
+            ],
         );
         run(
             "nobody waited in between",
-            [after(4), Waits, Probed(30, 0, Some(1), Fine), Rests, Waits, Probed(60, 0, Some(1), Fine)],
+            [after(4), Waits, Probed(30, 0, Some(1), Healthy), Rests, Waits, Probed(60, 0, Some(1), Healthy)],
         );
         run(
             "nothing came yet",
-            [Opened(StartPosition::Earliest), Waits, Probed(30, 0, None, Fine), Probed(60, 0, None, Fine)],
+            [Opened(StartPosition::Earliest), Waits, Probed(30, 0, None, Healthy), Probed(60, 0, None, Healthy)],
         );
     }
 
@@ -347,8 +354,8 @@ mod tests {
                 [
                     Opened(from),
                     Waits,
-                    Probed(30, 0, Some(9), Fine),
-                    Probed(60, 0, Some(9), Fine),
+                    Probed(30, 0, Some(9), Healthy),
+                    Probed(60, 0, Some(9), Healthy),
                     Probed(90, 0, Some(10), Behind),
                     Probed(120, 0, Some(10), Reopen),
                 ],
@@ -361,8 +368,8 @@ mod tests {
                 Waits,
                 Received(None),
                 Waits,
-                Probed(30, 0, Some(9), Fine),
-                Probed(90, 0, Some(9), Fine),
+                Probed(30, 0, Some(9), Healthy),
+                Probed(90, 0, Some(9), Healthy),
                 Probed(120, 0, Some(10), Behind),
             ],
         );
@@ -373,8 +380,8 @@ mod tests {
 
         #[test]
         fn b03_looks_that_are_close_to_each_other_prove_nothing() {
-            let old = |second| Probed(second, 0, Some(8), Fine);
-            run("two old ones", [after(9), Waits, old(1), old(2), Probed(3, 0, Some(9), Fine), old(12)]);
+            let old = |second| Probed(second, 0, Some(8), Healthy);
+            run("two old ones", [after(9), Waits, old(1), old(2), Probed(3, 0, Some(9), Healthy), old(12)]);
             run("old for 10 s", [after(9), Waits, old(1), old(2), old(10), Probed(11, 0, Some(8), BeyondEnd)]);
             let between = [after(9), Waits, old(1), Received(Some(10)), Waits, old(8), old(12), old(17)];
             run("an event in between", between.into_iter().chain([Probed(18, 0, Some(8), BeyondEnd)]));
@@ -384,7 +391,7 @@ mod tests {
         fn b05_what_was_gathered_is_not_missing() {
             run(
                 "all of it",
-                [after(4), Waits, Gathered(Some(5)), Probed(30, 0, Some(5), Fine), Probed(60, 0, Some(5), Fine)],
+                [after(4), Waits, Gathered(Some(5)), Probed(30, 0, Some(5), Healthy), Probed(60, 0, Some(5), Healthy)],
             );
             run(
                 "a part of it, and then silence",
@@ -400,11 +407,11 @@ mod tests {
             );
             run(
                 "events without a number",
-                [after(4), Waits, Gathered(None), Probed(30, 0, Some(9), Fine), Probed(60, 0, Some(10), Behind)],
+                [after(4), Waits, Gathered(None), Probed(30, 0, Some(9), Healthy), Probed(60, 0, Some(10), Behind)],
             );
             run(
                 "not waited on",
-                [after(4), Gathered(Some(5)), Probed(30, 0, Some(9), Fine), Probed(60, 0, Some(9), Fine)],
+                [after(4), Gathered(Some(5)), Probed(30, 0, Some(9), Healthy), Probed(60, 0, Some(9), Healthy)],
             );
         }
 
@@ -414,12 +421,12 @@ mod tests {
             for begin in [255, 256] {
                 let last = Position { sequence_number: 255, offset: "x".into() };
                 let emptied = PartitionProperties::new(begin, Some(last), true);
-                let mut silence = Silence::new(Duration::from_secs(30));
+                let mut silence = StallDetector::new(Duration::from_secs(30));
                 silence.opened(&StartPosition::Earliest);
                 silence.waits();
                 for second in [30, 60, 90] {
-                    let verdict = silence.probed(Duration::from_secs(second), &emptied);
-                    assert_eq!(verdict, Fine, "begins at {begin}, after {second} s");
+                    let verdict = silence.checked(Duration::from_secs(second), &emptied);
+                    assert_eq!(verdict, Healthy, "begins at {begin}, after {second} s");
                 }
             }
         }

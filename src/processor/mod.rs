@@ -67,7 +67,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::balancer::{Balancer, Snapshots, Vitals};
+use crate::balancer::{Balancer, LivenessTracker, Snapshots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::store::GroupStore;
@@ -75,19 +75,19 @@ use crate::telemetry;
 
 pub use builder::ProcessorBuilder;
 pub use config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
-pub use context::{PartitionContext, Token};
+pub use context::{PartitionContext, TrackedEvent};
 pub use handle::ProcessorHandle;
 pub use handler::{Handler, handler_fn};
-pub use health::{Degraded, Health};
+pub use health::{Health, HealthIssue};
 pub use lag::{Lag, LagState};
 pub use positioned::Positioned;
 pub use properties::PartitionProperties;
-pub use pull::{PartitionEvents, Partitions, Pulled};
-pub use receiver::{EventReceiver, EventSender, Stopped};
+pub use pull::{PartitionStream, PartitionStreams, StreamHandler};
+pub use receiver::{EventReceiver, EventSender, StopSignal};
 pub use shutdown::{PhaseReport, ShutdownReport};
 #[cfg(feature = "eventhubs")]
 pub(crate) use source::NO_EPOCH;
-pub use source::{EventSource, HubProperties, StartPosition};
+pub use source::{EventHubProperties, EventSource, StartPosition};
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
 pub use status::{PartitionState, PartitionStatus};
 pub use stop::{HandlerError, StopReason};
@@ -157,7 +157,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// What this instance knows of the group: who owns what.
     #[must_use]
     pub fn watch(&self) -> Snapshots {
-        self.handle.watch()
+        self.handle.snapshots()
     }
 
     /// Watches and steers the processor while it runs.
@@ -210,8 +210,8 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
         let background = background(&shared, partitions, &handle);
         let mut balancing = JoinSet::new();
-        if shared.config.balancer.own_thread {
-            balancing.spawn(balancer.run_apart());
+        if shared.config.balancer.dedicated_thread {
+            balancing.spawn(balancer.run_on_dedicated_thread());
         } else {
             balancing.spawn(balancer.run());
         }
@@ -223,7 +223,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         let finishing = finish(shared, supervisor, background, &handle, (reason_for(&ended), keeps));
         let report = tokio::select! {
             biased;
-            () = requests.asked_again() => ShutdownReport { at_once: true, ..ShutdownReport::default() },
+            () = requests.asked_again() => ShutdownReport { forced: true, ..ShutdownReport::default() },
             report = finishing => report,
         };
         telemetry::shut_down(ended.as_ref().err().map(|error| &**error), report.is_clean(), &report);
@@ -239,7 +239,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// # Errors
     ///
     /// Those of [`run`](Self::run), and [`ErrorKind::Config`] if the system does not let signals be listened to.
-    pub async fn run_until_signalled(self) -> Result<ShutdownReport> {
+    pub async fn run_until_signal(self) -> Result<ShutdownReport> {
         let requests = self.handle.requests.clone();
         let mut signals = Signals::listen()?;
         let listening = async {
@@ -255,7 +255,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     }
 }
 
-impl<S: EventSource> Processor<S, Pulled<S::Event>> {
+impl<S: EventSource> Processor<S, StreamHandler<S::Event>> {
     /// Starts to describe a processor whose events are asked for, partition by partition, instead of being handed to a
     /// handler.
     ///
@@ -293,8 +293,8 @@ impl<S: EventSource> Processor<S, Pulled<S::Event>> {
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn pull(source: S, store: GroupStore) -> ProcessorBuilder<S, Pulled<S::Event>> {
-        Self::builder(source, store, Pulled::new())
+    pub fn streams(source: S, store: GroupStore) -> ProcessorBuilder<S, StreamHandler<S::Event>> {
+        Self::builder(source, store, StreamHandler::new())
     }
 
     /// Starts to process, and yields the partitions as they start.
@@ -303,11 +303,11 @@ impl<S: EventSource> Processor<S, Pulled<S::Event>> {
     ///
     /// Outside of a tokio runtime.
     #[must_use = "dropping it ends the processor as a crash does"]
-    pub fn partitions(self) -> Partitions<S::Event> {
+    pub fn start_streams(self) -> PartitionStreams<S::Event> {
         let handle = self.handle();
         let started = self.shared.handler.streams().unwrap_or_else(|| mpsc::unbounded_channel().1);
         let running = Running(tokio::spawn(self.run(std::future::pending())));
-        Partitions { started, handle, running }
+        PartitionStreams { started, handle, running }
     }
 }
 
@@ -319,9 +319,9 @@ fn background<S: EventSource, H: Handler<S::Event>>(
 ) -> JoinSet<()> {
     let mut background = JoinSet::new();
     background.spawn(refresh(Arc::clone(shared), partitions));
-    background.spawn(heartbeat(shared.vitals.clone(), shared.config.balancer.stall_after / 8));
-    if let Some(period) = shared.config.probe_every {
-        background.spawn(prober::probe(Arc::clone(shared), handle.registry.clone(), period));
+    background.spawn(heartbeat(shared.vitals.clone(), shared.config.balancer.stall_timeout / 8));
+    if let Some(period) = shared.config.lag_check_interval {
+        background.spawn(prober::check_lag(Arc::clone(shared), handle.registry.clone(), period));
     }
     #[cfg(feature = "metrics")]
     background.spawn(gauges::sample(shared.store.telemetry().metrics().clone(), handle.clone()));
@@ -350,12 +350,12 @@ async fn finish<S: EventSource, H: Handler<S::Event>>(
         drain: drained.phase,
         release,
         close,
-        cut_short: drained.cut_short,
-        unwritten: drained.unwritten,
+        aborted: drained.cut_short,
+        uncheckpointed: drained.unwritten,
         held_back: drained.held_back,
         kept: left.kept,
         unreleased: left.unreleased,
-        at_once: false,
+        forced: false,
     }
 }
 
@@ -373,9 +373,9 @@ fn unshared(error: Arc<Error>) -> Error {
 }
 
 /// As long as this runs, the application's runtime does.
-async fn heartbeat(vitals: Vitals, every: Duration) {
+async fn heartbeat(vitals: LivenessTracker, every: Duration) {
     loop {
-        vitals.beat();
+        vitals.tick();
         sleep(every).await;
     }
 }
@@ -387,7 +387,7 @@ async fn close<S: EventSource, H>(shared: Arc<Shared<S, H>>) -> PhaseReport {
     match closed {
         Some(Ok(())) => {}
         Some(Err(error)) => telemetry::source_not_closed(&error),
-        None => telemetry::source_not_closed(&Error::new(ErrorKind::Source, "closing took too long")),
+        None => telemetry::source_not_closed(&Error::new(ErrorKind::EventSource, "closing took too long")),
     }
     report
 }

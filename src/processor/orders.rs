@@ -12,7 +12,7 @@ use super::stop::StopReason;
 pub(super) struct Orders {
     pub(super) stop: Option<StopReason>,
     /// When it was asked to stop first.
-    pub(super) asked: Option<Instant>,
+    pub(super) requested_at: Option<Instant>,
     /// For how long not to take the partition again, when it was asked to be given back.
     pub(super) cool_down: Duration,
     pub(super) paused: bool,
@@ -22,10 +22,10 @@ pub(super) struct Orders {
 
 impl Orders {
     /// False if it stops already.
-    pub(super) fn ask(&mut self, reason: StopReason) -> bool {
+    pub(super) fn request_stop(&mut self, reason: StopReason) -> bool {
         let first = self.stop.is_none();
         if first {
-            (self.stop, self.asked) = (Some(reason), Some(Instant::now()));
+            (self.stop, self.requested_at) = (Some(reason), Some(Instant::now()));
         }
         first
     }

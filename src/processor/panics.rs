@@ -18,7 +18,7 @@ pub(super) fn caught_in<T>(poll: impl FnOnce() -> T) -> Result<T> {
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Error {
-    Error::new(ErrorKind::Source, format!("the event source panicked: {}", message_of(panic)))
+    Error::new(ErrorKind::EventSource, format!("the event source panicked: {}", message_of(panic)))
 }
 
 pub(super) fn message_of(panic: &(dyn Any + Send)) -> &str {

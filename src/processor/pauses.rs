@@ -16,13 +16,13 @@ pub(super) fn jittered(pause: Duration, random: u64) -> Duration {
 
 /// How long to wait before the next attempt, and what counts as progress.
 #[derive(Debug, Default)]
-pub(super) struct Pauses {
+pub(super) struct RestartBackoff {
     failures: u32,
     /// The furthest event that was ever handled. What comes again after a failure is no progress.
     furthest: Option<i64>,
 }
 
-impl Pauses {
+impl RestartBackoff {
     pub(super) fn next(&mut self) -> Duration {
         self.next_between(Duration::ZERO, LONGEST_PAUSE)
     }
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn restarts_wait_longer_each_time_up_to_a_limit() {
-        let mut pauses = Pauses::default();
+        let mut pauses = RestartBackoff::default();
         let waits: Vec<_> = (0..10).map(|_| pauses.next()).collect();
         assert!(waits.is_sorted());
         assert_eq!(waits[0], FIRST_PAUSE);

@@ -10,14 +10,14 @@ use tokio::time::sleep;
 use super::control::Control;
 use super::registry::Registry;
 use super::shared::Shared;
-use super::source::{EventSource, answered};
+use super::source::{EventSource, caught_request};
 use crate::telemetry;
 
 /// How many requests to the hub at once.
 const AT_ONCE: usize = 4;
 
 /// As long as this runs, every partition is probed once per period.
-pub(super) async fn probe<S: EventSource, H: Send + Sync + 'static>(
+pub(super) async fn check_lag<S: EventSource, H: Send + Sync + 'static>(
     shared: Arc<Shared<S, H>>,
     registry: Registry,
     period: Duration,
@@ -29,8 +29,8 @@ pub(super) async fn probe<S: EventSource, H: Send + Sync + 'static>(
 }
 
 async fn probe_one<S: EventSource, H>(shared: &Shared<S, H>, control: Arc<Control>) {
-    match answered(shared.source.partition(&control.partition)).await {
-        Ok(properties) => control.probed(properties),
+    match caught_request(shared.source.partition_properties(&control.partition)).await {
+        Ok(properties) => control.properties_read(properties),
         Err(error) => telemetry::probe_failed(&control.partition, &error),
     }
 }

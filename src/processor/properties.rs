@@ -62,13 +62,13 @@ impl PartitionProperties {
     /// The sequence number of the first event that can still be read; of the next event there will be, if there is
     /// none.
     #[must_use]
-    pub fn first_sequence_number(&self) -> i64 {
+    pub fn beginning_sequence_number(&self) -> i64 {
         self.first
     }
 
     /// The place of the last event that there ever was, expired or not. `None` if there never was one.
     #[must_use]
-    pub fn last(&self) -> Option<&Position> {
+    pub fn last_enqueued(&self) -> Option<&Position> {
         self.last.as_ref()
     }
 
@@ -126,7 +126,7 @@ mod tests {
         }
         for (first, last) in [(0, 0), (255, 255), (5, 9), (0, i64::MAX)] {
             let holding = properties(first, last, false);
-            assert_eq!((holding.first_sequence_number(), holding.is_empty()), (first, false), "{first} to {last}");
+            assert_eq!((holding.beginning_sequence_number(), holding.is_empty()), (first, false), "{first} to {last}");
         }
     }
 

@@ -28,8 +28,8 @@ type Delivery<E> = (Vec<E>, oneshot::Sender<()>);
 ///
 /// Dropping it is a crash: nothing is released, and all its streams end.
 #[derive(Debug)]
-pub struct Partitions<E> {
-    pub(super) started: mpsc::UnboundedReceiver<PartitionEvents<E>>,
+pub struct PartitionStreams<E> {
+    pub(super) started: mpsc::UnboundedReceiver<PartitionStream<E>>,
     pub(super) handle: ProcessorHandle,
     pub(super) running: Running,
 }
@@ -44,10 +44,10 @@ impl Drop for Running {
     }
 }
 
-impl<E> Partitions<E> {
+impl<E> PartitionStreams<E> {
     /// The next partition that starts: at first, after a move, or again after a failure. Nothing, when the processor
     /// has ended: [`shutdown`](Self::shutdown) then tells how.
-    pub async fn next(&mut self) -> Option<PartitionEvents<E>> {
+    pub async fn next(&mut self) -> Option<PartitionStream<E>> {
         self.started.recv().await
     }
 
@@ -70,8 +70,8 @@ impl<E> Partitions<E> {
     }
 }
 
-impl<E> Stream for Partitions<E> {
-    type Item = PartitionEvents<E>;
+impl<E> Stream for PartitionStreams<E> {
+    type Item = PartitionStream<E>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.started.poll_recv(cx)
@@ -88,7 +88,7 @@ impl<E> Stream for Partitions<E> {
 /// Dropped before its end, it counts as a handler that failed with its next batch, and [`OnFailure`](super::OnFailure)
 /// says what follows.
 #[derive(Debug)]
-pub struct PartitionEvents<E> {
+pub struct PartitionStream<E> {
     context: PartitionContext,
     batches: mpsc::Receiver<Delivery<E>>,
     at_hand: Option<oneshot::Sender<()>>,
@@ -97,7 +97,7 @@ pub struct PartitionEvents<E> {
     _dropped: oneshot::Sender<()>,
 }
 
-impl<E> PartitionEvents<E> {
+impl<E> PartitionStream<E> {
     /// What can be done with the partition: checkpoints above all.
     #[must_use]
     pub fn context(&self) -> &PartitionContext {
@@ -131,7 +131,7 @@ impl<E> PartitionEvents<E> {
     }
 }
 
-impl<E> Stream for PartitionEvents<E> {
+impl<E> Stream for PartitionStream<E> {
     type Item = Vec<E>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Vec<E>>> {
@@ -149,21 +149,21 @@ struct Outlet<E> {
 
 /// The handler that feeds the streams.
 #[derive(Debug)]
-pub struct Pulled<E> {
-    started: mpsc::UnboundedSender<PartitionEvents<E>>,
+pub struct StreamHandler<E> {
+    started: mpsc::UnboundedSender<PartitionStream<E>>,
     /// Until [`Partitions`] takes it.
-    streams: Mutex<Option<mpsc::UnboundedReceiver<PartitionEvents<E>>>>,
+    streams: Mutex<Option<mpsc::UnboundedReceiver<PartitionStream<E>>>>,
     outlets: Mutex<HashMap<PartitionId, Outlet<E>>>,
 }
 
-impl<E> Pulled<E> {
+impl<E> StreamHandler<E> {
     pub(super) fn new() -> Self {
         let (started, streams) = mpsc::unbounded_channel();
         Self { started, streams: Mutex::new(Some(streams)), outlets: Mutex::default() }
     }
 
     /// The receiving end. Once.
-    pub(super) fn streams(&self) -> Option<mpsc::UnboundedReceiver<PartitionEvents<E>>> {
+    pub(super) fn streams(&self) -> Option<mpsc::UnboundedReceiver<PartitionStream<E>>> {
         lock(&self.streams).take()
     }
 
@@ -172,21 +172,22 @@ impl<E> Pulled<E> {
     }
 }
 
-impl<E: Send + 'static> Handler<E> for Pulled<E> {
+impl<E: Send + 'static> Handler<E> for StreamHandler<E> {
     async fn started(&self, context: PartitionContext) {
         let (batches, receiver) = mpsc::channel(1);
         let stopped = Arc::default();
         let (dropping, dropped) = oneshot::channel();
         let outlet = Outlet { batches, stopped: Arc::clone(&stopped), dropped };
-        self.outlets().insert(context.partition().clone(), outlet);
-        let stream = PartitionEvents { context, batches: receiver, at_hand: None, stopped, _dropped: dropping };
+        self.outlets().insert(context.partition_id().clone(), outlet);
+        let stream = PartitionStream { context, batches: receiver, at_hand: None, stopped, _dropped: dropping };
         // An error means that the partitions are not asked for any more: the processor is about to be dropped.
         let _ = self.started.send(stream);
     }
 
     async fn handle(&self, events: Vec<E>, context: PartitionContext) -> Result<(), HandlerError> {
-        let gone = || format!("the stream of partition {} was dropped before its end", context.partition());
-        let batches = self.outlets().get(context.partition()).map(|outlet| outlet.batches.clone()).ok_or_else(gone)?;
+        let gone = || format!("the stream of partition {} was dropped before its end", context.partition_id());
+        let batches =
+            self.outlets().get(context.partition_id()).map(|outlet| outlet.batches.clone()).ok_or_else(gone)?;
         let (done, finished) = oneshot::channel();
         batches.send((events, done)).await.map_err(|_| gone())?;
         drop(batches);
@@ -198,7 +199,7 @@ impl<E: Send + 'static> Handler<E> for Pulled<E> {
 
     /// The stream ends, and has the drain time to be dropped.
     async fn stopped(&self, context: PartitionContext, reason: StopReason) {
-        let Some(outlet) = self.outlets().remove(context.partition()) else { return };
+        let Some(outlet) = self.outlets().remove(context.partition_id()) else { return };
         // Set once per start.
         let _ = outlet.stopped.set(reason);
         drop(outlet.batches);

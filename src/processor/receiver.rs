@@ -49,7 +49,7 @@ impl<E> EventSender<E> {
     }
 
     /// Waits until the processor takes more, and answers how many events at once. 0: nobody wants any more.
-    pub async fn room(&self) -> usize {
+    pub async fn ready_capacity(&self) -> usize {
         match self.events.reserve().await {
             Ok(_permit) => self.events.capacity() + 1,
             Err(_) => 0,
@@ -57,7 +57,7 @@ impl<E> EventSender<E> {
     }
 
     /// Ready when nobody wants any more.
-    pub async fn stopped(&self) {
+    pub async fn closed(&self) {
         self.events.closed().await;
     }
 }
@@ -67,12 +67,12 @@ impl<E> EventSender<E> {
 /// A stream that only waits for this while it has no events ready does not see it as long as events come. Check
 /// [`is_stopped`](Self::is_stopped) before each event.
 #[derive(Debug)]
-pub struct Stopped {
+pub struct StopSignal {
     sender_gone: oneshot::Receiver<()>,
     stopped: bool,
 }
 
-impl Stopped {
+impl StopSignal {
     fn new(sender_gone: oneshot::Receiver<()>) -> Self {
         Self { sender_gone, stopped: false }
     }
@@ -86,7 +86,7 @@ impl Stopped {
 }
 
 /// Ready when nobody wants any more.
-impl Future for Stopped {
+impl Future for StopSignal {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -118,12 +118,12 @@ impl<E: Send + 'static> EventReceiver<E> {
     /// Reads a stream in the task of whoever asks for events: two wakes and a channel per event less than
     /// [`spawn`](Self::spawn). The stream is polled only while the processor waits for events. Once it is
     /// [stopped](Stopped::is_stopped) it must close its link and end; what it yields until then is dropped.
-    pub fn new<S>(open: impl FnOnce(Stopped) -> S) -> Self
+    pub fn new<S>(open: impl FnOnce(StopSignal) -> S) -> Self
     where
         S: Stream<Item = Result<E>> + Send + 'static,
     {
         let (stop, stopped) = oneshot::channel();
-        let events = open(Stopped::new(stopped)).boxed().fuse();
+        let events = open(StopSignal::new(stopped)).boxed().fuse();
         Self::over(Reading::Stream(StreamReading { open: Some((events, stop)), close_later }))
     }
 
@@ -169,7 +169,7 @@ impl<E: Send + 'static> EventReceiver<E> {
             self.failure = failure;
             return Ok(events);
         }
-        Err(failure.unwrap_or_else(|| Error::new(ErrorKind::Source, "the event source ended")))
+        Err(failure.unwrap_or_else(|| Error::new(ErrorKind::EventSource, "the event source ended")))
     }
 
     /// Stops reading and waits until the link is closed, at most for `limit`.
@@ -292,7 +292,7 @@ mod tests {
             for number in 0..3 {
                 sender.send(Ok(number)).await;
             }
-            sender.send(Err(Error::new(ErrorKind::Source, "broken"))).await;
+            sender.send(Err(Error::new(ErrorKind::EventSource, "broken"))).await;
         });
         tokio::task::yield_now().await;
         assert_eq!(receiver.next_batch(2).await.unwrap(), [0, 1]);
@@ -303,12 +303,12 @@ mod tests {
     #[tokio::test]
     async fn many_events_at_once_wait_for_room_and_keep_their_order() {
         let mut receiver = EventReceiver::spawn(3, |sender| async move {
-            assert_eq!(sender.room().await, 3);
+            assert_eq!(sender.ready_capacity().await, 3);
             assert!(sender.send(Ok(0)).await);
-            assert_eq!(sender.room().await, 2);
+            assert_eq!(sender.ready_capacity().await, 2);
             assert!(sender.send_all((1..10).collect()).await);
-            sender.stopped().await;
-            assert_eq!(sender.room().await, 0);
+            sender.closed().await;
+            assert_eq!(sender.ready_capacity().await, 0);
             assert!(!sender.send_all(vec![10]).await);
         });
         let mut numbers = Vec::new();
@@ -325,14 +325,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn closing_stops_the_forwarding_task_and_does_not_wait_for_ever() {
-        let receiver = EventReceiver::<()>::spawn(1, |sender| async move { sender.stopped().await });
+        let receiver = EventReceiver::<()>::spawn(1, |sender| async move { sender.closed().await });
         receiver.close(Duration::from_secs(1)).await;
         let deaf = EventReceiver::<()>::spawn(1, |_sender| std::future::pending());
         deaf.close(Duration::from_secs(1)).await;
     }
 
     fn broken() -> Error {
-        Error::new(ErrorKind::Source, "broken")
+        Error::new(ErrorKind::EventSource, "broken")
     }
 
     #[tokio::test]
@@ -393,7 +393,7 @@ mod tests {
         #[tokio::test]
         async fn b02_a_stream_is_stopped_though_the_budget_of_its_task_is_spent() {
             let (stop, stopped) = oneshot::channel();
-            let mut stopped = Stopped::new(stopped);
+            let mut stopped = StopSignal::new(stopped);
             let (sender, mut events) = mpsc::unbounded_channel();
             (0..1000).for_each(|number| sender.send(number).unwrap());
             drop(stop);

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::limits::CLOSE_LIMIT;
 use super::positioned::Positioned;
 use super::properties::{BEFORE_EVERYTHING, PartitionProperties};
-use super::source::{EventSource, StartPosition, answered};
+use super::source::{EventSource, StartPosition, caught_request};
 use super::start::{is_offset_beyond_end, plain};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{PartitionId, Position};
@@ -42,12 +42,12 @@ enum Sought {
 /// A sequence number or an offset after the end is that of the end: the events up to it are processed when they come.
 fn sought(start: &StartPosition, properties: &PartitionProperties) -> Sought {
     let (beginning, end) = (Sought::Known(properties.beginning()), Sought::Known(properties.end()));
-    let Some(last) = properties.last() else { return end };
+    let Some(last) = properties.last_enqueued() else { return end };
     match start {
         StartPosition::Earliest => beginning,
         StartPosition::Latest => end,
         StartPosition::AfterSequenceNumber(number) if *number >= last.sequence_number => end,
-        StartPosition::AfterSequenceNumber(number) if *number < properties.first_sequence_number() => beginning,
+        StartPosition::AfterSequenceNumber(number) if *number < properties.beginning_sequence_number() => beginning,
         StartPosition::AfterSequenceNumber(number) => Sought::Offset(*number),
         StartPosition::AfterOffset(offset) if offset == BEFORE_EVERYTHING => beginning,
         StartPosition::EnqueuedAfter(time) if *time <= OffsetDateTime::UNIX_EPOCH => beginning,
@@ -113,7 +113,7 @@ impl<S: EventSource> Search<'_, S> {
             return self.nothing_came(properties, exists).await;
         };
         let number = first.sequence_number().ok_or_else(|| self.unnumbered())?;
-        if number <= properties.first_sequence_number() {
+        if number <= properties.beginning_sequence_number() {
             return Ok(properties.beginning());
         }
         let (before, event) = self.event(number.saturating_sub(1)).await?;
@@ -134,8 +134,8 @@ impl<S: EventSource> Search<'_, S> {
         if let Some(position) = event.as_ref().and_then(Positioned::position) {
             return Ok((position, event));
         }
-        let properties = answered(self.source.partition(self.partition)).await?;
-        if number < properties.first_sequence_number() {
+        let properties = caught_request(self.source.partition_properties(self.partition)).await?;
+        if number < properties.beginning_sequence_number() {
             return Ok((properties.beginning(), None));
         }
         Ok((Position { sequence_number: number, offset: String::new() }, None))
@@ -144,8 +144,8 @@ impl<S: EventSource> Search<'_, S> {
     /// If nothing came into the partition meanwhile, and none of its events is after the start, the start is at its
     /// end.
     async fn nothing_came(&self, before: &PartitionProperties, exists: bool) -> Result<Position> {
-        let now = answered(self.source.partition(self.partition)).await?;
-        if exists || now.last() != before.last() || !self.nothing_is_after(&now).await? {
+        let now = caught_request(self.source.partition_properties(self.partition)).await?;
+        if exists || now.last_enqueued() != before.last_enqueued() || !self.nothing_is_after(&now).await? {
             return Err(self.distrusted("the link delivers nothing, although the hub may have events after"));
         }
         Ok(now.end())
@@ -154,7 +154,7 @@ impl<S: EventSource> Search<'_, S> {
     /// One link that delivers nothing proves nothing. The last event must come through another one, and if it does not
     /// show whether it is after the start, a third one must deliver nothing, too.
     async fn nothing_is_after(&self, properties: &PartitionProperties) -> Result<bool> {
-        let Some(last) = properties.last().filter(|_| !properties.is_empty()) else { return Ok(true) };
+        let Some(last) = properties.last_enqueued().filter(|_| !properties.is_empty()) else { return Ok(true) };
         let Some(event) = self.event(last.sequence_number).await?.1 else { return Ok(false) };
         match is_after(self.start, &event) {
             Some(is_after) => Ok(!is_after),
@@ -163,15 +163,16 @@ impl<S: EventSource> Search<'_, S> {
     }
 
     async fn first_event(&self, from: &StartPosition) -> Result<Option<S::Event>> {
-        let mut receiver = answered(self.source.open(self.partition, from.clone(), 1, self.epoch)).await?;
+        let mut receiver =
+            caught_request(self.source.open_receiver(self.partition, from.clone(), 1, self.epoch)).await?;
         let first = timeout(FIRST_EVENT_LIMIT, receiver.next_batch(1)).await;
         receiver.close(CLOSE_LIMIT).await;
         first.map_or(Ok(None), |events| Ok(events?.into_iter().next()))
     }
 
     fn distrusted(&self, what: &str) -> Error {
-        self.source.distrust(self.partition);
-        Error::new(ErrorKind::Source, format!("{what} the start, {:?}", self.start))
+        self.source.connection_suspect(self.partition);
+        Error::new(ErrorKind::EventSource, format!("{what} the start, {:?}", self.start))
     }
 
     fn refused(&self, error: Error) -> Error {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::added::Added;
+use super::added::NewPartitions;
 use super::config::ProcessorConfig;
-use crate::balancer::{Loads, Vitals};
+use crate::balancer::{LivenessTracker, LoadTracker};
 use crate::model::ConsumerGroup;
 use crate::store::GroupStore;
 
@@ -18,7 +18,7 @@ pub(super) struct Shared<S, H> {
     pub(super) group: Arc<ConsumerGroup>,
     pub(super) config: ProcessorConfig,
     pub(super) drain: Duration,
-    pub(super) vitals: Vitals,
-    pub(super) loads: Loads,
-    pub(super) added: Added,
+    pub(super) vitals: LivenessTracker,
+    pub(super) loads: LoadTracker,
+    pub(super) added: NewPartitions,
 }

@@ -88,9 +88,9 @@ pub struct ShutdownReport {
     /// The event source is closed.
     pub close: PhaseReport,
     /// Partitions whose handler, or something in flight, did not finish in time. What they were at comes again.
-    pub cut_short: BTreeSet<PartitionId>,
+    pub aborted: BTreeSet<PartitionId>,
     /// Partitions whose last marked position could not be written. What is behind the one before comes again.
-    pub unwritten: BTreeSet<PartitionId>,
+    pub uncheckpointed: BTreeSet<PartitionId>,
     /// Partitions with events whose [`Token`](super::Token) was dropped. Such an event and all after it are processed
     /// again, although these may be finished. A token that was dropped because the partition stopped counts only if a
     /// later event was finished.
@@ -100,7 +100,7 @@ pub struct ShutdownReport {
     /// How many partitions could not be released in time. They expire.
     pub unreleased: usize,
     /// Whether it was asked for again meanwhile, and ended at once.
-    pub at_once: bool,
+    pub forced: bool,
 }
 
 impl ShutdownReport {
@@ -115,8 +115,8 @@ impl ShutdownReport {
     pub fn is_clean(&self) -> bool {
         let complete = [&self.drain, &self.release, &self.close].iter().all(|phase| phase.complete);
         let settled =
-            [&self.cut_short, &self.unwritten, &self.held_back].iter().all(|partitions| partitions.is_empty());
-        complete && !self.at_once && settled && self.unreleased == 0
+            [&self.aborted, &self.uncheckpointed, &self.held_back].iter().all(|partitions| partitions.is_empty());
+        complete && !self.forced && settled && self.unreleased == 0
     }
 }
 

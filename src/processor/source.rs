@@ -59,14 +59,14 @@ impl StartPosition {
 /// What the processor wants to know of an event hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct HubProperties {
+pub struct EventHubProperties {
     /// The name of the event hub.
     pub event_hub: String,
     /// Its partitions now. Their number may grow.
     pub partitions: Vec<PartitionId>,
 }
 
-impl HubProperties {
+impl EventHubProperties {
     /// The name of an event hub and its partitions.
     #[must_use]
     pub fn new(event_hub: impl Into<String>, partitions: Vec<PartitionId>) -> Self {
@@ -91,10 +91,11 @@ pub trait EventSource: Send + Sync + 'static {
     }
 
     /// Reads the hub's name and partitions.
-    fn hub(&self) -> impl Future<Output = Result<HubProperties>> + Send;
+    fn event_hub_properties(&self) -> impl Future<Output = Result<EventHubProperties>> + Send;
 
     /// Reads what is in a partition.
-    fn partition(&self, partition: &PartitionId) -> impl Future<Output = Result<PartitionProperties>> + Send;
+    fn partition_properties(&self, partition: &PartitionId)
+    -> impl Future<Output = Result<PartitionProperties>> + Send;
 
     /// Starts to read a partition, holding at most `prefetch` events ahead of the processor.
     ///
@@ -107,7 +108,7 @@ pub trait EventSource: Send + Sync + 'static {
     /// where the partition starts. Such an open must not displace the reader of the owner. If the broker refuses it
     /// for that reason ([`ErrorKind::Fenced`](crate::ErrorKind::Fenced)), the processor relies on the start that the
     /// owner has recorded, and otherwise tries again.
-    fn open(
+    fn open_receiver(
         &self,
         partition: &PartitionId,
         from: StartPosition,
@@ -116,14 +117,14 @@ pub trait EventSource: Send + Sync + 'static {
     ) -> impl Future<Output = Result<EventReceiver<Self::Event>>> + Send;
 
     /// Finds out before anything starts whether the partition could be read: whether the consumer group exists.
-    fn check(&self, partition: &PartitionId) -> impl Future<Output = Result<()>> + Send {
+    fn check_access(&self, partition: &PartitionId) -> impl Future<Output = Result<()>> + Send {
         let _ = partition;
         async { Ok(()) }
     }
 
     /// The processor found the partition's link silent although the hub has newer events, and is about to open it
     /// again. A source that shares a connection among links may take it for dead. By default nothing happens.
-    fn distrust(&self, partition: &PartitionId) {
+    fn connection_suspect(&self, partition: &PartitionId) {
         let _ = partition;
     }
 
@@ -137,7 +138,7 @@ pub trait EventSource: Send + Sync + 'static {
 }
 
 /// The outcome of a request to the event source, which may neither take for ever nor panic.
-pub(super) async fn answered<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+pub(super) async fn caught_request<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(HUB_DEADLINE, caught(request)).await.unwrap_or_else(|_| {
         Err(Error::new(ErrorKind::Unavailable, format!("the event hub did not answer within {HUB_DEADLINE:?}")))
     })

@@ -75,13 +75,13 @@ impl fmt::Display for InvalidCheckpoint {
             (Some(number), None) => write!(f, "sequence number {number}")?,
             (None, offset) => write!(f, "offset {:?}", offset.as_deref().unwrap_or_default())?,
         }
-        match properties.last() {
+        match properties.last_enqueued() {
             None => f.write_str(", but the partition never held an event")?,
             Some(last) if properties.is_empty() => {
                 write!(f, ", but the partition is empty and ended at {}", At(last))?;
             }
             Some(last) => {
-                write!(f, ", but the partition holds {} to {}", properties.first_sequence_number(), At(last))?;
+                write!(f, ", but the partition holds {} to {}", properties.beginning_sequence_number(), At(last))?;
             }
         }
         write!(f, ": {reason}")
@@ -113,7 +113,7 @@ pub enum OnInvalidCheckpoint {
     /// Start behind the last event there is: what came meanwhile is skipped. For those whom only the present interests.
     Latest,
     /// Let the application choose, see [`ask`](Self::ask).
-    Ask(Arc<Ask>),
+    Custom(Arc<Ask>),
 }
 
 impl OnInvalidCheckpoint {
@@ -130,8 +130,8 @@ impl OnInvalidCheckpoint {
     /// });
     /// # let _ = policy;
     /// ```
-    pub fn ask(choose: impl Fn(&InvalidCheckpoint) -> StartPosition + Send + Sync + 'static) -> Self {
-        Self::Ask(Arc::new(choose))
+    pub fn custom(choose: impl Fn(&InvalidCheckpoint) -> StartPosition + Send + Sync + 'static) -> Self {
+        Self::Custom(Arc::new(choose))
     }
 }
 
@@ -141,7 +141,7 @@ impl fmt::Debug for OnInvalidCheckpoint {
             Self::Fail => "Fail",
             Self::Earliest => "Earliest",
             Self::Latest => "Latest",
-            Self::Ask(_) => "Ask(..)",
+            Self::Custom(_) => "Ask(..)",
         })
     }
 }
@@ -165,12 +165,14 @@ pub(super) fn verdict(record: &CheckpointRecord, properties: &PartitionPropertie
     }
     match record.sequence_number {
         Some(number) if number < 0 => None,
-        Some(number) if is_beyond_end(number, offset, properties.last()) => Some(InvalidReason::BeyondEnd),
-        Some(number) if number.saturating_add(1) < properties.first_sequence_number() => Some(InvalidReason::Expired),
+        Some(number) if is_beyond_end(number, offset, properties.last_enqueued()) => Some(InvalidReason::BeyondEnd),
+        Some(number) if number.saturating_add(1) < properties.beginning_sequence_number() => {
+            Some(InvalidReason::Expired)
+        }
         Some(_) => None,
         None => offset
             .and_then(plain)
-            .is_some_and(|offset| is_offset_beyond_end(offset, properties.last()))
+            .is_some_and(|offset| is_offset_beyond_end(offset, properties.last_enqueued()))
             .then_some(InvalidReason::BeyondEnd),
     }
 }
@@ -190,7 +192,7 @@ pub(super) fn reworded(record: &CheckpointRecord, properties: &PartitionProperti
         let beginning = properties.beginning();
         return (record.sequence_number != Some(beginning.sequence_number)).then_some(beginning);
     }
-    properties.last().filter(|last| record.sequence_number.is_none() && last.offset == offset).cloned()
+    properties.last_enqueued().filter(|last| record.sequence_number.is_none() && last.offset == offset).cloned()
 }
 
 /// A hub that was made anew and has as many events by now is told by the offset.
@@ -234,7 +236,7 @@ pub(super) fn blame(
         return Some(InvalidReason::Refused);
     }
     let StartPosition::AfterSequenceNumber(delivered) = place else { return None };
-    let end = properties.last().map_or(-1, |last| last.sequence_number);
+    let end = properties.last_enqueued().map_or(-1, |last| last.sequence_number);
     (end < *delivered).then_some(InvalidReason::BeyondEnd)
 }
 
@@ -247,7 +249,7 @@ pub(super) fn choose(policy: &OnInvalidCheckpoint, invalid: &InvalidCheckpoint) 
     match policy {
         OnInvalidCheckpoint::Earliest => Ok(StartPosition::Earliest),
         OnInvalidCheckpoint::Latest => Ok(StartPosition::Latest),
-        OnInvalidCheckpoint::Ask(choose) => catch_unwind(AssertUnwindSafe(|| choose(invalid))).map_err(|_| {
+        OnInvalidCheckpoint::Custom(choose) => catch_unwind(AssertUnwindSafe(|| choose(invalid))).map_err(|_| {
             Error::config(format!("{invalid}; the function that is to choose where to start instead panicked"))
         }),
         OnInvalidCheckpoint::Fail => Err(Error::config(format!(
@@ -385,8 +387,8 @@ mod tests {
         let chosen = |policy| choose(&policy, &invalid()).unwrap();
         assert_eq!(chosen(OnInvalidCheckpoint::default()), StartPosition::Earliest);
         assert_eq!(chosen(OnInvalidCheckpoint::Latest), StartPosition::Latest);
-        let ask = OnInvalidCheckpoint::ask(|invalid| {
-            StartPosition::AfterSequenceNumber(invalid.properties.first_sequence_number())
+        let ask = OnInvalidCheckpoint::custom(|invalid| {
+            StartPosition::AfterSequenceNumber(invalid.properties.beginning_sequence_number())
         });
         assert_eq!(format!("{ask:?}"), "Ask(..)");
         assert_eq!(chosen(ask.clone()), StartPosition::AfterSequenceNumber(5));

@@ -10,7 +10,7 @@ use super::checkpointing::CheckpointWriter;
 use super::dropped::HeldCheckpoint;
 use super::lag::Lag;
 use super::properties::PartitionProperties;
-use crate::balancer::Vitals;
+use crate::balancer::LivenessTracker;
 use crate::error::Error;
 use crate::lock::lock;
 use crate::model::PartitionId;
@@ -30,13 +30,13 @@ pub enum PartitionState {
     /// It waits for events, and there are none that it should have got.
     Idle,
     /// It waits for events, although the hub has newer ones. Its link will be opened again.
-    Silent,
+    LinkStalled,
     /// The handler has a batch.
     Handling,
     /// The handler has had its batch for longer than [`stall_after`](crate::balancer::BalancerConfig::stall_after).
-    HandlerStuck,
+    HandlerStalled,
     /// As many events are in flight as may be, and none was finished for longer than `stall_after`.
-    Full,
+    InFlightFull,
     /// It was paused.
     Paused,
     /// It failed, and waits before the next attempt.
@@ -54,10 +54,10 @@ impl PartitionState {
         Self::Starting,
         Self::Opening,
         Self::Idle,
-        Self::Silent,
+        Self::LinkStalled,
         Self::Handling,
-        Self::HandlerStuck,
-        Self::Full,
+        Self::HandlerStalled,
+        Self::InFlightFull,
         Self::Paused,
         Self::Failing,
         Self::Parked,
@@ -72,10 +72,10 @@ impl PartitionState {
             Self::Starting => "starting",
             Self::Opening => "opening",
             Self::Idle => "idle",
-            Self::Silent => "silent",
+            Self::LinkStalled => "silent",
             Self::Handling => "handling",
-            Self::HandlerStuck => "handler_stuck",
-            Self::Full => "full",
+            Self::HandlerStalled => "handler_stuck",
+            Self::InFlightFull => "full",
             Self::Paused => "paused",
             Self::Failing => "failing",
             Self::Parked => "parked",
@@ -256,7 +256,12 @@ impl Progress {
     }
 
     /// `probes_due`: how old numbers from the hub may be.
-    pub(super) fn status(&self, partition: &PartitionId, vitals: &Vitals, probes_due: Duration) -> PartitionStatus {
+    pub(super) fn status(
+        &self,
+        partition: &PartitionId,
+        vitals: &LivenessTracker,
+        probes_due: Duration,
+    ) -> PartitionStatus {
         let inner = self.inner();
         let state_for = inner.since.elapsed();
         let written = inner.writer.as_ref().and_then(CheckpointWriter::written);
@@ -268,7 +273,7 @@ impl Progress {
             state_for,
             handled: inner.handled,
             checkpoint: written,
-            last_enqueued: properties.and_then(PartitionProperties::last).map(|last| last.sequence_number),
+            last_enqueued: properties.and_then(PartitionProperties::last_enqueued).map(|last| last.sequence_number),
             lag: Lag::between(written, properties, age.unwrap_or_default(), probes_due),
             in_flight: inner.writer.as_ref().map_or(0, CheckpointWriter::in_flight),
             failures: inner.failures,
@@ -282,10 +287,10 @@ fn state_of(phase: Phase, silent: bool, stalled: bool, for_long: bool) -> Partit
         Phase::Adopting => PartitionState::Adopting,
         Phase::Starting => PartitionState::Starting,
         Phase::Opening => PartitionState::Opening,
-        Phase::Idle if silent => PartitionState::Silent,
+        Phase::Idle if silent => PartitionState::LinkStalled,
         Phase::Idle => PartitionState::Idle,
-        Phase::Handling if stalled => PartitionState::HandlerStuck,
-        Phase::Full if for_long => PartitionState::Full,
+        Phase::Handling if stalled => PartitionState::HandlerStalled,
+        Phase::Full if for_long => PartitionState::InFlightFull,
         Phase::Handling | Phase::Full => PartitionState::Handling,
         Phase::Paused => PartitionState::Paused,
         Phase::Failing => PartitionState::Failing,

@@ -14,7 +14,7 @@ pub type HandlerError = Box<dyn StdError + Send + Sync>;
 #[non_exhaustive]
 pub enum StopReason {
     /// The partition belongs to somebody else now, or to nobody.
-    Lost {
+    OwnershipLost {
         /// The new owner, where it is known.
         by: Option<OwnerId>,
     },
@@ -22,7 +22,7 @@ pub enum StopReason {
     Replaced,
     /// The lease could not be renewed in time, and the policy is to stop then:
     /// [`LeasePolicy::Strict`](crate::balancer::LeasePolicy::Strict).
-    Outlived,
+    LeaseExpired,
     /// This instance gives the partition back: it is above its limit, not assigned to it, gone from the hub, or
     /// stalled; or the application asked for it. Checkpoints are still accepted.
     Released,

@@ -19,7 +19,7 @@ use super::shared::Shared;
 use super::shutdown::{PhaseReport, phase};
 use super::source::EventSource;
 use super::stop::StopReason;
-use crate::balancer::Holder;
+use crate::balancer::PartitionOwner;
 use crate::balancer::{BalancerHandle, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
@@ -76,7 +76,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         balancing: &mut JoinSet<Result<()>>,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), Arc<Error>> {
-        let mut snapshots = self.balancer.watch();
+        let mut snapshots = self.balancer.snapshots();
         tokio::pin!(shutdown);
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
@@ -96,19 +96,19 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
 
     fn reconcile(&mut self, snapshot: &Snapshot) {
         self.entries.retain(|partition, Entry { control, ended }| {
-            let held = snapshot.held.get(partition) == Some(&control.epoch);
+            let held = snapshot.owned.get(partition) == Some(&control.epoch);
             if !held {
                 control.stop(lost(snapshot, partition));
             }
             if !*ended {
                 return true;
             }
-            if !snapshot.held.contains_key(partition) {
+            if !snapshot.owned.contains_key(partition) {
                 self.balancer.unprocessed(partition.clone());
             }
             held
         });
-        for (partition, epoch) in &snapshot.held {
+        for (partition, epoch) in &snapshot.owned {
             if !self.entries.contains_key(partition) {
                 self.start(partition.clone(), *epoch);
             }
@@ -135,8 +135,8 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             entry.ended = true;
         }
         match outcome {
-            Ok(Ended::Stopped(StopReason::Lost { by })) => self.balancer.lost(partition, epoch, by),
-            Ok(Ended::Stopped(StopReason::Replaced)) => self.balancer.forget(partition, epoch),
+            Ok(Ended::Stopped(StopReason::OwnershipLost { by })) => self.balancer.lost(partition, epoch, by),
+            Ok(Ended::Stopped(StopReason::Replaced)) => self.balancer.mark_lost(partition, epoch),
             Ok(Ended::Stopped(StopReason::Shutdown)) if self.keeps => {}
             Ok(Ended::Stopped(StopReason::Released | StopReason::Shutdown)) => {
                 if control.progress.end().is_settled() {
@@ -186,7 +186,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         drained.phase = phase;
         if !phase.complete {
             telemetry::shutdown_cut_short(limit);
-            let to_be_written = self.shared.config.checkpoints.on_close;
+            let to_be_written = self.shared.config.checkpoint_policy.on_stop;
             self.registry.all().iter().for_each(|control| drained.cut(control, to_be_written));
             // A handler that blocks its thread cannot be ended, and nobody waits for it.
             let _ = timeout(CLOSE_LIMIT, self.tasks.shutdown()).await;
@@ -219,9 +219,9 @@ impl Drained {
 
 /// Why a partition is not held any more under the tenure that its task was started for.
 fn lost(snapshot: &Snapshot, partition: &PartitionId) -> StopReason {
-    match snapshot.held.get(partition) {
+    match snapshot.owned.get(partition) {
         None if snapshot.releasing.contains(partition) => StopReason::Released,
-        None if snapshot.holder(partition) == Some(&Holder::Orphan) => StopReason::Outlived,
-        _ => StopReason::Lost { by: snapshot.other_owner(partition).cloned() },
+        None if snapshot.owner(partition) == Some(&PartitionOwner::Reclaimable) => StopReason::LeaseExpired,
+        _ => StopReason::OwnershipLost { by: snapshot.other_owner(partition).cloned() },
     }
 }

@@ -1,7 +1,7 @@
 //! Adopt: taking over the checkpoint of a partition that was just won.
 
 use super::GroupStore;
-use super::rules::{Next, Place, PositionFrom, Under, Unwritten, adopting, position_from};
+use super::rules::{Next, Place, PositionFrom, Unwritten, WriteCondition, adopting, position_from};
 use super::settle::ConditionalWrite;
 use crate::blob::{Blob, ETag, Metadata};
 use crate::codec::{self, RecordKind};
@@ -91,7 +91,7 @@ impl GroupStore {
     async fn read_for_adoption(&self, partition: &PartitionId) -> Result<Read> {
         let found = self.read(&self.inner.names.of(RecordKind::Checkpoint, partition)).await?;
         let found = found.map(decoded);
-        let imported = found.as_ref().map(|(record, _)| record.imported.clone());
+        let imported = found.as_ref().map(|(record, _)| record.source_etag.clone());
         let Some(twin) = self.inner.twin.as_ref().filter(|_| imported != Some(None)) else {
             return Ok(Read { found, other: None });
         };
@@ -119,14 +119,14 @@ impl AdoptionWrite<'_> {
             (Some(PositionFrom::OtherTree), Some((other, _)), _) => {
                 record.sequence_number = other.sequence_number;
                 record.offset.clone_from(&other.offset);
-                record.pinned = other.pinned;
+                record.initial = other.initial;
             }
-            (Some(PositionFrom::Start), _, Some(start)) => record = self.store.pinned_record(start, &record),
+            (Some(PositionFrom::Start), _, Some(start)) => record = self.store.initial_record(start, &record),
             _ => {}
         }
         record.owner = Some(self.store.identity().owner.clone());
         if let Some((_, etag)) = other {
-            record.imported = Some(etag.as_str().to_owned());
+            record.source_etag = Some(etag.as_str().to_owned());
         }
         let metadata = match (found, self.from) {
             (Some((_, blob)), Some(PositionFrom::Found)) => codec::with_adopter(blob.metadata.clone(), &record),
@@ -151,7 +151,7 @@ impl ConditionalWrite for AdoptionWrite<'_> {
         format!("the checkpoint of partition {}", self.partition)
     }
 
-    async fn write(&mut self, under: &Under<ETag>) -> Result<AdoptOutcome> {
+    async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<AdoptOutcome> {
         let (record, metadata) = self.content();
         let name = self.store.inner.names.of(RecordKind::Checkpoint, self.partition);
         let written = self.store.write(Operation::Adopt, &name, &metadata, under).await?;

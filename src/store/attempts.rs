@@ -69,7 +69,7 @@ impl GroupStore {
     /// For an operation that is repeated until this moment; without one, for ever. In the end it is repeated every
     /// sixth of the expiry, as seldom as a record is written in calm times.
     pub(crate) fn attempts(&self, until: Option<Instant>) -> Attempts {
-        let expiry = self.terms().expiry;
+        let expiry = self.lease_durations().own;
         let first = (expiry / 16).min(Duration::from_secs(1));
         let back_off = BackOff::new(first, expiry / 6);
         Attempts { store: self.clone(), back_off, until }
@@ -77,7 +77,7 @@ impl GroupStore {
 
     /// The wait after an operation that failed. What the server asks for counts up to the expiry.
     pub(crate) fn pause_after(&self, error: &Error, back_off: &mut BackOff) -> Duration {
-        let retry_after = error.retry_after().unwrap_or_default().min(self.terms().expiry);
+        let retry_after = error.retry_after().unwrap_or_default().min(self.lease_durations().own);
         back_off.failed(retry_after, self.chance())
     }
 
@@ -111,7 +111,7 @@ mod tests {
     async fn store() -> GroupStore {
         let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
         let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
-        builder.seed(3).connect().await.unwrap()
+        builder.with_seed(3).connect().await.unwrap()
     }
 
     #[tokio::test(start_paused = true)]
@@ -131,7 +131,7 @@ mod tests {
         let mut attempts = store().await.attempts(None);
         for (kind, again) in [
             (ErrorKind::Unavailable, true),
-            (ErrorKind::Unknown, true),
+            (ErrorKind::Indeterminate, true),
             (ErrorKind::Contended, true),
             (ErrorKind::Unauthorized, false),
             (ErrorKind::Rejected, false),

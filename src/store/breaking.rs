@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::rules::{Next, Remains, Under, Verdict, breaking};
+use super::rules::{DeclareDeadOutcome, HeartbeatState, Next, WriteCondition, declaring_dead};
 use super::settle::ConditionalWrite;
-use super::{GroupStore, Ownership, Presence};
+use super::{GroupStore, Heartbeat, Ownership};
 use crate::blob::ETag;
 use crate::codec;
 use crate::error::Result;
-use crate::model::PresenceRecord;
+use crate::model::HeartbeatRecord;
 use crate::telemetry::Operation;
 
 impl GroupStore {
@@ -28,38 +28,40 @@ impl GroupStore {
     /// The error of the storage; [`ErrorKind::Contended`](crate::ErrorKind::Contended) if other writers kept getting in
     /// between, [`ErrorKind::Unknown`](crate::ErrorKind::Unknown) if it was not settled in time. Do not claim; look again
     /// in the next cycle.
-    pub async fn declare_dead(&self, of: &Ownership, listed: Option<&Presence>) -> Result<Verdict> {
-        let (Some(owner), life) = (&of.record.owner, of.record.incarnation.as_ref()) else { return Ok(Verdict::Dead) };
-        let broken = PresenceRecord {
+    pub async fn declare_dead(&self, of: &Ownership, listed: Option<&Heartbeat>) -> Result<DeclareDeadOutcome> {
+        let (Some(owner), life) = (&of.record.owner, of.record.incarnation.as_ref()) else {
+            return Ok(DeclareDeadOutcome::Declared);
+        };
+        let broken = HeartbeatRecord {
             owner: owner.clone(),
             incarnation: life.cloned(),
-            broken_by: Some(self.identity().owner.clone()),
+            declared_dead_by: Some(self.identity().owner.clone()),
             other: BTreeMap::new(),
         };
-        self.settle(&mut BreakingWrite { store: self, broken, listed }).await
+        self.settle(&mut DeclareDeadWrite { store: self, broken, listed }).await
     }
 }
 
-struct BreakingWrite<'a> {
+struct DeclareDeadWrite<'a> {
     store: &'a GroupStore,
     /// What is written about the owner that did not renew in time.
-    broken: PresenceRecord,
-    listed: Option<&'a Presence>,
+    broken: HeartbeatRecord,
+    listed: Option<&'a Heartbeat>,
 }
 
-impl BreakingWrite<'_> {
-    fn by(&self, remains: Option<Remains<ETag>>) -> Next<ETag, Verdict> {
-        breaking(self.listed.map(|seen| &seen.etag), remains, self.store.terms().expiry)
+impl DeclareDeadWrite<'_> {
+    fn by(&self, remains: Option<HeartbeatState<ETag>>) -> Next<ETag, DeclareDeadOutcome> {
+        declaring_dead(self.listed.map(|seen| &seen.etag), remains, self.store.lease_durations().own)
     }
 
-    fn remains(&self, record: &PresenceRecord, etag: ETag, age: Duration) -> Remains<ETag> {
+    fn remains(&self, record: &HeartbeatRecord, etag: ETag, age: Duration) -> HeartbeatState<ETag> {
         let life = record.incarnation.cmp(&self.broken.incarnation);
-        Remains { life, etag, age, broken: record.broken_by.is_some() }
+        HeartbeatState { incarnation: life, etag, age, declared_dead: record.declared_dead_by.is_some() }
     }
 }
 
-impl ConditionalWrite for BreakingWrite<'_> {
-    type Outcome = Verdict;
+impl ConditionalWrite for DeclareDeadWrite<'_> {
+    type Outcome = DeclareDeadOutcome;
 
     fn operation(&self) -> Operation {
         Operation::Presence
@@ -69,22 +71,22 @@ impl ConditionalWrite for BreakingWrite<'_> {
         format!("the presence of {}", self.broken.owner)
     }
 
-    async fn begin(&mut self) -> Result<Next<ETag, Verdict>> {
+    async fn begin(&mut self) -> Result<Next<ETag, DeclareDeadOutcome>> {
         Ok(self.by(self
             .listed
-            .map(|seen| self.remains(&seen.record, seen.etag.clone(), seen.age_at(self.store.lease_time())))))
+            .map(|seen| self.remains(&seen.record, seen.etag.clone(), seen.age_at(self.store.lease_clock_now())))))
     }
 
-    async fn write(&mut self, under: &Under<ETag>) -> Result<Verdict> {
-        let name = self.store.inner.names.presence(&self.broken.owner);
-        self.store.write(Operation::Presence, &name, &codec::encode_presence(&self.broken), under).await?;
-        Ok(Verdict::Dead)
+    async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<DeclareDeadOutcome> {
+        let name = self.store.inner.names.heartbeat(&self.broken.owner);
+        self.store.write(Operation::Presence, &name, &codec::encode_heartbeat(&self.broken), under).await?;
+        Ok(DeclareDeadOutcome::Declared)
     }
 
-    async fn look(&mut self) -> Result<Next<ETag, Verdict>> {
-        let found = self.store.read(&self.store.inner.names.presence(&self.broken.owner)).await?;
+    async fn look(&mut self) -> Result<Next<ETag, DeclareDeadOutcome>> {
+        let found = self.store.read(&self.store.inner.names.heartbeat(&self.broken.owner)).await?;
         Ok(self.by(found.map(|blob| {
-            let (record, _) = codec::decode_presence(&blob.name, self.broken.owner.clone(), &blob.metadata);
+            let (record, _) = codec::decode_heartbeat(&blob.name, self.broken.owner.clone(), &blob.metadata);
             self.remains(&record, blob.etag.clone(), blob.age())
         })))
     }

@@ -12,13 +12,13 @@ use tokio::time::{Instant, sleep};
 use super::listing::ListingDeadlines;
 use super::outage::Outages;
 use super::partitions::Partitions;
-use super::probe::{Finding, Trial};
-use super::{GroupStore, Inner, Split, within};
+use super::probe::{StorageCheck, StorageWarning};
+use super::{GroupStore, Inner, OnCaseMismatch, within};
 use crate::blob::{Blob, BlobContainer};
 use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock};
-use crate::codec::{self, BlobNames, KeyCase, RecordKind};
+use crate::codec::{self, BlobNameCase, BlobNames, RecordKind};
 use crate::error::{Error, Result};
-use crate::model::{ConsumerGroup, Identity, Incarnation, LeaseScope, LeaseTerms, OwnerId};
+use crate::model::{ConsumerGroup, Identity, Incarnation, LeaseDurations, LeaseScope, OwnerId};
 use crate::random::seeded;
 use crate::telemetry::{self, Operation, Telemetry};
 
@@ -38,8 +38,8 @@ pub struct GroupStoreBuilder {
     container: Arc<dyn BlobContainer>,
     group: ConsumerGroup,
     owner: OwnerId,
-    key_case: KeyCase,
-    split: Split,
+    key_case: BlobNameCase,
+    split: OnCaseMismatch,
     expiry: Duration,
     peer_expiry: Duration,
     request_deadline: Option<Duration>,
@@ -58,8 +58,8 @@ impl GroupStoreBuilder {
             container,
             group,
             owner,
-            key_case: KeyCase::default(),
-            split: Split::default(),
+            key_case: BlobNameCase::default(),
+            split: OnCaseMismatch::default(),
             expiry: Duration::from_secs(60),
             peer_expiry: Duration::from_secs(180),
             request_deadline: None,
@@ -75,14 +75,14 @@ impl GroupStoreBuilder {
 
     /// The age at which an ownership counts as abandoned. All instances of the group should agree on it. Default 60 s,
     /// the shortest default among the other SDKs. At least 4 s, for server times come in whole seconds.
-    pub fn expiry(mut self, expiry: Duration) -> Self {
+    pub fn with_lease_duration(mut self, expiry: Duration) -> Self {
         self.expiry = expiry;
         self
     }
 
     /// The same for owners of other SDKs, which know nothing of [`expiry`](Self::expiry). Default 180 s, the longest
     /// default among them. At least the expiry.
-    pub fn peer_expiry(mut self, peer_expiry: Duration) -> Self {
+    pub fn with_foreign_lease_duration(mut self, peer_expiry: Duration) -> Self {
         self.peer_expiry = peer_expiry;
         self
     }
@@ -90,13 +90,13 @@ impl GroupStoreBuilder {
     /// How long one request may take. Default: 5 s, or a quarter of the expiry if that is less, so that a hung renewal
     /// leaves time for another. Less than half the expiry. A backend may have a deadline of its own, as
     /// `AzureContainer` has, of 5 s: the shorter one counts.
-    pub fn request_deadline(mut self, deadline: Duration) -> Self {
+    pub fn with_request_timeout(mut self, deadline: Duration) -> Self {
         self.request_deadline = Some(deadline);
         self
     }
 
     /// How the blob names are spelled. Default [`KeyCase::Lower`].
-    pub fn key_case(mut self, key_case: KeyCase) -> Self {
+    pub fn with_blob_name_case(mut self, key_case: BlobNameCase) -> Self {
         self.key_case = key_case;
         self
     }
@@ -110,19 +110,19 @@ impl GroupStoreBuilder {
     }
 
     /// What to do about records under names of another case. Default [`Split::Wait`].
-    pub fn split(mut self, split: Split) -> Self {
+    pub fn with_on_case_mismatch(mut self, split: OnCaseMismatch) -> Self {
         self.split = split;
         self
     }
 
     /// How many operations may be under way at once, on ownerships and on checkpoints each. Default 32.
-    pub fn concurrency(mut self, concurrency: NonZeroUsize) -> Self {
+    pub fn with_max_concurrent_requests(mut self, concurrency: NonZeroUsize) -> Self {
         self.concurrency = concurrency;
         self
     }
 
     /// Makes the container if it does not exist. Off by default: the permission for it is often not given.
-    pub fn create_container(mut self, create: bool) -> Self {
+    pub fn with_create_container(mut self, create: bool) -> Self {
         self.create_container = create;
         self
     }
@@ -130,21 +130,21 @@ impl GroupStoreBuilder {
     /// Tries out, before anything starts, whether the storage does what ownership needs: refuses conditional writes
     /// when it must, shows metadata in listings, allows to list, read and write. What works but not well is logged as a
     /// warning and kept in [`GroupStore::findings`]. Off by default: it costs nine requests.
-    pub fn probe(mut self, probe: bool) -> Self {
+    pub fn with_verify_storage(mut self, probe: bool) -> Self {
         self.probe = probe;
         self
     }
 
     /// The local clock that the [`probe`](Self::probe) compares with the server's, for tests. Nothing else reads it.
     #[cfg(feature = "testing")]
-    pub fn wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
+    pub fn with_wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
         self.wall_clock = clock;
         self
     }
 
     /// The clock by which leases count, for tests. Default [`SystemLeaseClock`](crate::testing::SystemLeaseClock).
     #[cfg(feature = "testing")]
-    pub fn lease_clock(mut self, clock: Arc<dyn LeaseClock>) -> Self {
+    pub fn with_lease_clock(mut self, clock: Arc<dyn LeaseClock>) -> Self {
         self.lease_clock = Some(clock);
         self
     }
@@ -152,7 +152,7 @@ impl GroupStoreBuilder {
     /// Seeds the random part of the incarnation, for tests that must be repeatable. By default the operating system
     /// gives it.
     #[cfg(feature = "testing")]
-    pub fn seed(mut self, seed: u64) -> Self {
+    pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
@@ -181,27 +181,27 @@ impl GroupStoreBuilder {
         let listing = patiently(request_deadline, list).await?;
         let earlier = self.latest_incarnation(&names, &listing.blobs, request_deadline).await?;
         let mut rng = seeded(self.seed)?;
-        let incarnation = Incarnation::after(earlier.as_ref(), listing.answer.server_time, rng.next_u32());
+        let incarnation = Incarnation::after(earlier.as_ref(), listing.response.server_time, rng.next_u32());
         let findings = if self.probe {
             self.findings(&names.probe(&self.owner, rng.next_u64()), request_deadline).await?
         } else {
             Vec::new()
         };
         let twin = BlobNames::new(&self.group, self.key_case.other());
-        let twin = (self.split != Split::Ignore && twin != names).then_some(twin);
+        let twin = (self.split != OnCaseMismatch::Ignore && twin != names).then_some(twin);
         let inner = Inner {
             names,
             twin,
             group: self.group,
             me: Identity { owner: self.owner, incarnation },
-            terms: LeaseTerms { expiry: self.expiry, peer_expiry: self.peer_expiry },
+            terms: LeaseDurations { own: self.expiry, foreign: self.peer_expiry },
             request_deadline,
             listing_deadlines: ListingDeadlines::new(request_deadline, self.expiry / 2),
             presence: AsyncMutex::default(),
             permits: std::array::from_fn(|_| Semaphore::new(self.concurrency.get())),
             told: Default::default(),
-            last_answer: Mutex::new(listing.answer),
-            latest_server_time: Mutex::new(listing.answer.server_time),
+            last_answer: Mutex::new(listing.response),
+            latest_server_time: Mutex::new(listing.response.server_time),
             partitions: Partitions::default(),
             lease_clock: self.lease_clock.unwrap_or_else(|| Arc::new(SystemLeaseClock::default())),
             rng: Mutex::new(rng),
@@ -219,8 +219,8 @@ impl GroupStoreBuilder {
             scope: LeaseScope::default(),
             operator: self.operator,
         };
-        if self.split == Split::Refuse {
-            patiently(request_deadline, || store.refuse_other_tree()).await?;
+        if self.split == OnCaseMismatch::Fail {
+            patiently(request_deadline, || store.refuse_other_name_case()).await?;
         }
         Ok(store)
     }
@@ -234,11 +234,11 @@ impl GroupStoreBuilder {
         ownerships: &[Blob],
         deadline: Duration,
     ) -> Result<Option<Incarnation>> {
-        let presence = names.presence(&self.owner);
+        let presence = names.heartbeat(&self.owner);
         let list = || within(deadline, Operation::List.name(), self.container.list(&presence));
         let present = patiently(deadline, list).await?.blobs;
         let present = present.iter().filter(|blob| blob.name == presence).filter_map(|blob| {
-            let (record, _) = codec::decode_presence(&blob.name, self.owner.clone(), &blob.metadata);
+            let (record, _) = codec::decode_heartbeat(&blob.name, self.owner.clone(), &blob.metadata);
             record.incarnation
         });
         let owned = ownerships.iter().filter_map(|blob| {
@@ -248,8 +248,8 @@ impl GroupStoreBuilder {
         Ok(owned.chain(present).filter(|recorded| recorded.began().is_some()).max())
     }
 
-    async fn findings(&self, name: &str, deadline: Duration) -> Result<Vec<Finding>> {
-        let trial = Trial { container: &*self.container, name, deadline };
+    async fn findings(&self, name: &str, deadline: Duration) -> Result<Vec<StorageWarning>> {
+        let trial = StorageCheck { container: &*self.container, name, deadline };
         let findings = patiently(deadline, || trial.run(&*self.wall_clock)).await?;
         for finding in &findings {
             telemetry::storage_finding(&finding.advice());

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use super::GroupStore;
 use super::adopt::{Adoption, decoded};
 use super::pin::NONE_THERE;
-use super::rules::{Checkpointed, Next, Place, Under, checkpointing};
+use super::rules::{Checkpointed, Next, Place, WriteCondition, checkpointing};
 use super::settle::ConditionalWrite;
 use crate::blob::{Blob, ETag};
 use crate::codec::{self, RecordKind};
@@ -57,12 +57,12 @@ impl GroupStore {
     /// application.
     pub(super) fn checkpoint_record(&self, position: &Position, last: &CheckpointRecord) -> CheckpointRecord {
         CheckpointRecord {
-            imported: last.imported.clone().filter(|version| version != NONE_THERE),
+            source_etag: last.source_etag.clone().filter(|version| version != NONE_THERE),
             sequence_number: Some(position.sequence_number),
             offset: Some(position.offset.clone()),
             owner: Some(self.identity().owner.clone()),
-            updated: self.server_time().replace_nanosecond(0).ok(),
-            pinned: false,
+            updated_at: self.server_time().replace_nanosecond(0).ok(),
+            initial: false,
             ..last.clone()
         }
     }
@@ -106,12 +106,12 @@ impl ConditionalWrite for CheckpointWrite<'_> {
     /// Without a version nothing fences this owner yet.
     async fn begin(&mut self) -> Result<Next<ETag, CheckpointOutcome>> {
         match self.adoption.etag.clone() {
-            Some(last) => Ok(Next::Write(Under::Over(last))),
+            Some(last) => Ok(Next::Write(WriteCondition::IfMatch(last))),
             None => self.by(None).await,
         }
     }
 
-    async fn write(&mut self, under: &Under<ETag>) -> Result<CheckpointOutcome> {
+    async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<CheckpointOutcome> {
         let Adoption { partition, record, .. } = &*self.adoption;
         let name = self.store.inner.names.of(RecordKind::Checkpoint, partition);
         let record = self.store.checkpoint_record(self.position, record);

@@ -5,7 +5,10 @@
 //! [lease](super::Lease::asked_for_by), [acknowledges](super::Lease::with_draining), settles its last checkpoint, and
 //! releases; the release is reserved for the one that asked.
 
-use super::rules::{Handoff, Looked, MarkOutcome, Next, Patience, Pursuit, Under, marking};
+use super::rules::{
+    Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts, HandoffView, Next, WriteCondition,
+    requesting_handoff,
+};
 use super::settle::ConditionalWrite;
 use super::{Claim, GroupStore, Ownership};
 use crate::blob::{ETag, Metadata};
@@ -17,9 +20,9 @@ impl GroupStore {
     /// The time that this crate's owners have for a handoff by default: half the expiry and a request deadline to
     /// answer, three quarters of the expiry to release.
     #[must_use]
-    pub fn patience(&self) -> Patience {
-        let expiry = self.terms().expiry;
-        Patience { acknowledgement: expiry / 2 + self.request_deadline(), release: expiry * 3 / 4 }
+    pub fn handoff_timeouts(&self) -> HandoffTimeouts {
+        let expiry = self.lease_durations().own;
+        HandoffTimeouts { acknowledgement: expiry / 2 + self.request_timeout(), release: expiry * 3 / 4 }
     }
 
     /// Asks the owner of a partition, as a listing showed it, to hand it over. Every other key of its record stays as
@@ -34,9 +37,9 @@ impl GroupStore {
     ///
     /// The outcome is not known, or [not in time](crate::ErrorKind::Unknown). If the mark stands, the partition will be
     /// reserved for this owner when it is released, for a while.
-    pub async fn mark(&self, seen: &Ownership) -> Result<MarkOutcome<Handoff>> {
-        let handoff = Handoff::asking(seen.partition.clone(), &seen.record, self.lease_time());
-        let Some(mut handoff) = handoff else { return Ok(MarkOutcome::Lost) };
+    pub async fn request_handoff(&self, seen: &Ownership) -> Result<HandoffRequestOutcome<Handoff>> {
+        let handoff = Handoff::requested(seen.partition.clone(), &seen.record, self.lease_clock_now());
+        let Some(mut handoff) = handoff else { return Ok(HandoffRequestOutcome::Lost) };
         let _turn = self.turn(RecordKind::Ownership, &seen.partition).await;
         Ok(self.marked(&mut handoff).await?.map(|()| handoff))
     }
@@ -48,49 +51,55 @@ impl GroupStore {
     ///
     /// The error of the storage; [`ErrorKind::Unknown`](crate::ErrorKind::Unknown) if a mark that had to be written again
     /// was not settled in time. Nothing is decided; look again.
-    pub async fn pursue(&self, handoff: &mut Handoff, patience: &Patience) -> Result<Pursuit<Claim>> {
+    pub async fn poll_handoff(
+        &self,
+        handoff: &mut Handoff,
+        patience: &HandoffTimeouts,
+    ) -> Result<HandoffStatus<Claim>> {
         let _turn = self.turn(RecordKind::Ownership, &handoff.partition().clone()).await;
-        let Some((seen, _, looked)) = self.look_at(handoff).await? else { return Ok(Pursuit::Over) };
-        Ok(match handoff.look(Some((seen, looked)), self.lease_time(), patience) {
-            Pursuit::Wait if handoff.is_erased(looked, self.terms().expiry) => match self.marked(handoff).await? {
-                MarkOutcome::Standing(()) => Pursuit::Wait,
-                _ => Pursuit::Over,
-            },
+        let Some((seen, _, looked)) = self.look_at(handoff).await? else { return Ok(HandoffStatus::Canceled) };
+        Ok(match handoff.poll(Some((seen, looked)), self.lease_clock_now(), patience) {
+            HandoffStatus::Pending if handoff.is_erased(looked, self.lease_durations().own) => {
+                match self.marked(handoff).await? {
+                    HandoffRequestOutcome::Requested(()) => HandoffStatus::Pending,
+                    _ => HandoffStatus::Canceled,
+                }
+            }
             pursuit => pursuit.map(|seen| Claim::over(&seen)),
         })
     }
 
     /// Marks until it is known whether the mark stands.
-    async fn marked(&self, handoff: &mut Handoff) -> Result<MarkOutcome<()>> {
-        let outcome = self.settle(&mut MarkWrite { store: self, handoff, metadata: Metadata::new() }).await?;
-        if outcome == MarkOutcome::Standing(()) {
-            handoff.stands(self.lease_time());
+    async fn marked(&self, handoff: &mut Handoff) -> Result<HandoffRequestOutcome<()>> {
+        let outcome = self.settle(&mut HandoffRequestWrite { store: self, handoff, metadata: Metadata::new() }).await?;
+        if outcome == HandoffRequestOutcome::Requested(()) {
+            handoff.renewed(self.lease_clock_now());
         }
         Ok(outcome)
     }
 
-    async fn look_at(&self, handoff: &Handoff) -> Result<Option<(Ownership, Metadata, Looked)>> {
+    async fn look_at(&self, handoff: &Handoff) -> Result<Option<(Ownership, Metadata, HandoffView)>> {
         let name = self.inner.names.of(RecordKind::Ownership, handoff.partition());
         let Some(blob) = self.read(&name).await? else { return Ok(None) };
         let seen = self.ownership(handoff.partition().clone(), &blob).0;
-        let at = |age| Looked::at(&seen.record, age, handoff, &self.identity().owner);
+        let at = |age| HandoffView::at(&seen.record, age, handoff, &self.identity().owner);
         let looked = match at(seen.age) {
-            Looked::NotAsked { .. } => at(self.age_of_life(&seen.record, seen.age).await?),
+            HandoffView::NotRequested { .. } => at(self.lease_age_of(&seen.record, seen.age).await?),
             looked => looked,
         };
         Ok(Some((seen, blob.metadata, looked)))
     }
 }
 
-struct MarkWrite<'a> {
+struct HandoffRequestWrite<'a> {
     store: &'a GroupStore,
     handoff: &'a Handoff,
     /// Of the record that is to be marked, as it was read.
     metadata: Metadata,
 }
 
-impl ConditionalWrite for MarkWrite<'_> {
-    type Outcome = MarkOutcome<()>;
+impl ConditionalWrite for HandoffRequestWrite<'_> {
+    type Outcome = HandoffRequestOutcome<()>;
 
     fn operation(&self) -> Operation {
         Operation::Mark
@@ -100,19 +109,19 @@ impl ConditionalWrite for MarkWrite<'_> {
         format!("the ownership of partition {}", self.handoff.partition())
     }
 
-    async fn write(&mut self, under: &Under<ETag>) -> Result<MarkOutcome<()>> {
+    async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<HandoffRequestOutcome<()>> {
         let name = self.store.inner.names.of(RecordKind::Ownership, self.handoff.partition());
-        let marked = codec::with_mark(self.metadata.clone(), &self.store.identity().owner);
+        let marked = codec::with_handoff_request(self.metadata.clone(), &self.store.identity().owner);
         self.store.write(Operation::Mark, &name, &marked, under).await?;
-        Ok(MarkOutcome::Standing(()))
+        Ok(HandoffRequestOutcome::Requested(()))
     }
 
-    async fn look(&mut self) -> Result<Next<ETag, MarkOutcome<()>>> {
+    async fn look(&mut self) -> Result<Next<ETag, HandoffRequestOutcome<()>>> {
         let found = self.store.look_at(self.handoff).await?;
         let looked = found.map(|(seen, metadata, looked)| {
             self.metadata = metadata;
             (seen.etag, looked)
         });
-        Ok(marking(looked, self.store.terms().expiry))
+        Ok(requesting_handoff(looked, self.store.lease_durations().own))
     }
 }

@@ -97,21 +97,21 @@ impl Lease {
     /// Who asked for the partition, as far as the last renewal that met a conflict saw: a mark changes the record, so
     /// that the next renewal meets it at the latest. Nobody once it has been won anew.
     #[must_use]
-    pub fn asked_for_by(&self) -> Option<&OwnerId> {
+    pub fn handoff_requested_by(&self) -> Option<&OwnerId> {
         self.record.handoff_to.as_ref().filter(|asking| self.record.owner.as_ref() != Some(asking))
     }
 
     /// The same lease, whose renewals tell whoever asked for the partition that it drains. Unlike other renewals they
     /// count only once the record says so: whoever asked waits for nothing else.
     #[must_use]
-    pub fn with_draining(mut self) -> Self {
+    pub fn acknowledging_handoff(mut self) -> Self {
         self.record.draining = true;
         self
     }
 
     /// The same lease, whose next renewal takes the mark of whoever asked for the partition away: that one has died.
     #[must_use]
-    pub fn without_mark(mut self) -> Self {
+    pub fn without_handoff_request(mut self) -> Self {
         (self.record.handoff_to, self.record.operator) = (None, None);
         self
     }
@@ -129,7 +129,7 @@ impl Lease {
     /// was [declared dead](super::Announced::DeclaredDead), for somebody may be about to take it over by the record as
     /// it is; and in order to change the scope.
     #[must_use]
-    pub fn rewritten(mut self, scope: LeaseScope) -> Self {
+    pub fn forcing_rewrite(mut self, scope: LeaseScope) -> Self {
         (self.record.scope, self.rewrite) = (scope, true);
         self
     }

@@ -45,13 +45,15 @@ use time::OffsetDateTime;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use crate::blob::{Answer, Blob, BlobContainer, ETag, Metadata, Written, take_unwritable};
+use crate::blob::{Blob, BlobContainer, ETag, Metadata, ResponseInfo, WriteResult, take_unwritable};
 use crate::clock::LeaseClock;
 use crate::codec::{self, BlobNames, RecordKind};
-pub use crate::codec::{KeyCase, Malformed};
+pub use crate::codec::{BlobNameCase, MalformedRecord};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
-use crate::model::{CheckpointRecord, ConsumerGroup, Identity, LeaseScope, LeaseTerms, Moment, OwnerId, PartitionId};
+use crate::model::{
+    CheckpointRecord, ConsumerGroup, Identity, LeaseDurations, LeaseScope, Moment, OwnerId, PartitionId,
+};
 use crate::telemetry::{self, Operation, RequestCounts, Telemetry};
 
 pub use adopt::{AdoptOutcome, Adoption};
@@ -63,14 +65,14 @@ use listing::ListingDeadlines;
 pub(crate) use only_loop::LoopPermit;
 use outage::Outages;
 pub use ownership::{ClaimOutcome, ReleaseOutcome};
-use partitions::{Partitions, Turn};
-pub use presence::Announced;
-pub use probe::Finding;
-use rules::Under;
-pub use rules::{Handoff, MarkOutcome, Patience, Pursuit, Verdict};
-pub use twin::Split;
+use partitions::{OperationGuard, Partitions};
+pub use presence::HeartbeatOutcome;
+pub use probe::StorageWarning;
+use rules::WriteCondition;
+pub use rules::{DeclareDeadOutcome, Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts};
+pub use twin::OnCaseMismatch;
 
-pub use crate::model::{Ownership, Presence};
+pub use crate::model::{Heartbeat, Ownership};
 
 /// The records of one kind, and the blobs among them that could not be read.
 #[derive(Clone, Debug)]
@@ -79,7 +81,7 @@ pub struct Listing<T> {
     /// What could be read, ordered by blob name.
     pub records: Vec<T>,
     /// What could not, or only in part.
-    pub malformed: Vec<Malformed>,
+    pub malformed: Vec<MalformedRecord>,
 }
 
 /// One partition's checkpoint, as a listing shows it.
@@ -138,7 +140,7 @@ struct Inner {
     twin: Option<BlobNames>,
     group: ConsumerGroup,
     me: Identity,
-    terms: LeaseTerms,
+    terms: LeaseDurations,
     request_deadline: Duration,
     listing_deadlines: ListingDeadlines,
     /// The version of this owner's presence, if it has one. Operations on it come one after another.
@@ -147,14 +149,14 @@ struct Inner {
     permits: [Semaphore; 2],
     /// Per kind of listing, the malformed blobs already told, by name and version.
     told: [Mutex<HashSet<(String, ETag)>>; 3],
-    last_answer: Mutex<Answer>,
+    last_answer: Mutex<ResponseInfo>,
     /// The latest server time of all answers, refusals included.
     latest_server_time: Mutex<OffsetDateTime>,
     partitions: Partitions,
     lease_clock: Arc<dyn LeaseClock>,
     rng: Mutex<StdRng>,
     telemetry: Telemetry,
-    findings: Vec<Finding>,
+    findings: Vec<StorageWarning>,
     /// A balancing loop works with it.
     balanced: AtomicBool,
 }
@@ -171,8 +173,8 @@ impl GroupStore {
     /// # Errors
     ///
     /// If the backend cannot make another client of the same container.
-    pub fn isolated(&self) -> Result<Self> {
-        Ok(Self { container: self.container.isolated()?, ..self.clone() })
+    pub fn with_new_connections(&self) -> Result<Self> {
+        Ok(Self { container: self.container.with_new_connections()?, ..self.clone() })
     }
 
     /// The same store, and the same owner, which says in every record that it claims that it hands the partition over
@@ -207,38 +209,38 @@ impl GroupStore {
 
     /// How long ownerships live without renewal.
     #[must_use]
-    pub fn terms(&self) -> LeaseTerms {
+    pub fn lease_durations(&self) -> LeaseDurations {
         self.inner.terms
     }
 
     /// How long one request may take. A listing that takes longer has twice the time when it is repeated, up to half
     /// the expiry.
     #[must_use]
-    pub fn request_deadline(&self) -> Duration {
+    pub fn request_timeout(&self) -> Duration {
         self.inner.request_deadline
     }
 
     /// How many requests were answered so far, or given up.
     #[must_use]
-    pub fn requests(&self) -> RequestCounts {
+    pub fn request_counts(&self) -> RequestCounts {
         self.inner.telemetry.requests().read()
     }
 
     /// Now, on the clock by which [leases](Lease::valid_from) count. Only differences mean anything.
     #[must_use]
-    pub fn lease_time(&self) -> Duration {
+    pub fn lease_clock_now(&self) -> Duration {
         self.inner.lease_clock.now()
     }
 
     /// How much of a lease's time has passed.
     #[must_use]
-    pub fn age_of(&self, lease: &Lease) -> Duration {
-        self.lease_time().saturating_sub(lease.valid_from())
+    pub fn lease_age(&self, lease: &Lease) -> Duration {
+        self.lease_clock_now().saturating_sub(lease.valid_from())
     }
 
     /// What the probe found at the start, if it was [asked for](GroupStoreBuilder::probe).
     #[must_use]
-    pub fn findings(&self) -> &[Finding] {
+    pub fn storage_warnings(&self) -> &[StorageWarning] {
         &self.inner.findings
     }
 
@@ -270,7 +272,7 @@ impl GroupStore {
         &self,
         names: &BlobNames,
         kind: RecordKind,
-        decode: impl Fn(PartitionId, &Blob) -> (T, Option<Malformed>),
+        decode: impl Fn(PartitionId, &Blob) -> (T, Option<MalformedRecord>),
     ) -> Result<Listing<T>> {
         let (listing, versions) = self
             .list_below(names.prefix(kind), |blob| {
@@ -288,13 +290,13 @@ impl GroupStore {
     async fn list_below<T>(
         &self,
         prefix: &str,
-        decode: impl Fn(&Blob) -> Result<(T, Option<Malformed>), Malformed>,
+        decode: impl Fn(&Blob) -> Result<(T, Option<MalformedRecord>), MalformedRecord>,
     ) -> Result<(Listing<T>, HashSet<(String, ETag)>)> {
         let (deadline, began) = (self.inner.listing_deadlines.of(prefix), Instant::now());
         let list = self.send_within(deadline, Operation::List, self.container.list(prefix)).await;
         self.inner.listing_deadlines.ended(prefix, began.elapsed(), list.is_ok());
         let list = list?;
-        self.note(list.answer);
+        self.note(list.response);
         let mut listing = Listing { records: Vec::with_capacity(list.blobs.len()), malformed: Vec::new() };
         let mut versions = HashSet::new();
         for blob in &list.blobs {
@@ -313,17 +315,17 @@ impl GroupStore {
         Ok((listing, versions))
     }
 
-    fn ownership(&self, partition: PartitionId, blob: &Blob) -> (Ownership, Option<Malformed>) {
+    fn ownership(&self, partition: PartitionId, blob: &Blob) -> (Ownership, Option<MalformedRecord>) {
         ownership_listed(partition, blob, self.moment_of(blob))
     }
 
     /// When the answer that showed a blob arrived, on the lease clock.
     fn moment_of(&self, blob: &Blob) -> Moment {
-        self.lease_time().saturating_sub(blob.answer.received.elapsed())
+        self.lease_clock_now().saturating_sub(blob.response.received_at.elapsed())
     }
 
     /// Each version of a blob once, not with every listing.
-    fn tell_malformed(&self, listing: usize, malformed: &[Malformed], versions: HashSet<(String, ETag)>) {
+    fn tell_malformed(&self, listing: usize, malformed: &[MalformedRecord], versions: HashSet<(String, ETag)>) {
         let mut told = lock(&self.inner.told[listing]);
         let new: HashSet<_> = versions.difference(&told).map(|(blob, _)| blob).collect();
         malformed.iter().filter(|problem| new.contains(&problem.blob)).for_each(telemetry::malformed_record);
@@ -337,7 +339,7 @@ impl GroupStore {
         last.server_time_now()
     }
 
-    fn note(&self, answer: Answer) {
+    fn note(&self, answer: ResponseInfo) {
         *lock(&self.inner.last_answer) = answer;
         self.note_time(answer.server_time);
     }
@@ -359,7 +361,7 @@ impl GroupStore {
     /// this store and its clones. So checkpoints that are written through another store do not hide that the ownerships
     /// cannot be reached.
     pub(crate) fn with_own_outages(self) -> Self {
-        let outages = Outages::new(self.terms(), self.request_deadline(), self.lease_time());
+        let outages = Outages::new(self.lease_durations(), self.request_timeout(), self.lease_clock_now());
         Self { outages, ..self }
     }
 
@@ -372,11 +374,11 @@ impl GroupStore {
         operation: Operation,
         name: &str,
         metadata: &Metadata,
-        under: &Under<ETag>,
-    ) -> Result<Written> {
+        under: &WriteCondition<ETag>,
+    ) -> Result<WriteResult> {
         let condition = under.into();
         let written = self.send(operation, self.container.write(name, metadata, &condition)).await?;
-        self.note(written.answer);
+        self.note(written.response);
         Ok(written)
     }
 
@@ -385,10 +387,10 @@ impl GroupStore {
     async fn read(&self, name: &str) -> Result<Option<Blob>> {
         match self.send(Operation::Read, self.container.get(name)).await {
             Ok(mut blob) => {
-                self.note(blob.answer);
+                self.note(blob.response);
                 for refused in take_unwritable(&mut blob.metadata) {
                     let problem = format!("has a value that cannot be written back and is dropped: {refused}");
-                    telemetry::malformed_record(&Malformed { blob: name.to_owned(), problem });
+                    telemetry::malformed_record(&MalformedRecord { blob: name.to_owned(), problem });
                 }
                 Ok(Some(blob))
             }
@@ -405,7 +407,7 @@ impl GroupStore {
             return Ok(read);
         }
         let list = self.send(Operation::List, self.container.list(name)).await?;
-        self.note(list.answer);
+        self.note(list.response);
         Ok(list.blobs.into_iter().find(|blob| blob.name == name))
     }
 
@@ -419,7 +421,7 @@ impl GroupStore {
         operation: Operation,
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let observed = self.outages.start(operation, || self.lease_time());
+        let observed = self.outages.start(operation, || self.lease_clock_now());
         let counted = self.inner.telemetry.requests().start(operation);
         let answer = within(deadline, operation.name(), request).await;
         observed.answered(counted.answered(&answer));
@@ -430,12 +432,12 @@ impl GroupStore {
     /// Waits for its turn before an operation on one record: for others on the same one, then for one of the places.
     /// The time of the operation counts from here: with many partitions and slow answers, a renewal that gave up in the
     /// queue would never come to be sent.
-    async fn turn(&self, kind: RecordKind, partition: &PartitionId) -> Turn<'_> {
+    async fn turn(&self, kind: RecordKind, partition: &PartitionId) -> OperationGuard<'_> {
         let state = self.inner.partitions.state(partition);
         let alone = state.alone(kind).await;
         // It fails when the semaphore is closed, which nobody does.
         let permit = self.inner.permits[kind as usize].acquire().await.ok();
-        Turn { state, _alone: alone, _permit: permit }
+        OperationGuard { state, _alone: alone, _permit: permit }
     }
 }
 
@@ -444,14 +446,14 @@ pub(crate) fn ownership_listed(
     partition: PartitionId,
     blob: &Blob,
     received: Moment,
-) -> (Ownership, Option<Malformed>) {
+) -> (Ownership, Option<MalformedRecord>) {
     let (record, problem) = codec::decode_ownership(&blob.name, &blob.metadata);
-    let answered = (blob.answer.server_time, received);
+    let answered = (blob.response.server_time, received);
     (Ownership::new(partition, record, blob.etag.clone(), blob.age(), answered), problem)
 }
 
 async fn within<T>(deadline: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(deadline, request).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Unknown, format!("the {what} request was not answered within {deadline:?}")))
+        Err(Error::new(ErrorKind::Indeterminate, format!("the {what} request was not answered within {deadline:?}")))
     })
 }

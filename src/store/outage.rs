@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::lock::lock;
-use crate::model::LeaseTerms;
+use crate::model::LeaseDurations;
 use crate::telemetry::{Operation, Outcome};
 
 /// The record of the storage's answers. All clones are one.
@@ -29,7 +29,7 @@ struct Outage {
 
 /// What the outcome of a request shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sign {
+enum Signal {
     Works,
     Fails,
     /// Reads are answered although writes hang: each operation that fails ends with one.
@@ -38,11 +38,11 @@ enum Sign {
 
 /// A refused condition and a missing blob show that the storage works, because it had to look at the blob. Any other
 /// refusal, such as a missing permission, keeps this instance from its records just as an unreachable storage does.
-fn sign(operation: Operation, outcome: Outcome) -> Sign {
+fn sign(operation: Operation, outcome: Outcome) -> Signal {
     match outcome {
-        Outcome::Done | Outcome::Conflict | Outcome::NotFound if operation == Operation::Read => Sign::Nothing,
-        Outcome::Done | Outcome::Conflict | Outcome::NotFound => Sign::Works,
-        Outcome::Throttled | Outcome::Unknown | Outcome::Unavailable | Outcome::Refused => Sign::Fails,
+        Outcome::Done | Outcome::Conflict | Outcome::NotFound if operation == Operation::Read => Signal::Nothing,
+        Outcome::Done | Outcome::Conflict | Outcome::NotFound => Signal::Works,
+        Outcome::Throttled | Outcome::Unknown | Outcome::Unavailable | Outcome::Refused => Signal::Fails,
     }
 }
 
@@ -51,11 +51,11 @@ impl Outage {
         Self { limit, last_answer: now, failed: false, ended: None, unreported: None }
     }
 
-    fn observe(&mut self, sign: Sign, now: Duration) {
+    fn observe(&mut self, sign: Signal, now: Duration) {
         match sign {
-            Sign::Nothing => {}
-            Sign::Fails => self.failed = true,
-            Sign::Works => {
+            Signal::Nothing => {}
+            Signal::Fails => self.failed = true,
+            Signal::Works => {
                 if let Some(silence) = self.silence(now) {
                     (self.ended, self.unreported) = (Some(now), Some(silence));
                 }
@@ -73,8 +73,8 @@ impl Outage {
 
 impl Outages {
     /// A record that begins now.
-    pub(super) fn new(terms: LeaseTerms, request_deadline: Duration, now: Duration) -> Self {
-        Self(Arc::new(Mutex::new(Outage::new(terms.expiry / 2 + request_deadline, now))))
+    pub(super) fn new(terms: LeaseDurations, request_deadline: Duration, now: Duration) -> Self {
+        Self(Arc::new(Mutex::new(Outage::new(terms.own / 2 + request_deadline, now))))
     }
 
     fn outage(&self) -> MutexGuard<'_, Outage> {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn answered(outage: &mut Outage, now: u64) -> Option<Duration> {
-        outage.observe(Sign::Works, at(now));
+        outage.observe(Signal::Works, at(now));
         outage.unreported.take()
     }
 
@@ -152,24 +152,24 @@ mod tests {
             (ErrorKind::Conflict, true),
             (ErrorKind::NotFound, true),
             (ErrorKind::Throttled { retry_after: None }, false),
-            (ErrorKind::Unknown, false),
+            (ErrorKind::Indeterminate, false),
             (ErrorKind::Unavailable, false),
             (ErrorKind::Unauthorized, false),
             (ErrorKind::ContainerNotFound, false),
             (ErrorKind::Rejected, false),
         ] {
             let outcome = Outcome::of::<()>(&Err(Error::new(kind, "x")));
-            let shown = if works { [Sign::Works, Sign::Nothing] } else { [Sign::Fails, Sign::Fails] };
+            let shown = if works { [Signal::Works, Signal::Nothing] } else { [Signal::Fails, Signal::Fails] };
             assert_eq!([Operation::Renew, Operation::Read].map(|it| sign(it, outcome)), shown, "{kind:?}");
         }
-        assert_eq!(sign(Operation::List, Outcome::Done), Sign::Works);
-        assert_eq!(sign(Operation::Read, Outcome::Done), Sign::Nothing);
+        assert_eq!(sign(Operation::List, Outcome::Done), Signal::Works);
+        assert_eq!(sign(Operation::Read, Outcome::Done), Signal::Nothing);
     }
 
     #[test]
     fn a_long_silence_with_a_failure_is_an_outage() {
         let mut outage = Outage::new(LIMIT, at(100));
-        outage.observe(Sign::Fails, at(101));
+        outage.observe(Signal::Fails, at(101));
         assert_eq!((outage.silence(at(135)), outage.silence(at(136))), (None, Some(at(36))));
         assert_eq!(answered(&mut outage, 136), Some(at(36)));
         assert_eq!(outage.ended, Some(at(136)));
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn a_short_silence_and_one_without_a_failure_are_none() {
         let mut outage = Outage::new(LIMIT, at(100));
-        outage.observe(Sign::Fails, at(101));
+        outage.observe(Signal::Fails, at(101));
         assert_eq!(answered(&mut outage, 135), None);
         assert_eq!(answered(&mut outage, 500), None, "the failure came before the last answer");
         assert_eq!((outage.ended, outage.silence(at(999))), (None, None));
@@ -195,17 +195,17 @@ mod tests {
         store.send(Operation::Renew, failure).await.unwrap_err();
         advance(at(36)).await;
         other.list_checkpoints().await.unwrap();
-        assert_eq!(store.outages().silence(store.lease_time()), Some(at(36)));
-        store.clone().list_presences().await.unwrap();
-        assert_eq!(store.outages().silence(store.lease_time()), None);
+        assert_eq!(store.outages().silence(store.lease_clock_now()), Some(at(36)));
+        store.clone().list_heartbeats().await.unwrap();
+        assert_eq!(store.outages().silence(store.lease_clock_now()), None);
         assert_eq!((store.outages().take_ended(), store.outages().take_ended()), (Some(at(36)), None));
-        assert_eq!((store.outages().ended(), other.outages().ended()), (Some(store.lease_time()), None));
+        assert_eq!((store.outages().ended(), other.outages().ended()), (Some(store.lease_clock_now()), None));
     }
 
     async fn store() -> GroupStore {
         let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
         let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
-        builder.expiry(at(60)).request_deadline(at(5)).connect().await.unwrap()
+        builder.with_lease_duration(at(60)).with_request_timeout(at(5)).connect().await.unwrap()
     }
 
     /// A write hangs, the read after it is answered, and the next write is cut off with its operation.
@@ -218,7 +218,7 @@ mod tests {
             store.send(Operation::Read, async { Ok(()) }).await.unwrap();
             timeout(at(4), write()).await.unwrap_err();
         }
-        assert_eq!(store.outages().silence(store.lease_time()), Some(at(45)));
+        assert_eq!(store.outages().silence(store.lease_clock_now()), Some(at(45)));
         store.send(Operation::Renew, async { Ok(()) }).await.unwrap();
         assert_eq!(store.outages().take_ended(), Some(at(45)));
     }
@@ -229,6 +229,6 @@ mod tests {
         let write = store.send(Operation::Renew, pending::<crate::error::Result<()>>());
         timeout(at(4), write).await.unwrap_err();
         advance(at(32)).await;
-        assert_eq!(store.outages().silence(store.lease_time()), Some(at(36)));
+        assert_eq!(store.outages().silence(store.lease_clock_now()), Some(at(36)));
     }
 }

@@ -10,7 +10,9 @@ use tokio::time::sleep;
 
 use super::lease::{Claim, Lease};
 use super::partitions::PartitionState;
-use super::rules::{Found, Goal, Next, Settled, Under, after_doubt, goal_after, next_epoch, too_young_by};
+use super::rules::{
+    Found, Goal, Next, Settled, WriteCondition, goal_after, next_epoch, resolve_ambiguous_write, too_young_by,
+};
 use super::settle::ConditionalWrite;
 use super::{GroupStore, Ownership};
 use crate::blob::ETag;
@@ -37,7 +39,7 @@ pub enum ClaimOutcome {
         by: Incarnation,
     },
     /// Nobody can tell yet. What was believed before stands; try again while the lease lasts.
-    Undecided(Error),
+    Indeterminate(Error),
 }
 
 /// What became of a release.
@@ -52,14 +54,14 @@ pub enum ReleaseOutcome {
         by: Option<OwnerId>,
     },
     /// Nobody can tell. If it is still mine, it expires.
-    Undecided(Error),
+    Indeterminate(Error),
 }
 
 impl GroupStore {
     /// Claims partitions, each with its own outcome; a failure of one never discards another's.
-    pub async fn claim(&self, claims: Vec<Claim>) -> Vec<(PartitionId, ClaimOutcome)> {
+    pub async fn claim_all(&self, claims: Vec<Claim>) -> Vec<(PartitionId, ClaimOutcome)> {
         concurrently(claims, |claim| async move {
-            let outcome = self.claim_one(&claim).await;
+            let outcome = self.claim(&claim).await;
             (claim.partition, outcome)
         })
         .await
@@ -67,9 +69,9 @@ impl GroupStore {
 
     /// Renews leases, each with its own outcome. Every key of the record is kept, the mark of one that
     /// [asked for the partition](Lease::asked_for_by) too.
-    pub async fn renew(&self, leases: Vec<Lease>) -> Vec<(PartitionId, ClaimOutcome)> {
+    pub async fn renew_all(&self, leases: Vec<Lease>) -> Vec<(PartitionId, ClaimOutcome)> {
         concurrently(leases, |lease| async move {
-            let outcome = self.renew_one(&lease).await;
+            let outcome = self.renew(&lease).await;
             (lease.partition, outcome)
         })
         .await
@@ -77,9 +79,9 @@ impl GroupStore {
 
     /// Gives partitions back, so that others may claim them in their next cycle. One that somebody asked for is
     /// reserved for that one for a while.
-    pub async fn release(&self, leases: Vec<Lease>) -> Vec<(PartitionId, ReleaseOutcome)> {
+    pub async fn release_all(&self, leases: Vec<Lease>) -> Vec<(PartitionId, ReleaseOutcome)> {
         concurrently(leases, |lease| async move {
-            let outcome = self.release_one(&lease).await;
+            let outcome = self.release(&lease).await;
             (lease.partition, outcome)
         })
         .await
@@ -102,12 +104,12 @@ impl GroupStore {
         Ok((owned, record.and_then(|record| record.owner)))
     }
 
-    pub(crate) async fn claim_one(&self, claim: &Claim) -> ClaimOutcome {
+    pub(crate) async fn claim(&self, claim: &Claim) -> ClaimOutcome {
         let me = self.identity();
         let record = OwnershipRecord {
             owner: Some(me.owner.clone()),
             incarnation: Some(me.incarnation.clone()),
-            since: self.server_time().replace_nanosecond(0).ok(),
+            claimed_at: self.server_time().replace_nanosecond(0).ok(),
             load: claim.load,
             cooperative: self.cooperative,
             handoff_to: claim.handoff_to.clone(),
@@ -117,25 +119,25 @@ impl GroupStore {
         };
         let mut write = OwnershipWrite::new(self, &claim.partition, Goal::Claim, record);
         write.over(claim.over.as_deref().cloned());
-        self.settle_with_epoch(write).await.unwrap_or_else(ClaimOutcome::Undecided)
+        self.settle_with_epoch(write).await.unwrap_or_else(ClaimOutcome::Indeterminate)
     }
 
-    pub(crate) async fn renew_one(&self, lease: &Lease) -> ClaimOutcome {
+    pub(crate) async fn renew(&self, lease: &Lease) -> ClaimOutcome {
         let goal = match lease {
             Lease { rewrite: true, .. } => Goal::Rewrite,
             lease if lease.record.draining => Goal::Acknowledge,
             _ => Goal::Renew,
         };
         let write = OwnershipWrite::of(self, lease, goal, lease.record.clone());
-        self.settle_with_epoch(write).await.unwrap_or_else(ClaimOutcome::Undecided)
+        self.settle_with_epoch(write).await.unwrap_or_else(ClaimOutcome::Indeterminate)
     }
 
-    pub(crate) async fn release_one(&self, lease: &Lease) -> ReleaseOutcome {
+    pub(crate) async fn release(&self, lease: &Lease) -> ReleaseOutcome {
         let mut write = OwnershipWrite::of(self, lease, Goal::Release, lease.record.released());
         match self.settle_ownership(&mut write).await {
             Ok(Ended::Lost { by }) => ReleaseOutcome::Lost { by },
             Ok(_) => ReleaseOutcome::Released,
-            Err(error) => ReleaseOutcome::Undecided(error),
+            Err(error) => ReleaseOutcome::Indeterminate(error),
         }
     }
 
@@ -217,7 +219,7 @@ struct OwnershipWrite<'a> {
     /// The epoch of the lease that goes on, or ends.
     tenure: Option<i64>,
     record: OwnershipRecord,
-    under: Under<ETag>,
+    under: WriteCondition<ETag>,
     /// The record under that version, as it was seen; unless that is the lease's own.
     seen: Option<Ownership>,
     operation: Operation,
@@ -226,12 +228,12 @@ struct OwnershipWrite<'a> {
 
 impl<'a> OwnershipWrite<'a> {
     fn new(store: &'a GroupStore, partition: &'a PartitionId, goal: Goal, record: OwnershipRecord) -> Self {
-        let (under, operation) = (Under::Create, goal.operation());
+        let (under, operation) = (WriteCondition::Create, goal.operation());
         Self { store, partition, goal, tenure: None, record, under, seen: None, operation, state: None }
     }
 
     fn of(store: &'a GroupStore, lease: &'a Lease, goal: Goal, record: OwnershipRecord) -> Self {
-        let (tenure, under) = (Some(lease.epoch), Under::Over(lease.etag.clone()));
+        let (tenure, under) = (Some(lease.epoch), WriteCondition::IfMatch(lease.etag.clone()));
         Self { tenure, under, ..Self::new(store, &lease.partition, goal, record) }
     }
 
@@ -283,7 +285,7 @@ impl<'a> OwnershipWrite<'a> {
     fn ended(&self, settled: Settled, found: Option<&Ownership>, read: Duration) -> Ended {
         let Some(found) = found else { return Ended::Lost { by: None } };
         match (settled, &found.record.incarnation) {
-            (Settled::Stands, _) => self.stands(found.etag.clone(), read.saturating_sub(found.age)),
+            (Settled::Applied, _) => self.stands(found.etag.clone(), read.saturating_sub(found.age)),
             (Settled::Replaced, Some(by)) => Ended::Replaced { by: by.clone() },
             _ => Ended::Lost { by: found.record.owner.clone() },
         }
@@ -305,7 +307,7 @@ impl ConditionalWrite for OwnershipWrite<'_> {
         Ok(Next::Write(self.under.clone()))
     }
 
-    async fn write(&mut self, under: &Under<ETag>) -> Result<Self::Outcome> {
+    async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<Self::Outcome> {
         if self.goal == Goal::Claim {
             self.record.epoch = self.epoch();
             if let Some((state, epoch)) = self.state.as_ref().zip(self.record.epoch) {
@@ -313,23 +315,29 @@ impl ConditionalWrite for OwnershipWrite<'_> {
             }
         }
         self.under = under.clone();
-        let (store, sent) = (self.store, self.store.lease_time());
+        let (store, sent) = (self.store, self.store.lease_clock_now());
         let name = store.inner.names.of(RecordKind::Ownership, self.partition);
         let written = store.write(self.operation, &name, &codec::encode_ownership(&self.record), under).await?;
         Ok(self.stands(written.etag, sent))
     }
 
     async fn look(&mut self) -> Result<Next<ETag, Self::Outcome>> {
-        let read = self.store.lease_time();
+        let read = self.store.lease_clock_now();
         let seen = self.store.read_ownership(self.partition).await?;
         let me = self.store.identity();
         let found = seen.as_ref().map(|seen| facts(seen, seen.record.relation_to(me)));
-        if let Some(seen) = seen.as_ref().filter(|seen| seen.record.relation_to(me) == Relation::Mine) {
+        if let Some(seen) = seen.as_ref().filter(|seen| seen.record.relation_to(me) == Relation::This) {
             self.keep_additions(&seen.record);
         }
         self.goal = goal_after(self.goal, self.tenure, found.as_ref());
         let attempted = self.under.clone().version();
-        let next = after_doubt(self.goal, attempted.as_ref(), self.tenure, found, self.store.terms().expiry);
+        let next = resolve_ambiguous_write(
+            self.goal,
+            attempted.as_ref(),
+            self.tenure,
+            found,
+            self.store.lease_durations().own,
+        );
         let next = next.map(|settled| self.ended(settled, seen.as_ref(), read));
         self.seen = seen;
         Ok(next)

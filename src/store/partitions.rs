@@ -79,7 +79,7 @@ impl PartitionState {
 }
 
 /// The right to work on one record of one partition, as long as it is held.
-pub(super) struct Turn<'a> {
+pub(super) struct OperationGuard<'a> {
     pub(super) state: Arc<PartitionState>,
     pub(super) _alone: OwnedMutexGuard<()>,
     pub(super) _permit: Option<SemaphorePermit<'a>>,

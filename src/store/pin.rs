@@ -2,7 +2,7 @@
 
 use super::GroupStore;
 use super::adopt::decoded;
-use super::rules::{Next, Under};
+use super::rules::{Next, WriteCondition};
 use super::settle::ConditionalWrite;
 use crate::blob::ETag;
 use crate::codec::{self, RecordKind};
@@ -30,43 +30,43 @@ impl GroupStore {
     ///
     /// [`ErrorKind::Contended`] if other writers kept getting in between, [`ErrorKind::Unknown`] if it was not settled in
     /// time, else the error of the storage. Pin again, as often as it takes.
-    pub async fn pin(&self, partition: &PartitionId, position: &Position) -> Result<bool> {
+    pub async fn init_checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<bool> {
         let _turn = self.turn(RecordKind::Checkpoint, partition).await;
         let imported = match self.seen_in_other_tree(partition).await? {
-            OtherTree::Taken => return Ok(false),
-            OtherTree::Free(version) => Some(version),
-            OtherTree::Ignored => None,
+            OtherNameCase::Taken => return Ok(false),
+            OtherNameCase::Free(version) => Some(version),
+            OtherNameCase::Ignored => None,
         };
-        let record = self.pinned_record(position, &CheckpointRecord { imported, ..Default::default() });
-        self.settle(&mut PinWrite { store: self, partition, record }).await
+        let record = self.initial_record(position, &CheckpointRecord { source_etag: imported, ..Default::default() });
+        self.settle(&mut InitWrite { store: self, partition, record }).await
     }
 
     /// A start at this position, which keeps every other key of the last record. The next adoption looks at the other
     /// tree, if that counts: an owner there may have started before.
-    pub(super) fn pinned_record(&self, start: &Position, last: &CheckpointRecord) -> CheckpointRecord {
+    pub(super) fn initial_record(&self, start: &Position, last: &CheckpointRecord) -> CheckpointRecord {
         let not_looked_at = || self.inner.twin.is_some().then(|| NONE_THERE.to_owned());
-        let imported = last.imported.clone().or_else(not_looked_at);
-        CheckpointRecord { imported, pinned: true, ..self.checkpoint_record(start, last) }
+        let imported = last.source_etag.clone().or_else(not_looked_at);
+        CheckpointRecord { source_etag: imported, initial: true, ..self.checkpoint_record(start, last) }
     }
 
-    async fn seen_in_other_tree(&self, partition: &PartitionId) -> Result<OtherTree> {
-        let Some(twin) = &self.inner.twin else { return Ok(OtherTree::Ignored) };
+    async fn seen_in_other_tree(&self, partition: &PartitionId) -> Result<OtherNameCase> {
+        let Some(twin) = &self.inner.twin else { return Ok(OtherNameCase::Ignored) };
         let there = self.read(&twin.of(RecordKind::Checkpoint, partition)).await?.map(decoded);
         Ok(match there {
-            Some((record, _)) if record.has_position() => OtherTree::Taken,
-            Some((_, blob)) => OtherTree::Free(blob.etag.as_str().to_owned()),
-            None => OtherTree::Free(NONE_THERE.to_owned()),
+            Some((record, _)) if record.has_position() => OtherNameCase::Taken,
+            Some((_, blob)) => OtherNameCase::Free(blob.etag.as_str().to_owned()),
+            None => OtherNameCase::Free(NONE_THERE.to_owned()),
         })
     }
 }
 
-struct PinWrite<'a> {
+struct InitWrite<'a> {
     store: &'a GroupStore,
     partition: &'a PartitionId,
     record: CheckpointRecord,
 }
 
-impl ConditionalWrite for PinWrite<'_> {
+impl ConditionalWrite for InitWrite<'_> {
     /// Whether it stands.
     type Outcome = bool;
 
@@ -79,10 +79,10 @@ impl ConditionalWrite for PinWrite<'_> {
     }
 
     async fn begin(&mut self) -> Result<Next<ETag, bool>> {
-        Ok(Next::Write(Under::Create))
+        Ok(Next::Write(WriteCondition::Create))
     }
 
-    async fn write(&mut self, under: &Under<ETag>) -> Result<bool> {
+    async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<bool> {
         let name = self.store.inner.names.of(RecordKind::Checkpoint, self.partition);
         self.store.write(Operation::Checkpoint, &name, &codec::encode_checkpoint(&self.record), under).await?;
         Ok(true)
@@ -96,12 +96,12 @@ impl ConditionalWrite for PinWrite<'_> {
     async fn look(&mut self) -> Result<Next<ETag, bool>> {
         let found = self.store.read(&self.store.inner.names.of(RecordKind::Checkpoint, self.partition)).await?;
         let found = found.map(|blob| decoded(blob).0);
-        Ok(found.map_or(Next::Write(Under::Create), |found| Next::Done(is_same_pin(&found, &self.record))))
+        Ok(found.map_or(Next::Write(WriteCondition::Create), |found| Next::Done(is_same_start(&found, &self.record))))
     }
 }
 
 /// What the other tree of names has to say of a partition's start.
-enum OtherTree {
+enum OtherNameCase {
     /// It does not count, or there is none.
     Ignored,
     /// Nothing yet; in this version, so that a later one is told from it.
@@ -111,6 +111,6 @@ enum OtherTree {
 }
 
 /// By an answer that got lost, or by an earlier call.
-fn is_same_pin(found: &CheckpointRecord, mine: &CheckpointRecord) -> bool {
+fn is_same_start(found: &CheckpointRecord, mine: &CheckpointRecord) -> bool {
     (&found.owner, found.sequence_number, &found.offset) == (&mine.owner, mine.sequence_number, &mine.offset)
 }

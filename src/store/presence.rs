@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-use super::rules::{Lapse, Next, Present, Under, announcing};
-use super::settle::{ConditionalWrite, is_doubtful};
+use super::rules::{HeartbeatLoss, Next, OwnHeartbeat, WriteCondition, sending_heartbeat};
+use super::settle::{ConditionalWrite, is_ambiguous};
 use super::{GroupStore, Listing};
 use crate::blob::{Blob, ETag};
 use crate::codec;
 use crate::error::{ErrorKind, Result};
-use crate::model::{Incarnation, LeaseScope, OwnerId, OwnershipRecord, Presence, PresenceRecord, Relation};
+use crate::model::{Heartbeat, HeartbeatRecord, Incarnation, LeaseScope, OwnerId, OwnershipRecord, Relation};
 use crate::telemetry::Operation;
 
 /// A presence that is as many times older than the expiry says nothing any more, and anybody may delete it.
-const CLEARED_AFTER: u32 = 10;
+const DELETED_AFTER: u32 = 10;
 
 /// What became of an announcement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Announced {
+pub enum HeartbeatOutcome {
     /// It says that this owner is there.
-    Present,
+    Written,
     /// Somebody broke or deleted the presence since it was last written: to that one, this owner is dead. Announce
     /// again, which says that it is there again; and *then* [rewrite](super::Lease::rewritten) whatever this owner
     /// believes to own, if its leases live by its presence, before it counts on it. What is rewritten before that could
@@ -46,9 +46,9 @@ impl GroupStore {
     ///
     /// The error of the storage; [`ErrorKind::Contended`] if other writers kept getting in between,
     /// [`ErrorKind::Unknown`] if it was not settled in time. Announce again.
-    pub async fn announce(&self) -> Result<Announced> {
+    pub async fn send_heartbeat(&self) -> Result<HeartbeatOutcome> {
         let mut known = self.inner.presence.lock().await;
-        self.settle(&mut Announcement { store: self, known: &mut known }).await
+        self.settle(&mut HeartbeatWrite { store: self, known: &mut known }).await
     }
 
     /// Says no longer that this owner is there; nothing to do if it never did. What a later life of this owner wrote
@@ -57,9 +57,9 @@ impl GroupStore {
     /// # Errors
     ///
     /// The error of the storage; [`ErrorKind::Unknown`] if it was not settled in time. The presence ends by its age.
-    pub async fn withdraw(&self) -> Result<()> {
+    pub async fn remove_heartbeat(&self) -> Result<()> {
         let mut known = self.inner.presence.lock().await;
-        self.settle(&mut Withdrawal { store: self, known: &mut known }).await
+        self.settle(&mut HeartbeatRemoval { store: self, known: &mut known }).await
     }
 
     /// Reads who is there, this owner too.
@@ -68,15 +68,15 @@ impl GroupStore {
     ///
     /// If the storage does not answer as it should; see [`BlobContainer`](crate::blob::BlobContainer). A blob that
     /// cannot be read is no error.
-    pub async fn list_presences(&self) -> Result<Listing<Presence>> {
+    pub async fn list_heartbeats(&self) -> Result<Listing<Heartbeat>> {
         /// Beside the two kinds of record.
         const PRESENCES: usize = 2;
         let names = &self.inner.names;
         let (listing, versions) = self
-            .list_below(names.presences(), |blob| {
-                let owner = names.present(&blob.name)?;
-                let (record, problem) = codec::decode_presence(&blob.name, owner, &blob.metadata);
-                Ok((Presence::new(record, blob.etag.clone(), blob.age(), self.moment_of(blob)), problem))
+            .list_below(names.heartbeats(), |blob| {
+                let owner = names.heartbeat_owner(&blob.name)?;
+                let (record, problem) = codec::decode_heartbeat(&blob.name, owner, &blob.metadata);
+                Ok((Heartbeat::new(record, blob.etag.clone(), blob.age(), self.moment_of(blob)), problem))
             })
             .await?;
         self.tell_malformed(PRESENCES, &listing.malformed, versions);
@@ -91,15 +91,15 @@ impl GroupStore {
     ///
     /// What the storage answered, if it concerns all of them: it is away, or does not permit deletions. Some may be
     /// deleted; the others will be found again.
-    pub async fn clear_presences(&self, seen: &[Presence]) -> Result<Vec<OwnerId>> {
-        let (limit, now) = (self.terms().expiry * CLEARED_AFTER, self.lease_time());
+    pub async fn delete_stale_heartbeats(&self, seen: &[Heartbeat]) -> Result<Vec<OwnerId>> {
+        let (limit, now) = (self.lease_durations().own * DELETED_AFTER, self.lease_clock_now());
         let me = &self.identity().owner;
         let mut cleared = Vec::new();
         for old in seen.iter().filter(|seen| seen.record.owner != *me && seen.age_at(now) > limit) {
             let owner = &old.record.owner;
-            match self.delete_presence(owner, &Under::Over(old.etag.clone())).await {
+            match self.delete_heartbeat(owner, &WriteCondition::IfMatch(old.etag.clone())).await {
                 Ok(()) => cleared.push(owner.clone()),
-                Err(error) if is_doubtful(&error) => {}
+                Err(error) if is_ambiguous(&error) => {}
                 Err(error) if error.kind() == ErrorKind::Rejected => {
                     self.telemetry().presence_failed(&error);
                 }
@@ -110,52 +110,52 @@ impl GroupStore {
     }
 
     /// How long ago this life of an owner last said that it is there, if nobody has declared it dead since.
-    pub(super) async fn sign_of_life(&self, owner: &OwnerId, life: Option<&Incarnation>) -> Result<Option<Duration>> {
-        let Some(blob) = self.read(&self.inner.names.presence(owner)).await? else { return Ok(None) };
-        let (record, _) = codec::decode_presence(&blob.name, owner.clone(), &blob.metadata);
-        let counts = record.incarnation.as_ref() == life && record.broken_by.is_none();
+    pub(super) async fn heartbeat_age(&self, owner: &OwnerId, life: Option<&Incarnation>) -> Result<Option<Duration>> {
+        let Some(blob) = self.read(&self.inner.names.heartbeat(owner)).await? else { return Ok(None) };
+        let (record, _) = codec::decode_heartbeat(&blob.name, owner.clone(), &blob.metadata);
+        let counts = record.incarnation.as_ref() == life && record.declared_dead_by.is_none();
         Ok(counts.then(|| blob.age()))
     }
 
     /// How old what keeps an ownership alive is: its record, or the presence of an owner that lives by that, of whose
     /// life an old record says nothing.
-    pub(super) async fn age_of_life(&self, record: &OwnershipRecord, age: Duration) -> Result<Duration> {
+    pub(super) async fn lease_age_of(&self, record: &OwnershipRecord, age: Duration) -> Result<Duration> {
         let owner = record.owner.as_ref().filter(|_| record.scope == LeaseScope::Instance);
-        let Some(owner) = owner.filter(|_| age >= self.terms().expiry / 2) else { return Ok(age) };
-        let presence = self.sign_of_life(owner, record.incarnation.as_ref()).await?;
+        let Some(owner) = owner.filter(|_| age >= self.lease_durations().own / 2) else { return Ok(age) };
+        let presence = self.heartbeat_age(owner, record.incarnation.as_ref()).await?;
         Ok(presence.map_or(age, |presence| presence.min(age)))
     }
 
-    async fn delete_presence(&self, owner: &OwnerId, under: &Under<ETag>) -> Result<()> {
-        let (name, condition) = (self.inner.names.presence(owner), under.into());
+    async fn delete_heartbeat(&self, owner: &OwnerId, under: &WriteCondition<ETag>) -> Result<()> {
+        let (name, condition) = (self.inner.names.heartbeat(owner), under.into());
         let answer = self.send(Operation::Presence, self.container.delete(&name, &condition)).await?;
         self.note(answer);
         Ok(())
     }
 
     /// The blob under this owner's name, if there is one.
-    async fn read_own_presence(&self) -> Result<Option<(PresenceRecord, Present<ETag>)>> {
-        let found = self.read(&self.inner.names.presence(&self.identity().owner)).await?;
+    async fn read_own_heartbeat(&self) -> Result<Option<(HeartbeatRecord, OwnHeartbeat<ETag>)>> {
+        let found = self.read(&self.inner.names.heartbeat(&self.identity().owner)).await?;
         Ok(found.map(|blob| self.present(&blob)))
     }
 
-    fn present(&self, blob: &Blob) -> (PresenceRecord, Present<ETag>) {
+    fn present(&self, blob: &Blob) -> (HeartbeatRecord, OwnHeartbeat<ETag>) {
         let me = self.identity();
-        let (record, _) = codec::decode_presence(&blob.name, me.owner.clone(), &blob.metadata);
+        let (record, _) = codec::decode_heartbeat(&blob.name, me.owner.clone(), &blob.metadata);
         let (relation, etag, age) = (record.relation_to(me), blob.etag.clone(), blob.age());
-        let broken = record.broken_by.is_some();
-        (record, Present { relation, etag, age, broken })
+        let broken = record.declared_dead_by.is_some();
+        (record, OwnHeartbeat { relation, etag, age, declared_dead: broken })
     }
 }
 
-struct Announcement<'a> {
+struct HeartbeatWrite<'a> {
     store: &'a GroupStore,
     /// The version of the last announcement.
     known: &'a mut Option<ETag>,
 }
 
-impl ConditionalWrite for Announcement<'_> {
-    type Outcome = Announced;
+impl ConditionalWrite for HeartbeatWrite<'_> {
+    type Outcome = HeartbeatOutcome;
 
     fn operation(&self) -> Operation {
         Operation::Presence
@@ -165,24 +165,24 @@ impl ConditionalWrite for Announcement<'_> {
         OWN.to_owned()
     }
 
-    async fn begin(&mut self) -> Result<Next<ETag, Announced>> {
+    async fn begin(&mut self) -> Result<Next<ETag, HeartbeatOutcome>> {
         Ok(Next::Write(self.known.clone().into()))
     }
 
-    async fn write(&mut self, under: &Under<ETag>) -> Result<Announced> {
+    async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<HeartbeatOutcome> {
         let me = self.store.identity();
-        let record = PresenceRecord::new(me.owner.clone(), me.incarnation.clone());
-        let name = self.store.inner.names.presence(&record.owner);
-        let written = self.store.write(Operation::Presence, &name, &codec::encode_presence(&record), under).await?;
+        let record = HeartbeatRecord::new(me.owner.clone(), me.incarnation.clone());
+        let name = self.store.inner.names.heartbeat(&record.owner);
+        let written = self.store.write(Operation::Presence, &name, &codec::encode_heartbeat(&record), under).await?;
         *self.known = Some(written.etag);
-        Ok(Announced::Present)
+        Ok(HeartbeatOutcome::Written)
     }
 
-    async fn look(&mut self) -> Result<Next<ETag, Announced>> {
-        let (record, present) = self.store.read_own_presence().await?.unzip();
-        let mine = present.as_ref().filter(|present| present.relation == Relation::Mine && !present.broken);
+    async fn look(&mut self) -> Result<Next<ETag, HeartbeatOutcome>> {
+        let (record, present) = self.store.read_own_heartbeat().await?.unzip();
+        let mine = present.as_ref().filter(|present| present.relation == Relation::This && !present.declared_dead);
         let known = mine.map(|present| present.etag.clone());
-        let lapse = match announcing(self.known.as_ref(), present, self.store.terms().expiry) {
+        let lapse = match sending_heartbeat(self.known.as_ref(), present, self.store.lease_durations().own) {
             Next::Write(under) => {
                 // An announcement that is cut off by its deadline does not begin with the old version again.
                 *self.known = known.or(self.known.take());
@@ -191,22 +191,24 @@ impl ConditionalWrite for Announcement<'_> {
             Next::Done(lapse) => lapse,
         };
         Ok(Next::Done(match (lapse, record) {
-            (Lapse::Replaced, Some(PresenceRecord { incarnation: Some(by), .. })) => Announced::Replaced { by },
-            (Lapse::Replaced, _) => return Err(self.contended()),
-            (Lapse::DeclaredDead(version), record) => {
+            (HeartbeatLoss::Replaced, Some(HeartbeatRecord { incarnation: Some(by), .. })) => {
+                HeartbeatOutcome::Replaced { by }
+            }
+            (HeartbeatLoss::Replaced, _) => return Err(self.contended()),
+            (HeartbeatLoss::DeclaredDead(version), record) => {
                 *self.known = version;
-                Announced::DeclaredDead { by: record.and_then(|record| record.broken_by) }
+                HeartbeatOutcome::DeclaredDead { by: record.and_then(|record| record.declared_dead_by) }
             }
         }))
     }
 }
 
-struct Withdrawal<'a> {
+struct HeartbeatRemoval<'a> {
     store: &'a GroupStore,
     known: &'a mut Option<ETag>,
 }
 
-impl ConditionalWrite for Withdrawal<'_> {
+impl ConditionalWrite for HeartbeatRemoval<'_> {
     type Outcome = ();
 
     fn operation(&self) -> Operation {
@@ -218,19 +220,19 @@ impl ConditionalWrite for Withdrawal<'_> {
     }
 
     async fn begin(&mut self) -> Result<Next<ETag, ()>> {
-        Ok(self.known.clone().map_or(Next::Done(()), |known| Next::Write(Under::Over(known))))
+        Ok(self.known.clone().map_or(Next::Done(()), |known| Next::Write(WriteCondition::IfMatch(known))))
     }
 
-    async fn write(&mut self, under: &Under<ETag>) -> Result<()> {
-        self.store.delete_presence(&self.store.identity().owner, under).await?;
+    async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<()> {
+        self.store.delete_heartbeat(&self.store.identity().owner, under).await?;
         *self.known = None;
         Ok(())
     }
 
     /// One that is gone, or of another life, is not this store's to delete.
     async fn look(&mut self) -> Result<Next<ETag, ()>> {
-        let found = self.store.read_own_presence().await?;
-        let mine = found.filter(|(_, present)| present.relation == Relation::Mine);
+        let found = self.store.read_own_heartbeat().await?;
+        let mine = found.filter(|(_, present)| present.relation == Relation::This);
         *self.known = mine.map(|(_, present)| present.etag);
         self.begin().await
     }

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::within;
-use crate::blob::{Blob, BlobContainer, Condition, ETag, Metadata, Written};
+use crate::blob::{Blob, BlobContainer, Condition, ETag, Metadata, WriteResult};
 use crate::clock::WallClock;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -25,7 +25,7 @@ const LISTINGS: usize = 3;
 /// What works, but not well. Errors are not findings: they end the probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Finding {
+pub enum StorageWarning {
     /// The container keeps every version of a blob. Each renewal leaves one behind, and listings grow slower and dearer
     /// with them: switch versioning off for this account, or let a lifecycle rule delete old versions.
     Versioning,
@@ -46,7 +46,7 @@ pub enum Finding {
     CannotDelete,
 }
 
-impl Finding {
+impl StorageWarning {
     /// What it means and what to do, on one line.
     #[must_use]
     pub fn advice(&self) -> String {
@@ -71,15 +71,15 @@ impl Finding {
 }
 
 /// One blob of a storage to be tried out, which nothing else writes.
-pub(super) struct Trial<'a> {
+pub(super) struct StorageCheck<'a> {
     pub(super) container: &'a dyn BlobContainer,
     pub(super) name: &'a str,
     pub(super) deadline: Duration,
 }
 
-impl Trial<'_> {
+impl StorageCheck<'_> {
     /// Tries what ownership needs. The blob is deleted also after a failure, if that is possible.
-    pub(super) async fn run(&self, wall_clock: &dyn WallClock) -> Result<Vec<Finding>> {
+    pub(super) async fn run(&self, wall_clock: &dyn WallClock) -> Result<Vec<StorageWarning>> {
         let tried = self.try_out(wall_clock).await;
         let deleted = self.delete().await;
         let mut findings = tried?;
@@ -88,18 +88,18 @@ impl Trial<'_> {
     }
 
     /// Conditional writes that are refused when they must be, and metadata that comes back.
-    async fn try_out(&self, wall_clock: &dyn WallClock) -> Result<Vec<Finding>> {
+    async fn try_out(&self, wall_clock: &dyn WallClock) -> Result<Vec<StorageWarning>> {
         let mut findings = Vec::new();
-        let first = self.write("1", &Condition::Any).await?;
-        let second = self.write("2", &Condition::Match(first.etag.clone())).await?;
-        let changed = Condition::Match(first.etag);
+        let first = self.write("1", &Condition::Unconditional).await?;
+        let second = self.write("2", &Condition::IfMatch(first.etag.clone())).await?;
+        let changed = Condition::IfMatch(first.etag);
         self.must_be_refused(&changed, "a write under an ETag that has changed").await?;
         self.must_be_refused(&Condition::Create, "the creation of a blob that exists").await?;
         self.must_be_read(&second.etag).await?;
         let took = self.must_be_listed(&second.etag).await?;
-        findings.extend(second.versioned.then_some(Finding::Versioning));
-        findings.extend((took > SLOW).then_some(Finding::SlowListing { took }));
-        findings.extend(skew(wall_clock.now(), second.answer.server_time_now()));
+        findings.extend(second.versioned.then_some(StorageWarning::Versioning));
+        findings.extend((took > SLOW).then_some(StorageWarning::SlowListing { took }));
+        findings.extend(skew(wall_clock.now(), second.response.server_time_now()));
         Ok(findings)
     }
 
@@ -107,7 +107,7 @@ impl Trial<'_> {
         within(self.deadline, "probe", request).await
     }
 
-    async fn write(&self, value: &str, condition: &Condition) -> Result<Written> {
+    async fn write(&self, value: &str, condition: &Condition) -> Result<WriteResult> {
         let written = self.in_time(self.container.write(self.name, &content(value), condition)).await;
         written.map_err(|error| failed("a blob cannot be written", error))
     }
@@ -144,10 +144,10 @@ impl Trial<'_> {
         Ok(fastest)
     }
 
-    async fn delete(&self) -> Result<Option<Finding>> {
-        match self.in_time(self.container.delete(self.name, &Condition::Any)).await {
+    async fn delete(&self) -> Result<Option<StorageWarning>> {
+        match self.in_time(self.container.delete(self.name, &Condition::Unconditional)).await {
             Ok(_) => Ok(None),
-            Err(error) if error.kind() == ErrorKind::Unauthorized => Ok(Some(Finding::CannotDelete)),
+            Err(error) if error.kind() == ErrorKind::Unauthorized => Ok(Some(StorageWarning::CannotDelete)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed("a blob cannot be deleted", error)),
         }
@@ -168,10 +168,11 @@ fn not_shown(answer: &str) -> Error {
     Error::new(ErrorKind::Rejected, message)
 }
 
-fn skew(local: OffsetDateTime, server: OffsetDateTime) -> Option<Finding> {
+fn skew(local: OffsetDateTime, server: OffsetDateTime) -> Option<StorageWarning> {
     let difference = local - server;
     let by = difference.unsigned_abs();
-    (by > SKEW).then(|| Finding::ClockSkew { by: Duration::from_secs(by.as_secs()), ahead: difference.is_positive() })
+    (by > SKEW)
+        .then(|| StorageWarning::ClockSkew { by: Duration::from_secs(by.as_secs()), ahead: difference.is_positive() })
 }
 
 fn failed(what: &str, error: Error) -> Error {
@@ -190,9 +191,9 @@ mod tests {
     fn a_clock_is_wrong_from_two_seconds_on_in_either_direction() {
         let server = datetime!(2026-01-01 00:00:00 UTC);
         assert_eq!(skew(server + Span::seconds(2), server), None);
-        let ahead = Finding::ClockSkew { by: Duration::from_secs(120), ahead: true };
+        let ahead = StorageWarning::ClockSkew { by: Duration::from_secs(120), ahead: true };
         assert_eq!(skew(server + Span::minutes(2), server), Some(ahead));
-        let behind = Finding::ClockSkew { by: Duration::from_secs(3), ahead: false };
+        let behind = StorageWarning::ClockSkew { by: Duration::from_secs(3), ahead: false };
         assert_eq!(skew(server - Span::milliseconds(3500), server), Some(behind));
     }
 }

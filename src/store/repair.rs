@@ -2,7 +2,7 @@
 
 use super::GroupStore;
 use super::adopt::Adoption;
-use super::settle::is_doubtful;
+use super::settle::is_ambiguous;
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, Position};
@@ -19,7 +19,7 @@ impl GroupStore {
     /// answered. Adopt again, and look.
     pub async fn replace_checkpoint(&self, adoption: &mut Adoption, place: &Position) -> Result<()> {
         // The other tree does not count any more: it may be further, and would undo this at the next adoption.
-        let record = CheckpointRecord { imported: None, ..self.checkpoint_record(place, &adoption.record) };
+        let record = CheckpointRecord { source_etag: None, ..self.checkpoint_record(place, &adoption.record) };
         self.rewrite_adopted(adoption, record).await
     }
 
@@ -54,7 +54,7 @@ impl GroupStore {
                 (adoption.etag, adoption.record) = (Some(written.etag), record);
                 Ok(())
             }
-            Err(error) if is_doubtful(&error) => Err(changed(adoption).with_source(error)),
+            Err(error) if is_ambiguous(&error) => Err(changed(adoption).with_source(error)),
             Err(error) => Err(error),
         }
     }
@@ -81,14 +81,14 @@ mod tests {
         let store = builder.connect().await.unwrap();
         let partition = PartitionId::from(0);
         let place = |sequence_number| Position { sequence_number, offset: "-1".into() };
-        let won = store.claim_one(&Claim::unowned(partition.clone())).await;
+        let won = store.claim(&Claim::unowned(partition.clone())).await;
         let ClaimOutcome::Won(lease) = won else { panic!("{won:?}") };
         let adopted = store.adopt(&partition, lease.epoch(), Some(&place(-1))).await.unwrap();
         let AdoptOutcome::Adopted(mut adoption) = adopted else { panic!("{adopted:?}") };
         store.repair_checkpoint(&mut adoption, &place(4)).await.unwrap();
-        assert_eq!((adoption.record().sequence_number, adoption.record().pinned), (Some(4), true));
+        assert_eq!((adoption.record().sequence_number, adoption.record().initial), (Some(4), true));
         let seen = store.list_ownerships().await.unwrap().records.remove(0);
-        store.claim_one(&Claim::over(&seen)).await;
+        store.claim(&Claim::over(&seen)).await;
         let refused = store.repair_checkpoint(&mut adoption, &place(5)).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Conflict);
         assert_eq!(store.list_checkpoints().await.unwrap().records[0].record.sequence_number, Some(4));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::GroupStore;
-use super::rules::{Next, Under};
+use super::rules::{Next, WriteCondition};
 use crate::blob::{Condition, ETag};
 use crate::error::{Error, ErrorKind, Result};
 use crate::telemetry::Operation;
@@ -19,7 +19,7 @@ const BACK_OFF: Duration = Duration::from_millis(20);
 
 /// How many request deadlines an operation takes at most: one for a write without a response, and one for the read after
 /// it.
-const MAX_DEADLINES: u32 = 2;
+const MAX_TIMEOUTS: u32 = 2;
 
 /// One conditional write, and what its responses mean.
 pub(super) trait ConditionalWrite {
@@ -36,7 +36,7 @@ pub(super) trait ConditionalWrite {
     }
 
     /// Sends the write.
-    async fn write(&mut self, under: &Under<ETag>) -> Result<Self::Outcome>;
+    async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<Self::Outcome>;
 
     /// Reads what there is, and asks the rule.
     async fn look(&mut self) -> Result<Next<ETag, Self::Outcome>>;
@@ -50,10 +50,13 @@ pub(super) trait ConditionalWrite {
 impl GroupStore {
     /// Writes until the outcome is known. To be called when the operation has its turn: its time begins now.
     pub(super) async fn settle<W: ConditionalWrite>(&self, write: &mut W) -> Result<W::Outcome> {
-        let limit = MAX_DEADLINES * self.request_deadline();
+        let limit = MAX_TIMEOUTS * self.request_timeout();
         let (operation, subject) = (write.operation().name(), write.subject());
         timeout(limit, until_settled(write)).await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Unknown, format!("{operation}: {subject} was not settled within {limit:?}")))
+            Err(Error::new(
+                ErrorKind::Indeterminate,
+                format!("{operation}: {subject} was not settled within {limit:?}"),
+            ))
         })
     }
 }
@@ -66,7 +69,7 @@ async fn until_settled<W: ConditionalWrite>(write: &mut W) -> Result<W::Outcome>
             Next::Done(outcome) => return Ok(outcome),
         };
         match write.write(&under).await {
-            Err(error) if is_doubtful(&error) => {}
+            Err(error) if is_ambiguous(&error) => {}
             settled => return settled,
         }
         // A late write of this operation may still be under way, or another writer at work.
@@ -80,15 +83,15 @@ async fn until_settled<W: ConditionalWrite>(write: &mut W) -> Result<W::Outcome>
 }
 
 /// Whether a read is needed to find out whether a conditional write was applied.
-pub(super) fn is_doubtful(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Unknown | ErrorKind::NotFound)
+pub(super) fn is_ambiguous(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Indeterminate | ErrorKind::NotFound)
 }
 
-impl From<&Under<ETag>> for Condition {
-    fn from(under: &Under<ETag>) -> Self {
+impl From<&WriteCondition<ETag>> for Condition {
+    fn from(under: &WriteCondition<ETag>) -> Self {
         match under {
-            Under::Create => Self::Create,
-            Under::Over(version) => Self::Match(version.clone()),
+            WriteCondition::Create => Self::Create,
+            WriteCondition::IfMatch(version) => Self::IfMatch(version.clone()),
         }
     }
 }

@@ -17,12 +17,12 @@ use crate::error::{Error, Result};
 /// [`key_case`](super::GroupStoreBuilder::key_case).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Split {
+pub enum OnCaseMismatch {
     /// Leave partitions alone that are owned there, until released or expired. The default: nothing is processed twice.
     #[default]
     Wait,
     /// The same; and do not even start while one is owned there, for it is a mistake.
-    Refuse,
+    Fail,
     /// As if there were nothing.
     Ignore,
 }
@@ -34,7 +34,7 @@ impl GroupStore {
     /// # Errors
     ///
     /// If the storage does not answer as it should; see [`BlobContainer`](crate::blob::BlobContainer).
-    pub async fn list_other_tree(&self) -> Result<Listing<Ownership>> {
+    pub async fn list_other_name_case(&self) -> Result<Listing<Ownership>> {
         let Some(twin) = &self.inner.twin else {
             return Ok(Listing { records: Vec::new(), malformed: Vec::new() });
         };
@@ -49,14 +49,14 @@ impl GroupStore {
     }
 
     /// Whether there is another tree of names that counts.
-    pub(crate) fn has_other_tree(&self) -> bool {
+    pub(crate) fn has_other_name_case(&self) -> bool {
         self.inner.twin.is_some()
     }
 
     /// Fails if a partition is owned in the other tree.
-    pub(super) async fn refuse_other_tree(&self) -> Result<()> {
-        let listing = self.list_other_tree().await?;
-        let (terms, now) = (self.terms(), self.lease_time());
+    pub(super) async fn refuse_other_name_case(&self) -> Result<()> {
+        let listing = self.list_other_name_case().await?;
+        let (terms, now) = (self.lease_durations(), self.lease_clock_now());
         let fresh = |seen: &&Ownership| terms.counts_as_live(&seen.record, seen.age_at(now));
         let Some(seen) = listing.records.iter().find(fresh) else { return Ok(()) };
         let owner = seen.record.owner.as_ref().map(ToString::to_string).unwrap_or_default();

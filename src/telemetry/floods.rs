@@ -65,7 +65,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn of_those_alike_one_in_a_while_is_told_with_the_number_of_the_others() {
         let floods = Floods::new(EVERY);
-        let fail = || floods.admit("cycle", None, ErrorKind::Unknown);
+        let fail = || floods.admit("cycle", None, ErrorKind::Indeterminate);
         assert_eq!(fail(), Some(0));
         for _ in 0..7 {
             assert_eq!(fail(), None);
@@ -82,9 +82,9 @@ mod tests {
         let floods = Floods::new(EVERY);
         let throttled = |seconds| ErrorKind::Throttled { retry_after: Some(Duration::from_secs(seconds)) };
         let unsettled = |operation, kind| floods.admit("unsettled", Some(operation), kind);
-        assert_eq!(unsettled(Operation::Renew, ErrorKind::Unknown), Some(0));
-        assert_eq!(unsettled(Operation::Claim, ErrorKind::Unknown), Some(0));
-        assert_eq!(floods.admit("checkpoint", None, ErrorKind::Unknown), Some(0));
+        assert_eq!(unsettled(Operation::Renew, ErrorKind::Indeterminate), Some(0));
+        assert_eq!(unsettled(Operation::Claim, ErrorKind::Indeterminate), Some(0));
+        assert_eq!(floods.admit("checkpoint", None, ErrorKind::Indeterminate), Some(0));
         assert_eq!(unsettled(Operation::Renew, throttled(1)), Some(0));
         assert_eq!(unsettled(Operation::Renew, throttled(2)), None, "another time to wait is no other failure");
     }

@@ -109,7 +109,7 @@ impl Outcome {
             ErrorKind::Conflict => Self::Conflict,
             ErrorKind::NotFound => Self::NotFound,
             ErrorKind::Throttled { .. } => Self::Throttled,
-            ErrorKind::Unknown => Self::Unknown,
+            ErrorKind::Indeterminate => Self::Unknown,
             ErrorKind::Unavailable => Self::Unavailable,
             _ => Self::Refused,
         }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use eventhubs_checkpoint::admin::Operator;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{Answer, Blob, BlobContainer, Condition, ETag, Metadata};
+use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ETag, Metadata, ResponseInfo};
 use eventhubs_checkpoint::internal::listed;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, Lease,
     ReleaseOutcome,
 };
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Position, Relation, Result};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -139,7 +139,7 @@ impl Bench {
         connect: impl FnOnce(GroupStoreBuilder) -> F,
     ) -> Result<Owner<S>> {
         let seed = name.bytes().map(u64::from).sum();
-        let faulty = Faulty::new(self.container.clone(), seed);
+        let faulty = FaultyContainer::new(self.container.clone(), seed);
         let link = Arc::new(Meddled { inner: Arc::new(faulty.clone()), meddler: Wire::default() });
         prepare(&link.meddler);
         let builder = GroupStore::builder(link.clone(), group(), OwnerId::new(name).unwrap());
@@ -150,7 +150,7 @@ impl Bench {
 
     /// Writes behind everybody's back.
     pub async fn put(&self, name: &str, metadata: &Metadata) -> ETag {
-        self.container.write(name, metadata, &Condition::Any).await.unwrap().etag
+        self.container.write(name, metadata, &Condition::Unconditional).await.unwrap().etag
     }
 
     /// The same with keys whose case is kept on the way to the server, which no port of this crate does. In memory
@@ -177,7 +177,7 @@ impl Bench {
     }
 
     pub async fn delete(&self, name: &str) {
-        self.container.delete(name, &Condition::Any).await.unwrap();
+        self.container.delete(name, &Condition::Unconditional).await.unwrap();
     }
 
     pub async fn blob(&self, name: &str) -> Option<Blob> {
@@ -208,7 +208,7 @@ impl Bench {
 #[derive(Clone)]
 pub struct Owner<S = GroupStore> {
     pub store: S,
-    pub faulty: Faulty,
+    pub faulty: FaultyContainer,
     link: Arc<Meddled<Wire>>,
     container: Arc<dyn BlobContainer>,
 }
@@ -230,12 +230,12 @@ impl<S> Owner<S> {
 
     /// Lets the next write to such a blob meet this.
     pub fn next_write(&self, name_part: &str, fault: Fault) {
-        self.faulty.next_on(Target::from(Operation::Write).named(name_part), fault);
+        self.faulty.inject_on(Target::from(BlobOperation::Write).named(name_part), fault);
     }
 
     /// Lets the next read of such a blob fail.
     pub fn next_read_fails(&self, name_part: &str) {
-        self.faulty.next_on(Target::from(Operation::Get).named(name_part), Fault::RequestLost);
+        self.faulty.inject_on(Target::from(BlobOperation::Get).named(name_part), Fault::RequestLost);
     }
 
     /// From now on no such request reaches the storage.
@@ -259,27 +259,27 @@ impl Owner {
     /// one.
     pub fn valid_from(&self, lease: &Lease) -> Instant {
         let now = Instant::now();
-        now - self.store.age_of(lease)
+        now - self.store.lease_age(lease)
     }
 
     pub async fn claim(&self, partition: u32) -> ClaimOutcome {
-        self.store.claim(vec![Claim::unowned(partition.into())]).await.remove(0).1
+        self.store.claim_all(vec![Claim::unowned(partition.into())]).await.remove(0).1
     }
 
     /// A claim over the record, as it was seen in this version.
     pub async fn over(&self, partition: u32, etag: &ETag) -> Claim {
         let name = ownership(partition);
         let found = self.container.get(&name).await.unwrap_or_else(|_| {
-            let (now, answer) = (self.store.server_time(), Answer::new(self.store.server_time(), Instant::now()));
+            let (now, answer) = (self.store.server_time(), ResponseInfo::new(self.store.server_time(), Instant::now()));
             Blob::new(name, metadata(&[("ownerid", ""), ("epoch", "0")]), etag.clone(), now, answer)
         });
-        let mut seen = listed::ownership(partition.into(), &found, self.store.lease_time());
+        let mut seen = listed::ownership(partition.into(), &found, self.store.lease_clock_now());
         seen.etag = etag.clone();
         Claim::over(&seen)
     }
 
     pub async fn claim_over(&self, partition: u32, etag: &ETag) -> ClaimOutcome {
-        self.store.claim(vec![self.over(partition, etag).await]).await.remove(0).1
+        self.store.claim_all(vec![self.over(partition, etag).await]).await.remove(0).1
     }
 
     pub async fn win(&self, partition: u32) -> Lease {
@@ -299,11 +299,11 @@ impl Owner {
     }
 
     pub async fn renew(&self, lease: &Lease) -> ClaimOutcome {
-        self.store.renew(vec![lease.clone()]).await.remove(0).1
+        self.store.renew_all(vec![lease.clone()]).await.remove(0).1
     }
 
     pub async fn release(&self, lease: &Lease) -> ReleaseOutcome {
-        self.store.release(vec![lease.clone()]).await.remove(0).1
+        self.store.release_all(vec![lease.clone()]).await.remove(0).1
     }
 
     pub async fn adopt(&self, partition: u32, start: Option<i64>) -> AdoptOutcome {
@@ -315,7 +315,7 @@ impl Owner {
         let mut epoch = None;
         for name in [ownership(partition), format!("{VERBATIM}ownership/{partition}")] {
             let found = self.container.get(&name).await.ok();
-            let listed = |found: Blob| listed::ownership(partition.into(), &found, self.store.lease_time());
+            let listed = |found: Blob| listed::ownership(partition.into(), &found, self.store.lease_clock_now());
             epoch = epoch.or(found.and_then(|found| listed(found).record.epoch));
         }
         self.store.adopt(&partition.into(), epoch.unwrap_or_default(), start.map(at).as_ref()).await
@@ -360,7 +360,7 @@ impl Said for ClaimOutcome {
             Self::Won(_) => "won".to_owned(),
             Self::Lost { by } => format!("lost to {}", name(by.as_ref())),
             Self::Replaced { by } => format!("replaced by {by}"),
-            Self::Undecided(error) => format!("undecided: {:?}", error.kind()),
+            Self::Indeterminate(error) => format!("undecided: {:?}", error.kind()),
             other => panic!("{other:?}"),
         }
     }
@@ -371,7 +371,7 @@ impl Said for ReleaseOutcome {
         match self {
             Self::Released => "released".to_owned(),
             Self::Lost { by } => format!("lost to {}", name(by.as_ref())),
-            Self::Undecided(error) => format!("undecided: {:?}", error.kind()),
+            Self::Indeterminate(error) => format!("undecided: {:?}", error.kind()),
             other => panic!("{other:?}"),
         }
     }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::{
-    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
+    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 
 /// What becomes of a request to `inner`: it is made and answered, unless said otherwise.
 #[async_trait]
 pub trait Meddle: Send + Sync + 'static {
-    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         inner.list(prefix).await
     }
 
@@ -26,11 +26,11 @@ pub trait Meddle: Send + Sync + 'static {
         name: &str,
         metadata: &Metadata,
         condition: &Condition,
-    ) -> Result<Written> {
+    ) -> Result<WriteResult> {
         inner.write(name, metadata, condition).await
     }
 
-    async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<Answer> {
+    async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         inner.delete(name, condition).await
     }
 }
@@ -48,7 +48,7 @@ impl<M> fmt::Debug for Meddled<M> {
 
 #[async_trait]
 impl<M: Meddle> BlobContainer for Meddled<M> {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
         self.meddler.list(&self.inner, prefix).await
     }
 
@@ -56,11 +56,11 @@ impl<M: Meddle> BlobContainer for Meddled<M> {
         self.meddler.get(&self.inner, name).await
     }
 
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         self.meddler.write(&self.inner, name, metadata, condition).await
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         self.meddler.delete(&self.inner, name, condition).await
     }
 
@@ -68,7 +68,7 @@ impl<M: Meddle> BlobContainer for Meddled<M> {
         self.inner.create_container().await
     }
 
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
-        self.inner.isolated()
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
+        self.inner.with_new_connections()
     }
 }

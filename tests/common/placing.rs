@@ -13,11 +13,11 @@ pub async fn place(store: &GroupStore, partition: impl Into<PartitionId>, to: &P
         Some(seen) => Claim::over(&seen),
         None => Claim::unowned(partition.clone()),
     };
-    let claimed = store.claim(vec![claim]).await.remove(0).1;
+    let claimed = store.claim_all(vec![claim]).await.remove(0).1;
     let ClaimOutcome::Won(lease) = claimed else { panic!("not won: {claimed:?}") };
     let adopted = store.adopt(&partition, lease.epoch(), None).await.unwrap();
     let AdoptOutcome::Adopted(mut adoption) = adopted else { panic!("not adopted: {adopted:?}") };
     store.replace_checkpoint(&mut adoption, to).await.unwrap();
-    let released = store.release(vec![lease]).await.remove(0).1;
+    let released = store.release_all(vec![lease]).await.remove(0).1;
     assert!(matches!(released, ReleaseOutcome::Released), "{released:?}");
 }

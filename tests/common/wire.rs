@@ -5,8 +5,8 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
-use eventhubs_checkpoint::blob::{Blob, BlobContainer, BlobList, Condition, ETag, Metadata, Written};
-use eventhubs_checkpoint::testing::faulty::Operation;
+use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ETag, ListResult, Metadata, WriteResult};
+use eventhubs_checkpoint::testing::faulty::BlobOperation;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ use crate::meddled::Meddle;
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    pub operation: Operation,
+    pub operation: BlobOperation,
     pub name: String,
     pub condition: Option<Condition>,
     /// What was written or read.
@@ -37,17 +37,17 @@ impl Sent {
     }
 
     pub fn is_read_of(&self, part: &str) -> bool {
-        self.operation == Operation::Get && self.name.contains(part)
+        self.operation == BlobOperation::Get && self.name.contains(part)
     }
 
     pub fn is_write_of(&self, part: &str) -> bool {
-        self.operation == Operation::Write && self.name.contains(part)
+        self.operation == BlobOperation::Write && self.name.contains(part)
     }
 
     /// The version that it was written under.
     pub fn under(&self) -> Option<&ETag> {
         match &self.condition {
-            Some(Condition::Match(etag)) => Some(etag),
+            Some(Condition::IfMatch(etag)) => Some(etag),
             _ => None,
         }
     }
@@ -57,10 +57,10 @@ impl Sent {
 impl fmt::Display for Sent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = match (self.operation, &self.condition) {
-            (Operation::List, _) => "list",
-            (Operation::Get, _) => "read",
+            (BlobOperation::List, _) => "list",
+            (BlobOperation::Get, _) => "read",
             (_, Some(Condition::Create)) => "create",
-            (_, Some(Condition::Match(_))) => "match",
+            (_, Some(Condition::IfMatch(_))) => "match",
             _ => "overwrite",
         };
         let tree = if self.name.contains("$Default") { "verbatim " } else { "" };
@@ -76,7 +76,7 @@ pub fn shown(sent: &[Sent]) -> Vec<String> {
 
 /// Something to be done after such a request, before its answer is used.
 struct Interruption {
-    operation: Operation,
+    operation: BlobOperation,
     name_part: String,
     /// How many such requests are left alone before.
     skips: usize,
@@ -105,7 +105,7 @@ impl Wire {
     }
 
     /// Does this after the next such request, before its answer is used.
-    pub fn after(&self, operation: Operation, name_part: &str, what: impl Future<Output = ()> + Send + 'static) {
+    pub fn after(&self, operation: BlobOperation, name_part: &str, what: impl Future<Output = ()> + Send + 'static) {
         self.after_nth(1, operation, name_part, what);
     }
 
@@ -113,7 +113,7 @@ impl Wire {
     pub fn after_nth(
         &self,
         nth: usize,
-        operation: Operation,
+        operation: BlobOperation,
         name_part: &str,
         what: impl Future<Output = ()> + Send + 'static,
     ) {
@@ -141,7 +141,7 @@ impl Wire {
         }
     }
 
-    fn begin(&self, operation: Operation, name: &str) -> usize {
+    fn begin(&self, operation: BlobOperation, name: &str) -> usize {
         let mut state = self.state.lock().unwrap();
         state.clock += 1;
         let began = state.clock;
@@ -165,7 +165,7 @@ impl Wire {
         }
     }
 
-    async fn end(&self, began: usize, operation: Operation, name: &str) {
+    async fn end(&self, began: usize, operation: BlobOperation, name: &str) {
         let interruption = {
             let mut state = self.state.lock().unwrap();
             state.clock += 1;
@@ -192,7 +192,7 @@ impl Wire {
         let state = self.state.lock().unwrap();
         let age = state.ages.iter().rfind(|(part, _)| blob.name.contains(part));
         if let Some((_, seconds)) = age {
-            blob.answer.server_time = blob.last_modified + time::Duration::seconds(*seconds);
+            blob.response.server_time = blob.last_modified + time::Duration::seconds(*seconds);
         }
         blob
     }
@@ -200,24 +200,24 @@ impl Wire {
 
 #[async_trait]
 impl Meddle for Wire {
-    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
-        let began = self.begin(Operation::List, prefix);
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
+        let began = self.begin(BlobOperation::List, prefix);
         let list = inner.list(prefix).await;
-        self.end(began, Operation::List, prefix).await;
+        self.end(began, BlobOperation::List, prefix).await;
         let mut list = list?;
-        list.answer.server_time += self.state.lock().unwrap().ahead;
+        list.response.server_time += self.state.lock().unwrap().ahead;
         list.blobs = list.blobs.into_iter().map(|blob| self.aged(blob)).collect();
         Ok(list)
     }
 
     async fn get(&self, inner: &dyn BlobContainer, name: &str) -> Result<Blob> {
-        let began = self.begin(Operation::Get, name);
+        let began = self.begin(BlobOperation::Get, name);
         let blob = inner.get(name).await;
         if let Ok(blob) = &blob {
             let (metadata, etag) = (blob.metadata.clone(), blob.etag.clone());
             self.change(began, |sent| (sent.metadata, sent.etag) = (metadata, Some(etag)));
         }
-        self.end(began, Operation::Get, name).await;
+        self.end(began, BlobOperation::Get, name).await;
         blob.map(|blob| self.aged(blob))
     }
 
@@ -227,14 +227,14 @@ impl Meddle for Wire {
         name: &str,
         metadata: &Metadata,
         condition: &Condition,
-    ) -> Result<Written> {
-        let began = self.begin(Operation::Write, name);
+    ) -> Result<WriteResult> {
+        let began = self.begin(BlobOperation::Write, name);
         let (content, under) = (metadata.clone(), condition.clone());
         self.change(began, |sent| (sent.metadata, sent.condition) = (content, Some(under)));
         let written = inner.write(name, metadata, condition).await;
         let etag = written.as_ref().ok().map(|written| written.etag.clone());
         self.change(began, |sent| sent.etag = etag);
-        self.end(began, Operation::Write, name).await;
+        self.end(began, BlobOperation::Write, name).await;
         written
     }
 }

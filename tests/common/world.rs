@@ -15,7 +15,7 @@ use eventhubs_checkpoint::processor::{
 };
 use eventhubs_checkpoint::store::{GroupStore, Ownership};
 use eventhubs_checkpoint::testing::WallClock;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Result};
 use tokio::sync::{oneshot, watch};
@@ -123,7 +123,10 @@ impl Contiguity {
     async fn first_in_hub(&self, partition: &str) -> i64 {
         let Some(hub) = &self.hub else { return 0 };
         let partition = PartitionId::new(partition).unwrap();
-        hub.source().partition(&partition).await.map_or(0, |properties| properties.first_sequence_number())
+        hub.source()
+            .partition_properties(&partition)
+            .await
+            .map_or(0, |properties| properties.beginning_sequence_number())
     }
 
     pub fn violations(&self) -> Vec<String> {
@@ -158,13 +161,13 @@ pub struct Recorder {
 
 impl Handler<MemoryEvent> for Recorder {
     async fn started(&self, context: PartitionContext) {
-        self.log.contiguity.started(&self.owner, context.partition().as_str()).await;
+        self.log.contiguity.started(&self.owner, context.partition_id().as_str()).await;
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         for event in &events {
-            self.log.contiguity.came(&self.owner, context.partition().as_str(), event.sequence_number).await;
-            let entry = (self.owner.clone(), context.partition().to_string(), event.body.to_string());
+            self.log.contiguity.came(&self.owner, context.partition_id().as_str(), event.sequence_number).await;
+            let entry = (self.owner.clone(), context.partition_id().to_string(), event.body.to_string());
             self.log.events.lock().unwrap().push(entry);
             self.log.changed.send_replace(());
             match &*event.body {
@@ -179,7 +182,7 @@ impl Handler<MemoryEvent> for Recorder {
     }
 
     async fn stopped(&self, context: PartitionContext, reason: StopReason) {
-        self.log.stops.lock().unwrap().push((self.owner.clone(), context.partition().to_string(), reason));
+        self.log.stops.lock().unwrap().push((self.owner.clone(), context.partition_id().to_string(), reason));
         self.log.changed.send_replace(());
     }
 }
@@ -198,7 +201,7 @@ impl Instance {
     }
 
     pub async fn wait_until_it_holds(&mut self, count: usize) {
-        self.wait_until(&format!("{count} partitions held"), |snapshot| snapshot.held.len() == count).await;
+        self.wait_until(&format!("{count} partitions held"), |snapshot| snapshot.owned.len() == count).await;
     }
 
     /// What the first partition is doing, and how far it is.
@@ -231,7 +234,7 @@ impl Instance {
     }
 
     pub fn held(&self) -> usize {
-        self.snapshots.borrow().held.len()
+        self.snapshots.borrow().owned.len()
     }
 
     /// Dies without any clean-up.
@@ -256,11 +259,11 @@ pub fn trouble() -> FaultPlan {
         .with(0.5, Fault::Latency(Duration::from_secs(1)))
         .with(0.02, Fault::Unreachable)
         .with(0.02, Fault::RequestLost)
-        .with(0.02, Fault::AnswerLost)
+        .with(0.02, Fault::ResponseLost)
         .with(0.02, Fault::AppliedLate(Duration::from_secs(30)))
         .with(0.02, Fault::Hang)
         .with(0.02, Fault::Conflict)
-        .with(0.02, Fault::StalePage(Duration::from_secs(40)))
+        .with(0.02, Fault::StaleListing(Duration::from_secs(40)))
 }
 
 /// Two owners draw different ids.
@@ -273,7 +276,7 @@ pub struct World {
     pub hub: MemoryHub,
     pub container: Arc<MemoryContainer>,
     /// The same container, as the instances reach it.
-    pub faulty: Faulty,
+    pub faulty: FaultyContainer,
     pub log: Log,
     pub config: ProcessorConfig,
     pub checkpoint: bool,
@@ -292,11 +295,14 @@ impl World {
     pub fn on(hub: MemoryHub) -> Self {
         let config = ProcessorConfig::default()
             .with_balancer(
-                BalancerConfig::default().with_interval(Duration::from_secs(10)).with_own_thread(false).with_seed(7),
+                BalancerConfig::default()
+                    .with_load_balancing_interval(Duration::from_secs(10))
+                    .with_dedicated_thread(false)
+                    .with_seed(7),
             )
-            .with_checkpoints(CheckpointPolicy::default().with_every(Duration::from_secs(1)));
+            .with_checkpoint_policy(CheckpointPolicy::default().with_interval(Duration::from_secs(1)));
         let container = Arc::new(MemoryContainer::new());
-        let faulty = Faulty::new(container.clone(), 11);
+        let faulty = FaultyContainer::new(container.clone(), 11);
         let log = Log::of(&hub, &container);
         Self {
             checked: Checked(log.contiguity.clone()),
@@ -316,9 +322,9 @@ impl World {
         let (seed, owner) = (seed_of(owner), OwnerId::new(owner).unwrap());
         let mut builder = GroupStore::builder(Arc::new(self.faulty.clone()), group, owner);
         if let Some(clock) = &self.wall_clock {
-            builder = builder.probe(true).wall_clock(clock.clone());
+            builder = builder.with_verify_storage(true).with_wall_clock(clock.clone());
         }
-        builder.expiry(self.expiry).seed(seed).connect().await.unwrap()
+        builder.with_lease_duration(self.expiry).with_seed(seed).connect().await.unwrap()
     }
 
     /// One whose requests have little time, for tests in real time.
@@ -326,8 +332,8 @@ impl World {
         let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
         let (seed, owner) = (seed_of(owner), OwnerId::new(owner).unwrap());
         let builder = GroupStore::builder(Arc::new(self.faulty.clone()), group, owner);
-        let builder = builder.expiry(self.expiry).request_deadline(Duration::from_millis(50));
-        builder.seed(seed).connect().await.unwrap()
+        let builder = builder.with_lease_duration(self.expiry).with_request_timeout(Duration::from_millis(50));
+        builder.with_seed(seed).connect().await.unwrap()
     }
 
     pub async fn start(&self, owner: &str) -> Instance {
@@ -349,7 +355,7 @@ impl World {
         H: Handler<S::Event>,
     {
         let builder = Processor::builder(source, store, handler);
-        let processor = builder.config(self.config.clone()).build().unwrap();
+        let processor = builder.with_config(self.config.clone()).build().unwrap();
         let (snapshots, handle) = (processor.watch(), processor.handle());
         let (shutdown, asked) = oneshot::channel();
         let running = tokio::spawn(processor.run(async move {
@@ -374,14 +380,14 @@ impl World {
     pub async fn give_to(&self, owner: &str) {
         let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
         let record = Metadata::from([("ownerid".into(), owner.into())]);
-        self.container.write(name, &record, &Condition::Any).await.unwrap();
+        self.container.write(name, &record, &Condition::Unconditional).await.unwrap();
     }
 
     /// Writes a partition's first checkpoint as another SDK does: at will.
     pub async fn checkpoint_as_another_sdk(&self, partition: u32) {
         let name = format!("ns.servicebus.windows.net/hub/$default/checkpoint/{partition}");
         let record = Metadata::from([("sequencenumber".into(), "-1".into()), ("offset".into(), "-1".into())]);
-        self.container.write(&name, &record, &Condition::Any).await.unwrap();
+        self.container.write(&name, &record, &Condition::Unconditional).await.unwrap();
     }
 
     pub async fn first_stop(&self) -> StopReason {
@@ -392,7 +398,7 @@ impl World {
     /// To whom the first partition that stopped was lost.
     pub async fn lost_to(&self) -> String {
         match self.first_stop().await {
-            StopReason::Lost { by: Some(by) } => by.to_string(),
+            StopReason::OwnershipLost { by: Some(by) } => by.to_string(),
             other => panic!("not lost to anybody: {other:?}"),
         }
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{EventSource, StartPosition};
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{ConsumerGroup, PartitionId};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep};
@@ -77,13 +77,14 @@ impl fmt::Display for Outcome {
     }
 }
 
-async fn source(hub: &EventHub, made: &Arc<AtomicUsize>) -> EventHubSource {
+async fn source(hub: &EventHubEmulator, made: &Arc<AtomicUsize>) -> EventHubSource {
     let (endpoint, made) = (hub.endpoint(), Arc::clone(made));
     let group = ConsumerGroup::from_connection_string(&hub.connection_string(), "$Default").unwrap();
-    let builder = EventHubSource::from_connection_string(&group, hub.connection_string()).settings(move |client| {
-        made.fetch_add(1, Ordering::Relaxed);
-        client.with_custom_endpoint(endpoint.clone())
-    });
+    let builder =
+        EventHubSource::from_connection_string(&group, hub.connection_string()).with_consumer(move |client| {
+            made.fetch_add(1, Ordering::Relaxed);
+            client.with_custom_endpoint(endpoint.clone())
+        });
     within("a client", builder.connect()).await.unwrap()
 }
 
@@ -94,7 +95,7 @@ impl Outcome {
         let due = i64::try_from(self.closes % 7).unwrap() * 1000;
         let from = StartPosition::AfterSequenceNumber(due - 1);
         let partition = PartitionId::new("0").unwrap();
-        let mut receiver = match source.open(&partition, from, self.prefetch, EPOCH).await {
+        let mut receiver = match source.open_receiver(&partition, from, self.prefetch, EPOCH).await {
             Ok(receiver) => receiver,
             Err(error) => return self.errors.push(error.to_string()),
         };
@@ -115,7 +116,7 @@ impl Outcome {
     }
 }
 
-async fn closes(hub: EventHub, prefetch: usize) -> Outcome {
+async fn closes(hub: EventHubEmulator, prefetch: usize) -> Outcome {
     let made = Arc::default();
     let source = source(&hub, &made).await;
     let mut outcome = Outcome { prefetch, ..Outcome::default() };
@@ -131,8 +132,8 @@ fn runtime() -> Runtime {
 }
 
 /// Publishes from one thread: with more a send of the client can hang.
-fn full_hub(servers: &Runtime) -> EventHub {
-    let hub = EventHub::builder("hub").partitions(1).delay(Duration::ZERO).start("127.0.0.1:0");
+fn full_hub(servers: &Runtime) -> EventHubEmulator {
+    let hub = EventHubEmulator::builder("hub").with_partitions(1).with_delay(Duration::ZERO).start("127.0.0.1:0");
     let hub = servers.block_on(hub).unwrap();
     Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let producer = producer(&hub).await;

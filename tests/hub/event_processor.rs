@@ -14,7 +14,7 @@ use azure_messaging_eventhubs::processor::PartitionClient;
 use azure_messaging_eventhubs::{
     CheckpointStore, ConsumerClient, EventProcessor, ProducerClient, StartLocation, StartPosition,
 };
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use futures::StreamExt;
 use time::Duration;
@@ -83,14 +83,14 @@ type Readers = BTreeMap<&'static str, Reader>;
 
 #[derive(Clone)]
 struct World {
-    hub: EventHub,
+    hub: EventHubEmulator,
     store: Arc<MemoryStore>,
     readers: Arc<watch::Sender<Readers>>,
 }
 
 impl World {
     async fn new(partitions: u16) -> Self {
-        let hub = EventHub::builder("hub").partitions(partitions).start("127.0.0.1:0").await.unwrap();
+        let hub = EventHubEmulator::builder("hub").with_partitions(partitions).start("127.0.0.1:0").await.unwrap();
         Self { hub, store: Arc::default(), readers: Arc::default() }
     }
 

@@ -5,19 +5,19 @@
 use azure_messaging_eventhubs::error::ErrorKind;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use azure_messaging_eventhubs::{ConsumerClient, OpenReceiverOptions, StartLocation};
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 
 use crate::hub_client::{
     assert_mentions, consumer, consumer_with, earliest, failure, first, next, numbered, open, producer, send, starting,
     until, within,
 };
 
-async fn hub() -> EventHub {
-    EventHub::builder("hub").partitions(1).consumer_group("other").start("127.0.0.1:0").await.unwrap()
+async fn hub() -> EventHubEmulator {
+    EventHubEmulator::builder("hub").with_partitions(1).with_consumer_group("other").start("127.0.0.1:0").await.unwrap()
 }
 
-async fn hub_that_keeps(events: usize) -> EventHub {
-    EventHub::builder("hub").partitions(1).retention_count(events).start("127.0.0.1:0").await.unwrap()
+async fn hub_that_keeps(events: usize) -> EventHubEmulator {
+    EventHubEmulator::builder("hub").with_partitions(1).with_retention_count(events).start("127.0.0.1:0").await.unwrap()
 }
 
 fn numbers(events: &[ReceivedEventData]) -> Vec<i64> {
@@ -72,7 +72,8 @@ async fn an_expired_position_starts_at_the_oldest_event() {
 
 #[tokio::test]
 async fn an_expired_position_is_refused_if_the_hub_was_told_to() {
-    let builder = EventHub::builder("hub").partitions(1).retention_count(3).refuse_expired_positions();
+    let builder =
+        EventHubEmulator::builder("hub").with_partitions(1).with_retention_count(3).with_expired_positions_rejected();
     let hub = builder.start("127.0.0.1:0").await.unwrap();
     send(&producer(&hub).await, "0", numbered(10)).await;
     let consumer = consumer(&hub).await;
@@ -129,7 +130,7 @@ async fn a_receiver_that_lags_behind_goes_on_with_the_oldest_event() {
 
 #[tokio::test]
 async fn new_partitions_are_told_and_served_at_once() {
-    let hub = EventHub::builder("hub").partitions(2).start("127.0.0.1:0").await.unwrap();
+    let hub = EventHubEmulator::builder("hub").with_partitions(2).start("127.0.0.1:0").await.unwrap();
     let consumer = consumer(&hub).await;
     let producer = producer(&hub).await;
     assert_eq!(told_partitions(&consumer).await, ["0", "1"]);
@@ -250,11 +251,11 @@ async fn cut_connections_end_all_streams_and_new_ones_go_on() {
 
 // Several event hubs.
 
-async fn orders_and_payments() -> (EventHub, EventHub) {
-    let orders = EventHub::builder("orders")
-        .partitions(1)
-        .consumer_group("billing")
-        .event_hub("payments", |hub| hub.partitions(2).consumer_group("audit").retention_count(1))
+async fn orders_and_payments() -> (EventHubEmulator, EventHubEmulator) {
+    let orders = EventHubEmulator::builder("orders")
+        .with_partitions(1)
+        .with_consumer_group("billing")
+        .with_event_hub("payments", |hub| hub.with_partitions(2).with_consumer_group("audit").with_retention_count(1))
         .start("127.0.0.1:0")
         .await
         .unwrap();

@@ -14,12 +14,12 @@ use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::{EventHubSource, OwnerLevel};
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, EventReceiver, EventSource, Handler, HandlerError, HubProperties, PartitionContext,
+    CheckpointPolicy, EventHubProperties, EventReceiver, EventSource, Handler, HandlerError, PartitionContext,
     PartitionProperties, Processor, ProcessorConfig, ProcessorHandle, ShutdownReport, StartPosition, StopReason,
 };
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::event_hub::EventHub;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Position};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -37,27 +37,28 @@ fn group() -> ConsumerGroup {
     ConsumerGroup::new("localhost", "hub", GROUP).unwrap()
 }
 
-async fn hub(partitions: u16) -> EventHub {
-    EventHub::builder("hub").partitions(partitions).start("127.0.0.1:0").await.unwrap()
+async fn hub(partitions: u16) -> EventHubEmulator {
+    EventHubEmulator::builder("hub").with_partitions(partitions).start("127.0.0.1:0").await.unwrap()
 }
 
-async fn source(hub: &EventHub, level: OwnerLevel) -> EventHubSource {
+async fn source(hub: &EventHubEmulator, level: OwnerLevel) -> EventHubSource {
     source_with(hub, level, 0).await
 }
 
-async fn source_with(hub: &EventHub, level: OwnerLevel, max_retries: u32) -> EventHubSource {
+async fn source_with(hub: &EventHubEmulator, level: OwnerLevel, max_retries: u32) -> EventHubSource {
     let endpoint = hub.endpoint();
-    let builder = EventHubSource::from_connection_string(&group(), hub.connection_string()).settings(move |client| {
-        let retries = RetryOptions { max_retries, ..RetryOptions::default() };
-        client.with_retry_options(retries).with_custom_endpoint(endpoint.clone())
-    });
+    let builder =
+        EventHubSource::from_connection_string(&group(), hub.connection_string()).with_consumer(move |client| {
+            let retries = RetryOptions { max_retries, ..RetryOptions::default() };
+            client.with_retry_options(retries).with_custom_endpoint(endpoint.clone())
+        });
     within("opening a consumer", builder.with_owner_level(level).connect()).await.unwrap()
 }
 
 /// With the shortest expiry that is allowed.
 async fn store(container: Arc<dyn BlobContainer>, owner: &str) -> GroupStore {
     let builder = GroupStore::builder(container, group(), OwnerId::new(owner).unwrap());
-    builder.expiry(Duration::from_secs(4)).connect().await.unwrap()
+    builder.with_lease_duration(Duration::from_secs(4)).connect().await.unwrap()
 }
 
 /// What the handler of an instance noted.
@@ -98,10 +99,10 @@ impl Handler<ReceivedEventData> for Noting {
 
 fn config() -> ProcessorConfig {
     // The expiry leaves no time for handoffs.
-    let balancer = BalancerConfig::default().with_interval(INTERVAL).with_handoff(false);
+    let balancer = BalancerConfig::default().with_load_balancing_interval(INTERVAL).with_handoff(false);
     ProcessorConfig::default()
         .with_balancer(balancer)
-        .with_checkpoints(CheckpointPolicy::default().with_every(Duration::from_millis(50)))
+        .with_checkpoint_policy(CheckpointPolicy::default().with_interval(Duration::from_millis(50)))
 }
 
 /// Partition 1 was added to a group that begins at the latest event, and a processor of another SDK reads it. An
@@ -113,16 +114,16 @@ async fn a_look_at_a_partition_of_another_owner_does_not_displace_its_reader() {
     let producer = producer(&hub).await;
     send(&producer, "1", numbered(3)).await;
     let store = store(Arc::new(MemoryContainer::new()), "a").await;
-    assert!(store.pin(&0.into(), &Position::new(-1, "-1")).await.unwrap());
+    assert!(store.init_checkpoint(&0.into(), &Position::new(-1, "-1")).await.unwrap());
     let other_sdk = consumer(&hub).await;
     let other_reader = open(&other_sdk, "1", OpenReceiverOptions { owner_level: Some(0), ..earliest() }).await;
     assert_eq!(next(&other_reader, 3).await.len(), 3);
 
     let handler = Noting::default();
     let start_of_added = StartPosition::AfterSequenceNumber(0);
-    let config = config().with_start(StartPosition::Latest).with_start_of_added(start_of_added);
+    let config = config().with_start_position(StartPosition::Latest).with_new_partition_start_position(start_of_added);
     let processor = Processor::builder(source(&hub, OwnerLevel::default()).await, store.clone(), handler.clone())
-        .config(config)
+        .with_config(config)
         .build()
         .unwrap();
     let running = tokio::spawn(processor.run(std::future::pending()));
@@ -134,7 +135,7 @@ async fn a_look_at_a_partition_of_another_owner_does_not_displace_its_reader() {
     assert!(handler.numbers().is_empty());
 
     let offset = hub.partition_properties("1").unwrap().last_enqueued_offset;
-    assert!(store.pin(&1.into(), &Position::new(3, offset)).await.unwrap());
+    assert!(store.init_checkpoint(&1.into(), &Position::new(3, offset)).await.unwrap());
     let displaced = failure(&other_reader).await;
     assert!(matches!(displaced.kind, ClientErrorKind::ConsumerDisconnected(Some(_))), "by an owner: {displaced:?}");
     send(&producer, "1", numbered(1)).await;
@@ -148,14 +149,14 @@ struct Reader {
     receiver: ClientReceiver,
 }
 
-async fn reader(hub: &EventHub, owner_level: Option<i64>) -> Reader {
+async fn reader(hub: &EventHubEmulator, owner_level: Option<i64>) -> Reader {
     let client = consumer(hub).await;
     let receiver = open(&client, "0", OpenReceiverOptions { owner_level, ..earliest() }).await;
     Reader { _client: client, receiver }
 }
 
 async fn opened(source: &EventHubSource, epoch: i64) -> EventReceiver<ReceivedEventData> {
-    within("opening a link", source.open(&0.into(), StartPosition::Earliest, 10, epoch)).await.unwrap()
+    within("opening a link", source.open_receiver(&0.into(), StartPosition::Earliest, 10, epoch)).await.unwrap()
 }
 
 async fn batch(receiver: &mut EventReceiver<ReceivedEventData>) -> eventhubs_checkpoint::Result<usize> {
@@ -180,7 +181,7 @@ async fn a_link_has_the_level_that_is_set_through_every_client_of_the_source() {
             assert_eq!(hub.owner_levels(GROUP, "0"), Some(vec![expected]), "{level:?}, epoch {epoch}");
             receiver.close(Duration::from_secs(2)).await;
             // The next link is opened through a fresh client.
-            source.distrust(&0.into());
+            source.connection_suspect(&0.into());
         }
         until("the last link is closed", || hub.open_receivers(GROUP, "0") == Some(0)).await;
     }
@@ -193,7 +194,7 @@ async fn negative_levels_are_refused() {
     let refusal = builder.with_owner_level(OwnerLevel::Fixed(-1)).connect().await.unwrap_err();
     assert_eq!(refusal.kind(), ErrorKind::Config);
     let source = source(&hub, OwnerLevel::Epoch).await;
-    let refusal = source.open(&0.into(), StartPosition::Earliest, 10, -1).await.unwrap_err();
+    let refusal = source.open_receiver(&0.into(), StartPosition::Earliest, 10, -1).await.unwrap_err();
     assert_eq!(refusal.kind(), ErrorKind::Config);
 }
 
@@ -291,15 +292,15 @@ struct Gated {
 impl EventSource for Gated {
     type Event = ReceivedEventData;
 
-    async fn hub(&self) -> eventhubs_checkpoint::Result<HubProperties> {
-        self.inner.hub().await
+    async fn event_hub_properties(&self) -> eventhubs_checkpoint::Result<EventHubProperties> {
+        self.inner.event_hub_properties().await
     }
 
-    async fn partition(&self, partition: &PartitionId) -> eventhubs_checkpoint::Result<PartitionProperties> {
-        self.inner.partition(partition).await
+    async fn partition_properties(&self, partition: &PartitionId) -> eventhubs_checkpoint::Result<PartitionProperties> {
+        self.inner.partition_properties(partition).await
     }
 
-    async fn open(
+    async fn open_receiver(
         &self,
         partition: &PartitionId,
         from: StartPosition,
@@ -308,7 +309,7 @@ impl EventSource for Gated {
     ) -> eventhubs_checkpoint::Result<EventReceiver<ReceivedEventData>> {
         let _ = self.gate.clone().wait_for(|open| *open).await;
         self.opens.fetch_add(1, Ordering::Relaxed);
-        self.inner.open(partition, from, prefetch, self.base + epoch).await
+        self.inner.open_receiver(partition, from, prefetch, self.base + epoch).await
     }
 }
 
@@ -317,20 +318,26 @@ struct Instance {
     handler: Noting,
     handle: ProcessorHandle,
     running: JoinHandle<eventhubs_checkpoint::Result<ShutdownReport>>,
-    storage: Faulty,
+    storage: FaultyContainer,
     gate: watch::Sender<bool>,
     opens: Arc<AtomicUsize>,
 }
 
 impl Instance {
-    async fn start(hub: &EventHub, container: &MemoryContainer, owner: &str, base: i64, level: OwnerLevel) -> Self {
+    async fn start(
+        hub: &EventHubEmulator,
+        container: &MemoryContainer,
+        owner: &str,
+        base: i64,
+        level: OwnerLevel,
+    ) -> Self {
         let (gate, opens) = (watch::Sender::new(true), Arc::default());
         let inner = source(hub, level).await;
         let gated = Gated { inner, base, gate: gate.subscribe(), opens: Arc::clone(&opens) };
-        let storage = Faulty::new(Arc::new(container.clone()), 1);
+        let storage = FaultyContainer::new(Arc::new(container.clone()), 1);
         let handler = Noting::default();
         let store = store(Arc::new(storage.clone()), owner).await;
-        let processor = Processor::builder(gated, store, handler.clone()).config(config()).build().unwrap();
+        let processor = Processor::builder(gated, store, handler.clone()).with_config(config()).build().unwrap();
         let handle = processor.handle();
         let running = tokio::spawn(processor.run(std::future::pending()));
         Self { handler, handle, running, storage, gate, opens }
@@ -353,7 +360,7 @@ impl Instance {
 /// Two instances of which the first is cut off from the storage, while its link breaks. The second one has taken the
 /// partition over and has read events 0 to 9. The first one has read 0 to 4, and waits at its gate to open the next
 /// link.
-async fn taken_over(hub: &EventHub, level: OwnerLevel) -> [Instance; 2] {
+async fn taken_over(hub: &EventHubEmulator, level: OwnerLevel) -> [Instance; 2] {
     let container = MemoryContainer::new();
     let producer = producer(hub).await;
     send(&producer, "0", numbered(5)).await;
@@ -376,7 +383,7 @@ async fn loses_the_partition(first: &Instance) {
     first.storage.set_plan(FaultPlan::default());
     first.handler.wait_for("the end of the tenure", |noted| !noted.stops.is_empty()).await;
     let stops = first.handler.0.borrow().stops.clone();
-    assert!(matches!(&stops[..], [StopReason::Lost { by: Some(by) }] if by.as_str() == "second"), "{stops:?}");
+    assert!(matches!(&stops[..], [StopReason::OwnershipLost { by: Some(by) }] if by.as_str() == "second"), "{stops:?}");
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use eventhubs_checkpoint::processor::{
 };
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::EmptiedReport;
-use eventhubs_checkpoint::testing::event_hub::{DEFAULT_KEY, EventHub};
+use eventhubs_checkpoint::testing::event_hub::{DEFAULT_KEY, EventHubEmulator};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Result};
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -33,30 +33,31 @@ const RECOVERY: Duration = Duration::from_secs(40);
 /// Of the tenure for which a partition is opened.
 const EPOCH: i64 = 1;
 
-async fn hub(partitions: u16) -> EventHub {
-    EventHub::builder("hub").partitions(partitions).start("127.0.0.1:0").await.unwrap()
+async fn hub(partitions: u16) -> EventHubEmulator {
+    EventHubEmulator::builder("hub").with_partitions(partitions).start("127.0.0.1:0").await.unwrap()
 }
 
-async fn publish(hub: &EventHub, partition: &str, count: usize, size: usize) {
+async fn publish(hub: &EventHubEmulator, partition: &str, count: usize, size: usize) {
     let producer = producer(hub).await;
     send(&producer, partition, (0..count).map(|_| vec![b'.'; size])).await;
     within("closing a producer", producer.close()).await.unwrap();
 }
 
 /// Counts the clients that it makes.
-async fn counted_source(hub: &EventHub, retries: u32) -> (EventHubSource, Arc<AtomicUsize>) {
+async fn counted_source(hub: &EventHubEmulator, retries: u32) -> (EventHubSource, Arc<AtomicUsize>) {
     let (endpoint, made) = (hub.endpoint(), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&made);
-    let builder =
-        EventHubSource::from_connection_string(&group("$Default"), hub.connection_string()).settings(move |client| {
+    let builder = EventHubSource::from_connection_string(&group("$Default"), hub.connection_string()).with_consumer(
+        move |client| {
             count.fetch_add(1, Ordering::Relaxed);
             let retries = RetryOptions { max_retries: retries, ..RetryOptions::default() };
             client.with_retry_options(retries).with_custom_endpoint(endpoint.clone())
-        });
+        },
+    );
     (within("opening a consumer", builder.connect()).await.unwrap(), made)
 }
 
-async fn source(hub: &EventHub) -> EventHubSource {
+async fn source(hub: &EventHubEmulator) -> EventHubSource {
     counted_source(hub, 8).await.0
 }
 
@@ -80,16 +81,20 @@ type Read = BTreeMap<PartitionId, watch::Sender<i64>>;
 fn run(source: EventHubSource, store: GroupStore, read: Arc<Read>) -> JoinHandle<Result<ShutdownReport>> {
     let handler = handler_fn(move |events: Vec<ReceivedEventData>, context: PartitionContext| {
         for number in events.iter().map(|event| event.sequence_number().unwrap()) {
-            let read = &read[context.partition()];
+            let read = &read[context.partition_id()];
             let expected = *read.borrow();
-            assert!(number <= expected, "partition {}: {number} comes where {expected} was due", context.partition());
+            assert!(
+                number <= expected,
+                "partition {}: {number} comes where {expected} was due",
+                context.partition_id()
+            );
             read.send_replace(expected.max(number + 1));
         }
         async { Ok::<_, HandlerError>(()) }
     });
-    let balancer = BalancerConfig::default().with_interval(Duration::from_millis(250));
-    let config = ProcessorConfig::default().with_balancer(balancer).with_probe_every(Duration::from_secs(1));
-    let processor = Processor::builder(source, store, handler).config(config).build().unwrap();
+    let balancer = BalancerConfig::default().with_load_balancing_interval(Duration::from_millis(250));
+    let config = ProcessorConfig::default().with_balancer(balancer).with_lag_check_interval(Duration::from_secs(1));
+    let processor = Processor::builder(source, store, handler).with_config(config).build().unwrap();
     tokio::spawn(processor.run(std::future::pending()))
 }
 
@@ -109,7 +114,7 @@ async fn all_have_read(count: i64, readers: &mut [watch::Receiver<i64>]) {
     assert!(read.iter().all(|read| *read == count), "not all have read {count} within {RECOVERY:?}: {read:?}");
 }
 
-async fn eight_partitions_go_on_after(disturbance: impl Fn(&EventHub), retries: u32) {
+async fn eight_partitions_go_on_after(disturbance: impl Fn(&EventHubEmulator), retries: u32) {
     let hub = hub(8).await;
     let (source, made) = counted_source(&hub, retries).await;
     let read: Read = hub.partition_ids().iter().map(|id| (partition(id), watch::Sender::new(0))).collect();
@@ -132,12 +137,12 @@ async fn eight_partitions_go_on_after(disturbance: impl Fn(&EventHub), retries: 
     running.abort();
 }
 
-fn detach_all(hub: &EventHub) {
+fn detach_all(hub: &EventHubEmulator) {
     let detached = hub.partition_ids().iter().filter_map(|id| hub.detach_receivers("$Default", id)).sum::<usize>();
     assert_eq!(detached, 8);
 }
 
-fn cut_all(hub: &EventHub) {
+fn cut_all(hub: &EventHubEmulator) {
     assert!(hub.cut_connections() > 0);
 }
 
@@ -162,11 +167,11 @@ async fn a_distrusted_link_gets_a_fresh_client_and_the_old_one_ends_once_it_is_s
     publish(&hub, "0", 1, 10).await;
     publish(&hub, "1", 1, 10).await;
     let (source, made) = counted_source(&hub, 8).await;
-    let open = async |id| source.open(&partition(id), StartPosition::Earliest, 10, EPOCH).await.unwrap();
+    let open = async |id| source.open_receiver(&partition(id), StartPosition::Earliest, 10, EPOCH).await.unwrap();
     let (mut distrusted, mut other) = (open("0").await, open("1").await);
     assert_eq!((next(&mut distrusted).await.len(), next(&mut other).await.len()), (1, 1));
 
-    source.distrust(&partition("0"));
+    source.connection_suspect(&partition("0"));
     distrusted.close(Duration::from_secs(2)).await;
     assert_eq!(next(&mut open("0").await).await.len(), 1);
     assert_eq!(made.load(Ordering::Relaxed), 2);
@@ -182,8 +187,8 @@ async fn a_source_closes_in_time_though_its_links_were_cut_short() {
     let hub = hub(2).await;
     publish(&hub, "0", 500, 10).await;
     let source = source(&hub).await;
-    let mut cut_short = source.open(&partition("0"), StartPosition::Earliest, 300, EPOCH).await.unwrap();
-    let mut dropped = source.open(&partition("1"), StartPosition::Earliest, 300, EPOCH).await.unwrap();
+    let mut cut_short = source.open_receiver(&partition("0"), StartPosition::Earliest, 300, EPOCH).await.unwrap();
+    let mut dropped = source.open_receiver(&partition("1"), StartPosition::Earliest, 300, EPOCH).await.unwrap();
     assert!(!next(&mut cut_short).await.is_empty());
     assert!(tokio::time::timeout(Duration::from_millis(100), dropped.next_batch(1)).await.is_err());
     cut_short.close(Duration::ZERO).await;
@@ -214,20 +219,21 @@ async fn a_position_that_the_broker_refuses_is_told_as_such() {
         (StartPosition::AfterSequenceNumber(100), "after sequence number 100"),
         (StartPosition::AfterOffset("123456789".into()), "after offset \"123456789\""),
     ] {
-        let mut refused = source.open(&partition("0"), from, 10, EPOCH).await.unwrap();
+        let mut refused = source.open_receiver(&partition("0"), from, 10, EPOCH).await.unwrap();
         let error = within("the refusal", refused.next_batch(10)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidPosition, "{error:?}");
         assert!(error.to_string().contains(named), "{error}");
         refused.close(Duration::from_secs(2)).await;
     }
-    let mut receiver = source.open(&partition("0"), StartPosition::AfterSequenceNumber(1), 10, EPOCH).await.unwrap();
+    let mut receiver =
+        source.open_receiver(&partition("0"), StartPosition::AfterSequenceNumber(1), 10, EPOCH).await.unwrap();
     assert_eq!(next(&mut receiver).await.len(), 1, "another position is served");
 }
 
 // Readers that stand still.
 
 /// How many events were sent, once that does not grow any more.
-async fn settled(hub: &EventHub, id: &str) -> u64 {
+async fn settled(hub: &EventHubEmulator, id: &str) -> u64 {
     let mut sent = hub.sent_events(id).unwrap();
     loop {
         sleep(Duration::from_millis(300)).await;
@@ -250,7 +256,8 @@ async fn a_reader_that_stands_still_holds_no_more_than_was_asked_for() {
     let source = source(&hub).await;
     let mut sent_before = 0;
     for (prefetch, most) in [(1, 1), (3, 3), (10, 10), (300, 300)] {
-        let mut receiver = source.open(&partition("0"), StartPosition::Earliest, prefetch, EPOCH).await.unwrap();
+        let mut receiver =
+            source.open_receiver(&partition("0"), StartPosition::Earliest, prefetch, EPOCH).await.unwrap();
         let mut read = first(&mut receiver).await;
         let held = within("the events to settle", settled(&hub, "0")).await - sent_before - read;
         assert!(held <= most && held >= most / 2, "prefetch {prefetch}: {held} are held at first");
@@ -273,11 +280,11 @@ async fn a_reader_that_stands_still_delays_no_other_partition() {
         publish(&hub, id, 5000, 1024).await;
     }
     let source = source(&hub).await;
-    let mut still = source.open(&partition("0"), StartPosition::Earliest, 300, EPOCH).await.unwrap();
+    let mut still = source.open_receiver(&partition("0"), StartPosition::Earliest, 300, EPOCH).await.unwrap();
     assert_eq!(first(&mut still).await, 1);
     within("the events to settle", settled(&hub, "0")).await;
 
-    let mut going = source.open(&partition("1"), StartPosition::Earliest, 300, EPOCH).await.unwrap();
+    let mut going = source.open_receiver(&partition("1"), StartPosition::Earliest, 300, EPOCH).await.unwrap();
     let mut read = 0;
     while read < 5000 {
         read += next(&mut going).await.len();
@@ -301,7 +308,7 @@ mod defects {
         let source = source(&hub).await;
         for (after, only_dropped) in [(-1, false), (999, true), (1999, false), (-1, true)] {
             let from = StartPosition::AfterSequenceNumber(after);
-            let mut receiver = source.open(&partition("0"), from, 300, EPOCH).await.unwrap();
+            let mut receiver = source.open_receiver(&partition("0"), from, 300, EPOCH).await.unwrap();
             let events = next(&mut receiver).await;
             assert_eq!(events[0].sequence_number(), Some(after + 1));
             if only_dropped {
@@ -318,7 +325,7 @@ mod defects {
         let hub = hub(1).await;
         let source = source(&hub).await;
         let start = StartPosition::EnqueuedAfter(OffsetDateTime::UNIX_EPOCH - Duration::from_secs(1));
-        let error = source.open(&partition("0"), start, 10, EPOCH).await.unwrap_err();
+        let error = source.open_receiver(&partition("0"), start, 10, EPOCH).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
     }
 
@@ -350,7 +357,12 @@ mod defects {
     #[tokio::test]
     async fn c01_the_link_to_an_emptied_partition_stays_open() {
         for report in [EmptiedReport::BeginIsLast, EmptiedReport::BeginAfterLast] {
-            let hub = EventHub::builder("hub").partitions(1).emptied_report(report).start("127.0.0.1:0").await.unwrap();
+            let hub = EventHubEmulator::builder("hub")
+                .with_partitions(1)
+                .with_emptied_report(report)
+                .start("127.0.0.1:0")
+                .await
+                .unwrap();
             publish(&hub, "0", 3, 10).await;
             assert_eq!(hub.expire_before("0", i64::MAX), Some(3));
             let handled = Arc::new(watch::Sender::new(Vec::new()));
@@ -397,28 +409,38 @@ mod defects {
     /// In the group that the source was built for, also through a fresh client.
     #[tokio::test]
     async fn e03_every_client_reads_in_the_consumer_group_of_the_source() {
-        let hub = EventHub::builder("hub").partitions(1).consumer_group("billing").start("127.0.0.1:0").await.unwrap();
+        let hub = EventHubEmulator::builder("hub")
+            .with_partitions(1)
+            .with_consumer_group("billing")
+            .start("127.0.0.1:0")
+            .await
+            .unwrap();
         publish(&hub, "0", 1, 10).await;
         let endpoint = hub.endpoint();
-        let builder = EventHubSource::from_connection_string(&group("billing"), hub.connection_string()).settings(
+        let builder = EventHubSource::from_connection_string(&group("billing"), hub.connection_string()).with_consumer(
             move |client| client.with_custom_endpoint(endpoint.clone()).with_consumer_group("$Default".into()),
         );
         let source = within("opening a consumer", builder.connect()).await.unwrap();
         for _ in 0..2 {
-            let mut receiver = source.open(&partition("0"), StartPosition::Earliest, 10, EPOCH).await.unwrap();
+            let mut receiver = source.open_receiver(&partition("0"), StartPosition::Earliest, 10, EPOCH).await.unwrap();
             assert_eq!(next(&mut receiver).await.len(), 1);
             assert_eq!([hub.open_receivers("billing", "0"), hub.open_receivers("$Default", "0")], [Some(1), Some(0)]);
             receiver.close(Duration::from_secs(2)).await;
-            source.distrust(&partition("0"));
+            source.connection_suspect(&partition("0"));
         }
     }
 
     #[tokio::test]
     async fn e03_a_store_of_another_group_is_refused() {
-        let hub = EventHub::builder("hub").partitions(1).consumer_group("billing").start("127.0.0.1:0").await.unwrap();
+        let hub = EventHubEmulator::builder("hub")
+            .with_partitions(1)
+            .with_consumer_group("billing")
+            .start("127.0.0.1:0")
+            .await
+            .unwrap();
         let endpoint = hub.endpoint();
         let builder = EventHubSource::from_connection_string(&group("billing"), hub.connection_string())
-            .settings(move |client| client.with_custom_endpoint(endpoint.clone()));
+            .with_consumer(move |client| client.with_custom_endpoint(endpoint.clone()));
         let source = within("opening a consumer", builder.connect()).await.unwrap();
         let handler = handler_fn(|_: Vec<ReceivedEventData>, _: PartitionContext| async { Ok::<_, HandlerError>(()) });
         let error = Processor::builder(source, store().await, handler).build().map(drop).unwrap_err();
@@ -438,7 +460,7 @@ mod defects {
         let group = ConsumerGroup::from_connection_string(&connection_string, "$Default").unwrap();
         let connecting = EventHubSource::from_connection_string(&group, connection_string).connect();
         let source = within("opening a consumer", connecting).await.unwrap();
-        assert_eq!(source.hub().await.unwrap().partitions.len(), 1);
+        assert_eq!(source.event_hub_properties().await.unwrap().partitions.len(), 1);
     }
 
     /// The stand-in waited for ever for the reply to its own detach, and meanwhile attached no other link of the
@@ -449,7 +471,8 @@ mod defects {
         publish(&hub, "0", 100, 10).await;
         let source = source(&hub).await;
         for round in 0..5 {
-            let mut receiver = source.open(&partition("0"), StartPosition::Earliest, 300, EPOCH).await.unwrap();
+            let mut receiver =
+                source.open_receiver(&partition("0"), StartPosition::Earliest, 300, EPOCH).await.unwrap();
             // An error is as good: the client's session may be over.
             let _ = within("the first events", receiver.next_batch(10)).await;
             let detaching = async {
@@ -467,9 +490,9 @@ mod defects {
         store: GroupStore,
         handler: H,
     ) -> Processor<EventHubSource, H> {
-        let balancer = BalancerConfig::default().with_interval(Duration::from_millis(250));
-        let config = ProcessorConfig::default().with_balancer(balancer).with_probe_every(PROBE_EVERY);
-        Processor::builder(source, store, handler).config(config).build().unwrap()
+        let balancer = BalancerConfig::default().with_load_balancing_interval(Duration::from_millis(250));
+        let config = ProcessorConfig::default().with_balancer(balancer).with_lag_check_interval(PROBE_EVERY);
+        Processor::builder(source, store, handler).with_config(config).build().unwrap()
     }
 
     fn noting(handled: &Arc<watch::Sender<Vec<i64>>>) -> impl Handler<ReceivedEventData> {

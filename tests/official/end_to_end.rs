@@ -14,7 +14,7 @@ use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ShutdownReport,
 };
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
 use futures::StreamExt;
 use tokio::sync::{oneshot, watch};
@@ -47,7 +47,7 @@ impl Handler<ReceivedEventData> for Recorder {
 }
 
 struct World {
-    hub: EventHub,
+    hub: EventHubEmulator,
     container: Arc<AzureContainer>,
     container_name: String,
     seen: Seen,
@@ -55,7 +55,7 @@ struct World {
 
 impl World {
     async fn new(partitions: u16) -> Self {
-        let hub = EventHub::builder("hub").partitions(partitions).start("127.0.0.1:0").await.unwrap();
+        let hub = EventHubEmulator::builder("hub").with_partitions(partitions).start("127.0.0.1:0").await.unwrap();
         let container_name = fresh_name();
         let connection_string = azurite::shared().await.unwrap().connection_string();
         let container = Arc::new(AzureContainer::from_connection_string(connection_string, &container_name).unwrap());
@@ -72,19 +72,20 @@ impl World {
     async fn start_with(&self, owner: &str, group: ConsumerGroup, connection_string: &str) -> Instance {
         let endpoint = self.hub.endpoint();
         let source = EventHubSource::from_connection_string(&group, connection_string)
-            .settings(move |client| client.with_custom_endpoint(endpoint.clone()))
+            .with_consumer(move |client| client.with_custom_endpoint(endpoint.clone()))
             .connect()
             .await
             .unwrap();
         let store = GroupStore::builder(self.container.clone(), group, OwnerId::new(owner).unwrap())
-            .expiry(Duration::from_secs(4))
+            .with_lease_duration(Duration::from_secs(4))
             .connect()
             .await
             .unwrap();
         let config = ProcessorConfig::default()
-            .with_balancer(BalancerConfig::default().with_interval(Duration::from_secs(1)))
-            .with_checkpoints(CheckpointPolicy::default().with_every(Duration::from_millis(200)));
-        let processor = Processor::builder(source, store, Recorder(self.seen.clone())).config(config).build().unwrap();
+            .with_balancer(BalancerConfig::default().with_load_balancing_interval(Duration::from_secs(1)))
+            .with_checkpoint_policy(CheckpointPolicy::default().with_interval(Duration::from_millis(200)));
+        let processor =
+            Processor::builder(source, store, Recorder(self.seen.clone())).with_config(config).build().unwrap();
         let snapshots = processor.watch();
         let (shutdown, asked) = oneshot::channel();
         let running = tokio::spawn(processor.run(async {
@@ -152,7 +153,7 @@ struct Instance {
 
 impl Instance {
     async fn wait_until_it_holds(&mut self, at_least: usize) {
-        let held = self.snapshots.wait_for(|snapshot| snapshot.held.len() >= at_least);
+        let held = self.snapshots.wait_for(|snapshot| snapshot.owned.len() >= at_least);
         timeout(PATIENCE, held).await.expect("partitions are missing").unwrap();
     }
 

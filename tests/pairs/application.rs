@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, PartitionContext, PartitionEvents, Processor, Pulled, ShutdownReport, StopReason, Token,
+    Handler, HandlerError, PartitionContext, PartitionStream, Processor, ShutdownReport, StopReason, StreamHandler,
+    TrackedEvent,
 };
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub, MemorySource};
 use futures::FutureExt;
@@ -74,7 +75,7 @@ pub struct Application {
 }
 
 fn number(context: &PartitionContext) -> u32 {
-    context.partition().as_str().parse().unwrap()
+    context.partition_id().as_str().parse().unwrap()
 }
 
 impl Application {
@@ -131,7 +132,7 @@ impl Application {
         Err("failed on request".into())
     }
 
-    fn finish_later(&self, session: usize, event: &MemoryEvent, token: Token) {
+    fn finish_later(&self, session: usize, event: &MemoryEvent, token: TrackedEvent) {
         let time = LONGEST_IN_FLIGHT.mul_f64(self.rng.lock().unwrap().random_range(0.0..1.0));
         let (ledger, event) = (self.ledger.clone(), event.clone());
         let mut in_flight = self.in_flight.lock().unwrap();
@@ -161,12 +162,12 @@ impl Handler<MemoryEvent> for Application {
 
 /// The same application, asking for batches.
 pub async fn pull(
-    processor: Processor<MemorySource, Pulled<MemoryEvent>>,
+    processor: Processor<MemorySource, StreamHandler<MemoryEvent>>,
     application: Application,
     mut asked_to_end: oneshot::Receiver<()>,
 ) -> Result<ShutdownReport> {
     let application = Arc::new(application);
-    let mut partitions = processor.partitions();
+    let mut partitions = processor.start_streams();
     let mut consumers = JoinSet::new();
     loop {
         tokio::select! {
@@ -182,7 +183,7 @@ pub async fn pull(
 }
 
 /// A batch that fails, or that hangs while the partition stops, is dropped together with the stream.
-async fn consume(mut events: PartitionEvents<MemoryEvent>, application: Arc<Application>) {
+async fn consume(mut events: PartitionStream<MemoryEvent>, application: Arc<Application>) {
     let context = events.context().clone();
     let session = application.starts(&context);
     while let Some(batch) = events.next().await {

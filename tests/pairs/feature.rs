@@ -86,7 +86,7 @@ pub struct Settings {
 impl Settings {
     fn new() -> Self {
         Self {
-            config: World::new(0).config.with_checkpoints(CheckpointPolicy::default()),
+            config: World::new(0).config.with_checkpoint_policy(CheckpointPolicy::default()),
             start: Start::Earliest,
             sharing: Sharing::Balanced,
             pull: false,

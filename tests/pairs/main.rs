@@ -155,7 +155,7 @@ async fn what_is_refused_is_refused_by_build() {
         let world = World::new(1);
         let handler = Recorder { owner: "a".into(), log: Log::default(), checkpoint: true };
         let builder = Processor::<_, Recorder>::builder(world.hub.source(), world.store("a").await, handler);
-        let refused = builder.config(scene.config(0, 0)).build().err();
+        let refused = builder.with_config(scene.config(0, 0)).build().err();
         assert!(refused.is_some_and(|error| error.kind() == ErrorKind::Config), "{group:?} is not refused");
     }
 }

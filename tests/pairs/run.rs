@@ -88,7 +88,7 @@ async fn settle(scene: &Scene) {
 /// When nothing is published any more.
 async fn catch_up(scene: &Scene) {
     let (since, by_time) = (Instant::now(), scene.case.settings.checkpoints_by_time);
-    let bound = scene.case.settings.config.batch_wait + 60 * SECOND;
+    let bound = scene.case.settings.config.max_batch_wait + 60 * SECOND;
     loop {
         let missing = scene.ledger.lock().missing(by_time);
         let Some(missing) = missing else { return };

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{Assignment, Strategy};
+use eventhubs_checkpoint::balancer::{Assignment, LoadBalancingStrategy};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{
     PartitionState, PartitionStatus, Processor, ProcessorConfig, ProcessorHandle, ShutdownReport, StartPosition,
 };
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryHub, MemorySource};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Result};
 use time::OffsetDateTime;
@@ -59,7 +59,7 @@ struct Seat {
     /// It is about to be up.
     connects: bool,
     instance: Option<Instance>,
-    faulty: Option<Faulty>,
+    faulty: Option<FaultyContainer>,
 }
 
 type Trouble = (usize, Option<usize>, FaultPlan);
@@ -159,7 +159,7 @@ impl Scene {
             }
         }
         let life = self.ledger.lock().comes_up();
-        let faulty = Faulty::new(Arc::new(self.container(life)), self.case.draw.seed ^ life as u64);
+        let faulty = FaultyContainer::new(Arc::new(self.container(life)), self.case.draw.seed ^ life as u64);
         self.seats.lock().unwrap()[member].faulty = Some(faulty.clone());
         self.apply_troubles();
         let store = self.connect(NAMES[member], &faulty, life).await;
@@ -182,11 +182,11 @@ impl Scene {
     }
 
     /// As a supervisor restarts a process that cannot connect.
-    async fn connect(&self, name: &str, faulty: &Faulty, life: usize) -> GroupStore {
+    async fn connect(&self, name: &str, faulty: &FaultyContainer, life: usize) -> GroupStore {
         loop {
             let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
             let builder = GroupStore::builder(Arc::new(faulty.clone()), group, OwnerId::new(name).unwrap());
-            match builder.seed(self.case.draw.seed ^ (life as u64) << 32).connect().await {
+            match builder.with_seed(self.case.draw.seed ^ (life as u64) << 32).connect().await {
                 Ok(store) => return store,
                 Err(_) => sleep(2 * SECOND).await,
             }
@@ -200,11 +200,13 @@ impl Scene {
             // The first lives are of one deployment.
             let now = if life < MEMBERS { self.began } else { self.hub.now() };
             let start = StartPosition::EnqueuedAfter(now - STARTS_BEFORE);
-            settings.configure(|config| config.with_start(start));
+            settings.configure(|config| config.with_start_position(start));
         }
         if settings.sharing == Sharing::Static {
             let own = Assignment::index(member, MEMBERS).unwrap_or_else(|_| Assignment::partitions([]));
-            settings.configure_balancer(|balancer| balancer.with_strategy(Strategy::Static(own)));
+            settings.configure_balancer(|balancer| {
+                balancer.with_load_balancing_strategy(LoadBalancingStrategy::Static(own))
+            });
         }
         settings.config
     }
@@ -342,7 +344,7 @@ impl Scene {
         for (seat, name) in self.seats.lock().unwrap().iter().zip(NAMES) {
             let Some(instance) = &seat.instance else { continue };
             let health = instance.handle.health();
-            if !health.ready || !health.degraded.is_empty() {
+            if !health.ready || !health.issues.is_empty() {
                 return Some(format!("{name}: {health:?}"));
             }
         }
@@ -373,7 +375,7 @@ impl Scene {
 }
 
 fn start_pulling(world: &World, store: GroupStore, source: MemorySource, application: Application) -> Instance {
-    let processor = Processor::pull(source, store).config(world.config.clone()).build().unwrap();
+    let processor = Processor::streams(source, store).with_config(world.config.clone()).build().unwrap();
     let (snapshots, handle) = (processor.watch(), processor.handle());
     let (shutdown, asked) = oneshot::channel();
     let running = tokio::spawn(pull(processor, application, asked));

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{
-    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
+    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 
 use crate::ledger::Ledger;
@@ -27,7 +27,7 @@ impl fmt::Debug for Witness {
 
 #[async_trait]
 impl BlobContainer for Witness {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
         self.inner.list(prefix).await
     }
 
@@ -35,7 +35,7 @@ impl BlobContainer for Witness {
         self.inner.get(name).await
     }
 
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         let written = self.inner.write(name, metadata, condition).await?;
         if let Some((_, partition)) = name.split_once("/checkpoint/") {
             self.ledger.lock().checkpoint(self.life, partition.parse().unwrap(), metadata);
@@ -43,7 +43,7 @@ impl BlobContainer for Witness {
         Ok(written)
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         self.inner.delete(name, condition).await
     }
 
@@ -51,7 +51,7 @@ impl BlobContainer for Witness {
         self.inner.create_container().await
     }
 
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
         Ok(Arc::new(self.clone()))
     }
 }

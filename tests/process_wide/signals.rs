@@ -16,13 +16,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 async fn running(body: &str) -> (World, JoinHandle<Result<ShutdownReport>>) {
     let mut world = World::new(1);
     world.expiry = Duration::from_secs(40);
-    world.config = world.config.with_drain(Duration::from_secs(5));
+    world.config = world.config.with_drain_timeout(Duration::from_secs(5));
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let processor = Processor::builder(world.hub.source(), world.store("a").await, recorder)
-        .config(world.config.clone())
+        .with_config(world.config.clone())
         .build()
         .unwrap();
-    let running = tokio::spawn(processor.run_until_signalled());
+    let running = tokio::spawn(processor.run_until_signal());
     world.hub.publish(0, body);
     world.log.wait_for("it is handled", |log| log.times(body) == 1).await;
     (world, running)
@@ -30,7 +30,7 @@ async fn running(body: &str) -> (World, JoinHandle<Result<ShutdownReport>>) {
 
 async fn ends(world: &World, running: JoinHandle<Result<ShutdownReport>>, at_once: bool) -> ShutdownReport {
     let report = timeout(PATIENCE, running).await.unwrap().unwrap().unwrap();
-    assert_eq!(report.at_once, at_once, "{report:?}");
+    assert_eq!(report.forced, at_once, "{report:?}");
     let freed = world.owners().await.values().all(String::is_empty);
     assert_eq!(freed, !at_once);
     report
@@ -49,7 +49,7 @@ async fn signals_end_it_in_good_order_and_at_once_if_they_come_again() {
         kill_process(getpid(), Signal::TERM).unwrap();
         sleep(Duration::from_millis(2)).await;
     }
-    assert_eq!(ends(&world, twice, false).await.cut_short, [0.into()].into());
+    assert_eq!(ends(&world, twice, false).await.aborted, [0.into()].into());
 
     let (world, again) = running("hang").await;
     let began = Instant::now();

@@ -22,7 +22,7 @@ const GROUP: &str = "$Default";
 /// A partition with the events 0 to 100, of a group that starts at the latest one.
 fn a_hundred_events() -> World {
     let mut world = World::new(1);
-    world.config = world.config.with_start(StartPosition::Latest);
+    world.config = world.config.with_start_position(StartPosition::Latest);
     for number in 0..=100 {
         world.hub.publish(0, number.to_string());
     }
@@ -75,7 +75,7 @@ async fn another_sdk(group: &str) {
     let write = async |kind: &str, pairs: &[(&str, &str)]| {
         let metadata: Metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let name = format!("{NAMESPACE}/{HUB}/{group}/{kind}/0");
-        world.container.write(&name, &metadata, &Condition::Any).await.unwrap();
+        world.container.write(&name, &metadata, &Condition::Unconditional).await.unwrap();
     };
     write("ownership", &[("ownerid", "old")]).await;
     goes_on_after_80(&world, write("checkpoint", &[("sequencenumber", "80"), ("offset", "80")])).await;

@@ -83,11 +83,14 @@ async fn b04_a_link_that_begins_before_its_place_is_read_up_to_it() {
 async fn b19_a_start_before_1970_is_refused() {
     let world = World::new(1);
     let start = StartPosition::EnqueuedAfter(OffsetDateTime::UNIX_EPOCH - Duration::from_secs(1));
-    let configs = [world.config.clone().with_start(start.clone()), world.config.clone().with_start_of_added(start)];
+    let configs = [
+        world.config.clone().with_start_position(start.clone()),
+        world.config.clone().with_new_partition_start_position(start),
+    ];
     for config in configs {
         let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
         let processor = Processor::builder(world.hub.source(), world.store("a").await, recorder);
-        let error = processor.config(config).build().unwrap_err();
+        let error = processor.with_config(config).build().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().contains("1969-12-31") && error.to_string().contains("Earliest"), "{error}");
     }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
-use eventhubs_checkpoint::balancer::Strategy;
-use eventhubs_checkpoint::balancer::{BalancerConfig, LeasePolicy};
+use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
+use eventhubs_checkpoint::balancer::{BalancerConfig, OnLeaseExpiry};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{BlobContainer, BlobList};
-use eventhubs_checkpoint::processor::{Degraded, PartitionContext, Processor, ProcessorConfig, handler_fn};
+use eventhubs_checkpoint::blob::{BlobContainer, ListResult};
+use eventhubs_checkpoint::processor::{HealthIssue, PartitionContext, Processor, ProcessorConfig, handler_fn};
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId};
 use tokio::time::sleep;
@@ -27,8 +27,8 @@ const REPLACED: Duration = Duration::from_secs(60 + 2 + 30 + 2);
 /// Partitions that are taken all at once, and batches that count as stuck after a minute.
 fn greedy(partitions: u32) -> World {
     let mut world = World::new(partitions);
-    let balancer = world.config.balancer.clone().with_strategy(Strategy::Greedy);
-    world.config = world.config.with_balancer(balancer.with_stall_after(Duration::from_secs(60)));
+    let balancer = world.config.balancer.clone().with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
+    world.config = world.config.with_balancer(balancer.with_stall_timeout(Duration::from_secs(60)));
     world
 }
 
@@ -40,7 +40,7 @@ async fn share(instances: &mut [Instance], each: usize) {
 
 /// One batch of this instance never ends.
 async fn get_stuck(world: &World, instance: &mut Instance) {
-    let partition = instance.snapshots.borrow().held.keys().next().unwrap().to_string();
+    let partition = instance.snapshots.borrow().owned.keys().next().unwrap().to_string();
     world.hub.publish(partition.parse().unwrap(), "hang");
     instance.wait_until("stalled", |snapshot| !snapshot.stalled.partitions.is_empty()).await;
 }
@@ -86,16 +86,17 @@ async fn b06_a_dead_owner_is_replaced_with_a_stuck_batch_everywhere() {
 #[tokio::test(start_paused = true)]
 async fn b06_a_pull_consumer_with_long_batches_takes_over() {
     let world = greedy(4);
-    let pulled = Processor::pull(world.hub.source(), world.store("a").await);
-    let mut partitions = pulled.config(world.config.clone()).build().unwrap().partitions();
-    let (snapshots, log) = (partitions.handle().watch(), world.log.clone());
+    let pulled = Processor::streams(world.hub.source(), world.store("a").await);
+    let mut partitions = pulled.with_config(world.config.clone()).build().unwrap().start_streams();
+    let (snapshots, log) = (partitions.handle().snapshots(), world.log.clone());
     let working = tokio::spawn(async move {
         while let Some(mut partition) = partitions.next().await {
             let log = log.clone();
             tokio::spawn(async move {
                 while let Some(events) = partition.next().await {
                     for event in &events {
-                        let entry = ("a".into(), partition.context().partition().to_string(), event.body.to_string());
+                        let entry =
+                            ("a".into(), partition.context().partition_id().to_string(), event.body.to_string());
                         log.events.lock().unwrap().push(entry);
                     }
                     sleep(Duration::from_secs(600)).await;
@@ -111,7 +112,7 @@ async fn b06_a_pull_consumer_with_long_batches_takes_over() {
     assert!(!snapshots.borrow().stalled.partitions.is_empty());
     b.crash().await;
     sleep(REPLACED).await;
-    assert_eq!(snapshots.borrow().held.len(), 4);
+    assert_eq!(snapshots.borrow().owned.len(), 4);
     working.abort();
 }
 
@@ -120,7 +121,7 @@ struct SlowListings(Arc<AtomicBool>);
 
 #[async_trait]
 impl Meddle for SlowListings {
-    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         if self.0.load(Ordering::Relaxed) {
             sleep(Duration::from_secs(6)).await;
         }
@@ -132,7 +133,7 @@ impl Meddle for SlowListings {
 async fn b10_a_dead_owner_is_replaced_although_listings_are_slow() {
     let (mut world, slow) = (greedy(4), Arc::new(AtomicBool::new(false)));
     let meddled = Meddled { inner: world.container.clone(), meddler: SlowListings(slow.clone()) };
-    world.faulty = Faulty::new(Arc::new(meddled), 11);
+    world.faulty = FaultyContainer::new(Arc::new(meddled), 11);
     let mut instances = [world.start("a").await, world.start("b").await];
     share(&mut instances, 2).await;
     let [a, b] = instances;
@@ -140,7 +141,7 @@ async fn b10_a_dead_owner_is_replaced_although_listings_are_slow() {
     b.crash().await;
     // The first listings that take so long are given up.
     sleep(REPLACED + Duration::from_secs(30)).await;
-    assert_eq!((a.held(), a.handle.health().degraded), (4, vec![]));
+    assert_eq!((a.held(), a.handle.health().issues), (4, vec![]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,17 +149,17 @@ async fn b10_failing_cycles_are_ill_health() {
     let world = greedy(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
-    world.faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::List, Fault::Unreachable));
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::List, Fault::Unreachable));
     sleep(Duration::from_secs(30)).await;
-    assert_eq!(a.handle.health().degraded, []);
+    assert_eq!(a.handle.health().issues, []);
     sleep(Duration::from_secs(70)).await;
-    let degraded = a.handle.health().degraded;
+    let degraded = a.handle.health().issues;
     let expiry = Duration::from_secs(60);
-    assert!(matches!(degraded[..], [Degraded::Blind { blind_for }] if blind_for > expiry), "{degraded:?}");
+    assert!(matches!(degraded[..], [HealthIssue::CyclesFailing { blind_for }] if blind_for > expiry), "{degraded:?}");
     assert_eq!(a.held(), 2, "it renews");
     world.faulty.set_plan(FaultPlan::default());
     sleep(Duration::from_secs(31)).await;
-    assert_eq!(a.handle.health().degraded, []);
+    assert_eq!(a.handle.health().issues, []);
     a.shut_down().await.unwrap();
 }
 
@@ -167,19 +168,20 @@ const SECOND: Duration = Duration::from_secs(1);
 async fn store(expiry: Duration, deadline: Option<Duration>) -> GroupStore {
     let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
     let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
-    let builder = builder.expiry(expiry).peer_expiry(expiry);
+    let builder = builder.with_lease_duration(expiry).with_foreign_lease_duration(expiry);
     let deadline = deadline.unwrap_or((5 * SECOND).min(expiry / 4));
-    builder.request_deadline(deadline).connect().await.unwrap()
+    builder.with_request_timeout(deadline).connect().await.unwrap()
 }
 
 fn build(store: GroupStore, config: ProcessorConfig) -> Result<()> {
     let handler = handler_fn(async |_: Vec<MemoryEvent>, _: PartitionContext| Ok(()));
-    Processor::builder(MemoryHub::new("hub", 1).source(), store, handler).config(config).build().map(|_| ())
+    Processor::builder(MemoryHub::new("hub", 1).source(), store, handler).with_config(config).build().map(|_| ())
 }
 
 #[tokio::test]
 async fn b09_a_drain_time_that_does_not_fit_into_a_handoff() {
-    let with_drain = async |drain| build(store(60 * SECOND, None).await, ProcessorConfig::default().with_drain(drain));
+    let with_drain =
+        async |drain| build(store(60 * SECOND, None).await, ProcessorConfig::default().with_drain_timeout(drain));
     // Twice 16.5 s and 2 s, and two requests of 5 s each, are the 45 s of a handoff.
     with_drain(16 * SECOND + SECOND / 2).await.unwrap();
     let error = with_drain(17 * SECOND).await.unwrap_err();
@@ -187,7 +189,7 @@ async fn b09_a_drain_time_that_does_not_fit_into_a_handoff() {
     assert!(error.to_string().contains("a partition stops, 36s with a drain time of 17s"), "{error}");
     assert!(error.to_string().contains("shorten the drain time"), "{error}");
     let alone = ProcessorConfig::default().with_balancer(BalancerConfig::default().with_handoff(false));
-    build(store(60 * SECOND, None).await, alone.with_drain(17 * SECOND)).unwrap();
+    build(store(60 * SECOND, None).await, alone.with_drain_timeout(17 * SECOND)).unwrap();
 }
 
 #[tokio::test]
@@ -195,7 +197,7 @@ async fn b09_a_handoff_timeout_that_does_not_fit_is_refused_too() {
     let with_timeout = async |timeout, drain| {
         let balancer = BalancerConfig::default().with_handoff_timeout(timeout);
         let mut config = ProcessorConfig::default();
-        config.drain = drain;
+        config.drain_timeout = drain;
         build(store(60 * SECOND, None).await, config.with_balancer(balancer))
     };
     with_timeout(42 * SECOND, None).await.unwrap();
@@ -211,11 +213,12 @@ async fn b09_all_defaults_can_be_built() {
     let seconds = (4..60).chain([90, 120, 300, 3600, 24 * 3600]).map(|seconds| seconds * SECOND);
     for expiry in seconds {
         for deadline in [None, Some(SECOND / 100), Some(expiry / 8), Some(expiry / 4)] {
-            for policy in [LeasePolicy::BrokerFenced, LeasePolicy::Strict] {
-                let balancer = BalancerConfig::default().with_interval(expiry / 6).with_lease_policy(policy);
-                let balancer = balancer.with_stall_after(expiry);
+            for policy in [OnLeaseExpiry::Continue, OnLeaseExpiry::Stop] {
+                let balancer =
+                    BalancerConfig::default().with_load_balancing_interval(expiry / 6).with_on_lease_expiry(policy);
+                let balancer = balancer.with_stall_timeout(expiry);
                 let config = ProcessorConfig::default().with_balancer(balancer);
-                if build(store(expiry, deadline).await, config.clone().with_drain(Duration::ZERO)).is_ok() {
+                if build(store(expiry, deadline).await, config.clone().with_drain_timeout(Duration::ZERO)).is_ok() {
                     let outcome = build(store(expiry, deadline).await, config);
                     outcome.unwrap_or_else(|error| panic!("{expiry:?} {deadline:?} {policy:?}: {error}"));
                     built += 1;
@@ -232,7 +235,7 @@ async fn b18_two_processors_on_one_store() {
     let shared = world.store("a").await;
     let config = || world.config.clone();
     let handler = || handler_fn(async |_: Vec<MemoryEvent>, _: PartitionContext| Ok(()));
-    let builder = || Processor::builder(world.hub.source(), shared.clone(), handler()).config(config());
+    let builder = || Processor::builder(world.hub.source(), shared.clone(), handler()).with_config(config());
     let never_run = builder().build().unwrap();
     let error = builder().build().map(|_| ()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
@@ -272,7 +275,7 @@ async fn b17_a_snapshot_that_is_kept_holds_up_nothing() {
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
-    let watching = a.handle.watch();
+    let watching = a.handle.snapshots();
     let kept = watching.borrow();
     sleep(120 * SECOND).await;
     assert!(watching.borrow().cycles > kept.cycles);
@@ -285,9 +288,9 @@ async fn b17_a_snapshot_that_is_kept_holds_up_nothing() {
 async fn strict_leases_are_tried_again_before_the_drain_time() {
     for drain in [None, Some(8 * SECOND)] {
         let mut world = greedy(4);
-        let balancer = world.config.balancer.clone().with_lease_policy(LeasePolicy::Strict).with_handoff(false);
+        let balancer = world.config.balancer.clone().with_on_lease_expiry(OnLeaseExpiry::Stop).with_handoff(false);
         world.config = world.config.with_balancer(balancer);
-        world.config.drain = drain;
+        world.config.drain_timeout = drain;
         let mut a = world.start("a").await;
         a.wait_until_it_holds(4).await;
         for round in 0..20 {
@@ -307,9 +310,9 @@ async fn refused_while_asking() -> (World, Instance, World, Instance) {
     let world = greedy(32);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(32).await;
-    let apart = World { faulty: Faulty::new(world.container.clone(), 3), ..world.clone() };
+    let apart = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
     let mut b = apart.start("b").await;
-    b.wait_until("16 requests", |snapshot| snapshot.asked.len() == 16).await;
+    b.wait_until("16 requests", |snapshot| snapshot.requested_handoffs.len() == 16).await;
     apart.faulty.set_plan(FaultPlan::always(Fault::Throttled { retry_after: None }));
     (world, a, apart, b)
 }

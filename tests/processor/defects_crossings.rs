@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use eventhubs_checkpoint::balancer::Strategy;
-use eventhubs_checkpoint::blob::{BlobContainer, BlobList, Condition};
+use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, ListResult};
 use eventhubs_checkpoint::processor::{
-    EventReceiver, EventSource, Handler, HandlerError, HubProperties, PartitionContext, PartitionProperties,
+    EventHubProperties, EventReceiver, EventSource, Handler, HandlerError, PartitionContext, PartitionProperties,
     PartitionState, StartPosition,
 };
-use eventhubs_checkpoint::store::{GroupStore, MarkOutcome};
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+use eventhubs_checkpoint::store::{GroupStore, HandoffRequestOutcome};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, Operation as Purpose, OwnerId, PartitionId, Result};
 use tokio::time::{Instant, sleep, timeout};
@@ -57,7 +57,7 @@ async fn a_partition_that_is_lost_and_won_again_is_not_paused() {
 #[tokio::test(start_paused = true)]
 async fn a_partition_that_is_asked_for_while_an_earlier_tenure_stops_is_released_when_that_has_stopped() {
     let mut world = World::new(2);
-    world.config.balancer = world.config.balancer.with_interval(5 * SECOND);
+    world.config.balancer = world.config.balancer.with_load_balancing_interval(5 * SECOND);
     let mut a = owner_of_all(&world, 2, 14 * SECOND).await;
     let store = world.store("b").await;
     let recorder = Recorder { owner: "b".into(), log: world.log.clone(), checkpoint: true };
@@ -69,12 +69,12 @@ async fn a_partition_that_is_asked_for_while_an_earlier_tenure_stops_is_released
     let mut by_a = Told::by(&a);
     // The next renewal writes it again, and begins another tenure.
     let name = format!("ns.servicebus.windows.net/hub/$default/ownership/{partition}");
-    world.container.delete(&name, &Condition::Any).await.unwrap();
+    world.container.delete(&name, &Condition::Unconditional).await.unwrap();
     wait_until_stopping(&a, 1).await;
     let began = Instant::now();
     let seen = store.list_ownerships().await.unwrap().records;
     let seen = seen.into_iter().find(|seen| seen.partition == partition).unwrap();
-    assert!(matches!(store.mark(&seen).await, Ok(MarkOutcome::Standing(_))));
+    assert!(matches!(store.request_handoff(&seen).await, Ok(HandoffRequestOutcome::Requested(_))));
     by_a.wait_for("releasing: HandedOver").await;
     assert!(began.elapsed() < 14 * SECOND, "{:?}", began.elapsed());
     by_a.wait_for("released").await;
@@ -89,7 +89,7 @@ async fn a_throttled_adoption_is_not_repeated_before_the_time_that_the_storage_a
     for asked in [2, 20] {
         let asked = asked * SECOND;
         let world = World::new(1);
-        let writes = Target::from(Operation::Write).named(CHECKPOINT);
+        let writes = Target::from(BlobOperation::Write).named(CHECKPOINT);
         let fault = Fault::Throttled { retry_after: Some(asked) };
         world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, fault));
         let store = world.store("a").await;
@@ -97,7 +97,7 @@ async fn a_throttled_adoption_is_not_repeated_before_the_time_that_the_storage_a
         let a = world.start_on(store.clone(), world.hub.source(), recorder);
         let mut attempts = Vec::new();
         while attempts.len() < 3 {
-            if store.requests().total(Purpose::Adopt) > attempts.len() as u64 {
+            if store.request_counts().total(Purpose::Adopt) > attempts.len() as u64 {
                 attempts.push(Instant::now());
             }
             sleep(SECOND / 100).await;
@@ -115,25 +115,25 @@ struct Sluggish(MemorySource, Arc<AtomicBool>);
 impl EventSource for Sluggish {
     type Event = MemoryEvent;
 
-    async fn hub(&self) -> Result<HubProperties> {
-        self.0.hub().await
+    async fn event_hub_properties(&self) -> Result<EventHubProperties> {
+        self.0.event_hub_properties().await
     }
 
-    async fn partition(&self, partition: &PartitionId) -> Result<PartitionProperties> {
+    async fn partition_properties(&self, partition: &PartitionId) -> Result<PartitionProperties> {
         if self.1.load(Ordering::Relaxed) {
             sleep(20 * SECOND).await;
         }
-        self.0.partition(partition).await
+        self.0.partition_properties(partition).await
     }
 
-    async fn open(
+    async fn open_receiver(
         &self,
         id: &PartitionId,
         from: StartPosition,
         ahead: usize,
         epoch: i64,
     ) -> Result<EventReceiver<MemoryEvent>> {
-        self.0.open(id, from, ahead, epoch).await
+        self.0.open_receiver(id, from, ahead, epoch).await
     }
 }
 
@@ -210,16 +210,22 @@ async fn a_batch_that_failed_before_its_partition_is_handed_over_may_be_processe
 #[tokio::test(start_paused = true)]
 async fn a_partition_that_has_not_stopped_when_the_time_of_the_handoff_is_over_is_released() {
     let mut world = World::new(4);
-    world.config.balancer = world.config.balancer.with_strategy(Strategy::Greedy);
+    world.config.balancer = world.config.balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("a").unwrap());
-    let store = builder.expiry(world.expiry).concurrency(NonZeroUsize::MIN).seed(3).connect().await.unwrap();
+    let store = builder
+        .with_lease_duration(world.expiry)
+        .with_max_concurrent_requests(NonZeroUsize::MIN)
+        .with_seed(3)
+        .connect()
+        .await
+        .unwrap();
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_on(store, world.hub.source(), recorder);
     a.wait_until_it_holds(4).await;
     a.wait_until_all_idle(4).await;
     let mut by_a = Told::by(&a);
-    let writes = Target::from(Operation::Write).named(CHECKPOINT);
+    let writes = Target::from(BlobOperation::Write).named(CHECKPOINT);
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, Fault::Hang));
     publish(&world, 4, "x");
     let (b, _) = asking(&world).await;
@@ -242,7 +248,7 @@ async fn a_start_at_a_time_that_one_slow_link_does_not_find_is_not_the_end_of_th
             sleep(SECOND).await;
         }
         let start = StartPosition::EnqueuedAfter(world.hub.now() - (ago * SECOND).mul_f64(1.1));
-        world.config = world.config.clone().with_start(start);
+        world.config = world.config.clone().with_start_position(start);
         let mute = Arc::new(AtomicUsize::new(1));
         let oddities = Oddities { times_unknown: true, mute, ..Oddities::default() };
         let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
@@ -260,15 +266,15 @@ async fn a_start_at_a_time_that_one_slow_link_does_not_find_is_not_the_end_of_th
 #[tokio::test(start_paused = true)]
 async fn a_group_does_not_begin_before_the_time_that_a_throttling_storage_asks_for() {
     let mut world = World::new(1);
-    world.config = world.config.with_start(StartPosition::Latest);
-    let writes = Target::from(Operation::Write).named(CHECKPOINT);
+    world.config = world.config.with_start_position(StartPosition::Latest);
+    let writes = Target::from(BlobOperation::Write).named(CHECKPOINT);
     let fault = Fault::Throttled { retry_after: Some(20 * SECOND) };
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, fault));
     let store = world.store("a").await;
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let a = world.start_on(store.clone(), world.hub.source(), recorder);
     sleep(19 * SECOND).await;
-    assert_eq!(store.requests().total(Purpose::Checkpoint), 1);
+    assert_eq!(store.request_counts().total(Purpose::Checkpoint), 1);
     a.crash().await;
 }
 
@@ -329,7 +335,7 @@ struct SlowOrBusy(Arc<AtomicBool>, AtomicUsize);
 
 #[async_trait]
 impl Meddle for SlowOrBusy {
-    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         if self.0.load(Ordering::Relaxed) && prefix.ends_with("$default/ownership/") {
             if self.1.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
                 return Err(Error::new(ErrorKind::Throttled { retry_after: None }, "busy"));
@@ -349,7 +355,7 @@ async fn a_listing_that_is_refused_at_once_does_not_shorten_the_time_of_the_next
     let container = Meddled { inner: world.container.clone(), meddler };
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new("a").unwrap());
-    let store = builder.expiry(world.expiry).seed(3).connect().await.unwrap();
+    let store = builder.with_lease_duration(world.expiry).with_seed(3).connect().await.unwrap();
     slow.store(true, Ordering::Relaxed);
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_on(store, world.hub.source(), recorder);

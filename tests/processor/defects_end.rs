@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use eventhubs_checkpoint::balancer::{Assignment, Strategy};
-use eventhubs_checkpoint::blob::{Answer, Blob, BlobContainer, BlobList, Condition, Metadata, Written};
+use eventhubs_checkpoint::balancer::{Assignment, LoadBalancingStrategy};
+use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ListResult, Metadata, ResponseInfo, WriteResult};
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, Degraded, Handler, HandlerError, OnFailure, PartitionContext, PartitionState, Processor,
+    CheckpointPolicy, Handler, HandlerError, HealthIssue, OnFailure, PartitionContext, PartitionState, Processor,
     ShutdownReport,
 };
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, Operation as Purpose, OwnerId, Result};
 use tokio::task::JoinHandle;
@@ -37,8 +37,11 @@ const PRESENCE: &str = "/presence/";
 /// So many partitions, all of which one instance takes at once. No checkpoint is written before the end.
 fn world(partitions: u32) -> World {
     let mut world = World::new(partitions);
-    world.config.balancer = world.config.balancer.with_strategy(Strategy::Greedy);
-    world.config = world.config.without_probes().with_checkpoints(CheckpointPolicy::default().with_every(600 * SECOND));
+    world.config.balancer = world.config.balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
+    world.config = world
+        .config
+        .without_lag_checks()
+        .with_checkpoint_policy(CheckpointPolicy::default().with_interval(600 * SECOND));
     world
 }
 
@@ -70,7 +73,7 @@ fn metadata(pairs: &[(&str, &str)]) -> Metadata {
 
 /// Every fault that can befall a write, and another writer that comes in between.
 fn faults() -> Vec<Fault> {
-    let overtaken = Fault::Overtaken(metadata(&[("sequencenumber", "-1"), ("offset", "-1")]));
+    let overtaken = Fault::ConcurrentWrite(metadata(&[("sequencenumber", "-1"), ("offset", "-1")]));
     write_faults().into_iter().chain([overtaken]).collect()
 }
 
@@ -78,10 +81,11 @@ fn faults() -> Vec<Fault> {
 /// many.
 #[tokio::test(start_paused = true)]
 async fn b07_every_fault_at_every_write_of_the_end() {
-    let writes = [(CHECKPOINT, Operation::Write), (OWNERSHIP, Operation::Write), (PRESENCE, Operation::Delete)];
+    let writes =
+        [(CHECKPOINT, BlobOperation::Write), (OWNERSHIP, BlobOperation::Write), (PRESENCE, BlobOperation::Delete)];
     for (name, operation) in writes {
         for (fault, partitions) in faults().into_iter().flat_map(|fault| [(fault.clone(), 1), (fault, 8)]) {
-            if matches!(fault, Fault::Overtaken(_)) && name != CHECKPOINT {
+            if matches!(fault, Fault::ConcurrentWrite(_)) && name != CHECKPOINT {
                 // It would put another owner's record there, or nothing at all.
                 continue;
             }
@@ -89,11 +93,11 @@ async fn b07_every_fault_at_every_write_of_the_end() {
             let world = world(partitions);
             let a = with_five_handled(&world, partitions).await;
             for _ in 0..if name == PRESENCE { 1 } else { partitions } {
-                world.faulty.next_on(Target::from(operation).named(name), fault.clone());
+                world.faulty.inject_on(Target::from(operation).named(name), fault.clone());
             }
             let report = a.shut_down().await.unwrap();
             assert!(report.is_clean(), "{case}: {report:?}");
-            assert_eq!(world.faulty.waiting(), 0, "{case}");
+            assert_eq!(world.faulty.pending(), 0, "{case}");
             assert!(checkpoints(&world).await.values().all(|number| *number == Some(4)), "{case}");
             assert!(world.owners().await.values().all(String::is_empty), "{case}");
             assert_eq!(blobs(&world, PRESENCE).await, 0, "{case}");
@@ -138,9 +142,9 @@ async fn b07_a_storage_that_recovers_in_time_at_the_end() {
 async fn b07_a_storage_that_does_not_recover_at_the_end() {
     for (fault, partitions) in refusals().into_iter().flat_map(|fault| [(fault.clone(), 1), (fault, 8)]) {
         let (_, report, took) = ends_with(&fault, partitions, 3600 * SECOND).await;
-        assert_eq!(report.unwritten, (0..partitions).map(Into::into).collect(), "{fault:?}: {report:?}");
+        assert_eq!(report.uncheckpointed, (0..partitions).map(Into::into).collect(), "{fault:?}: {report:?}");
         assert_eq!(report.unreleased, partitions as usize, "{fault:?}: {report:?}");
-        assert!(report.cut_short.is_empty(), "{fault:?}: {report:?}");
+        assert!(report.aborted.is_empty(), "{fault:?}: {report:?}");
         assert!(took > 60 * SECOND && took <= LONGEST_END, "{fault:?}: {took:?}");
     }
 }
@@ -159,7 +163,7 @@ impl Meddle for Forbidding {
         name: &str,
         metadata: &Metadata,
         condition: &Condition,
-    ) -> Result<Written> {
+    ) -> Result<WriteResult> {
         if name.contains(self.name) && Instant::now() >= self.from {
             return Err(Error::new(ErrorKind::Unauthorized, "no permission"));
         }
@@ -173,13 +177,13 @@ async fn b07_what_no_repetition_can_help_ends_at_once() {
         let mut world = world(2);
         let forbidding = Forbidding { name, from: Instant::now() + 60 * SECOND };
         let container = Meddled { inner: world.container.clone(), meddler: forbidding };
-        world.faulty = Faulty::new(Arc::new(container), 11);
+        world.faulty = FaultyContainer::new(Arc::new(container), 11);
         let a = with_five_handled(&world, 2).await;
         sleep(60 * SECOND).await;
         let began = Instant::now();
         let report = a.shut_down().await.unwrap();
         assert!(began.elapsed() < SECOND, "{name}: {:?}", began.elapsed());
-        assert_eq!(report.unwritten.len(), if name == CHECKPOINT { 2 } else { 0 }, "{report:?}");
+        assert_eq!(report.uncheckpointed.len(), if name == CHECKPOINT { 2 } else { 0 }, "{report:?}");
         assert_eq!(report.unreleased, if name == OWNERSHIP { 2 } else { 0 }, "{report:?}");
     }
 }
@@ -191,8 +195,8 @@ struct Slowly {
 }
 
 impl Slowly {
-    fn over(world: &World, name: &'static str, time: Duration) -> Faulty {
-        Faulty::new(Arc::new(Meddled { inner: world.container.clone(), meddler: Self { name, time } }), 11)
+    fn over(world: &World, name: &'static str, time: Duration) -> FaultyContainer {
+        FaultyContainer::new(Arc::new(Meddled { inner: world.container.clone(), meddler: Self { name, time } }), 11)
     }
 
     async fn half(&self, name: &str) {
@@ -204,7 +208,7 @@ impl Slowly {
 
 #[async_trait]
 impl Meddle for Slowly {
-    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         self.half(prefix).await;
         let list = inner.list(prefix).await;
         self.half(prefix).await;
@@ -224,14 +228,14 @@ impl Meddle for Slowly {
         name: &str,
         metadata: &Metadata,
         condition: &Condition,
-    ) -> Result<Written> {
+    ) -> Result<WriteResult> {
         self.half(name).await;
         let written = inner.write(name, metadata, condition).await;
         self.half(name).await;
         written
     }
 
-    async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<Answer> {
+    async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         self.half(name).await;
         let deleted = inner.delete(name, condition).await;
         self.half(name).await;
@@ -248,7 +252,12 @@ async fn on_a_slow_storage(world: &mut World, name: &'static str, time: Duration
     world.faulty = Slowly::over(world, name, time);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("a").unwrap());
-    let store = builder.expiry(world.expiry).concurrency(NonZeroUsize::new(AT_ONCE).unwrap()).connect().await.unwrap();
+    let store = builder
+        .with_lease_duration(world.expiry)
+        .with_max_concurrent_requests(NonZeroUsize::new(AT_ONCE).unwrap())
+        .connect()
+        .await
+        .unwrap();
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_on(store, world.hub.source(), recorder);
     a.wait_until_it_holds(MANY as usize).await;
@@ -261,7 +270,7 @@ async fn on_a_slow_storage(world: &mut World, name: &'static str, time: Duration
 async fn b08_on_a_slow_storage_every_checkpoint_has_its_turn() {
     for millis in [500, 1000] {
         let mut world = world(MANY);
-        world.config.checkpoints = CheckpointPolicy::default().with_every(SECOND);
+        world.config.checkpoint_policy = CheckpointPolicy::default().with_interval(SECOND);
         let a = on_a_slow_storage(&mut world, CHECKPOINT, Duration::from_millis(millis)).await;
         for _ in 0..60 {
             for partition in 0..MANY {
@@ -286,13 +295,13 @@ async fn b08_at_the_end_every_last_checkpoint_has_its_turn() {
     }
     world.log.wait_for("all events", |log| log.times("x") == MANY as usize).await;
     let report = a.shut_down().await.unwrap();
-    assert!(report.is_clean(), "{} unwritten, {} unreleased", report.unwritten.len(), report.unreleased);
+    assert!(report.is_clean(), "{} unwritten, {} unreleased", report.uncheckpointed.len(), report.unreleased);
     assert!(report.drain.took < 30 * SECOND, "{:?}", report.drain);
 }
 
 /// How many checkpoints are sent in this time, with an event a second on each partition.
 async fn sent_in(world: &World, partitions: u32, store: &GroupStore, time: Duration) -> u64 {
-    let before = store.requests().total(Purpose::Checkpoint);
+    let before = store.request_counts().total(Purpose::Checkpoint);
     let until = Instant::now() + time;
     while Instant::now() < until {
         for partition in 0..partitions {
@@ -300,14 +309,14 @@ async fn sent_in(world: &World, partitions: u32, store: &GroupStore, time: Durat
         }
         sleep(SECOND).await;
     }
-    store.requests().total(Purpose::Checkpoint) - before
+    store.request_counts().total(Purpose::Checkpoint) - before
 }
 
 #[tokio::test(start_paused = true)]
 async fn b11_a_storage_that_refuses_gets_no_more_checkpoints() {
     const PARTITIONS: u32 = 8;
     let throttled = |seconds: Option<u32>| Fault::Throttled { retry_after: seconds.map(|seconds| seconds * SECOND) };
-    let (usual, rare) = (CheckpointPolicy::default(), CheckpointPolicy::default().with_every(30 * SECOND));
+    let (usual, rare) = (CheckpointPolicy::default(), CheckpointPolicy::default().with_interval(30 * SECOND));
     for (policy, fault) in [
         (&usual, throttled(None)),
         (&usual, throttled(Some(3))),
@@ -316,20 +325,20 @@ async fn b11_a_storage_that_refuses_gets_no_more_checkpoints() {
         (&rare, throttled(None)),
     ] {
         let mut world = world(PARTITIONS);
-        world.config.checkpoints = policy.clone();
+        world.config.checkpoint_policy = policy.clone();
         let store = world.store("a").await;
         let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
         let mut a = world.start_on(store.clone(), world.hub.source(), recorder);
         a.wait_until_it_holds(PARTITIONS as usize).await;
         sent_in(&world, PARTITIONS, &store, 60 * SECOND).await;
         let calm = sent_in(&world, PARTITIONS, &store, 300 * SECOND).await;
-        let checkpoints = Target::from(Operation::Write).named(CHECKPOINT);
+        let checkpoints = Target::from(BlobOperation::Write).named(CHECKPOINT);
         world.faulty.set_plan(FaultPlan::default().with_on(1.0, checkpoints, fault.clone()));
         let refused = sent_in(&world, PARTITIONS, &store, 300 * SECOND).await;
         assert!(refused <= calm, "{policy:?} {fault:?}: {refused}, and usually {calm}");
         world.faulty.set_plan(FaultPlan::default());
         sent_in(&world, PARTITIONS, &store, 60 * SECOND).await;
-        assert!(a.handle.health().degraded.is_empty(), "{:?}", a.handle.health());
+        assert!(a.handle.health().issues.is_empty(), "{:?}", a.handle.health());
         let after = sent_in(&world, PARTITIONS, &store, 60 * SECOND).await;
         assert!(after * 5 >= calm * 9 / 10, "{policy:?} {fault:?}: {after} in a minute, and usually {calm} in five");
         a.crash().await;
@@ -354,8 +363,8 @@ async fn b12_each_partition_is_released_when_it_has_stopped() {
     assert_eq!(owners.iter().filter(|(_, owner)| !owner.is_empty()).map(|(id, _)| &**id).collect::<Vec<_>>(), ["0"]);
 
     // Nothing but what is free.
-    let alone = Strategy::Static(Assignment::index(0, 1).unwrap());
-    world.config.balancer = world.config.balancer.with_strategy(alone).with_handoff(false);
+    let alone = LoadBalancingStrategy::Static(Assignment::index(0, 1).unwrap());
+    world.config.balancer = world.config.balancer.with_load_balancing_strategy(alone).with_handoff(false);
     let b = world.start("b").await;
     for partition in 1..8 {
         world.hub.publish(partition, "y");
@@ -363,7 +372,7 @@ async fn b12_each_partition_is_released_when_it_has_stopped() {
     world.log.wait_for("the others", |log| log.times("y") == 7).await;
     assert!(!ending.is_finished());
     let report = ending.await.unwrap().unwrap();
-    assert_eq!((report.cut_short, report.unreleased), ([0.into()].into(), 0));
+    assert_eq!((report.aborted, report.unreleased), ([0.into()].into(), 0));
     b.crash().await;
 }
 
@@ -393,7 +402,7 @@ async fn b12_a_release_that_fails_while_others_drain() {
     let mut by_a = Told::by(&a);
     world.hub.publish(0, "hang");
     world.log.wait_for("hang", |log| log.times("hang") == 1).await;
-    let releases = Target::from(Operation::Write).named(OWNERSHIP);
+    let releases = Target::from(BlobOperation::Write).named(OWNERSHIP);
     let throttled = Fault::Throttled { retry_after: None };
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, releases, throttled));
     let ending = tokio::spawn(a.shut_down());
@@ -414,8 +423,8 @@ async fn b16_partitions_that_are_shut_down_after_their_handle() {
     for wait in [Duration::ZERO, SECOND / 2, 3 * SECOND] {
         let world = world(1);
         world.hub.publish_many(0, 5, "x");
-        let builder = Processor::pull(world.hub.source(), world.store("a").await);
-        let mut partitions = builder.config(world.config.clone()).build().unwrap().partitions();
+        let builder = Processor::streams(world.hub.source(), world.store("a").await);
+        let mut partitions = builder.with_config(world.config.clone()).build().unwrap().start_streams();
         let mut partition = partitions.next().await.unwrap();
         let batch = partition.next().await.unwrap();
         partition.context().checkpoint(batch.last().unwrap());
@@ -461,7 +470,7 @@ async fn e02_requests_that_come_together_are_one() {
         sleep(Duration::from_millis(apart)).await;
         a.handle.shutdown();
         let report = a.ended().await.unwrap();
-        assert_eq!(report.at_once, at_once, "{apart} ms: {report:?}");
+        assert_eq!(report.forced, at_once, "{apart} ms: {report:?}");
         let times = |event: &str| log.text().lines().filter(|line| line.contains(event)).count();
         assert_eq!((times("asked to end"), times("asked again: ends at once")), (1, usize::from(at_once)));
     }
@@ -472,8 +481,9 @@ async fn e02_requests_that_come_together_are_one() {
 #[tokio::test(start_paused = true)]
 async fn b21_a_partition_given_back_by_a_failure_in_a_handoff() {
     let mut world = World::new(2);
-    world.config.balancer = world.config.balancer.with_interval(5 * SECOND);
-    world.config = world.config.with_drain(16 * SECOND).with_on_failure(OnFailure::Release { cool_down: 600 * SECOND });
+    world.config.balancer = world.config.balancer.with_load_balancing_interval(5 * SECOND);
+    world.config =
+        world.config.with_drain_timeout(16 * SECOND).with_on_failure(OnFailure::Release { cool_down: 600 * SECOND });
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let slow = Slow { recorder, stops_in: 15 * SECOND };
     let mut a = world.start_with("a", world.hub.source(), slow).await;
@@ -503,7 +513,7 @@ impl Handler<MemoryEvent> for Tokens {
                 "poison" => drop(token),
                 "broken" if self.times("broken") == 1 => token.fail("failed on request"),
                 "wait" => drop(tokio::spawn(async move {
-                    if context.unless_stopping(sleep(3600 * SECOND)).await.is_some() {
+                    if context.run_until_stopping(sleep(3600 * SECOND)).await.is_some() {
                         token.finish();
                     }
                 })),
@@ -536,8 +546,9 @@ async fn e04_a_token_dropped_at_work() {
     let (log, _guard) = Captured::begin();
     let world = World::new(1);
     let a = Tokens::default().given(&world, &["x", "x", "x", "poison", "x", "poison", "x", "x"]).await;
-    let held = a.handle.health().degraded;
-    let [Degraded::CheckpointHeld { event: 3, checkpoint: Some(2), finished_after: 4, held_for, .. }] = held[..] else {
+    let held = a.handle.health().issues;
+    let [HealthIssue::CheckpointHeld { event: 3, checkpoint: Some(2), finished_after: 4, held_for, .. }] = held[..]
+    else {
         panic!("{held:?}");
     };
     assert!(held_for >= 2 * SECOND, "{held_for:?}");
@@ -546,7 +557,7 @@ async fn e04_a_token_dropped_at_work() {
     assert!(dropped.len() == 1 && dropped[0].contains("WARN"), "{told}");
     assert!(["partition=0", "sequence_number=3", "checkpoint="].iter().all(|part| dropped[0].contains(part)), "{told}");
     let report = a.shut_down().await.unwrap();
-    assert!(!report.is_clean() && report.cut_short.is_empty() && report.unwritten.is_empty(), "{report:?}");
+    assert!(!report.is_clean() && report.aborted.is_empty() && report.uncheckpointed.is_empty(), "{report:?}");
     assert_eq!(report.held_back, [0.into()].into());
 }
 
@@ -557,7 +568,7 @@ async fn e04_tokens_dropped_because_of_the_stop() {
         let (log, _guard) = Captured::begin();
         let world = World::new(1);
         let a = Tokens::default().given(&world, &bodies).await;
-        assert!(a.handle.health().degraded.is_empty());
+        assert!(a.handle.health().issues.is_empty());
         let report = a.shut_down().await.unwrap();
         assert_eq!((report.is_clean(), report.held_back.is_empty()), (clean, clean), "{bodies:?}: {report:?}");
         assert!(!log.text().contains("a token was dropped"), "{}", log.text());
@@ -593,14 +604,14 @@ async fn e04_a_token_that_fails() {
     let told = log.text();
     let failed = told.lines().find(|line| line.contains("the handler failed")).unwrap();
     assert!(failed.contains("event 2 could not be processed: failed on request"), "{failed}");
-    assert!(a.handle.health().degraded.is_empty());
+    assert!(a.handle.health().issues.is_empty());
     assert!(a.shut_down().await.unwrap().is_clean());
 }
 
 #[tokio::test(start_paused = true)]
 async fn e04_a_token_that_fails_parks_the_partition() {
     let mut world = World::new(1);
-    world.config = world.config.with_on_failure(OnFailure::Stop);
+    world.config = world.config.with_on_failure(OnFailure::Park);
     let handler = Tokens::default();
     let a = handler.given(&world, &["x", "broken", "y"]).await;
     let status = a.wait_for_status("parked", |status| status.state == PartitionState::Parked).await;

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::Event;
-use eventhubs_checkpoint::balancer::Strategy;
+use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
+use eventhubs_checkpoint::balancer::OwnershipEvent;
 use eventhubs_checkpoint::processor::{CheckpointPolicy, PartitionContext, handler_fn};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use tokio::sync::broadcast::Receiver;
@@ -24,16 +24,17 @@ async fn publish_steadily(hub: MemoryHub) {
     }
 }
 
-fn claims(events: &mut Receiver<Event>) -> usize {
+fn claims(events: &mut Receiver<OwnershipEvent>) -> usize {
     let told = std::iter::from_fn(|| events.try_recv().ok());
-    told.filter(|event| matches!(event, Event::Claimed { .. })).count()
+    told.filter(|event| matches!(event, OwnershipEvent::Claimed { .. })).count()
 }
 
 /// In a group that shares equal partitions by load and has had time to settle.
 async fn claims_in_half_an_hour(batch_wait: Duration, work: Duration) -> usize {
     let mut world = World::new(PARTITIONS);
-    world.config = world.config.clone().with_batch(1000).with_batch_wait(batch_wait);
-    world.config.balancer = world.config.balancer.clone().with_strategy(Strategy::weighted());
+    world.config = world.config.clone().with_max_batch_size(1000).with_max_batch_wait(batch_wait);
+    world.config.balancer =
+        world.config.balancer.clone().with_load_balancing_strategy(LoadBalancingStrategy::weighted());
     let handler = || {
         handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
             sleep(work).await;
@@ -47,7 +48,7 @@ async fn claims_in_half_an_hour(batch_wait: Duration, work: Duration) -> usize {
     }
     tokio::spawn(publish_steadily(world.hub.clone()));
     sleep(Duration::from_secs(900)).await;
-    let mut told: Vec<_> = instances.iter().map(|instance| instance.handle.events()).collect();
+    let mut told: Vec<_> = instances.iter().map(|instance| instance.handle.ownership_events()).collect();
     sleep(Duration::from_secs(1800)).await;
     told.iter_mut().map(claims).sum()
 }
@@ -66,8 +67,8 @@ async fn batches_of_a_minute_do_not_make_partitions_move_by_load() {
 #[tokio::test(start_paused = true)]
 async fn failures_between_two_checkpoints_allow_progress() {
     let mut world = World::new(1);
-    let rare = CheckpointPolicy::default().with_every(Duration::from_secs(240)).with_on_close(false);
-    world.config = world.config.clone().with_batch(1).with_checkpoints(rare);
+    let rare = CheckpointPolicy::default().with_interval(Duration::from_secs(240)).with_on_stop(false);
+    world.config = world.config.clone().with_max_batch_size(1).with_checkpoint_policy(rare);
     let (calls, numbers) = (AtomicU32::new(0), Arc::new(Mutex::new(Vec::new())));
     let log = Arc::clone(&numbers);
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{EventSource, OnInvalidCheckpoint, PartitionContext, StartPosition, handler_fn};
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, Position};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
@@ -42,7 +42,7 @@ async fn with_ten_events() -> World {
 }
 
 async fn start_at(world: &mut World, owner: &str, start: StartPosition) -> Instance {
-    world.config = world.config.clone().with_start(start);
+    world.config = world.config.clone().with_start_position(start);
     world.start(owner).await
 }
 
@@ -114,7 +114,7 @@ async fn e01_a_moving_start_after_a_recent_event() {
 async fn resolved(world: &World, start: &StartPosition, oddities: Oddities) -> ((i64, String, bool), usize) {
     let mut world = World::on(world.hub.clone());
     world.checkpoint = false;
-    world.config = world.config.clone().with_start(start.clone());
+    world.config = world.config.clone().with_start_position(start.clone());
     oddities.lacks.iter().for_each(|number| world.log.contiguity.lacks(*number));
     let mut a = start_odd(&world, "a", &oddities).await;
     a.wait_until_it_holds(1).await;
@@ -245,7 +245,7 @@ async fn e01_a_partition_that_moves_keeps_its_start() {
     let start = five_seconds_ago(&world);
     let mut b = start_at(&mut world, "b", start).await;
     sleep(20 * SECOND).await;
-    assert!(a.handle.release_partition(&0.into(), 600 * SECOND));
+    assert!(a.handle.release(&0.into(), 600 * SECOND));
     b.wait_until_it_holds(1).await;
     world.log.wait_for("80 events", |log| log.times("while paused") == 80).await;
     a.shut_down().await.unwrap();
@@ -284,7 +284,7 @@ async fn e01_an_instance_that_loses_the_partition_meanwhile_records_nothing() {
     let mut world = without_checkpoints();
     world.hub.publish(0, "old");
     sleep(60 * SECOND).await;
-    world.config = world.config.clone().with_start(five_seconds_ago(&world));
+    world.config = world.config.clone().with_start_position(five_seconds_ago(&world));
     let oddities = Oddities { times_unknown: true, ..Oddities::default() };
     let mut a = start_odd(&world, "a", &oddities).await;
     a.wait_until_it_holds(1).await;
@@ -303,7 +303,7 @@ async fn e01_an_event_that_comes_while_the_start_is_looked_for() {
         let mut world = without_checkpoints();
         world.hub.publish(0, "old");
         sleep(60 * SECOND).await;
-        world.config = world.config.clone().with_start(five_seconds_ago(&world));
+        world.config = world.config.clone().with_start_position(five_seconds_ago(&world));
         let oddities = Oddities { times_unknown: true, mute: Arc::new(AtomicUsize::new(mute)), ..Oddities::default() };
         let mut a = start_odd(&world, "a", &oddities).await;
         a.wait_until_it_holds(1).await;
@@ -320,7 +320,7 @@ async fn e01_an_event_that_comes_while_the_start_is_looked_for() {
 #[tokio::test(start_paused = true)]
 async fn e01_a_link_that_delivers_nothing_decides_nothing() {
     let mut world = with_ten_events().await;
-    world.config = world.config.clone().with_start(StartPosition::EnqueuedAfter(world.hub.now() - 6 * SECOND));
+    world.config = world.config.clone().with_start_position(StartPosition::EnqueuedAfter(world.hub.now() - 6 * SECOND));
     let oddities = Oddities { mute: Arc::new(AtomicUsize::new(1)), ..Oddities::default() };
     let a = start_odd(&world, "a", &oddities).await;
     world.log.wait_for("the last event", |log| log.times("9") == 1).await;
@@ -364,7 +364,7 @@ async fn e01_a_place_chosen_for_an_invalid_checkpoint_is_recorded() {
         let time = world.hub.now();
         sleep(SECOND).await;
         let chosen = [AfterSequenceNumber(2), offset("20"), EnqueuedAfter(time)][kind].clone();
-        let policy = OnInvalidCheckpoint::ask(move |_| chosen.clone());
+        let policy = OnInvalidCheckpoint::custom(move |_| chosen.clone());
         world.config = world.config.clone().with_on_invalid_checkpoint(policy);
         world.checkpoint = false;
         let b = world.start("b").await;
@@ -410,7 +410,7 @@ async fn e01_added_partitions_are_recorded_in_order_whatever_their_start() {
     for kind in 0..2 {
         let mut world = World::new(1);
         let start = [AfterSequenceNumber(1), EnqueuedAfter(world.hub.now() - SECOND)][kind].clone();
-        world.config = world.config.clone().with_start(Latest).with_start_of_added(start);
+        world.config = world.config.clone().with_start_position(Latest).with_new_partition_start_position(start);
         let mut a = world.start("a").await;
         a.wait_until_it_holds(1).await;
         world.hub.grow_to(6);
@@ -428,30 +428,30 @@ async fn e01_added_partitions_are_recorded_in_order_whatever_their_start() {
     }
 }
 
-async fn official_source(hub: &EventHub) -> EventHubSource {
+async fn official_source(hub: &EventHubEmulator) -> EventHubSource {
     let connection_string = hub.connection_string().replace("//localhost/", "//ns.servicebus.windows.net/");
     let group = ConsumerGroup::from_connection_string(&connection_string, "$Default").unwrap();
     let endpoint = hub.endpoint();
     let builder = EventHubSource::from_connection_string(&group, connection_string)
-        .settings(move |client| client.with_custom_endpoint(endpoint.clone()));
+        .with_consumer(move |client| client.with_custom_endpoint(endpoint.clone()));
     within("opening a consumer", builder.connect()).await.unwrap()
 }
 
 /// The same through the official client, in real time.
 #[tokio::test]
 async fn e01_a_start_by_time_through_the_official_client() {
-    let hub = EventHub::builder("hub").partitions(1).start("127.0.0.1:0").await.unwrap();
+    let hub = EventHubEmulator::builder("hub").with_partitions(1).start("127.0.0.1:0").await.unwrap();
     let mut world = World::new(1);
     let producer = producer(&hub).await;
     send(&producer, "0", vec![b"old".to_vec(); 3]).await;
-    let old = official_source(&hub).await.partition(&0.into()).await.unwrap();
+    let old = official_source(&hub).await.partition_properties(&0.into()).await.unwrap();
     let time = old.last_enqueued_at().unwrap();
     sleep(SECOND / 50).await;
     send(&producer, "0", vec![b"new".to_vec(); 2]).await;
     let numbers = Arc::new(Mutex::new(Vec::new()));
     // After the restart no event is after the configured time.
     for (owner, start) in [("a", time), ("a", time + 3600 * SECOND)] {
-        world.config = world.config.clone().with_start(StartPosition::EnqueuedAfter(start));
+        world.config = world.config.clone().with_start_position(StartPosition::EnqueuedAfter(start));
         let seen = numbers.clone();
         let handler = handler_fn(move |events: Vec<ReceivedEventData>, _: PartitionContext| {
             seen.lock().unwrap().extend(events.iter().filter_map(ReceivedEventData::sequence_number));
@@ -467,14 +467,14 @@ async fn e01_a_start_by_time_through_the_official_client() {
         assert_eq!(std::mem::take(&mut *numbers.lock().unwrap()), [3, 4]);
         instance.crash().await;
     }
-    let expected = (2, old.last().unwrap().offset.clone(), true);
+    let expected = (2, old.last_enqueued().unwrap().offset.clone(), true);
     assert_eq!(recorded(&world, 0).await, Some(expected));
 }
 
 /// A hub whose reports lack the last event for so many looks, one per second, after 1000 events were processed.
 async fn reports_are_stale(looks: usize, policy: OnInvalidCheckpoint) -> (World, Instance) {
     let mut world = World::new(1);
-    let config = world.config.clone().with_probe_every(SECOND).with_on_invalid_checkpoint(policy);
+    let config = world.config.clone().with_lag_check_interval(SECOND).with_on_invalid_checkpoint(policy);
     world.config = config;
     let stale = Arc::new(AtomicUsize::new(0));
     let oddities = Oddities { stale: stale.clone(), ..Oddities::default() };
@@ -536,7 +536,7 @@ async fn b03_a_hub_made_anew_is_still_noticed_by_frequent_looks() {
 /// An instance whose batches are so large, and wait so long, that is idle.
 async fn gathering(events: usize, wait: Duration) -> (World, Instance) {
     let mut world = World::new(1);
-    world.config = world.config.clone().with_batch(events).with_batch_wait(wait);
+    world.config = world.config.clone().with_max_batch_size(events).with_max_batch_wait(wait);
     let a = world.start("a").await;
     a.wait_until_all_idle(1).await;
     (world, a)
@@ -550,7 +550,7 @@ async fn b05_a_batch_that_waits_for_long_is_not_silence() {
             world.hub.publish(0, "x");
             for _ in 0..wait + 60 {
                 sleep(SECOND).await;
-                assert_eq!(a.handle.health().degraded, [], "{wait} s");
+                assert_eq!(a.handle.health().issues, [], "{wait} s");
             }
         }
         assert_eq!((world.log.times("x"), a.status().failures), (3, 0), "{wait} s");
@@ -657,7 +657,7 @@ async fn b02_a_link_that_begins_too_late_at_a_place_that_was_chosen() {
     for (chosen, first, links) in [(Earliest, 0, 1), (AfterSequenceNumber(4), 5, 2)] {
         let mut world = with_checkpoint_at_9().await;
         let ask = chosen.clone();
-        let policy = OnInvalidCheckpoint::ask(move |_| ask.clone());
+        let policy = OnInvalidCheckpoint::custom(move |_| ask.clone());
         world.config = world.config.clone().with_on_invalid_checkpoint(policy);
         let wrong = Position::new(70, "700");
         place(&world.store("operator").await, 0, &wrong).await;
@@ -673,7 +673,7 @@ async fn b02_a_link_that_begins_too_late_at_a_start() {
         for number in 0..20 {
             world.hub.publish(0, number.to_string());
         }
-        world.config = world.config.clone().with_start(start.clone());
+        world.config = world.config.clone().with_start_position(start.clone());
         assert_eq!(handled_although_late(&world, links).await, (first..20).collect::<Vec<_>>(), "{start:?}");
     }
 }

@@ -60,7 +60,7 @@ mod defects {
 
             let reasons = Arc::new(Mutex::new(Vec::new()));
             let noted = Arc::clone(&reasons);
-            world.config = world.config.with_on_invalid_checkpoint(OnInvalidCheckpoint::ask(move |invalid| {
+            world.config = world.config.with_on_invalid_checkpoint(OnInvalidCheckpoint::custom(move |invalid| {
                 noted.lock().unwrap().push(invalid.reason);
                 StartPosition::Earliest
             }));

@@ -25,7 +25,7 @@ async fn asked_a_second_time_it_ends_at_once() {
     assert!(!a.handle.health().ready, "it takes part no more");
     a.handle.shutdown();
     let report = timeout(SECOND, a.running).await.unwrap().unwrap().unwrap();
-    assert!(report.at_once && !report.is_clean(), "{report:?}");
+    assert!(report.forced && !report.is_clean(), "{report:?}");
     assert!(began.elapsed() < 3 * SECOND);
     assert_eq!(world.owners().await["0"], "a", "as after a crash");
 }
@@ -39,7 +39,7 @@ async fn what_did_not_end_in_time_is_told() {
     world.log.wait_for("hang", |log| log.times("hang") == 1).await;
     let report = a.shut_down().await.unwrap();
     assert!(report.drain.complete && report.release.complete && report.close.complete, "{report:?}");
-    assert_eq!(report.cut_short, [0.into()].into());
+    assert_eq!(report.aborted, [0.into()].into());
     assert!(!report.is_clean());
 }
 
@@ -54,7 +54,7 @@ async fn what_could_not_be_written_or_released_is_told() {
     world.log.wait_for("x", |log| log.times("x") == 1).await;
     let began = Instant::now();
     let report = a.shut_down().await.unwrap();
-    assert_eq!(report.unwritten, [0.into()].into());
+    assert_eq!(report.uncheckpointed, [0.into()].into());
     assert_eq!(report.unreleased, 1);
     assert!(began.elapsed() <= 94 * SECOND, "{:?}", began.elapsed());
 }
@@ -68,7 +68,7 @@ async fn a_handler_that_asks_for_the_end_gets_it() {
         let last = events.into_iter().next_back();
         async move {
             // Until it is asked to stop, and not for its ten minutes.
-            let slept = context.unless_stopping(sleep(600 * SECOND)).await;
+            let slept = context.run_until_stopping(sleep(600 * SECOND)).await;
             assert!(slept.is_none() && context.is_stopping());
             if let Some(event) = &last {
                 context.checkpoint(event);
@@ -93,7 +93,7 @@ async fn a_handler_that_asks_for_the_end_gets_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_handler_that_blocks_its_thread_does_not_keep_the_rest_from_ending() {
     let mut world = World::new(1);
-    world.config = world.config.with_drain(SECOND / 100);
+    world.config = world.config.with_drain_timeout(SECOND / 100);
     world.expiry = 40 * SECOND;
     let (end, blocked) = std::sync::mpsc::channel::<()>();
     let (blocks, is_blocked) = tokio::sync::watch::channel(false);

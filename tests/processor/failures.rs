@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::blob::{BlobContainer, Condition};
 use eventhubs_checkpoint::processor::{
-    Degraded, Handler, HandlerError, OnFailure, PartitionContext, PartitionState, StopReason, handler_fn,
+    Handler, HandlerError, HealthIssue, OnFailure, PartitionContext, PartitionState, StopReason, handler_fn,
 };
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -84,7 +84,7 @@ async fn every_start_has_its_stop_even_one_that_panics() {
 #[tokio::test(start_paused = true)]
 async fn a_parked_partition_is_kept_and_does_nothing_until_it_is_resumed() {
     let mut world = World::new(2);
-    world.config = world.config.with_on_failure(OnFailure::Stop);
+    world.config = world.config.with_on_failure(OnFailure::Park);
     let handler = Failing::times(0, 1);
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(2).await;
@@ -93,13 +93,13 @@ async fn a_parked_partition_is_kept_and_does_nothing_until_it_is_resumed() {
     a.wait_for_status("parked", |status| status.state == PartitionState::Parked).await;
     sleep(600 * SECOND).await;
     assert_eq!(a.held(), 2);
-    let degraded = a.handle.health().degraded;
-    let [Degraded::Parked { partition, error: Some(error) }] = &degraded[..] else { panic!("{degraded:?}") };
+    let degraded = a.handle.health().issues;
+    let [HealthIssue::Parked { partition, error: Some(error) }] = &degraded[..] else { panic!("{degraded:?}") };
     assert_eq!((partition.as_str(), error.as_str()), ("0", "the handler failed: failed on request"));
     assert_eq!(handler.calls().iter().filter(|call| call.starts_with("handle")).count(), 1);
     assert!(a.handle.resume(&0.into()));
     sleep(SECOND).await;
-    assert_eq!(a.handle.health().degraded, []);
+    assert_eq!(a.handle.health().issues, []);
     assert_eq!(a.handle.partitions()[0].handled, Some(2));
     a.shut_down().await.unwrap();
 }
@@ -171,7 +171,7 @@ async fn after_a_failure_the_filter_lets_through_what_has_to_come_again() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_partition_holds_up_no_other_and_reads_no_further_ahead_than_allowed() {
     let mut world = World::new(2);
-    world.config = world.config.with_batch(10).with_prefetch(50);
+    world.config = world.config.with_max_batch_size(10).with_prefetch(50);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     world.hub.publish(0, "hang");
@@ -188,7 +188,7 @@ async fn a_slow_partition_holds_up_no_other_and_reads_no_further_ahead_than_allo
 #[tokio::test(start_paused = true)]
 async fn a_partition_resumed_while_it_comes_to_be_parked_is_not_parked_for_ever() {
     let mut world = World::new(1);
-    world.config = world.config.with_on_failure(OnFailure::Stop);
+    world.config = world.config.with_on_failure(OnFailure::Park);
     let handler = Failing { stopping: 10 * SECOND, ..Failing::times(0, 1) };
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
@@ -208,7 +208,7 @@ async fn what_an_earlier_start_left_running_is_told_to_stop() {
     let handler = handler_fn(move |_: Vec<MemoryEvent>, context: PartitionContext| {
         let told = told.clone();
         tokio::spawn(async move {
-            context.unless_stopping(std::future::pending::<()>()).await;
+            context.run_until_stopping(std::future::pending::<()>()).await;
             assert!(context.is_stopping());
             told.fetch_add(1, Ordering::Relaxed);
         });
@@ -230,10 +230,10 @@ async fn a_start_that_takes_for_ever_is_seen() {
     let mut a = world.start_with("a", world.hub.source(), handler).await;
     a.wait_until_it_holds(1).await;
     sleep(200 * SECOND).await;
-    assert_eq!(a.handle.health().degraded, []);
+    assert_eq!(a.handle.health().issues, []);
     sleep(200 * SECOND).await;
-    let degraded = a.handle.health().degraded;
-    assert!(matches!(&degraded[..], [Degraded::Starting { .. }]), "{degraded:?}");
+    let degraded = a.handle.health().issues;
+    assert!(matches!(&degraded[..], [HealthIssue::Starting { .. }]), "{degraded:?}");
     a.shut_down().await.unwrap();
 }
 
@@ -247,7 +247,7 @@ async fn a_partition_that_i_won_anew_is_lost_to_nobody_and_not_to_a_later_me() {
     world.log.wait_for("x", |log| log.times("x") == 1).await;
     sleep(2 * SECOND).await;
     let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
-    world.container.delete(name, &Condition::Any).await.unwrap();
+    world.container.delete(name, &Condition::Unconditional).await.unwrap();
     for _ in 0..60 {
         world.hub.publish(0, "y");
         sleep(SECOND).await;
@@ -261,7 +261,7 @@ async fn a_partition_that_i_won_anew_is_lost_to_nobody_and_not_to_a_later_me() {
 #[tokio::test(start_paused = true)]
 async fn a_partition_that_cannot_be_adopted_is_released_and_left_alone_for_a_while() {
     let world = World::new(1);
-    let writes = Target::from(Operation::Write).named("checkpoint/0");
+    let writes = Target::from(BlobOperation::Write).named("checkpoint/0");
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, Fault::Conflict));
     let instance = world.start("a").await;
     let released = async {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use eventhubs_checkpoint::balancer::Balancer;
 use eventhubs_checkpoint::balancer::BalancerConfig;
-use eventhubs_checkpoint::blob::{BlobContainer, BlobList, Condition, Metadata};
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, ListResult, Metadata};
 use eventhubs_checkpoint::processor::{CheckpointPolicy, ProcessorConfig, StopReason};
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultKind, FaultPlan, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultKind, FaultPlan, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -66,7 +66,7 @@ async fn an_outage_shorter_than_the_expiry_moves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_longer_than_the_expiry_ends_no_instance() {
-    for fault in [Fault::Unreachable, Fault::Hang, Fault::RequestLost, Fault::AnswerLost] {
+    for fault in [Fault::Unreachable, Fault::Hang, Fault::RequestLost, Fault::ResponseLost] {
         outlive_an_outage(fault, Duration::from_secs(300)).await;
     }
 }
@@ -80,8 +80,8 @@ async fn the_next_cycle_comes_no_sooner_than_a_throttling_storage_asks_for() {
         a.wait_until_it_holds(1).await;
         sleep(Duration::from_secs(1)).await;
         // A latency of nothing writes every listing down.
-        world.faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::List, Fault::Latency(Duration::ZERO)));
-        world.faulty.next_on(Operation::List, Fault::Throttled { retry_after });
+        world.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::List, Fault::Latency(Duration::ZERO)));
+        world.faulty.inject_on(BlobOperation::List, Fault::Throttled { retry_after });
         let cycles = a.snapshots.borrow().cycles;
         a.wait_until("a cycle", |snapshot| snapshot.cycles > cycles).await;
         let trace = world.faulty.trace();
@@ -99,7 +99,7 @@ async fn the_next_cycle_comes_no_sooner_than_a_throttling_storage_asks_for() {
 async fn on_a_bad_day_nothing_is_lost_and_afterwards_all_is_well() {
     let world = World::new(4);
     let mut instances = [world.start("a").await, world.start("b").await];
-    let plan = trouble().with(0.02, Fault::PageCutOff);
+    let plan = trouble().with(0.02, Fault::TruncatedListing);
     world.faulty.set_plan(plan);
     for number in 0..360u32 {
         world.hub.publish(number % 4, number.to_string());
@@ -121,7 +121,10 @@ const OWNERSHIP: &str = "/ownership/";
 /// With these settings a lease is renewed every 2 s and lost after 6.
 fn quick(partitions: u32) -> World {
     let mut world = World { expiry: Duration::from_secs(4), ..World::new(partitions) };
-    let balancer = BalancerConfig::default().with_interval(Duration::from_secs(1)).with_own_thread(false).with_seed(7);
+    let balancer = BalancerConfig::default()
+        .with_load_balancing_interval(Duration::from_secs(1))
+        .with_dedicated_thread(false)
+        .with_seed(7);
     world.config = ProcessorConfig::default().with_balancer(balancer);
     world
 }
@@ -129,7 +132,7 @@ fn quick(partitions: u32) -> World {
 #[tokio::test(start_paused = true)]
 async fn one_blob_that_hangs_delays_no_other_renewal() {
     let world = quick(4);
-    let hanging = Target::from(Operation::Write).named("/ownership/3");
+    let hanging = Target::from(BlobOperation::Write).named("/ownership/3");
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, hanging, Fault::Hang));
     let mut a = world.start("a").await;
     a.wait_until_it_holds(3).await;
@@ -143,7 +146,7 @@ async fn one_blob_that_hangs_delays_no_other_renewal() {
 #[tokio::test(start_paused = true)]
 async fn one_partition_that_cannot_be_claimed_does_not_take_the_claim_of_every_cycle() {
     let world = World::new(4);
-    let broken = Target::from(Operation::Write).named("/ownership/3");
+    let broken = Target::from(BlobOperation::Write).named("/ownership/3");
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, broken, Fault::RequestLost));
     let mut a = world.start("a").await;
     a.wait_until_it_holds(3).await;
@@ -164,9 +167,9 @@ async fn renewals_whose_answers_get_lost_are_paced_and_starve_no_cycle() {
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     let foreign = Metadata::from([("ownerid".into(), "python".into())]);
-    world.container.write(name, &foreign, &Condition::Any).await.unwrap();
+    world.container.write(name, &foreign, &Condition::Unconditional).await.unwrap();
     a.wait_until_it_holds(1).await;
-    let renewals = Target::from(Operation::Write).named(OWNERSHIP);
+    let renewals = Target::from(BlobOperation::Write).named(OWNERSHIP);
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, renewals, Fault::RequestLost));
     let (cycles, before) = (a.snapshots.borrow().cycles, world.faulty.trace().len());
     sleep(Duration::from_secs(60)).await;
@@ -186,7 +189,7 @@ async fn renewals_come_sooner_as_soon_as_an_owner_of_another_sdk_is_seen() {
     sleep(Duration::from_secs(5)).await;
     let foreign = Metadata::from([("ownerid".into(), "python".into())]);
     let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
-    world.container.write(name, &foreign, &Condition::Any).await.unwrap();
+    world.container.write(name, &foreign, &Condition::Unconditional).await.unwrap();
     a.wait_until_it_holds(2).await;
     for _ in 0..60 {
         sleep(Duration::from_secs(1)).await;
@@ -200,11 +203,11 @@ async fn renewals_come_sooner_as_soon_as_an_owner_of_another_sdk_is_seen() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_in_time_when_the_storage_hangs() {
-    for target in [Target::any(), Operation::Write.into(), Target::from(Operation::Write).named(OWNERSHIP)] {
+    for target in [Target::any(), BlobOperation::Write.into(), Target::from(BlobOperation::Write).named(OWNERSHIP)] {
         let world = World::new(64);
         let config = BalancerConfig::default()
-            .with_strategy(eventhubs_checkpoint::balancer::Strategy::Greedy)
-            .with_own_thread(false);
+            .with_load_balancing_strategy(eventhubs_checkpoint::balancer::LoadBalancingStrategy::Greedy)
+            .with_dedicated_thread(false);
         let world = World { config: world.config.clone().with_balancer(config), ..world };
         let mut a = world.start("a").await;
         a.wait_until_it_holds(64).await;
@@ -227,10 +230,10 @@ async fn a_storage_that_does_not_answer_is_told_within_the_deadline() {
         world.faulty.set_plan(FaultPlan::always(Fault::Hang));
         let group = ConsumerGroup::new("ns", "hub", "$Default").unwrap();
         let container = Arc::new(world.faulty.clone());
-        let builder = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).create_container(create);
+        let builder = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).with_create_container(create);
         let connected = timeout(Duration::from_secs(6), builder.connect()).await.expect("no deadline");
         let error = connected.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unknown);
+        assert_eq!(error.kind(), ErrorKind::Indeterminate);
         assert!(error.to_string().contains("was not answered within 5s"), "{error}");
     }
 }
@@ -238,12 +241,12 @@ async fn a_storage_that_does_not_answer_is_told_within_the_deadline() {
 #[tokio::test(start_paused = true)]
 async fn checkpoints_that_are_refused_are_not_hammered_and_come_afterwards() {
     let mut world = World::new(1);
-    let policy = CheckpointPolicy::default().with_every_events(NonZeroU32::MIN).with_every(Duration::from_secs(5));
-    world.config = world.config.with_checkpoints(policy);
+    let policy = CheckpointPolicy::default().with_max_events(NonZeroU32::MIN).with_interval(Duration::from_secs(5));
+    world.config = world.config.with_checkpoint_policy(policy);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
     sleep(Duration::from_secs(1)).await;
-    let checkpoints = Target::from(Operation::Write).named("/checkpoint/");
+    let checkpoints = Target::from(BlobOperation::Write).named("/checkpoint/");
     let throttled = Fault::Throttled { retry_after: Some(Duration::from_secs(30)) };
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, checkpoints, throttled));
     for number in 0..1000u32 {
@@ -261,7 +264,7 @@ async fn checkpoints_that_are_refused_are_not_hammered_and_come_afterwards() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_under_way_is_awaited_and_released_at_shutdown() {
     let world = World::new(1);
-    world.faulty.next_on(Target::from(Operation::Write).named(OWNERSHIP), Fault::Latency(Duration::from_secs(3)));
+    world.faulty.inject_on(Target::from(BlobOperation::Write).named(OWNERSHIP), Fault::Latency(Duration::from_secs(3)));
     let a = world.start("a").await;
     sleep(Duration::from_secs(1)).await;
     a.shut_down().await.unwrap();
@@ -274,7 +277,7 @@ struct LateListings;
 
 #[async_trait]
 impl Meddle for LateListings {
-    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         let list = inner.list(prefix).await;
         sleep(Duration::from_secs(2)).await;
         list
@@ -288,16 +291,18 @@ async fn a_listing_older_than_a_claim_does_not_undo_it() {
     let container = Arc::new(Meddled { inner: Arc::new(world.faulty.clone()), meddler: LateListings });
     let store = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).connect().await.unwrap();
     // The claim lands while the next listing, which does not show it, is on its way back.
-    world.faulty.next_on(Target::from(Operation::Write).named(OWNERSHIP), Fault::Latency(Duration::from_millis(2500)));
-    let config = BalancerConfig::default().with_interval(Duration::from_secs(1)).with_seed(1);
+    world
+        .faulty
+        .inject_on(Target::from(BlobOperation::Write).named(OWNERSHIP), Fault::Latency(Duration::from_millis(2500)));
+    let config = BalancerConfig::default().with_load_balancing_interval(Duration::from_secs(1)).with_seed(1);
     let (partitions, named) = watch::channel(Arc::from([0.into()]));
     let (balancer, handle) = Balancer::new(store, config, named).unwrap();
     let running = tokio::spawn(balancer.run());
-    let mut snapshots = handle.watch();
-    let won = snapshots.wait_for(|snapshot| !snapshot.held.is_empty()).await.unwrap().held.clone();
+    let mut snapshots = handle.snapshots();
+    let won = snapshots.wait_for(|snapshot| !snapshot.owned.is_empty()).await.unwrap().owned.clone();
     for _ in 0..100 {
         sleep(Duration::from_millis(100)).await;
-        assert_eq!(handle.watch().borrow().held, won);
+        assert_eq!(handle.snapshots().borrow().owned, won);
     }
     handle.shutdown().await;
     running.await.unwrap().unwrap();
@@ -307,7 +312,7 @@ async fn a_listing_older_than_a_claim_does_not_undo_it() {
 #[tokio::test(start_paused = true)]
 async fn one_claim_that_hangs_delays_no_other() {
     let world = quick(8);
-    let hanging = Target::from(Operation::Write).named("/ownership/3");
+    let hanging = Target::from(BlobOperation::Write).named("/ownership/3");
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, hanging, Fault::Hang));
     let mut a = world.start("a").await;
     let began = Instant::now();
@@ -321,10 +326,10 @@ async fn one_request_that_hangs_at_shutdown_delays_no_other_release() {
     let world = quick(4);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(4).await;
-    let hanging = Target::from(Operation::Write).named("/ownership/3");
+    let hanging = Target::from(BlobOperation::Write).named("/ownership/3");
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, hanging, Fault::Hang).with_on(
         1.0,
-        Operation::List,
+        BlobOperation::List,
         Fault::Hang,
     ));
     sleep(Duration::from_secs(3)).await;
@@ -360,20 +365,22 @@ async fn an_absurd_retry_after_ends_nothing() {
 async fn nothing_is_held_while_its_record_says_released() {
     let world = World::new(1);
     let store = world.store("a").await;
-    let config = BalancerConfig::default().with_interval(Duration::from_secs(1)).with_seed(1);
+    let config = BalancerConfig::default().with_load_balancing_interval(Duration::from_secs(1)).with_seed(1);
     let (partitions, named) = watch::channel(Arc::from([0.into()]));
     let (balancer, handle) = Balancer::new(store, config, named).unwrap();
     let running = tokio::spawn(balancer.run());
-    let mut snapshots = handle.watch();
-    let held = snapshots.wait_for(|snapshot| !snapshot.held.is_empty()).await.unwrap().held.clone();
-    world.faulty.next_on(Target::from(Operation::Write).named(OWNERSHIP), Fault::Latency(Duration::from_millis(2500)));
+    let mut snapshots = handle.snapshots();
+    let held = snapshots.wait_for(|snapshot| !snapshot.owned.is_empty()).await.unwrap().owned.clone();
+    world
+        .faulty
+        .inject_on(Target::from(BlobOperation::Write).named(OWNERSHIP), Fault::Latency(Duration::from_millis(2500)));
     handle.release(0.into(), held[&0.into()], Duration::ZERO);
     for _ in 0..100 {
         sleep(Duration::from_millis(100)).await;
         let recorded = world.owners().await.remove("0").unwrap();
-        assert!(handle.watch().borrow().held.is_empty() || recorded == "a");
+        assert!(handle.snapshots().borrow().owned.is_empty() || recorded == "a");
     }
-    assert!(!handle.watch().borrow().held.is_empty(), "it is claimed again in the end");
+    assert!(!handle.snapshots().borrow().owned.is_empty(), "it is claimed again in the end");
     handle.shutdown().await;
     running.await.unwrap().unwrap();
     drop(partitions);

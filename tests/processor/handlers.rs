@@ -54,7 +54,7 @@ impl Handler<MemoryEvent> for Slow {
 
     async fn stopped(&self, _: PartitionContext, reason: StopReason) {
         let reason = match reason {
-            StopReason::Lost { by } => format!("lost to {}", by.map(|by| by.to_string()).unwrap_or_default()),
+            StopReason::OwnershipLost { by } => format!("lost to {}", by.map(|by| by.to_string()).unwrap_or_default()),
             other => format!("{other:?}"),
         };
         self.note(format!("stopped: {reason}"));
@@ -97,7 +97,7 @@ async fn a_handler_that_waits_for_a_refused_checkpoint_is_told_that_the_partitio
     world.give_to("b").await;
     let adopted = Metadata::from([("sequencenumber".into(), "0".into()), ("offset".into(), "0".into())]);
     let name = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
-    world.container.write(name, &adopted, &Condition::Any).await.unwrap();
+    world.container.write(name, &adopted, &Condition::Unconditional).await.unwrap();
     world.hub.publish(0, "y");
     sleep(Duration::from_secs(1)).await;
     assert_eq!(handler.calls()[3..], ["handle y", "stopped: lost to b"]);
@@ -186,10 +186,10 @@ async fn batches(set: impl FnOnce(ProcessorConfig) -> ProcessorConfig) -> Vec<us
 #[tokio::test(start_paused = true)]
 async fn batches_are_as_large_as_the_settings_say() {
     assert_eq!(batches(|config| config).await, [2, 2, 2, 2, 2]);
-    assert_eq!(batches(|config| config.with_batch(1)).await, [1; 10]);
-    assert_eq!(batches(|config| config.with_batch_bytes(15)).await, [1; 10]);
-    assert_eq!(batches(|config| config.with_batch_wait(Duration::from_millis(2500))).await, [6, 4]);
-    let both = |config: ProcessorConfig| config.with_batch_wait(Duration::from_secs(30)).with_batch_bytes(40);
+    assert_eq!(batches(|config| config.with_max_batch_size(1)).await, [1; 10]);
+    assert_eq!(batches(|config| config.with_max_batch_bytes(15)).await, [1; 10]);
+    assert_eq!(batches(|config| config.with_max_batch_wait(Duration::from_millis(2500))).await, [6, 4]);
+    let both = |config: ProcessorConfig| config.with_max_batch_wait(Duration::from_secs(30)).with_max_batch_bytes(40);
     assert_eq!(batches(both).await, [4, 4, 2]);
 }
 

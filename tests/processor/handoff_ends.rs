@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::{BlobContainer, Condition};
-use eventhubs_checkpoint::store::MarkOutcome;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation, Target};
+use eventhubs_checkpoint::store::HandoffRequestOutcome;
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use tokio::time::{Instant, sleep};
 
 use crate::told::{Told, asking, owner_of_all, publish, record, repeated};
@@ -51,8 +51,8 @@ async fn an_owner_that_answers_and_loses_the_storage_is_stolen_from_and_learns_o
     // What it is not asked for it does not lose meanwhile.
     let mut world = World { expiry: 120 * SECOND, ..World::new(2) };
     world.config.balancer = world.config.balancer.with_handoff_timeout(30 * SECOND);
-    world.config.drain = Some(8 * SECOND);
-    let apart = World { faulty: Faulty::new(world.container.clone(), 3), ..world.clone() };
+    world.config.drain_timeout = Some(8 * SECOND);
+    let apart = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
     let mut a = owner_of_all(&apart, 2, 7 * SECOND).await;
     let mut by_a = Told::by(&a);
     let (b, asked) = asking(&world).await;
@@ -120,7 +120,7 @@ async fn the_mark_of_one_that_is_gone_is_taken_away_and_processing_goes_on() {
     sleep(SECOND.mul_f64(26.9)).await;
     let ghost = world.store("ghost").await;
     let seen = ghost.list_ownerships().await.unwrap().records.remove(0);
-    assert!(matches!(ghost.mark(&seen).await, Ok(MarkOutcome::Standing(_))));
+    assert!(matches!(ghost.request_handoff(&seen).await, Ok(HandoffRequestOutcome::Requested(_))));
     for _ in 0..60 {
         publish(&world, 1, "meanwhile");
         sleep(SECOND).await;
@@ -197,18 +197,18 @@ async fn an_owner_that_ends_before_or_while_it_answers_hands_over_all_the_same()
 #[tokio::test(start_paused = true)]
 async fn a_record_that_is_deleted_in_the_middle_of_a_handoff_does_not_hold_it_up() {
     let world = World::new(2);
-    let apart = World { faulty: Faulty::new(world.container.clone(), 3), ..world.clone() };
+    let apart = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
     let a = owner_of_all(&apart, 2, 14 * SECOND).await;
     let mut by_a = Told::by(&a);
     publish(&world, 2, "before");
     let (mut b, asked) = asking(&world).await;
     let name = format!("ns.servicebus.windows.net/hub/$default/ownership/{asked}");
-    let writes = Target::from(Operation::Write).named(&name);
+    let writes = Target::from(BlobOperation::Write).named(&name);
     apart.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, Fault::Latency(2 * SECOND)));
     by_a.wait_for("releasing: HandedOver").await;
     let asked_to_stop = Instant::now();
     sleep(SECOND).await;
-    world.container.delete(&name, &Condition::Any).await.unwrap();
+    world.container.delete(&name, &Condition::Unconditional).await.unwrap();
     by_a.wait_for("released").await;
     assert!(asked_to_stop.elapsed() < 14 * SECOND, "{:?}", asked_to_stop.elapsed());
     b.wait_until_it_holds(1).await;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::Holder;
-use eventhubs_checkpoint::balancer::{DuplicateCause, Event, Snapshot};
+use eventhubs_checkpoint::balancer::PartitionOwner;
+use eventhubs_checkpoint::balancer::{DuplicateCause, OwnershipEvent, Snapshot};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::{CheckpointPolicy, Processor};
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease};
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ErrorKind, OwnerId};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{sleep, timeout};
@@ -21,10 +21,10 @@ const OWNERSHIP: &str = "/ownership/";
 const CHECKPOINT: &str = "/checkpoint/";
 
 /// Why the next move is not without duplicates.
-async fn told(mut events: Receiver<Event>) -> DuplicateCause {
+async fn told(mut events: Receiver<OwnershipEvent>) -> DuplicateCause {
     let waiting = async {
         loop {
-            if let Event::DuplicatesPossible { cause, .. } = events.recv().await.unwrap() {
+            if let OwnershipEvent::DuplicatesPossible { cause, .. } = events.recv().await.unwrap() {
                 return cause;
             }
         }
@@ -40,9 +40,9 @@ async fn who_hands_over_what_its_handler_does_not_let_go_says_that_events_may_co
     world.hub.publish(0, "hang");
     world.hub.publish(1, "hang");
     world.log.wait_for("both", |log| log.times("hang") == 2).await;
-    let events = a.handle.events();
+    let events = a.handle.ownership_events();
     let b = world.start("b").await;
-    assert_eq!(told(events).await, DuplicateCause::NotSettled);
+    assert_eq!(told(events).await, DuplicateCause::CheckpointNotWritten);
     world.log.wait_for("it again", |log| log.times("hang") == 3).await;
     b.crash().await;
     a.crash().await;
@@ -52,7 +52,7 @@ async fn who_hands_over_what_its_handler_does_not_let_go_says_that_events_may_co
 async fn deaf(store: GroupStore, mut leases: Vec<Lease>) {
     loop {
         sleep(Duration::from_secs(10)).await;
-        let renewed = store.renew(leases).await;
+        let renewed = store.renew_all(leases).await;
         leases = renewed.into_iter().filter_map(|(_, outcome)| won(outcome)).collect();
     }
 }
@@ -69,13 +69,13 @@ async fn an_owner_that_does_not_answer_is_stolen_from_in_the_end_and_that_is_tol
     let world = World::new(2);
     let store = world.store("deaf").await.cooperative(true);
     let claims = vec![Claim::unowned(0.into()), Claim::unowned(1.into())];
-    let leases: Vec<_> = store.claim(claims).await.into_iter().filter_map(|(_, outcome)| won(outcome)).collect();
+    let leases: Vec<_> = store.claim_all(claims).await.into_iter().filter_map(|(_, outcome)| won(outcome)).collect();
     assert_eq!(leases.len(), 2);
     let renewing = tokio::spawn(deaf(store, leases));
     let mut b = world.start("b").await;
-    let events = b.handle.events();
-    b.wait_until("a request", |snapshot| !snapshot.asked.is_empty()).await;
-    assert_eq!(told(events).await, DuplicateCause::NotAnswered);
+    let events = b.handle.ownership_events();
+    b.wait_until("a request", |snapshot| !snapshot.requested_handoffs.is_empty()).await;
+    assert_eq!(told(events).await, DuplicateCause::NotAcknowledged);
     b.wait_until_it_holds(1).await;
     renewing.abort();
     b.shut_down().await.unwrap();
@@ -113,18 +113,20 @@ async fn the_snapshot_of_who_is_asked_says_to_whom_a_partition_goes_until_that_o
     let (b, asked) = asking(&world).await;
     let shown = |snapshot: &Snapshot| {
         let view = snapshot.partitions.iter().find(|view| view.partition == asked).unwrap();
-        (view.holder.clone(), view.handoff_to.as_ref().map(ToString::to_string))
+        (view.owner.clone(), view.handoff_to.as_ref().map(ToString::to_string))
     };
     by_a.wait_for("releasing: HandedOver").await;
     // Whatever a renewal or a cycle publishes meanwhile.
     for _ in 0..5 {
         sleep(Duration::from_millis(500)).await;
-        assert_eq!(shown(&a.snapshots.borrow()), (Holder::Me, Some("b".to_owned())));
+        assert_eq!(shown(&a.snapshots.borrow()), (PartitionOwner::This, Some("b".to_owned())));
     }
     by_a.wait_for("released").await;
-    a.wait_until("that", |snapshot| shown(snapshot) == (Holder::Released, Some("b".to_owned()))).await;
-    a.wait_until("the next owner", |snapshot| shown(snapshot) == (Holder::Live(OwnerId::new("b").unwrap()), None))
-        .await;
+    a.wait_until("that", |snapshot| shown(snapshot) == (PartitionOwner::Released, Some("b".to_owned()))).await;
+    a.wait_until("the next owner", |snapshot| {
+        shown(snapshot) == (PartitionOwner::Other(OwnerId::new("b").unwrap()), None)
+    })
+    .await;
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
 }
@@ -136,7 +138,7 @@ async fn an_owner_of_another_sdk_is_stolen_from_without_being_asked() {
     let python = Metadata::from([("ownerid".into(), "python".into())]);
     for partition in 0..2 {
         let name = format!("ns.servicebus.windows.net/hub/$default/ownership/{partition}");
-        world.container.write(&name, &python, &Condition::Any).await.unwrap();
+        world.container.write(&name, &python, &Condition::Unconditional).await.unwrap();
     }
     let mut b = world.start("b").await;
     let mut by_b = Told::by(&b);
@@ -148,13 +150,17 @@ async fn an_owner_of_another_sdk_is_stolen_from_without_being_asked() {
 #[tokio::test(start_paused = true)]
 async fn of_two_that_ask_for_the_same_at_once_one_gets_it_and_the_other_asks_for_another() {
     let world = World::new(4);
-    let apart = World { faulty: Faulty::new(world.container.clone(), 3), ..world.clone() };
+    let apart = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
     let a = owner_of_all(&apart, 4, Duration::from_secs(3)).await;
     let mut by_a = Told::by(&a);
     publish(&world, 4, "before");
     // Both have listed before the first mark arrives; and both make the same choice, for they have the same seed.
     let slowly = Fault::Latency(Duration::from_secs(1));
-    world.faulty.set_plan(FaultPlan::default().with_on(1.0, Target::from(Operation::Write).named(OWNERSHIP), slowly));
+    world.faulty.set_plan(FaultPlan::default().with_on(
+        1.0,
+        Target::from(BlobOperation::Write).named(OWNERSHIP),
+        slowly,
+    ));
     let (mut b, mut c) = (world.start("b").await, world.start("c").await);
     let (mut by_b, mut by_c) = (Told::by(&b), Told::by(&c));
     b.wait_until_it_holds(1).await;
@@ -192,7 +198,7 @@ async fn a_mark_that_somebody_erases_is_made_again() {
     let mut unmarked = record(&world, &name).await.unwrap();
     assert_eq!(unmarked.remove("handoffto").as_deref(), Some("b"));
     let full_name = format!("ns.servicebus.windows.net/hub/$default/{name}");
-    world.container.write(&full_name, &unmarked, &Condition::Any).await.unwrap();
+    world.container.write(&full_name, &unmarked, &Condition::Unconditional).await.unwrap();
     by_b.wait_for("claimed: HandedOver").await;
     assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "released"]);
     assert_eq!(by_b.so_far(), ["claimed: HandedOver"]);
@@ -208,7 +214,7 @@ pub fn write_faults() -> [Fault; 9] {
         Fault::Latency(2 * SECOND),
         Fault::Unreachable,
         Fault::RequestLost,
-        Fault::AnswerLost,
+        Fault::ResponseLost,
         Fault::AppliedLate(30 * SECOND),
         Fault::Hang,
         Fault::Conflict,
@@ -225,17 +231,17 @@ async fn a_handoff_of_which_any_one_write_goes_wrong_repeats_nothing() {
         let mut world = World::new(2);
         if name == CHECKPOINT {
             // None but the last.
-            world.config.checkpoints = CheckpointPolicy::default().with_every(600 * SECOND);
+            world.config.checkpoint_policy = CheckpointPolicy::default().with_interval(600 * SECOND);
         }
-        let written = Target::from(Operation::Write).named(name);
+        let written = Target::from(BlobOperation::Write).named(name);
         let mut a = owner_of_all(&world, 2, SECOND).await;
         let (mut by_a, case) = (Told::by(&a), format!("{name} {turn} {fault:?}"));
         a.wait_until_all_idle(2).await;
         publish(&world, 2, "before");
         for _ in 0..turn {
-            world.faulty.next_on(written.clone(), Fault::Latency(Duration::ZERO));
+            world.faulty.inject_on(written.clone(), Fault::Latency(Duration::ZERO));
         }
-        world.faulty.next_on(written.clone(), fault);
+        world.faulty.inject_on(written.clone(), fault);
         let mut b = world.start("b").await;
         let mut by_b = Told::by(&b);
         b.wait_until_it_holds(1).await;
@@ -248,7 +254,7 @@ async fn a_handoff_of_which_any_one_write_goes_wrong_repeats_nothing() {
         assert_eq!((a.held(), b.held()), (1, 1), "{case}");
         a.shut_down().await.unwrap();
         b.shut_down().await.unwrap();
-        assert_eq!(world.faulty.waiting(), 0, "{case}");
+        assert_eq!(world.faulty.pending(), 0, "{case}");
     }
 }
 
@@ -260,7 +266,7 @@ async fn a_handoff_that_cannot_end_in_time_is_refused_before_anything_starts() {
             world.config.balancer.with_handoff(handoff).with_handoff_timeout(Duration::from_secs(20));
         let handler = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
         let builder = Processor::builder(world.hub.source(), world.store("a").await, handler);
-        match builder.config(world.config.clone()).build() {
+        match builder.with_config(world.config.clone()).build() {
             Ok(_) => assert!(!handoff, "it was taken"),
             Err(error) => {
                 assert!(handoff && error.kind() == ErrorKind::Config, "{error}");

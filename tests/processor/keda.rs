@@ -7,7 +7,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::{EventSource, OnInvalidCheckpoint, StartPosition};
 use eventhubs_checkpoint::testing::EmptiedReport;
-use eventhubs_checkpoint::testing::faulty::{Fault, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
 use tokio::time::sleep;
 
 use crate::world::World;
@@ -94,7 +94,8 @@ impl Case {
     async fn check(self, report: EmptiedReport) {
         let Self { name, latest, holds: (first, end), record, before, after, more } = self;
         let mut world = World::new(1);
-        world.config = world.config.with_start(if latest { StartPosition::Latest } else { StartPosition::Earliest });
+        world.config =
+            world.config.with_start_position(if latest { StartPosition::Latest } else { StartPosition::Earliest });
         world.hub.report_emptied(report);
         world.hub.publish_many(0, end, "hang");
         world.hub.expire_before(0, first);
@@ -115,7 +116,7 @@ impl Case {
 
 async fn write(world: &World, name: &str, metadata: &[(&str, &str)]) {
     let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    world.container.write(name, &metadata, &Condition::Any).await.unwrap();
+    world.container.write(name, &metadata, &Condition::Unconditional).await.unwrap();
 }
 
 async fn found(world: &World) -> Found {
@@ -124,9 +125,9 @@ async fn found(world: &World) -> Found {
 
 /// By KEDA's calculation.
 async fn lag(world: &World) -> Option<i64> {
-    let properties = world.hub.source().partition(&0.into()).await.unwrap();
-    let last = properties.last().map_or(-1, |last| last.sequence_number);
-    keda_lag(properties.first_sequence_number(), last, found(world).await)
+    let properties = world.hub.source().partition_properties(&0.into()).await.unwrap();
+    let last = properties.last_enqueued().map_or(-1, |last| last.sequence_number);
+    keda_lag(properties.beginning_sequence_number(), last, found(world).await)
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,7 +235,7 @@ mod defects {
     }
 
     fn writing() -> Target {
-        Target::from(Operation::Write).named(RECORD)
+        Target::from(BlobOperation::Write).named(RECORD)
     }
 
     const EVERYTHING: &[(&str, &str)] = &[("sequencenumber", "-1"), ("offset", "-1")];
@@ -273,7 +274,7 @@ mod defects {
             Fault::Conflict,
             Fault::Unreachable,
             Fault::RequestLost,
-            Fault::AnswerLost,
+            Fault::ResponseLost,
             Fault::AppliedLate(Duration::from_secs(3)),
             Fault::Throttled { retry_after: Some(Duration::from_secs(60)) },
             Fault::Hang,
@@ -281,14 +282,14 @@ mod defects {
         for fault in lost {
             let world = starts_at_everything();
             write(&world, RECORD, EVERYTHING).await;
-            world.faulty.next_on(writing(), Fault::Latency(Duration::ZERO));
-            world.faulty.next_on(writing(), fault.clone());
+            world.faulty.inject_on(writing(), Fault::Latency(Duration::ZERO));
+            world.faulty.inject_on(writing(), fault.clone());
             let mut a = world.start("a").await;
             a.wait_until_it_holds(1).await;
             world.log.wait_for("all four", |log| log.times("waits") == 4).await;
             a.wait_for_status("the checkpoint", |status| status.checkpoint == Some(8)).await;
             sleep(Duration::from_secs(30)).await;
-            assert_eq!((a.status().failures, world.faulty.waiting()), (0, 0), "{fault:?}");
+            assert_eq!((a.status().failures, world.faulty.pending()), (0, 0), "{fault:?}");
             assert_eq!(world.log.times("waits"), 4, "{fault:?}");
             a.shut_down().await.unwrap();
             assert!(matches!(found(&world).await, Found::Number(8)), "{fault:?}: {:?}", found(&world).await);
@@ -302,8 +303,8 @@ mod defects {
         write(&world, RECORD, EVERYTHING).await;
         let other = [("sequencenumber", "8"), ("offset", "80"), ("ownerid", "b"), ("note", "kept")];
         let other = other.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        world.faulty.next_on(writing(), Fault::Latency(Duration::ZERO));
-        world.faulty.next_on(writing(), Fault::Overtaken(other));
+        world.faulty.inject_on(writing(), Fault::Latency(Duration::ZERO));
+        world.faulty.inject_on(writing(), Fault::ConcurrentWrite(other));
         let mut a = world.start("a").await;
         a.wait_until_it_holds(1).await;
         world.log.wait_for("all four", |log| log.times("waits") == 4).await;
@@ -335,8 +336,8 @@ mod defects {
             world.hub.publish_many(0, events, "waits");
             write(&world, RECORD, &[("sequencenumber", pinned), ("offset", "-1")]).await;
             // Of the adoption, and of the correction, which is tried again.
-            world.faulty.next_on(writing(), Fault::Latency(Duration::ZERO));
-            world.faulty.next_on(writing(), Fault::Conflict);
+            world.faulty.inject_on(writing(), Fault::Latency(Duration::ZERO));
+            world.faulty.inject_on(writing(), Fault::Conflict);
             let mut a = world.start("a").await;
             a.wait_until_it_holds(1).await;
             world.log.wait_for("all of them", |log| log.times("waits") == events).await;

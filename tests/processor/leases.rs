@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, LeasePolicy};
+use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, OnLeaseExpiry};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{PartitionContext, Processor, ProcessorConfig, StopReason, handler_fn};
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::testing::{LeaseClock, SystemLeaseClock};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Result};
@@ -20,13 +20,13 @@ use crate::world::World;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn strict(world: World) -> World {
-    let balancer = world.config.balancer.clone().with_lease_policy(LeasePolicy::Strict);
+    let balancer = world.config.balancer.clone().with_on_lease_expiry(OnLeaseExpiry::Stop);
     World { config: world.config.clone().with_balancer(balancer), ..world }
 }
 
 /// The storage takes no writes from the moment that is returned on.
 fn cut_off(world: &World) -> Instant {
-    world.faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::Write, Fault::RequestLost));
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Write, Fault::RequestLost));
     Instant::now()
 }
 
@@ -41,7 +41,7 @@ async fn a_strict_owner_that_cannot_renew_has_stopped_before_its_lease_can_have_
     world.hub.publish(0, "hang");
     world.log.wait_for("hang", |log| log.times("hang") == 1).await;
     cut_off(&world);
-    assert!(matches!(world.first_stop().await, StopReason::Outlived));
+    assert!(matches!(world.first_stop().await, StopReason::LeaseExpired));
     assert!(world.oldest().await <= Duration::from_secs(58), "stopped at an age of {:?}", world.oldest().await);
     assert_eq!(world.owners().await["0"], "a", "it is nobody else's, and was not given back");
 
@@ -69,12 +69,14 @@ async fn a_broker_fenced_owner_that_cannot_renew_goes_on() {
 async fn short_lived(expiry: Duration) -> GroupStore {
     let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
     let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
-    builder.expiry(expiry).connect().await.unwrap()
+    builder.with_lease_duration(expiry).connect().await.unwrap()
 }
 
 #[tokio::test]
 async fn strict_leases_need_time_to_renew_and_to_stop_before_the_expiry() {
-    let config = |interval| BalancerConfig::default().with_interval(interval).with_lease_policy(LeasePolicy::Strict);
+    let config = |interval| {
+        BalancerConfig::default().with_load_balancing_interval(interval).with_on_lease_expiry(OnLeaseExpiry::Stop)
+    };
     let balancer = |store, interval| {
         let (_, partitions) = watch::channel(Arc::<[PartitionId]>::from([]));
         Balancer::new(store, config(interval), partitions).map(|_| ())
@@ -87,12 +89,12 @@ async fn strict_leases_need_time_to_renew_and_to_stop_before_the_expiry() {
     let processor = |store, config: ProcessorConfig| -> Result<()> {
         let handler = handler_fn(async |_: Vec<MemoryEvent>, _: PartitionContext| Ok(()));
         let source = World::new(1).hub.source();
-        Processor::builder(source, store, handler).config(config).build().map(|_| ())
+        Processor::builder(source, store, handler).with_config(config).build().map(|_| ())
     };
     let strict = ProcessorConfig::default().with_balancer(config(SECOND));
     processor(short_lived(20 * SECOND).await, strict.clone()).unwrap();
     // The batch, the call of `stopped`, and the closing of the link.
-    let refused = processor(short_lived(20 * SECOND).await, strict.with_drain(SECOND)).unwrap_err();
+    let refused = processor(short_lived(20 * SECOND).await, strict.with_drain_timeout(SECOND)).unwrap_err();
     assert!(refused.to_string().contains("10s + 5s + 4s + 2s is more than 20s"), "{refused}");
 }
 
@@ -114,12 +116,12 @@ async fn after_a_suspension_leases_are_renewed_at_once() {
     let clock = Arc::new(Suspended::default());
     let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
     let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
-    let store = builder.lease_clock(clock.clone()).connect().await.unwrap();
+    let store = builder.with_lease_clock(clock.clone()).connect().await.unwrap();
     let (_partitions, named) = watch::channel(Arc::from([PartitionId::from(0)]));
     let (balancer, handle) = Balancer::new(store.clone(), BalancerConfig::default(), named).unwrap();
     let running = tokio::spawn(balancer.run());
-    let mut snapshots = handle.watch();
-    snapshots.wait_for(|snapshot| snapshot.held.len() == 1).await.unwrap();
+    let mut snapshots = handle.snapshots();
+    snapshots.wait_for(|snapshot| snapshot.owned.len() == 1).await.unwrap();
 
     let age = async || store.list_ownerships().await.unwrap().records[0].age;
     sleep(Duration::from_secs(10)).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::Strategy;
+use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle};
 use eventhubs_checkpoint::{PartitionId, Result};
 use tokio::sync::watch;
@@ -25,13 +25,14 @@ impl Loop {
     async fn start(world: &World, owner: &str) -> Self {
         let named: Arc<[_]> = (0..PARTITIONS).map(PartitionId::from).collect();
         let (partitions, receiver) = watch::channel(named);
-        let config = BalancerConfig::default().with_strategy(Strategy::weighted()).with_seed(3);
+        let config =
+            BalancerConfig::default().with_load_balancing_strategy(LoadBalancingStrategy::weighted()).with_seed(3);
         let (balancer, handle) = Balancer::new(world.store(owner).await, config, receiver).unwrap();
         Self { handle, _running: tokio::spawn(balancer.run()), _partitions: partitions }
     }
 
     fn held(&self) -> BTreeSet<u32> {
-        let held = self.handle.watch().borrow().held.clone();
+        let held = self.handle.snapshots().borrow().owned.clone();
         held.keys().map(|partition| partition.as_str().parse().unwrap()).collect()
     }
 }
@@ -41,14 +42,14 @@ async fn a_heavy_partition_outweighs_several_light_ones_and_then_nothing_moves_a
     let world = World::new(PARTITIONS);
     let a = Loop::start(&world, "a").await;
     for partition in 0..PARTITIONS {
-        a.handle.loads().tell(&partition.into(), if partition == 0 { 400 } else { 100 });
+        a.handle.loads().set(&partition.into(), if partition == 0 { 400 } else { 100 });
     }
     sleep(Duration::from_secs(120)).await;
     assert_eq!(a.held().len(), 5);
 
     let b = Loop::start(&world, "b").await;
     for partition in 0..PARTITIONS {
-        b.handle.loads().tell(&partition.into(), if partition == 0 { 400 } else { 100 });
+        b.handle.loads().set(&partition.into(), if partition == 0 { 400 } else { 100 });
     }
     sleep(Duration::from_secs(300)).await;
     let (of_a, of_b) = (a.held(), b.held());
@@ -61,7 +62,7 @@ async fn a_heavy_partition_outweighs_several_light_ones_and_then_nothing_moves_a
 #[tokio::test(start_paused = true)]
 async fn the_processor_measures_its_events_and_writes_them_down() {
     let mut world = World::new(2);
-    let balancer = world.config.balancer.clone().with_strategy(Strategy::weighted());
+    let balancer = world.config.balancer.clone().with_load_balancing_strategy(LoadBalancingStrategy::weighted());
     world.config = world.config.with_balancer(balancer);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;

@@ -198,7 +198,7 @@ async fn a_refused_checkpoint_stops_its_partition_at_once() {
     world.give_to("b").await;
     let name = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
     let adopted = Metadata::from([("sequencenumber".into(), "-1".into()), ("offset".into(), "-1".into())]);
-    world.container.write(name, &adopted, &Condition::Any).await.unwrap();
+    world.container.write(name, &adopted, &Condition::Unconditional).await.unwrap();
     let taken = Instant::now();
     let mut told = Told::by(&a);
     world.hub.publish(0, "x");
@@ -219,7 +219,7 @@ async fn a_reader_displaced_at_the_broker_stops_at_once_if_the_records_name_anot
     sleep(Duration::from_millis(100)).await;
     world.give_to("b").await;
     let taken = Instant::now();
-    let _rival = world.hub.source().open(&0.into(), StartPosition::Earliest, 1, 2).await.unwrap();
+    let _rival = world.hub.source().open_receiver(&0.into(), StartPosition::Earliest, 1, 2).await.unwrap();
     assert_eq!(world.lost_to().await, "b");
     assert!(taken.elapsed() < Duration::from_secs(1), "{:?}", taken.elapsed());
     a.shut_down().await.unwrap();
@@ -233,7 +233,7 @@ async fn a_settled_group_moves_nothing_for_hours_and_its_ownerships_stay_young()
         instance.wait_until("all owned", |snapshot| snapshot.counts().values().sum::<usize>() == 5).await;
     }
     sleep(Duration::from_secs(60)).await;
-    let held = || instances.iter().map(|instance| instance.snapshots.borrow().held.clone()).collect::<Vec<_>>();
+    let held = || instances.iter().map(|instance| instance.snapshots.borrow().owned.clone()).collect::<Vec<_>>();
     let before = held();
     let observer = world.store("observer").await;
     for _ in 0..200 {
@@ -251,7 +251,7 @@ async fn a_settled_group_moves_nothing_for_hours_and_its_ownerships_stay_young()
 #[tokio::test(start_paused = true)]
 async fn a_start_at_the_latest_is_pinned_so_that_a_crash_before_the_first_checkpoint_loses_nothing() {
     let mut world = World::new(1);
-    world.config = world.config.with_start(StartPosition::Latest);
+    world.config = world.config.with_start_position(StartPosition::Latest);
     world.checkpoint = false;
     world.hub.publish(0, "old");
     let mut a = world.start("a").await;
@@ -316,7 +316,7 @@ async fn an_ownership_record_that_somebody_deleted_is_written_again() {
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
-    world.container.delete(name, &Condition::Any).await.unwrap();
+    world.container.delete(name, &Condition::Unconditional).await.unwrap();
     sleep(Duration::from_secs(60)).await;
     a.wait_until_it_holds(2).await;
     assert_eq!(world.owners().await["0"], "a");
@@ -340,22 +340,23 @@ async fn what_only_the_operator_can_mend_is_told_before_anything_starts() {
 async fn settings_that_cannot_work_are_refused_with_the_value_and_the_rule() {
     let world = World::new(1);
     let seconds = Duration::from_secs;
-    let balancing =
-        |interval| ProcessorConfig::default().with_balancer(BalancerConfig::default().with_interval(interval));
-    let checkpoints = CheckpointPolicy::default().with_every(Duration::ZERO);
-    let endless = CheckpointPolicy::default().with_every(Duration::MAX);
+    let balancing = |interval| {
+        ProcessorConfig::default().with_balancer(BalancerConfig::default().with_load_balancing_interval(interval))
+    };
+    let checkpoints = CheckpointPolicy::default().with_interval(Duration::ZERO);
+    let endless = CheckpointPolicy::default().with_interval(Duration::MAX);
     for (config, named) in [
         (balancing(seconds(21)), "the expiry is 60s, but must be at least three intervals of 21s"),
         (balancing(Duration::ZERO), "the interval is zero"),
-        (ProcessorConfig::default().with_batch(0), "the batch is 0"),
+        (ProcessorConfig::default().with_max_batch_size(0), "the batch is 0"),
         (ProcessorConfig::default().with_prefetch(0), "the prefetch is 0"),
-        (ProcessorConfig::default().with_checkpoints(checkpoints), "every 0s"),
+        (ProcessorConfig::default().with_checkpoint_policy(checkpoints), "every 0s"),
         (balancing(Duration::MAX), "at least three intervals"),
-        (ProcessorConfig::default().with_drain(Duration::MAX), "must be at most a day"),
-        (ProcessorConfig::default().with_checkpoints(endless), "must be at most a day"),
+        (ProcessorConfig::default().with_drain_timeout(Duration::MAX), "must be at most a day"),
+        (ProcessorConfig::default().with_checkpoint_policy(endless), "must be at most a day"),
     ] {
         let handler = Recorder { owner: "a".into(), log: Log::default(), checkpoint: true };
-        let built = Processor::builder(world.hub.source(), world.store("a").await, handler).config(config).build();
+        let built = Processor::builder(world.hub.source(), world.store("a").await, handler).with_config(config).build();
         let error = built.err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().contains(named), "{error}");
@@ -374,11 +375,11 @@ async fn a_closure_that_panics_restarts_its_partition_like_any_other_handler() {
     });
     let mut a = world.start_with("a", world.hub.source(), handler).await;
     a.wait_until_it_holds(1).await;
-    let tenure = a.snapshots.borrow().held.clone();
+    let tenure = a.snapshots.borrow().owned.clone();
     world.hub.publish(0, "x");
     sleep(Duration::from_secs(5)).await;
     assert_eq!(calls.load(Ordering::Relaxed), 2);
-    assert_eq!(a.snapshots.borrow().held, tenure);
+    assert_eq!(a.snapshots.borrow().owned, tenure);
     a.shut_down().await.unwrap();
 }
 
@@ -413,8 +414,8 @@ async fn balanced_takes_one_partition_at_a_time_from_the_start() {
 #[tokio::test(start_paused = true)]
 async fn checkpoints_by_number_of_events_are_written_as_soon_as_there_are_enough() {
     let mut world = World::new(1);
-    let policy = CheckpointPolicy::default().with_every_events(NonZeroU32::new(10).unwrap()).without_every();
-    world.config = world.config.with_checkpoints(policy);
+    let policy = CheckpointPolicy::default().with_max_events(NonZeroU32::new(10).unwrap()).without_interval();
+    world.config = world.config.with_checkpoint_policy(policy);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
     for (events, written) in [(9, -1), (10, 9), (15, 9), (20, 19)] {
@@ -432,7 +433,7 @@ async fn checkpoints_by_number_of_events_are_written_as_soon_as_there_are_enough
 #[tokio::test(start_paused = true)]
 async fn a_poisoned_event_behind_a_good_one_is_retried_ever_more_seldom() {
     let mut world = World::new(1);
-    world.config = world.config.with_batch(1);
+    world.config = world.config.with_max_batch_size(1);
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
     let handler = handler_fn(move |events: Vec<MemoryEvent>, _: PartitionContext| {

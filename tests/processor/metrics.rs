@@ -129,7 +129,7 @@ async fn events_in_flight_are_those_that_are_tracked() {
         let tokens: Vec<_> = events.iter().map(|event| context.track(event)).collect();
         tokio::spawn(async move {
             sleep(20 * SECOND).await;
-            tokens.into_iter().for_each(eventhubs_checkpoint::processor::Token::finish);
+            tokens.into_iter().for_each(eventhubs_checkpoint::processor::TrackedEvent::finish);
         });
         Ok::<_, HandlerError>(())
     });
@@ -206,11 +206,11 @@ async fn requests_to_the_storage_are_those_of_the_store() {
         Ok::<_, HandlerError>(())
     });
     let processor = Processor::builder(world.hub.source(), store.clone(), handler);
-    let processor = processor.config(world.config.clone()).build().unwrap();
+    let processor = processor.with_config(world.config.clone()).build().unwrap();
     world.hub.publish(0, "x");
     world.faulty.set_plan(FaultPlan::default().with(0.1, Fault::Unreachable).with(0.1, Fault::RequestLost));
     processor.run(sleep(600 * SECOND)).await.unwrap();
-    let requests = store.requests();
+    let requests = store.request_counts();
     for operation in Operation::ALL {
         for outcome in Outcome::ALL {
             let labels = format!("operation={},outcome={}", operation.name(), outcome.name());

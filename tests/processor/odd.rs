@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
-use eventhubs_checkpoint::processor::{EventReceiver, EventSource, HubProperties, PartitionProperties, StartPosition};
+use eventhubs_checkpoint::processor::{
+    EventHubProperties, EventReceiver, EventSource, PartitionProperties, StartPosition,
+};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub, MemorySource};
 use eventhubs_checkpoint::{Error, ErrorKind, PartitionId, Result};
 use futures::stream;
@@ -62,9 +64,9 @@ impl Odd {
     }
 
     fn reported(&self, properties: &PartitionProperties) -> PartitionProperties {
-        let first = (properties.first_sequence_number() - self.oddities.first_behind).max(0);
+        let first = (properties.beginning_sequence_number() - self.oddities.first_behind).max(0);
         let time = properties.last_enqueued_at();
-        let mut last = properties.last().cloned();
+        let mut last = properties.last_enqueued().cloned();
         if let Some(last) = last.as_mut().filter(|_| counts(&self.oddities.stale)) {
             last.sequence_number -= 1;
             last.offset = (last.sequence_number * 10).to_string();
@@ -89,7 +91,7 @@ fn panicking(how: usize) -> EventReceiver<MemoryEvent> {
         stream::poll_fn(move |_| {
             polled += 1;
             assert!(how % 3 == 2 && polled == 1, "panicked on request");
-            Poll::Ready(Some(Err(told(ErrorKind::Source))))
+            Poll::Ready(Some(Err(told(ErrorKind::EventSource))))
         })
     })
 }
@@ -97,22 +99,22 @@ fn panicking(how: usize) -> EventReceiver<MemoryEvent> {
 impl EventSource for Odd {
     type Event = MemoryEvent;
 
-    async fn hub(&self) -> Result<HubProperties> {
+    async fn event_hub_properties(&self) -> Result<EventHubProperties> {
         if counts(&self.oddities.hub_busy) {
-            return Err(told(ErrorKind::Source));
+            return Err(told(ErrorKind::EventSource));
         }
-        if self.oddities.silent_hub { std::future::pending().await } else { self.hub.hub().await }
+        if self.oddities.silent_hub { std::future::pending().await } else { self.hub.event_hub_properties().await }
     }
 
-    async fn partition(&self, partition: &PartitionId) -> Result<PartitionProperties> {
-        let unknown = self.oddities.partitions_unknown.load(Ordering::Relaxed).then_some(ErrorKind::Source);
+    async fn partition_properties(&self, partition: &PartitionId) -> Result<PartitionProperties> {
+        let unknown = self.oddities.partitions_unknown.load(Ordering::Relaxed).then_some(ErrorKind::EventSource);
         match self.oddities.partitions_fail.or(unknown) {
             Some(kind) => Err(told(kind)),
-            None => Ok(self.reported(&self.hub.partition(partition).await?)),
+            None => Ok(self.reported(&self.hub.partition_properties(partition).await?)),
         }
     }
 
-    async fn open(
+    async fn open_receiver(
         &self,
         partition: &PartitionId,
         from: StartPosition,
@@ -123,7 +125,7 @@ impl EventSource for Odd {
             return Err(told(ErrorKind::InvalidPosition));
         }
         if counts(&self.oddities.mute) {
-            return Ok(EventReceiver::spawn(1, |sender| async move { sender.stopped().await }));
+            return Ok(EventReceiver::spawn(1, |sender| async move { sender.closed().await }));
         }
         let fewer = |left: usize| left.checked_sub(1);
         if let Ok(left) = self.oddities.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer) {
@@ -138,12 +140,12 @@ impl EventSource for Odd {
             StartPosition::Earliest if counts(&self.oddities.skip_first) => StartPosition::AfterSequenceNumber(0),
             from => from,
         };
-        self.hub.open(partition, from, prefetch, epoch).await
+        self.hub.open_receiver(partition, from, prefetch, epoch).await
     }
 
-    async fn check(&self, _: &PartitionId) -> Result<()> {
+    async fn check_access(&self, _: &PartitionId) -> Result<()> {
         if counts(&self.oddities.check_busy) {
-            return Err(told(ErrorKind::Source));
+            return Err(told(ErrorKind::EventSource));
         }
         if self.oddities.silent_check { std::future::pending().await } else { Ok(()) }
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::{Degraded, EventSource, StartPosition, StopReason};
+use eventhubs_checkpoint::processor::{EventSource, HealthIssue, StartPosition, StopReason};
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Target};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 use tokio::time::{Instant, sleep};
 
@@ -16,11 +16,11 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Starts an instance, and cuts it alone off from the storage once it reads the one partition. Gives what stands
 /// between the two.
-async fn cut_off_by(fault: Fault, world: &World) -> (Instance, Faulty) {
-    let way = Faulty::new(world.container.clone(), 3);
+async fn cut_off_by(fault: Fault, world: &World) -> (Instance, FaultyContainer) {
+    let way = FaultyContainer::new(world.container.clone(), 3);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(way.clone()), group, OwnerId::new("a").unwrap());
-    let store = builder.expiry(world.expiry).seed(1).connect().await.unwrap();
+    let store = builder.with_lease_duration(world.expiry).with_seed(1).connect().await.unwrap();
     let handler = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_on(store, world.hub.source(), handler);
     a.wait_until_it_holds(1).await;
@@ -56,7 +56,7 @@ async fn who_is_displaced_while_the_storage_is_away_does_not_fight_with_the_new_
 async fn who_was_displaced_and_still_owns_the_partition_reads_on_when_the_storage_says_so() {
     let world = World::new(1);
     let (a, way) = cut_off_by(Fault::Hang, &world).await;
-    let rival = world.hub.source().open(&0.into(), StartPosition::Earliest, 1, 2).await.unwrap();
+    let rival = world.hub.source().open_receiver(&0.into(), StartPosition::Earliest, 1, 2).await.unwrap();
     world.hub.publish(0, "kept back");
     sleep(20 * SECOND).await;
     assert_eq!(world.log.times("kept back"), 0);
@@ -71,7 +71,7 @@ async fn who_was_displaced_and_still_owns_the_partition_reads_on_when_the_storag
 async fn who_is_displaced_while_the_storage_hangs_still_stops_at_once() {
     let world = World::new(1);
     let (mut a, _way) = cut_off_by(Fault::Hang, &world).await;
-    let _rival = world.hub.source().open(&0.into(), StartPosition::Earliest, 1, 2).await.unwrap();
+    let _rival = world.hub.source().open_receiver(&0.into(), StartPosition::Earliest, 1, 2).await.unwrap();
     sleep(SECOND).await;
     let asked = Instant::now();
     a.shutdown.take().unwrap().send(()).unwrap();
@@ -131,11 +131,14 @@ async fn checkpoints_do_not_hide_that_the_ownerships_are_out_of_reach() {
         world.hub.publish(0, number.to_string());
         sleep(SECOND).await;
     }
-    let degraded = a.handle.health().degraded;
-    assert!(matches!(degraded[..], [Degraded::StorageSilent { .. }]), "the checkpoints are written: {degraded:?}");
+    let degraded = a.handle.health().issues;
+    assert!(
+        matches!(degraded[..], [HealthIssue::StorageUnavailable { .. }]),
+        "the checkpoints are written: {degraded:?}"
+    );
     world.faulty.set_plan(FaultPlan::default());
     sleep(60 * SECOND).await;
-    assert_eq!(a.handle.health().degraded, []);
+    assert_eq!(a.handle.health().issues, []);
     assert_eq!(log.text().matches("the storage answers again").count(), 1, "{}", log.text());
     a.shut_down().await.unwrap();
 }

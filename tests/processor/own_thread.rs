@@ -18,7 +18,8 @@ const EXPIRY: Duration = Duration::from_secs(4);
 fn world() -> World {
     let mut world = World::new(2);
     world.expiry = EXPIRY;
-    let balancer = BalancerConfig::default().with_interval(Duration::from_secs(1)).with_stall_after(EXPIRY);
+    let balancer =
+        BalancerConfig::default().with_load_balancing_interval(Duration::from_secs(1)).with_stall_timeout(EXPIRY);
     world.config = ProcessorConfig::default().with_balancer(balancer);
     world
 }

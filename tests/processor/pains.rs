@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
-    Degraded, InvalidReason, LagState, OnInvalidCheckpoint, PartitionContext, PartitionState, ProcessorConfig,
+    HealthIssue, InvalidReason, LagState, OnInvalidCheckpoint, PartitionContext, PartitionState, ProcessorConfig,
     StartPosition, StopReason, handler_fn,
 };
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId};
 use tokio::time::{Instant, sleep};
@@ -31,14 +31,14 @@ async fn pain_01_a_partition_that_silently_stops_is_seen_and_opened_again() {
     world.hub.silence(0, true);
     let began = Instant::now();
     world.hub.publish(0, "kept back");
-    let status = a.wait_for_status("silent", |status| status.state == PartitionState::Silent).await;
+    let status = a.wait_for_status("silent", |status| status.state == PartitionState::LinkStalled).await;
     assert_eq!(status.partition, PartitionId::from(0));
-    let silent = Degraded::Silent { partition: 0.into() };
-    assert_eq!(a.handle.health().degraded, [silent]);
+    let silent = HealthIssue::LinkStalled { partition: 0.into() };
+    assert_eq!(a.handle.health().issues, [silent]);
     world.log.wait_for("kept back", |log| log.times("kept back") == 1).await;
     assert!(began.elapsed() <= 62 * SECOND, "{:?}", began.elapsed());
     assert!(world.log.stops.lock().unwrap().is_empty(), "the handler need not know");
-    assert_eq!(a.handle.health().degraded, []);
+    assert_eq!(a.handle.health().issues, []);
     a.shut_down().await.unwrap();
 }
 
@@ -49,14 +49,14 @@ async fn pain_01_idle_and_stuck_in_the_handler_are_told_apart() {
     a.wait_until_it_holds(2).await;
     world.hub.publish(1, "hang");
     world.log.wait_for("hang", |log| log.times("hang") == 1).await;
-    let stuck = a.wait_for_status("stuck", |status| status.state == PartitionState::HandlerStuck).await;
+    let stuck = a.wait_for_status("stuck", |status| status.state == PartitionState::HandlerStalled).await;
     assert_eq!(stuck.partition, PartitionId::from(1));
     assert!(stuck.state_for > 300 * SECOND);
     assert_eq!(a.status().state, PartitionState::Idle);
     let health = a.handle.health();
     assert!(health.ready);
     assert!(
-        matches!(&health.degraded[..], [Degraded::HandlerStuck { partition, .. }] if *partition == 1.into()),
+        matches!(&health.issues[..], [HealthIssue::HandlerStalled { partition, .. }] if *partition == 1.into()),
         "{health:?}"
     );
     a.shut_down().await.unwrap();
@@ -142,7 +142,7 @@ async fn pain_06_the_policy_for_invalid_checkpoints_counts() {
     for (policy, processed) in [
         (OnInvalidCheckpoint::Earliest, 3),
         (OnInvalidCheckpoint::Latest, 0),
-        (OnInvalidCheckpoint::ask(|_| StartPosition::AfterSequenceNumber(0)), 2),
+        (OnInvalidCheckpoint::custom(|_| StartPosition::AfterSequenceNumber(0)), 2),
     ] {
         let mut world = with_checkpoint_at_49().await;
         world.hub.recreate();
@@ -181,7 +181,7 @@ async fn pain_06_what_retention_took_is_told_and_the_rest_is_processed() {
     let asked = told.clone();
     world.config = with_policy(
         &world,
-        OnInvalidCheckpoint::ask(move |invalid| {
+        OnInvalidCheckpoint::custom(move |invalid| {
             assert_eq!(invalid.reason, InvalidReason::Expired);
             asked.store(true, Ordering::Relaxed);
             StartPosition::Earliest
@@ -270,11 +270,11 @@ async fn pain_14_checkpoints_are_written_by_time_by_number_and_at_the_end() {
     let mut world = World::new(1);
     let policy = world
         .config
-        .checkpoints
+        .checkpoint_policy
         .clone()
-        .with_every(10 * SECOND)
-        .with_every_events(std::num::NonZero::new(100).unwrap());
-    world.config = world.config.with_checkpoints(policy);
+        .with_interval(10 * SECOND)
+        .with_max_events(std::num::NonZero::new(100).unwrap());
+    world.config = world.config.with_checkpoint_policy(policy);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
     sleep(SECOND).await;
@@ -296,9 +296,10 @@ async fn pain_14_checkpoints_are_written_by_time_by_number_and_at_the_end() {
 async fn pain_17_a_stale_owner_that_comes_back_is_fenced_and_moves_no_checkpoint() {
     let world = World::new(1);
     // The storage of `a` alone goes away.
-    let cut = Faulty::new(world.container.clone(), 3);
+    let cut = FaultyContainer::new(world.container.clone(), 3);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
-    let store = GroupStore::builder(Arc::new(cut.clone()), group, OwnerId::new("a").unwrap()).seed(1).connect().await;
+    let store =
+        GroupStore::builder(Arc::new(cut.clone()), group, OwnerId::new("a").unwrap()).with_seed(1).connect().await;
     let log = world.log.clone();
     let handler = SlowAtLast { log: log.clone() };
     let mut a = world.start_on(store.unwrap(), world.hub.source(), handler);
@@ -319,7 +320,7 @@ async fn pain_17_a_stale_owner_that_comes_back_is_fenced_and_moves_no_checkpoint
     cut.set_plan(FaultPlan::default());
     log.wait_for("the end of a", |log| log.stops.lock().unwrap().iter().any(|(owner, ..)| owner == "a")).await;
     let stops = log.stops.lock().unwrap().clone();
-    assert!(matches!(&stops[0].2, StopReason::Lost { by: Some(by) } if by.as_str() == "b"), "{stops:?}");
+    assert!(matches!(&stops[0].2, StopReason::OwnershipLost { by: Some(by) } if by.as_str() == "b"), "{stops:?}");
     assert_eq!(world.checkpoint().await, Some(11), "it marked event 1 meanwhile");
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
@@ -348,7 +349,7 @@ impl eventhubs_checkpoint::processor::Handler<MemoryEvent> for SlowAtLast {
     }
 
     async fn stopped(&self, context: PartitionContext, reason: StopReason) {
-        self.log.stops.lock().unwrap().push(("a".into(), context.partition().to_string(), reason));
+        self.log.stops.lock().unwrap().push(("a".into(), context.partition_id().to_string(), reason));
         self.log.changed.send_replace(());
     }
 }
@@ -356,7 +357,7 @@ impl eventhubs_checkpoint::processor::Handler<MemoryEvent> for SlowAtLast {
 #[tokio::test(start_paused = true)]
 async fn pain_18_a_handler_that_takes_too_long_is_given_up_and_others_go_on() {
     let mut world = World::new(2);
-    world.config = world.config.with_handler_deadline(20 * SECOND);
+    world.config = world.config.with_handler_timeout(20 * SECOND);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     world.hub.publish(0, "hang");
@@ -377,13 +378,13 @@ async fn pain_18_a_paused_partition_is_kept_and_goes_on_where_it_was() {
     a.wait_until_it_holds(1).await;
     world.hub.publish(0, "1");
     world.log.wait_for("1", |log| log.times("1") == 1).await;
-    let tenure = a.snapshots.borrow().held.clone();
+    let tenure = a.snapshots.borrow().owned.clone();
     assert!(a.handle.pause(&0.into()));
     world.hub.publish(0, "2");
     sleep(600 * SECOND).await;
     assert_eq!(a.status().state, PartitionState::Paused);
     assert_eq!(world.log.times("2"), 0);
-    assert_eq!(a.snapshots.borrow().held, tenure);
+    assert_eq!(a.snapshots.borrow().owned, tenure);
     assert!(a.handle.resume(&0.into()));
     world.log.wait_for("2", |log| log.times("2") == 1).await;
     assert!(world.log.stops.lock().unwrap().is_empty());
@@ -398,7 +399,7 @@ async fn pain_18_a_partition_given_back_goes_elsewhere_and_does_not_come_back_at
     a.wait_until_it_holds(1).await;
     world.hub.publish(0, "x");
     world.log.wait_for("x", |log| log.times("x") == 1).await;
-    assert!(a.handle.release_partition(&0.into(), 100 * SECOND));
+    assert!(a.handle.release(&0.into(), 100 * SECOND));
     a.wait_until_it_holds(0).await;
     let released = Instant::now();
     assert_eq!(world.checkpoint().await, Some(0), "what was marked is written first");
@@ -416,21 +417,21 @@ async fn pain_19_a_storage_that_is_away_ends_nothing_and_is_seen() {
     a.wait_until_it_holds(2).await;
     a.wait_until_all_idle(2).await;
     assert!(a.handle.health().ready);
-    assert_eq!(a.handle.health().degraded, []);
+    assert_eq!(a.handle.health().issues, []);
     world.faulty.set_plan(FaultPlan::always(Fault::Unreachable));
     world.hub.publish(0, "meanwhile");
     world.log.wait_for("it is processed", |log| log.times("meanwhile") == 1).await;
     sleep(600 * SECOND).await;
-    let degraded = a.handle.health().degraded;
+    let degraded = a.handle.health().issues;
     assert!(
         degraded
             .iter()
-            .any(|what| matches!(what, Degraded::StorageSilent { silent_for } if *silent_for > 500 * SECOND))
+            .any(|what| matches!(what, HealthIssue::StorageUnavailable { silent_for } if *silent_for > 500 * SECOND))
     );
-    assert!(degraded.iter().any(|what| matches!(what, Degraded::CheckpointFailing { .. })), "{degraded:?}");
+    assert!(degraded.iter().any(|what| matches!(what, HealthIssue::CheckpointFailing { .. })), "{degraded:?}");
     world.faulty.set_plan(FaultPlan::default());
     sleep(120 * SECOND).await;
-    assert_eq!(a.handle.health().degraded, []);
+    assert_eq!(a.handle.health().issues, []);
     assert_eq!(a.held(), 2);
     assert_eq!(world.checkpoint().await, Some(0));
     a.shut_down().await.unwrap();

@@ -12,7 +12,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// How long ago an owner said so last.
 async fn age(observer: &GroupStore, owner: &str) -> Option<Duration> {
-    let listing = observer.list_presences().await.unwrap();
+    let listing = observer.list_heartbeats().await.unwrap();
     let seen = listing.records.into_iter().find(|seen| seen.record.owner.as_str() == owner)?;
     Some(seen.age)
 }
@@ -55,7 +55,7 @@ async fn who_has_lost_its_last_partition_is_present_at_once() {
 async fn the_presence_of_one_that_is_long_gone_is_cleared_by_who_comes() {
     let world = World::new(1);
     let a = owner_of_all(&world, 1, Duration::ZERO).await;
-    world.store("ghost").await.announce().await.unwrap();
+    world.store("ghost").await.send_heartbeat().await.unwrap();
     for (wait, owner, still_there) in [(590, "b", true), (20, "c", false)] {
         sleep(wait * SECOND).await;
         // There is a partition for it, and it looks who else is there before it takes it.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::processor::{PartitionEvents, Partitions, Processor, StopReason};
+use eventhubs_checkpoint::processor::{PartitionStream, PartitionStreams, Processor, StopReason};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use futures::StreamExt;
 use tokio::time::{Instant, sleep, timeout};
@@ -12,13 +12,13 @@ use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-async fn start(world: &World, owner: &str) -> Partitions<MemoryEvent> {
-    let builder = Processor::pull(world.hub.source(), world.store(owner).await);
-    builder.config(world.config.clone()).build().unwrap().partitions()
+async fn start(world: &World, owner: &str) -> PartitionStreams<MemoryEvent> {
+    let builder = Processor::streams(world.hub.source(), world.store(owner).await);
+    builder.with_config(world.config.clone()).build().unwrap().start_streams()
 }
 
 /// Checkpoints every batch; answers what came, and why it ended.
-async fn drain(mut partition: PartitionEvents<MemoryEvent>) -> (usize, StopReason) {
+async fn drain(mut partition: PartitionStream<MemoryEvent>) -> (usize, StopReason) {
     let mut seen = 0;
     while let Some(events) = partition.next().await {
         seen += events.len();
@@ -52,7 +52,7 @@ async fn each_partition_is_a_stream_for_a_task_of_its_own() {
 #[tokio::test(start_paused = true)]
 async fn nothing_further_comes_before_it_is_asked_for() {
     let mut world = World::new(1);
-    world.config = world.config.with_batch(2);
+    world.config = world.config.with_max_batch_size(2);
     world.hub.publish_many(0, 6, "x");
     let mut partitions = start(&world, "a").await;
     let mut partition = partitions.next().await.unwrap();
@@ -120,7 +120,8 @@ async fn partitions_are_a_stream_too_and_end_with_the_processor() {
     let world = World::new(2);
     let first = start(&world, "a").await;
     let handle = first.handle().clone();
-    let collecting = tokio::spawn(first.map(|partition| partition.context().partition().clone()).collect::<Vec<_>>());
+    let collecting =
+        tokio::spawn(first.map(|partition| partition.context().partition_id().clone()).collect::<Vec<_>>());
     sleep(30 * SECOND).await;
     handle.shutdown();
     let mut seen = timeout(60 * SECOND, collecting).await.unwrap().unwrap();

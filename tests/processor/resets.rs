@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
-use eventhubs_checkpoint::balancer::{LeasePolicy, OnStall, Strategy};
+use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, OnLeaseExpiry, OnStall};
 use eventhubs_checkpoint::processor::{
     Handler, HandlerError, OnFailure, OnInvalidCheckpoint, OnShutdown, PartitionContext, PartitionState, StartPosition,
-    StopReason, Token,
+    StopReason, TrackedEvent,
 };
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::faulty::{Fault, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Position};
 use tokio::time::{Instant, sleep, timeout};
@@ -30,7 +30,7 @@ const RESERVED: Duration = Duration::from_secs(32);
 async fn operator(world: &World) -> Operator {
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let settings = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("any").unwrap());
-    Operator::connect(settings.expiry(world.expiry).seed(5)).await.unwrap()
+    Operator::connect(settings.with_lease_duration(world.expiry).with_seed(5)).await.unwrap()
 }
 
 /// Resets partitions to these sequence numbers.
@@ -78,9 +78,9 @@ async fn at_ten(world: &World, partitions: u32) -> Instance {
 }
 
 /// A group of three that has settled for long, so that its cycles are stretched.
-async fn settled(strategy: Strategy, partitions: u32) -> (World, Vec<Instance>) {
+async fn settled(strategy: LoadBalancingStrategy, partitions: u32) -> (World, Vec<Instance>) {
     let mut world = World::new(partitions);
-    world.config.balancer = world.config.balancer.with_strategy(strategy);
+    world.config.balancer = world.config.balancer.with_load_balancing_strategy(strategy);
     let mut group = vec![world.start("a").await, world.start("b").await, world.start("c").await];
     for instance in &mut group {
         instance.wait_until_it_holds(partitions as usize / 3).await;
@@ -92,7 +92,7 @@ async fn settled(strategy: Strategy, partitions: u32) -> (World, Vec<Instance>) 
 }
 
 fn holdings(group: &[Instance]) -> Vec<Vec<PartitionId>> {
-    group.iter().map(|instance| instance.snapshots.borrow().held.keys().cloned().collect()).collect()
+    group.iter().map(|instance| instance.snapshots.borrow().owned.keys().cloned().collect()).collect()
 }
 
 /// Waits until all is as it was, and gives how long that took.
@@ -115,7 +115,7 @@ async fn shut_down(group: Vec<Instance>) {
 
 #[tokio::test(start_paused = true)]
 async fn the_former_owner_goes_on_at_the_new_position() {
-    for strategy in [Strategy::Balanced, Strategy::Greedy] {
+    for strategy in [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy] {
         let (world, group) = settled(strategy.clone(), 6).await;
         let before = holdings(&group);
         let mut told: Vec<_> = group.iter().map(Told::by).collect();
@@ -142,7 +142,7 @@ async fn the_former_owner_goes_on_at_the_new_position() {
                 assert!(said.last().is_none_or(|last| last.starts_with("claimed: ")), "{said:?}");
             }
             let reason = world.log.stops.lock().unwrap().last().cloned().unwrap();
-            assert!(matches!(reason, (_, _, StopReason::Lost { .. })), "{reason:?}");
+            assert!(matches!(reason, (_, _, StopReason::OwnershipLost { .. })), "{reason:?}");
         }
         shut_down(group).await;
     }
@@ -150,7 +150,7 @@ async fn the_former_owner_goes_on_at_the_new_position() {
 
 #[tokio::test(start_paused = true)]
 async fn all_partitions_at_once_go_back_to_their_owners() {
-    for strategy in [Strategy::Balanced, Strategy::Greedy] {
+    for strategy in [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy] {
         let (world, group) = settled(strategy.clone(), 6).await;
         let before = holdings(&group);
         let mut told: Vec<_> = group.iter().map(Told::by).collect();
@@ -193,7 +193,7 @@ async fn a_busy_owner_stops_at_its_next_checkpoint() {
     reset(&world, &[(0, 4)]).await;
     let stop = world.first_stop().await;
     assert!(reset_at.elapsed() <= 2 * SECOND, "{:?}", reset_at.elapsed());
-    assert!(matches!(stop, StopReason::Lost { .. }), "{stop:?}");
+    assert!(matches!(stop, StopReason::OwnershipLost { .. }), "{stop:?}");
     assert_eq!(checkpoint_of(&world, 0).await, Some(4));
     processed(&world, 1, 5, 2).await;
     assert!(reset_at.elapsed() <= SOON);
@@ -224,7 +224,7 @@ async fn forward_leaves_events_out() {
 #[tokio::test(start_paused = true)]
 async fn a_parked_partition_starts_afresh() {
     let mut world = World::new(1);
-    world.config = world.config.with_on_failure(OnFailure::Stop);
+    world.config = world.config.with_on_failure(OnFailure::Park);
     let a = at_ten(&world, 1).await;
     world.hub.publish(0, "fail");
     a.wait_for_status("parked", |status| status.state == PartitionState::Parked).await;
@@ -235,7 +235,7 @@ async fn a_parked_partition_starts_afresh() {
     sleep(10 * SECOND).await;
     assert_eq!(times(&world, 0, 6..10), [1, 1, 2, 2]);
     assert_eq!(checkpoint_of(&world, 0).await, Some(10));
-    assert_eq!(a.handle.health().degraded, []);
+    assert_eq!(a.handle.health().issues, []);
     a.shut_down().await.unwrap();
 }
 
@@ -244,7 +244,7 @@ async fn a_parked_partition_starts_afresh() {
 async fn a_stalled_partition_goes_on_after_the_event_that_hangs() {
     for on_stall in [OnStall::Keep, OnStall::Release] {
         let mut world = World::new(2);
-        world.config.balancer = world.config.balancer.with_stall_after(60 * SECOND).with_on_stall(on_stall);
+        world.config.balancer = world.config.balancer.with_stall_timeout(60 * SECOND).with_on_stall(on_stall);
         let mut a = at_ten(&world, 2).await;
         world.hub.publish(0, "hang");
         world.hub.publish(0, "after");
@@ -263,7 +263,7 @@ async fn a_stalled_partition_goes_on_after_the_event_that_hangs() {
 /// Takes a token for every event and keeps it.
 #[derive(Clone, Debug, Default)]
 struct Open {
-    tokens: Arc<Mutex<Vec<(i64, Token)>>>,
+    tokens: Arc<Mutex<Vec<(i64, TrackedEvent)>>>,
 }
 
 impl Handler<MemoryEvent> for Open {
@@ -275,7 +275,7 @@ impl Handler<MemoryEvent> for Open {
 }
 
 impl Open {
-    fn take(&self) -> BTreeMap<i64, Token> {
+    fn take(&self) -> BTreeMap<i64, TrackedEvent> {
         std::mem::take(&mut *self.tokens.lock().unwrap()).into_iter().collect()
     }
 }
@@ -300,12 +300,12 @@ async fn tokens_of_before_move_nothing() {
     before.remove(&6).unwrap().finish();
     sleep(SOON + 20 * SECOND).await;
     assert_eq!(checkpoint_of(&world, 0).await, Some(2));
-    before.into_values().for_each(Token::finish);
+    before.into_values().for_each(TrackedEvent::finish);
     sleep(10 * SECOND).await;
     assert_eq!(checkpoint_of(&world, 0).await, Some(2));
     let after = handler.take();
     assert_eq!(after.keys().copied().collect::<Vec<_>>(), [3, 4, 5, 6, 7, 8, 9]);
-    after.into_values().for_each(Token::finish);
+    after.into_values().for_each(TrackedEvent::finish);
     sleep(5 * SECOND).await;
     assert_eq!(checkpoint_of(&world, 0).await, Some(9));
     a.shut_down().await.unwrap();
@@ -359,7 +359,7 @@ async fn what_drains_at_the_end_goes_to_others() {
 #[tokio::test(start_paused = true)]
 async fn what_drains_for_its_release_starts_at_the_new_position() {
     let (world, a, b, partition) = draining_soon().await;
-    assert!(a.handle.release_partition(&partition.into(), Duration::ZERO));
+    assert!(a.handle.release(&partition.into(), Duration::ZERO));
     sleep(SECOND).await;
     reset(&world, &[(partition, 4)]).await;
     let reset_at = Instant::now();
@@ -382,7 +382,7 @@ async fn draining_soon() -> (World, Instance, Instance, u32) {
     publish(&world, 2, 0..10);
     processed(&world, 2, 9, 1).await;
     sleep(60 * SECOND).await;
-    let partition = a.snapshots.borrow().held.keys().next().unwrap().as_str().parse().unwrap();
+    let partition = a.snapshots.borrow().owned.keys().next().unwrap().as_str().parse().unwrap();
     (world, a, b, partition)
 }
 
@@ -391,7 +391,7 @@ async fn before_the_first_event_the_policy_for_invalid_checkpoints_counts() {
     for (policy, expected) in [
         (OnInvalidCheckpoint::Earliest, [0, 2, 2, 2, 2]),
         (OnInvalidCheckpoint::Latest, [0, 1, 1, 1, 1]),
-        (OnInvalidCheckpoint::ask(|_| StartPosition::AfterSequenceNumber(7)), [0, 1, 1, 2, 2]),
+        (OnInvalidCheckpoint::custom(|_| StartPosition::AfterSequenceNumber(7)), [0, 1, 1, 2, 2]),
     ] {
         let mut world = World::new(1);
         world.config = world.config.with_on_invalid_checkpoint(policy.clone());
@@ -453,11 +453,11 @@ async fn a_checkpoint_in_flight_is_refused() {
     let world = World::new(1);
     let a = at_ten(&world, 1).await;
     sleep(120 * SECOND).await;
-    world.faulty.next_on(Target::from(Operation::Write).named("/checkpoint/0"), Fault::Latency(4 * SECOND));
+    world.faulty.inject_on(Target::from(BlobOperation::Write).named("/checkpoint/0"), Fault::Latency(4 * SECOND));
     publish(&world, 1, 10..11);
     processed(&world, 1, 10, 1).await;
     sleep(3 * SECOND / 2).await;
-    assert_eq!((world.faulty.waiting(), checkpoint_of(&world, 0).await), (0, Some(9)), "it is on its way");
+    assert_eq!((world.faulty.pending(), checkpoint_of(&world, 0).await), (0, Some(9)), "it is on its way");
     reset(&world, &[(0, 4)]).await;
     let reset_at = Instant::now();
     while world.log.times("0:5") == 1 {
@@ -483,7 +483,7 @@ async fn away() -> (World, Instance, Vec<u32>) {
     publish(&world, 4, 0..10);
     processed(&world, 4, 9, 1).await;
     sleep(120 * SECOND).await;
-    let left: Vec<u32> = a.snapshots.borrow().held.keys().map(|held| held.as_str().parse().unwrap()).collect();
+    let left: Vec<u32> = a.snapshots.borrow().owned.keys().map(|held| held.as_str().parse().unwrap()).collect();
     assert_eq!(left.len(), 2);
     assert_eq!(a.shut_down().await.unwrap().kept, 2);
     (world, b, left)
@@ -560,7 +560,7 @@ async fn owners_that_live_by_their_presence_go_on_at_the_new_position() {
 #[tokio::test(start_paused = true)]
 async fn strict_leases_change_nothing() {
     let mut world = World::new(2);
-    world.config.balancer = world.config.balancer.with_lease_policy(LeasePolicy::Strict);
+    world.config.balancer = world.config.balancer.with_on_lease_expiry(OnLeaseExpiry::Stop);
     let mut a = at_ten(&world, 2).await;
     sleep(120 * SECOND).await;
     reset(&world, &[(0, 4)]).await;
@@ -569,7 +569,7 @@ async fn strict_leases_change_nothing() {
     assert!(reset_at.elapsed() <= SOON);
     a.wait_until_it_holds(2).await;
     assert_eq!(times(&world, 0, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
-    assert!(matches!(world.first_stop().await, StopReason::Lost { .. }));
+    assert!(matches!(world.first_stop().await, StopReason::OwnershipLost { .. }));
     a.shut_down().await.unwrap();
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{BalancerConfig, ClaimReason, Event, Strategy};
-use eventhubs_checkpoint::processor::{Degraded, OnShutdown};
+use eventhubs_checkpoint::balancer::{BalancerConfig, ClaimReason, LoadBalancingStrategy, OwnershipEvent};
+use eventhubs_checkpoint::processor::{HealthIssue, OnShutdown};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{LeaseScope, OwnerId};
 use tokio::time::{Instant, sleep};
@@ -15,8 +15,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Two instances that share six partitions, both of which keep theirs.
 fn keeping() -> World {
     let mut world = World::new(6);
-    let balancer = BalancerConfig::default().with_strategy(Strategy::Greedy);
-    world.config = world.config.with_on_shutdown(OnShutdown::Keep).with_balancer(balancer.with_own_thread(false));
+    let balancer = BalancerConfig::default().with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
+    world.config = world.config.with_on_shutdown(OnShutdown::Keep).with_balancer(balancer.with_dedicated_thread(false));
     world
 }
 
@@ -29,32 +29,35 @@ mod kept {
         let (mut a, mut b) = (world.start("a").await, world.start("b").await);
         a.wait_until_it_holds(3).await;
         b.wait_until_it_holds(3).await;
-        let (before, mut seen_by_a) = (world.owners().await, a.handle.events());
+        let (before, mut seen_by_a) = (world.owners().await, a.handle.ownership_events());
         let report = b.shut_down().await.unwrap();
         assert!(report.is_clean() && report.kept == 3 && report.unreleased == 0, "{report:?}");
         assert_eq!(world.owners().await, before);
 
         sleep(20 * SECOND).await;
         let b = OwnerId::new("b").unwrap();
-        let away = Degraded::OwnerAway { owner: b.clone(), partitions: 3 };
-        assert!(a.handle.health().degraded.contains(&away), "{:?}", a.handle.health());
-        assert_eq!(a.handle.watch().borrow().away(), [(b, 3)].into());
+        let away = HealthIssue::OwnerAway { owner: b.clone(), partitions: 3 };
+        assert!(a.handle.health().issues.contains(&away), "{:?}", a.handle.health());
+        assert_eq!(a.handle.snapshots().borrow().away(), [(b, 3)].into());
 
         let began = Instant::now();
         let mut b = world.start("b").await;
-        let mut claims = b.handle.events();
+        let mut claims = b.handle.ownership_events();
         b.wait_until_it_holds(3).await;
         assert!(began.elapsed() <= SECOND, "in its first cycle, after {:?}", began.elapsed());
         assert_eq!(world.owners().await, before);
         while let Ok(event) = claims.try_recv() {
-            assert!(!matches!(&event, Event::Claimed { reason, .. } if *reason != ClaimReason::Reclaimed), "{event:?}");
+            assert!(
+                !matches!(&event, OwnershipEvent::Claimed { reason, .. } if *reason != ClaimReason::Reclaimed),
+                "{event:?}"
+            );
         }
         sleep(40 * SECOND).await;
-        assert!(a.handle.health().degraded.is_empty(), "{:?}", a.handle.health());
+        assert!(a.handle.health().issues.is_empty(), "{:?}", a.handle.health());
         let mut away = Vec::new();
         while let Ok(event) = seen_by_a.try_recv() {
             match event {
-                Event::OwnerAway { partitions, .. } => away.push(partitions),
+                OwnershipEvent::OwnerAway { partitions, .. } => away.push(partitions),
                 event => panic!("nothing else happens: {event:?}"),
             }
         }
@@ -84,7 +87,7 @@ mod kept {
         a.shut_down().await.unwrap();
         let mut b = world.start("b").await;
         sleep(50 * SECOND).await;
-        assert!(b.handle.watch().borrow().held.is_empty(), "{:?}", b.handle.watch().borrow());
+        assert!(b.handle.snapshots().borrow().owned.is_empty(), "{:?}", b.handle.snapshots().borrow());
         let mut a = world.start("a").await;
         a.wait_until_it_holds(3).await;
         b.wait_until_it_holds(3).await;
@@ -106,7 +109,7 @@ mod kept {
         let mut b = world.start("b").await;
         b.wait_until_it_holds(3).await;
         assert_eq!(world.owners().await, before);
-        assert_eq!(a.handle.watch().borrow().held.len(), 3);
+        assert_eq!(a.handle.snapshots().borrow().owned.len(), 3);
     }
 }
 

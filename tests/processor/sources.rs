@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::Holder;
+use eventhubs_checkpoint::balancer::PartitionOwner;
 use eventhubs_checkpoint::processor::PartitionState;
 use tokio::time::sleep;
 
@@ -81,12 +81,12 @@ async fn d1_every_partition_shows_who_has_it_since_when_and_what_it_is_doing() {
     let snapshot = a.snapshots.borrow().clone();
     assert_eq!(snapshot.partitions.len(), 3);
     for view in &snapshot.partitions {
-        assert!(matches!(&view.holder, Holder::Me | Holder::Live(_)), "{view:?}");
-        let record = snapshot.records[&view.partition];
-        assert!(record.since.is_some() && record.age < 60 * SECOND, "{record:?}");
+        assert!(matches!(&view.owner, PartitionOwner::This | PartitionOwner::Other(_)), "{view:?}");
+        let record = snapshot.leases[&view.partition];
+        assert!(record.claimed_at.is_some() && record.age < 60 * SECOND, "{record:?}");
     }
     let statuses = a.handle.partitions();
-    assert_eq!(statuses.len(), snapshot.held.len());
+    assert_eq!(statuses.len(), snapshot.owned.len());
     assert!(statuses.iter().all(|status| status.state == PartitionState::Idle && status.state_for > 20 * SECOND));
     let shown = serde_json::to_value((&*snapshot, &statuses, a.handle.health())).unwrap();
     assert!(shown.to_string().contains(r#""state":"idle""#), "{shown}");

@@ -13,8 +13,8 @@ const STALL_AFTER: Duration = Duration::from_secs(60);
 
 fn world(on_stall: OnStall) -> World {
     let world = World::new(2);
-    let balancer = world.config.balancer.clone().with_stall_after(STALL_AFTER).with_on_stall(on_stall);
-    let config = world.config.clone().with_balancer(balancer).with_drain(Duration::from_secs(1));
+    let balancer = world.config.balancer.clone().with_stall_timeout(STALL_AFTER).with_on_stall(on_stall);
+    let config = world.config.clone().with_balancer(balancer).with_drain_timeout(Duration::from_secs(1));
     World { config, ..world }
 }
 
@@ -66,7 +66,7 @@ async fn an_instance_with_a_stuck_batch_takes_what_nobody_owns_and_nothing_else(
 async fn a_stalled_partition_is_released_if_that_is_wanted_and_taken_back_when_all_is_well() {
     let world = world(OnStall::Release);
     let mut a = stuck(&world).await;
-    a.wait_until("released", |snapshot| snapshot.held.len() == 1).await;
+    a.wait_until("released", |snapshot| snapshot.owned.len() == 1).await;
     assert_eq!(world.owners().await["1"], "a", "the other partition is well");
     assert!(matches!(world.first_stop().await, StopReason::Released));
     // The handler was cut off after its drain time: that ends the stall.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{Assignment, Strategy};
+use eventhubs_checkpoint::balancer::{Assignment, LoadBalancingStrategy};
 use eventhubs_checkpoint::processor::StartPosition;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{ErrorKind, Position};
@@ -16,7 +16,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn at_the_latest(partitions: u32) -> World {
     let mut world = World::new(partitions);
-    world.config = world.config.with_start(StartPosition::Latest);
+    world.config = world.config.with_start_position(StartPosition::Latest);
     world
 }
 
@@ -82,14 +82,14 @@ async fn whoever_comes_up_while_added_partitions_are_being_claimed_skips_nothing
 async fn whoever_comes_up_after_a_checkpoint_of_another_sdk_skips_nothing_that_came_since_the_group_began() {
     let mut world = at_the_latest(4);
     world.checkpoint_as_another_sdk(1).await;
-    let only = |partition: u32| Strategy::Static(Assignment::partitions([partition.into()]));
-    world.config.balancer.strategy = only(0);
+    let only = |partition: u32| LoadBalancingStrategy::Static(Assignment::partitions([partition.into()]));
+    world.config.balancer.load_balancing_strategy = only(0);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
     a.wait_until_all_idle(1).await;
     world.hub.publish(2, "new");
     world.checkpoint_as_another_sdk(3).await;
-    world.config.balancer.strategy = only(2);
+    world.config.balancer.load_balancing_strategy = only(2);
     let b = world.start("b").await;
     world.log.wait_for("it", |log| log.times("new") == 1).await;
     a.shut_down().await.unwrap();
@@ -99,7 +99,7 @@ async fn whoever_comes_up_after_a_checkpoint_of_another_sdk_skips_nothing_that_c
 #[tokio::test(start_paused = true)]
 async fn an_added_partition_starts_where_the_setting_says() {
     let mut world = at_the_latest(1);
-    world.config = world.config.with_start_of_added(StartPosition::Latest);
+    world.config = world.config.with_new_partition_start_position(StartPosition::Latest);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
     world.hub.grow_to(2);
@@ -137,7 +137,7 @@ async fn whoever_joins_while_a_group_begins_takes_nothing_for_added() {
     }
     // The first one dies when it has pinned the last partition and no other.
     let properties = Position::new(0, "0");
-    assert!(world.store("dead").await.pin(&7.into(), &properties).await.unwrap());
+    assert!(world.store("dead").await.init_checkpoint(&7.into(), &properties).await.unwrap());
     let mut a = world.start("a").await;
     a.wait_until_it_holds(8).await;
     a.wait_until_all_idle(8).await;
@@ -150,7 +150,7 @@ async fn whoever_joins_while_a_group_begins_takes_nothing_for_added() {
 async fn a_hub_made_anew_before_the_first_checkpoint_ends_nothing() {
     let mut world = World::new(1);
     world.checkpoint = false;
-    world.config = world.config.with_start(StartPosition::AfterSequenceNumber(1));
+    world.config = world.config.with_start_position(StartPosition::AfterSequenceNumber(1));
     world.hub.publish_many(0, 50, "old");
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;

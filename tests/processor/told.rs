@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::balancer::Event;
+use eventhubs_checkpoint::balancer::OwnershipEvent;
 use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
 use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionContext, StopReason};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
@@ -14,13 +14,13 @@ use crate::world::{Instance, PATIENCE, Recorder, World};
 
 /// Everything that an instance tells from now on, without partitions and tenures.
 pub struct Told {
-    events: Receiver<Event>,
+    events: Receiver<OwnershipEvent>,
     so_far: Vec<String>,
 }
 
 impl Told {
     pub fn by(instance: &Instance) -> Self {
-        Self { events: instance.handle.events(), so_far: Vec::new() }
+        Self { events: instance.handle.ownership_events(), so_far: Vec::new() }
     }
 
     pub async fn wait_for(&mut self, what: &str) {
@@ -42,15 +42,15 @@ impl Told {
     }
 }
 
-fn short(event: Event) -> String {
+fn short(event: OwnershipEvent) -> String {
     match event {
-        Event::Claimed { reason, .. } => format!("claimed: {reason:?}"),
-        Event::Lost { by, .. } => format!("lost to {by:?}"),
-        Event::Releasing { reason, .. } => format!("releasing: {reason:?}"),
-        Event::Released { .. } => "released".to_owned(),
-        Event::Asked { from, .. } => format!("asked {from}"),
-        Event::AskedFor { by, .. } => format!("asked by {by}"),
-        Event::DuplicatesPossible { cause, .. } => format!("duplicates: {cause:?}"),
+        OwnershipEvent::Claimed { reason, .. } => format!("claimed: {reason:?}"),
+        OwnershipEvent::Lost { by, .. } => format!("lost to {by:?}"),
+        OwnershipEvent::Releasing { reason, .. } => format!("releasing: {reason:?}"),
+        OwnershipEvent::Released { .. } => "released".to_owned(),
+        OwnershipEvent::HandoffRequested { from, .. } => format!("asked {from}"),
+        OwnershipEvent::HandoffReceived { by, .. } => format!("asked by {by}"),
+        OwnershipEvent::DuplicatesPossible { cause, .. } => format!("duplicates: {cause:?}"),
         other => format!("{other:?}"),
     }
 }
@@ -87,8 +87,8 @@ pub async fn owner_of_all(world: &World, partitions: usize, stops_in: Duration) 
 /// Starts an instance that needs a partition, and waits until it has asked for one.
 pub async fn asking(world: &World) -> (Instance, PartitionId) {
     let mut b = world.start("b").await;
-    b.wait_until("a request", |snapshot| !snapshot.asked.is_empty()).await;
-    let asked = b.snapshots.borrow().asked.keys().next().unwrap().clone();
+    b.wait_until("a request", |snapshot| !snapshot.requested_handoffs.is_empty()).await;
+    let asked = b.snapshots.borrow().requested_handoffs.keys().next().unwrap().clone();
     (b, asked)
 }
 

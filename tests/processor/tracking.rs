@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, OnFailure, PartitionContext, PartitionState, Positioned, StopReason, Token,
+    Handler, HandlerError, OnFailure, PartitionContext, PartitionState, Positioned, StopReason, TrackedEvent,
 };
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::{Instant, sleep};
@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Takes a token for every event and lets the test finish it.
 #[derive(Clone, Debug, Default)]
 struct Open {
-    tokens: Arc<Mutex<BTreeMap<i64, Token>>>,
+    tokens: Arc<Mutex<BTreeMap<i64, TrackedEvent>>>,
     delivered: Arc<Mutex<Vec<i64>>>,
     /// Fails at this event.
     poison: Option<i64>,
@@ -71,7 +71,7 @@ async fn the_checkpoint_goes_as_far_as_all_is_finished_in_the_order_of_delivery(
 #[tokio::test(start_paused = true)]
 async fn too_many_events_in_flight_stop_the_delivery_until_some_are_finished() {
     let mut world = World::new(1);
-    world.config = world.config.with_max_in_flight(7).with_batch(5);
+    world.config = world.config.with_max_in_flight(7).with_max_batch_size(5);
     let handler = Open::default();
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
@@ -82,7 +82,7 @@ async fn too_many_events_in_flight_stop_the_delivery_until_some_are_finished() {
     sleep(2 * SECOND).await;
     assert_eq!((handler.delivered(), a.status().in_flight), (9, 7));
     sleep(301 * SECOND).await;
-    assert_eq!(a.status().state, PartitionState::Full);
+    assert_eq!(a.status().state, PartitionState::InFlightFull);
     assert_eq!(world.checkpoint().await, Some(-1));
     a.shut_down().await.unwrap();
 }
@@ -99,7 +99,7 @@ async fn after_a_failure_what_was_in_flight_comes_again_and_its_tokens_count_no_
     assert_eq!(old.len(), 4);
     sleep(2 * SECOND).await;
     assert!(handler.delivered() >= 8, "delivered again");
-    old.into_iter().for_each(Token::finish);
+    old.into_iter().for_each(TrackedEvent::finish);
     sleep(2 * SECOND).await;
     assert_eq!(world.checkpoint().await, Some(-1), "tokens of an earlier start");
     a.shut_down().await.unwrap();
@@ -121,7 +121,7 @@ async fn what_is_in_flight_at_the_end_has_the_drain_time() {
         });
         let report = a.shut_down().await.unwrap();
         assert_eq!(report.is_clean(), in_time, "{report:?}");
-        assert_eq!(report.cut_short.is_empty(), in_time);
+        assert_eq!(report.aborted.is_empty(), in_time);
         assert_eq!(world.checkpoint().await, Some(if in_time { 2 } else { -1 }));
         finishing.abort();
     }
@@ -149,13 +149,13 @@ impl Handler<MemoryEvent> for Hasty {
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_that_is_to_be_durable_says_what_it_waits_for() {
     let mut world = World::new(1);
-    world.config = world.config.with_batch_wait(SECOND).with_on_failure(OnFailure::Stop);
+    world.config = world.config.with_max_batch_wait(SECOND).with_on_failure(OnFailure::Park);
     world.hub.publish_many(0, 3, "x");
     let handler = Hasty::default();
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     sleep(5 * SECOND).await;
-    assert_eq!(*handler.0.lock().unwrap(), [ErrorKind::Unfinished]);
+    assert_eq!(*handler.0.lock().unwrap(), [ErrorKind::EventsInFlight]);
     assert_eq!(world.checkpoint().await, Some(2));
     a.shut_down().await.unwrap();
 }
@@ -173,7 +173,7 @@ async fn nobody_waits_for_tokens_that_were_dropped() {
     assert_eq!(a.status().in_flight, 2, "they hold the checkpoint back all the same");
     let began = Instant::now();
     let report = a.shut_down().await.unwrap();
-    assert!(began.elapsed() < SECOND && report.cut_short.is_empty(), "{report:?}");
+    assert!(began.elapsed() < SECOND && report.aborted.is_empty(), "{report:?}");
     assert_eq!(report.held_back, [0.into()].into());
     assert_eq!(world.checkpoint().await, Some(0));
 }

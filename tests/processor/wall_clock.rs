@@ -12,11 +12,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::{
-    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
+    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
 };
-use eventhubs_checkpoint::store::Finding;
+use eventhubs_checkpoint::store::StorageWarning;
 use eventhubs_checkpoint::testing::WallClock;
-use eventhubs_checkpoint::testing::faulty::{FaultPlan, Faulty};
+use eventhubs_checkpoint::testing::faulty::{FaultPlan, FaultyContainer};
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -93,7 +93,7 @@ impl fmt::Debug for Recorded {
 
 #[async_trait]
 impl BlobContainer for Recorded {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
         let outcome = self.inner.list(prefix).await;
         self.record(format_args!("list {prefix}"), &outcome);
         outcome
@@ -105,13 +105,13 @@ impl BlobContainer for Recorded {
         outcome
     }
 
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         let outcome = self.inner.write(name, metadata, condition).await;
         self.record(format_args!("write {name} {metadata:?} {condition:?}"), &outcome);
         outcome
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         let outcome = self.inner.delete(name, condition).await;
         self.record(format_args!("delete {name} {condition:?}"), &outcome);
         outcome
@@ -121,8 +121,8 @@ impl BlobContainer for Recorded {
         self.inner.create_container().await
     }
 
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
-        Ok(Arc::new(Self { inner: self.inner.isolated()?, ..self.clone() }))
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
+        Ok(Arc::new(Self { inner: self.inner.with_new_connections()?, ..self.clone() }))
     }
 }
 
@@ -172,7 +172,7 @@ fn play(seed: u64, jumps: Vec<(Duration, i64)>) -> (Story, usize) {
         let mut world = World::new(5);
         let recorded = Recorded::new(world.container.clone());
         let clock = Jumping::new(jumps);
-        world.faulty = Faulty::new(Arc::new(recorded.clone()), seed);
+        world.faulty = FaultyContainer::new(Arc::new(recorded.clone()), seed);
         world.wall_clock = Some(clock.clone());
         meddle(&world, &mut StdRng::seed_from_u64(seed)).await;
         let story = Story {
@@ -218,16 +218,16 @@ async fn a11_an_instance_whose_clock_is_ahead_steals_nothing_from_live_owners() 
         live[1].wait_until_it_holds(1).await;
         // It may have held both, and not have noticed the loss yet.
         live[0].wait_until_it_holds(1).await;
-        let held = live.each_ref().map(|instance| instance.snapshots.borrow().held.clone());
+        let held = live.each_ref().map(|instance| instance.snapshots.borrow().owned.clone());
 
         world.wall_clock = Some(Jumping::new(vec![(Duration::ZERO, ahead)]));
-        let findings = world.store("c").await.findings().to_vec();
-        assert!(matches!(findings.as_slice(), [Finding::ClockSkew { .. }]), "{ahead}: {findings:?}");
+        let findings = world.store("c").await.storage_warnings().to_vec();
+        assert!(matches!(findings.as_slice(), [StorageWarning::ClockSkew { .. }]), "{ahead}: {findings:?}");
         let mut wrong = world.start("c").await;
         for _ in 0..100 {
             sleep(Duration::from_secs(7)).await;
             assert_eq!(wrong.held(), 0, "{ahead}");
-            assert_eq!(live.each_ref().map(|instance| instance.snapshots.borrow().held.clone()), held, "{ahead}");
+            assert_eq!(live.each_ref().map(|instance| instance.snapshots.borrow().owned.clone()), held, "{ahead}");
         }
 
         let [a, b] = live;

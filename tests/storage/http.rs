@@ -29,7 +29,7 @@ fn success() -> Act {
 
 fn container_at(address: std::net::SocketAddr, deadline: Duration) -> AzureContainer {
     let access = Access::account_key(format!("http://{address}/a"), "a", "aHVzaA==", "leases");
-    AzureContainer::builder(access).request_deadline(deadline).build().unwrap()
+    AzureContainer::builder(access).with_request_timeout(deadline).build().unwrap()
 }
 
 fn container(stub: &Stub, deadline: Duration) -> AzureContainer {
@@ -38,7 +38,7 @@ fn container(stub: &Stub, deadline: Duration) -> AzureContainer {
 
 /// The name of each operation and its error, all asked for at once.
 async fn all_errors(container: &AzureContainer) -> [(&'static str, Error); 5] {
-    let (metadata, condition) = (Metadata::new(), Condition::Match(ETag::new("0x1")));
+    let (metadata, condition) = (Metadata::new(), Condition::IfMatch(ETag::new("0x1")));
     let began = Instant::now();
     let (list, get, write, delete, create) = tokio::join!(
         container.list("p"),
@@ -83,7 +83,7 @@ mod unaccepted {
     async fn every_call_ends_at_its_deadline_if_the_connection_is_not_accepted() {
         let (listener, _queued) = unaccepting().await;
         for (operation, error) in all_errors(&container_at(listener.local_addr().unwrap(), DEADLINE)).await {
-            assert_eq!(error.kind(), ErrorKind::Unknown, "{operation}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Indeterminate, "{operation}: {error}");
             assert!(error.to_string().contains("deadline of 400ms"), "{operation}: {error}");
         }
     }
@@ -100,7 +100,7 @@ async fn every_call_ends_at_its_deadline_wherever_the_answer_stops() {
     ] {
         let stub = Stub::start([act.clone()]);
         for (operation, error) in all_errors(&container(&stub, DEADLINE)).await {
-            assert_eq!(error.kind(), ErrorKind::Unknown, "{operation} {act:?}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Indeterminate, "{operation} {act:?}: {error}");
             assert!(error.to_string().contains("deadline of 400ms"), "{operation} {act:?}: {error}");
         }
         assert_eq!(stub.requests().len(), 5, "{act:?}: {:?}", stub.requests());
@@ -113,7 +113,7 @@ async fn a_listing_ends_at_its_deadline_in_the_middle_of_its_body() {
     let stub = Stub::start([Act::SendAndHang(half)]);
     let began = Instant::now();
     let error = container(&stub, DEADLINE).list("p").await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unknown);
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert!((DEADLINE..DEADLINE + TOLERANCE).contains(&began.elapsed()), "{:?}", began.elapsed());
 }
 
@@ -130,18 +130,18 @@ fn troubles() -> [Act; 5] {
 
 #[tokio::test]
 async fn a_conditional_write_is_sent_exactly_once_whatever_comes_back() {
-    let condition = Condition::Match(ETag::new("0x1"));
+    let condition = Condition::IfMatch(ETag::new("0x1"));
     for trouble in troubles() {
         let stub = Stub::start([trouble.clone(), success()]);
         let container = container(&stub, Duration::from_secs(5));
         let error = container.write("a", &Metadata::new(), &condition).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unknown, "{trouble:?}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{trouble:?}: {error}");
         assert_eq!(stub.requests(), ["PUT /a/leases/a?comp=metadata HTTP/1.1"], "{trouble:?}");
 
         let stub = Stub::start([trouble.clone(), success()]);
         let container = self::container(&stub, Duration::from_secs(5));
         let error = container.delete("a", &condition).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unknown, "{trouble:?}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{trouble:?}: {error}");
         assert_eq!(stub.requests(), ["DELETE /a/leases/a HTTP/1.1"], "{trouble:?}");
     }
 }
@@ -154,7 +154,7 @@ async fn a_conditional_write_on_a_used_connection_is_sent_exactly_once_too() {
         let container = container(&stub, Duration::from_secs(5));
         container.get("a").await.unwrap();
         let error = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unknown, "{trouble:?}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{trouble:?}: {error}");
         assert_eq!(stub.requests()[1..], ["PUT /a/leases/a HTTP/1.1"], "{trouble:?}");
     }
 }
@@ -216,7 +216,7 @@ async fn a_read_that_fails_again_and_again_ends_within_its_deadline() {
     let stub = Stub::start([Act::reset()]);
     let began = Instant::now();
     let error = container(&stub, Duration::from_secs(1)).get("a").await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unknown);
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert!(began.elapsed() < Duration::from_secs(1) + TOLERANCE, "{:?}", began.elapsed());
     assert!((2..=4).contains(&stub.requests().len()), "{:?}", stub.requests());
 }
@@ -226,7 +226,7 @@ async fn a_read_that_fails_again_and_again_ends_within_its_deadline() {
 async fn a_read_that_hangs_is_not_sent_again() {
     let stub = Stub::start([Act::hang(), success()]);
     let error = container(&stub, DEADLINE).get("a").await.unwrap_err();
-    assert_eq!((error.kind(), stub.requests().len()), (ErrorKind::Unknown, 1));
+    assert_eq!((error.kind(), stub.requests().len()), (ErrorKind::Indeterminate, 1));
 }
 
 const BLOCKED: Duration = Duration::from_secs(1);
@@ -238,7 +238,7 @@ fn an_isolated_container_is_not_held_up_by_a_blocked_runtime_and_a_shared_one_is
     let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 
     let shared: Arc<dyn BlobContainer> = Arc::new(container(&stub, Duration::from_secs(5)));
-    let isolated = shared.isolated().unwrap();
+    let isolated = shared.with_new_connections().unwrap();
     // From the application's worker, where the connection then lives.
     let first = shared.clone();
     other.block_on(application.spawn(async move { first.get("a").await })).unwrap().unwrap();
@@ -315,7 +315,7 @@ mod defects {
             page_without_dates("0x2"),
         ]);
         let container = container(&stub, DEADLINE);
-        let isolated = container.isolated().unwrap();
+        let isolated = container.with_new_connections().unwrap();
         for expected in [1, 1, 1, 2, 2] {
             assert!(container.list("p/").await.unwrap().blobs.is_empty());
             assert_eq!((times("p/one"), times("p/two")), (expected, 1));

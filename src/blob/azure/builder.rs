@@ -76,7 +76,7 @@ impl AzureContainer {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL, the key or the container name is malformed.
-    pub fn with_account_key(
+    pub fn from_account_key(
         account_url: impl Into<String>,
         account: impl Into<String>,
         key: impl Into<String>,
@@ -90,7 +90,7 @@ impl AzureContainer {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL names no container or is not https.
-    pub fn with_token(container_url: impl Into<String>, credential: Arc<dyn TokenCredential>) -> Result<Self> {
+    pub fn from_credential(container_url: impl Into<String>, credential: Arc<dyn TokenCredential>) -> Result<Self> {
         Self::builder(Access::token(container_url, credential)).build()
     }
 }
@@ -115,7 +115,7 @@ impl AzureContainerBuilder {
     /// until it has come: give more here and in
     /// [`GroupStoreBuilder::request_deadline`](crate::store::GroupStoreBuilder::request_deadline).
     #[must_use]
-    pub fn request_deadline(mut self, deadline: Duration) -> Self {
+    pub fn with_request_timeout(mut self, deadline: Duration) -> Self {
         self.request_deadline = deadline;
         self
     }
@@ -123,7 +123,7 @@ impl AzureContainerBuilder {
     /// The version of the service's interface, sent as `x-ms-version`. Default: `2023-11-03`. An emulator or an Azure
     /// Stack may want an older one.
     #[must_use]
-    pub fn api_version(mut self, version: impl Into<String>) -> Self {
+    pub fn with_api_version(mut self, version: impl Into<String>) -> Self {
         self.api_version = version.into();
         self
     }
@@ -131,7 +131,7 @@ impl AzureContainerBuilder {
     /// How many blobs to ask for in one page of a listing, 1 to 5000. Default: as many as the service gives, which is
     /// 5000.
     #[must_use]
-    pub fn page_size(mut self, blobs: u32) -> Self {
+    pub fn with_page_size(mut self, blobs: u32) -> Self {
         self.page_size = Some(blobs);
         self
     }
@@ -141,7 +141,7 @@ impl AzureContainerBuilder {
     /// a loopback address, or for the well-known account of emulators, such as `http://azurite:10000/devstoreaccount1`.
     /// A token is sent over https only in any case.
     #[must_use]
-    pub fn allow_http(mut self, allowed: bool) -> Self {
+    pub fn with_allow_http(mut self, allowed: bool) -> Self {
         self.allow_http = allowed;
         self
     }
@@ -150,7 +150,7 @@ impl AzureContainerBuilder {
     /// Default: that of the operating system.
     #[cfg(feature = "testing")]
     #[must_use]
-    pub fn wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
+    pub fn with_wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
         self.wall_clock = clock;
         self
     }
@@ -162,7 +162,7 @@ impl AzureContainerBuilder {
     /// ones made from it, so it has to work on several runtimes at once. Policies per try run after the signature: with
     /// an account key they must not change headers that begin with `x-ms-`.
     #[must_use]
-    pub fn client_options(mut self, options: ClientOptions) -> Self {
+    pub fn with_client_options(mut self, options: ClientOptions) -> Self {
         self.client_options = options;
         self
     }
@@ -195,7 +195,7 @@ impl AzureContainerBuilder {
             credentials,
             tokens,
             unusable: Reported::default(),
-            request_deadline: self.request_deadline,
+            request_timeout: self.request_deadline,
             api_version: self.api_version,
             page_size: self.page_size,
             wall_clock: self.wall_clock,
@@ -207,7 +207,7 @@ impl AzureContainerBuilder {
 /// Refuses limits within which no request can succeed.
 pub(in crate::blob) fn check_limits(request_deadline: Duration, page_size: Option<u32>) -> Result<()> {
     if request_deadline.is_zero() {
-        return Err(Error::config("the request deadline is zero; give it at least the time that an answer takes"));
+        return Err(Error::config("the request deadline is zero; give it at least the time that an response takes"));
     }
     if let Some(size) = page_size.filter(|size| !(1..=MAX_PAGE_SIZE).contains(size)) {
         return Err(Error::config(format!("the page size {size} must be 1 to {MAX_PAGE_SIZE}")));
@@ -248,11 +248,11 @@ mod tests {
     #[test]
     fn a_bad_setting_is_named_with_its_value() {
         for (builder, expected) in [
-            (builder().request_deadline(Duration::ZERO), "request deadline is zero"),
-            (builder().page_size(0), "page size 0"),
-            (builder().page_size(5001), "page size 5001"),
-            (builder().api_version("latest"), "\"latest\""),
-            (builder().api_version("2023/11/03"), "\"2023/11/03\""),
+            (builder().with_request_timeout(Duration::ZERO), "request deadline is zero"),
+            (builder().with_page_size(0), "page size 0"),
+            (builder().with_page_size(5001), "page size 5001"),
+            (builder().with_api_version("latest"), "\"latest\""),
+            (builder().with_api_version("2023/11/03"), "\"2023/11/03\""),
         ] {
             let error = builder.build().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);

@@ -1,4 +1,4 @@
-//! Sending requests: pipelines, deadline, and the first look at the answer.
+//! Sending requests: pipelines, deadline, and the first look at the response.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use azure_core::time::Duration;
 use tokio::time::Instant;
 
 use super::credentials::{CredentialKind, Credentials, SasPolicy};
-use super::errors::{Operation, Refusal, issuer_timed_out, no_answer, no_token, timed_out, unusable_answer};
+use super::errors::{ErrorResponse, Operation, issuer_timed_out, no_response, no_token, timed_out, unusable_response};
 use super::headers::{header, retry_after, server_time};
 use super::settings::Settings;
 use super::shared_key::{SharedKeyPolicy, skew};
 use super::token::TokenPolicy;
-use crate::blob::Answer;
+use crate::blob::ResponseInfo;
 use crate::error::{Error, Result};
 
 /// Which answers to a read are asked for again. Throttling is not among them: the caller, who knows all the requests
@@ -40,7 +40,7 @@ pub(super) struct Client {
 pub(super) struct Reply {
     pub(super) headers: Headers,
     pub(super) body: azure_core::Bytes,
-    pub(super) answer: Answer,
+    pub(super) response: ResponseInfo,
 }
 
 /// Any answer.
@@ -60,7 +60,7 @@ impl Client {
         let policies = Policies::new(&settings);
         let pipeline =
             |retry| policies.pipeline(ClientOptions { retry, transport: Some(transport.clone()), ..options.clone() });
-        let (reads, writes) = (pipeline(read_retries(settings.request_deadline)), pipeline(RetryOptions::none()));
+        let (reads, writes) = (pipeline(read_retries(settings.request_timeout)), pipeline(RetryOptions::none()));
         Self { settings, reads, writes }
     }
 
@@ -92,7 +92,7 @@ impl Client {
     }
 
     async fn send(&self, pipeline: &Pipeline, operation: Operation<'_>, mut request: Request) -> Result<Outcome> {
-        let (began, deadline) = (Instant::now(), self.settings.request_deadline);
+        let (began, deadline) = (Instant::now(), self.settings.request_timeout);
         let context = self.context(operation).await?;
         let options = PipelineSendOptions { skip_checks: true, ..PipelineSendOptions::default() };
         let rest = deadline.saturating_sub(began.elapsed());
@@ -101,15 +101,15 @@ impl Client {
         let host = || self.settings.container_url.host();
         let response = sent
             .map_err(|_| timed_out(operation, deadline, &host()))?
-            .map_err(|error| no_answer(&error, operation, &host()))?;
+            .map_err(|error| no_response(&error, operation, &host()))?;
         let (status, headers, body) = response.deconstruct();
         if !status.is_success() {
             return Ok(self.refused(operation, status.into(), &headers));
         }
         let server_time =
-            server_time(&headers).ok_or_else(|| unusable_answer(operation, "it has no date that can be read"))?;
-        let answer = Answer { server_time, received };
-        Ok(Outcome::Success(Reply { headers, body: body.into(), answer }))
+            server_time(&headers).ok_or_else(|| unusable_response(operation, "it has no date that can be read"))?;
+        let response = ResponseInfo { server_time, received_at: received };
+        Ok(Outcome::Success(Reply { headers, body: body.into(), response }))
     }
 
     /// What the policies need for this request: the token, where one is needed. It leaves time for the request itself,
@@ -118,7 +118,7 @@ impl Client {
         let Some(tokens) = &self.settings.tokens else {
             return Ok(Context::new());
         };
-        let deadline = self.settings.request_deadline;
+        let deadline = self.settings.request_timeout;
         let wait = deadline.saturating_sub(deadline / 5);
         let token = tokio::time::timeout(wait, tokens.token()).await;
         let token = token.map_err(|_| issuer_timed_out(operation, wait, tokens.last_error().as_deref()))?;
@@ -131,7 +131,7 @@ impl Client {
         let (kind, server_time) = (self.settings.credentials.kind(), server_time(headers));
         let clock_skew = server_time.filter(|_| kind == CredentialKind::AccountKey);
         let clock_skew = clock_skew.and_then(|time| skew(self.settings.wall_clock.now(), time));
-        let refusal = Refusal { status, code, retry_after: retry_after(headers), server_time, clock_skew };
+        let refusal = ErrorResponse { status, code, retry_after: retry_after(headers), server_time, clock_skew };
         let error = refusal.into_error(operation, Some(kind));
         Outcome::Refused { error, code: code.map(str::to_owned) }
     }

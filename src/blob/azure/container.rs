@@ -10,12 +10,12 @@ use azure_core::http::{Method, Request};
 
 use super::client::{Client, Outcome};
 use super::credentials::{self, Credentials};
-use super::errors::{Operation, Verb, unusable_answer};
+use super::errors::{Operation, Verb, unusable_response};
 use super::headers::{self, METADATA_PREFIX};
 use super::settings::Settings;
 use super::xml::{self, Page};
-use crate::blob::validation::{check_blob_name, checked_metadata, delete_cannot_create};
-use crate::blob::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written};
+use crate::blob::validation::{delete_cannot_create, normalize_metadata, validate_blob_name};
+use crate::blob::{Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, Result};
 
 const BLOB_TYPE: HeaderName = HeaderName::from_static("x-ms-blob-type");
@@ -98,7 +98,7 @@ impl AzureContainer {
         self.client.request(method, self.settings().container_url.blob(name))
     }
 
-    async fn list_page(&self, prefix: &str, marker: Option<&str>) -> Result<(Page, Answer)> {
+    async fn list_page(&self, prefix: &str, marker: Option<&str>) -> Result<(Page, ResponseInfo)> {
         let operation = self.operation(Verb::List, prefix);
         let size = self.settings().page_size.map(|size| size.to_string());
         let mut query = vec![("restype", "container"), ("comp", "list"), ("include", "metadata"), ("prefix", prefix)];
@@ -106,51 +106,51 @@ impl AzureContainer {
         query.extend(size.as_deref().map(|size| ("maxresults", size)));
         let url = self.settings().container_url.with_query(&query);
         let reply = self.client.read(operation, self.client.request(Method::Get, url)).await?;
-        let page = xml::parse_page(&reply.body, reply.answer)
-            .map_err(|error| unusable_answer(operation, &error.to_string()).with_source(error))?;
-        Ok((page, reply.answer))
+        let page = xml::parse_page(&reply.body, reply.response)
+            .map_err(|error| unusable_response(operation, &error.to_string()).with_source(error))?;
+        Ok((page, reply.response))
     }
 }
 
 #[async_trait]
 impl BlobContainer for AzureContainer {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
         let (mut blobs, mut unusable) = (Vec::new(), HashSet::new());
         let mut marker = None;
         loop {
-            let (page, answer) = self.list_page(prefix, marker.as_deref()).await?;
+            let (page, response) = self.list_page(prefix, marker.as_deref()).await?;
             blobs.extend(page.blobs);
             unusable.extend(page.unusable);
             if page.next_marker.is_none() {
                 self.settings().unusable.report(prefix, unusable);
                 blobs.sort_by(|left, right| left.name.cmp(&right.name));
-                return Ok(BlobList { blobs, answer });
+                return Ok(ListResult { blobs, response });
             }
             if page.next_marker == marker {
                 let operation = self.operation(Verb::List, prefix);
-                return Err(unusable_answer(operation, "the next page is the same again"));
+                return Err(unusable_response(operation, "the next page is the same again"));
             }
             marker = page.next_marker;
         }
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {
-        check_blob_name(name)?;
+        validate_blob_name(name)?;
         let operation = self.operation(Verb::Get, name);
         let reply = self.client.read(operation, self.blob_request(Method::Head, name)).await?;
         let (etag, last_modified) =
-            headers::version(&reply.headers).ok_or_else(|| unusable_answer(operation, "it has no etag or date"))?;
+            headers::version(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag or date"))?;
         let metadata = headers::metadata(&reply.headers);
-        Ok(Blob { name: name.to_owned(), metadata, etag, last_modified, answer: reply.answer })
+        Ok(Blob { name: name.to_owned(), metadata, etag, last_modified, response: reply.response })
     }
 
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
-        check_blob_name(name)?;
-        let metadata = checked_metadata(metadata)?;
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
+        validate_blob_name(name)?;
+        let metadata = normalize_metadata(metadata)?;
         let operation = self.operation(Verb::Write, name);
         let mut request = self.blob_request(Method::Put, name);
         match condition {
-            Condition::Match(etag) => {
+            Condition::IfMatch(etag) => {
                 request.url_mut().set_query(Some("comp=metadata"));
                 request.insert_header(IF_MATCH, etag.quoted());
             }
@@ -158,27 +158,27 @@ impl BlobContainer for AzureContainer {
                 request.insert_header(BLOB_TYPE, "BlockBlob");
                 request.insert_header(IF_NONE_MATCH, "*");
             }
-            Condition::Any => request.insert_header(BLOB_TYPE, "BlockBlob"),
+            Condition::Unconditional => request.insert_header(BLOB_TYPE, "BlockBlob"),
         }
         for (key, value) in metadata {
             request.insert_header(format!("{METADATA_PREFIX}{key}"), value);
         }
         let reply = self.client.write(operation, request).await?;
         let (etag, last_modified) =
-            headers::version(&reply.headers).ok_or_else(|| unusable_answer(operation, "it has no etag or date"))?;
+            headers::version(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag or date"))?;
         let versioned = headers::header(&reply.headers, &VERSION_ID).is_some();
-        Ok(Written { etag, last_modified, versioned, answer: reply.answer })
+        Ok(WriteResult { etag, last_modified, versioned, response: reply.response })
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
-        check_blob_name(name)?;
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
+        validate_blob_name(name)?;
         let mut request = self.blob_request(Method::Delete, name);
         match condition {
             Condition::Create => return Err(delete_cannot_create()),
-            Condition::Match(etag) => request.insert_header(IF_MATCH, etag.quoted()),
-            Condition::Any => {}
+            Condition::IfMatch(etag) => request.insert_header(IF_MATCH, etag.quoted()),
+            Condition::Unconditional => {}
         }
-        Ok(self.client.write(self.operation(Verb::Delete, name), request).await?.answer)
+        Ok(self.client.write(self.operation(Verb::Delete, name), request).await?.response)
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {
@@ -193,7 +193,7 @@ impl BlobContainer for AzureContainer {
         }
     }
 
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
         Ok(Arc::new(Self::connect(self.client.settings().clone())))
     }
 }

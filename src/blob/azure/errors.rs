@@ -31,7 +31,7 @@ pub(in crate::blob) enum Verb {
 }
 
 impl Verb {
-    /// Whether an answer that never came leaves open what happened.
+    /// Whether a response that never came leaves open what happened.
     fn changes_something(self) -> bool {
         !matches!(self, Self::List | Self::Get)
     }
@@ -52,7 +52,7 @@ impl fmt::Display for Operation<'_> {
 
 /// An answer other than success. The body plays no part: a HEAD request has none.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::blob) struct Refusal<'a> {
+pub(in crate::blob) struct ErrorResponse<'a> {
     pub(in crate::blob) status: u16,
     /// The header `x-ms-error-code`.
     pub(in crate::blob) code: Option<&'a str>,
@@ -63,7 +63,7 @@ pub(in crate::blob) struct Refusal<'a> {
     pub(in crate::blob) clock_skew: Option<time::Duration>,
 }
 
-impl Refusal<'_> {
+impl ErrorResponse<'_> {
     /// `credentials`: the kind that was used, if it is known.
     pub(in crate::blob) fn into_error(self, operation: Operation<'_>, credentials: Option<CredentialKind>) -> Error {
         let (class, advice) = meaning(self.status, self.code.unwrap_or_default(), credentials);
@@ -80,7 +80,7 @@ impl Refusal<'_> {
             Class::ContainerNotFound => ErrorKind::ContainerNotFound,
             Class::Unauthorized => ErrorKind::Unauthorized,
             Class::Throttled => ErrorKind::Throttled { retry_after: self.retry_after },
-            Class::Failed if verb.changes_something() => ErrorKind::Unknown,
+            Class::Failed if verb.changes_something() => ErrorKind::Indeterminate,
             Class::Failed | Class::NotNow => ErrorKind::Unavailable,
             Class::Rejected => ErrorKind::Rejected,
         }
@@ -96,20 +96,20 @@ fn clock_advice(skew: time::Duration) -> String {
 /// How errors begin that are about tokens.
 const NOT_SENT: &str = "the request was not sent: there is no valid token";
 
-/// Why a request has no answer.
+/// Why a request has no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::blob) enum NoAnswer {
+pub(in crate::blob) enum NoResponse {
     /// It never left.
     NotConnected,
     /// It never left: the token issuer cannot be reached, fails, or asks to wait.
-    IssuerSilent,
+    IssuerTimedOut,
     /// It never left, for the credential gives no token.
     NoToken,
     /// It may have arrived.
     Lost,
 }
 
-impl NoAnswer {
+impl NoResponse {
     pub(in crate::blob) fn into_error(
         self,
         operation: Operation<'_>,
@@ -121,32 +121,32 @@ impl NoAnswer {
                 ErrorKind::Unavailable,
                 format!("cannot connect to {host}; check its name in DNS, firewalls, proxies and certificates"),
             ),
-            Self::IssuerSilent => {
-                (ErrorKind::Unavailable, format!("{NOT_SENT}, and the token issuer does not answer as it should"))
+            Self::IssuerTimedOut => {
+                (ErrorKind::Unavailable, format!("{NOT_SENT}, and the token issuer does not response as it should"))
             }
             Self::NoToken => (ErrorKind::Unauthorized, "cannot get a token from the credential".to_owned()),
             Self::Lost => {
-                (ErrorKind::Unknown, format!("the connection to {host} failed before the answer was complete"))
+                (ErrorKind::Indeterminate, format!("the connection to {host} failed before the response was complete"))
             }
         };
         Error::new(kind, format!("{operation}: {what}")).with_source(RedactedCause::of(cause))
     }
 }
 
-/// A request without an answer.
-pub(super) fn no_answer(error: &azure_core::Error, operation: Operation<'_>, host: &str) -> Error {
+/// A request without a response.
+pub(super) fn no_response(error: &azure_core::Error, operation: Operation<'_>, host: &str) -> Error {
     let why = match error.kind() {
-        AzureErrorKind::Connection => NoAnswer::NotConnected,
-        AzureErrorKind::Credential if is_temporary(error) => NoAnswer::IssuerSilent,
-        AzureErrorKind::Credential => NoAnswer::NoToken,
-        _ => NoAnswer::Lost,
+        AzureErrorKind::Connection => NoResponse::NotConnected,
+        AzureErrorKind::Credential if is_temporary(error) => NoResponse::IssuerTimedOut,
+        AzureErrorKind::Credential => NoResponse::NoToken,
+        _ => NoResponse::Lost,
     };
     why.into_error(operation, host, error)
 }
 
 /// A request that is not sent, because the credential returned this error instead of a token.
 pub(super) fn no_token(error: &azure_core::Error, operation: Operation<'_>) -> Error {
-    let why = if is_temporary(error) { NoAnswer::IssuerSilent } else { NoAnswer::NoToken };
+    let why = if is_temporary(error) { NoResponse::IssuerTimedOut } else { NoResponse::NoToken };
     why.into_error(operation, "", error)
 }
 
@@ -167,13 +167,13 @@ pub(super) fn no_refresh(error: &azure_core::Error) -> Error {
 
 /// An answer that did not come in time.
 pub(in crate::blob) fn timed_out(operation: Operation<'_>, deadline: Duration, host: &str) -> Error {
-    let message = format!("{operation}: no answer from {host} within the request deadline of {deadline:?}");
-    Error::new(ErrorKind::Unknown, message)
+    let message = format!("{operation}: no response from {host} within the request deadline of {deadline:?}");
+    Error::new(ErrorKind::Indeterminate, message)
 }
 
 /// A successful answer that lacks what has to be in it.
-pub(in crate::blob) fn unusable_answer(operation: Operation<'_>, what: &str) -> Error {
-    Error::new(ErrorKind::Unknown, format!("{operation}: the answer cannot be used: {what}"))
+pub(in crate::blob) fn unusable_response(operation: Operation<'_>, what: &str) -> Error {
+    Error::new(ErrorKind::Indeterminate, format!("{operation}: the response cannot be used: {what}"))
 }
 
 /// Whether a credential failed for want of a network or of a healthy issuer. An answer that cannot be read counts as
@@ -203,7 +203,7 @@ mod tests {
         let code = Some(code).filter(|code| !code.is_empty());
         let retry_after = Some(Duration::from_secs(3));
         let server_time = Some(datetime!(2026-01-01 00:00:00 UTC));
-        Refusal { status, code, retry_after, server_time, clock_skew: None }
+        ErrorResponse { status, code, retry_after, server_time, clock_skew: None }
             .into_error(operation(verb), Some(credentials))
     }
 
@@ -222,8 +222,8 @@ mod tests {
         (Verb::Write, Token, 503, "ServerBusy", THROTTLED, ""),
         (Verb::List, Token, 503, "ServerBusy", THROTTLED, ""),
         (Verb::Get, Token, 500, "InternalError", ErrorKind::Unavailable, ""),
-        (Verb::Delete, Token, 500, "InternalError", ErrorKind::Unknown, ""),
-        (Verb::Write, Token, 500, "OperationTimedOut", ErrorKind::Unknown, ""),
+        (Verb::Delete, Token, 500, "InternalError", ErrorKind::Indeterminate, ""),
+        (Verb::Write, Token, 500, "OperationTimedOut", ErrorKind::Indeterminate, ""),
         (Verb::List, Token, 500, "OperationTimedOut", ErrorKind::Unavailable, ""),
         (Verb::List, AccountKey, 403, "AuthenticationFailed", ErrorKind::Unauthorized, "account key is wrong"),
         (Verb::List, Sas, 403, "AuthenticationFailed", ErrorKind::Unauthorized, "SAS has expired"),
@@ -277,10 +277,10 @@ mod tests {
         (Verb::Write, Token, 409, "SomethingNew", ErrorKind::Rejected, ""),
         (Verb::Write, Token, 429, "", THROTTLED, ""),
         (Verb::List, Token, 503, "", ErrorKind::Unavailable, ""),
-        (Verb::Delete, Token, 503, "", ErrorKind::Unknown, ""),
-        (Verb::CreateContainer, Token, 502, "", ErrorKind::Unknown, ""),
+        (Verb::Delete, Token, 503, "", ErrorKind::Indeterminate, ""),
+        (Verb::CreateContainer, Token, 502, "", ErrorKind::Indeterminate, ""),
         (Verb::Get, Token, 408, "", ErrorKind::Unavailable, ""),
-        (Verb::Write, Token, 408, "", ErrorKind::Unknown, ""),
+        (Verb::Write, Token, 408, "", ErrorKind::Indeterminate, ""),
         (Verb::List, Token, 302, "", ErrorKind::Rejected, "address of a blob service"),
     ];
 
@@ -308,13 +308,13 @@ mod tests {
     fn a_request_that_never_left_is_told_apart_from_a_lost_answer() {
         let without_answer = |kind, source: AzureErrorKind| {
             let error = azure_core::Error::with_error(kind, source.into_error(), "context");
-            no_answer(&error, operation(Verb::Write), "a.example")
+            no_response(&error, operation(Verb::Write), "a.example")
         };
         let unreachable = without_answer(AzureErrorKind::Connection, AzureErrorKind::Other);
         assert_eq!(unreachable.kind(), ErrorKind::Unavailable);
         assert!(unreachable.to_string().contains("cannot connect to a.example; check its name in DNS, firewalls"));
         for kind in [AzureErrorKind::Io, AzureErrorKind::Other, AzureErrorKind::DataConversion] {
-            assert_eq!(without_answer(kind, AzureErrorKind::Other).kind(), ErrorKind::Unknown);
+            assert_eq!(without_answer(kind, AzureErrorKind::Other).kind(), ErrorKind::Indeterminate);
         }
     }
 
@@ -322,7 +322,7 @@ mod tests {
     fn a_credential_without_network_is_temporary() {
         let failed = |source: AzureErrorKind| {
             let error = azure_core::Error::with_error(AzureErrorKind::Credential, source.into_error(), "no token");
-            no_answer(&error, operation(Verb::List), "a.example").kind()
+            no_response(&error, operation(Verb::List), "a.example").kind()
         };
         let status =
             |status: u16| AzureErrorKind::HttpResponse { status: status.into(), error_code: None, raw_response: None };

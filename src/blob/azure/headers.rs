@@ -1,4 +1,4 @@
-//! Reading the headers of an answer.
+//! Reading the headers of a response.
 
 use std::ops::RangeInclusive;
 

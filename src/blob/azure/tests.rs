@@ -52,7 +52,7 @@ impl Service {
     fn container(self: &Arc<Self>, access: Access) -> AzureContainer {
         let transport = Some(Transport::with_policy(self.clone()));
         let options = ClientOptions { transport, ..ClientOptions::default() };
-        AzureContainer::builder(access).client_options(options).build().unwrap()
+        AzureContainer::builder(access).with_client_options(options).build().unwrap()
     }
 }
 
@@ -102,14 +102,14 @@ fn by_sas() -> Access {
 async fn a_write_is_sent_once_whatever_comes_back() {
     use azure_core::error::ErrorKind as AzureKind;
     for (reply, kind) in [
-        (status(500), ErrorKind::Unknown),
-        (status(503), ErrorKind::Unknown),
-        (Reply::Fails(AzureKind::Io), ErrorKind::Unknown),
+        (status(500), ErrorKind::Indeterminate),
+        (status(503), ErrorKind::Indeterminate),
+        (Reply::Fails(AzureKind::Io), ErrorKind::Indeterminate),
         (Reply::Fails(AzureKind::Connection), ErrorKind::Unavailable),
         (status(429), ErrorKind::Throttled { retry_after: None }),
     ] {
         let service = Service::new([reply]);
-        let condition = Condition::Match(ETag::new("1"));
+        let condition = Condition::IfMatch(ETag::new("1"));
         let error = service.container(by_key()).write("a", &Metadata::new(), &condition).await.unwrap_err();
         assert_eq!(error.kind(), kind);
         assert_eq!(service.requests(), ["PUT https://a.example/leases/a?comp=metadata"]);
@@ -119,8 +119,8 @@ async fn a_write_is_sent_once_whatever_comes_back() {
 #[tokio::test(start_paused = true)]
 async fn a_deletion_is_sent_once() {
     let service = Service::new([status(500)]);
-    let error = service.container(by_key()).delete("a", &Condition::Any).await.unwrap_err();
-    assert_eq!((error.kind(), service.requests().len()), (ErrorKind::Unknown, 1));
+    let error = service.container(by_key()).delete("a", &Condition::Unconditional).await.unwrap_err();
+    assert_eq!((error.kind(), service.requests().len()), (ErrorKind::Indeterminate, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,12 +151,12 @@ async fn every_operation_ends_at_the_deadline() {
         container.list("p").await.unwrap_err(),
         container.get("b").await.unwrap_err(),
         container.write("b", &Metadata::new(), &Condition::Create).await.unwrap_err(),
-        container.delete("b", &Condition::Any).await.unwrap_err(),
+        container.delete("b", &Condition::Unconditional).await.unwrap_err(),
         container.create_container().await.unwrap_err(),
     ];
     assert_eq!(started.elapsed().as_secs(), 25);
     for (error, operation) in errors.iter().zip(["listing", "reading", "writing", "deleting", "creating"]) {
-        assert_eq!(error.kind(), ErrorKind::Unknown);
+        assert_eq!(error.kind(), ErrorKind::Indeterminate);
         let message = error.to_string();
         assert!(message.starts_with(operation) && message.contains("deadline of 5s"), "{message}");
     }
@@ -167,7 +167,7 @@ async fn a_success_without_version_or_date_leaves_the_outcome_unknown() {
     for reply in [status(201), Reply::Status(201, vec![("date", "today"), ("etag", "\"1\"")], "")] {
         let container = Service::new([reply]).container(by_key());
         let error = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unknown);
+        assert_eq!(error.kind(), ErrorKind::Indeterminate);
     }
 }
 
@@ -175,7 +175,7 @@ async fn a_success_without_version_or_date_leaves_the_outcome_unknown() {
 async fn a_page_cut_short_is_no_listing() {
     let service = Service::new([Reply::Status(200, vec![], "<EnumerationResults><Blobs>")]);
     let error = service.container(by_key()).list("p").await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unknown);
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert!(error.to_string().contains("ends early"), "{error}");
 }
 
@@ -239,7 +239,7 @@ async fn without_a_token_nothing_is_sent() {
         let service = Service::new([]);
         let container = service.container(by_token(Some(failure)));
         assert_eq!(container.list("").await.unwrap_err().kind(), kind);
-        let outcome = container.write("a", &Metadata::new(), &Condition::Any).await;
+        let outcome = container.write("a", &Metadata::new(), &Condition::Unconditional).await;
         assert_eq!(outcome.unwrap_err().kind(), kind);
         assert!(service.requests().is_empty());
     }

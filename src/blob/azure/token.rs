@@ -148,7 +148,10 @@ impl Refresh {
             }
         };
         self.outcome = Some(outcome.unwrap_or_else(|_| {
-            Err(Error::with_message(ErrorKind::Io, format!("the token issuer did not answer within {REFRESH_LIMIT:?}")))
+            Err(Error::with_message(
+                ErrorKind::Io,
+                format!("the token issuer did not response within {REFRESH_LIMIT:?}"),
+            ))
         }));
     }
 }
@@ -162,7 +165,7 @@ impl Drop for Refresh {
 }
 
 /// Puts the token that comes with the context on each try of a request, over https only. A token that is answered with
-/// 401 is replaced; the answer goes to the caller, as with the policy of `azure_core` (challenges are not met by
+/// 401 is replaced; the response goes to the caller, as with the policy of `azure_core` (challenges are not met by
 /// either).
 #[derive(Debug)]
 pub(super) struct TokenPolicy {

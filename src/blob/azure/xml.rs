@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 
 use super::date::parse_http_date;
 use super::unusable::Unusable;
-use crate::blob::{Answer, Blob, ETag, Metadata};
+use crate::blob::{Blob, ETag, Metadata, ResponseInfo};
 
 const PROPERTIES: &str = "Properties";
 const ETAG: &str = "Etag";
@@ -40,12 +40,12 @@ pub(super) enum PageError {
     Truncated,
 }
 
-/// Parses a page. Each blob gets `answer`, the answer that carried the page.
-pub(super) fn parse_page(body: &[u8], answer: Answer) -> Result<Page, PageError> {
+/// Parses a page. Each blob gets `response`, the response that carried the page.
+pub(super) fn parse_page(body: &[u8], response: ResponseInfo) -> Result<Page, PageError> {
     let text = std::str::from_utf8(body)?;
     let mut text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = reader_of(text);
-    let mut parser = PageParser::new(answer);
+    let mut parser = PageParser::new(response);
     loop {
         match reader.read_event()? {
             Event::Start(element) if parser.has_no_use_for(element.name()) => {
@@ -104,7 +104,7 @@ struct PageParser {
     text: String,
     draft: Draft,
     page: Page,
-    answer: Answer,
+    response: ResponseInfo,
 }
 
 /// A blob of which not everything is read yet.
@@ -118,9 +118,9 @@ struct Draft {
 }
 
 impl PageParser {
-    fn new(answer: Answer) -> Self {
+    fn new(response: ResponseInfo) -> Self {
         let page = Page { blobs: Vec::new(), unusable: Vec::new(), next_marker: None };
-        Self { place: Place::Page, text: String::new(), draft: Draft::default(), page, answer }
+        Self { place: Place::Page, text: String::new(), draft: Draft::default(), page, response }
     }
 
     /// Of the properties only two matter here.
@@ -188,7 +188,7 @@ impl PageParser {
             (Some(etag), Some(last_modified)) => (etag, last_modified),
             (etag, _) => return self.page.unusable.push(Unusable { name, etag }),
         };
-        self.page.blobs.push(Blob { name, metadata: draft.metadata, etag, last_modified, answer: self.answer });
+        self.page.blobs.push(Blob { name, metadata: draft.metadata, etag, last_modified, response: self.response });
     }
 
     fn finish(self) -> Result<Page, PageError> {
@@ -221,8 +221,8 @@ mod tests {
 
     use super::*;
 
-    fn answer() -> Answer {
-        Answer { server_time: datetime!(2026-11-20 12:00:00 UTC), received: Instant::now() }
+    fn response() -> ResponseInfo {
+        ResponseInfo { server_time: datetime!(2026-11-20 12:00:00 UTC), received_at: Instant::now() }
     }
 
     fn parse(inside: &str) -> Result<Page, PageError> {
@@ -230,7 +230,7 @@ mod tests {
             "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><EnumerationResults ServiceEndpoint=\"https://a/\">{inside}\
              </EnumerationResults>"
         );
-        parse_page(text.as_bytes(), answer())
+        parse_page(text.as_bytes(), response())
     }
 
     const PROPERTIES: &str =
@@ -310,16 +310,16 @@ mod tests {
     fn a_body_that_ends_early_is_no_page() {
         let whole =
             format!("<EnumerationResults><Blobs><Blob><Name>1</Name>{PROPERTIES}</Blob></Blobs></EnumerationResults>");
-        assert!(parse_page(whole.as_bytes(), answer()).is_ok());
+        assert!(parse_page(whole.as_bytes(), response()).is_ok());
         for length in 0..whole.len() {
-            assert!(parse_page(&whole.as_bytes()[..length], answer()).is_err(), "{length}");
+            assert!(parse_page(&whole.as_bytes()[..length], response()).is_err(), "{length}");
         }
     }
 
     #[test]
     fn something_else_is_no_page() {
         for body in [b"{}".as_slice(), b"<html></html>", b"\xff\xfe", b"<a><b></a>"] {
-            assert!(parse_page(body, answer()).is_err(), "{}", String::from_utf8_lossy(body));
+            assert!(parse_page(body, response()).is_err(), "{}", String::from_utf8_lossy(body));
         }
     }
 }

@@ -16,17 +16,17 @@ use azure_core_legacy::{
 use azure_storage_blobs::blob::Blob as SdkBlob;
 use percent_encoding::percent_decode_str;
 
-use crate::blob::azure::errors::{NoAnswer, Operation, Refusal, unusable_answer};
+use crate::blob::azure::errors::{ErrorResponse, NoResponse, Operation, unusable_response};
 use crate::blob::azure::headers::{retry_after, server_time};
 use crate::blob::azure::shared_key::compare_header_names;
-use crate::blob::validation::check_blob_name;
-use crate::blob::{Answer, Blob, ETag, Metadata};
+use crate::blob::validation::validate_blob_name;
+use crate::blob::{Blob, ETag, Metadata, ResponseInfo};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How the HTTP client says that a connection was never there, at whatever depth.
 const NOT_CONNECTED: &str = "client error (Connect)";
 
-/// The header that the SDK wants in the answer to a deletion, and that Azurite does not send.
+/// The header that the SDK wants in the response to a deletion, and that Azurite does not send.
 const DELETE_TYPE: &str = "x-ms-delete-type-permanent";
 
 const LONGEST_SUMMARY: usize = 200;
@@ -34,7 +34,7 @@ const LONGEST_SUMMARY: usize = 200;
 /// Options for a client that serves this crate well: it keeps its connections, repeats nothing by itself, and uses the
 /// TLS of [`blob::azure`](crate::blob::azure). Each call makes a pool of connections of its own.
 ///
-/// Made for blobs without content: an answer is held in memory as a whole, and a body that is a stream is refused. For
+/// Made for blobs without content: a response is held in memory as a whole, and a body that is a stream is refused. For
 /// large blobs give the application a client of its own.
 #[must_use]
 pub fn client_options() -> ClientOptions {
@@ -49,9 +49,9 @@ struct PooledClient(Arc<dyn HttpClient>);
 impl SdkHttpClient for PooledClient {
     async fn execute_request(&self, request: &SdkRequest) -> SdkResult<Response> {
         let request = translated(request)?;
-        let lost = |error: azure_core::Error| SdkError::full(SdkErrorKind::Io, error, "the request has no answer");
-        let answer = self.0.execute_request(&request).await.map_err(lost)?;
-        let (status, headers, body) = answer.deconstruct();
+        let lost = |error: azure_core::Error| SdkError::full(SdkErrorKind::Io, error, "the request has no response");
+        let response = self.0.execute_request(&request).await.map_err(lost)?;
+        let (status, headers, body) = response.deconstruct();
         let status = StatusCode::try_from(u16::from(status))
             .map_err(|_| SdkError::message(SdkErrorKind::DataConversion, format!("status {status} is unknown")))?;
         let mut sdk_headers = SdkHeaders::new();
@@ -85,7 +85,7 @@ fn translated(request: &SdkRequest) -> SdkResult<Request> {
 /// The SDK cuts slashes off both ends of a name, leaves out segments `.` and `..`, tabs and line breaks, and trims what
 /// a listing shows. What it makes of the name is compared with what it should be, so no rule of it is copied here.
 pub(super) fn check_address(container: &Url, blob: &Url, name: &str) -> Result<()> {
-    check_blob_name(name)?;
+    validate_blob_name(name)?;
     let expected = format!("{}/{name}", decoded(container));
     if decoded(blob) != expected {
         return Err(refused(name, "it cuts slashes off the ends and leaves out segments . and .."));
@@ -106,20 +106,20 @@ fn refused(name: &str, why: &str) -> Error {
 }
 
 /// As much of a prefix as the SDK sends unchanged. It writes a space as `+`, which the service takes for a plus sign;
-/// the rest is left to whoever looks through the answer.
+/// the rest is left to whoever looks through the response.
 pub(super) fn prefix_to_ask_for(prefix: &str) -> Option<String> {
     prefix.split(' ').next().filter(|part| !part.is_empty()).map(str::to_owned)
 }
 
 /// A blob of a listing, or as reading it showed it.
-pub(super) fn blob_of(blob: SdkBlob, answer: Answer) -> Blob {
+pub(super) fn blob_of(blob: SdkBlob, response: ResponseInfo) -> Blob {
     let SdkBlob { name, properties, metadata, .. } = blob;
     Blob {
         name,
         metadata: metadata_of(metadata.unwrap_or_default()),
         etag: ETag::new(properties.etag.as_ref()),
         last_modified: properties.last_modified,
-        answer,
+        response,
     }
 }
 
@@ -135,19 +135,19 @@ pub(super) fn metadata_of(metadata: HashMap<String, String>) -> Metadata {
 pub(super) fn failure(error: &SdkError, operation: Operation<'_>, host: &str) -> Error {
     let why = match error.kind() {
         SdkErrorKind::HttpResponse { .. } => match error.as_http_error() {
-            Some(answer) => return refusal(answer, operation),
-            None => NoAnswer::Lost,
+            Some(response) => return refusal(response, operation),
+            None => NoResponse::Lost,
         },
-        SdkErrorKind::DataConversion => return unusable_answer(operation, &summary(error)),
-        SdkErrorKind::Credential if is_temporary(error) => NoAnswer::IssuerSilent,
-        SdkErrorKind::Credential => NoAnswer::NoToken,
-        _ if causes(error).any(|cause| cause.to_string().contains(NOT_CONNECTED)) => NoAnswer::NotConnected,
-        _ => NoAnswer::Lost,
+        SdkErrorKind::DataConversion => return unusable_response(operation, &summary(error)),
+        SdkErrorKind::Credential if is_temporary(error) => NoResponse::IssuerTimedOut,
+        SdkErrorKind::Credential => NoResponse::NoToken,
+        _ if causes(error).any(|cause| cause.to_string().contains(NOT_CONNECTED)) => NoResponse::NotConnected,
+        _ => NoResponse::Lost,
     };
     why.into_error(operation, host, error)
 }
 
-/// Whether the service did delete the blob, and the SDK only misses a header in its answer. It looks for headers in
+/// Whether the service did delete the blob, and the SDK only misses a header in its response. It looks for headers in
 /// successful answers alone.
 pub(super) fn is_deleted_all_the_same(error: &SdkError) -> bool {
     *error.kind() == SdkErrorKind::DataConversion && error.to_string().contains(DELETE_TYPE)
@@ -172,11 +172,11 @@ pub(super) fn explained(error: Error, metadata: &Metadata) -> Error {
     Error::new(ErrorKind::Rejected, message).with_server_time(error.server_time())
 }
 
-fn refusal(answer: &HttpError, operation: Operation<'_>) -> Error {
-    let headers = headers_of(answer);
-    let refusal = Refusal {
-        status: answer.status().into(),
-        code: answer.error_code(),
+fn refusal(response: &HttpError, operation: Operation<'_>) -> Error {
+    let headers = headers_of(response);
+    let refusal = ErrorResponse {
+        status: response.status().into(),
+        code: response.error_code(),
         retry_after: retry_after(&headers),
         server_time: server_time(&headers),
         clock_skew: None,
@@ -186,8 +186,8 @@ fn refusal(answer: &HttpError, operation: Operation<'_>) -> Error {
 
 /// The SDK keeps the headers of a refusal to itself but for the long form of its text, one a line. The body stands
 /// there on a line of its own, escaped.
-fn headers_of(answer: &HttpError) -> Headers {
-    let text = format!("{answer:#}");
+fn headers_of(response: &HttpError) -> Headers {
+    let text = format!("{response:#}");
     let lines = text.lines().skip_while(|line| *line != "\tHeaders: [").skip(1);
     let mut headers = Headers::new();
     for (name, value) in lines.map_while(|line| line.strip_prefix("\t\t")?.split_once(':')) {
@@ -209,7 +209,7 @@ fn causes(error: &SdkError) -> impl Iterator<Item = &(dyn StdError + 'static)> {
     std::iter::successors(error.source(), |cause| (*cause).source())
 }
 
-/// The first line: the others are the answer.
+/// The first line: the others are the response.
 fn summary(error: &SdkError) -> String {
     let text = error.to_string();
     text.lines().next().unwrap_or_default().chars().take(LONGEST_SUMMARY).collect()

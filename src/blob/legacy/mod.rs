@@ -35,7 +35,7 @@
 //!   [`isolated_by`](LegacyContainerBuilder::isolated_by) both share one client, which cannot be taken apart or copied.
 //!   That is safe with the SDK's own HTTP client, for it keeps no connections, and **not with one that does**: a
 //!   handler that blocks its runtime would hold up renewals.
-//! - **Retries.** By default the SDK repeats a request up to eight times, also a write whose answer was lost, and waits
+//! - **Retries.** By default the SDK repeats a request up to eight times, also a write whose response was lost, and waits
 //!   where the service says that it is busy. Here the request deadline cuts all that off. Nothing breaks: a repeated
 //!   conditional write ends in a conflict with itself, and a conflict is always looked into. But throttling shows as
 //!   [`Unknown`](crate::ErrorKind::Unknown) at the deadline instead of [`Throttled`](crate::ErrorKind::Throttled),
@@ -51,7 +51,7 @@
 //!
 //! # Limits of the SDK
 //!
-//! - The answer to a write under [`Condition::Match`] has no `Last-Modified`: the server's `Date` of the answer stands
+//! - The response to a write under [`Condition::Match`] has no `Last-Modified`: the server's `Date` of the response stands
 //!   for it, at most the request's duration later.
 //! - [`Written::versioned`] is never true, so [`Finding::Versioning`](crate::store::Finding::Versioning) is not found.
 //! - The answer to a deletion must have a header that Azurite does not send (unless the SDK's feature
@@ -89,9 +89,9 @@ pub use self::client::client_options;
 
 use super::azure::builder::{DEFAULT_REQUEST_DEADLINE, check_limits};
 use super::azure::endpoint::host_of;
-use super::azure::errors::{Operation, Verb, timed_out, unusable_answer};
-use super::validation::{checked_metadata, delete_cannot_create};
-use super::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, ETag, Metadata, Written};
+use super::azure::errors::{Operation, Verb, timed_out, unusable_response};
+use super::validation::{delete_cannot_create, normalize_metadata};
+use super::{Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, Result};
 
 /// A container of Azure Blob Storage, through a client of `azure_storage_blobs` 0.21. See the [module](self) for what
@@ -134,7 +134,7 @@ impl LegacyContainer {
         Ok(blob)
     }
 
-    /// Sends a request, and gives with the answer when it was here.
+    /// Sends a request, and gives with the response when it was here.
     async fn send<T>(
         &self,
         operation: Operation<'_>,
@@ -154,49 +154,49 @@ impl LegacyContainer {
     ) -> Result<SdkResult<(T, Instant)>> {
         let deadline = self.settings.request_deadline;
         let outcome = tokio::time::timeout(deadline, request.into_future()).await;
-        let received = Instant::now();
+        let received_at = Instant::now();
         let outcome = outcome.map_err(|_| timed_out(operation, deadline, &self.settings.host))?;
-        Ok(outcome.map(|answer| (answer, received)))
+        Ok(outcome.map(|response| (response, received_at)))
     }
 
     fn failure(&self, error: &azure_core_legacy::Error, operation: Operation<'_>) -> Error {
         client::failure(error, operation, &self.settings.host)
     }
 
-    async fn put(&self, name: &str, metadata: SdkMetadata, condition: Option<IfMatchCondition>) -> Result<Written> {
+    async fn put(&self, name: &str, metadata: SdkMetadata, condition: Option<IfMatchCondition>) -> Result<WriteResult> {
         let mut request = self.blob(name)?.put_block_blob(Vec::new()).metadata(metadata);
         if let Some(condition) = condition {
             request = request.if_match(condition);
         }
-        let (put, received) = self.send(self.operation(Verb::Write, name), request).await?;
-        let answer = Answer { server_time: put.date, received };
-        Ok(Written { etag: ETag::new(&put.etag), last_modified: put.last_modified, versioned: false, answer })
+        let (put, received_at) = self.send(self.operation(Verb::Write, name), request).await?;
+        let response = ResponseInfo { server_time: put.date, received_at };
+        Ok(WriteResult { etag: ETag::new(&put.etag), last_modified: put.last_modified, versioned: false, response })
     }
 
-    async fn replace(&self, name: &str, metadata: SdkMetadata, etag: &ETag) -> Result<Written> {
+    async fn replace(&self, name: &str, metadata: SdkMetadata, etag: &ETag) -> Result<WriteResult> {
         let request = self.blob(name)?.set_metadata().metadata(metadata).if_match(matching(etag));
-        let (set, received) = self.send(self.operation(Verb::Write, name), request).await?;
-        let answer = Answer { server_time: set.date, received };
-        Ok(Written { etag: ETag::new(&set.etag), last_modified: set.date, versioned: false, answer })
+        let (set, received_at) = self.send(self.operation(Verb::Write, name), request).await?;
+        let response = ResponseInfo { server_time: set.date, received_at };
+        Ok(WriteResult { etag: ETag::new(&set.etag), last_modified: set.date, versioned: false, response })
     }
 
-    /// The server's time after a deletion whose answer was good but for the SDK, by whatever answer a read gets.
-    async fn time_after_deletion(&self, name: &str) -> Result<Answer> {
+    /// The server's time after a deletion whose response was good but for the SDK, by whatever response a read gets.
+    async fn time_after_deletion(&self, name: &str) -> Result<ResponseInfo> {
         let error = match self.get(name).await {
-            Ok(blob) => return Ok(blob.answer),
+            Ok(blob) => return Ok(blob.response),
             Err(error) => error,
         };
         let server_time = error.server_time().ok_or_else(|| {
             let operation = self.operation(Verb::Delete, name);
-            unusable_answer(operation, "it has no date, and neither has that of a read").with_source(error)
+            unusable_response(operation, "it has no date, and neither has that of a read").with_source(error)
         })?;
-        Ok(Answer { server_time, received: Instant::now() })
+        Ok(ResponseInfo { server_time, received_at: Instant::now() })
     }
 }
 
 #[async_trait]
 impl BlobContainer for LegacyContainer {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
         let operation = self.operation(Verb::List, prefix);
         let mut request = self.client.list_blobs().include_metadata(true);
         if let Some(prefix) = client::prefix_to_ask_for(prefix) {
@@ -210,17 +210,17 @@ impl BlobContainer for LegacyContainer {
         let mut marker = None;
         loop {
             let next = async { pages.next().await.transpose() };
-            let (page, received) = self.send(operation, Box::pin(next)).await?;
-            let page = page.ok_or_else(|| unusable_answer(operation, "the next page is missing"))?;
-            let answer = Answer { server_time: page.date, received };
+            let (page, received_at) = self.send(operation, Box::pin(next)).await?;
+            let page = page.ok_or_else(|| unusable_response(operation, "the next page is missing"))?;
+            let response = ResponseInfo { server_time: page.date, received_at };
             let shown = page.blobs.blobs().filter(|blob| blob.name.starts_with(prefix));
-            blobs.extend(shown.map(|blob| client::blob_of(blob.clone(), answer)));
+            blobs.extend(shown.map(|blob| client::blob_of(blob.clone(), response)));
             if page.next_marker.is_none() {
                 blobs.sort_by(|left, right| left.name.cmp(&right.name));
-                return Ok(BlobList { blobs, answer });
+                return Ok(ListResult { blobs, response });
             }
             if page.next_marker == marker {
-                return Err(unusable_answer(operation, "the next page is the same again"));
+                return Err(unusable_response(operation, "the next page is the same again"));
             }
             marker = page.next_marker;
         }
@@ -228,34 +228,34 @@ impl BlobContainer for LegacyContainer {
 
     async fn get(&self, name: &str) -> Result<Blob> {
         let request = self.blob(name)?.get_properties();
-        let (read, received) = self.send(self.operation(Verb::Get, name), request).await?;
-        Ok(client::blob_of(read.blob, Answer { server_time: read.date, received }))
+        let (read, received_at) = self.send(self.operation(Verb::Get, name), request).await?;
+        Ok(client::blob_of(read.blob, ResponseInfo { server_time: read.date, received_at }))
     }
 
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
-        let metadata = checked_metadata(metadata)?;
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
+        let metadata = normalize_metadata(metadata)?;
         let mut sdk_metadata = SdkMetadata::new();
         for (key, value) in &metadata {
             sdk_metadata.insert(key.clone(), value.clone());
         }
         let written = match condition {
             Condition::Create => self.put(name, sdk_metadata, Some(IfMatchCondition::NotMatch("*".to_owned()))).await,
-            Condition::Any => self.put(name, sdk_metadata, None).await,
-            Condition::Match(etag) => self.replace(name, sdk_metadata, etag).await,
+            Condition::Unconditional => self.put(name, sdk_metadata, None).await,
+            Condition::IfMatch(etag) => self.replace(name, sdk_metadata, etag).await,
         };
         written.map_err(|error| client::explained(error, &metadata))
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         let mut request = self.blob(name)?.delete();
         match condition {
             Condition::Create => return Err(delete_cannot_create()),
-            Condition::Match(etag) => request = request.if_match(matching(etag)),
-            Condition::Any => {}
+            Condition::IfMatch(etag) => request = request.if_match(matching(etag)),
+            Condition::Unconditional => {}
         }
         let operation = self.operation(Verb::Delete, name);
         match self.outcome(operation, request).await? {
-            Ok((deleted, received)) => Ok(Answer { server_time: deleted.date, received }),
+            Ok((deleted, received_at)) => Ok(ResponseInfo { server_time: deleted.date, received_at }),
             Err(error) if client::is_deleted_all_the_same(&error) => self.time_after_deletion(name).await,
             Err(error) => Err(self.failure(&error, operation)),
         }
@@ -271,7 +271,7 @@ impl BlobContainer for LegacyContainer {
     }
 
     /// Without [`isolated_by`](LegacyContainerBuilder::isolated_by) it shares the client: see the [module](self).
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
         let client = self.settings.connect.as_ref().map_or_else(|| self.client.clone(), |connect| connect());
         Ok(Arc::new(Self { client, settings: self.settings.clone() }))
     }

@@ -1,4 +1,4 @@
-//! What only a stand-in for the service can show: what each answer means, deadlines, and that no secret gets out.
+//! What only a stand-in for the service can show: what each response means, deadlines, and that no secret gets out.
 
 use std::collections::{HashMap, VecDeque};
 use std::error::Error as StdError;
@@ -100,7 +100,7 @@ fn refused(status: u16, code: &'static str) -> Reply {
     Reply::Status(status, headers, format!("\n\tHeaders: [\n\t\tdate: never\n<Code>{code}</Code>"))
 }
 
-fn answer(status: u16, headers: &[(&'static str, &'static str)]) -> Reply {
+fn response(status: u16, headers: &[(&'static str, &'static str)]) -> Reply {
     Reply::Status(status, headers.to_vec(), String::new())
 }
 
@@ -118,7 +118,7 @@ fn listed(name: &str, metadata: &str) -> String {
 }
 
 fn matching() -> Condition {
-    Condition::Match(ETag::new("0x1"))
+    Condition::IfMatch(ETag::new("0x1"))
 }
 
 async fn write(container: &LegacyContainer) -> Result<(), Error> {
@@ -140,8 +140,8 @@ async fn every_refusal_has_its_kind_and_the_servers_time() {
         (401, "InvalidAuthenticationInfo", ErrorKind::Unauthorized),
         (429, "", THROTTLED),
         (503, "ServerBusy", THROTTLED),
-        (503, "", ErrorKind::Unknown),
-        (500, "OperationTimedOut", ErrorKind::Unknown),
+        (503, "", ErrorKind::Indeterminate),
+        (500, "OperationTimedOut", ErrorKind::Indeterminate),
     ] {
         let service = Service::new([refused(status, code)]);
         let error = write(&service.container(RetryOptions::none())).await.unwrap_err();
@@ -155,7 +155,7 @@ async fn every_refusal_has_its_kind_and_the_servers_time() {
 async fn a_request_that_never_left_is_told_apart_from_a_lost_answer() {
     for (text, kind) in [
         ("client error (Connect)", ErrorKind::Unavailable),
-        ("connection closed before message completed", ErrorKind::Unknown),
+        ("connection closed before message completed", ErrorKind::Indeterminate),
     ] {
         let service = Service::new([Reply::Fails(text)]);
         let error = write(&service.container(RetryOptions::none())).await.unwrap_err();
@@ -163,12 +163,12 @@ async fn a_request_that_never_left_is_told_apart_from_a_lost_answer() {
     }
 }
 
-/// The condition is in the request, and the time of the answer stands for that of the write.
+/// The condition is in the request, and the time of the response stands for that of the write.
 #[tokio::test]
 async fn a_write_carries_its_condition_and_is_dated_by_its_answer() {
     let put = [("etag", "\"0x2\""), ("last-modified", "Fri, 20 Nov 2026 11:59:59 GMT")];
-    let put = answer(201, &[put[0], put[1], ("x-ms-request-server-encrypted", "true")]);
-    let service = Service::new([put, answer(200, &[("etag", "\"0x3\"")])]);
+    let put = response(201, &[put[0], put[1], ("x-ms-request-server-encrypted", "true")]);
+    let service = Service::new([put, response(200, &[("etag", "\"0x3\"")])]);
     let container = service.container(RetryOptions::none());
     let created = container.write("ns/a", &Metadata::new(), &Condition::Create).await.unwrap();
     assert_eq!((created.etag, created.last_modified), (ETag::new("0x2"), datetime!(2026-11-20 11:59:59 UTC)));
@@ -184,8 +184,8 @@ async fn a_write_carries_its_condition_and_is_dated_by_its_answer() {
 /// Azurite's answer to a deletion is unusable to the SDK, which does not give the date either.
 #[tokio::test]
 async fn a_deletion_without_its_header_is_dated_by_a_read() {
-    let with_header = answer(202, &[("x-ms-delete-type-permanent", "true")]);
-    let service = Service::new([with_header, answer(202, &[]), refused(404, "BlobNotFound")]);
+    let with_header = response(202, &[("x-ms-delete-type-permanent", "true")]);
+    let service = Service::new([with_header, response(202, &[]), refused(404, "BlobNotFound")]);
     let container = service.container(RetryOptions::none());
     for _ in 0..2 {
         let deleted = container.delete("a", &matching()).await.unwrap();
@@ -204,7 +204,7 @@ async fn a_client_that_repeats_is_cut_off_at_the_deadline() {
         let container = LegacyContainer::builder(container.client);
         let container = container.request_deadline(Duration::from_millis(100)).build().unwrap();
         let error = write(&container).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unknown);
+        assert_eq!(error.kind(), ErrorKind::Indeterminate);
         assert!(error.to_string().contains("within the request deadline of 100ms"), "{error}");
     }
 }
@@ -232,7 +232,7 @@ async fn a_listing_that_cannot_be_used_is_unknown_and_not_shown() {
         (vec![again(), again()], "the next page is the same again"),
     ] {
         let error = Service::new(replies).container(RetryOptions::none()).list("a").await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unknown);
+        assert_eq!(error.kind(), ErrorKind::Indeterminate);
         assert!(error.to_string().contains(what) && !error.to_string().contains("hush"), "{error}");
     }
 }

@@ -16,11 +16,11 @@ use crate::processor::context::PartitionContext;
 use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
 use crate::processor::hub::pin_added_before;
-use crate::processor::liveness::Silence;
+use crate::processor::liveness::StallDetector;
 use crate::processor::properties::PartitionProperties;
 use crate::processor::resolve::position_of;
 use crate::processor::shared::Shared;
-use crate::processor::source::{EventSource, StartPosition, answered};
+use crate::processor::source::{EventSource, StartPosition, caught_request};
 use crate::processor::start::{Doubt, InvalidCheckpoint, InvalidReason, blame, choose, resume, reworded, verdict};
 use crate::store::{AdoptOutcome, Adoption};
 use crate::telemetry;
@@ -68,7 +68,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             return self.start_elsewhere(adoption, properties, reason).await;
         }
         self.repair(&mut adoption, &properties).await?;
-        let from = resume(adoption.record(), &config.start);
+        let from = resume(adoption.record(), &config.start_position);
         Ok(Begun::At(Box::new(adoption), from))
     }
 
@@ -89,8 +89,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     pub(super) async fn properties(&self) -> Result<PartitionProperties> {
-        let properties = answered(self.shared.source.partition(&self.control.partition)).await?;
-        self.control.probed(properties.clone());
+        let properties = caught_request(self.shared.source.partition_properties(&self.control.partition)).await?;
+        self.control.properties_read(properties.clone());
         Ok(properties)
     }
 
@@ -151,7 +151,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     fn session(&self, adoption: Adoption, from: StartPosition) -> Session<S::Event> {
         let Shared { store, config, group, .. } = &*self.shared;
-        let (policy, metrics) = (config.checkpoints.clone(), self.control.metrics.clone());
+        let (policy, metrics) = (config.checkpoint_policy.clone(), self.control.metrics.clone());
         let over = watch::Sender::new(false);
         let (partition, stopping) = (self.control.partition.clone(), self.control.watch_stopping());
         let start = Start { partition, stopping, over: over.subscribe() };
@@ -165,7 +165,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             control: Arc::clone(&self.control),
             over: over.subscribe(),
         };
-        let silence = Silence::new(config.probe_every.unwrap_or(Duration::MAX));
+        let silence = StallDetector::new(config.lag_check_interval.unwrap_or(Duration::MAX));
         Session {
             context,
             over,

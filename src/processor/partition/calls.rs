@@ -54,11 +54,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// One call of `handle`. When the partition stops meanwhile, the handler gets the drain time to finish.
     pub(super) async fn handle(&self, batch: Vec<S::Event>, session: &mut Session<S::Event>) -> Happened {
-        let _working = self.shared.vitals.working(&self.control.partition);
+        let _working = self.shared.vitals.batch_started(&self.control.partition);
         let (context, events) = (session.context.clone(), batch.len());
         let handling = AssertUnwindSafe(async { self.shared.handler.handle(batch, context).await }).catch_unwind();
         tokio::pin!(handling);
-        let deadline = self.shared.config.handler_deadline.map(|deadline| Instant::now() + deadline);
+        let deadline = self.shared.config.handler_timeout.map(|deadline| Instant::now() + deadline);
         let reason = tokio::select! {
             biased;
             handled = &mut handling => return self.after_handling(handled, events, session).await,
@@ -106,7 +106,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     fn too_late(&self) -> Error {
-        let deadline = self.shared.config.handler_deadline.unwrap_or_default();
+        let deadline = self.shared.config.handler_timeout.unwrap_or_default();
         Error::new(
             ErrorKind::Handler,
             format!("the handler did not finish its batch within its deadline, {deadline:?}"),
@@ -115,7 +115,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// Lets finish what is in flight, calls `stopped`, and settles the last checkpoint.
     pub(super) async fn stop(&self, mut session: Session<S::Event>, reason: StopReason) {
-        let checkpoints_count = !matches!(reason, StopReason::Lost { .. } | StopReason::Replaced);
+        let checkpoints_count = !matches!(reason, StopReason::OwnershipLost { .. } | StopReason::Replaced);
         session.over.send_replace(true);
         self.close_link(&mut session).await;
         let failed = matches!(reason, StopReason::Failed { .. });
@@ -124,7 +124,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
         self.call_stopped(session.context.clone(), reason).await;
         // After a failure always: a handler that fails more often than the policy writes would make no progress.
-        let to_be_written = checkpoints_count && (failed || self.shared.config.checkpoints.on_close);
+        let to_be_written = checkpoints_count && (failed || self.shared.config.checkpoint_policy.on_stop);
         session.writer.close(to_be_written.then(|| self.last_checkpoint_by(failed)));
         session.writing.join_all().await;
         self.control.progress.unwritten(to_be_written && session.writer.is_behind());
@@ -136,7 +136,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// phase.
     fn last_checkpoint_by(&self, failed: bool) -> Instant {
         let Shared { store, config, drain, .. } = &*self.shared;
-        let deadline = store.request_deadline();
+        let deadline = store.request_timeout();
         match self.control.asked_to_stop() {
             Some((StopReason::Released, asked)) if config.balancer.handoff => {
                 asked + config.balancer.handoff_timeout(store).saturating_sub(3 * deadline)

@@ -10,10 +10,10 @@ use super::task::{PartitionTask, Session};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::batch::BatchLimits;
 use crate::processor::checkpointing::CheckpointWriter;
-use crate::processor::delivery::{BegunAgain, Delivered, Gap};
+use crate::processor::delivery::{Delivered, Gap, Restarted};
 use crate::processor::handler::Handler;
-use crate::processor::liveness::{Silence, Verdict};
-use crate::processor::pauses::Pauses;
+use crate::processor::liveness::{LinkState, StallDetector};
+use crate::processor::pauses::RestartBackoff;
 use crate::processor::positioned::Positioned;
 use crate::processor::properties::PartitionProperties;
 use crate::processor::receiver::EventReceiver;
@@ -22,7 +22,7 @@ use crate::processor::status::Phase;
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Until the link breaks, the handler fails, or the partition is to stop. The link is closed then.
-    pub(super) async fn deliver(&self, session: &mut Session<S::Event>, pauses: &mut Pauses) -> Happened {
+    pub(super) async fn deliver(&self, session: &mut Session<S::Event>, pauses: &mut RestartBackoff) -> Happened {
         let Some(mut link) = session.link.take() else {
             return Happened::Failed(Arc::new(Error::new(ErrorKind::Closed, "there is no link to read from")));
         };
@@ -48,7 +48,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         batch: Vec<S::Event>,
         receiver: &mut EventReceiver<S::Event>,
         session: &mut Session<S::Event>,
-        pauses: &mut Pauses,
+        pauses: &mut RestartBackoff,
     ) -> Happened {
         let Some(last) = batch.last().map(S::Event::sequence_number) else { return Happened::Done };
         self.control.progress.enter(Phase::Handling);
@@ -57,7 +57,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let happened = tokio::select! {
             biased;
             happened = self.handle(batch, session) => happened,
-            never = receiver.keep_going(self.shared.config.batch) => match never {},
+            never = receiver.keep_going(self.shared.config.max_batch_size) => match never {},
         };
         handling.end();
         if let Happened::Done = happened {
@@ -79,19 +79,19 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let Session { writer, writing, silence, delivered, .. } = session;
         let waiting = async {
             loop {
-                if let Some(again) = delivered.begun_again() {
+                if let Some(again) = delivered.restarted() {
                     return Err(begun_again(again));
                 }
                 self.go_on_until_open(receiver, writer).await;
                 silence.waits();
-                self.shared.loads.count(&self.control.partition, receiver.take_received());
+                self.shared.loads.add(&self.control.partition, receiver.take_received());
                 if let Some(last) = receiver.last_gathered()
                     && silence.gathered(last.sequence_number())
                 {
                     self.control.progress.silent(false);
                 }
                 let limits = self.limits(writer.in_flight());
-                let mut probes = self.control.probes();
+                let mut probes = self.control.properties();
                 tokio::select! {
                     biased;
                     () = self.control.until_paused(true) => {
@@ -145,22 +145,25 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         if !delivered.refuses(gap, &properties) {
             return Ok(());
         }
-        self.shared.source.distrust(&self.control.partition);
+        self.shared.source.connection_suspect(&self.control.partition);
         let Gap { due, came } = gap;
-        Err(Error::new(ErrorKind::Source, format!("the link began with event {came}, although event {due} was due")))
+        Err(Error::new(
+            ErrorKind::EventSource,
+            format!("the link began with event {came}, although event {due} was due"),
+        ))
     }
 
-    fn judge_silence(&self, silence: &mut Silence, properties: &PartitionProperties) -> Result<()> {
-        let verdict = silence.probed(self.control.age(), properties);
-        self.control.progress.silent(verdict != Verdict::Fine);
+    fn judge_silence(&self, silence: &mut StallDetector, properties: &PartitionProperties) -> Result<()> {
+        let verdict = silence.checked(self.control.age(), properties);
+        self.control.progress.silent(verdict != LinkState::Healthy);
         let (kind, message) = match verdict {
-            Verdict::Fine | Verdict::Behind => return Ok(()),
-            Verdict::Reopen => {
+            LinkState::Healthy | LinkState::Behind => return Ok(()),
+            LinkState::Reopen => {
                 self.control.metrics.link_silent();
-                self.shared.source.distrust(&self.control.partition);
-                (ErrorKind::Source, "the link delivers nothing, although the hub has newer events")
+                self.shared.source.connection_suspect(&self.control.partition);
+                (ErrorKind::EventSource, "the link delivers nothing, although the hub has newer events")
             }
-            Verdict::BeyondEnd => {
+            LinkState::BeyondEnd => {
                 (ErrorKind::InvalidPosition, "the hub ends before what was delivered: it was made anew")
             }
         };
@@ -171,7 +174,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         tokio::select! {
             biased;
             () = self.until_open(writer) => {}
-            never = receiver.keep_going(self.shared.config.batch) => match never {},
+            never = receiver.keep_going(self.shared.config.max_batch_size) => match never {},
         }
     }
 
@@ -192,14 +195,14 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     fn limits(&self, in_flight: usize) -> BatchLimits {
         let config = &self.shared.config;
         BatchLimits {
-            events: config.batch.min(config.max_in_flight.saturating_sub(in_flight)).max(1),
-            bytes: config.batch_bytes.unwrap_or(usize::MAX),
-            wait: config.batch_wait,
+            events: config.max_batch_size.min(config.max_in_flight.saturating_sub(in_flight)).max(1),
+            bytes: config.max_batch_bytes.unwrap_or(usize::MAX),
+            wait: config.max_batch_wait,
         }
     }
 }
 
-fn begun_again(again: BegunAgain) -> Error {
-    let BegunAgain { came, after } = again;
-    Error::new(ErrorKind::Source, format!("the link began again: event {came} came after event {after}"))
+fn begun_again(again: Restarted) -> Error {
+    let Restarted { came, after } = again;
+    Error::new(ErrorKind::EventSource, format!("the link began again: event {came} came after event {after}"))
 }

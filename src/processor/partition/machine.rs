@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 use crate::processor::config::OnFailure;
-use crate::processor::pauses::{LONGEST_PAUSE, Pauses};
+use crate::processor::pauses::{LONGEST_PAUSE, RestartBackoff};
 use crate::processor::stop::StopReason;
 
 /// What the partition's task does next. Each ends with a [`Happened`].
@@ -114,12 +114,12 @@ pub(super) struct Machine {
     on_failure: OnFailure,
     /// The time between two cycles of the balancer. No wait for a storage that cannot be reached is longer.
     interval: Duration,
-    pub(super) pauses: Pauses,
+    pub(super) pauses: RestartBackoff,
 }
 
 impl Machine {
     pub(super) fn new(on_failure: OnFailure, interval: Duration) -> (Self, Next) {
-        let pauses = Pauses::default();
+        let pauses = RestartBackoff::default();
         (Self { state: State::Adopting, on_failure, interval, pauses }, Next::Adopt)
     }
 
@@ -151,7 +151,9 @@ impl Machine {
         use ErrorKind as K;
         let pause = match error.kind() {
             // What the hub answers is of other kinds.
-            K::Unknown | K::Unavailable => self.pauses.next_between(Duration::ZERO, self.interval.min(LONGEST_PAUSE)),
+            K::Indeterminate | K::Unavailable => {
+                self.pauses.next_between(Duration::ZERO, self.interval.min(LONGEST_PAUSE))
+            }
             // An adoption takes three requests, so it is tried a third as often.
             K::Throttled { retry_after } => {
                 let longest = (3 * self.interval).min(2 * LONGEST_PAUSE);
@@ -183,7 +185,7 @@ impl Machine {
         let then = match self.on_failure {
             OnFailure::Restart => Then::Restart,
             OnFailure::Release { cool_down } => Then::End(Ended::GiveBack { cool_down }),
-            OnFailure::Stop => Then::Park,
+            OnFailure::Park => Then::Park,
         };
         stopping(StopReason::Failed { error }, then)
     }
@@ -224,12 +226,12 @@ mod tests {
     }
 
     fn lost() -> StopReason {
-        StopReason::Lost { by: None }
+        StopReason::OwnershipLost { by: None }
     }
 
     /// What can come of a step.
     fn outcomes(of: &Next) -> Vec<Happened> {
-        let failures = [ErrorKind::Source, ErrorKind::Config, ErrorKind::Contended, ErrorKind::InvalidPosition];
+        let failures = [ErrorKind::EventSource, ErrorKind::Config, ErrorKind::Contended, ErrorKind::InvalidPosition];
         let failed = failures.map(|kind| Happened::Failed(error(kind)));
         let handler_failed = Happened::HandlerFailed(error(ErrorKind::Handler));
         let stop = [Happened::Stop(StopReason::Shutdown), Happened::Stop(lost())];
@@ -278,7 +280,7 @@ mod tests {
 
     #[test]
     fn whatever_happens_each_start_has_its_stop_and_nothing_is_read_outside() {
-        for policy in [OnFailure::Restart, OnFailure::Release { cool_down: COOL_DOWN }, OnFailure::Stop] {
+        for policy in [OnFailure::Restart, OnFailure::Release { cool_down: COOL_DOWN }, OnFailure::Park] {
             let ways = explore(policy, &mut Vec::new(), 9);
             assert!(ways > 1000, "{ways}");
         }
@@ -296,8 +298,8 @@ mod tests {
 
     #[test]
     fn a_link_that_breaks_is_opened_again_within_the_same_start() {
-        let past = running().into_iter().chain([Happened::Failed(error(ErrorKind::Source)), Happened::Done]);
-        let steps = after(OnFailure::Stop, past);
+        let past = running().into_iter().chain([Happened::Failed(error(ErrorKind::EventSource)), Happened::Done]);
+        let steps = after(OnFailure::Park, past);
         assert!(
             matches!(steps[..], [Next::Adopt, Next::Start, Next::Open, Next::Run, Next::Wait(_), Next::Open]),
             "{steps:?}"
@@ -312,13 +314,13 @@ mod tests {
         assert!(matches!(restarted[4..], [Next::Stop(_), Next::Wait(_), Next::Adopt]), "{restarted:?}");
         let released = after(OnFailure::Release { cool_down: COOL_DOWN }, failure());
         assert!(matches!(released[5], Next::End(Ended::GiveBack { cool_down: COOL_DOWN })), "{released:?}");
-        let parked = after(OnFailure::Stop, failure().chain([Happened::Done]));
+        let parked = after(OnFailure::Park, failure().chain([Happened::Done]));
         assert!(matches!(parked[5..], [Next::Park, Next::Adopt]), "{parked:?}");
     }
 
     #[test]
     fn a_storage_that_is_away_is_asked_more_often_in_the_end_than_a_hub() {
-        for (kind, longest) in [(ErrorKind::Unavailable, 10), (ErrorKind::Source, 30)] {
+        for (kind, longest) in [(ErrorKind::Unavailable, 10), (ErrorKind::EventSource, 30)] {
             for begun in [Vec::new(), running()] {
                 let failures = (0..12).flat_map(|_| [Happened::Failed(error(kind)), Happened::Done]);
                 let steps = after(OnFailure::Restart, begun.into_iter().chain(failures));
@@ -352,7 +354,7 @@ mod tests {
     #[test]
     fn a_refused_position_has_the_start_decided_anew() {
         let past = running().into_iter().chain([Happened::Failed(error(ErrorKind::InvalidPosition)), Happened::Done]);
-        let steps = after(OnFailure::Stop, past.chain([Happened::Done]));
+        let steps = after(OnFailure::Park, past.chain([Happened::Done]));
         assert!(matches!(steps[4..], [Next::Stop(_), Next::Wait(_), Next::Adopt]), "{steps:?}");
     }
 }

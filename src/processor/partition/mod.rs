@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use self::machine::{Happened, Machine, Next};
 use super::handler::Handler;
 use super::pauses::jittered;
-use super::source::{EventSource, answered};
+use super::source::{EventSource, caught_request};
 use super::status::Phase;
 use crate::error::{Error, ErrorKind};
 use crate::telemetry;
@@ -26,7 +26,8 @@ use self::task::{Link, Session};
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Runs until stopped, restarting after failures as the policy says.
     pub(super) async fn run(self) -> Ended {
-        let (mut machine, mut next) = Machine::new(self.shared.config.on_failure, self.shared.config.balancer.interval);
+        let (mut machine, mut next) =
+            Machine::new(self.shared.config.on_failure, self.shared.config.balancer.load_balancing_interval);
         let mut session = None;
         let mut doubt = None;
         loop {
@@ -104,12 +105,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         // The call is inside, for it may panic before it returns its future.
         let opening = async {
             let (partition, from) = (&self.control.partition, session.delivered.next());
-            self.shared.source.open(partition, from, self.shared.config.prefetch, self.control.epoch).await
+            self.shared.source.open_receiver(partition, from, self.shared.config.prefetch, self.control.epoch).await
         };
         let opened = tokio::select! {
             biased;
             reason = self.stopping_or_fenced(&mut session.writing) => return Happened::Stop(reason),
-            opened = answered(opening) => opened,
+            opened = caught_request(opening) => opened,
         };
         match opened {
             Ok(receiver) => {

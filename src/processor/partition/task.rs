@@ -14,7 +14,7 @@ use crate::processor::context::PartitionContext;
 use crate::processor::control::Control;
 use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
-use crate::processor::liveness::Silence;
+use crate::processor::liveness::StallDetector;
 use crate::processor::receiver::EventReceiver;
 use crate::processor::shared::Shared;
 use crate::processor::source::EventSource;
@@ -36,7 +36,7 @@ pub(super) struct Session<E> {
     pub(super) writer: CheckpointWriter,
     pub(super) writing: JoinSet<WritingEnded>,
     pub(super) delivered: Delivered,
-    pub(super) silence: Silence,
+    pub(super) silence: StallDetector,
     pub(super) link: Option<Link<E>>,
     /// Another reader took the link, and the storage did not tell whose the partition is.
     pub(super) displaced: bool,
@@ -71,10 +71,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let reason = match ended {
             Ok(WritingEnded::Fenced { by }) => {
                 // At once, for the wait may be cut short, and it is told only once.
-                self.control.found(StopReason::Lost { by: by.clone() });
+                self.control.found(StopReason::OwnershipLost { by: by.clone() });
                 self.lost(by).await
             }
-            _ => StopReason::Lost { by: None },
+            _ => StopReason::OwnershipLost { by: None },
         };
         self.control.found(reason.clone());
         reason
@@ -83,12 +83,14 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Under my own name it is a later incarnation; or I won the partition anew meanwhile, and start again.
     pub(super) async fn lost(&self, by: Option<OwnerId>) -> StopReason {
         if by.as_ref() != Some(&self.shared.store.identity().owner) {
-            return StopReason::Lost { by };
+            return StopReason::OwnershipLost { by };
         }
         let store = &self.shared.store;
         match store.read_ownership(&self.control.partition).await {
-            Ok(Some(seen)) if seen.record.relation_to(store.identity()) == Relation::LaterMe => StopReason::Replaced,
-            _ => StopReason::Lost { by: None },
+            Ok(Some(seen)) if seen.record.relation_to(store.identity()) == Relation::LaterIncarnation => {
+                StopReason::Replaced
+            }
+            _ => StopReason::OwnershipLost { by: None },
         }
     }
 

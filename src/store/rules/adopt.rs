@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 
 use super::Next;
 #[cfg(test)]
-use super::Under;
+use super::WriteCondition;
 use crate::model::CheckpointRecord;
 
 /// How far a checkpoint says that a partition was processed.
@@ -27,7 +27,7 @@ pub enum Place {
 impl Place {
     pub fn of(record: &CheckpointRecord) -> Self {
         match record.sequence_number {
-            _ if record.pinned && record.has_position() => Self::Pinned,
+            _ if record.initial && record.has_position() => Self::Pinned,
             Some(number) => Self::At(number),
             None if record.has_position() => Self::Unnumbered,
             None => Self::Nowhere,
@@ -153,8 +153,8 @@ mod tests {
     #[test]
     fn nothing_is_written_unless_the_ownership_is_mine() {
         let from = position_from(OURS, Place::Nowhere, true);
-        assert_eq!(adopting(Some(7), from, true), Next::Write(Under::Over(7)));
-        assert_eq!(adopting::<u8>(None, from, true), Next::Write(Under::Create));
+        assert_eq!(adopting(Some(7), from, true), Next::Write(WriteCondition::IfMatch(7)));
+        assert_eq!(adopting::<u8>(None, from, true), Next::Write(WriteCondition::Create));
         assert_eq!(adopting::<u8>(None, None, true), Next::Done(Unwritten::Nothing));
         for (found, from) in [(Some(7), from), (None, from), (None, None)] {
             assert_eq!(adopting(found, from, false), Next::Done(Unwritten::Lost));

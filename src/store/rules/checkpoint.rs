@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::adopt::Place;
-use super::{Next, Under};
+use super::{Next, WriteCondition};
 
 /// How a checkpoint ends by what was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,11 +23,11 @@ pub enum Checkpointed {
 pub fn checkpointing<E>(found: Option<(E, Place)>, owned: bool, number: i64) -> Next<E, Checkpointed> {
     match found {
         _ if !owned => Next::Done(Checkpointed::Fenced),
-        None => Next::Write(Under::Create),
+        None => Next::Write(WriteCondition::Create),
         Some((version, place)) => match place.compared_with(number) {
             Some(Ordering::Equal) => Next::Done(Checkpointed::Written),
             Some(Ordering::Greater) => Next::Done(Checkpointed::Superseded),
-            Some(Ordering::Less) | None => Next::Write(Under::Over(version)),
+            Some(Ordering::Less) | None => Next::Write(WriteCondition::IfMatch(version)),
         },
     }
 }
@@ -42,13 +42,13 @@ mod tests {
         assert_eq!(next(Place::At(5)), Next::Done(Checkpointed::Written));
         assert_eq!(next(Place::At(6)), Next::Done(Checkpointed::Superseded));
         for behind in [Place::At(4), Place::Nowhere, Place::Pinned, Place::Unnumbered] {
-            assert_eq!(next(behind), Next::Write(Under::Over(7)), "{behind:?}");
+            assert_eq!(next(behind), Next::Write(WriteCondition::IfMatch(7)), "{behind:?}");
         }
     }
 
     #[test]
     fn a_missing_blob_is_created() {
-        assert_eq!(checkpointing::<u8>(None, true, 5), Next::Write(Under::Create));
+        assert_eq!(checkpointing::<u8>(None, true, 5), Next::Write(WriteCondition::Create));
     }
 
     #[test]

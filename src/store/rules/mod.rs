@@ -14,31 +14,33 @@ mod presence;
 
 pub use adopt::{Place, PositionFrom, Unwritten, adopting, position_from};
 pub use checkpoint::{Checkpointed, checkpointing};
-pub use handoff::{Handoff, Looked, MarkOutcome, Patience, Pursuit, marking};
-pub use ownership::{Found, Goal, Settled, after_doubt, goal_after, next_epoch, too_young_by};
-pub use presence::{Lapse, Present, Remains, Verdict, announcing, breaking};
+pub use handoff::{Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts, HandoffView, requesting_handoff};
+pub use ownership::{Found, Goal, Settled, goal_after, next_epoch, resolve_ambiguous_write, too_young_by};
+pub use presence::{
+    DeclareDeadOutcome, HeartbeatLoss, HeartbeatState, OwnHeartbeat, declaring_dead, sending_heartbeat,
+};
 
 /// The condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Under<E> {
+pub enum WriteCondition<E> {
     /// The blob does not exist.
     Create,
     /// The blob has this version.
-    Over(E),
+    IfMatch(E),
 }
 
-impl<E> Under<E> {
+impl<E> WriteCondition<E> {
     pub fn version(self) -> Option<E> {
         match self {
             Self::Create => None,
-            Self::Over(version) => Some(version),
+            Self::IfMatch(version) => Some(version),
         }
     }
 }
 
-impl<E> From<Option<E>> for Under<E> {
+impl<E> From<Option<E>> for WriteCondition<E> {
     fn from(version: Option<E>) -> Self {
-        version.map_or(Self::Create, Self::Over)
+        version.map_or(Self::Create, Self::IfMatch)
     }
 }
 
@@ -46,7 +48,7 @@ impl<E> From<Option<E>> for Under<E> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Next<E, T> {
     /// Write, under this condition.
-    Write(Under<E>),
+    Write(WriteCondition<E>),
     /// There is nothing to write: the operation has ended so.
     Done(T),
 }

@@ -9,8 +9,8 @@
 
 use std::time::Duration;
 
-use super::{Next, Under};
-use crate::model::{LeaseTerms, Relation};
+use super::{Next, WriteCondition};
+use crate::model::{LeaseDurations, Relation};
 
 /// What an ownership write is to bring about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,7 +57,7 @@ pub fn next_epoch(before: Option<i64>, server_time: i64) -> i64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Settled {
     /// What I wanted is so.
-    Stands,
+    Applied,
     /// Another owner has it, or had it and released it; to a release, it was not mine any more.
     Lost,
     /// A later incarnation of mine has it.
@@ -69,7 +69,7 @@ pub enum Settled {
 /// A renewal that finds no record becomes a claim, for another instance may have owned the partition in between. So does
 /// one that finds a record of mine with another epoch than its own: an orphan, which a write brought that was given up.
 pub fn goal_after<E>(goal: Goal, tenure: Option<i64>, found: Option<&Found<E>>) -> Goal {
-    let is_orphan = |found: &Found<E>| found.relation == Relation::Mine && found.epoch != tenure;
+    let is_orphan = |found: &Found<E>| found.relation == Relation::This && found.epoch != tenure;
     match goal {
         Goal::Renew | Goal::Acknowledge | Goal::Rewrite if found.is_none_or(is_orphan) => Goal::Claim,
         goal => goal,
@@ -84,7 +84,7 @@ pub fn goal_after<E>(goal: Goal, tenure: Option<i64>, found: Option<&Found<E>>) 
 /// while it is young. An acknowledgement stands only if the record says that it drains: the conflict may come from the
 /// very mark that it acknowledges. A rewrite never stands. A release keeps the epoch, which distinguishes it from any
 /// other.
-pub fn after_doubt<E: PartialEq>(
+pub fn resolve_ambiguous_write<E: PartialEq>(
     goal: Goal,
     attempted: Option<&E>,
     tenure: Option<i64>,
@@ -92,18 +92,18 @@ pub fn after_doubt<E: PartialEq>(
     expiry: Duration,
 ) -> Next<E, Settled> {
     let Some(found) = found else {
-        return if goal == Goal::Release { Next::Done(Settled::Lost) } else { Next::Write(Under::Create) };
+        return if goal == Goal::Release { Next::Done(Settled::Lost) } else { Next::Write(WriteCondition::Create) };
     };
     let is_young = found.age <= expiry / 2;
     match (goal, found.relation) {
-        (Goal::Renew, Relation::Mine) if is_young => Next::Done(Settled::Stands),
-        (Goal::Acknowledge, Relation::Mine) if is_young && found.draining => Next::Done(Settled::Stands),
-        (_, Relation::Mine) => Next::Write(Under::Over(found.etag)),
-        (Goal::Release, Relation::Nobody) if found.epoch == tenure => Next::Done(Settled::Stands),
+        (Goal::Renew, Relation::This) if is_young => Next::Done(Settled::Applied),
+        (Goal::Acknowledge, Relation::This) if is_young && found.draining => Next::Done(Settled::Applied),
+        (_, Relation::This) => Next::Write(WriteCondition::IfMatch(found.etag)),
+        (Goal::Release, Relation::Unowned) if found.epoch == tenure => Next::Done(Settled::Applied),
         (Goal::Release, _) => Next::Done(Settled::Lost),
         // One that has expired is an expired owner like any other.
-        (_, Relation::LaterMe) if found.age < expiry + LeaseTerms::GRACE => Next::Done(Settled::Replaced),
-        _ if attempted == Some(&found.etag) => Next::Write(Under::Over(found.etag)),
+        (_, Relation::LaterIncarnation) if found.age < expiry + LeaseDurations::GRACE => Next::Done(Settled::Replaced),
+        _ if attempted == Some(&found.etag) => Next::Write(WriteCondition::IfMatch(found.etag)),
         _ => Next::Done(Settled::Lost),
     }
 }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     const EXPIRY: Duration = Duration::from_secs(60);
-    const OVER_2: Next<u8, Settled> = Next::Write(Under::Over(2));
+    const OVER_2: Next<u8, Settled> = Next::Write(WriteCondition::IfMatch(2));
 
     fn found(relation: Relation, etag: u8, age: u64) -> Found<u8> {
         Found { relation, etag, age: Duration::from_secs(age), epoch: Some(7), draining: false }
@@ -121,78 +121,96 @@ mod tests {
 
     #[test]
     fn a_claim_found_to_be_mine_is_written_again_before_it_counts() {
-        let next = after_doubt(Goal::Claim, None, Some(7), Some(found(Relation::Mine, 2, 0)), EXPIRY);
+        let next = resolve_ambiguous_write(Goal::Claim, None, Some(7), Some(found(Relation::This, 2, 0)), EXPIRY);
         assert_eq!(next, OVER_2);
     }
 
     #[test]
     fn a_renewal_found_to_be_mine_stands_while_it_is_young() {
-        let next = |age| after_doubt(Goal::Renew, Some(&1), Some(7), Some(found(Relation::Mine, 2, age)), EXPIRY);
-        assert_eq!(next(30), Next::Done(Settled::Stands));
+        let next =
+            |age| resolve_ambiguous_write(Goal::Renew, Some(&1), Some(7), Some(found(Relation::This, 2, age)), EXPIRY);
+        assert_eq!(next(30), Next::Done(Settled::Applied));
         assert_eq!(next(31), OVER_2);
     }
 
     #[test]
     fn an_acknowledgement_stands_only_where_the_record_says_that_it_drains() {
         let next = |draining, age| {
-            let found = Found { draining, ..found(Relation::Mine, 2, age) };
-            after_doubt(Goal::Acknowledge, Some(&1), Some(7), Some(found), EXPIRY)
+            let found = Found { draining, ..found(Relation::This, 2, age) };
+            resolve_ambiguous_write(Goal::Acknowledge, Some(&1), Some(7), Some(found), EXPIRY)
         };
-        assert_eq!(next(true, 30), Next::Done(Settled::Stands));
+        assert_eq!(next(true, 30), Next::Done(Settled::Applied));
         assert_eq!(next(true, 31), OVER_2);
         assert_eq!(next(false, 0), OVER_2);
-        let stolen = after_doubt(Goal::Acknowledge, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
+        let stolen =
+            resolve_ambiguous_write(Goal::Acknowledge, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
         assert_eq!(stolen, Next::Done(Settled::Lost));
     }
 
     #[test]
     fn a_record_that_was_to_be_written_anew_never_stands_by_being_read() {
-        let next = after_doubt(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::Mine, 2, 0)), EXPIRY);
+        let next = resolve_ambiguous_write(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::This, 2, 0)), EXPIRY);
         assert_eq!(next, OVER_2);
-        let stolen = after_doubt(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
+        let stolen =
+            resolve_ambiguous_write(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
         assert_eq!(stolen, Next::Done(Settled::Lost));
     }
 
     #[test]
     fn an_unchanged_record_was_not_written_and_is_tried_again() {
-        for relation in [Relation::Other, Relation::EarlierMe, Relation::Nobody] {
-            let next = |goal| after_doubt(goal, Some(&1), Some(7), Some(found(relation, 1, 0)), EXPIRY);
-            assert_eq!(next(Goal::Claim), Next::Write(Under::Over(1)), "{relation:?}");
-            assert_eq!(next(Goal::Renew), Next::Write(Under::Over(1)), "{relation:?}");
+        for relation in [Relation::Other, Relation::EarlierIncarnation, Relation::Unowned] {
+            let next = |goal| resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(relation, 1, 0)), EXPIRY);
+            assert_eq!(next(Goal::Claim), Next::Write(WriteCondition::IfMatch(1)), "{relation:?}");
+            assert_eq!(next(Goal::Renew), Next::Write(WriteCondition::IfMatch(1)), "{relation:?}");
         }
     }
 
     #[test]
     fn a_changed_record_of_somebody_else_is_lost_to_them() {
         for goal in [Goal::Claim, Goal::Renew] {
-            let next = after_doubt(goal, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
+            let next = resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
             assert_eq!(next, Next::Done(Settled::Lost));
-            let released = after_doubt(goal, Some(&1), Some(7), Some(found(Relation::Nobody, 2, 0)), EXPIRY);
+            let released =
+                resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(Relation::Unowned, 2, 0)), EXPIRY);
             assert_eq!(released, Next::Done(Settled::Lost));
         }
-        let create = after_doubt(Goal::Claim, None, Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
+        let create = resolve_ambiguous_write(Goal::Claim, None, Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
         assert_eq!(create, Next::Done(Settled::Lost));
     }
 
     #[test]
     fn a_fresh_later_life_of_mine_replaces_me_and_an_expired_one_is_like_any_other_owner() {
-        let next = |age| after_doubt(Goal::Renew, Some(&1), Some(7), Some(found(Relation::LaterMe, 2, age)), EXPIRY);
+        let next = |age| {
+            resolve_ambiguous_write(
+                Goal::Renew,
+                Some(&1),
+                Some(7),
+                Some(found(Relation::LaterIncarnation, 2, age)),
+                EXPIRY,
+            )
+        };
         assert_eq!(next(61), Next::Done(Settled::Replaced));
         assert_eq!(next(62), Next::Done(Settled::Lost));
     }
 
     #[test]
     fn a_missing_record_is_created() {
-        assert_eq!(after_doubt(Goal::Renew, Some(&1), Some(7), None, EXPIRY), Next::Write(Under::Create));
-        assert_eq!(after_doubt(Goal::Claim, Some(&1), Some(7), None, EXPIRY), Next::Write(Under::Create));
+        assert_eq!(
+            resolve_ambiguous_write(Goal::Renew, Some(&1), Some(7), None, EXPIRY),
+            Next::Write(WriteCondition::Create)
+        );
+        assert_eq!(
+            resolve_ambiguous_write(Goal::Claim, Some(&1), Some(7), None, EXPIRY),
+            Next::Write(WriteCondition::Create)
+        );
     }
 
     #[test]
     fn a_release_stands_where_the_record_says_so() {
-        let next = |found| after_doubt(Goal::Release, Some(&1), Some(7), found, EXPIRY);
-        assert_eq!(next(Some(found(Relation::Mine, 2, 0))), OVER_2);
-        assert_eq!(next(Some(found(Relation::Nobody, 2, 0))), Next::Done(Settled::Stands));
-        let of_another = Found { epoch: Some(8), ..found(Relation::Nobody, 2, 0) };
+        let next = |found| resolve_ambiguous_write(Goal::Release, Some(&1), Some(7), found, EXPIRY);
+        assert_eq!(next(Some(found(Relation::This, 2, 0))), OVER_2);
+        assert_eq!(next(Some(found(Relation::Unowned, 2, 0))), Next::Done(Settled::Applied));
+        let of_another = Found { epoch: Some(8), ..found(Relation::Unowned, 2, 0) };
         for lost in [Some(of_another), Some(found(Relation::Other, 2, 0)), None] {
             assert_eq!(next(lost), Next::Done(Settled::Lost), "{lost:?}");
         }
@@ -202,17 +220,17 @@ mod tests {
     fn an_orphan_and_a_missing_record_make_a_renewal_a_claim() {
         for goal in [Goal::Renew, Goal::Acknowledge, Goal::Rewrite] {
             for epoch in [None, Some(8)] {
-                let orphan = Found { epoch, ..found(Relation::Mine, 2, 0) };
+                let orphan = Found { epoch, ..found(Relation::This, 2, 0) };
                 assert_eq!(goal_after(goal, Some(7), Some(&orphan)), Goal::Claim, "{goal:?}");
             }
             assert_eq!(goal_after::<u8>(goal, Some(7), None), Goal::Claim, "{goal:?}");
-            for relation in [Relation::Mine, Relation::Other, Relation::Nobody] {
+            for relation in [Relation::This, Relation::Other, Relation::Unowned] {
                 assert_eq!(goal_after(goal, Some(7), Some(&found(relation, 2, 0))), goal, "{goal:?}");
             }
         }
-        let orphan = Found { epoch: Some(8), ..found(Relation::Mine, 2, 0) };
+        let orphan = Found { epoch: Some(8), ..found(Relation::This, 2, 0) };
         assert_eq!(goal_after(Goal::Release, Some(7), Some(&orphan)), Goal::Release);
-        assert_eq!(after_doubt(Goal::Release, Some(&1), Some(7), Some(orphan), EXPIRY), OVER_2);
+        assert_eq!(resolve_ambiguous_write(Goal::Release, Some(&1), Some(7), Some(orphan), EXPIRY), OVER_2);
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub async fn create_over_a_blob_is_a_conflict(container: Container) -> Result<()
 pub async fn match_replaces_a_blob(container: Container) -> Result<()> {
     let mut written = container.write("a", &marked("0"), &Condition::Create).await?;
     for mark in ["1", "2"] {
-        written = container.write("a", &marked(mark), &Condition::Match(written.etag)).await?;
+        written = container.write("a", &marked(mark), &Condition::IfMatch(written.etag)).await?;
         assert_holds(&container, "a", &marked(mark), &written.etag).await?;
     }
     Ok(())
@@ -32,8 +32,8 @@ pub async fn match_replaces_a_blob(container: Container) -> Result<()> {
 /// `Match` with an ETag of the past is a conflict and changes nothing.
 pub async fn a_stale_match_is_a_conflict(container: Container) -> Result<()> {
     let first = container.write("a", &marked("1"), &Condition::Create).await?;
-    let second = container.write("a", &marked("2"), &Condition::Match(first.etag.clone())).await?;
-    let outcome = container.write("a", &marked("3"), &Condition::Match(first.etag)).await;
+    let second = container.write("a", &marked("2"), &Condition::IfMatch(first.etag.clone())).await?;
+    let outcome = container.write("a", &marked("3"), &Condition::IfMatch(first.etag)).await;
     assert_refused(outcome, ErrorKind::Conflict);
     assert_holds(&container, "a", &marked("2"), &second.etag).await
 }
@@ -41,8 +41,8 @@ pub async fn a_stale_match_is_a_conflict(container: Container) -> Result<()> {
 /// `Match` never makes a blob. The service says that there is none, or that it is not the one that was meant.
 pub async fn a_match_never_makes_a_blob(container: Container) -> Result<()> {
     let gone = container.write("a", &marked("1"), &Condition::Create).await?;
-    container.delete("a", &Condition::Any).await?;
-    let outcome = container.write("a", &marked("2"), &Condition::Match(gone.etag)).await;
+    container.delete("a", &Condition::Unconditional).await?;
+    let outcome = container.write("a", &marked("2"), &Condition::IfMatch(gone.etag)).await;
     assert_refused_as_missing_or_changed(outcome);
     assert_refused(container.get("a").await, ErrorKind::NotFound);
     Ok(())
@@ -51,7 +51,7 @@ pub async fn a_match_never_makes_a_blob(container: Container) -> Result<()> {
 /// `Any` makes a blob where there is none, and replaces it where there is one.
 pub async fn any_creates_and_overwrites(container: Container) -> Result<()> {
     for mark in ["1", "2"] {
-        let written = container.write("a", &marked(mark), &Condition::Any).await?;
+        let written = container.write("a", &marked(mark), &Condition::Unconditional).await?;
         assert_holds(&container, "a", &marked(mark), &written.etag).await?;
     }
     Ok(())
@@ -60,7 +60,7 @@ pub async fn any_creates_and_overwrites(container: Container) -> Result<()> {
 /// A deletion under the current ETag removes the blob.
 pub async fn a_blob_is_deleted_under_its_etag(container: Container) -> Result<()> {
     let written = container.write("a", &marked("1"), &Condition::Create).await?;
-    container.delete("a", &Condition::Match(written.etag)).await?;
+    container.delete("a", &Condition::IfMatch(written.etag)).await?;
     assert_refused(container.get("a").await, ErrorKind::NotFound);
     Ok(())
 }
@@ -68,17 +68,17 @@ pub async fn a_blob_is_deleted_under_its_etag(container: Container) -> Result<()
 /// A deletion under an ETag of the past is a conflict and removes nothing.
 pub async fn a_deletion_with_a_stale_etag_is_a_conflict(container: Container) -> Result<()> {
     let first = container.write("a", &marked("1"), &Condition::Create).await?;
-    let second = container.write("a", &marked("2"), &Condition::Any).await?;
-    assert_refused(container.delete("a", &Condition::Match(first.etag)).await, ErrorKind::Conflict);
+    let second = container.write("a", &marked("2"), &Condition::Unconditional).await?;
+    assert_refused(container.delete("a", &Condition::IfMatch(first.etag)).await, ErrorKind::Conflict);
     assert_holds(&container, "a", &marked("2"), &second.etag).await
 }
 
 /// A blob that is not there cannot be deleted, under whatever condition.
 pub async fn a_missing_blob_cannot_be_deleted(container: Container) -> Result<()> {
     let gone = container.write("a", &marked("1"), &Condition::Create).await?;
-    container.delete("a", &Condition::Match(gone.etag.clone())).await?;
-    assert_refused(container.delete("a", &Condition::Any).await, ErrorKind::NotFound);
-    assert_refused_as_missing_or_changed(container.delete("a", &Condition::Match(gone.etag)).await);
+    container.delete("a", &Condition::IfMatch(gone.etag.clone())).await?;
+    assert_refused(container.delete("a", &Condition::Unconditional).await, ErrorKind::NotFound);
+    assert_refused_as_missing_or_changed(container.delete("a", &Condition::IfMatch(gone.etag)).await);
     Ok(())
 }
 
@@ -93,10 +93,10 @@ pub async fn a_deletion_under_create_is_rejected(container: Container) -> Result
 /// The name of a deleted blob is free, and its old ETag opens nothing.
 pub async fn a_deleted_blob_can_be_created_again(container: Container) -> Result<()> {
     let first = container.write("a", &marked("1"), &Condition::Create).await?;
-    container.delete("a", &Condition::Any).await?;
+    container.delete("a", &Condition::Unconditional).await?;
     let second = container.write("a", &marked("2"), &Condition::Create).await?;
     assert_ne!(first.etag, second.etag);
-    assert_refused(container.write("a", &marked("3"), &Condition::Match(first.etag)).await, ErrorKind::Conflict);
+    assert_refused(container.write("a", &marked("3"), &Condition::IfMatch(first.etag)).await, ErrorKind::Conflict);
     assert_holds(&container, "a", &marked("2"), &second.etag).await
 }
 

@@ -17,10 +17,10 @@ pub async fn a_missing_container_is_no_missing_blob(container: Container) -> Res
     let kind = ErrorKind::ContainerNotFound;
     assert_refused(container.list("").await, kind);
     assert_refused(container.get("a").await, kind);
-    for condition in [Condition::Create, Condition::Any, Condition::Match(ETag::new("0x0"))] {
+    for condition in [Condition::Create, Condition::Unconditional, Condition::IfMatch(ETag::new("0x0"))] {
         assert_refused(container.write("a", &Metadata::new(), &condition).await, kind);
     }
-    for condition in [Condition::Any, Condition::Match(ETag::new("0x0"))] {
+    for condition in [Condition::Unconditional, Condition::IfMatch(ETag::new("0x0"))] {
         assert_refused(container.delete("a", &condition).await, kind);
     }
     Ok(())
@@ -28,10 +28,10 @@ pub async fn a_missing_container_is_no_missing_blob(container: Container) -> Res
 
 /// An isolated container is the same container, in both directions.
 pub async fn an_isolated_container_is_the_same_container(container: Container) -> Result<()> {
-    let isolated = container.isolated()?;
+    let isolated = container.with_new_connections()?;
     let written = container.write("a", &marked("1"), &Condition::Create).await?;
     assert_eq!(isolated.get("a").await?.etag, written.etag);
-    isolated.delete("a", &Condition::Match(written.etag)).await?;
+    isolated.delete("a", &Condition::IfMatch(written.etag)).await?;
     assert_refused(container.get("a").await, ErrorKind::NotFound);
     Ok(())
 }
@@ -39,7 +39,7 @@ pub async fn an_isolated_container_is_the_same_container(container: Container) -
 /// An isolated container works on a runtime of its own and stays usable when the first runtime is gone.
 pub async fn an_isolated_container_works_on_another_runtime(container: Container) -> Result<()> {
     container.write("a", &marked("1"), &Condition::Create).await?;
-    let isolated = container.isolated()?;
+    let isolated = container.with_new_connections()?;
     let on_another_runtime = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.map(|runtime| runtime.block_on(isolated.get("a")))

@@ -49,8 +49,8 @@ pub async fn a_listing_shows_what_reading_shows(container: Container) -> Result<
 /// A listing shows every write and deletion that was answered before.
 pub async fn a_listing_shows_the_latest_state(container: Container) -> Result<()> {
     create_all(&container, &["a", "b"]).await?;
-    let written = container.write("a", &marked("2"), &Condition::Any).await?;
-    container.delete("b", &Condition::Any).await?;
+    let written = container.write("a", &marked("2"), &Condition::Unconditional).await?;
+    container.delete("b", &Condition::Unconditional).await?;
     let blobs = container.list("").await?.blobs;
     assert_eq!(blobs.len(), 1);
     assert_eq!((&blobs[0].etag, &blobs[0].metadata), (&written.etag, &marked("2")));
@@ -67,7 +67,7 @@ pub async fn a_listing_of_several_pages_is_whole(container: Container) -> Result
     let list = container.list("p/").await?;
     let listed: Vec<&str> = list.blobs.iter().map(|blob| blob.name.as_str()).collect();
     assert_eq!(listed, sorted(&names));
-    assert!(list.blobs.iter().all(|blob| blob.answer.received <= list.answer.received));
+    assert!(list.blobs.iter().all(|blob| blob.response.received_at <= list.response.received_at));
     Ok(())
 }
 

@@ -9,9 +9,9 @@ pub async fn metadata_is_replaced_as_a_whole(container: Container) -> Result<()>
     let first = metadata_of(&[("one", "1"), ("two", "2")]);
     let second = metadata_of(&[("two", "3"), ("three", "4")]);
     let written = container.write("a", &first, &Condition::Create).await?;
-    container.write("a", &second, &Condition::Match(written.etag)).await?;
+    container.write("a", &second, &Condition::IfMatch(written.etag)).await?;
     assert_eq!(container.get("a").await?.metadata, second);
-    container.write("a", &first, &Condition::Any).await?;
+    container.write("a", &first, &Condition::Unconditional).await?;
     assert_eq!(container.get("a").await?.metadata, first);
     Ok(())
 }
@@ -20,8 +20,8 @@ pub async fn metadata_is_replaced_as_a_whole(container: Container) -> Result<()>
 pub async fn no_metadata_is_kept(container: Container) -> Result<()> {
     let written = container.write("a", &Metadata::new(), &Condition::Create).await?;
     assert_eq!(container.get("a").await?.metadata, Metadata::new());
-    let written = container.write("a", &marked("1"), &Condition::Match(written.etag)).await?;
-    container.write("a", &Metadata::new(), &Condition::Match(written.etag)).await?;
+    let written = container.write("a", &marked("1"), &Condition::IfMatch(written.etag)).await?;
+    container.write("a", &Metadata::new(), &Condition::IfMatch(written.etag)).await?;
     assert_eq!(container.get("a").await?.metadata, Metadata::new());
     assert_eq!(container.list("").await?.blobs[0].metadata, Metadata::new());
     Ok(())
@@ -32,7 +32,7 @@ pub async fn an_empty_value_is_kept(container: Container) -> Result<()> {
     let metadata = metadata_of(&[("ownerid", ""), ("since", "")]);
     let written = container.write("a", &metadata, &Condition::Create).await?;
     assert_eq!(container.get("a").await?.metadata, metadata);
-    container.write("a", &metadata, &Condition::Match(written.etag)).await?;
+    container.write("a", &metadata, &Condition::IfMatch(written.etag)).await?;
     assert_eq!(container.get("a").await?.metadata, metadata);
     assert_eq!(container.list("").await?.blobs[0].metadata, metadata);
     Ok(())

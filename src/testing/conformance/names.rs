@@ -48,9 +48,9 @@ pub async fn names_may_have_any_characters(container: Container) -> Result<()> {
 /// Every name works with every condition.
 pub async fn any_name_can_be_written_and_deleted(container: Container) -> Result<()> {
     for name in NAMES {
-        let written = container.write(name, &marked("1"), &Condition::Any).await?;
-        let written = container.write(name, &marked("2"), &Condition::Match(written.etag)).await?;
-        container.delete(name, &Condition::Match(written.etag)).await?;
+        let written = container.write(name, &marked("1"), &Condition::Unconditional).await?;
+        let written = container.write(name, &marked("2"), &Condition::IfMatch(written.etag)).await?;
+        container.delete(name, &Condition::IfMatch(written.etag)).await?;
         assert_refused(container.get(name).await, ErrorKind::NotFound);
     }
     Ok(())
@@ -60,17 +60,17 @@ pub async fn any_name_can_be_written_and_deleted(container: Container) -> Result
 /// cannot carry it rejects it, in every call; it never means another blob.
 pub async fn slippery_names_arrive_or_are_rejected(container: Container) -> Result<()> {
     for (name, other) in SLIPPERY_NAMES {
-        container.write(other, &marked("other"), &Condition::Any).await?;
+        container.write(other, &marked("other"), &Condition::Unconditional).await?;
         match container.write(name, &mark_of(name), &Condition::Create).await {
             Ok(_) => {
                 assert_eq!(container.get(name).await?.metadata, mark_of(name), "{name:?}");
                 assert!(listed_names(&container, "").await?.iter().any(|listed| listed == name), "{name:?}");
-                container.delete(name, &Condition::Any).await?;
+                container.delete(name, &Condition::Unconditional).await?;
             }
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Rejected, "{name:?}: {error:?}");
                 assert_refused(container.get(name).await, ErrorKind::Rejected);
-                assert_refused(container.delete(name, &Condition::Any).await, ErrorKind::Rejected);
+                assert_refused(container.delete(name, &Condition::Unconditional).await, ErrorKind::Rejected);
             }
         }
         assert_eq!(container.get(other).await?.metadata, marked("other"), "{name:?}");
@@ -89,7 +89,7 @@ pub async fn dots_at_the_end_of_a_segment_are_kept_rejected_or_dropped(container
             Err(kind) => {
                 assert_eq!(kind, ErrorKind::Rejected, "{name:?}");
                 assert_refused(container.get(name).await, ErrorKind::Rejected);
-                assert_refused(container.delete(name, &Condition::Any).await, ErrorKind::Rejected);
+                assert_refused(container.delete(name, &Condition::Unconditional).await, ErrorKind::Rejected);
                 assert_eq!(container.get(trimmed).await?.metadata, marked("trimmed"), "{name:?}");
             }
         }
@@ -101,18 +101,18 @@ async fn assert_two_blobs(container: &Container, name: &str, trimmed: &str) -> R
     let listed = listed_names(container, "").await?;
     assert!([name, trimmed].iter().all(|name| listed.iter().any(|listed| listed == name)), "{name:?}: {listed:?}");
     assert_eq!(container.get(name).await?.metadata, mark_of(name), "{name:?}");
-    container.delete(name, &Condition::Any).await?;
+    container.delete(name, &Condition::Unconditional).await?;
     assert_eq!(container.get(trimmed).await?.metadata, marked("trimmed"), "{name:?}");
     Ok(())
 }
 
 async fn assert_one_blob(container: &Container, name: &str, trimmed: &str, etag: ETag) -> Result<()> {
     assert_eq!(container.get(name).await?.etag, etag, "{name:?}");
-    let second = container.write(name, &mark_of(name), &Condition::Match(etag)).await?;
+    let second = container.write(name, &mark_of(name), &Condition::IfMatch(etag)).await?;
     assert_holds(container, trimmed, &mark_of(name), &second.etag).await?;
     let listed = listed_names(container, "").await?;
     assert!(listed.iter().any(|listed| listed == trimmed) && !listed.iter().any(|listed| listed == name), "{listed:?}");
-    container.delete(name, &Condition::Match(second.etag)).await?;
+    container.delete(name, &Condition::IfMatch(second.etag)).await?;
     assert_refused(container.get(trimmed).await, ErrorKind::NotFound);
     Ok(())
 }
@@ -130,8 +130,8 @@ pub async fn names_differ_by_case(container: Container) -> Result<()> {
 pub async fn unfit_names_are_rejected(container: Container) -> Result<()> {
     for name in ["", ".", "..", &"x".repeat(1025)] {
         assert_refused(container.get(name).await, ErrorKind::Rejected);
-        assert_refused(container.write(name, &marked("1"), &Condition::Any).await, ErrorKind::Rejected);
-        assert_refused(container.delete(name, &Condition::Any).await, ErrorKind::Rejected);
+        assert_refused(container.write(name, &marked("1"), &Condition::Unconditional).await, ErrorKind::Rejected);
+        assert_refused(container.delete(name, &Condition::Unconditional).await, ErrorKind::Rejected);
     }
     container.list("").await.map(drop)
 }

@@ -3,7 +3,7 @@
 use futures::future::{join, join_all};
 
 use super::{Container, assert_holds, marked};
-use crate::blob::{Condition, Written};
+use crate::blob::{Condition, WriteResult};
 use crate::error::{ErrorKind, Result};
 
 const WRITERS: usize = 20;
@@ -17,14 +17,14 @@ pub async fn of_racing_creators_one_wins(container: Container) -> Result<()> {
 /// Of many updaters of one version exactly one wins, the others have a conflict, and the blob is the winner's.
 pub async fn of_racing_updaters_one_wins(container: Container) -> Result<()> {
     let written = container.write("a", &marked("first"), &Condition::Create).await?;
-    let outcomes = race(&container, &Condition::Match(written.etag)).await;
+    let outcomes = race(&container, &Condition::IfMatch(written.etag)).await;
     assert_one_winner(&container, outcomes).await
 }
 
 /// Of many deleters of one version exactly one wins; to the others the blob is gone.
 pub async fn of_racing_deleters_one_wins(container: Container) -> Result<()> {
     let written = container.write("a", &marked("first"), &Condition::Create).await?;
-    let condition = Condition::Match(written.etag);
+    let condition = Condition::IfMatch(written.etag);
     let outcomes = join_all((0..WRITERS).map(|_| container.delete("a", &condition))).await;
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
     Ok(())
@@ -35,7 +35,7 @@ pub async fn of_a_writer_and_a_deleter_one_wins(container: Container) -> Result<
     for round in 0..5 {
         let name = round.to_string();
         let first = container.write(&name, &marked("first"), &Condition::Create).await?;
-        let condition = Condition::Match(first.etag);
+        let condition = Condition::IfMatch(first.etag);
         let mark = marked("second");
         let (written, deleted) =
             join(container.write(&name, &mark, &condition), container.delete(&name, &condition)).await;
@@ -48,7 +48,7 @@ pub async fn of_a_writer_and_a_deleter_one_wins(container: Container) -> Result<
 
 /// Writers through isolated containers race like any others: exactly one wins.
 pub async fn of_racing_isolated_containers_one_wins(container: Container) -> Result<()> {
-    let isolated = (0..5).map(|_| container.isolated()).collect::<Result<Vec<_>>>()?;
+    let isolated = (0..5).map(|_| container.with_new_connections()).collect::<Result<Vec<_>>>()?;
     let write = async |(index, container): (usize, &Container)| {
         let mark = index.to_string();
         let outcome = container.write("a", &marked(&mark), &Condition::Create).await;
@@ -68,7 +68,7 @@ pub async fn writers_of_different_blobs_all_win(container: Container) -> Result<
     Ok(())
 }
 
-async fn race(container: &Container, condition: &Condition) -> Vec<(String, Result<Written>)> {
+async fn race(container: &Container, condition: &Condition) -> Vec<(String, Result<WriteResult>)> {
     let write = async |index: usize| {
         let mark = index.to_string();
         let outcome = container.write("a", &marked(&mark), condition).await;
@@ -77,7 +77,7 @@ async fn race(container: &Container, condition: &Condition) -> Vec<(String, Resu
     join_all((0..WRITERS).map(write)).await
 }
 
-async fn assert_one_winner(container: &Container, outcomes: Vec<(String, Result<Written>)>) -> Result<()> {
+async fn assert_one_winner(container: &Container, outcomes: Vec<(String, Result<WriteResult>)>) -> Result<()> {
     let (winners, losers): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|(_, outcome)| outcome.is_ok());
     for (mark, outcome) in losers {
         let kind = outcome.map_err(|error| error.kind());

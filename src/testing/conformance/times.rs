@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::{Container, marked};
-use crate::blob::{Answer, Condition};
+use crate::blob::{Condition, ResponseInfo};
 use crate::error::{Error, Result};
 
 /// More than a request of a test ever takes.
@@ -18,23 +18,23 @@ pub async fn every_answer_carries_the_servers_time(container: Container) -> Resu
     let started = Instant::now();
     let written = container.write("a", &marked("1"), &Condition::Create).await?;
     let answers = [
-        written.answer,
-        container.get("a").await?.answer,
-        container.list("").await?.blobs[0].answer,
-        container.list("nothing/").await?.answer,
-        container.delete("a", &Condition::Any).await?,
+        written.response,
+        container.get("a").await?.response,
+        container.list("").await?.blobs[0].response,
+        container.list("nothing/").await?.response,
+        container.delete("a", &Condition::Unconditional).await?,
     ];
     assert!(answers.iter().all(|answer| are_close(answer.server_time, written.last_modified)), "{answers:?}");
-    assert!(answers.is_sorted_by_key(|answer: &Answer| answer.received), "{answers:?}");
-    assert!(started <= answers[0].received && answers[4].received <= Instant::now());
+    assert!(answers.is_sorted_by_key(|answer: &ResponseInfo| answer.received_at), "{answers:?}");
+    assert!(started <= answers[0].received_at && answers[4].received_at <= Instant::now());
     Ok(())
 }
 
 /// A refusal carries the server's time as well.
 pub async fn every_refusal_carries_the_servers_time(container: Container) -> Result<()> {
     let written = container.write("a", &marked("1"), &Condition::Create).await?;
-    let stale = Condition::Match(written.etag);
-    let current = container.write("a", &marked("2"), &Condition::Any).await?;
+    let stale = Condition::IfMatch(written.etag);
+    let current = container.write("a", &marked("2"), &Condition::Unconditional).await?;
     let refusals = [
         container.write("a", &marked("3"), &Condition::Create).await.err(),
         container.write("a", &marked("3"), &stale).await.err(),
@@ -42,9 +42,9 @@ pub async fn every_refusal_carries_the_servers_time(container: Container) -> Res
         container.get("missing").await.err(),
         container.delete("a", &stale).await.err(),
         container.delete("missing", &stale).await.err(),
-        container.delete("missing", &Condition::Any).await.err(),
+        container.delete("missing", &Condition::Unconditional).await.err(),
     ];
-    assert_dated(refusals, current.answer.server_time);
+    assert_dated(refusals, current.response.server_time);
     Ok(())
 }
 
@@ -53,12 +53,12 @@ pub async fn every_refusal_of_a_missing_container_carries_the_servers_time(conta
     let refusals = [
         container.list("").await.err(),
         container.get("a").await.err(),
-        container.write("a", &marked("1"), &Condition::Any).await.err(),
-        container.delete("a", &Condition::Any).await.err(),
+        container.write("a", &marked("1"), &Condition::Unconditional).await.err(),
+        container.delete("a", &Condition::Unconditional).await.err(),
     ];
     container.create_container().await?;
     let written = container.write("a", &marked("1"), &Condition::Create).await?;
-    assert_dated(refusals, written.answer.server_time);
+    assert_dated(refusals, written.response.server_time);
     Ok(())
 }
 
@@ -67,9 +67,9 @@ pub async fn the_servers_time_is_in_whole_seconds(container: Container) -> Resul
     let written = container.write("a", &marked("1"), &Condition::Create).await?;
     let refused = container.write("a", &marked("2"), &Condition::Create).await.err();
     let times = [
-        Some(written.answer.server_time),
-        Some(container.get("a").await?.answer.server_time),
-        Some(container.list("").await?.answer.server_time),
+        Some(written.response.server_time),
+        Some(container.get("a").await?.response.server_time),
+        Some(container.list("").await?.response.server_time),
         refused.and_then(|error| error.server_time()),
     ];
     assert!(times.iter().all(|time| time.is_some_and(|time| time.nanosecond() == 0)), "{times:?}");
@@ -80,7 +80,7 @@ pub async fn the_servers_time_is_in_whole_seconds(container: Container) -> Resul
 pub async fn last_modified_is_the_servers_time_in_whole_seconds(container: Container) -> Result<()> {
     let written = container.write("a", &marked("1"), &Condition::Create).await?;
     assert_eq!(written.last_modified.nanosecond(), 0);
-    assert!(are_close(written.answer.server_time, written.last_modified));
+    assert!(are_close(written.response.server_time, written.last_modified));
     let (read, list) = (container.get("a").await?, container.list("").await?);
     assert_eq!(read.last_modified, written.last_modified);
     assert_eq!(list.blobs[0].last_modified, written.last_modified);
@@ -98,11 +98,11 @@ pub async fn a_blob_just_written_is_young(container: Container) -> Result<()> {
 /// A write renews the time of the last write, under every condition.
 pub async fn a_write_renews_last_modified(container: Container) -> Result<()> {
     let first = container.write("a", &marked("1"), &Condition::Create).await?;
-    let second = container.write("a", &marked("2"), &Condition::Match(first.etag)).await?;
-    let third = container.write("a", &marked("3"), &Condition::Any).await?;
+    let second = container.write("a", &marked("2"), &Condition::IfMatch(first.etag)).await?;
+    let third = container.write("a", &marked("3"), &Condition::Unconditional).await?;
     assert!(first.last_modified <= second.last_modified && second.last_modified <= third.last_modified);
     for written in [&second, &third] {
-        assert!(are_close(written.answer.server_time, written.last_modified));
+        assert!(are_close(written.response.server_time, written.last_modified));
     }
     Ok(())
 }

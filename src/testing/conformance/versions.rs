@@ -17,15 +17,15 @@ pub async fn the_etag_is_the_same_everywhere_and_unquoted(container: Container) 
 pub async fn the_etag_of_a_listing_matches(container: Container) -> Result<()> {
     container.write("a", &marked("1"), &Condition::Create).await?;
     let listed = container.list("").await?.blobs.remove(0);
-    container.write("a", &marked("2"), &Condition::Match(listed.etag)).await?;
+    container.write("a", &marked("2"), &Condition::IfMatch(listed.etag)).await?;
     Ok(())
 }
 
 /// Every write gives a new ETag, even if it writes what is there.
 pub async fn every_write_gives_a_new_etag(container: Container) -> Result<()> {
     let first = container.write("a", &marked("1"), &Condition::Create).await?;
-    let second = container.write("a", &marked("1"), &Condition::Match(first.etag.clone())).await?;
-    let third = container.write("a", &marked("1"), &Condition::Any).await?;
+    let second = container.write("a", &marked("1"), &Condition::IfMatch(first.etag.clone())).await?;
+    let third = container.write("a", &marked("1"), &Condition::Unconditional).await?;
     assert!(first.etag != second.etag && second.etag != third.etag && first.etag != third.etag);
     Ok(())
 }
@@ -35,13 +35,13 @@ pub async fn reading_leaves_the_etag_alone(container: Container) -> Result<()> {
     let written = container.write("a", &marked("1"), &Condition::Create).await?;
     container.get("a").await?;
     container.list("").await?;
-    container.write("a", &marked("2"), &Condition::Match(written.etag)).await?;
+    container.write("a", &marked("2"), &Condition::IfMatch(written.etag)).await?;
     Ok(())
 }
 
 /// An ETag with quotes is the same ETag: it opens a blob, and deletes it.
 pub async fn a_quoted_etag_matches_as_well(container: Container) -> Result<()> {
-    let quoted = |etag: &ETag| Condition::Match(ETag::new(&etag.quoted()));
+    let quoted = |etag: &ETag| Condition::IfMatch(ETag::new(&etag.quoted()));
     let first = container.write("a", &marked("1"), &Condition::Create).await?;
     let second = container.write("a", &marked("2"), &quoted(&first.etag)).await?;
     container.delete("a", &quoted(&second.etag)).await.map(drop)

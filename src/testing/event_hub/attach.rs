@@ -139,8 +139,8 @@ mod tests {
     use fe2o3_amqp_types::messaging::{Source, Target};
 
     fn namespace() -> Namespace {
-        let hub = Hub::new(HubSettings::new("hub").partitions(2).consumer_group("other"));
-        let second = Hub::new(HubSettings::new("second").partitions(3));
+        let hub = Hub::new(HubSettings::new("hub").with_partitions(2).with_consumer_group("other"));
+        let second = Hub::new(HubSettings::new("second").with_partitions(3));
         let key = SasKey { name: "name".into(), secret: "key".into() };
         Namespace::new(key, vec![Arc::new(hub), Arc::new(second)])
     }

@@ -12,7 +12,7 @@ use super::listen::{self, Connections};
 use super::namespace::Namespace;
 use super::sas::SasKey;
 use super::settings::HubSettings;
-use super::{EventHub, Server};
+use super::{EventHubEmulator, Server};
 use crate::error::{Error, Result};
 use crate::testing::EmptiedReport;
 
@@ -27,14 +27,14 @@ pub const DEFAULT_DELAY: Duration = Duration::from_millis(2);
 
 /// Describes an event hub, and others beside it; made by [`EventHub::builder`].
 #[must_use = "a hub is only there once it has been started"]
-pub struct EventHubBuilder {
+pub struct EventHubEmulatorBuilder {
     hub: HubSettings,
     others: Vec<HubSettings>,
     key: SasKey,
     delay: Duration,
 }
 
-impl EventHubBuilder {
+impl EventHubEmulatorBuilder {
     pub(super) fn new(name: String) -> Self {
         Self {
             hub: HubSettings::new(name),
@@ -45,32 +45,32 @@ impl EventHubBuilder {
     }
 
     /// [`HubSettings::partitions`] of this event hub.
-    pub fn partitions(mut self, count: u16) -> Self {
-        self.hub = self.hub.partitions(count);
+    pub fn with_partitions(mut self, count: u16) -> Self {
+        self.hub = self.hub.with_partitions(count);
         self
     }
 
     /// [`HubSettings::consumer_group`] of this event hub.
-    pub fn consumer_group(mut self, name: impl Into<String>) -> Self {
-        self.hub = self.hub.consumer_group(name);
+    pub fn with_consumer_group(mut self, name: impl Into<String>) -> Self {
+        self.hub = self.hub.with_consumer_group(name);
         self
     }
 
     /// [`HubSettings::retention_count`] of this event hub.
-    pub fn retention_count(mut self, events: usize) -> Self {
-        self.hub = self.hub.retention_count(events);
+    pub fn with_retention_count(mut self, events: usize) -> Self {
+        self.hub = self.hub.with_retention_count(events);
         self
     }
 
     /// [`HubSettings::refuse_expired_positions`] of this event hub.
-    pub fn refuse_expired_positions(mut self) -> Self {
-        self.hub = self.hub.refuse_expired_positions();
+    pub fn with_expired_positions_rejected(mut self) -> Self {
+        self.hub = self.hub.with_expired_positions_rejected();
         self
     }
 
     /// [`HubSettings::emptied_report`] of this event hub.
-    pub fn emptied_report(mut self, report: EmptiedReport) -> Self {
-        self.hub = self.hub.emptied_report(report);
+    pub fn with_emptied_report(mut self, report: EmptiedReport) -> Self {
+        self.hub = self.hub.with_emptied_report(report);
         self
     }
 
@@ -93,13 +93,17 @@ impl EventHubBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn event_hub(mut self, name: impl Into<String>, settings: impl FnOnce(HubSettings) -> HubSettings) -> Self {
+    pub fn with_event_hub(
+        mut self,
+        name: impl Into<String>,
+        settings: impl FnOnce(HubSettings) -> HubSettings,
+    ) -> Self {
         self.others.push(settings(HubSettings::new(name)));
         self
     }
 
     /// Replaces the one key that is accepted: [`DEFAULT_KEY_NAME`] with [`DEFAULT_KEY`] by default.
-    pub fn sas_key(mut self, name: impl Into<String>, key: impl Into<String>) -> Self {
+    pub fn with_sas_key(mut self, name: impl Into<String>, key: impl Into<String>) -> Self {
         self.key = SasKey { name: name.into(), secret: key.into() };
         self
     }
@@ -110,7 +114,7 @@ impl EventHubBuilder {
     /// service: without a delay two runs in three see a send that hangs, or a connection that ends while a session is
     /// closed. A delay makes that rare, not impossible: in tests, send from a runtime of one thread, which is safe from
     /// the hanging sends, and put a time limit on the client's calls. Zero is for clients without such races.
-    pub fn delay(mut self, delay: Duration) -> Self {
+    pub fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
@@ -123,7 +127,7 @@ impl EventHubBuilder {
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a setting is wrong or nobody can listen on the address, for
     /// instance because it is taken; the message says which. Correct it.
-    pub async fn start(self, address: &str) -> Result<EventHub> {
+    pub async fn start(self, address: &str) -> Result<EventHubEmulator> {
         self.check()?;
         let cannot_listen = |error| {
             Error::config(format!("cannot listen on {address}: name a free local address, or port 0 for any free port"))
@@ -139,7 +143,10 @@ impl EventHubBuilder {
         let mut tasks = JoinSet::new();
         tasks.spawn(listen::listen(namespace.clone(), connections.clone(), listener, delay));
         tracing::debug!(hub = hub.name, %local, "event hub stand-in listens");
-        Ok(EventHub { hub, server: Arc::new(Server { namespace, address: local, connections, _listener: tasks }) })
+        Ok(EventHubEmulator {
+            hub,
+            server: Arc::new(Server { namespace, address: local, connections, _listener: tasks }),
+        })
     }
 
     fn check(&self) -> Result<()> {
@@ -167,7 +174,7 @@ impl EventHubBuilder {
     }
 }
 
-impl fmt::Debug for EventHubBuilder {
+impl fmt::Debug for EventHubEmulatorBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventHubBuilder")
             .field("hub", &self.hub)
@@ -183,7 +190,7 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
 
-    async fn refusal(builder: EventHubBuilder) -> String {
+    async fn refusal(builder: EventHubEmulatorBuilder) -> String {
         let error = builder.start("127.0.0.1:0").await.expect_err("the setting is wrong");
         assert_eq!(error.kind(), ErrorKind::Config);
         error.to_string()
@@ -191,34 +198,34 @@ mod tests {
 
     #[tokio::test]
     async fn refuses_wrong_settings_of_any_hub() {
-        assert!(refusal(EventHub::builder("hub").partitions(0)).await.contains("0 were asked for"));
-        let other = EventHub::builder("hub").event_hub("other", |hub| hub.partitions(0));
+        assert!(refusal(EventHubEmulator::builder("hub").with_partitions(0)).await.contains("0 were asked for"));
+        let other = EventHubEmulator::builder("hub").with_event_hub("other", |hub| hub.with_partitions(0));
         assert!(refusal(other).await.contains("0 were asked for"));
     }
 
     #[tokio::test]
     async fn refuses_two_hubs_of_one_name() {
-        let refused = refusal(EventHub::builder("hub").event_hub("HUB", |hub| hub)).await;
+        let refused = refusal(EventHubEmulator::builder("hub").with_event_hub("HUB", |hub| hub)).await;
         assert!(refused.contains("there are two event hubs \"hub\""), "{refused}");
     }
 
     #[tokio::test]
     async fn refuses_a_key_that_no_connection_string_can_hold_without_showing_it() {
-        let refused = refusal(EventHub::builder("hub").sas_key("name", "secret;")).await;
+        let refused = refusal(EventHubEmulator::builder("hub").with_sas_key("name", "secret;")).await;
         assert!(refused.contains("';'") && !refused.contains("secret;"), "{refused}");
     }
 
     #[tokio::test]
     async fn names_an_address_that_is_taken() {
-        let taken = EventHub::builder("hub").start("127.0.0.1:0").await.expect("a free port");
+        let taken = EventHubEmulator::builder("hub").start("127.0.0.1:0").await.expect("a free port");
         let address = format!("127.0.0.1:{}", taken.port());
-        let error = EventHub::builder("hub").start(&address).await.expect_err("taken");
+        let error = EventHubEmulator::builder("hub").start(&address).await.expect_err("taken");
         assert!(error.to_string().contains(&address), "{error}");
     }
 
     #[test]
     fn does_not_show_the_key() {
-        let shown = format!("{:?}", EventHub::builder("hub").sas_key("name", "secret"));
+        let shown = format!("{:?}", EventHubEmulator::builder("hub").with_sas_key("name", "secret"));
         assert!(shown.contains("name") && !shown.contains("secret"), "{shown}");
     }
 }

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     fn hub() -> Hub {
-        Hub::new(HubSettings::new("Hub").partitions(3).consumer_group("other"))
+        Hub::new(HubSettings::new("Hub").with_partitions(3).with_consumer_group("other"))
     }
 
     #[test]

@@ -78,7 +78,7 @@ mod tests {
     use fe2o3_amqp_types::messaging::{ApplicationProperties, Body, Message};
 
     fn ask(operation: &str, kind: &str, name: &str, partition: &str) -> Answer {
-        let hub = Arc::new(Hub::new(HubSettings::new("hub").partitions(2)));
+        let hub = Arc::new(Hub::new(HubSettings::new("hub").with_partitions(2)));
         let namespace = Namespace::new(SasKey { name: "name".into(), secret: "key".into() }, vec![hub]);
         let properties = ApplicationProperties::builder()
             .insert("operation", operation)

@@ -97,7 +97,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-pub use builder::{DEFAULT_DELAY, DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubBuilder};
+pub use builder::{DEFAULT_DELAY, DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubEmulatorBuilder};
 pub use partition::PartitionProperties;
 pub use settings::{DEFAULT_RETENTION_COUNT, HubSettings};
 
@@ -115,7 +115,7 @@ pub const DEFAULT_DETACH_CONDITION: &str = "amqp:link:detach-forced";
 ///
 /// Clones are the same event hub, and [`event_hub`](Self::event_hub) gives handles on others of the same stand-in.
 #[derive(Clone, Debug)]
-pub struct EventHub {
+pub struct EventHubEmulator {
     hub: Arc<Hub>,
     server: Arc<Server>,
 }
@@ -130,10 +130,10 @@ struct Server {
     _listener: JoinSet<()>,
 }
 
-impl EventHub {
+impl EventHubEmulator {
     /// Starts describing an event hub of this name, with 4 partitions and the consumer group `$Default`.
-    pub fn builder(name: impl Into<String>) -> EventHubBuilder {
-        EventHubBuilder::new(name.into())
+    pub fn builder(name: impl Into<String>) -> EventHubEmulatorBuilder {
+        EventHubEmulatorBuilder::new(name.into())
     }
 
     /// The name of the event hub.

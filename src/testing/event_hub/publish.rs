@@ -91,7 +91,7 @@ mod tests {
     }
 
     fn hub() -> Hub {
-        Hub::new(HubSettings::new("hub").partitions(2))
+        Hub::new(HubSettings::new("hub").with_partitions(2))
     }
 
     #[test]

@@ -35,13 +35,13 @@ impl HubSettings {
     /// How many partitions there are: 4 by default, enough to be shared among a few instances.
     ///
     /// [`EventHub::grow_to`](super::EventHub::grow_to) adds more at run time.
-    pub fn partitions(mut self, count: u16) -> Self {
+    pub fn with_partitions(mut self, count: u16) -> Self {
         self.partitions = count;
         self
     }
 
     /// Adds a consumer group. `$Default` is always there. Case does not tell names apart, as in the service.
-    pub fn consumer_group(mut self, name: impl Into<String>) -> Self {
+    pub fn with_consumer_group(mut self, name: impl Into<String>) -> Self {
         self.consumer_groups.push(name.into());
         self
     }
@@ -53,7 +53,7 @@ impl HubSettings {
     ///
     /// The service goes by age and size instead of a count. What it does with a position before the oldest event is
     /// told at [`refuse_expired_positions`](Self::refuse_expired_positions).
-    pub fn retention_count(mut self, events: usize) -> Self {
+    pub fn with_retention_count(mut self, events: usize) -> Self {
         self.retention.count = events;
         self
     }
@@ -69,7 +69,7 @@ impl HubSettings {
     /// The refusal is for consumers that want to see how they take an error for a checkpoint that went out of range. It
     /// has the condition that the service has for a position above the last event, `com.microsoft:argument-error`
     /// (Azure/azure-event-hubs-python#13). Asking for the earliest event is never refused, nor is a time.
-    pub fn refuse_expired_positions(mut self) -> Self {
+    pub fn with_expired_positions_rejected(mut self) -> Self {
         self.retention.refuse_expired = true;
         self
     }
@@ -78,7 +78,7 @@ impl HubSettings {
     ///
     /// Retention by count always leaves an event; [`EventHub::expire_before`](super::EventHub::expire_before) empties a
     /// partition.
-    pub fn emptied_report(mut self, report: EmptiedReport) -> Self {
+    pub fn with_emptied_report(mut self, report: EmptiedReport) -> Self {
         self.emptied = report;
         self
     }
@@ -124,13 +124,13 @@ mod tests {
 
     #[test]
     fn refuses_no_partitions_and_no_events() {
-        assert!(refusal(&HubSettings::new("hub").partitions(0)).contains("0 were asked for"));
-        assert!(refusal(&HubSettings::new("hub").retention_count(0)).contains("a retention of 0"));
+        assert!(refusal(&HubSettings::new("hub").with_partitions(0)).contains("0 were asked for"));
+        assert!(refusal(&HubSettings::new("hub").with_retention_count(0)).contains("a retention of 0"));
     }
 
     #[test]
     fn refuses_names_that_no_address_can_hold() {
         assert!(refusal(&HubSettings::new("")).contains("\"\" is no name for an event hub"));
-        assert!(refusal(&HubSettings::new("hub").consumer_group("a/b")).contains("\"a/b\""));
+        assert!(refusal(&HubSettings::new("hub").with_consumer_group("a/b")).contains("\"a/b\""));
     }
 }

@@ -8,7 +8,7 @@ use crate::blob::{Condition, Metadata};
 /// A method of [`BlobContainer`](crate::blob::BlobContainer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Operation {
+pub enum BlobOperation {
     /// [`list`](crate::blob::BlobContainer::list); the name is the prefix.
     List,
     /// [`get`](crate::blob::BlobContainer::get).
@@ -21,7 +21,7 @@ pub enum Operation {
     CreateContainer,
 }
 
-impl fmt::Display for Operation {
+impl fmt::Display for BlobOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::List => "listing",
@@ -46,7 +46,7 @@ pub enum Fault {
     RequestLost,
     /// The answer to a write, a deletion or the creation of the container is lost. It was applied if its condition
     /// held, but nobody knows: [`Unknown`](crate::ErrorKind::Unknown).
-    AnswerLost,
+    ResponseLost,
     /// A write or a deletion is [`Unknown`](crate::ErrorKind::Unknown) now and takes effect this much later, unless its
     /// condition fails by then. It does not, if the runtime is gone by then.
     AppliedLate(Duration),
@@ -56,7 +56,7 @@ pub enum Fault {
     /// wrote.
     Conflict,
     /// Somebody else writes this, under no condition, just before a write arrives.
-    Overtaken(Metadata),
+    ConcurrentWrite(Metadata),
     /// The service asks for fewer requests (429, or 503 `ServerBusy`): not applied, and
     /// [`Throttled`](crate::ErrorKind::Throttled).
     Throttled {
@@ -66,10 +66,10 @@ pub enum Fault {
     /// A listing shows what it showed this much earlier, with the ETags and times of then, but with the server's time
     /// of now. Of the listings of this prefix that went through here, it is the latest that is old enough, or the
     /// oldest. Befalls no listing of a prefix that has not been listed before.
-    StalePage(Duration),
+    StaleListing(Duration),
     /// A listing ends early. Backends never give a part for the whole, so this is an error; and it is
     /// [`Unknown`](crate::ErrorKind::Unknown), as with Azure, for an answer did come, but not a usable one.
-    PageCutOff,
+    TruncatedListing,
 }
 
 /// A [`Fault`] without its details, to count it by.
@@ -80,14 +80,14 @@ pub enum FaultKind {
     Latency,
     Unreachable,
     RequestLost,
-    AnswerLost,
+    ResponseLost,
     AppliedLate,
     Hang,
     Conflict,
-    Overtaken,
+    ConcurrentWrite,
     Throttled,
-    StalePage,
-    PageCutOff,
+    StaleListing,
+    TruncatedListing,
 }
 
 impl Fault {
@@ -98,14 +98,14 @@ impl Fault {
             Self::Latency(_) => FaultKind::Latency,
             Self::Unreachable => FaultKind::Unreachable,
             Self::RequestLost => FaultKind::RequestLost,
-            Self::AnswerLost => FaultKind::AnswerLost,
+            Self::ResponseLost => FaultKind::ResponseLost,
             Self::AppliedLate(_) => FaultKind::AppliedLate,
             Self::Hang => FaultKind::Hang,
             Self::Conflict => FaultKind::Conflict,
-            Self::Overtaken(_) => FaultKind::Overtaken,
+            Self::ConcurrentWrite(_) => FaultKind::ConcurrentWrite,
             Self::Throttled { .. } => FaultKind::Throttled,
-            Self::StalePage(_) => FaultKind::StalePage,
-            Self::PageCutOff => FaultKind::PageCutOff,
+            Self::StaleListing(_) => FaultKind::StaleListing,
+            Self::TruncatedListing => FaultKind::TruncatedListing,
         }
     }
 
@@ -113,12 +113,12 @@ impl Fault {
     pub(super) fn can_befall(&self, call: &Call<'_>) -> bool {
         match self {
             Self::Latency(_) | Self::Unreachable | Self::RequestLost | Self::Hang | Self::Throttled { .. } => true,
-            Self::AnswerLost => !matches!(call.operation, Operation::List | Operation::Get),
-            Self::AppliedLate(_) => matches!(call.operation, Operation::Write | Operation::Delete),
-            Self::Overtaken(_) => call.operation == Operation::Write,
+            Self::ResponseLost => !matches!(call.operation, BlobOperation::List | BlobOperation::Get),
+            Self::AppliedLate(_) => matches!(call.operation, BlobOperation::Write | BlobOperation::Delete),
+            Self::ConcurrentWrite(_) => call.operation == BlobOperation::Write,
             Self::Conflict => call.is_conditional,
-            Self::StalePage(_) => call.was_listed_before,
-            Self::PageCutOff => call.operation == Operation::List,
+            Self::StaleListing(_) => call.was_listed_before,
+            Self::TruncatedListing => call.operation == BlobOperation::List,
         }
     }
 
@@ -127,7 +127,7 @@ impl Fault {
         match self {
             Self::Latency(longest) => Self::Latency(longest.mul_f64(share)),
             Self::AppliedLate(longest) => Self::AppliedLate(longest.mul_f64(share)),
-            Self::StalePage(longest) => Self::StalePage(longest.mul_f64(share)),
+            Self::StaleListing(longest) => Self::StaleListing(longest.mul_f64(share)),
             other => other.clone(),
         }
     }
@@ -136,7 +136,7 @@ impl Fault {
 /// Which requests a fault is meant for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
-    operation: Option<Operation>,
+    operation: Option<BlobOperation>,
     name_part: Option<String>,
 }
 
@@ -160,8 +160,8 @@ impl Target {
     }
 }
 
-impl From<Operation> for Target {
-    fn from(operation: Operation) -> Self {
+impl From<BlobOperation> for Target {
+    fn from(operation: BlobOperation) -> Self {
         Self { operation: Some(operation), name_part: None }
     }
 }
@@ -169,18 +169,18 @@ impl From<Operation> for Target {
 /// A request, as far as it decides which faults can befall it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
-    pub(super) operation: Operation,
+    pub(super) operation: BlobOperation,
     pub(super) name: &'a str,
     pub(super) is_conditional: bool,
     pub(super) was_listed_before: bool,
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(operation: Operation, name: &'a str) -> Self {
+    pub(super) fn new(operation: BlobOperation, name: &'a str) -> Self {
         Self { operation, name, is_conditional: false, was_listed_before: false }
     }
 
     pub(super) fn under(self, condition: &Condition) -> Self {
-        Self { is_conditional: *condition != Condition::Any, ..self }
+        Self { is_conditional: *condition != Condition::Unconditional, ..self }
     }
 }

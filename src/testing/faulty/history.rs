@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::blob::{Blob, BlobList};
+use crate::blob::{Blob, ListResult};
 
 /// Listings kept of each prefix: as many cycles of a loop as a test is about.
 const CAPACITY: usize = 32;
@@ -23,7 +23,7 @@ impl History {
         self.0.contains_key(prefix)
     }
 
-    pub(super) fn remember(&mut self, prefix: &str, list: &BlobList) {
+    pub(super) fn remember(&mut self, prefix: &str, list: &ListResult) {
         let listings = self.0.entry(prefix.to_owned()).or_default();
         let before = listings.back().map_or(&[][..], |(_, blobs)| blobs);
         let blobs = list.blobs.iter().enumerate().map(|(index, blob)| {
@@ -34,16 +34,16 @@ impl History {
         if listings.len() == CAPACITY {
             listings.pop_front();
         }
-        listings.push_back((list.answer.received, blobs));
+        listings.push_back((list.response.received_at, blobs));
     }
 
     /// What a listing showed this long before `current`, as an answer given now.
-    pub(super) fn stale(&self, prefix: &str, by: Duration, current: &BlobList) -> BlobList {
+    pub(super) fn stale(&self, prefix: &str, by: Duration, current: &ListResult) -> ListResult {
         let listings = self.0.get(prefix);
-        let is_old_enough = |at: Instant| current.answer.received.saturating_duration_since(at) >= by;
+        let is_old_enough = |at: Instant| current.response.received_at.saturating_duration_since(at) >= by;
         let found = listings.and_then(|all| all.iter().rfind(|(at, _)| is_old_enough(*at)).or_else(|| all.front()));
         let Some((_, blobs)) = found else { return current.clone() };
-        let blobs = blobs.iter().map(|blob| Blob { answer: current.answer, ..Blob::clone(blob) }).collect();
-        BlobList { blobs, answer: current.answer }
+        let blobs = blobs.iter().map(|blob| Blob { response: current.response, ..Blob::clone(blob) }).collect();
+        ListResult { blobs, response: current.response }
     }
 }

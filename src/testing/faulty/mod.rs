@@ -34,14 +34,14 @@ use rand::rngs::StdRng;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
-pub use self::fault::{Fault, FaultKind, Operation, Target};
+pub use self::fault::{BlobOperation, Fault, FaultKind, Target};
 pub use self::plan::FaultPlan;
 pub use self::platform::Platform;
 
 use self::fault::Call;
 use self::history::History;
 use self::plan::Fate;
-use crate::blob::{Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written};
+use crate::blob::{Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 
@@ -70,7 +70,7 @@ const CLOCK: &str = "clock";
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Faulty {
+pub struct FaultyContainer {
     inner: Arc<dyn BlobContainer>,
     shared: Arc<Shared>,
 }
@@ -82,7 +82,7 @@ pub struct Injected {
     /// When the request was made, counted from when the [`Faulty`] was.
     pub at: Duration,
     /// What the request was to do.
-    pub operation: Operation,
+    pub operation: BlobOperation,
     /// The blob, or the prefix of a listing.
     pub name: String,
     /// What happened to it, with the time that was drawn.
@@ -103,7 +103,7 @@ struct State {
     trace: Vec<Injected>,
 }
 
-impl Faulty {
+impl FaultyContainer {
     /// Stands before `inner`. The seed decides what a [`FaultPlan`] brings; `Debug` shows it, and a test that panics
     /// prints it.
     #[must_use]
@@ -120,18 +120,18 @@ impl Faulty {
 
     /// Lets this befall the next request that it can befall. Told several times, faults wait in line, each for a
     /// request of its own. They come before those of the plan.
-    pub fn next(&self, fault: Fault) {
-        self.next_on(Target::any(), fault);
+    pub fn inject(&self, fault: Fault) {
+        self.inject_on(Target::any(), fault);
     }
 
     /// Lets this befall the next such request.
-    pub fn next_on(&self, target: impl Into<Target>, fault: Fault) {
+    pub fn inject_on(&self, target: impl Into<Target>, fault: Fault) {
         self.shared.lock().script.push_back((target.into(), fault));
     }
 
     /// How many faults that were told have not happened yet.
     #[must_use]
-    pub fn waiting(&self) -> usize {
+    pub fn pending(&self) -> usize {
         self.shared.lock().script.len()
     }
 
@@ -163,7 +163,7 @@ impl Faulty {
         let failure = match fate.fault {
             Some(Fault::Hang) => std::future::pending().await,
             Some(Fault::Unreachable) => failure(ErrorKind::Unavailable, &call, "the server cannot be reached"),
-            Some(Fault::RequestLost) => failure(ErrorKind::Unknown, &call, "the request was lost"),
+            Some(Fault::RequestLost) => failure(ErrorKind::Indeterminate, &call, "the request was lost"),
             Some(Fault::Conflict) => {
                 let error = failure(ErrorKind::Conflict, &call, "the service answered 412, although nothing changed");
                 error.with_server_time(self.server_time().await)
@@ -180,7 +180,7 @@ impl Faulty {
     /// What a refusal carries as its time.
     async fn server_time(&self) -> Option<OffsetDateTime> {
         match self.inner.get(CLOCK).await {
-            Ok(blob) => Some(blob.answer.server_time),
+            Ok(blob) => Some(blob.response.server_time),
             Err(error) => error.server_time(),
         }
     }
@@ -194,13 +194,13 @@ fn apply_later(call: &Call<'_>, delay: Duration, apply: impl Future<Output = Res
         let refusal = apply.await.err();
         tracing::debug!(%operation, name, refusal = refusal.map(tracing::field::display), "late request arrived");
     });
-    failure(ErrorKind::Unknown, call, "the request is late")
+    failure(ErrorKind::Indeterminate, call, "the request is late")
 }
 
 /// Loses the answer, if that is what was to happen to it.
 fn answered<T>(call: &Call<'_>, fault: Option<&Fault>, outcome: Result<T>) -> Result<T> {
     match fault {
-        Some(Fault::AnswerLost) => Err(failure(ErrorKind::Unknown, call, "the answer was lost")),
+        Some(Fault::ResponseLost) => Err(failure(ErrorKind::Indeterminate, call, "the answer was lost")),
         _ => outcome,
     }
 }
@@ -210,30 +210,30 @@ fn failure(kind: ErrorKind, call: &Call<'_>, what: &str) -> Error {
 }
 
 #[async_trait]
-impl BlobContainer for Faulty {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
-        let call = Call::new(Operation::List, prefix);
+impl BlobContainer for FaultyContainer {
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
+        let call = Call::new(BlobOperation::List, prefix);
         let fault = self.send(call).await?;
         let current = self.inner.list(prefix).await?;
         let mut state = self.shared.lock();
         let past = match fault {
-            Some(Fault::StalePage(by)) => Some(state.history.stale(prefix, by, &current)),
+            Some(Fault::StaleListing(by)) => Some(state.history.stale(prefix, by, &current)),
             _ => None,
         };
         state.history.remember(prefix, &current);
         match fault {
-            Some(Fault::PageCutOff) => Err(failure(ErrorKind::Unknown, &call, "the listing ends early")),
+            Some(Fault::TruncatedListing) => Err(failure(ErrorKind::Indeterminate, &call, "the listing ends early")),
             _ => Ok(past.unwrap_or(current)),
         }
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {
-        self.send(Call::new(Operation::Get, name)).await?;
+        self.send(Call::new(BlobOperation::Get, name)).await?;
         self.inner.get(name).await
     }
 
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
-        let call = Call::new(Operation::Write, name).under(condition);
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
+        let call = Call::new(BlobOperation::Write, name).under(condition);
         let fault = self.send(call).await?;
         match &fault {
             Some(Fault::AppliedLate(delay)) => {
@@ -242,14 +242,16 @@ impl BlobContainer for Faulty {
                 let apply = async move { inner.write(&name, &metadata, &condition).await.map(drop) };
                 return Err(apply_later(&call, *delay, apply));
             }
-            Some(Fault::Overtaken(by)) => self.inner.write(name, by, &Condition::Any).await.map(drop)?,
+            Some(Fault::ConcurrentWrite(by)) => {
+                self.inner.write(name, by, &Condition::Unconditional).await.map(drop)?
+            }
             _ => {}
         }
         answered(&call, fault.as_ref(), self.inner.write(name, metadata, condition).await)
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
-        let call = Call::new(Operation::Delete, name).under(condition);
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
+        let call = Call::new(BlobOperation::Delete, name).under(condition);
         let fault = self.send(call).await?;
         if let Some(Fault::AppliedLate(delay)) = fault {
             let (inner, name, condition) = (self.inner.clone(), name.to_owned(), condition.clone());
@@ -260,17 +262,17 @@ impl BlobContainer for Faulty {
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {
-        let call = Call::new(Operation::CreateContainer, "");
+        let call = Call::new(BlobOperation::CreateContainer, "");
         let fault = self.send(call).await?;
         answered(&call, fault.as_ref(), self.inner.create_container().await)
     }
 
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
-        Ok(Arc::new(Self { inner: self.inner.isolated()?, shared: Arc::clone(&self.shared) }))
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
+        Ok(Arc::new(Self { inner: self.inner.with_new_connections()?, shared: Arc::clone(&self.shared) }))
     }
 }
 
-impl fmt::Debug for Faulty {
+impl fmt::Debug for FaultyContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.shared.lock();
         f.debug_struct("Faulty")
@@ -293,7 +295,7 @@ impl Shared {
     fn fate_of(&self, call: Call<'_>) -> Fate {
         let at = Instant::now().saturating_duration_since(self.started);
         let mut state = self.lock();
-        let was_listed_before = call.operation == Operation::List && state.history.knows(call.name);
+        let was_listed_before = call.operation == BlobOperation::List && state.history.knows(call.name);
         let fate = state.fate_of(&Call { was_listed_before, ..call });
         for fault in fate.latencies.iter().chain(&fate.fault) {
             tracing::debug!(operation = %call.operation, name = call.name, ?fault, "fault injected");

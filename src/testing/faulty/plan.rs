@@ -84,7 +84,7 @@ mod tests {
 
     use rand::SeedableRng;
 
-    use super::super::fault::Operation;
+    use super::super::fault::BlobOperation;
     use super::*;
     use crate::blob::Condition;
 
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_probability_is_kept_and_none_means_never() {
-        let write = Call::new(Operation::Write, "a").under(&Condition::Create);
+        let write = Call::new(BlobOperation::Write, "a").under(&Condition::Create);
         assert_eq!(count(&FaultPlan::default(), &write), 0);
         assert_eq!(count(&FaultPlan::default().with(0.0, Fault::Hang), &write), 0);
         assert_eq!(count(&FaultPlan::always(Fault::Hang), &write), 1000);
@@ -105,24 +105,24 @@ mod tests {
 
     #[test]
     fn a_fault_befalls_only_what_it_can_befall() {
-        let list = Call::new(Operation::List, "p/");
+        let list = Call::new(BlobOperation::List, "p/");
         let listed = Call { was_listed_before: true, ..list };
-        let get = Call::new(Operation::Get, "a");
-        let write = Call::new(Operation::Write, "a").under(&Condition::Any);
+        let get = Call::new(BlobOperation::Get, "a");
+        let write = Call::new(BlobOperation::Write, "a").under(&Condition::Unconditional);
         let create = write.under(&Condition::Create);
-        let delete = Call::new(Operation::Delete, "a").under(&Condition::Any);
-        let container = Call::new(Operation::CreateContainer, "");
+        let delete = Call::new(BlobOperation::Delete, "a").under(&Condition::Unconditional);
+        let container = Call::new(BlobOperation::CreateContainer, "");
         let calls = [list, listed, get, write, create, delete, container];
         let second = Duration::from_secs(1);
         for (fault, expected) in [
             (Fault::Hang, [true; 7]),
             (Fault::Throttled { retry_after: None }, [true; 7]),
-            (Fault::AnswerLost, [false, false, false, true, true, true, true]),
+            (Fault::ResponseLost, [false, false, false, true, true, true, true]),
             (Fault::AppliedLate(second), [false, false, false, true, true, true, false]),
-            (Fault::Overtaken(crate::blob::Metadata::new()), [false, false, false, true, true, false, false]),
+            (Fault::ConcurrentWrite(crate::blob::Metadata::new()), [false, false, false, true, true, false, false]),
             (Fault::Conflict, [false, false, false, false, true, false, false]),
-            (Fault::StalePage(second), [false, true, false, false, false, false, false]),
-            (Fault::PageCutOff, [true, true, false, false, false, false, false]),
+            (Fault::StaleListing(second), [false, true, false, false, false, false, false]),
+            (Fault::TruncatedListing, [true, true, false, false, false, false, false]),
         ] {
             let plan = FaultPlan::always(fault.clone());
             let befallen = calls.map(|call| plan.draw(&call, &mut StdRng::seed_from_u64(0)).fault.is_some());
@@ -132,11 +132,11 @@ mod tests {
 
     #[test]
     fn a_target_narrows_by_operation_and_by_name() {
-        let call = |name| Call::new(Operation::Get, name);
+        let call = |name| Call::new(BlobOperation::Get, name);
         let on = |target: Target| FaultPlan::default().with_on(1.0, target, Fault::Hang);
-        let named = on(Target::from(Operation::Get).named("/checkpoint/"));
+        let named = on(Target::from(BlobOperation::Get).named("/checkpoint/"));
         assert_eq!((count(&named, &call("g/checkpoint/0")), count(&named, &call("g/ownership/0"))), (1000, 0));
-        assert_eq!(count(&on(Operation::List.into()), &call("g/checkpoint/0")), 0);
+        assert_eq!(count(&on(BlobOperation::List.into()), &call("g/checkpoint/0")), 0);
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
             .with(1.0, Fault::Hang)
             .with(1.0, Fault::Latency(second))
             .with(1.0, Fault::RequestLost);
-        let fate = plan.draw(&Call::new(Operation::Get, "a"), &mut StdRng::seed_from_u64(3));
+        let fate = plan.draw(&Call::new(BlobOperation::Get, "a"), &mut StdRng::seed_from_u64(3));
         assert_eq!((fate.latencies.len(), fate.fault), (2, Some(Fault::Hang)));
         assert!(fate.latencies.iter().all(|fault| matches!(fault, Fault::Latency(time) if *time < second)));
     }
@@ -156,7 +156,7 @@ mod tests {
         let hangs = |other: f64| {
             let plan = FaultPlan::default().with(0.3, Fault::Hang).with(other, Fault::RequestLost);
             let mut rng = StdRng::seed_from_u64(5);
-            let get = Call::new(Operation::Get, "a");
+            let get = Call::new(BlobOperation::Get, "a");
             (0..100).map(|_| plan.draw(&get, &mut rng).fault == Some(Fault::Hang)).collect::<Vec<_>>()
         };
         assert_eq!(hangs(0.0), hangs(1.0));

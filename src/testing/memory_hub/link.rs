@@ -38,7 +38,7 @@ impl Link {
         let failure = loop {
             let room = tokio::select! {
                 biased;
-                () = sender.stopped() => return,
+                () = sender.closed() => return,
                 _ = changes.changed() => {
                     let now = changes.borrow_and_update().clone();
                     match self.follow(now) {
@@ -60,7 +60,7 @@ impl Link {
         let mut end = self.partition.end.subscribe();
         // An error cannot be: the partition is here.
         let _ = end.wait_for(|end| *end > self.next).await;
-        sender.room().await
+        sender.ready_capacity().await
     }
 
     /// Nothing, if anything was done to the link: that is followed first.
@@ -83,7 +83,7 @@ impl Link {
             return Err(Error::new(ErrorKind::Fenced, "another reader took the partition"));
         }
         if now.breaks != self.known.breaks {
-            return Err(Error::new(ErrorKind::Source, "the link broke"));
+            return Err(Error::new(ErrorKind::EventSource, "the link broke"));
         }
         if now.reattached != self.known.reattached {
             (self.next, _) = self.partition.log().start(&self.from)?;

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::PartitionId;
-use crate::processor::{EventReceiver, EventSource, HubProperties, PartitionProperties, StartPosition};
+use crate::processor::{EventHubProperties, EventReceiver, EventSource, PartitionProperties, StartPosition};
 use crate::testing::EmptiedReport;
 pub use event::MemoryEvent;
 use link::Link;
@@ -184,18 +184,18 @@ impl MemorySource {
 impl EventSource for MemorySource {
     type Event = MemoryEvent;
 
-    async fn hub(&self) -> Result<HubProperties> {
+    async fn event_hub_properties(&self) -> Result<EventHubProperties> {
         let count = self.hub.partitions().len();
         let partitions = (0u32..).take(count).map(PartitionId::from).collect();
-        Ok(HubProperties::new(self.hub.inner.name.clone(), partitions))
+        Ok(EventHubProperties::new(self.hub.inner.name.clone(), partitions))
     }
 
-    async fn partition(&self, id: &PartitionId) -> Result<PartitionProperties> {
+    async fn partition_properties(&self, id: &PartitionId) -> Result<PartitionProperties> {
         let emptied = *lock(&self.hub.inner.emptied);
         Ok(self.existing(id)?.log().properties(emptied))
     }
 
-    async fn open(
+    async fn open_receiver(
         &self,
         id: &PartitionId,
         from: StartPosition,
@@ -230,7 +230,7 @@ mod tests {
     }
 
     async fn open(hub: &MemoryHub, from: StartPosition) -> Result<EventReceiver<MemoryEvent>> {
-        hub.source().open(&0.into(), from, 4, 1).await
+        hub.source().open_receiver(&0.into(), from, 4, 1).await
     }
 
     async fn earliest(hub: &MemoryHub) -> EventReceiver<MemoryEvent> {
@@ -256,8 +256,8 @@ mod tests {
     }
 
     async fn properties(hub: &MemoryHub) -> (i64, Option<i64>) {
-        let properties = hub.source().partition(&0.into()).await.unwrap();
-        (properties.first_sequence_number(), properties.last().map(|last| last.sequence_number))
+        let properties = hub.source().partition_properties(&0.into()).await.unwrap();
+        (properties.beginning_sequence_number(), properties.last_enqueued().map(|last| last.sequence_number))
     }
 
     #[tokio::test(start_paused = true)]
@@ -304,10 +304,10 @@ mod tests {
         }
         let last_enqueued_at = first + SOON;
         hub.expire_before(0, 100);
-        let emptied = hub.source().partition(&0.into()).await.unwrap();
+        let emptied = hub.source().partition_properties(&0.into()).await.unwrap();
         assert_eq!(emptied.last_enqueued_at(), Some(last_enqueued_at), "expired events count");
         hub.recreate();
-        assert_eq!(hub.source().partition(&0.into()).await.unwrap().last_enqueued_at(), None);
+        assert_eq!(hub.source().partition_properties(&0.into()).await.unwrap().last_enqueued_at(), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -332,7 +332,7 @@ mod tests {
         let mut receiver = earliest(&hub).await;
         assert_eq!(numbers(&mut receiver, 3).await, [0, 1, 2]);
         hub.recreate();
-        assert_eq!(failure(&mut receiver).await, ErrorKind::Source);
+        assert_eq!(failure(&mut receiver).await, ErrorKind::EventSource);
         assert_eq!(properties(&hub).await, (0, None));
         assert_eq!(hub.publish(0, "x"), Some(0));
         assert_eq!(numbers(&mut earliest(&hub).await, 1).await, [0]);
@@ -373,7 +373,7 @@ mod tests {
         hub.publish(0, "x");
         assert_eq!(numbers(&mut receiver, 4).await, [2, 3, 4, 5]);
         hub.break_link(0);
-        assert_eq!(failure(&mut receiver).await, ErrorKind::Source);
+        assert_eq!(failure(&mut receiver).await, ErrorKind::EventSource);
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use azure_messaging_eventhubs::models::EventData;
 use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use tokio::time::timeout;
 
 /// The client can hang; no call to it goes without a limit.
@@ -14,7 +14,7 @@ pub async fn within<T>(what: &str, call: impl Future<Output = T>) -> T {
     timeout(LIMIT, call).await.unwrap_or_else(|_| panic!("{what} took more than {LIMIT:?}"))
 }
 
-pub async fn producer(hub: &EventHub) -> ProducerClient {
+pub async fn producer(hub: &EventHubEmulator) -> ProducerClient {
     let connection_string = hub.connection_string();
     let opening = ProducerClient::builder()
         .with_custom_endpoint(hub.endpoint())

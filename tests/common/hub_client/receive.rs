@@ -7,7 +7,7 @@ use azure_messaging_eventhubs::models::ReceivedEventData;
 use azure_messaging_eventhubs::{
     ConsumerClient, EventHubsError, EventReceiver, OpenReceiverOptions, RetryOptions, StartLocation, StartPosition,
 };
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use futures::StreamExt;
 use tokio::time::Instant;
 
@@ -26,7 +26,7 @@ fn no_retries() -> RetryOptions {
     RetryOptions { max_retries: 0, ..RetryOptions::default() }
 }
 
-pub async fn consumer_with(hub: &EventHub, group: &str, connection_string: &str) -> ConsumerClient {
+pub async fn consumer_with(hub: &EventHubEmulator, group: &str, connection_string: &str) -> ConsumerClient {
     let opening = ConsumerClient::builder()
         .with_consumer_group(group.to_owned())
         .with_retry_options(no_retries())
@@ -35,7 +35,7 @@ pub async fn consumer_with(hub: &EventHub, group: &str, connection_string: &str)
     within("opening a consumer", opening).await.unwrap()
 }
 
-pub async fn consumer(hub: &EventHub) -> ConsumerClient {
+pub async fn consumer(hub: &EventHubEmulator) -> ConsumerClient {
     consumer_with(hub, "$Default", &hub.connection_string()).await
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use azure_messaging_eventhubs::ConsumerClient;
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -44,7 +44,7 @@ async fn tap(port: u16) -> (String, Bytes) {
     (endpoint, bytes)
 }
 
-async fn tapped(hub: &EventHub) -> (ConsumerClient, Bytes) {
+async fn tapped(hub: &EventHubEmulator) -> (ConsumerClient, Bytes) {
     let (endpoint, bytes) = tap(hub.port()).await;
     let connection_string = hub.connection_string();
     let builder = ConsumerClient::builder().with_custom_endpoint(endpoint);

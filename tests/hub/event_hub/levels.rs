@@ -2,7 +2,7 @@
 
 use azure_messaging_eventhubs::error::ErrorKind;
 use azure_messaging_eventhubs::{ConsumerClient, EventHubsError, OpenReceiverOptions};
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 
 use super::hub;
 use crate::hub_client::{assert_mentions, earliest, failure, next, numbered, open, producer, send, until, within};
@@ -19,7 +19,7 @@ enum Reads {
 }
 
 /// The client re-attaches a link that fails, unless it regards the failure as final.
-async fn retrying_consumer(hub: &EventHub) -> ConsumerClient {
+async fn retrying_consumer(hub: &EventHubEmulator) -> ConsumerClient {
     let connection_string = hub.connection_string();
     let opening = ConsumerClient::builder()
         .with_custom_endpoint(hub.endpoint())
@@ -36,7 +36,7 @@ fn assert_stolen(error: &EventHubsError, words: &[&str]) {
     assert_mentions(error, words);
 }
 
-async fn second_attaches(hub: &EventHub, levels: [Option<i64>; 2], reads: Reads) {
+async fn second_attaches(hub: &EventHubEmulator, levels: [Option<i64>; 2], reads: Reads) {
     let producer = producer(hub).await;
     send(&producer, "0", numbered(1)).await;
     let (first_client, second_client) = (retrying_consumer(hub).await, retrying_consumer(hub).await);
@@ -111,8 +111,8 @@ async fn the_client_re_attaches_a_link_at_the_level_at_which_it_was_opened() {
     let receiver = open(&client, "0", at(Some(EPOCH))).await;
     assert_eq!(next(&receiver, 1).await.len(), 1);
 
-    let detach = |hub: &EventHub| assert_eq!(hub.detach_receivers("$Default", "0"), Some(1));
-    let cut = |hub: &EventHub| assert!(hub.cut_connections() > 0);
+    let detach = |hub: &EventHubEmulator| assert_eq!(hub.detach_receivers("$Default", "0"), Some(1));
+    let cut = |hub: &EventHubEmulator| assert!(hub.cut_connections() > 0);
     for disturb in [detach, cut] {
         disturb(&hub);
         // From its original start.

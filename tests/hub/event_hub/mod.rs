@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use azure_messaging_eventhubs::error::ErrorKind;
 use azure_messaging_eventhubs::models::EventData;
 use azure_messaging_eventhubs::{EventDataBatchOptions, OpenReceiverOptions, SendEventOptions, StartLocation};
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -25,8 +25,13 @@ fn now() -> SystemTime {
     SystemWallClock.now().into()
 }
 
-async fn hub(partitions: u16) -> EventHub {
-    EventHub::builder("hub").partitions(partitions).consumer_group("other").start("127.0.0.1:0").await.unwrap()
+async fn hub(partitions: u16) -> EventHubEmulator {
+    EventHubEmulator::builder("hub")
+        .with_partitions(partitions)
+        .with_consumer_group("other")
+        .start("127.0.0.1:0")
+        .await
+        .unwrap()
 }
 
 fn with_epoch(epoch: i64) -> OpenReceiverOptions {
@@ -263,7 +268,8 @@ async fn refuses_a_wrong_key() {
 
 #[tokio::test]
 async fn takes_the_key_that_it_was_given() {
-    let hub = EventHub::builder("hub").sas_key("reader", "a key of my own").start("127.0.0.1:0").await.unwrap();
+    let hub =
+        EventHubEmulator::builder("hub").with_sas_key("reader", "a key of my own").start("127.0.0.1:0").await.unwrap();
     let consumer = consumer(&hub).await;
     within("hub properties", consumer.get_eventhub_properties()).await.unwrap();
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eventhubs_checkpoint::balancer::{ClaimReason, Holder, PartitionView, Strategy};
+use eventhubs_checkpoint::balancer::{ClaimReason, LoadBalancingStrategy, PartitionOwner, PartitionView};
 use eventhubs_checkpoint::internal::planner::{
     Plan, PlannedClaim, PlannedHandoff, Policy, ReleaseReason, View, weights,
 };
@@ -45,12 +45,12 @@ pub fn safe(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     gives_back_only_what_must_go(view, policy, plan)?;
     steals_only_where_nothing_is_unowned(view, policy, plan)?;
     match &policy.strategy {
-        Strategy::Balanced => shares_by_number(view, policy, plan, 1),
-        Strategy::Greedy => shares_by_number(view, policy, plan, usize::MAX),
-        Strategy::Static(_) => ensure(gains(plan).all(|gain| gain.victim.is_none()), || {
+        LoadBalancingStrategy::Balanced => shares_by_number(view, policy, plan, 1),
+        LoadBalancingStrategy::Greedy => shares_by_number(view, policy, plan, usize::MAX),
+        LoadBalancingStrategy::Static(_) => ensure(gains(plan).all(|gain| gain.victim.is_none()), || {
             format!("takes from others by a static assignment: {plan:?}")
         }),
-        Strategy::Weighted { threshold_percent } => shares_by_load(view, policy, plan, *threshold_percent),
+        LoadBalancingStrategy::Weighted { threshold_percent } => shares_by_load(view, policy, plan, *threshold_percent),
         other => Err(Violation(format!("nothing is known of {other:?}"))),
     }
 }
@@ -61,28 +61,34 @@ pub fn safe(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
 ///
 /// What is planned nevertheless.
 pub fn stable(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
-    let quiet = plan.is_empty() && plan.unclaimed_for_cap == 0;
+    let quiet = plan.is_empty() && plan.unclaimed_due_to_limit == 0;
     ensure(quiet || !settled(view, policy), || format!("a settled group plans {plan:?}"))
 }
 
 /// Whether there is nothing left to do for anybody who sees the group so, by this policy.
 #[must_use]
 pub fn settled(view: &View<'_>, policy: &Policy) -> bool {
-    let mine = view.partitions.iter().filter(|entry| entry.holder == Holder::Me).count();
+    let mine = view.partitions.iter().filter(|entry| entry.owner == PartitionOwner::This).count();
     // What is being handed over is on its way, until it is for somebody to claim.
-    let taken = |entry: &PartitionView| matches!(entry.holder, Holder::Me | Holder::Live(_) | Holder::Elsewhere(_));
-    if policy.max_partitions.is_some_and(|max| mine > max) || !view.gone.is_empty() {
+    let taken = |entry: &PartitionView| {
+        matches!(entry.owner, PartitionOwner::This | PartitionOwner::Other(_) | PartitionOwner::OtherNameCase(_))
+    };
+    if policy.max_partitions.is_some_and(|max| mine > max) || !view.removed.is_empty() {
         return false;
     }
     match &policy.strategy {
-        Strategy::Static(assignment) => view.partitions.iter().enumerate().all(|(ordinal, entry)| {
-            if assignment.covers(ordinal, &entry.partition) { taken(entry) } else { entry.holder != Holder::Me }
+        LoadBalancingStrategy::Static(assignment) => view.partitions.iter().enumerate().all(|(ordinal, entry)| {
+            if assignment.covers(ordinal, &entry.partition) {
+                taken(entry)
+            } else {
+                entry.owner != PartitionOwner::This
+            }
         }),
-        Strategy::Balanced | Strategy::Greedy => {
+        LoadBalancingStrategy::Balanced | LoadBalancingStrategy::Greedy => {
             let counts: Vec<_> = view.counts().into_values().collect();
             view.partitions.iter().all(taken) && fair(view.partitions.len(), &counts).is_ok()
         }
-        Strategy::Weighted { threshold_percent } => {
+        LoadBalancingStrategy::Weighted { threshold_percent } => {
             view.partitions.iter().all(taken) && even(view, policy, *threshold_percent).is_ok()
         }
         other => unimplemented!("{other:?}"),
@@ -146,11 +152,11 @@ pub fn fewest_moves(partitions: usize, counts: &[usize]) -> usize {
 /// when it is asked for: how long a handoff takes comes on top. Static: in the first round everything is given back, in
 /// the second it is claimed.
 #[must_use]
-pub fn rounds_to_settle(strategy: &Strategy, partitions: usize, owners: usize) -> Option<usize> {
+pub fn rounds_to_settle(strategy: &LoadBalancingStrategy, partitions: usize, owners: usize) -> Option<usize> {
     match strategy {
-        Strategy::Balanced => Some(partitions / owners.max(1) + 1),
-        Strategy::Greedy | Strategy::Static(_) => Some(2),
-        Strategy::Weighted { .. } => None,
+        LoadBalancingStrategy::Balanced => Some(partitions / owners.max(1) + 1),
+        LoadBalancingStrategy::Greedy | LoadBalancingStrategy::Static(_) => Some(2),
+        LoadBalancingStrategy::Weighted { .. } => None,
         other => unimplemented!("{other:?}"),
     }
 }
@@ -196,9 +202,9 @@ fn gains(plan: &Plan) -> impl Iterator<Item = Gain<'_>> {
 }
 
 fn is_unowned(entry: &PartitionView) -> bool {
-    match &entry.holder {
-        Holder::Nobody | Holder::Expired(_) => true,
-        Holder::Released => entry.handoff_to.is_none(),
+    match &entry.owner {
+        PartitionOwner::Unowned | PartitionOwner::Expired(_) => true,
+        PartitionOwner::Released => entry.handoff_to.is_none(),
         _ => false,
     }
 }
@@ -219,20 +225,20 @@ fn claims_only_what_it_may(view: &View<'_>, policy: &Policy, plan: &Plan) -> Ver
         ensure(!policy.avoid.contains(partition), || format!("claims {partition}, which is to be avoided"))?;
         let place: usize = *places.get(partition).ok_or_else(|| Violation(format!("the hub has no {partition}")))?;
         let entry = &view.partitions[place];
-        let PartitionView { holder, handoff_to, cooperative, .. } = entry;
+        let PartitionView { owner: holder, handoff_to, cooperative, .. } = entry;
         let told = match &claim.reason {
-            ClaimReason::Reclaimed => *holder == Holder::Orphan,
-            ClaimReason::Unowned => *holder == Holder::Nobody,
-            ClaimReason::Released => *holder == Holder::Released && handoff_to.is_none(),
-            ClaimReason::HandedOver => *holder == Holder::Released && *handoff_to == Some(view.me.clone()),
-            ClaimReason::Expired(owner) => *holder == Holder::Expired(owner.clone()),
+            ClaimReason::Reclaimed => *holder == PartitionOwner::Reclaimable,
+            ClaimReason::Unowned => *holder == PartitionOwner::Unowned,
+            ClaimReason::Released => *holder == PartitionOwner::Released && handoff_to.is_none(),
+            ClaimReason::HandedOver => *holder == PartitionOwner::Released && *handoff_to == Some(view.me.clone()),
+            ClaimReason::Expired(owner) => *holder == PartitionOwner::Expired(owner.clone()),
             ClaimReason::Stolen(owner) => {
                 is_anothers(entry, owner, view) && handoff_to.is_none() && !(policy.handoff && *cooperative)
             }
             other => unimplemented!("{other:?}"),
         };
         ensure(told, || format!("claims {entry:?} as {:?}", claim.reason))?;
-        if let Strategy::Static(assignment) = &policy.strategy {
+        if let LoadBalancingStrategy::Static(assignment) = &policy.strategy {
             ensure(assignment.covers(place, partition), || format!("claims {partition}, which is not assigned"))?;
         }
     }
@@ -240,7 +246,7 @@ fn claims_only_what_it_may(view: &View<'_>, policy: &Policy, plan: &Plan) -> Ver
 }
 
 fn is_anothers(entry: &PartitionView, owner: &OwnerId, view: &View<'_>) -> bool {
-    entry.holder == Holder::Live(owner.clone()) && *owner != view.me
+    entry.owner == PartitionOwner::Other(owner.clone()) && *owner != view.me
 }
 
 /// Of a cooperative owner that is certainly alive, what nobody has asked for.
@@ -248,7 +254,7 @@ fn asks_only_for_what_it_may(view: &View<'_>, policy: &Policy, plan: &Plan) -> V
     ensure(policy.handoff || plan.handoff.is_empty(), || "asks for a handoff, which is off".to_owned())?;
     let entries: BTreeMap<_, _> = view.partitions.iter().map(|entry| (&entry.partition, entry)).collect();
     for PlannedHandoff { partition, from, .. } in &plan.handoff {
-        let set_apart = policy.avoid.contains(partition) || view.unmarkable.contains(partition);
+        let set_apart = policy.avoid.contains(partition) || view.not_requestable.contains(partition);
         let may = entries.get(partition).is_some_and(|entry| {
             is_anothers(entry, from, view) && entry.cooperative && entry.handoff_to.is_none() && !set_apart
         });
@@ -261,28 +267,30 @@ fn stays_within_the_cap(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdic
     let unowned = view.partitions.iter().filter(|entry| is_unowned(entry)).count();
     let taken = gains(plan).filter(|gain| gain.victim.is_none()).count();
     let Some(max) = policy.max_partitions else {
-        return ensure(plan.unclaimed_for_cap == 0, || "complains of a cap that is not there".to_owned());
+        return ensure(plan.unclaimed_due_to_limit == 0, || "complains of a cap that is not there".to_owned());
     };
-    ensure(plan.unclaimed_for_cap + taken <= unowned, || format!("more unclaimed than unowned: {plan:?}"))?;
-    let held = view.partitions.iter().filter(|entry| match &entry.holder {
-        Holder::Me => true,
+    ensure(plan.unclaimed_due_to_limit + taken <= unowned, || format!("more unclaimed than unowned: {plan:?}"))?;
+    let held = view.partitions.iter().filter(|entry| match &entry.owner {
+        PartitionOwner::This => true,
         // To be avoided, it may be a claim under way.
-        Holder::Orphan => policy.avoid.contains(&entry.partition),
-        Holder::Released => entry.handoff_to.as_ref() == Some(&view.me) && policy.avoid.contains(&entry.partition),
+        PartitionOwner::Reclaimable => policy.avoid.contains(&entry.partition),
+        PartitionOwner::Released => {
+            entry.handoff_to.as_ref() == Some(&view.me) && policy.avoid.contains(&entry.partition)
+        }
         _ => entry.handoff_to.as_ref() == Some(&view.me),
     });
     let new = plan.claim.len() + plan.handoff.len();
-    let after = view.gone.len() + held.count() + new;
+    let after = view.removed.len() + held.count() + new;
     ensure(new == 0 || after <= max, || format!("would hold {after} of at most {max}"))
 }
 
 fn gives_back_only_what_must_go(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     let released = |reason| plan.release.iter().filter(move |release| release.reason == reason);
-    let gone: Vec<_> = released(ReleaseReason::Gone).map(|release| release.partition.clone()).collect();
-    ensure(gone == view.gone, || format!("gives back {gone:?} as gone, but gone are {:?}", view.gone))?;
-    let mine = view.partitions.iter().enumerate().filter(|(_, entry)| entry.holder == Holder::Me);
+    let gone: Vec<_> = released(ReleaseReason::PartitionRemoved).map(|release| release.partition.clone()).collect();
+    ensure(gone == view.removed, || format!("gives back {gone:?} as gone, but gone are {:?}", view.removed))?;
+    let mine = view.partitions.iter().enumerate().filter(|(_, entry)| entry.owner == PartitionOwner::This);
     let (admitted, strange): (Vec<_>, Vec<_>) = mine.partition(|(ordinal, entry)| match &policy.strategy {
-        Strategy::Static(assignment) => assignment.covers(*ordinal, &entry.partition),
+        LoadBalancingStrategy::Static(assignment) => assignment.covers(*ordinal, &entry.partition),
         _ => true,
     });
     let names = |entries: &[(usize, &PartitionView)]| -> BTreeSet<PartitionId> {
@@ -291,7 +299,7 @@ fn gives_back_only_what_must_go(view: &View<'_>, policy: &Policy, plan: &Plan) -
     let not_assigned: BTreeSet<_> =
         released(ReleaseReason::NotAssigned).map(|release| release.partition.clone()).collect();
     ensure(not_assigned == names(&strange), || format!("gives back {not_assigned:?} as not assigned"))?;
-    let above: BTreeSet<_> = released(ReleaseReason::AboveMax).map(|release| release.partition.clone()).collect();
+    let above: BTreeSet<_> = released(ReleaseReason::OverLimit).map(|release| release.partition.clone()).collect();
     // What is being handed over goes by itself.
     let mine = |(_, entry): &(usize, &PartitionView)| entry.handoff_to.as_ref().is_none_or(|to| *to == view.me);
     let admitted: Vec<_> = admitted.into_iter().filter(mine).collect();
@@ -421,9 +429,9 @@ fn owner_of<'a>(entry: &'a PartitionView, view: &'a View<'a>) -> Option<&'a Owne
     if let Some(to) = entry.handoff_to.as_ref().filter(is_member) {
         return Some(to);
     }
-    match &entry.holder {
-        Holder::Me | Holder::Orphan => Some(&view.me),
-        Holder::Live(owner) | Holder::Elsewhere(owner) => Some(owner).filter(is_member),
+    match &entry.owner {
+        PartitionOwner::This | PartitionOwner::Reclaimable => Some(&view.me),
+        PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner) => Some(owner).filter(is_member),
         _ => None,
     }
 }

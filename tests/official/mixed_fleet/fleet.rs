@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::balancer::BalancerConfig;
-use eventhubs_checkpoint::balancer::Strategy;
+use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{CheckpointPolicy, Processor, ProcessorConfig};
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
 use serde_json::json;
 use tokio::sync::watch;
@@ -43,7 +43,7 @@ const POLL: Duration = Duration::from_millis(100);
 const LOAD: Load = Load { events_per_batch: 5, event_size: 100, pace: Duration::from_millis(50) };
 
 pub struct Fleet {
-    hub: EventHub,
+    hub: EventHubEmulator,
     container: Arc<AzureContainer>,
     container_name: String,
     observer: GroupStore,
@@ -62,7 +62,7 @@ pub type Positions = BTreeMap<String, Position>;
 impl Fleet {
     /// Without any processor yet.
     pub async fn new(partitions: u16) -> Self {
-        let hub = EventHub::builder("hub").partitions(partitions).start("127.0.0.1:0").await.unwrap();
+        let hub = EventHubEmulator::builder("hub").with_partitions(partitions).start("127.0.0.1:0").await.unwrap();
         let container_name = fresh_name();
         let connection_string = azurite::shared().await.unwrap().connection_string();
         let container = AzureContainer::from_connection_string(connection_string.clone(), &container_name).unwrap();
@@ -76,16 +76,18 @@ impl Fleet {
 
     /// A processor of this crate joins.
     pub async fn ours(&self, owner: &str) -> Ours {
-        let balancer = BalancerConfig::default().with_interval(INTERVAL).with_strategy(Strategy::Greedy);
-        let checkpoints = CheckpointPolicy::default().with_every(Duration::from_millis(200));
-        let config = ProcessorConfig::default().with_balancer(balancer).with_checkpoints(checkpoints);
+        let balancer = BalancerConfig::default()
+            .with_load_balancing_interval(INTERVAL)
+            .with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
+        let checkpoints = CheckpointPolicy::default().with_interval(Duration::from_millis(200));
+        let config = ProcessorConfig::default().with_balancer(balancer).with_checkpoint_policy(checkpoints);
         let recorder = Recorder { owner: owner.to_owned(), processed: self.processed.clone() };
         let store = store(&self.container, owner).await;
         let endpoint = self.hub.endpoint();
         let builder = EventHubSource::from_connection_string(store.group(), self.hub.connection_string())
-            .settings(move |client| client.with_custom_endpoint(endpoint.clone()));
+            .with_consumer(move |client| client.with_custom_endpoint(endpoint.clone()));
         let source = timeout(PATIENCE, builder.connect()).await.unwrap().unwrap();
-        let processor = Processor::builder(source, store, recorder).config(config).build();
+        let processor = Processor::builder(source, store, recorder).with_config(config).build();
         Ours::run(owner, processor.unwrap())
     }
 
@@ -132,7 +134,8 @@ impl Fleet {
     /// An operator tries to reset these partitions. Returns those of which it reports that it did.
     pub async fn resets_once(&self, targets: &Positions) -> Vec<String> {
         let builder = GroupStore::builder(self.container.clone(), group(), OwnerId::new("operator").unwrap());
-        let operator = Operator::connect(builder.expiry(EXPIRY).peer_expiry(EXPIRY)).await.unwrap();
+        let operator =
+            Operator::connect(builder.with_lease_duration(EXPIRY).with_foreign_lease_duration(EXPIRY)).await.unwrap();
         let options = ResetOptions::default().with_beside_foreign(true).with_settle(SETTLE);
         let resets = targets.iter().map(|(id, to)| (PartitionId::new(id).unwrap(), to.clone())).collect();
         let outcomes = operator.reset(resets, &options).await.unwrap();
@@ -224,9 +227,12 @@ impl Drop for Fleet {
 /// The records as one sees them that only looks: nothing is ever late for it, on a busy machine either.
 async fn observer(connection_string: String, container: &str) -> GroupStore {
     let access = Access::connection_string(connection_string, container);
-    let container = AzureContainer::builder(access).request_deadline(PATIENCE).build().unwrap();
+    let container = AzureContainer::builder(access).with_request_timeout(PATIENCE).build().unwrap();
     let builder = GroupStore::builder(Arc::new(container), group(), OwnerId::new("observer").unwrap());
-    let builder = builder.expiry(4 * PATIENCE).peer_expiry(4 * PATIENCE).request_deadline(PATIENCE);
+    let builder = builder
+        .with_lease_duration(4 * PATIENCE)
+        .with_foreign_lease_duration(4 * PATIENCE)
+        .with_request_timeout(PATIENCE);
     builder.connect().await.unwrap()
 }
 
@@ -235,7 +241,7 @@ async fn store(container: &Arc<AzureContainer>, owner: &str) -> GroupStore {
     let started = Instant::now();
     loop {
         let builder = GroupStore::builder(container.clone(), group(), OwnerId::new(owner).unwrap());
-        match builder.expiry(EXPIRY).peer_expiry(EXPIRY).connect().await {
+        match builder.with_lease_duration(EXPIRY).with_foreign_lease_duration(EXPIRY).connect().await {
             Ok(store) => return store,
             Err(error) => assert!(started.elapsed() < PATIENCE, "{owner}: {error}"),
         }

@@ -21,7 +21,7 @@ pub struct Recorder {
 impl Handler<ReceivedEventData> for Recorder {
     async fn handle(&self, events: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {
         let numbers: Vec<_> = events.iter().filter_map(Positioned::sequence_number).collect();
-        self.processed.add(&self.owner, context.partition().as_str(), &numbers);
+        self.processed.add(&self.owner, context.partition_id().as_str(), &numbers);
         if let Some(last) = events.last() {
             context.checkpoint(last);
         }

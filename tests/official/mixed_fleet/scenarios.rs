@@ -1,7 +1,7 @@
 //! What happens to two or three that share partitions. `a` and `b` are ours.
 
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::store::MarkOutcome;
+use eventhubs_checkpoint::store::HandoffRequestOutcome;
 use eventhubs_checkpoint::{OwnerId, OwnershipRecord, PartitionId, Position};
 
 use super::peer::{Owners, Peer, Positions};
@@ -49,7 +49,7 @@ async fn talkative(bench: &Bench) -> Owner {
 
 pub async fn each_lists_what_the_other_wrote_and_nothing_else(bench: Bench, peer: Peer) {
     let a = talkative(&bench).await;
-    a.store.announce().await.unwrap();
+    a.store.send_heartbeat().await.unwrap();
     let (lease, _) = a.run(0).await;
     a.renew(&lease.with_load(Some(7))).await.lease();
     peer.claim(1, None).unwrap();
@@ -108,7 +108,7 @@ pub async fn what_a_peer_takes_over_is_lost_to_it_with_all_our_keys(bench: Bench
     let lease = a.win(0).await;
     let b = bench.owner("b").await;
     let seen = b.store.list_ownerships().await.unwrap().records.remove(0);
-    assert!(matches!(b.store.mark(&seen).await, Ok(MarkOutcome::Standing(_))));
+    assert!(matches!(b.store.request_handoff(&seen).await, Ok(HandoffRequestOutcome::Requested(_))));
     peer.take(0);
     assert_eq!(bench.read(&ownership(0)).await, metadata(&[("ownerid", peer.name())]));
     assert_eq!(a.renew(&lease).await.said(), format!("lost to {}", peer.name()));
@@ -117,8 +117,8 @@ pub async fn what_a_peer_takes_over_is_lost_to_it_with_all_our_keys(bench: Bench
     let record = b.store.list_ownerships().await.unwrap().records.remove(0).record;
     let theirs = OwnershipRecord::owned_by(OwnerId::new(peer.name()).unwrap(), None);
     assert_eq!(record, theirs);
-    let terms = b.store.terms();
-    assert!(terms.counts_as_live(&record, terms.peer_expiry) && terms.peer_expiry > terms.expiry);
+    let terms = b.store.lease_durations();
+    assert!(terms.counts_as_live(&record, terms.foreign) && terms.foreign > terms.own);
 }
 
 /// Other SDKs do not adopt what they take over. Until their first checkpoint a displaced owner's one may land.
@@ -172,7 +172,7 @@ pub async fn each_reads_the_others_checkpoints(bench: Bench, peer: Peer) {
 
 pub async fn a_pinned_start_is_a_checkpoint_like_any_other(bench: Bench, peer: Peer) {
     let a = bench.owner("a").await;
-    assert!(a.store.pin(&0.into(), &beginning()).await.unwrap());
+    assert!(a.store.init_checkpoint(&0.into(), &beginning()).await.unwrap());
     let lease = a.win(1).await;
     a.store.adopt(&1.into(), lease.epoch(), Some(&beginning())).await.unwrap().adoption();
     let expected = Positions::from([(0, beginning()), (1, beginning())]);

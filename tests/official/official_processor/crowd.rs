@@ -19,7 +19,7 @@ use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::watch;
@@ -84,7 +84,7 @@ impl CheckpointStore for Watched {
 }
 
 pub struct Crowd {
-    pub hub: EventHub,
+    pub hub: EventHubEmulator,
 }
 
 pub struct Instance {
@@ -103,7 +103,7 @@ pub async fn azurite_container() -> Arc<AzureContainer> {
 }
 
 pub fn ours(container: impl BlobContainer + 'static) -> Arc<BlobCheckpointStore> {
-    BlobCheckpointStore::builder(container).settings(|store| store.expiry(EXPIRY)).build()
+    BlobCheckpointStore::builder(container).settings(|store| store.with_lease_duration(EXPIRY)).build()
 }
 
 pub async fn until(what: &str, condition: impl Fn() -> bool) {
@@ -116,7 +116,7 @@ pub async fn until(what: &str, condition: impl Fn() -> bool) {
 
 impl Crowd {
     pub async fn new(partitions: u16) -> Self {
-        Self { hub: EventHub::builder("hub").partitions(partitions).start("127.0.0.1:0").await.unwrap() }
+        Self { hub: EventHubEmulator::builder("hub").with_partitions(partitions).start("127.0.0.1:0").await.unwrap() }
     }
 
     pub async fn start(&self, store: Store) -> Instance {

@@ -10,7 +10,7 @@ use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
 use eventhubs_checkpoint::store::{Claim, ReleaseOutcome};
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use futures::future::join_all;
 use tokio::task::LocalSet;
 use tokio::time::{advance, sleep, timeout};
@@ -93,13 +93,13 @@ async fn a02_of_two_that_claim_what_was_left_out_one_wins() {
 async fn a02_a_dead_owner_by_presence_is_declared_dead_first() {
     let container = MemoryContainer::new();
     let b = group_store(container.clone(), "b").await.lease_scope(LeaseScope::Instance);
-    b.announce().await.unwrap();
-    b.claim(vec![Claim::unowned(0.into()), Claim::unowned(1.into())]).await;
+    b.send_heartbeat().await.unwrap();
+    b.claim_all(vec![Claim::unowned(0.into()), Claim::unowned(1.into())]).await;
     let a = ours(container.clone());
     cycle(&*a, "a", [2]).await;
     sleep(Duration::from_secs(63)).await;
     assert_eq!(listed(&*a).await.into_keys().collect::<Vec<_>>(), ["2"]);
-    b.announce().await.unwrap();
+    b.send_heartbeat().await.unwrap();
     assert!(a.claim_ownership(&[wish("a", 0, None)]).await.unwrap().is_empty(), "alive again");
     sleep(Duration::from_secs(63)).await;
     assert_eq!(cycle(&*a, "a", [0, 1]).await, [0, 1]);
@@ -124,10 +124,10 @@ async fn a02_what_i_hold_is_listed_however_old_its_record_is() {
 async fn a05_replicas_that_probe_do_not_disturb_each_other() {
     let container = MemoryContainer::new();
     let replicas = (0..8).map(async |seed| {
-        let faulty = Faulty::new(Arc::new(container.clone()), seed.into());
+        let faulty = FaultyContainer::new(Arc::new(container.clone()), seed.into());
         faulty.set_plan(FaultPlan::always(Fault::Latency(Duration::from_millis(20))));
-        let builder = BlobCheckpointStore::builder(faulty).wall_clock(LocalClock::ahead(0));
-        let store = builder.settings(|store| store.probe(true)).build();
+        let builder = BlobCheckpointStore::builder(faulty).with_wall_clock(LocalClock::ahead(0));
+        let store = builder.settings(|store| store.with_verify_storage(true)).build();
         cycle(&*store, "app", [seed]).await
     });
     let claimed: BTreeSet<_> = join_all(replicas).await.into_iter().flatten().collect();
@@ -139,7 +139,7 @@ async fn a05_replicas_that_probe_do_not_disturb_each_other() {
 async fn a05_a_store_that_only_looks_does_not_probe() {
     let (faulty, _) = faulty();
     faulty.set_plan(FaultPlan::default().with_on(1.0, writes("probe"), Fault::Hang));
-    let builder = BlobCheckpointStore::builder(faulty).settings(|store| store.probe(true));
+    let builder = BlobCheckpointStore::builder(faulty).settings(|store| store.with_verify_storage(true));
     assert!(builder.build().list_ownerships(NAMESPACE, HUB, GROUP).await.unwrap().is_empty());
 }
 
@@ -171,7 +171,7 @@ async fn a08_a_release_without_outcome_can_be_tried_again() {
     let second = writes("ownership").named("/ownership/1");
     faulty.set_plan(FaultPlan::default().with_on(1.0, second, Fault::Unreachable));
     let first = a.release_all().await;
-    let undecided = |outcome: &ReleaseOutcome| matches!(outcome, ReleaseOutcome::Undecided(_));
+    let undecided = |outcome: &ReleaseOutcome| matches!(outcome, ReleaseOutcome::Indeterminate(_));
     assert_eq!(first.iter().filter(|(_, outcome)| undecided(outcome)).count(), 1);
     faulty.set_plan(FaultPlan::default());
     let again = a.release_all().await;
@@ -187,10 +187,10 @@ async fn a08_what_could_not_be_adopted_is_held_until_released() {
     let a = ours(faulty.clone());
     put(&container, &name_of("checkpoint", 0), [("sequencenumber", "5"), ("offset", "5")]).await;
     faulty.set_plan(FaultPlan::default().with_on(1.0, writes("checkpoint"), Fault::Conflict));
-    faulty.next_on(writes("ownership"), Fault::Latency(Duration::ZERO));
-    faulty.next_on(writes("ownership"), Fault::Unreachable);
+    faulty.inject_on(writes("ownership"), Fault::Latency(Duration::ZERO));
+    faulty.inject_on(writes("ownership"), Fault::Unreachable);
     assert_eq!(cycle(&*a, "app", [0]).await, NONE);
-    assert_eq!((faulty.waiting(), owner_in(&container, 0).await.as_str()), (0, "app"));
+    assert_eq!((faulty.pending(), owner_in(&container, 0).await.as_str()), (0, "app"));
     faulty.set_plan(FaultPlan::default());
     let released = a.release_all().await;
     assert!(matches!(&released[..], [(_, ReleaseOutcome::Released)]), "{released:?}");
@@ -220,7 +220,7 @@ async fn release_all_repeats_what_the_storage_refused() {
         let (faulty, container) = faulty();
         let a = ours(faulty.clone());
         assert_eq!(cycle(&*a, "app", [0, 1]).await, [0, 1]);
-        (0..3).for_each(|_| faulty.next_on(writes("ownership"), fault.clone()));
+        (0..3).for_each(|_| faulty.inject_on(writes("ownership"), fault.clone()));
         let released = a.release_all().await;
         assert!(released.iter().all(|(_, outcome)| matches!(outcome, ReleaseOutcome::Released)), "{released:?}");
         assert_eq!([owner_in(&container, 0).await, owner_in(&container, 1).await], ["", ""]);
@@ -234,5 +234,5 @@ async fn release_all_ends_though_the_storage_refuses() {
     assert_eq!(cycle(&*a, "app", [0, 1]).await, [0, 1]);
     faulty.set_plan(FaultPlan::always(Fault::Throttled { retry_after: Some(Duration::from_secs(60)) }));
     let released = timeout(Duration::from_secs(21), a.release_all()).await.unwrap();
-    assert!(released.iter().all(|(_, outcome)| matches!(outcome, ReleaseOutcome::Undecided(_))), "{released:?}");
+    assert!(released.iter().all(|(_, outcome)| matches!(outcome, ReleaseOutcome::Indeterminate(_))), "{released:?}");
 }

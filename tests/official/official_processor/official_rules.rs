@@ -11,7 +11,7 @@ use azure_core::error::{Error as AzureError, ErrorKind as AzureErrorKind};
 use azure_core::http::Etag;
 use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::{Checkpoint, Ownership};
-use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ETag, Metadata, Written};
+use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ETag, Metadata, WriteResult};
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
 
 type AzureResult<T> = std::result::Result<T, AzureError>;
@@ -31,7 +31,7 @@ impl OfficialRules {
 
     /// One write as the pipeline sends it: again and again under the same condition, until there is an answer. If only
     /// the answer had been lost, that condition cannot hold any more.
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         let mut answer = self.container.write(name, metadata, condition).await;
         for _ in 0..RETRIES {
             match answer {
@@ -69,7 +69,7 @@ impl CheckpointStore for OfficialRules {
             )?;
             let metadata = wish.owner_id.iter().map(|owner| ("ownerid".to_owned(), owner.clone())).collect();
             let condition = match &wish.etag {
-                Some(etag) => Condition::Match(ETag::new(etag.as_ref())),
+                Some(etag) => Condition::IfMatch(ETag::new(etag.as_ref())),
                 None => Condition::Create,
             };
             match self.write(&name, &metadata, &condition).await {
@@ -132,6 +132,6 @@ impl CheckpointStore for OfficialRules {
         let number = checkpoint.sequence_number.map(|number| ("sequencenumber".to_owned(), number.to_string()));
         let offset = checkpoint.offset.map(|offset| ("offset".to_owned(), offset));
         let metadata = number.into_iter().chain(offset).collect();
-        self.write(&name, &metadata, &Condition::Any).await.map(drop).map_err(to_azure)
+        self.write(&name, &metadata, &Condition::Unconditional).await.map(drop).map_err(to_azure)
     }
 }

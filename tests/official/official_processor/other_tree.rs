@@ -7,8 +7,8 @@ use azure_messaging_eventhubs::CheckpointStore;
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
-use eventhubs_checkpoint::store::KeyCase;
-use eventhubs_checkpoint::store::Split;
+use eventhubs_checkpoint::store::BlobNameCase;
+use eventhubs_checkpoint::store::OnCaseMismatch;
 use tokio::time::advance;
 
 use super::official_rules::OfficialRules;
@@ -75,8 +75,8 @@ async fn with_verbatim_names_both_share_one_tree() {
     let container = MemoryContainer::new();
     let official = official(&container).await;
     let new = BlobCheckpointStore::builder(container)
-        .wall_clock(LocalClock::ahead(0))
-        .settings(|store| store.key_case(KeyCase::Verbatim))
+        .with_wall_clock(LocalClock::ahead(0))
+        .settings(|store| store.with_blob_name_case(BlobNameCase::Verbatim))
         .build();
     let shown = listed(&*new).await;
     assert_eq!((shown.len(), position(&*new, 0).await), (2, Some(5)));
@@ -94,11 +94,11 @@ async fn a_split_that_is_to_be_refused_ends_the_processor_at_its_first_cycle() {
     let container = MemoryContainer::new();
     official(&container).await;
     let settings = |split| {
-        let builder = BlobCheckpointStore::builder(container.clone()).wall_clock(LocalClock::ahead(0));
-        builder.settings(move |store| store.split(split)).build()
+        let builder = BlobCheckpointStore::builder(container.clone()).with_wall_clock(LocalClock::ahead(0));
+        builder.settings(move |store| store.with_on_case_mismatch(split)).build()
     };
-    let error = settings(Split::Refuse).list_ownerships(NAMESPACE, HUB, GROUP).await.unwrap_err();
+    let error = settings(OnCaseMismatch::Fail).list_ownerships(NAMESPACE, HUB, GROUP).await.unwrap_err();
     assert_eq!(kind_of(&error), ErrorKind::Config);
     assert!(error.to_string().contains("owned by old under names of another case"), "{error}");
-    assert_eq!(cycle(&*settings(Split::Ignore), "new", [0]).await, [0]);
+    assert_eq!(cycle(&*settings(OnCaseMismatch::Ignore), "new", [0]).await, [0]);
 }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::{Checkpoint, Ownership};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{BlobContainer, BlobList, Condition};
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, ListResult};
 use eventhubs_checkpoint::store::{Claim, ReleaseOutcome};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{ErrorKind, LeaseScope, PartitionId, Result};
@@ -35,7 +35,7 @@ async fn every_win_is_adopted_before_it_is_reported() {
     let a = settled(container.clone()).await;
     let b = ours(faulty.clone());
     // It is won, but what fences the previous owner cannot be written: the processor must not start yet.
-    faulty.next_on(writes("checkpoint"), Fault::Unreachable);
+    faulty.inject_on(writes("checkpoint"), Fault::Unreachable);
     assert_eq!(cycle(&*b, "b", [0]).await, NONE);
     assert_eq!(owner_in(&container, 0).await, "b");
     checkpoint(&*a, 0, 6).await.expect("nobody has adopted it yet");
@@ -64,12 +64,12 @@ async fn what_lives_by_a_presence_is_as_young_as_that_and_its_owner_declared_dea
     let container = MemoryContainer::new();
     let (clock, presence) = (LocalClock::ahead(0), format!("{NAMESPACE}/{HUB}/$default/presence/b"));
     let b = group_store(container.clone(), "b").await.lease_scope(LeaseScope::Instance);
-    b.announce().await.unwrap();
-    b.claim(vec![Claim::unowned(zero())]).await;
+    b.send_heartbeat().await.unwrap();
+    b.claim_all(vec![Claim::unowned(zero())]).await;
     let a = ours(container.clone());
     for _ in 0..3 {
         sleep(Duration::from_secs(40)).await;
-        b.announce().await.unwrap();
+        b.send_heartbeat().await.unwrap();
         assert!(!looks_expired(&listed(&*a).await["0"], &*clock));
     }
     sleep(Duration::from_secs(70)).await;
@@ -79,8 +79,8 @@ async fn what_lives_by_a_presence_is_as_young_as_that_and_its_owner_declared_dea
 
     // What is claimed from the living is not claimed from the dead.
     let c = group_store(container.clone(), "c").await.lease_scope(LeaseScope::Instance);
-    c.announce().await.unwrap();
-    c.claim(vec![Claim::unowned(1.into())]).await;
+    c.send_heartbeat().await.unwrap();
+    c.claim_all(vec![Claim::unowned(1.into())]).await;
     assert_eq!(cycle(&*a, "a", [1]).await, [1]);
     let presence = container.get(&presence.replace("presence/b", "presence/c")).await.unwrap();
     assert!(!presence.metadata.contains_key("brokenby"));
@@ -153,7 +153,7 @@ async fn release_all_frees_everything_at_once_and_the_store_for_another_processo
 async fn a_record_that_vanished_is_made_again_and_the_partition_starts_again() {
     let container = MemoryContainer::new();
     let a = settled(container.clone()).await;
-    container.delete(&name_of("ownership", 0), &Condition::Any).await.unwrap();
+    container.delete(&name_of("ownership", 0), &Condition::Unconditional).await.unwrap();
     // Somebody may have owned it in between, so that it has to be adopted anew.
     assert_eq!(cycle(&*a, "a", [0]).await, NONE);
     assert_eq!(owner_in(&container, 0).await, "a");
@@ -215,7 +215,7 @@ struct LateListings(AtomicBool);
 
 #[async_trait]
 impl Meddle for LateListings {
-    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         let list = inner.list(prefix).await;
         if self.0.load(Ordering::Relaxed) {
             sleep(Duration::from_secs(1)).await;

@@ -13,7 +13,7 @@ use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::WallClock;
-use eventhubs_checkpoint::testing::faulty::{Faulty, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Position};
 use time::OffsetDateTime;
 use time::macros::datetime;
@@ -50,18 +50,18 @@ impl WallClock for LocalClock {
 
 /// Ours, on a machine whose clock is right.
 pub fn ours(container: impl BlobContainer + 'static) -> Arc<BlobCheckpointStore> {
-    BlobCheckpointStore::builder(container).wall_clock(LocalClock::ahead(0)).build()
+    BlobCheckpointStore::builder(container).with_wall_clock(LocalClock::ahead(0)).build()
 }
 
 /// Faults on demand, and the container behind them.
-pub fn faulty() -> (Faulty, MemoryContainer) {
+pub fn faulty() -> (FaultyContainer, MemoryContainer) {
     let container = MemoryContainer::new();
-    (Faulty::new(Arc::new(container.clone()), 1), container)
+    (FaultyContainer::new(Arc::new(container.clone()), 1), container)
 }
 
 /// The writes of one kind of record.
 pub fn writes(kind: &str) -> Target {
-    Target::from(Operation::Write).named(format!("/{kind}/"))
+    Target::from(BlobOperation::Write).named(format!("/{kind}/"))
 }
 
 /// Ours with owner "a" on partition 0, which it has processed up to 5.
@@ -86,7 +86,7 @@ pub fn name_of(kind: &str, partition: u32) -> String {
 /// Writes a record as somebody else does.
 pub async fn put<const N: usize>(container: &dyn BlobContainer, name: &str, metadata: [(&str, &str); N]) {
     let metadata = metadata.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    container.write(name, &Metadata::from(metadata), &Condition::Any).await.unwrap();
+    container.write(name, &Metadata::from(metadata), &Condition::Unconditional).await.unwrap();
 }
 
 pub async fn owner_in(container: &dyn BlobContainer, partition: u32) -> String {

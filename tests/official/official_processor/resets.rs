@@ -8,7 +8,7 @@ use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
 use tokio::task::LocalSet;
 use tokio::time::sleep;
@@ -21,7 +21,7 @@ use super::records::{
 async fn reset(container: impl BlobContainer + 'static, namespace: &str, resets: Vec<(PartitionId, Position)>) {
     let group = ConsumerGroup::new(namespace, HUB, GROUP).unwrap();
     let settings = GroupStore::builder(Arc::new(container), group, OwnerId::new("any").unwrap());
-    let operator = Operator::connect(settings.expiry(crowd::EXPIRY)).await.unwrap();
+    let operator = Operator::connect(settings.with_lease_duration(crowd::EXPIRY)).await.unwrap();
     let outcomes = operator.reset(resets, &ResetOptions::default()).await.unwrap();
     assert!(outcomes.iter().all(|(_, outcome)| matches!(outcome, ResetOutcome::Done)), "{outcomes:?}");
 }
@@ -93,7 +93,7 @@ async fn a_slow_reset_is_waited_for() {
     let a = settled(container.clone()).await;
     faulty.set_plan(FaultPlan::default().with_on(
         1.0,
-        Target::from(Operation::Get).named("/checkpoint/"),
+        Target::from(BlobOperation::Get).named("/checkpoint/"),
         Fault::Latency(Duration::from_millis(900)),
     ));
     let resetting = tokio::spawn(reset(faulty, NAMESPACE, vec![(0.into(), at(2))]));

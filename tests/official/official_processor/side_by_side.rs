@@ -32,7 +32,7 @@ async fn sides_seen_with_a_clock(ahead: i64) -> Sides {
         assert_eq!(cycle(&*OfficialRules::new(official.clone()), owner, partitions.clone()).await.len(), 4);
         assert_eq!(cycle(&*ours(here.clone()), owner, partitions).await.len(), 4);
     }
-    let ours = BlobCheckpointStore::builder(here).wall_clock(clock.clone()).build();
+    let ours = BlobCheckpointStore::builder(here).with_wall_clock(clock.clone()).build();
     Sides { official: OfficialRules::new(official), ours, clock }
 }
 
@@ -163,21 +163,21 @@ async fn one_malformed_checkpoint_among_good_ones() {
 async fn an_answer_that_is_lost_after_the_claim_was_applied() {
     let (faulty, container) = faulty();
     let official = OfficialRules::new(faulty.clone());
-    faulty.next_on(writes("ownership"), Fault::AnswerLost);
+    faulty.inject_on(writes("ownership"), Fault::ResponseLost);
     assert_eq!(cycle(&*official, "a", [0, 1]).await, [1]);
     let name = format!("{NAMESPACE}/{HUB}/{GROUP}/ownership/0");
     assert_eq!(container.get(&name).await.unwrap().metadata["ownerid"], "a", "mine, and nobody reads it");
-    faulty.next_on(writes("ownership"), Fault::AnswerLost);
+    faulty.inject_on(writes("ownership"), Fault::ResponseLost);
     assert_eq!(cycle(&*official, "a", [0, 1]).await, [1], "a renewal is no better");
 
     let (faulty, container) = super::records::faulty();
     let ours = ours(faulty.clone());
-    faulty.next_on(writes("ownership"), Fault::AnswerLost);
+    faulty.inject_on(writes("ownership"), Fault::ResponseLost);
     assert_eq!(cycle(&*ours, "a", [0, 1]).await, [0, 1]);
     assert_eq!(owner_in(&container, 0).await, "a");
-    faulty.next_on(writes("ownership"), Fault::AnswerLost);
+    faulty.inject_on(writes("ownership"), Fault::ResponseLost);
     assert_eq!(cycle(&*ours, "a", [0, 1]).await, [0, 1]);
-    assert_eq!(faulty.waiting(), 0);
+    assert_eq!(faulty.pending(), 0);
 }
 
 /// One claim that fails must not take the others along.
@@ -278,7 +278,7 @@ async fn a_record_without_metadata_is_nobody_s_by_either_rules() {
     let container = MemoryContainer::new();
     for tree in ["$default", GROUP] {
         let name = format!("{NAMESPACE}/{HUB}/{tree}/ownership/0");
-        container.write(&name, &Metadata::new(), &Condition::Any).await.unwrap();
+        container.write(&name, &Metadata::new(), &Condition::Unconditional).await.unwrap();
     }
     assert_eq!(listed(&*OfficialRules::new(container.clone())).await["0"].owner_id, None);
     let ours = ours(container);

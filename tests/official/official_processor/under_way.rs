@@ -27,7 +27,7 @@ async fn a_hung_checkpoint_holds_up_no_renewal() {
     let (faulty, _) = faulty();
     let a = settled(faulty.clone()).await;
     cycle(&*a, "a", [0, 1]).await;
-    faulty.next_on(writes("checkpoint"), Fault::Hang);
+    faulty.inject_on(writes("checkpoint"), Fault::Hang);
     let hanging = async {
         // The answer that never came is looked into, and the checkpoint is written after all.
         checkpoint(&*a, 0, 6).await.unwrap();
@@ -65,7 +65,7 @@ async fn an_adoption_that_hangs_holds_up_the_answer_for_two_deadlines_at_the_mos
 async fn an_old_client_s_refusal_does_not_cost_the_partition_that_was_won_again() {
     let (faulty, container) = faulty();
     let (a, b) = (settled(faulty.clone()).await, ours(container));
-    faulty.next_on(writes("checkpoint"), Fault::Latency(Duration::from_secs(3)));
+    faulty.inject_on(writes("checkpoint"), Fault::Latency(Duration::from_secs(3)));
     let first = checkpoint(&*a, 0, 6);
     let second = async {
         sleep(Duration::from_millis(10)).await;

@@ -18,7 +18,7 @@ const COOL_DOWN: Duration = Duration::from_secs(60);
 
 pub const FEATURES: [Feature; 6] = [
     Feature::of("batch wait", |settings, draw| {
-        settings.configure(|config| config.with_batch(1000).with_batch_wait(draw.batch_wait));
+        settings.configure(|config| config.with_max_batch_size(1000).with_max_batch_wait(draw.batch_wait));
     })
     // A move begins the wait again.
     .allowing(|allowed, _, draw| allowed.delay += 2 * draw.batch_wait),
@@ -52,7 +52,7 @@ async fn pause(scene: &Scene) {
 async fn release(scene: &Scene) {
     let reader = scene.reader_of(TARGET).await;
     scene.steer(reader, |handle| {
-        let _ = handle.release_partition(&TARGET.into(), COOL_DOWN);
+        let _ = handle.release(&TARGET.into(), COOL_DOWN);
     });
     sleep(COOL_DOWN).await;
 }

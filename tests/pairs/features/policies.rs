@@ -49,7 +49,7 @@ pub const FEATURES: [Feature; 8] = [
     }),
     Feature::of("failure stop", |settings, _| {
         settings.resumes_parked = true;
-        settings.configure(|config| config.with_on_failure(OnFailure::Stop));
+        settings.configure(|config| config.with_on_failure(OnFailure::Park));
     })
     .acting(|scene| Box::pin(fail(scene)))
     .allowing(|allowed, settings, draw| {
@@ -57,13 +57,13 @@ pub const FEATURES: [Feature; 8] = [
         allowed.dark_for(2 * PARKED);
     }),
     Feature::of("checkpoint by count", |settings, _| {
-        let policy = CheckpointPolicy::default().without_every().with_every_events(NonZeroU32::new(10).unwrap());
+        let policy = CheckpointPolicy::default().without_interval().with_max_events(NonZeroU32::new(10).unwrap());
         settings.checkpoints_by_time = false;
-        settings.configure(|config| config.with_checkpoints(policy));
+        settings.configure(|config| config.with_checkpoint_policy(policy));
     }),
     Feature::of("checkpoint at close", |settings, _| {
         settings.checkpoints_by_time = false;
-        settings.configure(|config| config.with_checkpoints(CheckpointPolicy::default().without_every()));
+        settings.configure(|config| config.with_checkpoint_policy(CheckpointPolicy::default().without_interval()));
     }),
 ];
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::LeaseScope;
-use eventhubs_checkpoint::balancer::LeasePolicy;
-use eventhubs_checkpoint::balancer::Strategy;
+use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
+use eventhubs_checkpoint::balancer::OnLeaseExpiry;
 use tokio::time::sleep;
 
 use super::away;
@@ -37,29 +37,29 @@ pub const FEATURES: [Feature; 9] = [
     })
     .acting(|scene| Box::pin(join_and_leave(scene)))
     .allowing(leaves),
-    Feature::of("balanced", |settings, _| shared(settings, Sharing::Balanced, Strategy::Balanced))
+    Feature::of("balanced", |settings, _| shared(settings, Sharing::Balanced, LoadBalancingStrategy::Balanced))
         .acting(|scene| Box::pin(leave_and_come_back(scene)))
         .allowing(leaves),
-    Feature::of("greedy", |settings, _| shared(settings, Sharing::Greedy, Strategy::Greedy))
+    Feature::of("greedy", |settings, _| shared(settings, Sharing::Greedy, LoadBalancingStrategy::Greedy))
         .acting(|scene| Box::pin(leave_and_come_back(scene)))
         .allowing(leaves),
     // Each instance has an assignment of its own: see `Scene`.
     Feature::of("static", |settings, _| settings.sharing = Sharing::Static)
         .acting(|scene| Box::pin(leave_and_come_back(scene)))
         .allowing(leaves),
-    Feature::of("weighted", |settings, _| shared(settings, Sharing::Weighted, Strategy::weighted()))
+    Feature::of("weighted", |settings, _| shared(settings, Sharing::Weighted, LoadBalancingStrategy::weighted()))
         .acting(|scene| Box::pin(leave_and_come_back(scene)))
         .allowing(leaves),
     Feature::of("strict leases", |settings, _| {
-        settings.configure_balancer(|balancer| balancer.with_lease_policy(LeasePolicy::Strict));
+        settings.configure_balancer(|balancer| balancer.with_on_lease_expiry(OnLeaseExpiry::Stop));
     })
     .acting(|scene| Box::pin(join_and_leave(scene)))
     .allowing(leaves),
 ];
 
-fn shared(settings: &mut Settings, sharing: Sharing, strategy: Strategy) {
+fn shared(settings: &mut Settings, sharing: Sharing, strategy: LoadBalancingStrategy) {
     settings.sharing = sharing;
-    settings.configure_balancer(|balancer| balancer.with_strategy(strategy));
+    settings.configure_balancer(|balancer| balancer.with_load_balancing_strategy(strategy));
 }
 
 fn leaves(allowed: &mut Allowed, settings: &Settings, _: &Draw) {

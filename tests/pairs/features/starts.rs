@@ -13,12 +13,14 @@ use crate::scene::{LAST_BEFORE_START, QUIET, Scene};
 const AWAY: Duration = Duration::from_secs(20);
 
 pub const FEATURES: [Feature; 4] = [
-    Feature::of("earliest", |settings, _| settings.configure(|config| config.with_start(StartPosition::Earliest)))
-        .acting(|scene| Box::pin(all_die(scene)))
-        .allowing(die),
+    Feature::of("earliest", |settings, _| {
+        settings.configure(|config| config.with_start_position(StartPosition::Earliest))
+    })
+    .acting(|scene| Box::pin(all_die(scene)))
+    .allowing(die),
     Feature::of("latest", |settings, _| {
         settings.start = Start::Latest;
-        settings.configure(|config| config.with_start(StartPosition::Latest));
+        settings.configure(|config| config.with_start_position(StartPosition::Latest));
     })
     .acting(|scene| Box::pin(all_die(scene)))
     .allowing(die),
@@ -28,7 +30,7 @@ pub const FEATURES: [Feature; 4] = [
         .allowing(die),
     Feature::of("after sequence number", |settings, _| {
         settings.start = Start::AfterSequenceNumber;
-        settings.configure(|config| config.with_start(StartPosition::AfterSequenceNumber(LAST_BEFORE_START)));
+        settings.configure(|config| config.with_start_position(StartPosition::AfterSequenceNumber(LAST_BEFORE_START)));
     })
     .acting(|scene| Box::pin(all_die(scene)))
     .allowing(die),

@@ -93,7 +93,7 @@ impl Service {
             per_try_policies: vec![spy.clone()],
             ..ClientOptions::default()
         };
-        AzureContainer::builder(access).client_options(options).build().unwrap()
+        AzureContainer::builder(access).with_client_options(options).build().unwrap()
     }
 
     fn by_token(&self, container: &str, token: &str) -> Access {
@@ -153,10 +153,10 @@ async fn assert_usable(container: &AzureContainer) {
     let name = "ns/hub/$Default/ownership/0";
     container.create_container().await.unwrap();
     let created = container.write(name, &metadata, &Condition::Create).await.unwrap();
-    let updated = container.write(name, &metadata, &Condition::Match(created.etag)).await.unwrap();
+    let updated = container.write(name, &metadata, &Condition::IfMatch(created.etag)).await.unwrap();
     assert_eq!(container.get(name).await.unwrap().etag, updated.etag);
     assert_eq!(container.list("ns/").await.unwrap().blobs[0].metadata, metadata);
-    container.delete(name, &Condition::Match(updated.etag)).await.unwrap();
+    container.delete(name, &Condition::IfMatch(updated.etag)).await.unwrap();
 }
 
 #[tokio::test]
@@ -229,9 +229,9 @@ async fn shown_in_use(service: &Service, accesses: Vec<Access>, spy: &Arc<Spy>) 
 
 async fn shown_in_errors(container: &AzureContainer) -> Vec<String> {
     let errors = [
-        container.write("a", &Metadata::new(), &Condition::Any).await.unwrap_err(),
+        container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap_err(),
         container.create_container().await.unwrap_err(),
-        container.delete("a", &Condition::Any).await.unwrap_err(),
+        container.delete("a", &Condition::Unconditional).await.unwrap_err(),
     ];
     errors.iter().map(all_of).collect()
 }
@@ -240,8 +240,8 @@ async fn shown_without_answer(accesses: Vec<Access>, spy: &Arc<Spy>) -> Vec<Stri
     let mut shown = Vec::new();
     for access in accesses {
         let options = ClientOptions { per_try_policies: vec![spy.clone()], ..ClientOptions::default() };
-        let builder = AzureContainer::builder(access).client_options(options);
-        let container = builder.request_deadline(Duration::from_millis(300)).build().unwrap();
+        let builder = AzureContainer::builder(access).with_client_options(options);
+        let container = builder.with_request_timeout(Duration::from_millis(300)).build().unwrap();
         shown.extend(shown_in_errors(&container).await);
         shown.push(all_of(&container.list("p").await.unwrap_err()));
     }
@@ -310,6 +310,6 @@ async fn a_clock_an_hour_off_does_no_harm() {
     for hours in [-1, 1] {
         let access = Access::connection_string(azurite.connection_string(), fresh_name());
         let clock = Arc::new(WrongClock(time::Duration::hours(hours)));
-        assert_usable(&AzureContainer::builder(access).wall_clock(clock).build().unwrap()).await;
+        assert_usable(&AzureContainer::builder(access).with_wall_clock(clock).build().unwrap()).await;
     }
 }

@@ -54,7 +54,7 @@ async fn wrong_credentials_are_unauthorized_and_dated() {
     let narrow = StorageCredentials::sas_token(account_sas("rl", FUTURE)).unwrap();
     for credentials in [StorageCredentials::access_key(ACCOUNT, "d3Jvbmc="), narrow] {
         let container = existing(credentials).await;
-        let error = container.write("a", &Metadata::new(), &Condition::Any).await.unwrap_err();
+        let error = container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error:?}");
         assert!(error.server_time().is_some(), "{error:?}");
     }
@@ -79,7 +79,7 @@ async fn an_unreachable_service_is_unavailable_soon() {
     let container = LegacyContainer::new(client("http://127.0.0.1:1", by_sas(), "leases")).unwrap();
     let started = Instant::now();
     let errors = [
-        container.write("a", &Metadata::new(), &Condition::Any).await.unwrap_err(),
+        container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap_err(),
         container.list("").await.unwrap_err(),
     ];
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
@@ -95,7 +95,7 @@ async fn a_service_that_never_answers_leaves_the_outcome_unknown_at_the_deadline
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = client(&format!("http://{}", silent.local_addr().unwrap()), by_key(), "leases");
     let container = LegacyContainer::builder(client).request_deadline(Duration::from_millis(200)).build().unwrap();
-    let error = container.write("a", &Metadata::new(), &Condition::Any).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unknown);
+    let error = container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert!(error.to_string().contains("200ms"), "{error}");
 }

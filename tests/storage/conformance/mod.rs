@@ -7,7 +7,7 @@ use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ContainerCreation, Metadata};
 use eventhubs_checkpoint::testing::conformance::Container;
-use eventhubs_checkpoint::testing::faulty::{Faulty, Platform};
+use eventhubs_checkpoint::testing::faulty::{FaultyContainer, Platform};
 use eventhubs_checkpoint::{Error, ErrorKind, conformance_tests};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -25,7 +25,7 @@ mod memory {
 mod faulty {
     use super::*;
 
-    conformance_tests!(Arc::new(Faulty::new(Arc::new(MemoryContainer::missing()), 0)));
+    conformance_tests!(Arc::new(FaultyContainer::new(Arc::new(MemoryContainer::missing()), 0)));
 }
 
 /// With all that the service does and emulators do not.
@@ -47,7 +47,7 @@ mod legacy;
 /// A container in Azurite that does not exist yet, and whose listings come in small pages.
 async fn missing_container() -> Container {
     let access = Access::connection_string(running_azurite().await.connection_string(), fresh_name());
-    Arc::new(AzureContainer::builder(access).page_size(5).build().unwrap())
+    Arc::new(AzureContainer::builder(access).with_page_size(5).build().unwrap())
 }
 
 /// An empty container in Azurite, by its name.
@@ -71,14 +71,14 @@ async fn assert_usable(container: &dyn BlobContainer) {
     let metadata = Metadata::from([("ownerid".to_owned(), "me".to_owned())]);
     let name = "ns/hub/$Default/ownership/0";
     let created = container.write(name, &metadata, &Condition::Create).await.unwrap();
-    let updated = container.write(name, &metadata, &Condition::Match(created.etag)).await.unwrap();
+    let updated = container.write(name, &metadata, &Condition::IfMatch(created.etag)).await.unwrap();
     assert_eq!(container.get(name).await.unwrap().etag, updated.etag);
     assert_eq!(container.list("ns/").await.unwrap().blobs[0].metadata, metadata);
-    container.delete(name, &Condition::Match(updated.etag)).await.unwrap();
+    container.delete(name, &Condition::IfMatch(updated.etag)).await.unwrap();
 }
 
 async fn refusal(container: &AzureContainer) -> Error {
-    container.write("a", &Metadata::new(), &Condition::Any).await.unwrap_err()
+    container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap_err()
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn each_blob_carries_the_answer_of_its_own_page() {
         container.write(&index.to_string(), &Metadata::new(), &Condition::Create).await.unwrap();
     }
     let mut arrivals: Vec<Instant> =
-        container.list("").await.unwrap().blobs.iter().map(|blob| blob.answer.received).collect();
+        container.list("").await.unwrap().blobs.iter().map(|blob| blob.response.received_at).collect();
     arrivals.sort();
     arrivals.dedup();
     assert_eq!(arrivals.len(), 3);
@@ -123,7 +123,7 @@ async fn a_listing_in_memory_may_have_more_than_5000_blobs() {
 async fn assert_survives_deletion(container: &dyn BlobContainer, delete: impl Future<Output = ()>) {
     let metadata = Metadata::from([("ownerid".to_owned(), "me".to_owned())]);
     let written = container.write("a", &metadata, &Condition::Create).await.unwrap();
-    let condition = Condition::Match(written.etag);
+    let condition = Condition::IfMatch(written.etag);
     delete.await;
     let errors = [
         container.list("").await.unwrap_err(),
@@ -174,7 +174,7 @@ async fn a_connection_string_opens_a_container() {
 #[tokio::test]
 async fn an_account_key_opens_a_container() {
     let name = existing_container().await;
-    let container = AzureContainer::with_account_key(endpoint().await, ACCOUNT, ACCOUNT_KEY, name).unwrap();
+    let container = AzureContainer::from_account_key(endpoint().await, ACCOUNT, ACCOUNT_KEY, name).unwrap();
     assert_usable(&container).await;
 }
 
@@ -205,7 +205,7 @@ async fn a_container_sas_opens_its_container() {
 #[tokio::test]
 async fn a_wrong_key_is_unauthorized_with_a_hint() {
     let name = existing_container().await;
-    let container = AzureContainer::with_account_key(endpoint().await, ACCOUNT, "d3Jvbmc=", name).unwrap();
+    let container = AzureContainer::from_account_key(endpoint().await, ACCOUNT, "d3Jvbmc=", name).unwrap();
     let error = refusal(&container).await;
     assert_eq!(error.kind(), ErrorKind::Unauthorized);
     assert!(error.to_string().contains("wrong key") && error.server_time().is_some(), "{error:?}");
@@ -250,9 +250,9 @@ async fn a_service_that_never_answers_leaves_the_outcome_unknown_at_the_deadline
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/{ACCOUNT}", silent.local_addr().unwrap());
     let access = Access::account_key(url, ACCOUNT, ACCOUNT_KEY, fresh_name());
-    let container = AzureContainer::builder(access).request_deadline(Duration::from_millis(200)).build().unwrap();
+    let container = AzureContainer::builder(access).with_request_timeout(Duration::from_millis(200)).build().unwrap();
     let error = refusal(&container).await;
-    assert_eq!(error.kind(), ErrorKind::Unknown);
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert!(error.to_string().contains("200ms"), "{error}");
 }
 

@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultKind, FaultPlan, Faulty, Injected, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{
+    BlobOperation, Fault, FaultKind, FaultPlan, FaultyContainer, Injected, Target,
+};
 use eventhubs_checkpoint::{ErrorKind, Result};
 use tokio::time::{Instant, advance, sleep, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A container, and the same with faults before it.
-fn pair() -> (Arc<MemoryContainer>, Faulty) {
+fn pair() -> (Arc<MemoryContainer>, FaultyContainer) {
     let inner = Arc::new(MemoryContainer::new());
-    (inner.clone(), Faulty::new(inner, 1))
+    (inner.clone(), FaultyContainer::new(inner, 1))
 }
 
 fn marked(mark: &str) -> Metadata {
@@ -38,7 +40,7 @@ fn kind<T>(outcome: Result<T>) -> Option<ErrorKind> {
 #[tokio::test(start_paused = true)]
 async fn latency_delays_and_changes_nothing_else() {
     let (inner, faulty) = pair();
-    faulty.next(Fault::Latency(3 * SECOND));
+    faulty.inject(Fault::Latency(3 * SECOND));
     let began = Instant::now();
     create(&faulty, "1").await.unwrap();
     assert_eq!(began.elapsed(), 3 * SECOND);
@@ -48,13 +50,13 @@ async fn latency_delays_and_changes_nothing_else() {
 #[tokio::test(start_paused = true)]
 async fn what_does_not_arrive_is_not_applied() {
     for (fault, expected) in [
-        (Fault::RequestLost, ErrorKind::Unknown),
+        (Fault::RequestLost, ErrorKind::Indeterminate),
         (Fault::Unreachable, ErrorKind::Unavailable),
         (Fault::Throttled { retry_after: Some(9 * SECOND) }, ErrorKind::Throttled { retry_after: Some(9 * SECOND) }),
         (Fault::Conflict, ErrorKind::Conflict),
     ] {
         let (inner, faulty) = pair();
-        faulty.next(fault.clone());
+        faulty.inject(fault.clone());
         let began = Instant::now();
         let error = create(&faulty, "1").await.unwrap_err();
         assert_eq!((error.kind(), began.elapsed()), (expected, Duration::ZERO), "{fault:?}");
@@ -71,9 +73,9 @@ async fn a_conflict_leaves_a_blob_and_its_etag_alone() {
     let (inner, faulty) = pair();
     let written = faulty.write("a", &marked("1"), &Condition::Create).await.unwrap();
     for _ in 0..2 {
-        faulty.next(Fault::Conflict);
+        faulty.inject(Fault::Conflict);
     }
-    let condition = Condition::Match(written.etag.clone());
+    let condition = Condition::IfMatch(written.etag.clone());
     assert_eq!(kind(faulty.write("a", &marked("2"), &condition).await), Some(ErrorKind::Conflict));
     assert_eq!(kind(faulty.delete("a", &condition).await), Some(ErrorKind::Conflict));
     assert_eq!(inner.get("a").await.unwrap().etag, written.etag);
@@ -82,14 +84,14 @@ async fn a_conflict_leaves_a_blob_and_its_etag_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_hides_that_the_change_was_made() {
     let inner = Arc::new(MemoryContainer::missing());
-    let faulty = Faulty::new(inner.clone(), 1);
+    let faulty = FaultyContainer::new(inner.clone(), 1);
     for _ in 0..3 {
-        faulty.next(Fault::AnswerLost);
+        faulty.inject(Fault::ResponseLost);
     }
-    assert_eq!(kind(faulty.create_container().await), Some(ErrorKind::Unknown));
-    assert_eq!(kind(create(&faulty, "1").await), Some(ErrorKind::Unknown));
+    assert_eq!(kind(faulty.create_container().await), Some(ErrorKind::Indeterminate));
+    assert_eq!(kind(create(&faulty, "1").await), Some(ErrorKind::Indeterminate));
     assert_eq!(mark_of(&inner, "a").await.as_deref(), Some("1"));
-    assert_eq!(kind(faulty.delete("a", &Condition::Any).await), Some(ErrorKind::Unknown));
+    assert_eq!(kind(faulty.delete("a", &Condition::Unconditional).await), Some(ErrorKind::Indeterminate));
     assert_eq!(mark_of(&inner, "a").await, None);
 }
 
@@ -97,23 +99,23 @@ async fn a_lost_answer_hides_that_the_change_was_made() {
 async fn a_lost_answer_may_have_been_a_refusal() {
     let (inner, faulty) = pair();
     create(&inner, "other").await.unwrap();
-    faulty.next(Fault::AnswerLost);
-    assert_eq!(kind(create(&faulty, "1").await), Some(ErrorKind::Unknown));
+    faulty.inject(Fault::ResponseLost);
+    assert_eq!(kind(create(&faulty, "1").await), Some(ErrorKind::Indeterminate));
     assert_eq!(mark_of(&inner, "a").await.as_deref(), Some("other"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_late_change_is_made_later() {
     let (inner, faulty) = pair();
-    faulty.next(Fault::AppliedLate(5 * SECOND));
-    assert_eq!(kind(create(&faulty, "1").await), Some(ErrorKind::Unknown));
+    faulty.inject(Fault::AppliedLate(5 * SECOND));
+    assert_eq!(kind(create(&faulty, "1").await), Some(ErrorKind::Indeterminate));
     sleep(4 * SECOND).await;
     assert_eq!(mark_of(&inner, "a").await, None);
     sleep(2 * SECOND).await;
     assert_eq!(mark_of(&inner, "a").await.as_deref(), Some("1"));
 
-    faulty.next(Fault::AppliedLate(5 * SECOND));
-    assert_eq!(kind(faulty.delete("a", &Condition::Any).await), Some(ErrorKind::Unknown));
+    faulty.inject(Fault::AppliedLate(5 * SECOND));
+    assert_eq!(kind(faulty.delete("a", &Condition::Unconditional).await), Some(ErrorKind::Indeterminate));
     sleep(4 * SECOND).await;
     assert!(inner.get("a").await.is_ok());
     sleep(2 * SECOND).await;
@@ -123,8 +125,8 @@ async fn a_late_change_is_made_later() {
 #[tokio::test(start_paused = true)]
 async fn a_late_change_whose_condition_has_failed_is_not_made() {
     let (inner, faulty) = pair();
-    faulty.next(Fault::AppliedLate(5 * SECOND));
-    assert_eq!(kind(create(&faulty, "late").await), Some(ErrorKind::Unknown));
+    faulty.inject(Fault::AppliedLate(5 * SECOND));
+    assert_eq!(kind(create(&faulty, "late").await), Some(ErrorKind::Indeterminate));
     create(&inner, "faster").await.unwrap();
     sleep(6 * SECOND).await;
     assert_eq!(mark_of(&inner, "a").await.as_deref(), Some("faster"));
@@ -133,7 +135,7 @@ async fn a_late_change_whose_condition_has_failed_is_not_made() {
 #[tokio::test(start_paused = true)]
 async fn a_hanging_request_ends_at_the_callers_deadline_and_is_not_applied() {
     let (inner, faulty) = pair();
-    faulty.next(Fault::Hang);
+    faulty.inject(Fault::Hang);
     assert!(timeout(3600 * SECOND, create(&faulty, "1")).await.is_err());
     assert_eq!(mark_of(&inner, "a").await, None);
     create(&faulty, "2").await.unwrap();
@@ -142,7 +144,7 @@ async fn a_hanging_request_ends_at_the_callers_deadline_and_is_not_applied() {
 #[tokio::test(start_paused = true)]
 async fn an_overtaken_write_meets_what_the_other_wrote() {
     let (inner, faulty) = pair();
-    faulty.next(Fault::Overtaken(marked("other")));
+    faulty.inject(Fault::ConcurrentWrite(marked("other")));
     assert_eq!(kind(create(&faulty, "1").await), Some(ErrorKind::Conflict));
     assert_eq!(mark_of(&inner, "a").await.as_deref(), Some("other"));
 }
@@ -153,21 +155,21 @@ async fn a_stale_page_shows_the_past_with_todays_date() {
     let first = inner.write("p/1", &marked("old"), &Condition::Create).await.unwrap();
     faulty.list("p/").await.unwrap();
     advance(10 * SECOND).await;
-    inner.write("p/1", &marked("new"), &Condition::Any).await.unwrap();
+    inner.write("p/1", &marked("new"), &Condition::Unconditional).await.unwrap();
     inner.write("p/2", &marked("new"), &Condition::Create).await.unwrap();
     faulty.list("p/").await.unwrap();
     advance(10 * SECOND).await;
 
-    faulty.next(Fault::StalePage(15 * SECOND));
+    faulty.inject(Fault::StaleListing(15 * SECOND));
     let stale = faulty.list("p/").await.unwrap();
     let [blob] = stale.blobs.as_slice() else { panic!("{stale:?}") };
     assert_eq!((&blob.etag, &blob.metadata, blob.last_modified), (&first.etag, &marked("old"), first.last_modified));
-    assert_eq!((blob.answer, blob.age()), (stale.answer, 20 * SECOND));
-    assert_eq!(stale.answer.received, Instant::now());
-    let outcome = faulty.write("p/1", &marked("x"), &Condition::Match(blob.etag.clone())).await;
+    assert_eq!((blob.response, blob.age()), (stale.response, 20 * SECOND));
+    assert_eq!(stale.response.received_at, Instant::now());
+    let outcome = faulty.write("p/1", &marked("x"), &Condition::IfMatch(blob.etag.clone())).await;
     assert_eq!(kind(outcome), Some(ErrorKind::Conflict));
 
-    faulty.next(Fault::StalePage(5 * SECOND));
+    faulty.inject(Fault::StaleListing(5 * SECOND));
     assert_eq!(faulty.list("p/").await.unwrap().blobs.len(), 2);
     assert_eq!(faulty.list("p/").await.unwrap().blobs[0].metadata, marked("new"));
 }
@@ -176,33 +178,33 @@ async fn a_stale_page_shows_the_past_with_todays_date() {
 async fn a_page_can_be_stale_only_where_there_was_one_before() {
     let (inner, faulty) = pair();
     create(&inner, "1").await.unwrap();
-    faulty.next(Fault::StalePage(SECOND));
+    faulty.inject(Fault::StaleListing(SECOND));
     assert_eq!(faulty.list("").await.unwrap().blobs.len(), 1);
-    assert_eq!(faulty.waiting(), 1);
-    inner.delete("a", &Condition::Any).await.unwrap();
+    assert_eq!(faulty.pending(), 1);
+    inner.delete("a", &Condition::Unconditional).await.unwrap();
     assert_eq!(faulty.list("").await.unwrap().blobs.len(), 1);
-    assert_eq!(faulty.waiting(), 0);
+    assert_eq!(faulty.pending(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_page_cut_off_is_an_error_and_no_shorter_listing() {
     let (inner, faulty) = pair();
     create(&inner, "1").await.unwrap();
-    faulty.next(Fault::PageCutOff);
-    assert_eq!(kind(faulty.list("").await), Some(ErrorKind::Unknown));
+    faulty.inject(Fault::TruncatedListing);
+    assert_eq!(kind(faulty.list("").await), Some(ErrorKind::Indeterminate));
     assert_eq!(faulty.list("").await.unwrap().blobs.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fault_waits_for_the_request_it_is_meant_for() {
     let (_, faulty) = pair();
-    faulty.next_on(Target::from(Operation::Get).named("/checkpoint/"), Fault::RequestLost);
-    faulty.next_on(Operation::List, Fault::Unreachable);
+    faulty.inject_on(Target::from(BlobOperation::Get).named("/checkpoint/"), Fault::RequestLost);
+    faulty.inject_on(BlobOperation::List, Fault::Unreachable);
     create(&faulty, "1").await.unwrap();
     assert!(faulty.get("a").await.is_ok());
     assert_eq!(kind(faulty.list("").await), Some(ErrorKind::Unavailable));
-    assert_eq!(kind(faulty.get("g/checkpoint/0").await), Some(ErrorKind::Unknown));
-    assert_eq!(faulty.waiting(), 0);
+    assert_eq!(kind(faulty.get("g/checkpoint/0").await), Some(ErrorKind::Indeterminate));
+    assert_eq!(faulty.pending(), 0);
     assert!(faulty.list("").await.is_ok());
 }
 
@@ -219,49 +221,49 @@ async fn a_plan_can_change_while_it_runs() {
 #[tokio::test(start_paused = true)]
 async fn an_isolated_container_shares_everything() {
     let (inner, faulty) = pair();
-    let isolated = faulty.isolated().unwrap();
-    faulty.next(Fault::RequestLost);
-    assert_eq!(kind(create(&isolated, "1").await), Some(ErrorKind::Unknown));
-    faulty.set_plan(FaultPlan::always(Fault::AnswerLost));
-    assert_eq!(kind(create(&isolated, "2").await), Some(ErrorKind::Unknown));
+    let isolated = faulty.with_new_connections().unwrap();
+    faulty.inject(Fault::RequestLost);
+    assert_eq!(kind(create(&isolated, "1").await), Some(ErrorKind::Indeterminate));
+    faulty.set_plan(FaultPlan::always(Fault::ResponseLost));
+    assert_eq!(kind(create(&isolated, "2").await), Some(ErrorKind::Indeterminate));
     assert_eq!(mark_of(&inner, "a").await.as_deref(), Some("2"));
     let kinds: Vec<_> = faulty.trace().iter().map(|injected| injected.fault.kind()).collect();
-    assert_eq!(kinds, [FaultKind::RequestLost, FaultKind::AnswerLost]);
+    assert_eq!(kinds, [FaultKind::RequestLost, FaultKind::ResponseLost]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_trace_tells_when_what_befell_which_request() {
     let (_, faulty) = pair();
     advance(7 * SECOND).await;
-    faulty.next(Fault::PageCutOff);
+    faulty.inject(Fault::TruncatedListing);
     assert!(faulty.list("p/").await.is_err());
     let trace = faulty.trace();
     let [injected] = trace.as_slice() else { panic!("{trace:?}") };
-    assert_eq!((injected.at, injected.operation, injected.name.as_str()), (7 * SECOND, Operation::List, "p/"));
-    assert_eq!(injected.fault, Fault::PageCutOff);
+    assert_eq!((injected.at, injected.operation, injected.name.as_str()), (7 * SECOND, BlobOperation::List, "p/"));
+    assert_eq!(injected.fault, Fault::TruncatedListing);
 }
 
 #[tokio::test]
 async fn debug_shows_the_seed() {
-    let shown = format!("{:?}", Faulty::new(Arc::new(MemoryContainer::new()), 4711));
+    let shown = format!("{:?}", FaultyContainer::new(Arc::new(MemoryContainer::new()), 4711));
     assert!(shown.contains("seed: 4711"), "{shown}");
 }
 
 /// What several tasks meet that use one container for a while, and what they leave behind.
 async fn ordeal(seed: u64) -> (Vec<Injected>, Vec<String>) {
     let (inner, _) = pair();
-    let faulty = Faulty::new(inner.clone(), seed);
+    let faulty = FaultyContainer::new(inner.clone(), seed);
     faulty.set_plan(
         FaultPlan::default()
             .with(0.5, Fault::Latency(3 * SECOND))
             .with(0.1, Fault::RequestLost)
-            .with(0.1, Fault::AnswerLost)
+            .with(0.1, Fault::ResponseLost)
             .with(0.1, Fault::AppliedLate(20 * SECOND))
             .with(0.05, Fault::Hang)
             .with(0.1, Fault::Conflict)
             .with(0.1, Fault::Throttled { retry_after: Some(SECOND) })
-            .with(0.2, Fault::StalePage(30 * SECOND))
-            .with(0.1, Fault::PageCutOff),
+            .with(0.2, Fault::StaleListing(30 * SECOND))
+            .with(0.1, Fault::TruncatedListing),
     );
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..4 {
@@ -272,7 +274,7 @@ async fn ordeal(seed: u64) -> (Vec<Injected>, Vec<String>) {
                 let listed = timeout(5 * SECOND, faulty.list("")).await;
                 let known = listed.ok().and_then(Result::ok).map(|list| list.blobs).unwrap_or_default();
                 let known = known.into_iter().find(|blob| blob.name == name);
-                let condition = known.map_or(Condition::Create, |blob| Condition::Match(blob.etag));
+                let condition = known.map_or(Condition::Create, |blob| Condition::IfMatch(blob.etag));
                 let _ = timeout(5 * SECOND, faulty.write(&name, &marked(&format!("{task}.{round}")), &condition)).await;
             }
         });

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eventhubs_checkpoint::blob::{Answer, ContainerCreation};
+use eventhubs_checkpoint::blob::{ContainerCreation, ResponseInfo};
 use eventhubs_checkpoint::store::{
-    AdoptOutcome, Announced, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, MarkOutcome, Pursuit,
+    AdoptOutcome, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, HandoffRequestOutcome, HandoffStatus,
+    HeartbeatOutcome, Lease,
 };
 use eventhubs_checkpoint::testing::faulty::Platform;
-use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, LeaseTerms, OwnerId, PartitionId, Position};
+use eventhubs_checkpoint::{ConsumerGroup, LeaseDurations, LeaseScope, OwnerId, PartitionId, Position};
 
 use super::*;
 use crate::captured::Captured;
@@ -52,9 +53,9 @@ async fn a_name_that_ends_with_a_dot_means_the_blob_without_it() {
         assert_eq!((blob.name.as_str(), &blob.etag), (name, &written.etag));
         assert_eq!(kind(create_named(&platform, name).await), Some(ErrorKind::Conflict), "{name}");
     }
-    platform.write("g/a..", &marked("2"), &Condition::Match(written.etag)).await.unwrap();
+    platform.write("g/a..", &marked("2"), &Condition::IfMatch(written.etag)).await.unwrap();
     assert_eq!(mark_of(&inner, "g/a").await.as_deref(), Some("2"));
-    platform.delete("g./a", &Condition::Any).await.unwrap();
+    platform.delete("g./a", &Condition::Unconditional).await.unwrap();
     assert!(names(&inner, "").await.is_empty());
     for name in ["...", "g/..", "g/./a"] {
         assert_eq!(kind(create_named(&platform, name).await), Some(ErrorKind::Rejected), "{name}");
@@ -73,7 +74,7 @@ async fn directories_are_listed_and_read_and_outlive_what_is_in_them() {
     assert_eq!(listed.metadata, Metadata::from([("hdi_isfolder".to_owned(), "true".to_owned())]));
     assert_eq!(platform.get("ns/hub/ownership").await.unwrap().etag, listed.etag);
 
-    platform.delete("ns/hub/ownership/0", &Condition::Any).await.unwrap();
+    platform.delete("ns/hub/ownership/0", &Condition::Unconditional).await.unwrap();
     assert!(names(&inner, "").await.is_empty());
     assert_eq!(names(&platform, "").await, ["ns", "ns/hub", "ns/hub/ownership"]);
     create_named(&inner, "a/b").await.unwrap();
@@ -90,15 +91,15 @@ async fn seconds_ahead(platform: &Platform, inner: &MemoryContainer) -> BTreeMap
     let mut seen = BTreeMap::new();
     for _ in 0..200 {
         advance(Duration::from_millis(137)).await;
-        let truth = inner.list("").await.unwrap().answer.server_time;
-        let written = platform.write("a", &marked("1"), &Condition::Any).await.unwrap();
+        let truth = inner.list("").await.unwrap().response.server_time;
+        let written = platform.write("a", &marked("1"), &Condition::Unconditional).await.unwrap();
         assert_eq!(written.last_modified, truth);
         let read = platform.get("a").await.unwrap();
         assert_eq!(read.last_modified, truth);
         let list = platform.list("").await.unwrap();
-        assert_eq!((list.blobs[0].last_modified, list.blobs[0].answer), (truth, list.answer));
+        assert_eq!((list.blobs[0].last_modified, list.blobs[0].response), (truth, list.response));
         let refused = platform.get("b").await.unwrap_err().server_time().unwrap();
-        let dates = [written.answer, read.answer, list.answer].map(|answer: Answer| answer.server_time);
+        let dates = [written.response, read.response, list.response].map(|answer: ResponseInfo| answer.server_time);
         for date in dates.into_iter().chain([refused]) {
             assert_eq!(date.nanosecond(), 0);
             *seen.entry((date - truth).whole_seconds()).or_default() += 1;
@@ -140,7 +141,7 @@ async fn no_record_looks_older_than_it_is_by_the_grace() {
             worst = worst.max(time::Duration::try_from(age).unwrap() - written.elapsed());
         }
     }
-    assert!(worst < LeaseTerms::GRACE, "{worst}");
+    assert!(worst < LeaseDurations::GRACE, "{worst}");
     assert!(worst > SECOND, "the clocks make no difference: {worst}");
 }
 
@@ -148,12 +149,12 @@ async fn no_record_looks_older_than_it_is_by_the_grace() {
 async fn the_same_seed_and_the_same_calls_get_the_same_answers() {
     let dates = async |seed| {
         let platform = Platform::new(Arc::new(MemoryContainer::new()), seed);
-        let (clone, isolated) = (platform.clone(), platform.isolated().unwrap());
+        let (clone, isolated) = (platform.clone(), platform.with_new_connections().unwrap());
         let mut dates = Vec::new();
         for _ in 0..50 {
             advance(Duration::from_millis(137)).await;
             for container in [&platform as &dyn BlobContainer, &clone, &*isolated] {
-                dates.push(container.list("").await.unwrap().answer.server_time);
+                dates.push(container.list("").await.unwrap().response.server_time);
             }
         }
         dates
@@ -166,9 +167,9 @@ async fn the_same_seed_and_the_same_calls_get_the_same_answers() {
 async fn clones_and_isolated_ones_share_the_directories() {
     let (_, platform) = plain();
     let platform = platform.with_directories(true);
-    let (clone, isolated) = (platform.clone(), platform.isolated().unwrap());
+    let (clone, isolated) = (platform.clone(), platform.with_new_connections().unwrap());
     create_named(&isolated, "a/1").await.unwrap();
-    isolated.delete("a/1", &Condition::Any).await.unwrap();
+    isolated.delete("a/1", &Condition::Unconditional).await.unwrap();
     assert_eq!(names(&platform, "").await, ["a"]);
     assert_eq!(names(&clone, "").await, ["a"]);
 }
@@ -179,7 +180,7 @@ fn group() -> ConsumerGroup {
 
 async fn store(platform: &Platform, owner: &str) -> GroupStore {
     let builder = GroupStore::builder(Arc::new(platform.clone()), group(), OwnerId::new(owner).unwrap());
-    let store = builder.seed(1).connect().await.unwrap();
+    let store = builder.with_seed(1).connect().await.unwrap();
     store.cooperative(true).lease_scope(LeaseScope::Instance)
 }
 
@@ -196,7 +197,7 @@ fn position(sequence_number: i64) -> Position {
 
 /// Those who say that they are there.
 async fn present(store: &GroupStore) -> Vec<String> {
-    let listing = store.list_presences().await.unwrap();
+    let listing = store.list_heartbeats().await.unwrap();
     assert!(listing.malformed.is_empty(), "{:?}", listing.malformed);
     listing.records.iter().map(|presence| presence.record.owner.to_string()).collect()
 }
@@ -208,12 +209,12 @@ async fn a_group_of_stores_works_over_the_platform_and_has_nothing_to_warn_of() 
     let platform = Platform::new(Arc::new(MemoryContainer::new()), 7);
     let (a, b) = (store(&platform, "a").await, store(&platform, "a.").await);
     for store in [&a, &b, &a, &b] {
-        assert_eq!(store.announce().await.unwrap(), Announced::Present);
+        assert_eq!(store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written);
     }
     assert_eq!(present(&a).await, ["a", "a."]);
 
-    let lease = won(a.claim(vec![Claim::unowned(0.into())]).await.remove(0));
-    let lease = won(a.renew(vec![lease]).await.remove(0));
+    let lease = won(a.claim_all(vec![Claim::unowned(0.into())]).await.remove(0));
+    let lease = won(a.renew_all(vec![lease]).await.remove(0));
     let AdoptOutcome::Adopted(mut adoption) = a.adopt(&0.into(), lease.epoch(), Some(&position(-1))).await.unwrap()
     else {
         panic!("not adopted")
@@ -225,15 +226,17 @@ async fn a_group_of_stores_works_over_the_platform_and_has_nothing_to_warn_of() 
     }
 
     let seen = b.list_ownerships().await.unwrap().records.remove(0);
-    let Ok(MarkOutcome::Standing(mut handoff)) = b.mark(&seen).await else { panic!("not marked") };
-    let lease = won(a.renew(vec![lease]).await.remove(0));
-    assert_eq!(lease.asked_for_by().map(OwnerId::as_str), Some("a."));
-    a.release(vec![lease]).await;
-    let pursuit = b.pursue(&mut handoff, &b.patience()).await.unwrap();
-    let Pursuit::Take(claim) = pursuit else { panic!("not handed over: {pursuit:?}") };
-    let lease = won(b.claim(vec![claim]).await.remove(0));
+    let Ok(HandoffRequestOutcome::Requested(mut handoff)) = b.request_handoff(&seen).await else {
+        panic!("not marked")
+    };
+    let lease = won(a.renew_all(vec![lease]).await.remove(0));
+    assert_eq!(lease.handoff_requested_by().map(OwnerId::as_str), Some("a."));
+    a.release_all(vec![lease]).await;
+    let pursuit = b.poll_handoff(&mut handoff, &b.handoff_timeouts()).await.unwrap();
+    let HandoffStatus::Ready(claim) = pursuit else { panic!("not handed over: {pursuit:?}") };
+    let lease = won(b.claim_all(vec![claim]).await.remove(0));
     b.adopt(&0.into(), lease.epoch(), None).await.unwrap();
-    a.withdraw().await.unwrap();
+    a.remove_heartbeat().await.unwrap();
     assert_eq!(present(&b).await, ["a."]);
     assert_eq!(log.text(), "");
 }
@@ -249,7 +252,7 @@ mod defects {
         let mut expected = Vec::new();
         for owner in ["a", "a.", "a..", "b."] {
             let store = store(&platform, owner).await;
-            assert_eq!(store.announce().await.unwrap(), Announced::Present, "{owner}");
+            assert_eq!(store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written, "{owner}");
             expected.push(owner);
             assert_eq!(
                 present(&store).await.into_iter().collect::<BTreeSet<_>>(),
@@ -262,6 +265,6 @@ mod defects {
     async fn a07_probe_of_owner_id_that_ends_with_a_dot() {
         let platform = Platform::new(Arc::new(MemoryContainer::new()), 7);
         let builder = GroupStore::builder(Arc::new(platform), group(), OwnerId::new("a.").unwrap());
-        builder.probe(true).connect().await.unwrap();
+        builder.with_verify_storage(true).connect().await.unwrap();
     }
 }

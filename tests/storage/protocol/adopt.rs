@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::ErrorKind;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use tokio::join;
 
 use crate::bench::{Adopted, Bench, EXPIRY, Said, Win, checkpoint, metadata, not_owned_by_a, ownership, position};
@@ -55,7 +55,7 @@ pub async fn adopt_2_the_ownership_is_read_after_the_checkpoint_never_before_and
         }
         a.win(partition).await;
         a.sent();
-        a.faulty.next_on(Target::any().named("checkpoint"), Fault::Latency(Duration::from_millis(30)));
+        a.faulty.inject_on(Target::any().named("checkpoint"), Fault::Latency(Duration::from_millis(30)));
         a.adopt(partition, Some(-1)).await.adoption();
         let sent = a.sent();
         let read = sent.iter().position(|sent| sent.is_read_of("/checkpoint/")).unwrap();
@@ -72,7 +72,7 @@ pub async fn adopt_2_an_adoption_interrupted_by_the_next_owner_is_lost(bench: Be
     for (partition, start) in [(0, Some(-1)), (1, None)] {
         a.win(partition).await;
         let b = b.clone();
-        a.wire().after(Operation::Get, "", async move { b.take_over(partition, 50).await });
+        a.wire().after(BlobOperation::Get, "", async move { b.take_over(partition, 50).await });
         assert_eq!(a.adopt(partition, start).await.said(), "lost to b");
         assert_eq!(bench.position_of(partition).await, 50);
     }
@@ -116,7 +116,7 @@ pub async fn adopt_3_conflict_goes_to_1(bench: Bench) {
     bench.put(&checkpoint(0), &position(5)).await;
     a.win(0).await;
     a.sent();
-    a.next_write("checkpoint/0", Fault::Overtaken(position(7)));
+    a.next_write("checkpoint/0", Fault::ConcurrentWrite(position(7)));
     assert_eq!(a.adopt(0, Some(-1)).await.adoption().record().sequence_number, Some(7));
     let round = ["read checkpoint/0", "read ownership/0", "match checkpoint/0"];
     assert_eq!(a.requests(), round.repeat(2));
@@ -125,7 +125,7 @@ pub async fn adopt_3_conflict_goes_to_1(bench: Bench) {
 
 pub async fn adopt_3_unknown_goes_to_1(bench: Bench) {
     let a = bench.owner("a").await;
-    for (partition, fault) in (0..).zip([Fault::RequestLost, Fault::AnswerLost]) {
+    for (partition, fault) in (0..).zip([Fault::RequestLost, Fault::ResponseLost]) {
         bench.put(&checkpoint(partition), &position(5)).await;
         a.win(partition).await;
         a.sent();
@@ -141,7 +141,7 @@ pub async fn adopt_3_is_bounded_and_backed_off_then_contended(bench: Bench) {
     bench.put(&checkpoint(0), &position(5)).await;
     a.win(0).await;
     a.sent();
-    a.faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::Write, Fault::Conflict));
+    a.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Write, Fault::Conflict));
     let error = a.try_adopt(0, Some(-1)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended);
     let sent = a.sent();
@@ -182,7 +182,7 @@ pub async fn adopt_4_a_blob_without_a_position_is_pinned_too_and_keeps_its_other
 pub async fn adopt_4_conflict_or_unknown_goes_to_1(bench: Bench) {
     let a = bench.owner("a").await;
     for (partition, fault, adopted) in
-        [(0, Fault::Overtaken(position(7)), 7), (1, Fault::RequestLost, 41), (2, Fault::AnswerLost, 41)]
+        [(0, Fault::ConcurrentWrite(position(7)), 7), (1, Fault::RequestLost, 41), (2, Fault::ResponseLost, 41)]
     {
         a.win(partition).await;
         a.sent();

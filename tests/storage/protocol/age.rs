@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::LeaseTerms;
-use eventhubs_checkpoint::balancer::Holder;
+use eventhubs_checkpoint::LeaseDurations;
+use eventhubs_checkpoint::balancer::PartitionOwner;
 use eventhubs_checkpoint::testing::faulty::Fault;
 use tokio::time::Instant;
 
@@ -36,7 +36,7 @@ async fn is_live(bench: &Bench, record: &[(&str, &str)], age: i64) -> bool {
     a.wire().age("ownership/0", age);
     let mut group = Group::run(&a, 1);
     let holders = group.settled().await;
-    let live = holders == [Holder::Live(eventhubs_checkpoint::OwnerId::new("b").unwrap())];
+    let live = holders == [PartitionOwner::Other(eventhubs_checkpoint::OwnerId::new("b").unwrap())];
     assert_eq!(a.requests().iter().any(|request| request == "match ownership/0"), !live, "{holders:?}");
     group.stop().await;
     live
@@ -44,7 +44,7 @@ async fn is_live(bench: &Bench, record: &[(&str, &str)], age: i64) -> bool {
 
 pub async fn age_another_is_dead_two_seconds_of_grace_past_the_expiry(bench: Bench) {
     let record = [("ownerid", "b"), ("incarnation", "20260101T000000Z-00000001")];
-    assert_eq!(LeaseTerms::GRACE.as_secs(), 2);
+    assert_eq!(LeaseDurations::GRACE.as_secs(), 2);
     assert!(is_live(&bench, &record, EXPIRY + 1).await);
     assert!(!is_live(&bench, &record, EXPIRY + 2).await);
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::{ErrorKind, Operation as Purpose};
 use tokio::join;
 
@@ -58,13 +58,13 @@ pub async fn checkpoint_2_overwrites_nothing_that_it_has_not_seen(bench: Bench) 
 pub async fn checkpoint_2_needs_no_extra_request_in_the_steady_state(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
-    let before = a.store.requests();
+    let before = a.store.request_counts();
     for number in 0..10 {
         a.checkpoint(&mut adoption, number).await;
     }
     assert_eq!(a.requests(), ["match checkpoint/0"; 10]);
     for purpose in Purpose::ALL {
-        let counted = a.store.requests().total(purpose) - before.total(purpose);
+        let counted = a.store.request_counts().total(purpose) - before.total(purpose);
         assert_eq!(counted, if purpose == Purpose::Checkpoint { 10 } else { 0 }, "{purpose:?}");
     }
 }
@@ -79,7 +79,7 @@ async fn after_conflict_unknown_and_404(bench: &Bench, then: &[&str], position_t
             "unknown" => a.next_write("/checkpoint/", Fault::RequestLost),
             _ => bench.delete(&checkpoint(partition)).await,
         }
-        a.faulty.next_on(Target::from(Operation::Get), Fault::Latency(Duration::from_millis(20)));
+        a.faulty.inject_on(Target::from(BlobOperation::Get), Fault::Latency(Duration::from_millis(20)));
         assert_eq!(a.checkpoint(&mut adoption, position_then).await.said(), "written", "{cause}");
         let sent = a.sent();
         assert_eq!(shown(&sent)[1..3], then.iter().map(|it| format!("{it}/{partition}")).collect::<Vec<_>>());
@@ -97,7 +97,7 @@ pub async fn checkpoint_3_a_checkpoint_interrupted_by_the_next_owner_is_fenced(b
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let (_, mut adoption) = a.run(0).await;
     bench.put(&checkpoint(0), &position(3)).await;
-    a.wire().after(Operation::Get, "", async move { b.take_over(0, 50).await });
+    a.wire().after(BlobOperation::Get, "", async move { b.take_over(0, 50).await });
     assert_eq!(a.checkpoint(&mut adoption, 70).await.said(), "fenced by b");
     assert_eq!(bench.position_of(0).await, 50);
 }
@@ -125,7 +125,7 @@ pub async fn checkpoint_3_not_mine_is_fenced_whatever_is_stored(bench: Bench) {
 pub async fn checkpoint_3_stored_equal_is_written_and_its_etag_goes_on(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
-    a.next_write("/checkpoint/", Fault::AnswerLost);
+    a.next_write("/checkpoint/", Fault::ResponseLost);
     assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
     assert_eq!(a.requests(), ["match checkpoint/0", "read checkpoint/0", "read ownership/0"]);
     assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "superseded");
@@ -187,7 +187,7 @@ pub async fn checkpoint_3_what_is_written_again_overwrites_nothing(bench: Bench)
     for (behind, ahead) in [(3, 50), (53, 100)] {
         bench.put(&checkpoint(0), &position(behind)).await;
         a.next_write("/checkpoint/", Fault::Conflict);
-        a.next_write("/checkpoint/", Fault::Overtaken(position(ahead)));
+        a.next_write("/checkpoint/", Fault::ConcurrentWrite(position(ahead)));
         assert_eq!(a.checkpoint(&mut adoption, behind + 10).await.said(), "superseded");
         assert_eq!(bench.position_of(0).await, ahead);
     }
@@ -212,7 +212,7 @@ pub async fn checkpoint_3_what_is_created_overwrites_nothing(bench: Bench) {
     let (_, mut adoption) = a.run(0).await;
     bench.delete(&checkpoint(0)).await;
     a.next_write("/checkpoint/", Fault::RequestLost);
-    a.next_write("/checkpoint/", Fault::Overtaken(position(50)));
+    a.next_write("/checkpoint/", Fault::ConcurrentWrite(position(50)));
     assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "superseded");
     assert_eq!(bench.position_of(0).await, 50);
 }
@@ -248,7 +248,7 @@ pub async fn checkpoint_4_bounded_then_contended_and_the_other_writer_is_named(b
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     let python = metadata(&[("sequencenumber", "3"), ("offset", "x"), ("ownerid", "python")]);
-    a.faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::Write, Fault::Overtaken(python)));
+    a.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Write, Fault::ConcurrentWrite(python)));
     let error = a.store.checkpoint(&mut adoption, &at(5)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended);
     assert!(error.to_string().contains("python") && error.is_transient(), "{error}");
@@ -259,10 +259,10 @@ pub async fn checkpoint_4_bounded_then_contended_and_the_other_writer_is_named(b
 pub async fn checkpoint_4_the_position_stays_pending_and_is_written_the_next_time(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
-    a.faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::Write, Fault::Conflict));
+    a.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Write, Fault::Conflict));
     assert_eq!(a.store.checkpoint(&mut adoption, &at(5)).await.unwrap_err().kind(), ErrorKind::Contended);
     a.next_read_fails("/checkpoint/");
-    assert_eq!(a.store.checkpoint(&mut adoption, &at(5)).await.unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(a.store.checkpoint(&mut adoption, &at(5)).await.unwrap_err().kind(), ErrorKind::Indeterminate);
     a.faulty.set_plan(FaultPlan::default());
     assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
     assert_eq!(bench.position_of(0).await, 5);
@@ -288,7 +288,7 @@ pub async fn replace_moves_an_adopted_checkpoint_anywhere_and_keeps_every_other_
 pub async fn replace_is_refused_if_anything_was_written_since_the_adoption_or_may_have_been(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
-    a.next_write("/checkpoint/", Fault::AnswerLost);
+    a.next_write("/checkpoint/", Fault::ResponseLost);
     for to in [3, 4] {
         let error = a.store.replace_checkpoint(&mut adoption, &at(to)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict);

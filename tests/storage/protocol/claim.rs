@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::blob::Condition;
 use eventhubs_checkpoint::store::ClaimOutcome;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use tokio::join;
 use tokio::time::Instant;
 
@@ -22,7 +22,7 @@ async fn assert_consistent(bench: &Bench, partition: u32, outcomes: [(&str, &Cla
                 open -= 1;
             }
             ClaimOutcome::Lost { by: Some(by) } => assert_eq!(by.as_str(), blob.metadata["ownerid"], "{outcomes:?}"),
-            ClaimOutcome::Undecided(_) => open = 0,
+            ClaimOutcome::Indeterminate(_) => open = 0,
             other => panic!("{other:?}"),
         }
     }
@@ -102,8 +102,8 @@ pub async fn claim_1_what_is_created_after_404_overwrites_nothing(bench: Bench) 
         let lease = a.win(partition).await;
         bench.delete(&ownership(partition)).await;
         let (container, name) = (bench.container.clone(), ownership(partition));
-        a.wire().after(Operation::Get, &ownership(partition), async move {
-            container.write(&name, &owned_by("b"), &Condition::Any).await.unwrap();
+        a.wire().after(BlobOperation::Get, &ownership(partition), async move {
+            container.write(&name, &owned_by("b"), &Condition::Unconditional).await.unwrap();
         });
         let outcome = if partition == 0 { a.renew(&lease).await } else { a.claim_over(1, lease.etag()).await };
         assert_eq!(outcome.said(), "lost to b");
@@ -136,7 +136,7 @@ pub async fn claim_1_409_and_412_are_conflicts_and_looked_into(bench: Bench) {
 
 pub async fn claim_1_no_answer_is_unknown_and_looked_into(bench: Bench) {
     let a = bench.owner("a").await;
-    for (partition, fault) in [Fault::RequestLost, Fault::AnswerLost].into_iter().enumerate() {
+    for (partition, fault) in [Fault::RequestLost, Fault::ResponseLost].into_iter().enumerate() {
         let name = format!("ownership/{partition}");
         a.next_write(&name, fault);
         a.win(partition.try_into().unwrap()).await;
@@ -150,7 +150,7 @@ pub async fn claim_2_a_renewal_found_to_be_mine_is_won_with_the_age_of_the_recor
     for age in [0, 20, EXPIRY / 2] {
         a.sent();
         a.wire().age("ownership/0", age);
-        a.next_write("ownership/0", Fault::AnswerLost);
+        a.next_write("ownership/0", Fault::ResponseLost);
         let asked = Instant::now();
         let renewed = a.renew(&lease).await.lease();
         let sent = a.sent();
@@ -169,7 +169,7 @@ pub async fn claim_2_a_renewal_found_past_half_the_expiry_is_written_anew_under_
     let lease = a.win(0).await;
     a.sent();
     a.wire().age("ownership/0", EXPIRY / 2 + 1);
-    a.next_write("ownership/0", Fault::AnswerLost);
+    a.next_write("ownership/0", Fault::ResponseLost);
     let renewed = a.renew(&lease).await.lease();
     let sent = a.sent();
     assert_eq!(shown(&sent), ["match ownership/0", "read ownership/0", "match ownership/0"]);
@@ -190,7 +190,7 @@ async fn assert_written_anew(bench: &Bench, a: &Owner, condition: &str, outcome:
 
 pub async fn claim_2_a_claim_found_to_be_mine_is_written_anew_before_it_counts(bench: Bench) {
     let a = bench.owner("a").await;
-    a.next_write("ownership/0", Fault::AnswerLost);
+    a.next_write("ownership/0", Fault::ResponseLost);
     let outcome = a.claim(0).await;
     assert_written_anew(&bench, &a, "create", outcome).await;
 }
@@ -198,7 +198,7 @@ pub async fn claim_2_a_claim_found_to_be_mine_is_written_anew_before_it_counts(b
 pub async fn claim_2_a_steal_found_to_be_mine_is_written_anew_before_it_counts(bench: Bench) {
     let a = bench.owner("a").await;
     let victims = bench.put(&ownership(0), &owned_by("b")).await;
-    a.next_write("ownership/0", Fault::AnswerLost);
+    a.next_write("ownership/0", Fault::ResponseLost);
     let outcome = a.claim_over(0, &victims).await;
     assert_written_anew(&bench, &a, "match", outcome).await;
 }
@@ -210,8 +210,8 @@ pub async fn claim_2_what_is_written_anew_overwrites_nothing(bench: Bench) {
         let lease = (partition == 1).then_some(a.win(1).await);
         let name = format!("ownership/{partition}");
         a.wire().age(&name, age);
-        a.next_write(&name, Fault::AnswerLost);
-        a.next_write(&name, Fault::Overtaken(owned_by("b")));
+        a.next_write(&name, Fault::ResponseLost);
+        a.next_write(&name, Fault::ConcurrentWrite(owned_by("b")));
         let outcome = match &lease {
             Some(lease) => a.renew(lease).await,
             None => a.claim(partition).await,
@@ -241,7 +241,7 @@ pub async fn claim_2_trying_again_is_bounded(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(1).await;
     a.sent();
-    a.faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::Write, Fault::RequestLost));
+    a.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Write, Fault::RequestLost));
     assert_eq!(a.claim(0).await.said(), "undecided: Contended");
     assert_eq!(a.requests(), ["create ownership/0", "read ownership/0"].repeat(5));
     // A young one would stand.
@@ -258,13 +258,13 @@ pub async fn claim_2_else_it_is_lost_to_whom_the_record_names(bench: Bench) {
     {
         let lease = a.win(0).await;
         let lost = format!("lost to {by}");
-        a.next_write("ownership/0", Fault::Overtaken(record.clone()));
+        a.next_write("ownership/0", Fault::ConcurrentWrite(record.clone()));
         assert_eq!(a.renew(&lease).await.said(), lost);
-        a.next_write("ownership/0", Fault::Overtaken(record.clone()));
+        a.next_write("ownership/0", Fault::ConcurrentWrite(record.clone()));
         let seen = bench.blob(&ownership(0)).await.unwrap().etag;
         assert_eq!(a.claim_over(0, &seen).await.said(), lost);
         bench.delete(&ownership(0)).await;
-        a.next_write("ownership/0", Fault::Overtaken(record.clone()));
+        a.next_write("ownership/0", Fault::ConcurrentWrite(record.clone()));
         assert_eq!(a.claim(0).await.said(), lost);
         assert_eq!(bench.read(&ownership(0)).await, record);
         bench.delete(&ownership(0)).await;
@@ -275,9 +275,9 @@ pub async fn claim_2_of_two_that_claim_at_once_one_wins_whatever_gets_lost(bench
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let plan = FaultPlan::default()
         .with(0.7, Fault::Latency(Duration::from_millis(3)))
-        .with_on(0.25, Operation::Write, Fault::AnswerLost)
-        .with_on(0.15, Operation::Write, Fault::RequestLost)
-        .with_on(0.05, Operation::Write, Fault::Conflict);
+        .with_on(0.25, BlobOperation::Write, Fault::ResponseLost)
+        .with_on(0.15, BlobOperation::Write, Fault::RequestLost)
+        .with_on(0.05, BlobOperation::Write, Fault::Conflict);
     a.faulty.set_plan(plan.clone());
     b.faulty.set_plan(plan);
     for partition in 0..bench.rounds {
@@ -290,8 +290,8 @@ pub async fn claim_2_of_a_renewal_and_a_steal_at_once_one_wins_whatever_gets_los
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let plan = FaultPlan::default()
         .with(0.7, Fault::Latency(Duration::from_millis(3)))
-        .with_on(0.25, Operation::Write, Fault::AnswerLost)
-        .with_on(0.15, Operation::Write, Fault::RequestLost);
+        .with_on(0.25, BlobOperation::Write, Fault::ResponseLost)
+        .with_on(0.15, BlobOperation::Write, Fault::RequestLost);
     for partition in 0..bench.rounds {
         a.faulty.set_plan(FaultPlan::default());
         let lease = a.win(partition).await;

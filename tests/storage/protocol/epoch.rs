@@ -2,7 +2,7 @@
 
 use eventhubs_checkpoint::blob::Condition;
 use eventhubs_checkpoint::store::Claim;
-use eventhubs_checkpoint::testing::faulty::{Fault, Operation};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -15,7 +15,7 @@ async fn recorded(bench: &Bench, partition: u32) -> Option<i64> {
 
 /// The server's time in milliseconds.
 async fn server_time(bench: &Bench) -> i64 {
-    bench.container.list(LOWER).await.unwrap().answer.server_time.unix_timestamp() * 1000
+    bench.container.list(LOWER).await.unwrap().response.server_time.unix_timestamp() * 1000
 }
 
 pub async fn epoch_1_where_there_was_no_record_it_is_one_more_than_the_servers_time(bench: Bench) {
@@ -61,7 +61,7 @@ pub async fn epoch_1_a_renewal_that_creates_the_record_has_one_of_its_own(bench:
 /// Only the number of the write that is known to have won counts.
 pub async fn epoch_1_a_claim_that_is_written_again_is_another_tenure(bench: Bench) {
     let a = bench.owner("a").await;
-    a.next_write("ownership/0", Fault::AnswerLost);
+    a.next_write("ownership/0", Fault::ResponseLost);
     let lease = a.win(0).await;
     let sent = a.sent();
     let epochs: Vec<i64> = sent
@@ -79,10 +79,10 @@ pub async fn epoch_2_renewals_marks_and_releases_keep_it(bench: Bench) {
     let lease = a.renew(&lease).await.lease();
     assert_eq!(recorded(&bench, 0).await, Some(lease.epoch()));
     let seen = b.store.list_ownerships().await.unwrap().records.remove(0);
-    b.store.mark(&seen).await.unwrap();
+    b.store.request_handoff(&seen).await.unwrap();
     assert!(bench.read(&ownership(0)).await.contains_key("handoffto"));
     assert_eq!(recorded(&bench, 0).await, Some(lease.epoch()));
-    let lease = a.renew(&lease.with_draining()).await.lease();
+    let lease = a.renew(&lease.acknowledging_handoff()).await.lease();
     a.release(&lease).await;
     assert_eq!((bench.owner_of(0).await.as_str(), recorded(&bench, 0).await), ("", Some(lease.epoch())));
 }
@@ -96,7 +96,7 @@ pub async fn epoch_3_over_a_young_record_without_one_a_tenure_begins_two_seconds
     assert!(seen.age < Duration::from_secs(2), "{:?}", seen.age);
     a.sent();
     let asked = Instant::now();
-    let lease = a.store.claim(vec![Claim::over(&seen)]).await.remove(0).1.lease();
+    let lease = a.store.claim_all(vec![Claim::over(&seen)]).await.remove(0).1.lease();
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     let sent = a.sent();
     let writes: Vec<_> = sent.iter().filter(|sent| sent.is_write_of("ownership/0")).collect();
@@ -116,10 +116,10 @@ pub async fn epoch_3_what_is_taken_meanwhile_is_lost(bench: Bench) {
     bench.put(&ownership(0), &metadata(&[("ownerid", "python")])).await;
     let seen = a.store.list_ownerships().await.unwrap().records.remove(0);
     let container = bench.container.clone();
-    a.wire().after(Operation::Write, "ownership/0", async move {
-        container.write(&ownership(0), &owned_by("b"), &Condition::Any).await.unwrap();
+    a.wire().after(BlobOperation::Write, "ownership/0", async move {
+        container.write(&ownership(0), &owned_by("b"), &Condition::Unconditional).await.unwrap();
     });
-    assert_eq!(a.store.claim(vec![Claim::over(&seen)]).await.remove(0).1.said(), "lost to b");
+    assert_eq!(a.store.claim_all(vec![Claim::over(&seen)]).await.remove(0).1.said(), "lost to b");
     assert_eq!(bench.owner_of(0).await, "b");
 }
 
@@ -130,7 +130,7 @@ pub async fn epoch_3_a_record_that_is_old_enough_is_claimed_over_at_once(bench: 
         a.wire().age("ownership/0", age);
         let seen = a.store.list_ownerships().await.unwrap().records.remove(0);
         a.sent();
-        a.store.claim(vec![Claim::over(&seen)]).await.remove(0).1.lease();
+        a.store.claim_all(vec![Claim::over(&seen)]).await.remove(0).1.lease();
         assert_eq!(a.requests(), ["match ownership/0"], "{record:?}");
     }
 }
@@ -159,7 +159,7 @@ pub async fn epoch_6_that_of_the_other_tree_counts_where_it_was_seen(bench: Benc
     let there = metadata(&[("ownerid", ""), ("epoch", "9000000000000000")]);
     bench.put(&format!("{VERBATIM}ownership/0"), &there).await;
     assert!(a.win(0).await.epoch() < 9_000_000_000_000_000);
-    a.store.list_other_tree().await.unwrap();
+    a.store.list_other_name_case().await.unwrap();
     assert_eq!(a.take(0).await.epoch(), 9_000_000_000_000_001);
 }
 
@@ -170,11 +170,11 @@ pub async fn epoch_of_two_that_take_from_each_other_each_tenure_has_a_greater_on
     for round in 0..2 * bench.rounds {
         let taker = if round % 2 == 0 { &b } else { &a };
         taker.dawdle();
-        taker.next_write("ownership/0", if round % 3 == 0 { Fault::AnswerLost } else { Fault::RequestLost });
+        taker.next_write("ownership/0", if round % 3 == 0 { Fault::ResponseLost } else { Fault::RequestLost });
         epochs.push(taker.take(0).await.epoch());
         let adoption = taker.adopt(0, Some(-1)).await.adoption();
         assert_eq!(Some(&adoption.epoch()), epochs.last());
     }
     assert!(epochs.windows(2).all(|pair| pair[0] < pair[1]), "{epochs:?}");
-    assert!(a.sent().iter().filter(|sent| sent.operation == Operation::Write).count() > bench.rounds as usize);
+    assert!(a.sent().iter().filter(|sent| sent.operation == BlobOperation::Write).count() > bench.rounds as usize);
 }

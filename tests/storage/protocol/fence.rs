@@ -5,7 +5,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::ETag;
 use eventhubs_checkpoint::store::{Adoption, CheckpointOutcome};
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use tokio::join;
 
 use crate::bench::{Adopted, Bench, Owner, Said, at, checkpoint};
@@ -55,7 +55,7 @@ pub async fn adopt_4_that_single_write_of_a_displaced_owner_is_not_lost_and_move
     a.win(0).await;
     let mut of_a = a.adopt(0, None).await.adoption();
     let thief = b.clone();
-    a.wire().after(Operation::Get, "ownership/0", async move {
+    a.wire().after(BlobOperation::Get, "ownership/0", async move {
         thief.take(0).await;
         thief.adopt(0, None).await.adoption();
     });
@@ -69,7 +69,7 @@ pub async fn adopt_4_that_single_write_of_a_displaced_owner_is_not_lost_and_move
     a.win(1).await;
     let mut of_a = a.adopt(1, None).await.adoption();
     let thief = b.clone();
-    a.wire().after(Operation::Get, "ownership/1", async move {
+    a.wire().after(BlobOperation::Get, "ownership/1", async move {
         thief.take(1).await;
         let mut adoption = thief.adopt(1, None).await.adoption();
         assert_eq!(thief.checkpoint(&mut adoption, 120).await.said(), "written");
@@ -92,7 +92,7 @@ fn assert_ownership_was_seen_after_each_read(owner: &Owner) -> usize {
     let versions = |it: &Sent, version: &ETag| it.etag.as_ref() == Some(version);
     for write in sent.iter().filter(|sent| sent.is_write_of("/checkpoint/")) {
         let Some(under) = write.under() else { continue };
-        if sent.iter().any(|it| it.operation == Operation::Write && versions(it, under)) {
+        if sent.iter().any(|it| it.operation == BlobOperation::Write && versions(it, under)) {
             continue;
         }
         by_reading += 1;
@@ -138,9 +138,9 @@ pub async fn adopt_rule_an_etag_that_was_read_is_used_only_if_the_ownership_was_
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let plan = FaultPlan::default()
         .with(0.7, Fault::Latency(Duration::from_millis(3)))
-        .with_on(0.2, Operation::Write, Fault::AnswerLost)
-        .with_on(0.1, Operation::Write, Fault::RequestLost)
-        .with_on(0.1, Operation::Write, Fault::Conflict);
+        .with_on(0.2, BlobOperation::Write, Fault::ResponseLost)
+        .with_on(0.1, BlobOperation::Write, Fault::RequestLost)
+        .with_on(0.1, BlobOperation::Write, Fault::Conflict);
     for partition in 0..bench.rounds {
         a.faulty.set_plan(FaultPlan::default());
         b.faulty.set_plan(FaultPlan::default());

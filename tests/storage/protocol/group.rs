@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle, Snapshot, Snapshots};
-use eventhubs_checkpoint::balancer::{Holder, Strategy};
+use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, PartitionOwner};
 use eventhubs_checkpoint::{PartitionId, Result};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -28,13 +28,13 @@ impl Group {
     /// Lets this owner take its share of so many partitions, as soon as it can.
     pub fn run(owner: &Owner, partitions: u32) -> Self {
         let config = BalancerConfig::default()
-            .with_interval(Duration::from_millis(40))
-            .with_strategy(Strategy::Greedy)
+            .with_load_balancing_interval(Duration::from_millis(40))
+            .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
             .with_seed(7);
         let (sender, named) = watch::channel((0..partitions).map(PartitionId::from).collect());
         let (balancer, handle) = Balancer::new(owner.store.clone(), config, named).unwrap();
         let running = tokio::spawn(balancer.run());
-        Self { snapshots: handle.watch(), handle, running, _partitions: sender }
+        Self { snapshots: handle.snapshots(), handle, running, _partitions: sender }
     }
 
     pub async fn until(&mut self, what: &str, condition: impl FnMut(&Snapshot) -> bool) {
@@ -45,12 +45,12 @@ impl Group {
     pub async fn until_it_holds(&mut self, partitions: &[u32]) {
         let partitions: Vec<PartitionId> = partitions.iter().copied().map(PartitionId::from).collect();
         let what = format!("{partitions:?} held");
-        self.until(&what, |snapshot| snapshot.held.keys().eq(&partitions)).await;
+        self.until(&what, |snapshot| snapshot.owned.keys().eq(&partitions)).await;
     }
 
     /// The partitions held, and their tenures.
     pub fn held(&self) -> BTreeMap<PartitionId, i64> {
-        self.snapshots.borrow().held.clone()
+        self.snapshots.borrow().owned.clone()
     }
 
     /// Waits until so many such requests were sent, and forgets them.
@@ -66,10 +66,10 @@ impl Group {
     }
 
     /// Lets as many more cycles pass as are enough to see what is not going to happen, and gives the holders.
-    pub async fn settled(&mut self) -> Vec<Holder> {
+    pub async fn settled(&mut self) -> Vec<PartitionOwner> {
         let cycles = self.snapshots.borrow().cycles;
         self.until("more cycles", |snapshot| snapshot.cycles >= cycles + 3).await;
-        self.snapshots.borrow().partitions.iter().map(|view| view.holder.clone()).collect()
+        self.snapshots.borrow().partitions.iter().map(|view| view.owner.clone()).collect()
     }
 
     pub async fn stop(self) {

@@ -1,6 +1,6 @@
 //! Identity: whose record it is, and one operation at a time.
 
-use eventhubs_checkpoint::testing::faulty::{Fault, Operation};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault};
 use eventhubs_checkpoint::{Incarnation, Relation};
 use std::time::Duration;
 use tokio::join;
@@ -13,7 +13,7 @@ const EARLIER: &str = "20200101T000000Z-ffffffff";
 const LATER: &str = "29990101T000000Z-00000000";
 
 pub async fn identity_incarnation_is_the_servers_time_of_the_first_answer_and_random(bench: Bench) {
-    let server_time = async || bench.container.list(LOWER).await.unwrap().answer.server_time;
+    let server_time = async || bench.container.list(LOWER).await.unwrap().response.server_time;
     let ahead = time::Duration::seconds(10);
     let (before, a, after) = (server_time().await, bench.later("a").await, server_time().await);
     let incarnation = &a.store.identity().incarnation;
@@ -30,21 +30,21 @@ pub async fn identity_the_greater_incarnation_is_the_newer(bench: Bench) {
     let lease = first.win(0).await;
     let second = bench.later("a").await;
     assert!(second.store.identity().incarnation > first.store.identity().incarnation);
-    assert_eq!(second.relation(0).await, Relation::EarlierMe);
+    assert_eq!(second.relation(0).await, Relation::EarlierIncarnation);
     second.claim_over(0, lease.etag()).await.lease();
-    assert_eq!(first.relation(0).await, Relation::LaterMe);
+    assert_eq!(first.relation(0).await, Relation::LaterIncarnation);
 }
 
 pub async fn identity_a_record_is_mine_if_owner_and_incarnation_are_mine(bench: Bench) {
     let a = bench.owner("a").await;
     let mine = a.store.identity().incarnation.as_str().to_owned();
     for (record, relation) in [
-        (metadata(&[("ownerid", "a"), ("incarnation", &mine)]), Relation::Mine),
-        (metadata(&[("ownerid", "a"), ("incarnation", EARLIER)]), Relation::EarlierMe),
-        (metadata(&[("ownerid", "a")]), Relation::EarlierMe),
-        (metadata(&[("ownerid", "a"), ("incarnation", LATER)]), Relation::LaterMe),
+        (metadata(&[("ownerid", "a"), ("incarnation", &mine)]), Relation::This),
+        (metadata(&[("ownerid", "a"), ("incarnation", EARLIER)]), Relation::EarlierIncarnation),
+        (metadata(&[("ownerid", "a")]), Relation::EarlierIncarnation),
+        (metadata(&[("ownerid", "a"), ("incarnation", LATER)]), Relation::LaterIncarnation),
         (metadata(&[("ownerid", "A"), ("incarnation", &mine)]), Relation::Other),
-        (metadata(&[("ownerid", ""), ("incarnation", &mine)]), Relation::Nobody),
+        (metadata(&[("ownerid", ""), ("incarnation", &mine)]), Relation::Unowned),
     ] {
         bench.put(&ownership(0), &record).await;
         assert_eq!(a.relation(0).await, relation, "{record:?}");
@@ -58,7 +58,7 @@ pub async fn identity_an_earlier_me_is_claimed_under_its_etag_at_any_time(bench:
         let etag = bench.put(&ownership(0), &earlier).await;
         a.claim_over(0, &etag).await.lease();
         assert_eq!(a.sent()[0].under(), Some(&etag));
-        assert_eq!(a.relation(0).await, Relation::Mine);
+        assert_eq!(a.relation(0).await, Relation::This);
         a.sent();
     }
 }
@@ -110,7 +110,7 @@ pub async fn identity_a_late_write_of_mine_that_landed_is_claimed_again_and_neve
     a.next_write("ownership/0", Fault::AppliedLate(Duration::from_millis(20)));
     a.next_read_fails("ownership/0");
     let mut group = Group::run(&a, 1);
-    group.until("it is held", |snapshot| snapshot.held.len() == 1).await;
+    group.until("it is held", |snapshot| snapshot.owned.len() == 1).await;
     let sent = a.sent();
     let writes: Vec<_> = sent.iter().filter(|sent| sent.is_write_of("ownership/0")).collect();
     let [late, claimed, ..] = writes.as_slice() else { panic!("{writes:?}") };
@@ -118,7 +118,7 @@ pub async fn identity_a_late_write_of_mine_that_landed_is_claimed_again_and_neve
     assert_eq!(claimed.to_string(), "match ownership/0");
     let listed = bench.container.list(LOWER).await.unwrap();
     assert_eq!(listed.blobs[0].metadata, claimed.metadata);
-    let renewals = a.store.requests().total(eventhubs_checkpoint::Operation::Renew);
+    let renewals = a.store.request_counts().total(eventhubs_checkpoint::Operation::Renew);
     assert_eq!((renewals, a.adopt(0, None).await.said().as_str()), (0, "adopted"));
     group.stop().await;
 }
@@ -147,7 +147,7 @@ pub async fn identity_operations_on_one_partition_inside_one_instance_are_serial
         },);
         // The ownership is read beside a renewal: only what is written must not cross.
         Wire::assert_serial(
-            &a.sent().into_iter().filter(|sent| sent.operation == Operation::Write).collect::<Vec<_>>(),
+            &a.sent().into_iter().filter(|sent| sent.operation == BlobOperation::Write).collect::<Vec<_>>(),
         );
     }
 }
@@ -172,7 +172,8 @@ pub async fn identity_answers_of_an_earlier_tenure_are_dropped_while_the_next_on
     let (earlier, mut adoption) = a.run(0).await;
     a.next_write("ownership/0", Fault::Latency(Duration::from_millis(50)));
     let claim = a.over(0, earlier.etag()).await;
-    let (mut claimed, renewed, released) = join!(a.store.claim(vec![claim]), a.renew(&earlier), a.release(&earlier));
+    let (mut claimed, renewed, released) =
+        join!(a.store.claim_all(vec![claim]), a.renew(&earlier), a.release(&earlier));
     assert_eq!((renewed.said().as_str(), released.said().as_str()), ("lost to a", "lost to a"));
     assert_eq!(a.requests(), ["match ownership/0"]);
     assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "fenced by a");
@@ -185,7 +186,7 @@ pub async fn identity_a_checkpoint_under_way_does_not_outlive_its_tenure(bench: 
     let (_, mut adoption) = a.run(0).await;
     b.take_over(0, 50).await;
     let again = a.clone();
-    a.wire().after(Operation::Get, "checkpoint/0", async move { drop(again.take(0).await) });
+    a.wire().after(BlobOperation::Get, "checkpoint/0", async move { drop(again.take(0).await) });
     assert_eq!(a.checkpoint(&mut adoption, 70).await.said(), "fenced by a");
     assert_eq!(bench.position_of(0).await, 50);
 }
@@ -196,7 +197,7 @@ pub async fn identity_a_record_that_a_renewal_created_begins_a_tenure_even_if_th
     bench.delete(&ownership(0)).await;
     // The first write finds nothing; it is the second one whose answer gets lost.
     a.next_write("ownership/0", Fault::Latency(Duration::ZERO));
-    a.next_write("ownership/0", Fault::AnswerLost);
+    a.next_write("ownership/0", Fault::ResponseLost);
     assert!(a.renew(&lease).await.lease().epoch() > lease.epoch());
 }
 

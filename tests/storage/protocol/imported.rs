@@ -1,8 +1,8 @@
 //! Two trees: which checkpoint counts.
 
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::store::KeyCase;
-use eventhubs_checkpoint::testing::faulty::{Fault, Operation};
+use eventhubs_checkpoint::store::BlobNameCase;
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault};
 
 use crate::bench::{Adopted, Bench, Owner, Said, VERBATIM, at, checkpoint, metadata, position};
 
@@ -139,7 +139,7 @@ pub async fn two_trees_it_is_written_in_adopt_3_and_4_under_their_conditions(ben
         };
         a.sent();
         // Somebody here is further meanwhile, and says nothing of the other tree: that counts.
-        a.next_write("/checkpoint/", Fault::Overtaken(position(30)));
+        a.next_write("/checkpoint/", Fault::ConcurrentWrite(position(30)));
         let adoption = a.adopt(0, Some(-1)).await.adoption();
         assert_eq!(adoption.record().sequence_number, Some(30));
         let writes: Vec<_> = a.requests().into_iter().filter(|request| !request.starts_with("read")).collect();
@@ -154,8 +154,8 @@ pub async fn two_trees_the_checkpoint_is_read_again_when_a_partition_in_use_ther
     bench.put(&there(), &position(7)).await;
     let a = bench.owner("a").await;
     let container = bench.container.clone();
-    a.wire().after(Operation::Write, "ownership/0", async move {
-        container.write(&there(), &position(9), &eventhubs_checkpoint::blob::Condition::Any).await.unwrap();
+    a.wire().after(BlobOperation::Write, "ownership/0", async move {
+        container.write(&there(), &position(9), &eventhubs_checkpoint::blob::Condition::Unconditional).await.unwrap();
     });
     a.win(0).await;
     assert_eq!(a.adopted(0).await.record().sequence_number, Some(9));
@@ -163,7 +163,7 @@ pub async fn two_trees_the_checkpoint_is_read_again_when_a_partition_in_use_ther
 
 pub async fn two_trees_verbatim_looks_at_the_lower_one_in_turn(bench: Bench) {
     bench.put(&checkpoint(0), &position(7)).await;
-    let a = bench.owner_with("a", |builder| builder.key_case(KeyCase::Verbatim)).await;
+    let a = bench.owner_with("a", |builder| builder.with_blob_name_case(BlobNameCase::Verbatim)).await;
     a.win(0).await;
     assert_eq!(a.adopted(0).await.record().sequence_number, Some(7));
     assert_eq!(bench.read(&there()).await["sequencenumber"], "7");

@@ -2,8 +2,8 @@
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::store::Split;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation};
+use eventhubs_checkpoint::store::OnCaseMismatch;
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use futures::future::join_all;
 
 use crate::bench::{Adopted, Bench, Owner, Said, VERBATIM, at, checkpoint, metadata, owned_by, ownership, position};
@@ -16,7 +16,7 @@ fn pinned(sequence_number: i64) -> Metadata {
 }
 
 async fn pin(owner: &Owner, partition: u32, sequence_number: i64) -> bool {
-    owner.store.pin(&partition.into(), &at(sequence_number)).await.unwrap()
+    owner.store.init_checkpoint(&partition.into(), &at(sequence_number)).await.unwrap()
 }
 
 fn there(partition: u32) -> String {
@@ -65,9 +65,9 @@ pub async fn pin_outlives_lost_answers(bench: Bench) {
     let a = bench.owner("a").await;
     let faults = [
         (Fault::RequestLost, true, 41),
-        (Fault::AnswerLost, true, 41),
+        (Fault::ResponseLost, true, 41),
         (Fault::Conflict, true, 41),
-        (Fault::Overtaken(position(7)), false, 7),
+        (Fault::ConcurrentWrite(position(7)), false, 7),
     ];
     for (partition, (fault, stands, stored)) in (0..).zip(faults) {
         a.next_write("checkpoint", fault.clone());
@@ -75,14 +75,14 @@ pub async fn pin_outlives_lost_answers(bench: Bench) {
         assert_eq!(bench.position_of(partition).await, stored, "{fault:?}");
     }
     a.next_read_fails("checkpoint");
-    assert!(a.store.pin(&8.into(), &at(41)).await.is_err());
+    assert!(a.store.init_checkpoint(&8.into(), &at(41)).await.is_err());
     assert!(pin(&a, 8, 41).await);
 }
 
 pub async fn pin_is_bounded_then_contended(bench: Bench) {
     let a = bench.owner("a").await;
-    a.faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::Write, Fault::RequestLost));
-    let error = a.store.pin(&0.into(), &at(41)).await.unwrap_err();
+    a.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Write, Fault::RequestLost));
+    let error = a.store.init_checkpoint(&0.into(), &at(41)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended);
     assert!(error.to_string().contains("partition 0"), "{error}");
     assert!(a.sent().len() < 20);
@@ -138,7 +138,7 @@ pub async fn pin_gives_way_to_a_smaller_checkpoint_in_the_other_tree(bench: Benc
         bench.put(&there(partition), &position(7)).await;
         b.take(partition).await;
         let adoption = b.adopt(partition, Some(90)).await.adoption();
-        assert_eq!((adoption.record().sequence_number, adoption.record().pinned), (Some(7), false));
+        assert_eq!((adoption.record().sequence_number, adoption.record().initial), (Some(7), false));
     }
 }
 
@@ -162,7 +162,7 @@ pub async fn pin_there_is_taken_over_as_a_start(bench: Bench) {
     assert!(!pin(&a, 0, 50).await, "there is one");
     a.win(0).await;
     let adoption = a.adopt(0, Some(90)).await.adoption();
-    assert_eq!((adoption.record().sequence_number, adoption.record().pinned), (Some(41), true));
+    assert_eq!((adoption.record().sequence_number, adoption.record().initial), (Some(41), true));
     assert_eq!(bench.read(&checkpoint(0)).await["pinned"], "41");
 }
 
@@ -180,7 +180,7 @@ pub async fn pin_gives_way_to_an_owner_that_adopted_before(bench: Bench) {
 
 /// The pin is met while other writes are in doubt, and is in the way of more than one checkpoint.
 pub async fn pin_gives_way_whatever_gets_lost(bench: Bench) {
-    for fault in [Fault::RequestLost, Fault::AnswerLost, Fault::Overtaken(pinned(90)), Fault::Conflict] {
+    for fault in [Fault::RequestLost, Fault::ResponseLost, Fault::ConcurrentWrite(pinned(90)), Fault::Conflict] {
         let (a, b) = (bench.owner("a").await, bench.owner("b").await);
         match bench.blob(&ownership(0)).await {
             Some(_) => b.take(0).await,
@@ -202,12 +202,12 @@ pub async fn pin_is_marked_until_the_first_checkpoint(bench: Bench) {
     assert_eq!(bench.read(&checkpoint(0)).await["pinned"], "41");
     a.win(0).await;
     let mut adoption = a.adopt(0, Some(90)).await.adoption();
-    assert!(adoption.record().pinned);
+    assert!(adoption.record().initial);
     assert_eq!(bench.read(&checkpoint(0)).await["pinned"], "41");
     assert_eq!(a.checkpoint(&mut adoption, 42).await.said(), "written");
     let written = bench.read(&checkpoint(0)).await;
     assert!(!written.contains_key("pinned") && !written.contains_key("imported"), "{written:?}");
-    assert!(!adoption.record().pinned);
+    assert!(!adoption.record().initial);
     // A position that was put there explicitly is no start that gives way.
     assert!(pin(&a, 1, 41).await);
     place(&a.store, 1, &at(7)).await;
@@ -215,7 +215,7 @@ pub async fn pin_is_marked_until_the_first_checkpoint(bench: Bench) {
 }
 
 pub async fn pin_sees_nothing_in_a_tree_that_is_ignored(bench: Bench) {
-    let a = bench.owner_with("a", |builder| builder.split(Split::Ignore)).await;
+    let a = bench.owner_with("a", |builder| builder.with_on_case_mismatch(OnCaseMismatch::Ignore)).await;
     bench.put(&there(0), &position(7)).await;
     assert!(pin(&a, 0, 41).await);
     assert_eq!(a.requests(), ["create checkpoint/0"]);

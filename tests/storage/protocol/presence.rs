@@ -1,6 +1,6 @@
 //! Presence: an owner's blob about itself.
 
-use eventhubs_checkpoint::store::{Announced, Presence};
+use eventhubs_checkpoint::store::{Heartbeat, HeartbeatOutcome};
 use eventhubs_checkpoint::testing::faulty::Fault;
 
 use crate::bench::{Bench, EXPIRY, LOWER, Owner, metadata};
@@ -12,22 +12,22 @@ fn presence(owner: &str) -> String {
     format!("{LOWER}presence/{owner}")
 }
 
-fn is(announced: &Announced) -> &str {
+fn is(announced: &HeartbeatOutcome) -> &str {
     match announced {
-        Announced::Present => "present",
-        Announced::DeclaredDead { by: Some(by) } => by.as_str(),
-        Announced::DeclaredDead { by: None } => "declared dead",
-        Announced::Replaced { .. } => "replaced",
+        HeartbeatOutcome::Written => "present",
+        HeartbeatOutcome::DeclaredDead { by: Some(by) } => by.as_str(),
+        HeartbeatOutcome::DeclaredDead { by: None } => "declared dead",
+        HeartbeatOutcome::Replaced { .. } => "replaced",
         other => panic!("{other:?}"),
     }
 }
 
 async fn announce(owner: &Owner) -> String {
-    is(&owner.store.announce().await.unwrap()).to_owned()
+    is(&owner.store.send_heartbeat().await.unwrap()).to_owned()
 }
 
-async fn listed(owner: &Owner) -> Vec<Presence> {
-    owner.store.list_presences().await.unwrap().records
+async fn listed(owner: &Owner) -> Vec<Heartbeat> {
+    owner.store.list_heartbeats().await.unwrap().records
 }
 
 pub async fn presence_names_owner_and_incarnation(bench: Bench) {
@@ -39,7 +39,7 @@ pub async fn presence_names_owner_and_incarnation(bench: Bench) {
     let seen = listed(&bench.owner("b").await).await.remove(0);
     let me = a.store.identity();
     assert_eq!((&seen.record.owner, &seen.record.incarnation), (&me.owner, &Some(me.incarnation.clone())));
-    assert_eq!(seen.record.broken_by, None);
+    assert_eq!(seen.record.declared_dead_by, None);
     assert!(a.store.list_ownerships().await.unwrap().malformed.is_empty());
 }
 
@@ -55,12 +55,12 @@ pub async fn presence_is_written_only_under_its_own_etag(bench: Bench) {
 
 pub async fn presence_outlives_lost_answers(bench: Bench) {
     let a = bench.owner("a").await;
-    for fault in [Fault::RequestLost, Fault::AnswerLost, Fault::Conflict] {
+    for fault in [Fault::RequestLost, Fault::ResponseLost, Fault::Conflict] {
         for _ in 0..2 {
             a.next_write("presence/a", fault.clone());
             assert_eq!(announce(&a).await, "present", "{fault:?}");
         }
-        a.store.withdraw().await.unwrap();
+        a.store.remove_heartbeat().await.unwrap();
     }
 }
 
@@ -90,8 +90,8 @@ pub async fn presence_of_a_greater_incarnation_that_is_fresh_replaces_me(bench: 
     announce(&a).await;
     let later = metadata(&[("ownerid", "a"), ("incarnation", LATER)]);
     bench.put(&presence("a"), &later).await;
-    let announced = a.store.announce().await.unwrap();
-    assert!(matches!(&announced, Announced::Replaced { by } if by.as_str() == LATER), "{announced:?}");
+    let announced = a.store.send_heartbeat().await.unwrap();
+    assert!(matches!(&announced, HeartbeatOutcome::Replaced { by } if by.as_str() == LATER), "{announced:?}");
     assert_eq!(bench.read(&presence("a")).await, later);
     a.wire().age("presence/a", EXPIRY + 2);
     assert_eq!(announce(&a).await, "declared dead", "its own did not stand meanwhile");
@@ -108,13 +108,13 @@ pub async fn presence_of_an_earlier_incarnation_is_written_over(bench: Bench) {
 
 pub async fn presence_is_withdrawn_by_its_own_life_alone(bench: Bench) {
     let a = bench.owner("a").await;
-    a.store.withdraw().await.unwrap();
+    a.store.remove_heartbeat().await.unwrap();
     announce(&a).await;
-    a.store.withdraw().await.unwrap();
+    a.store.remove_heartbeat().await.unwrap();
     assert!(bench.blob(&presence("a")).await.is_none());
     announce(&a).await;
     announce(&bench.later("a").await).await;
-    a.store.withdraw().await.unwrap();
+    a.store.remove_heartbeat().await.unwrap();
     assert!(bench.blob(&presence("a")).await.is_some());
 }
 
@@ -126,7 +126,7 @@ pub async fn presence_older_than_ten_expiries_is_deleted_by_anyone_under_its_eta
     me.wire().age("presence/", 10 * EXPIRY + 1);
     me.wire().age("presence/b", 10 * EXPIRY - 10);
     let seen = listed(&me).await;
-    let cleared = me.store.clear_presences(&seen).await.unwrap();
+    let cleared = me.store.delete_stale_heartbeats(&seen).await.unwrap();
     assert_eq!(cleared, [a.store.identity().owner.clone()]);
     assert!(bench.blob(&presence("a")).await.is_none());
     assert!(bench.blob(&presence("b")).await.is_some() && bench.blob(&presence("me")).await.is_some());
@@ -134,7 +134,7 @@ pub async fn presence_older_than_ten_expiries_is_deleted_by_anyone_under_its_eta
     me.wire().age("presence/b", 10 * EXPIRY + 1);
     let seen = listed(&me).await;
     announce(&b).await;
-    assert_eq!(me.store.clear_presences(&seen).await.unwrap(), []);
+    assert_eq!(me.store.delete_stale_heartbeats(&seen).await.unwrap(), []);
     assert!(bench.blob(&presence("b")).await.is_some());
 }
 
@@ -143,7 +143,7 @@ pub async fn presence_blobs_that_cannot_be_read_are_reported_and_hide_no_other(b
     announce(&a).await;
     bench.put(&presence("b/c"), &metadata(&[("ownerid", "b")])).await;
     bench.put(&presence("d"), &metadata(&[("ownerid", "e")])).await;
-    let listing = a.store.list_presences().await.unwrap();
+    let listing = a.store.list_heartbeats().await.unwrap();
     let owners: Vec<_> = listing.records.iter().map(|seen| seen.record.owner.as_str()).collect();
     assert_eq!(owners, ["a", "d"]);
     let blobs: Vec<_> = listing.malformed.iter().map(|malformed| malformed.blob.clone()).collect();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use tokio::join;
 
 use super::group::Group;
@@ -50,7 +50,7 @@ pub async fn claim_2_a_release_tried_again_overwrites_nothing(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     a.next_write("ownership/0", Fault::RequestLost);
-    a.next_write("ownership/0", Fault::Overtaken(owned_by("b")));
+    a.next_write("ownership/0", Fault::ConcurrentWrite(owned_by("b")));
     assert_eq!(a.release(&lease).await.said(), "lost to b");
     assert_eq!(bench.owner_of(0).await, "b");
 }
@@ -90,7 +90,7 @@ pub async fn claim_3_a_read_that_fails_leaves_it_undecided(bench: Bench) {
 /// The lease that was held before can be renewed, whatever came of the attempt that is not known.
 pub async fn claim_3_the_previous_belief_stands(bench: Bench) {
     let a = bench.owner("a").await;
-    for fault in [Fault::RequestLost, Fault::AnswerLost] {
+    for fault in [Fault::RequestLost, Fault::ResponseLost] {
         let lease = a.win(0).await;
         a.next_write("ownership/0", fault);
         a.next_read_fails("ownership/0");
@@ -102,14 +102,14 @@ pub async fn claim_3_the_previous_belief_stands(bench: Bench) {
 
 /// With an expiry of 4 s the loop renews after 2 s.
 pub async fn claim_3_a_renewal_is_retried_while_the_lease_lasts(bench: Bench) {
-    let a = bench.owner_with("a", |builder| builder.expiry(Duration::from_secs(4))).await;
+    let a = bench.owner_with("a", |builder| builder.with_lease_duration(Duration::from_secs(4))).await;
     let mut group = Group::run(&a, 1);
     group.until_it_holds(&[0]).await;
     let held = group.held();
-    let every = |operation: Operation| Target::from(operation).named("ownership/0");
-    let plan = FaultPlan::default().with_on(1.0, every(Operation::Write), Fault::RequestLost).with_on(
+    let every = |operation: BlobOperation| Target::from(operation).named("ownership/0");
+    let plan = FaultPlan::default().with_on(1.0, every(BlobOperation::Write), Fault::RequestLost).with_on(
         1.0,
-        every(Operation::Get),
+        every(BlobOperation::Get),
         Fault::RequestLost,
     );
     a.faulty.set_plan(plan);
@@ -128,7 +128,7 @@ pub async fn claim_3_after_the_lease_deadline_a_renewal_is_still_retried(bench: 
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     a.wire().age("ownership/0", 2 * EXPIRY);
-    a.next_write("ownership/0", Fault::AnswerLost);
+    a.next_write("ownership/0", Fault::ResponseLost);
     let renewed = a.renew(&lease).await.lease();
     assert_eq!((renewed.epoch(), bench.owner_of(0).await.as_str()), (lease.epoch(), "a"));
 }
@@ -156,7 +156,7 @@ pub async fn claim_4_won_carries_the_etag_the_age_and_the_record(bench: Bench) {
     let recorded = |key: &str| blob.metadata[key].as_str();
     assert_eq!(record.owner.as_ref().unwrap().as_str(), recorded("ownerid"));
     assert_eq!(record.incarnation.as_ref().unwrap().as_str(), recorded("incarnation"));
-    assert!(record.since.is_some() && blob.metadata.contains_key("since"));
+    assert!(record.claimed_at.is_some() && blob.metadata.contains_key("since"));
     // From before the write that succeeded was sent, not the one that got lost.
     assert!((sent[1].when..=sent[2].when).contains(&a.valid_from(&lease)));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::admin::{NotDone, Operator, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::blob::{Condition, Metadata};
 use eventhubs_checkpoint::store::{Adoption, GroupStoreBuilder};
-use eventhubs_checkpoint::testing::faulty::{Fault, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
 use eventhubs_checkpoint::{LeaseScope, OwnerId, PartitionId};
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ pub const NEW: i64 = 3;
 
 /// Failed attempts are repeated soon.
 pub fn impatient(builder: GroupStoreBuilder) -> GroupStoreBuilder {
-    builder.request_deadline(Duration::from_secs(1))
+    builder.with_request_timeout(Duration::from_secs(1))
 }
 
 pub async fn reset(operator: &Owner<Operator>, partition: u32, to: i64) -> ResetOutcome {
@@ -82,7 +82,7 @@ async fn starts_at(owner: &Owner, partition: u32, at: i64) {
     owner.take(partition).await;
     let adoption = owner.adopt(partition, Some(-1)).await.adoption();
     assert_eq!(adoption.record().sequence_number, Some(at));
-    assert!(!adoption.record().pinned);
+    assert!(!adoption.record().initial);
 }
 
 pub async fn reset_what_was_never_owned_is_created(bench: Bench) {
@@ -171,7 +171,7 @@ pub async fn reset_keeps_what_a_partition_was_measured_to_be(bench: Bench) {
 async fn by_presence(bench: &Bench, presence_age: i64) -> (Owner, Adoption, Owner<Operator>) {
     let mut a = bench.owner("a").await;
     a.store = a.store.lease_scope(LeaseScope::Instance);
-    a.store.announce().await.unwrap();
+    a.store.send_heartbeat().await.unwrap();
     let (_, mut adoption) = a.run(0).await;
     assert_eq!(a.checkpoint(&mut adoption, OLD).await.said(), "written");
     let operator = bench.operator("o", impatient).await;
@@ -203,9 +203,9 @@ pub async fn reset_who_was_present_is_declared_dead_first(bench: Bench) {
 pub async fn reset_who_was_faster_than_the_verdict_lives(bench: Bench) {
     let (a, _, operator) = by_presence(&bench, EXPIRY + 2).await;
     let announced = bench.read(&format!("{LOWER}presence/a")).await;
-    operator.next_write("presence/a", Fault::Overtaken(announced.clone()));
+    operator.next_write("presence/a", Fault::ConcurrentWrite(announced.clone()));
     let link = operator.clone();
-    operator.wire().after(Operation::Write, "presence/a", async move { link.wire().age("presence/a", 0) });
+    operator.wire().after(BlobOperation::Write, "presence/a", async move { link.wire().age("presence/a", 0) });
     assert_eq!(reset(&operator, 0, NEW).await.said(), "done");
     assert_eq!(record_of(&bench, 0).await, returned(&operator, Some("a")));
     assert_eq!(bench.read(&format!("{LOWER}presence/a")).await, announced);
@@ -274,7 +274,7 @@ pub async fn reset_again_by_the_same_operator_inherits_it(bench: Bench) {
     let (a, _) = running(&bench, 0).await;
     let operator = bench.operator("o", impatient).await;
     let failing = operator.clone();
-    operator.wire().after(Operation::Write, "ownership/0", async move { failing.cut_off(Target::any()) });
+    operator.wire().after(BlobOperation::Write, "ownership/0", async move { failing.cut_off(Target::any()) });
     assert_eq!(reset(&operator, 0, NEW).await.said(), "failed: Unavailable");
     assert_eq!(bench.owner_of(0).await, operator.store.id().as_str());
     operator.restored();
@@ -296,7 +296,7 @@ pub async fn reset_beside_a_foreign_owner_is_refused(bench: Bench) {
 
 /// With the shortest expiry there is, so that a second is long enough for a renewal before the last one.
 async fn settling(bench: &Bench) -> (Owner<Operator>, ResetOptions) {
-    let operator = bench.operator("o", |builder| impatient(builder.expiry(Duration::from_secs(4)))).await;
+    let operator = bench.operator("o", |builder| impatient(builder.with_lease_duration(Duration::from_secs(4)))).await;
     (operator, ResetOptions::default().with_beside_foreign(true).with_settle(Duration::from_secs(1)))
 }
 
@@ -328,8 +328,8 @@ pub async fn reset_waits_again_after_a_foreign_checkpoint(bench: Bench) {
     let options = options.with_settle(Duration::from_millis(300));
     put_young(&bench, 0, &[("ownerid", "python")]).await;
     let container = bench.container.clone();
-    operator.wire().after_nth(2, Operation::Write, "ownership/0", async move {
-        container.write(&checkpoint(0), &position(OLD + 1), &Condition::Any).await.unwrap();
+    operator.wire().after_nth(2, BlobOperation::Write, "ownership/0", async move {
+        container.write(&checkpoint(0), &position(OLD + 1), &Condition::Unconditional).await.unwrap();
     });
     let began = Instant::now();
     assert_eq!(reset_with(&operator, 0, NEW, &options).await.said(), "done");
@@ -341,8 +341,8 @@ pub async fn reset_what_a_foreign_owner_takes_meanwhile_is_lost(bench: Bench) {
     let (operator, options) = settling(&bench).await;
     put_young(&bench, 0, &[("ownerid", "python")]).await;
     let container = bench.container.clone();
-    operator.wire().after(Operation::Write, "checkpoint/0", async move {
-        container.write(&ownership(0), &metadata(&[("ownerid", "java")]), &Condition::Any).await.unwrap();
+    operator.wire().after(BlobOperation::Write, "checkpoint/0", async move {
+        container.write(&ownership(0), &metadata(&[("ownerid", "java")]), &Condition::Unconditional).await.unwrap();
     });
     assert_eq!(reset_with(&operator, 0, NEW, &options).await.said(), "lost to java");
     assert_eq!(bench.position_of(0).await, OLD);

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::admin::Operator;
-use eventhubs_checkpoint::testing::faulty::{Fault, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
 use futures::future::join_all;
 use tokio::join;
 use tokio::sync::oneshot;
@@ -31,14 +31,14 @@ use Step::{Adopt, Claim, ReadCheckpoint, Release, Verify, Write};
 const STEPS: [Step; 6] = [Claim, ReadCheckpoint, Verify, Adopt, Write, Release];
 
 impl Step {
-    fn request(self, partition: u32) -> (Operation, String, usize) {
+    fn request(self, partition: u32) -> (BlobOperation, String, usize) {
         match self {
-            Claim => (Operation::Write, ownership(partition), 1),
-            ReadCheckpoint => (Operation::Get, checkpoint(partition), 1),
-            Verify => (Operation::Get, ownership(partition), 1),
-            Adopt => (Operation::Write, checkpoint(partition), 1),
-            Write => (Operation::Write, checkpoint(partition), 2),
-            Release => (Operation::Write, ownership(partition), 2),
+            Claim => (BlobOperation::Write, ownership(partition), 1),
+            ReadCheckpoint => (BlobOperation::Get, checkpoint(partition), 1),
+            Verify => (BlobOperation::Get, ownership(partition), 1),
+            Adopt => (BlobOperation::Write, checkpoint(partition), 1),
+            Write => (BlobOperation::Write, checkpoint(partition), 2),
+            Release => (BlobOperation::Write, ownership(partition), 2),
         }
     }
 
@@ -47,9 +47,9 @@ impl Step {
         let (operation, name, nth) = self.request(partition);
         let target = || Target::from(operation).named(&name);
         for _ in 1..nth {
-            operator.faulty.next_on(target(), Fault::Latency(Duration::ZERO));
+            operator.faulty.inject_on(target(), Fault::Latency(Duration::ZERO));
         }
-        operator.faulty.next_on(target(), fault);
+        operator.faulty.inject_on(target(), fault);
     }
 
     /// Does this after the request, before its answer is used.
@@ -85,7 +85,7 @@ async fn assert_returned(a: &Owner, partition: u32, case: &str) {
 pub async fn reset_outlives_one_fault_at_each_request(bench: Bench) {
     let faults = [
         Fault::RequestLost,
-        Fault::AnswerLost,
+        Fault::ResponseLost,
         Fault::AppliedLate(LATE / 20),
         Fault::AppliedLate(LATE),
         Fault::Conflict,
@@ -114,7 +114,7 @@ async fn outlives(bench: &Bench, partition: u32, step: Step, fault: &Fault) {
 pub async fn reset_outlives_one_fault_at_a_first_checkpoint(bench: Bench) {
     for (partition, fault) in (0..).zip([
         Fault::RequestLost,
-        Fault::AnswerLost,
+        Fault::ResponseLost,
         Fault::AppliedLate(LATE),
         Fault::Conflict,
         Fault::Unreachable,
@@ -131,23 +131,23 @@ pub async fn reset_outlives_one_fault_at_a_first_checkpoint(bench: Bench) {
 
 /// From one request on, all fail as this one does: with this request applied or not.
 pub async fn reset_that_is_cut_off_reports_what_is_so(bench: Bench) {
-    use Fault::{AnswerLost, RequestLost, Unreachable};
+    use Fault::{RequestLost, ResponseLost, Unreachable};
     let cases = [
         (Claim, Unreachable, "failed: Unavailable"),
         (Claim, RequestLost, "failed: Unavailable"),
-        (Claim, AnswerLost, "failed: Unavailable"),
+        (Claim, ResponseLost, "failed: Unavailable"),
         (ReadCheckpoint, Unreachable, "failed: Unavailable"),
         (Verify, Unreachable, "failed: Unavailable"),
         (Adopt, Unreachable, "failed: Unavailable"),
         (Adopt, RequestLost, "failed: Unavailable"),
-        (Adopt, AnswerLost, "failed: Unavailable"),
+        (Adopt, ResponseLost, "failed: Unavailable"),
         (Write, Unreachable, "failed: Unavailable"),
         (Write, RequestLost, "unsure"),
-        (Write, AnswerLost, "unsure"),
+        (Write, ResponseLost, "unsure"),
         (Write, Fault::AppliedLate(LATE), "unsure"),
         (Release, Unreachable, "unsure, written"),
         (Release, RequestLost, "unsure, written"),
-        (Release, AnswerLost, "unsure, written"),
+        (Release, ResponseLost, "unsure, written"),
     ];
     join_all((0..).zip(cases).map(|(partition, case)| reports(&bench, partition, case))).await;
 }
@@ -203,7 +203,7 @@ pub async fn reset_that_is_overtaken_reports_what_is_so(bench: Bench) {
 
 /// A write of the position without an answer arrives when another owner has the partition, or never.
 pub async fn reset_lost_with_a_write_in_doubt_is_unsure(bench: Bench) {
-    let faults = [Fault::RequestLost, Fault::AnswerLost, Fault::AppliedLate(LATE)];
+    let faults = [Fault::RequestLost, Fault::ResponseLost, Fault::AppliedLate(LATE)];
     for (partition, fault) in (0..).zip(faults) {
         let operator = bench.operator("o", impatient).await;
         running(&bench, partition).await;
@@ -244,7 +244,7 @@ pub async fn reset_over_a_record_that_was_renewed_looks_again(bench: Bench) {
         running(&bench, renewals).await;
         for _ in 0..renewals {
             let owner = bench.read(&ownership(renewals)).await;
-            operator.next_write(&ownership(renewals), Fault::Overtaken(owner));
+            operator.next_write(&ownership(renewals), Fault::ConcurrentWrite(owner));
         }
         let said = reset(&operator, renewals, NEW).await.said();
         assert_eq!(said, expected);
@@ -257,7 +257,7 @@ pub async fn reset_over_what_was_released_meanwhile_is_done(bench: Bench) {
     let operator = bench.operator("o", impatient).await;
     let a = bench.owner("a").await;
     let (lease, mut adoption) = a.run(0).await;
-    operator.wire().after(Operation::List, "presence/", async move {
+    operator.wire().after(BlobOperation::List, "presence/", async move {
         assert_eq!(a.checkpoint(&mut adoption, OLD).await.said(), "written");
         assert_eq!(a.release(&lease).await.said(), "released");
     });
@@ -335,7 +335,7 @@ pub async fn reset_that_dies_leaves_a_partition_to_claim(bench: Bench) {
         let listed = a.store.list_ownerships().await.unwrap().records;
         let left = listed.into_iter().find(|seen| seen.partition == partition.into()).unwrap();
         assert_eq!(left.record.owner.is_none(), step == Release, "after {step:?}");
-        let lives = |age| a.store.terms().counts_as_live(&left.record, Duration::from_secs(age));
+        let lives = |age| a.store.lease_durations().counts_as_live(&left.record, Duration::from_secs(age));
         assert_eq!((lives(61), lives(62)), (step != Release, false), "after {step:?}");
         // The displaced owner is fenced by an adoption, whether that was the operator's or its successor's.
         let late = a.checkpoint(&mut before, OLD + 1).await.said();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::OwnerId;
-use eventhubs_checkpoint::balancer::Holder;
+use eventhubs_checkpoint::balancer::PartitionOwner;
 use eventhubs_checkpoint::blob::Condition;
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome};
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
@@ -64,7 +64,7 @@ pub async fn a8_of_twenty_that_claim_at_once_one_wins_and_the_others_go_on(bench
     .await;
     // All want the first, and each has another one for itself.
     let claims = join_all((1..).zip(&owners).map(|(own, owner): (u32, &Owner)| {
-        owner.store.claim(vec![Claim::unowned(0.into()), Claim::unowned(own.into())])
+        owner.store.claim_all(vec![Claim::unowned(0.into()), Claim::unowned(own.into())])
     }))
     .await;
     let said = |claim: &[(_, ClaimOutcome)], partition: u32| {
@@ -94,7 +94,7 @@ pub async fn a9_success_refreshes_last_modified(bench: Bench) {
     let a = bench.owner("a").await;
     let (lease, mut adoption) = a.run(0).await;
     let before = bench.blob(&checkpoint(0)).await.unwrap().last_modified;
-    while bench.container.list(LOWER).await.unwrap().answer.server_time <= before {
+    while bench.container.list(LOWER).await.unwrap().response.server_time <= before {
         sleep(Duration::from_millis(50)).await;
     }
     a.checkpoint(&mut adoption, 5).await;
@@ -127,10 +127,10 @@ impl WallClock for MinutesAhead {
 pub async fn a11_a_clock_that_is_minutes_ahead_takes_nobody_for_dead(bench: Bench) {
     let b = bench.owner("b").await;
     b.win(0).await;
-    let a = bench.owner_with("a", |builder| builder.wall_clock(std::sync::Arc::new(MinutesAhead))).await;
+    let a = bench.owner_with("a", |builder| builder.with_wall_clock(std::sync::Arc::new(MinutesAhead))).await;
     assert!(a.store.list_ownerships().await.unwrap().records[0].age < Duration::from_secs(30));
     let mut group = Group::run(&a, 1);
-    assert_eq!(group.settled().await, [Holder::Live(OwnerId::new("b").unwrap())]);
+    assert_eq!(group.settled().await, [PartitionOwner::Other(OwnerId::new("b").unwrap())]);
     assert_eq!(bench.owner_of(0).await, "b");
     group.stop().await;
 }
@@ -154,7 +154,7 @@ pub async fn a12_claim_a_list_and_be_told_which_succeeded(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     b.win(1).await;
     a.next_write("ownership/2", eventhubs_checkpoint::testing::faulty::Fault::Unreachable);
-    let claimed = a.store.claim((0..4u32).map(|id| Claim::unowned(id.into())).collect()).await;
+    let claimed = a.store.claim_all((0..4u32).map(|id| Claim::unowned(id.into())).collect()).await;
     let mut said: Vec<_> =
         claimed.iter().map(|(partition, outcome)| format!("{partition} {}", outcome.said())).collect();
     said.sort();
@@ -205,7 +205,7 @@ pub async fn d3_abandoned_locks_are_overridden_by_age(bench: Bench) {
     let a = bench.owner("a").await;
     a.wire().age("ownership/0", EXPIRY + 1);
     let mut group = Group::run(&a, 1);
-    assert_eq!(group.settled().await, [Holder::Live(OwnerId::new("b").unwrap())]);
+    assert_eq!(group.settled().await, [PartitionOwner::Other(OwnerId::new("b").unwrap())]);
     a.wire().age("ownership/0", EXPIRY + 2);
     group.until_it_holds(&[0]).await;
     let claim = a.sent().into_iter().find(|sent| sent.is_write_of("ownership/0")).unwrap();

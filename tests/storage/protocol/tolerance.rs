@@ -1,6 +1,6 @@
 //! What other SDKs leave behind: read as far as it goes, reported by name, and never in the way of the others.
 
-use eventhubs_checkpoint::store::Malformed;
+use eventhubs_checkpoint::store::MalformedRecord;
 use eventhubs_checkpoint::store::{Checkpoint, Listing, Ownership};
 
 use crate::bench::{Bench, LOWER, Owner, Said, checkpoint, metadata, owned_by, ownership, position};
@@ -32,7 +32,7 @@ async fn checkpoints_beside(bench: &Bench, last_segment: &str, pairs: &[(&str, &
     (a, listing)
 }
 
-fn assert_reported(malformed: &[Malformed], blob: &str, problem: &str) {
+fn assert_reported(malformed: &[MalformedRecord], blob: &str, problem: &str) {
     let [reported] = malformed else { panic!("{malformed:?}") };
     assert_eq!(reported.blob, format!("{LOWER}{blob}"));
     assert!(reported.problem.contains(problem), "{reported}");
@@ -70,7 +70,7 @@ pub async fn tolerance_an_ownership_with_empty_values_beside_its_owner(bench: Be
     assert!(listing.malformed.is_empty());
     let record = &listing.records[1].record;
     assert_eq!(record.owner.as_ref().unwrap().as_str(), "python");
-    assert_eq!((&record.incarnation, record.since), (&None, None));
+    assert_eq!((&record.incarnation, record.claimed_at), (&None, None));
 }
 
 /// No instance of this crate could have such an id, but it is the owner.

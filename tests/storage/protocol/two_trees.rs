@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::Holder;
-use eventhubs_checkpoint::store::KeyCase;
-use eventhubs_checkpoint::store::{GroupStore, Split};
+use eventhubs_checkpoint::balancer::PartitionOwner;
+use eventhubs_checkpoint::store::BlobNameCase;
+use eventhubs_checkpoint::store::{GroupStore, OnCaseMismatch};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId};
 
 use super::group::Group;
@@ -21,18 +21,18 @@ async fn own_there(bench: &Bench, partitions: &[u32]) {
     }
 }
 
-fn elsewhere() -> Holder {
-    Holder::Elsewhere(OwnerId::new("x").unwrap())
+fn elsewhere() -> PartitionOwner {
+    PartitionOwner::OtherNameCase(OwnerId::new("x").unwrap())
 }
 
 async fn listed_there(owner: &Owner) -> Vec<String> {
-    let listing = owner.store.list_other_tree().await.unwrap();
+    let listing = owner.store.list_other_name_case().await.unwrap();
     listing.records.iter().map(|record| record.partition.to_string()).collect()
 }
 
 pub async fn two_trees_always_differ_for_the_default_group(bench: Bench) {
     let lower = bench.owner("a").await;
-    let verbatim = bench.owner_with("b", |builder| builder.key_case(KeyCase::Verbatim)).await;
+    let verbatim = bench.owner_with("b", |builder| builder.with_blob_name_case(BlobNameCase::Verbatim)).await;
     lower.win(0).await;
     verbatim.win(1).await;
     assert!(bench.blob(&ownership(0)).await.is_some() && bench.blob(&there(1)).await.is_some());
@@ -42,9 +42,9 @@ pub async fn two_trees_always_differ_for_the_default_group(bench: Bench) {
     let container = Arc::clone(&bench.container);
     let builder = GroupStore::builder(container, group, OwnerId::new("c").unwrap());
     let store = builder.connect().await.unwrap();
-    let before = store.requests();
-    assert!(store.list_other_tree().await.unwrap().records.is_empty());
-    assert_eq!(store.requests(), before);
+    let before = store.request_counts();
+    assert!(store.list_other_name_case().await.unwrap().records.is_empty());
+    assert_eq!(store.request_counts(), before);
 }
 
 /// Two owners, four partitions: two for each, wherever the other keeps its records.
@@ -52,10 +52,10 @@ pub async fn two_trees_a_fresh_ownership_there_is_counted(bench: Bench) {
     own_there(&bench, &[0]).await;
     let a = bench.owner("a").await;
     let mut group = Group::run(&a, 4);
-    group.until("two are held", |snapshot| snapshot.held.len() == 2).await;
+    group.until("two are held", |snapshot| snapshot.owned.len() == 2).await;
     let holders = group.settled().await;
-    let count = |holder: &Holder| holders.iter().filter(|it| *it == holder).count();
-    assert_eq!((count(&Holder::Me), count(&elsewhere()), count(&Holder::Nobody)), (2, 1, 1));
+    let count = |holder: &PartitionOwner| holders.iter().filter(|it| *it == holder).count();
+    assert_eq!((count(&PartitionOwner::This), count(&elsewhere()), count(&PartitionOwner::Unowned)), (2, 1, 1));
     group.stop().await;
 }
 
@@ -64,7 +64,7 @@ pub async fn two_trees_a_fresh_ownership_there_is_neither_claimed_nor_stolen(ben
     let a = bench.owner("a").await;
     let mut group = Group::run(&a, 4);
     group.until_it_holds(&[3]).await;
-    assert_eq!(group.settled().await, [elsewhere(), elsewhere(), elsewhere(), Holder::Me]);
+    assert_eq!(group.settled().await, [elsewhere(), elsewhere(), elsewhere(), PartitionOwner::This]);
     assert!(bench.container.list(VERBATIM).await.unwrap().blobs.iter().all(|blob| blob.metadata == owned_by("x")));
     for partition in 0..3 {
         assert!(bench.blob(&ownership(partition)).await.is_none());
@@ -123,8 +123,11 @@ pub async fn two_trees_or_expired_by_the_peer_expiry(bench: Bench) {
 
 pub async fn two_trees_split_wait_is_the_default(bench: Bench) {
     own_there(&bench, &[0]).await;
-    assert_eq!(Split::default(), Split::Wait);
-    for a in [bench.owner("a").await, bench.owner_with("a", |builder| builder.split(Split::Wait)).await] {
+    assert_eq!(OnCaseMismatch::default(), OnCaseMismatch::Wait);
+    for a in [
+        bench.owner("a").await,
+        bench.owner_with("a", |builder| builder.with_on_case_mismatch(OnCaseMismatch::Wait)).await,
+    ] {
         assert_eq!(listed_there(&a).await, ["0"]);
         let mut group = Group::run(&a, 1);
         assert_eq!(group.settled().await, [elsewhere()]);
@@ -137,7 +140,7 @@ pub async fn two_trees_split_refuse_does_not_start_while_one_is_owned_there(benc
         let bench = &bench;
         async move {
             let settings = |builder: eventhubs_checkpoint::store::GroupStoreBuilder| {
-                builder.split(Split::Refuse).expiry(Duration::from_secs(60))
+                builder.with_on_case_mismatch(OnCaseMismatch::Fail).with_lease_duration(Duration::from_secs(60))
             };
             bench.try_owner("a", settings, |wire| wire.age(VERBATIM, age)).await
         }
@@ -153,7 +156,7 @@ pub async fn two_trees_split_refuse_does_not_start_while_one_is_owned_there(benc
     // And one that comes later is left alone.
     a.wire().age(VERBATIM, 0);
     let mut group = Group::run(&a, 4);
-    group.until("two are held", |snapshot| snapshot.held.len() == 2).await;
+    group.until("two are held", |snapshot| snapshot.owned.len() == 2).await;
     assert_eq!(group.settled().await[3], elsewhere());
     group.stop().await;
 }
@@ -161,7 +164,7 @@ pub async fn two_trees_split_refuse_does_not_start_while_one_is_owned_there(benc
 pub async fn two_trees_split_ignore_sees_nothing_there(bench: Bench) {
     own_there(&bench, &[0]).await;
     bench.put(&format!("{VERBATIM}checkpoint/0"), &crate::bench::position(7)).await;
-    let a = bench.owner_with("a", |builder| builder.split(Split::Ignore)).await;
+    let a = bench.owner_with("a", |builder| builder.with_on_case_mismatch(OnCaseMismatch::Ignore)).await;
     assert!(listed_there(&a).await.is_empty());
     let mut group = Group::run(&a, 1);
     group.until_it_holds(&[0]).await;
@@ -191,11 +194,11 @@ pub async fn two_trees_it_is_read_again_right_before_claiming(bench: Bench) {
 /// With the names as given there is one tree for all.
 pub async fn two_trees_running_side_by_side_for_long_verbatim(bench: Bench) {
     own_there(&bench, &[0, 1]).await;
-    let a = bench.owner_with("a", |builder| builder.key_case(KeyCase::Verbatim)).await;
+    let a = bench.owner_with("a", |builder| builder.with_blob_name_case(BlobNameCase::Verbatim)).await;
     let mut group = Group::run(&a, 4);
     group.until_it_holds(&[2, 3]).await;
-    let x = Holder::Live(OwnerId::new("x").unwrap());
-    assert_eq!(group.settled().await, [x.clone(), x, Holder::Me, Holder::Me]);
+    let x = PartitionOwner::Other(OwnerId::new("x").unwrap());
+    assert_eq!(group.settled().await, [x.clone(), x, PartitionOwner::This, PartitionOwner::This]);
     assert_eq!(bench.read(&there(2)).await["ownerid"], "a");
     assert!(bench.container.list(crate::bench::LOWER).await.unwrap().blobs.is_empty());
     group.stop().await;

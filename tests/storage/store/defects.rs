@@ -6,9 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{Answer, Blob, BlobContainer, BlobList, Condition, Metadata, Written};
-use eventhubs_checkpoint::store::{AdoptOutcome, Announced, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder};
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation, Platform};
+use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ListResult, Metadata, ResponseInfo, WriteResult};
+use eventhubs_checkpoint::store::{AdoptOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, HeartbeatOutcome};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Platform};
 use eventhubs_checkpoint::{Error, ErrorKind, LeaseScope, OwnerId, PartitionId, Relation, Result};
 use futures::future::join_all;
 use time::OffsetDateTime;
@@ -32,7 +32,7 @@ fn metadata(pairs: &[(&str, &str)]) -> Metadata {
 }
 
 async fn put(container: &MemoryContainer, name: &str, pairs: &[(&str, &str)]) {
-    container.write(&format!("{PREFIX}/{name}"), &metadata(pairs), &Condition::Any).await.unwrap();
+    container.write(&format!("{PREFIX}/{name}"), &metadata(pairs), &Condition::Unconditional).await.unwrap();
 }
 
 /// The replicas of one deployment, with requests of up to 20 ms.
@@ -40,9 +40,9 @@ async fn put(container: &MemoryContainer, name: &str, pairs: &[(&str, &str)]) {
 async fn a05_replicas_with_one_owner_id_that_probe_at_once() {
     let container = MemoryContainer::new();
     let replicas = (0..8).map(|seed| {
-        let faulty = Faulty::new(Arc::new(container.clone()), seed);
+        let faulty = FaultyContainer::new(Arc::new(container.clone()), seed);
         faulty.set_plan(FaultPlan::always(Fault::Latency(Duration::from_millis(20))));
-        build(faulty, "app").probe(true).connect()
+        build(faulty, "app").with_verify_storage(true).connect()
     });
     for connected in join_all(replicas).await {
         connected.unwrap();
@@ -55,7 +55,7 @@ async fn a05_a_probe_that_fails_midway_leaves_no_blob() {
     for weakness in [Weakness::IgnoresConditions, Weakness::RefusesETags, Weakness::ListsWithoutMetadata] {
         let inner = MemoryContainer::new();
         let container = Meddled { inner: Arc::new(inner.clone()), meddler: weakness };
-        build(container, "a").probe(true).connect().await.unwrap_err();
+        build(container, "a").with_verify_storage(true).connect().await.unwrap_err();
         assert!(inner.list("").await.unwrap().blobs.is_empty(), "{weakness:?}");
     }
 }
@@ -65,7 +65,7 @@ async fn a05_a_probe_that_fails_midway_leaves_no_blob() {
 async fn a06_a_restart_within_the_second_is_the_later_one() {
     for seed in 0..20 {
         let container = MemoryContainer::new();
-        let connect = async |seed| build(container.clone(), "pod-0").seed(seed).connect().await.unwrap();
+        let connect = async |seed| build(container.clone(), "pod-0").with_seed(seed).connect().await.unwrap();
         drop(win(&connect(2 * seed).await).await);
         let (_partitions, listed) = watch::channel([0, 1].map(PartitionId::from).into());
         let second = connect(2 * seed + 1).await;
@@ -80,9 +80,9 @@ async fn a06_a_restart_within_the_second_is_the_later_one() {
 async fn a06_a_restart_of_a_spare_instance_within_the_second() {
     for seed in 0..20 {
         let container = MemoryContainer::new();
-        let connect = async |seed| build(container.clone(), "pod-0").seed(seed).connect().await.unwrap();
+        let connect = async |seed| build(container.clone(), "pod-0").with_seed(seed).connect().await.unwrap();
         for start in [2 * seed, 2 * seed + 1] {
-            assert_eq!(connect(start).await.announce().await.unwrap(), Announced::Present, "{seed}");
+            assert_eq!(connect(start).await.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written, "{seed}");
         }
     }
 }
@@ -99,7 +99,7 @@ async fn a06_an_incarnation_of_the_far_future_is_followed() {
     let incarnation = a.identity().incarnation.as_str();
     assert!(incarnation.starts_with("29990101T000001Z-"), "{incarnation}");
     let seen = a.read_ownership(&zero()).await.unwrap().unwrap();
-    assert_eq!(seen.record.relation_to(a.identity()), Relation::EarlierMe);
+    assert_eq!(seen.record.relation_to(a.identity()), Relation::EarlierIncarnation);
 }
 
 /// Azure drops the dots at the end of a blob's name.
@@ -112,7 +112,7 @@ async fn balancing(
     owner: &str,
     seed: u64,
 ) -> (BalancerHandle, JoinHandle<Result<()>>, watch::Sender<Arc<[PartitionId]>>) {
-    let store = build(container, owner).seed(seed).connect().await.unwrap();
+    let store = build(container, owner).with_seed(seed).connect().await.unwrap();
     let (partitions, listed) = watch::channel((0..8).map(PartitionId::from).collect());
     let config = BalancerConfig::default().with_lease_scope(LeaseScope::Instance).with_seed(seed);
     let (balancer, handle) = Balancer::new(store, config, listed).unwrap();
@@ -127,7 +127,7 @@ async fn a07_owner_ids_that_end_with_a_dot() {
         instances.push(balancing(container.clone(), owner, seed).await);
     }
     sleep(Duration::from_secs(900)).await;
-    let held: Vec<_> = instances.iter().map(|(handle, ..)| handle.watch().borrow().held.len()).collect();
+    let held: Vec<_> = instances.iter().map(|(handle, ..)| handle.snapshots().borrow().owned.len()).collect();
     assert_eq!(held, [4, 4]);
 }
 
@@ -136,8 +136,8 @@ async fn a07_an_owner_id_is_not_that_of_another_with_a_dot_more() {
     let container = drops_dots();
     for owner in ["a", "a.", "a.."] {
         let store = store_on(container.clone(), owner).await;
-        assert_eq!(store.announce().await.unwrap(), Announced::Present);
-        let listing = store.list_presences().await.unwrap();
+        assert_eq!(store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written);
+        let listing = store.list_heartbeats().await.unwrap();
         assert!(listing.records.iter().any(|seen| seen.record.owner.as_str() == owner), "{listing:?}");
         assert_eq!(listing.malformed, []);
     }
@@ -145,7 +145,7 @@ async fn a07_an_owner_id_is_not_that_of_another_with_a_dot_more() {
 
 #[tokio::test(start_paused = true)]
 async fn a07_a_probe_of_an_owner_id_that_ends_with_a_dot() {
-    build(drops_dots(), "a.").probe(true).connect().await.unwrap();
+    build(drops_dots(), "a.").with_verify_storage(true).connect().await.unwrap();
 }
 
 /// What an answer of the service shows on the way through the HTTP client: a listing has everything, a read lacks
@@ -156,7 +156,7 @@ const ODD: &str = "theirs";
 
 #[async_trait]
 impl Meddle for ForeignValues {
-    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         let mut list = inner.list(prefix).await?;
         for blob in &mut list.blobs {
             blob.metadata.entry("ownerid".to_owned()).or_insert_with(|| "gr\u{f6}\u{df}e".to_owned());
@@ -178,7 +178,7 @@ async fn a11_an_owner_beyond_ascii_is_read_as_it_is_listed() {
     let a = build(Meddled { inner: Arc::new(inner), meddler: ForeignValues }, "a").connect().await.unwrap();
     let seen = a.read_ownership(&zero()).await.unwrap().unwrap();
     assert_eq!(seen.record.owner.as_ref().map(OwnerId::as_str), Some("gr\u{f6}\u{df}e"));
-    let lost = a.claim(vec![Claim::unowned(zero())]).await.remove(0).1;
+    let lost = a.claim_all(vec![Claim::unowned(zero())]).await.remove(0).1;
     assert!(matches!(&lost, ClaimOutcome::Lost { by: Some(by) } if by.as_str() == "gr\u{f6}\u{df}e"), "{lost:?}");
 }
 
@@ -202,7 +202,7 @@ struct Undeletable(&'static [&'static str], ErrorKind);
 
 #[async_trait]
 impl Meddle for Undeletable {
-    async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<Answer> {
+    async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         if self.0.iter().any(|part| name.ends_with(part)) {
             return Err(Error::new(self.1, format!("blob {name} has snapshots")));
         }
@@ -214,12 +214,12 @@ impl Meddle for Undeletable {
 async fn cleared(undeletable: Undeletable) -> Result<Vec<String>> {
     let container = Arc::new(Meddled { inner: Arc::new(MemoryContainer::new()), meddler: undeletable });
     for owner in ["a", "b", "c"] {
-        store_on(container.clone(), owner).await.announce().await.unwrap();
+        store_on(container.clone(), owner).await.send_heartbeat().await.unwrap();
     }
     sleep(Duration::from_secs(601)).await;
     let me = store_on(container, "me").await;
-    let seen = me.list_presences().await.unwrap().records;
-    let cleared = me.clear_presences(&seen).await?;
+    let seen = me.list_heartbeats().await.unwrap().records;
+    let cleared = me.delete_stale_heartbeats(&seen).await?;
     Ok(cleared.iter().map(ToString::to_string).collect())
 }
 
@@ -245,9 +245,9 @@ struct AtTheEnd;
 
 #[async_trait]
 impl Meddle for AtTheEnd {
-    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         let mut list = inner.list(prefix).await?;
-        list.answer.server_time = LAST_MOMENT;
+        list.response.server_time = LAST_MOMENT;
         Ok(list)
     }
 
@@ -257,9 +257,9 @@ impl Meddle for AtTheEnd {
         name: &str,
         metadata: &Metadata,
         condition: &Condition,
-    ) -> Result<Written> {
+    ) -> Result<WriteResult> {
         let mut written = inner.write(name, metadata, condition).await?;
-        written.answer.server_time = LAST_MOMENT;
+        written.response.server_time = LAST_MOMENT;
         Ok(written)
     }
 }
@@ -272,29 +272,29 @@ async fn a12_a_server_at_the_end_of_all_dates_makes_nothing_panic() {
     assert!(store.server_time() >= LAST_MOMENT);
     let lease = win(&store).await;
     tokio::time::advance(Duration::from_secs(2)).await;
-    store.renew(vec![lease]).await;
+    store.renew_all(vec![lease]).await;
 }
 
 /// It is cut off after it has read what its lost response hid.
 #[tokio::test(start_paused = true)]
 async fn a_cut_off_announcement_keeps_what_it_read() {
     const SLOW: Fault = Fault::Latency(Duration::from_millis(900));
-    let faulty = Faulty::new(Arc::new(MemoryContainer::new()), 1);
-    let store = build(faulty.clone(), "a").request_deadline(Duration::from_secs(1)).connect().await.unwrap();
-    assert_eq!(store.announce().await.unwrap(), Announced::Present);
+    let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
+    let store = build(faulty.clone(), "a").with_request_timeout(Duration::from_secs(1)).connect().await.unwrap();
+    assert_eq!(store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written);
 
     for (operation, fault) in [
-        (Operation::Write, Fault::AnswerLost),
-        (Operation::Get, SLOW),
-        (Operation::Write, Fault::Conflict),
-        (Operation::Get, SLOW),
-        (Operation::Write, SLOW),
+        (BlobOperation::Write, Fault::ResponseLost),
+        (BlobOperation::Get, SLOW),
+        (BlobOperation::Write, Fault::Conflict),
+        (BlobOperation::Get, SLOW),
+        (BlobOperation::Write, SLOW),
     ] {
-        faulty.next_on(operation, fault);
+        faulty.inject_on(operation, fault);
     }
-    assert_eq!(store.announce().await.unwrap_err().kind(), ErrorKind::Unknown);
-    assert_eq!(faulty.waiting(), 0);
+    assert_eq!(store.send_heartbeat().await.unwrap_err().kind(), ErrorKind::Indeterminate);
+    assert_eq!(faulty.pending(), 0);
 
-    faulty.set_plan(FaultPlan::default().with_on(1.0, Operation::Get, Fault::Unreachable));
-    assert_eq!(store.announce().await.unwrap(), Announced::Present, "without a read");
+    faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Get, Fault::Unreachable));
+    assert_eq!(store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written, "without a read");
 }

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{Blob, BlobContainer, BlobList, Condition, Metadata, Written};
+use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ListResult, Metadata, WriteResult};
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease};
 use eventhubs_checkpoint::testing::WallClock;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
 use tokio::time::Instant;
 
@@ -32,7 +32,7 @@ fn zero() -> PartitionId {
 }
 
 async fn win(store: &GroupStore) -> Lease {
-    match store.claim(vec![Claim::unowned(zero())]).await.remove(0).1 {
+    match store.claim_all(vec![Claim::unowned(zero())]).await.remove(0).1 {
         ClaimOutcome::Won(lease) => lease,
         other => panic!("not won: {other:?}"),
     }
@@ -46,7 +46,7 @@ async fn a_bad_blob_is_logged_once_per_version() {
     let a = store_on(container.clone(), "a").await;
     let name = "ns.servicebus.windows.net/hub/$default/ownership/7";
     for expected in 1..=2 {
-        container.write(name, &Metadata::new(), &Condition::Any).await.unwrap();
+        container.write(name, &Metadata::new(), &Condition::Unconditional).await.unwrap();
         for _ in 0..3 {
             assert_eq!(a.list_ownerships().await.unwrap().malformed.len(), 1);
             assert_eq!(times(), expected);
@@ -57,37 +57,38 @@ async fn a_bad_blob_is_logged_once_per_version() {
 /// With answers as slow as these, the queue is longer than any of them may take.
 #[tokio::test(start_paused = true)]
 async fn every_renewal_has_its_turn_however_many_there_are() {
-    let faulty = Faulty::new(Arc::new(MemoryContainer::new()), 1);
+    let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
     let a = store_on(Arc::new(faulty.clone()), "a").await;
     let claims = (0..500u32).map(|id| Claim::unowned(id.into())).collect();
-    let won = a.claim(claims).await.into_iter().map(|(_, outcome)| match outcome {
+    let won = a.claim_all(claims).await.into_iter().map(|(_, outcome)| match outcome {
         ClaimOutcome::Won(lease) => lease,
         other => panic!("not won: {other:?}"),
     });
     let leases: Vec<_> = won.collect();
     faulty.set_plan(FaultPlan::always(Fault::Latency(Duration::from_secs(4))));
-    let renewed = a.renew(leases).await;
+    let renewed = a.renew_all(leases).await;
     assert_eq!(renewed.iter().filter(|(_, outcome)| matches!(outcome, ClaimOutcome::Won(_))).count(), 500);
 }
 
 /// However few operations may be under way at once.
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_request_that_hangs_holds_up_no_renewal() {
-    let faulty = Faulty::new(Arc::new(MemoryContainer::new()), 1);
+    let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
     let owner = OwnerId::new("a").unwrap();
-    let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), owner).concurrency(NonZeroUsize::MIN);
+    let builder =
+        GroupStore::builder(Arc::new(faulty.clone()), group(), owner).with_max_concurrent_requests(NonZeroUsize::MIN);
     let a = builder.connect().await.unwrap();
     let lease = win(&a).await;
-    faulty.next_on(Target::any().named("/checkpoint/"), Fault::Hang);
+    faulty.inject_on(Target::any().named("/checkpoint/"), Fault::Hang);
     let adopting = tokio::spawn({
         let (a, epoch) = (a.clone(), lease.epoch());
         async move { a.adopt(&zero(), epoch, None).await.map(drop) }
     });
     tokio::task::yield_now().await;
     let asked = Instant::now();
-    assert!(matches!(a.renew(vec![lease]).await.remove(0).1, ClaimOutcome::Won(_)));
+    assert!(matches!(a.renew_all(vec![lease]).await.remove(0).1, ClaimOutcome::Won(_)));
     assert!(asked.elapsed() < Duration::from_secs(1));
-    assert_eq!(adopting.await.unwrap().unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(adopting.await.unwrap().unwrap_err().kind(), ErrorKind::Indeterminate);
 }
 
 /// A local clock this far from the one of the container.
@@ -107,8 +108,8 @@ async fn the_probe_finds_a_wrong_clock_and_leaves_nothing_behind() {
         let container = Arc::new(MemoryContainer::new());
         let builder = GroupStore::builder(container.clone(), group(), OwnerId::new("a/b c").unwrap());
         let clock = Arc::new(Skewed(time::Duration::seconds(skew)));
-        let store = builder.probe(true).wall_clock(clock).connect().await.unwrap();
-        assert_eq!(store.findings().len(), usize::from(finds), "{:?}", store.findings());
+        let store = builder.with_verify_storage(true).with_wall_clock(clock).connect().await.unwrap();
+        assert_eq!(store.storage_warnings().len(), usize::from(finds), "{:?}", store.storage_warnings());
         assert!(container.list("").await.unwrap().blobs.is_empty());
     }
 }
@@ -125,7 +126,7 @@ async fn the_probe_refuses_a_storage_that_cannot_be_trusted_and_says_why() {
     ] {
         let container = Arc::new(Meddled { inner: Arc::new(MemoryContainer::new()), meddler: weakness });
         let builder = GroupStore::builder(container, group(), OwnerId::new("a").unwrap());
-        let error = builder.probe(true).connect().await.unwrap_err();
+        let error = builder.with_verify_storage(true).connect().await.unwrap_err();
         assert!(error.to_string().contains(told), "{error}");
     }
 }
@@ -143,7 +144,7 @@ enum Weakness {
 
 #[async_trait]
 impl Meddle for Weakness {
-    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         let mut list = inner.list(prefix).await?;
         if *self == Self::ListsWithoutMetadata {
             list.blobs.iter_mut().for_each(|blob| blob.metadata.clear());
@@ -164,10 +165,10 @@ impl Meddle for Weakness {
         name: &str,
         metadata: &Metadata,
         condition: &Condition,
-    ) -> Result<Written> {
+    ) -> Result<WriteResult> {
         match self {
-            Self::IgnoresConditions => inner.write(name, metadata, &Condition::Any).await,
-            Self::RefusesETags if matches!(condition, Condition::Match(_)) => {
+            Self::IgnoresConditions => inner.write(name, metadata, &Condition::Unconditional).await,
+            Self::RefusesETags if matches!(condition, Condition::IfMatch(_)) => {
                 Err(Error::new(ErrorKind::Conflict, "this ETag is not current"))
             }
             Self::RefusesETags | Self::ListsWithoutMetadata | Self::Silent => {
@@ -183,11 +184,14 @@ async fn settings_that_cannot_work_are_refused_with_the_value_and_the_rule() {
     let build = || GroupStore::builder(Arc::new(MemoryContainer::new()), group(), OwnerId::new("a").unwrap());
     let seconds = Duration::from_secs;
     for (builder, named) in [
-        (build().expiry(seconds(3)), "the expiry is 3s, but must be at least 4s"),
-        (build().expiry(Duration::MAX), "must be at most a day"),
-        (build().peer_expiry(seconds(30)), "the peer expiry is 30s, but must be at least the expiry, 60s"),
-        (build().request_deadline(seconds(30)), "the request deadline is 30s"),
-        (build().request_deadline(Duration::ZERO), "the request deadline is 0ns"),
+        (build().with_lease_duration(seconds(3)), "the expiry is 3s, but must be at least 4s"),
+        (build().with_lease_duration(Duration::MAX), "must be at most a day"),
+        (
+            build().with_foreign_lease_duration(seconds(30)),
+            "the peer expiry is 30s, but must be at least the expiry, 60s",
+        ),
+        (build().with_request_timeout(seconds(30)), "the request deadline is 30s"),
+        (build().with_request_timeout(Duration::ZERO), "the request deadline is 0ns"),
     ] {
         let error = builder.connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
@@ -200,23 +204,23 @@ async fn a_missing_container_is_known_before_anything_starts_or_made_if_asked_fo
     let container = Arc::new(MemoryContainer::missing());
     let build = || GroupStore::builder(container.clone(), group(), OwnerId::new("a").unwrap());
     assert_eq!(build().connect().await.unwrap_err().kind(), ErrorKind::ContainerNotFound);
-    assert!(build().create_container(true).connect().await.is_ok());
+    assert!(build().with_create_container(true).connect().await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_storage_that_is_busy_or_away_for_a_moment_does_not_end_an_instance_that_begins() {
     let (log, _guard) = Captured::begin();
-    let faulty = Faulty::new(Arc::new(MemoryContainer::missing()), 1);
+    let faulty = FaultyContainer::new(Arc::new(MemoryContainer::missing()), 1);
     let retry_after = Some(Duration::from_secs(2));
-    faulty.next_on(Operation::CreateContainer, Fault::Unreachable);
-    faulty.next_on(Operation::List, Fault::Throttled { retry_after });
-    faulty.next_on(Operation::List, Fault::Throttled { retry_after: Some(Duration::from_secs(600)) });
-    faulty.next_on(Operation::List, Fault::PageCutOff);
-    faulty.next_on(Operation::Write, Fault::Throttled { retry_after: None });
+    faulty.inject_on(BlobOperation::CreateContainer, Fault::Unreachable);
+    faulty.inject_on(BlobOperation::List, Fault::Throttled { retry_after });
+    faulty.inject_on(BlobOperation::List, Fault::Throttled { retry_after: Some(Duration::from_secs(600)) });
+    faulty.inject_on(BlobOperation::List, Fault::TruncatedListing);
+    faulty.inject_on(BlobOperation::Write, Fault::Throttled { retry_after: None });
     let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), OwnerId::new("a").unwrap());
     let began = Instant::now();
-    builder.create_container(true).probe(true).connect().await.unwrap();
-    assert_eq!(faulty.waiting(), 0);
+    builder.with_create_container(true).with_verify_storage(true).connect().await.unwrap();
+    assert_eq!(faulty.pending(), 0);
     // As long as it asks to, but no longer than a request may take.
     assert_eq!(began.elapsed(), Duration::from_millis(250 + 2000 + 5000 + 1000 + 250));
     assert_eq!(log.text().matches("the storage does not answer as it should yet, trying again").count(), 5);
@@ -225,7 +229,7 @@ async fn a_storage_that_is_busy_or_away_for_a_moment_does_not_end_an_instance_th
 #[tokio::test(start_paused = true)]
 async fn a_storage_that_stays_away_or_refuses_ends_an_instance_that_begins() {
     for (fault, requests) in [(Fault::Unreachable, 4), (Fault::Throttled { retry_after: None }, 4), (Fault::Hang, 1)] {
-        let faulty = Faulty::new(Arc::new(MemoryContainer::new()), 1);
+        let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
         faulty.set_plan(FaultPlan::always(fault.clone()));
         let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), OwnerId::new("a").unwrap());
         assert!(builder.connect().await.is_err());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use time::OffsetDateTime;
 
-use crate::blob::{Answer, Blob, BlobList, ETag, Metadata};
+use crate::blob::{Blob, ETag, ListResult, Metadata, ResponseInfo};
 
 /// What the metadata of a directory says.
 const IS_FOLDER: (&str, &str) = ("hdi_isfolder", "true");
@@ -41,19 +41,19 @@ impl Directories {
         }
     }
 
-    pub(super) fn find(&self, name: &str, answer: Answer) -> Option<Blob> {
+    pub(super) fn find(&self, name: &str, answer: ResponseInfo) -> Option<Blob> {
         self.0.get(name).map(|directory| directory.show(name, answer))
     }
 
     /// Adds the directories whose names start with `prefix`.
-    pub(super) fn add_to(&mut self, list: &mut BlobList, prefix: &str) {
+    pub(super) fn add_to(&mut self, list: &mut ListResult, prefix: &str) {
         for blob in &list.blobs {
             self.note(&blob.name, &blob.etag, blob.last_modified);
         }
         let from_prefix = self.0.range(prefix.to_owned()..).take_while(|(name, _)| name.starts_with(prefix));
         let is_blob = |name: &str| list.blobs.binary_search_by(|blob| blob.name.as_str().cmp(name)).is_ok();
         let shown = from_prefix.filter(|(name, _)| !is_blob(name));
-        let shown: Vec<_> = shown.map(|(name, directory)| directory.show(name, list.answer)).collect();
+        let shown: Vec<_> = shown.map(|(name, directory)| directory.show(name, list.response)).collect();
         if shown.is_empty() {
             return;
         }
@@ -67,14 +67,14 @@ impl Directories {
 }
 
 impl Directory {
-    fn show(&self, name: &str, answer: Answer) -> Blob {
+    fn show(&self, name: &str, answer: ResponseInfo) -> Blob {
         let (key, value) = IS_FOLDER;
         Blob {
             name: name.to_owned(),
             metadata: Metadata::from([(key.to_owned(), value.to_owned())]),
             etag: self.etag.clone(),
             last_modified: self.last_modified,
-            answer,
+            response: answer,
         }
     }
 }

@@ -58,7 +58,8 @@ pub(crate) use self::directories::is_directory;
 use self::directories::Directories;
 use self::front_ends::{Clock, FrontEnds};
 use crate::blob::{
-    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written, check_blob_name,
+    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
+    validate_blob_name,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
@@ -142,7 +143,7 @@ impl Platform {
 
     /// The name under which the service stores a blob.
     fn stored<'a>(&self, name: &'a str) -> Result<Cow<'a, str>> {
-        check_blob_name(name)?;
+        validate_blob_name(name)?;
         if self.shows_directories && name.ends_with('/') {
             return Err(rejected(name, "ends with a slash, as a directory does; use another one"));
         }
@@ -156,7 +157,7 @@ impl Platform {
     fn directory(&self, name: &str, missing: &Error) -> Option<Blob> {
         let is_asked_for = self.shows_directories && missing.kind() == ErrorKind::NotFound;
         let server_time = missing.server_time().filter(|_| is_asked_for)?;
-        lock(&self.directories).find(name, Answer::new(server_time, Instant::now()))
+        lock(&self.directories).find(name, ResponseInfo::new(server_time, Instant::now()))
     }
 }
 
@@ -165,9 +166,9 @@ fn rejected(name: &str, rule: &str) -> Error {
 }
 
 impl Clock {
-    fn date(self, answer: Answer) -> Answer {
-        let ahead = time::Duration::seconds(self.seconds_ahead(answer.received));
-        Answer { server_time: answer.server_time.saturating_add(ahead), ..answer }
+    fn date(self, answer: ResponseInfo) -> ResponseInfo {
+        let ahead = time::Duration::seconds(self.seconds_ahead(answer.received_at));
+        ResponseInfo { server_time: answer.server_time.saturating_add(ahead), ..answer }
     }
 
     fn date_error(self, error: Error) -> Error {
@@ -179,16 +180,16 @@ impl Clock {
 
 #[async_trait]
 impl BlobContainer for Platform {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
         let clock = self.front_end();
         let mut list = self.inner.list(prefix).await.map_err(|error| clock.date_error(error))?;
         if self.shows_directories {
             lock(&self.directories).add_to(&mut list, prefix);
         }
         for blob in &mut list.blobs {
-            blob.answer = clock.date(blob.answer);
+            blob.response = clock.date(blob.response);
         }
-        list.answer = clock.date(list.answer);
+        list.response = clock.date(list.response);
         Ok(list)
     }
 
@@ -200,18 +201,18 @@ impl BlobContainer for Platform {
             Ok(blob) => blob,
             Err(error) => self.directory(&stored, &error).ok_or_else(|| clock.date_error(error))?,
         };
-        Ok(Blob { name: name.to_owned(), answer: clock.date(blob.answer), ..blob })
+        Ok(Blob { name: name.to_owned(), response: clock.date(blob.response), ..blob })
     }
 
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         let stored = self.stored(name)?;
         let clock = self.front_end();
         let written = self.inner.write(&stored, metadata, condition).await.map_err(|error| clock.date_error(error))?;
         lock(&self.directories).note(&stored, &written.etag, written.last_modified);
-        Ok(Written { answer: clock.date(written.answer), ..written })
+        Ok(WriteResult { response: clock.date(written.response), ..written })
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         let stored = self.stored(name)?;
         let clock = self.front_end();
         let deleted = self.inner.delete(&stored, condition).await;
@@ -227,8 +228,8 @@ impl BlobContainer for Platform {
         Ok(creation)
     }
 
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
-        Ok(Arc::new(Self { inner: self.inner.isolated()?, ..self.clone() }))
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
+        Ok(Arc::new(Self { inner: self.inner.with_new_connections()?, ..self.clone() }))
     }
 }
 

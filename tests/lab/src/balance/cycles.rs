@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use eventhubs_checkpoint::balancer::{ClaimReason, Strategy};
+use eventhubs_checkpoint::balancer::{ClaimReason, LoadBalancingStrategy};
 use eventhubs_checkpoint::internal::planner::{Policy, plan};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -29,12 +29,12 @@ struct Cycle {
 
 fn check(case: &Cycle) {
     for seed in 0..20 {
-        check_strategy(case, "balanced", Strategy::Balanced, case.balanced, seed);
-        check_strategy(case, "greedy", Strategy::Greedy, case.greedy, seed);
+        check_strategy(case, "balanced", LoadBalancingStrategy::Balanced, case.balanced, seed);
+        check_strategy(case, "greedy", LoadBalancingStrategy::Greedy, case.greedy, seed);
     }
 }
 
-fn check_strategy(case: &Cycle, name: &str, strategy: Strategy, expected: usize, seed: u64) {
+fn check_strategy(case: &Cycle, name: &str, strategy: LoadBalancingStrategy, expected: usize, seed: u64) {
     let (view, policy) = (view(&case.layout, case.me), Policy { strategy, ..Policy::default() });
     let plan = plan(&view, &policy, &mut StdRng::seed_from_u64(seed));
     invariants::check(&view, &policy, &plan).unwrap();

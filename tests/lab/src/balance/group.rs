@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use eventhubs_checkpoint::balancer::{ClaimReason, Strategy};
+use eventhubs_checkpoint::balancer::{ClaimReason, LoadBalancingStrategy};
 use eventhubs_checkpoint::internal::planner::{
-    ETag, Moment, Observer, Ownership, Plan, Policy, Presence, View, observe, plan,
+    ETag, Heartbeat, Moment, Observer, Ownership, Plan, Policy, View, observe, plan,
 };
-use eventhubs_checkpoint::{Identity, OwnerId, OwnershipRecord, PartitionId, PresenceRecord};
+use eventhubs_checkpoint::{HeartbeatRecord, Identity, OwnerId, OwnershipRecord, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -86,7 +86,7 @@ impl Group {
     }
 
     /// With so many members that share all partitions fairly.
-    pub fn balanced(partitions: usize, members: usize, strategy: &Strategy, seed: u64) -> Self {
+    pub fn balanced(partitions: usize, members: usize, strategy: &LoadBalancingStrategy, seed: u64) -> Self {
         let mut group = Self::new(partitions, seed);
         for _ in 0..members {
             group.join(Policy { strategy: strategy.clone(), ..Policy::default() });
@@ -176,7 +176,15 @@ impl Group {
         let presences: Vec<_> = self.members.iter().filter_map(|member| self.attendance(member)).collect();
         let (presences, interval) = (&presences[..], INTERVAL);
         let (me, other_tree) = (identity, &[][..]);
-        let observer = Observer { me, terms: TERMS, running, other_tree, presences, interval, outage_ended: None };
+        let observer = Observer {
+            this: me,
+            lease_durations: TERMS,
+            running,
+            other_name_case: other_tree,
+            heartbeats: presences,
+            interval,
+            outage_ended: None,
+        };
         observe(&listing, &self.partitions, &observer, self.now).without_records()
     }
 
@@ -191,11 +199,11 @@ impl Group {
         )
     }
 
-    fn attendance(&self, member: &Member) -> Option<Presence> {
+    fn attendance(&self, member: &Member) -> Option<Heartbeat> {
         let Identity { owner, incarnation, .. } = member.identity.clone();
-        let record = PresenceRecord::new(owner, incarnation);
+        let record = HeartbeatRecord::new(owner, incarnation);
         let age = self.now.saturating_sub(member.lived);
-        member.present.then(|| Presence::new(record, ETag::new("present"), age, self.now))
+        member.present.then(|| Heartbeat::new(record, ETag::new("present"), age, self.now))
     }
 
     fn plan(&mut self, member: usize) -> Plan {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::balancer::{ClaimReason, Strategy};
+use eventhubs_checkpoint::balancer::{ClaimReason, LoadBalancingStrategy};
 use eventhubs_checkpoint::internal::planner::Policy;
 
 use super::group::{Group, Round};
@@ -11,7 +11,7 @@ use crate::invariants;
 
 const SEEDS: std::ops::Range<u64> = 0..10;
 
-fn policy(strategy: &Strategy, handoff: bool) -> Policy {
+fn policy(strategy: &LoadBalancingStrategy, handoff: bool) -> Policy {
     Policy { strategy: strategy.clone(), handoff, ..Policy::default() }
 }
 
@@ -22,7 +22,7 @@ fn present(group: &mut Group) {
 /// One that holds 64 partitions, and seven that have just come.
 fn seven_join_one(policy: &Policy, seed: u64) -> Group {
     let mut group = Group::new(64, seed);
-    group.join(Policy { strategy: Strategy::Greedy, ..policy.clone() });
+    group.join(Policy { strategy: LoadBalancingStrategy::Greedy, ..policy.clone() });
     group.settle();
     assert_eq!(group.counts(), [64]);
     group.members[0].policy = policy.clone();
@@ -48,7 +48,9 @@ fn moved(group: &mut Group, round: impl Fn(&mut Group) -> Round) -> Vec<Partitio
 
 #[test]
 fn seven_that_are_present_join_one_and_each_partition_moves_once_at_most() {
-    for (strategy, handoff) in [Strategy::Balanced, Strategy::Greedy].iter().flat_map(|by| [(by, false), (by, true)]) {
+    for (strategy, handoff) in
+        [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy].iter().flat_map(|by| [(by, false), (by, true)])
+    {
         for (round, seed) in
             [Group::round, Group::round_at_once].into_iter().flat_map(|by| SEEDS.map(move |seed| (by, seed)))
         {
@@ -66,7 +68,7 @@ fn seven_that_are_present_join_one_and_each_partition_moves_once_at_most() {
 #[test]
 fn seven_that_nobody_can_see_move_more_by_greed() {
     for seed in SEEDS {
-        let mut group = seven_join_one(&policy(&Strategy::Greedy, false), seed);
+        let mut group = seven_join_one(&policy(&LoadBalancingStrategy::Greedy, false), seed);
         assert!(moved(&mut group, Group::round_at_once).len() > 56, "seed {seed}");
         assert_eq!(group.counts(), [8; 8]);
     }
@@ -75,7 +77,7 @@ fn seven_that_nobody_can_see_move_more_by_greed() {
 #[test]
 fn balanced_begins_one_handoff_per_interval_and_nothing_is_stolen() {
     for seed in SEEDS {
-        let mut group = seven_join_one(&policy(&Strategy::Balanced, true), seed);
+        let mut group = seven_join_one(&policy(&LoadBalancingStrategy::Balanced, true), seed);
         present(&mut group);
         for round in group.settle() {
             assert!(round.asked <= 7, "seed {seed}: {round:?}");
@@ -87,9 +89,9 @@ fn balanced_begins_one_handoff_per_interval_and_nothing_is_stolen() {
 #[test]
 fn what_one_that_died_had_asked_for_goes_to_those_that_are_left() {
     let mut group = Group::new(4, 1);
-    group.join(policy(&Strategy::Greedy, true));
+    group.join(policy(&LoadBalancingStrategy::Greedy, true));
     group.settle();
-    let thief = group.join(policy(&Strategy::Balanced, true));
+    let thief = group.join(policy(&LoadBalancingStrategy::Balanced, true));
     present(&mut group);
     assert_eq!(group.round().asked, 1);
     group.members[thief].dead = true;
@@ -103,7 +105,7 @@ fn what_one_that_died_had_asked_for_goes_to_those_that_are_left() {
 #[test]
 fn groups_of_those_that_hand_over_and_those_that_do_not_settle_with_the_fewest_moves() {
     for seed in SEEDS {
-        let mut group = Group::balanced(23, 3, &Strategy::Balanced, seed);
+        let mut group = Group::balanced(23, 3, &LoadBalancingStrategy::Balanced, seed);
         for member in 0..5 {
             if member >= 3 {
                 group.join(Policy::default());

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, Holder, PartitionView, Strategy};
+use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, LoadBalancingStrategy, PartitionOwner, PartitionView};
 use eventhubs_checkpoint::internal::planner::{Plan, Policy, ReleaseReason, View, plan};
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 use rand::SeedableRng;
@@ -15,22 +15,22 @@ use crate::invariants::check;
 fn view_of(layout: &str) -> View<'static> {
     let owner = |letter: char| OwnerId::new(letter.to_string()).unwrap();
     let holder = |letter| match letter {
-        '.' => Holder::Nobody,
-        '_' => Holder::Released,
-        'm' => Holder::Me,
-        'o' => Holder::Orphan,
-        'X' => Holder::Expired(owner('x')),
-        'E' => Holder::Elsewhere(owner('e')),
-        live => Holder::Live(owner(live)),
+        '.' => PartitionOwner::Unowned,
+        '_' => PartitionOwner::Released,
+        'm' => PartitionOwner::This,
+        'o' => PartitionOwner::Reclaimable,
+        'X' => PartitionOwner::Expired(owner('x')),
+        'E' => PartitionOwner::OtherNameCase(owner('e')),
+        live => PartitionOwner::Other(owner(live)),
     };
     let entries = (0u32..).zip(layout.chars());
     let partitions = entries.map(|(id, letter)| PartitionView::new(id.into(), holder(letter)));
     View {
         partitions: partitions.collect(),
         records: HashMap::new(),
-        gone: Vec::new(),
+        removed: Vec::new(),
         present: BTreeSet::new(),
-        unmarkable: BTreeSet::new(),
+        not_requestable: BTreeSet::new(),
         me: owner('m'),
         replaced_by: None,
         foreign_owner: false,
@@ -44,14 +44,14 @@ fn checked(view: &View<'_>, policy: &Policy) -> Plan {
 }
 
 fn greedy() -> Policy {
-    Policy { strategy: Strategy::Greedy, ..Policy::default() }
+    Policy { strategy: LoadBalancingStrategy::Greedy, ..Policy::default() }
 }
 
 /// All other live owners are cooperative, and these partitions are being handed over.
 fn cooperative(layout: &str, handed: &[(usize, char)]) -> View<'static> {
     let mut view = view_of(layout);
     for entry in &mut view.partitions {
-        entry.cooperative = matches!(entry.holder, Holder::Live(_));
+        entry.cooperative = matches!(entry.owner, PartitionOwner::Other(_));
     }
     for (place, to) in handed {
         view.partitions[*place].handoff_to = OwnerId::new(to.to_string()).ok();
@@ -85,7 +85,8 @@ fn given_back(plan: &Plan) -> Vec<(&str, ReleaseReason)> {
 
 #[test]
 fn what_is_recorded_as_mine_comes_back_at_once_whatever_the_strategy() {
-    for strategy in [Strategy::Balanced, Strategy::Greedy, Strategy::weighted()] {
+    for strategy in [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy, LoadBalancingStrategy::weighted()]
+    {
         let plan = checked(&view_of("bbooo"), &Policy { strategy, ..Policy::default() });
         assert_eq!(plan.claim.len(), 3);
         assert!(plan.claim.iter().all(|claim| claim.reason == ClaimReason::Reclaimed));
@@ -111,7 +112,8 @@ fn an_owner_above_the_floor_is_not_robbed_while_that_is_its_share() {
 
 #[test]
 fn a_hub_without_partitions_needs_no_plan() {
-    for strategy in [Strategy::Balanced, Strategy::Greedy, Strategy::weighted()] {
+    for strategy in [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy, LoadBalancingStrategy::weighted()]
+    {
         assert_eq!(checked(&view_of(""), &Policy { strategy, ..Policy::default() }), Plan::default());
     }
 }
@@ -121,11 +123,11 @@ fn a_cap_limits_what_is_claimed_and_tells_what_stays_unowned() {
     let capped = |max| Policy { max_partitions: Some(max), ..greedy() };
     let view = view_of("m.....bb");
     let plan = checked(&view, &capped(3));
-    assert_eq!((plan.claim.len(), plan.unclaimed_for_cap), (2, 1));
+    assert_eq!((plan.claim.len(), plan.unclaimed_due_to_limit), (2, 1));
     let plan = checked(&view, &capped(1));
-    assert_eq!((plan.claim.len(), plan.unclaimed_for_cap), (0, 3));
+    assert_eq!((plan.claim.len(), plan.unclaimed_due_to_limit), (0, 3));
     let plan = checked(&view, &capped(4));
-    assert_eq!((plan.claim.len(), plan.unclaimed_for_cap), (3, 0));
+    assert_eq!((plan.claim.len(), plan.unclaimed_due_to_limit), (3, 0));
 }
 
 #[test]
@@ -138,14 +140,14 @@ fn a_cap_that_only_hinders_a_steal_is_no_alarm() {
 fn a_slow_strategy_sounds_no_alarm_for_what_the_next_intervals_bring() {
     let policy = Policy { max_partitions: Some(4), ..Policy::default() };
     let plan = checked(&view_of("...."), &policy);
-    assert_eq!((plan.claim.len(), plan.unclaimed_for_cap), (1, 0));
+    assert_eq!((plan.claim.len(), plan.unclaimed_due_to_limit), (1, 0));
 }
 
 #[test]
 fn what_is_above_the_cap_is_given_back_and_nothing_is_claimed_meanwhile() {
     let policy = Policy { max_partitions: Some(2), ..greedy() };
     let plan = checked(&view_of("mmmmoo..bb"), &policy);
-    assert_eq!(given_back(&plan), [("2", ReleaseReason::AboveMax), ("3", ReleaseReason::AboveMax)]);
+    assert_eq!(given_back(&plan), [("2", ReleaseReason::OverLimit), ("3", ReleaseReason::OverLimit)]);
     assert_eq!(plan.claim, []);
 }
 
@@ -157,13 +159,13 @@ fn under_a_cap_a_claim_under_way_counts_as_held() {
 
 #[test]
 fn what_the_hub_no_longer_has_is_given_back() {
-    let view = View { gone: vec![7.into()], ..view_of("m") };
-    assert_eq!(given_back(&checked(&view, &Policy::default())), [("7", ReleaseReason::Gone)]);
+    let view = View { removed: vec![7.into()], ..view_of("m") };
+    assert_eq!(given_back(&checked(&view, &Policy::default())), [("7", ReleaseReason::PartitionRemoved)]);
 }
 
 #[test]
 fn by_assignment_what_is_not_mine_is_given_back_and_not_reclaimed() {
-    let strategy = Strategy::Static(Assignment::index(0, 2).unwrap());
+    let strategy = LoadBalancingStrategy::Static(Assignment::index(0, 2).unwrap());
     let plan = checked(&view_of("mmoo.._XbbEE"), &Policy { strategy, ..Policy::default() });
     assert_eq!(given_back(&plan), [("1", ReleaseReason::NotAssigned)]);
     assert_eq!(claimed(&plan), ["2", "4", "6"]);
@@ -171,15 +173,15 @@ fn by_assignment_what_is_not_mine_is_given_back_and_not_reclaimed() {
 
 #[test]
 fn an_assignment_above_the_cap_is_an_alarm() {
-    let strategy = Strategy::Static(Assignment::partitions(ids(&[0, 1, 2])));
+    let strategy = LoadBalancingStrategy::Static(Assignment::partitions(ids(&[0, 1, 2])));
     let plan = checked(&view_of("...."), &Policy { strategy, max_partitions: Some(2), ..Policy::default() });
-    assert_eq!((plan.claim.len(), plan.unclaimed_for_cap), (2, 1));
+    assert_eq!((plan.claim.len(), plan.unclaimed_due_to_limit), (2, 1));
 }
 
 #[test]
 fn by_load_what_fits_is_taken_before_what_does_not() {
     let loads = (0u32..).map(PartitionId::from).zip([50, 10, 40]).collect();
-    let policy = Policy { strategy: Strategy::weighted(), loads, ..Policy::default() };
+    let policy = Policy { strategy: LoadBalancingStrategy::weighted(), loads, ..Policy::default() };
     // The fourth counts as the mean, 34, so that 67 are fair: my 40 leave room for the ten, not for the fifty.
     for seed in 0..10 {
         let plan = plan(&view_of("..mb"), &policy, &mut StdRng::seed_from_u64(seed));
@@ -191,7 +193,7 @@ fn by_load_what_fits_is_taken_before_what_does_not() {
 fn by_load_an_owner_is_robbed_only_if_that_gains_more_than_the_threshold() {
     let plan = |loads: [u64; 4], threshold_percent| {
         let loads = (0u32..).map(PartitionId::from).zip(loads).collect();
-        let strategy = Strategy::Weighted { threshold_percent };
+        let strategy = LoadBalancingStrategy::Weighted { threshold_percent };
         checked(&view_of("bbbm"), &Policy { strategy, loads, ..Policy::default() })
     };
     // Fair are 100. With 40 of 120 for my 80 I would hold as much as the victim held: no gain. With 10 it is 30.
@@ -205,7 +207,7 @@ fn by_load_an_owner_is_robbed_only_if_that_gains_more_than_the_threshold() {
 #[test]
 fn by_load_only_who_holds_least_goes_above_the_fair_load() {
     let plan = |layout: &str| {
-        let strategy = Strategy::Weighted { threshold_percent: 0 };
+        let strategy = LoadBalancingStrategy::Weighted { threshold_percent: 0 };
         checked(&view_of(layout), &Policy { strategy, ..Policy::default() })
     };
     // Fair are 2.75. With two and one more I would be above.
@@ -219,7 +221,7 @@ fn by_load_only_who_holds_least_goes_above_the_fair_load() {
 fn who_is_present_is_left_its_share_before_it_holds_anything() {
     assert_eq!(checked(&view_of("...."), &greedy()).claim.len(), 4);
     assert_eq!(checked(&with_present(view_of("...."), &["b", "c", "d"]), &greedy()).claim.len(), 1);
-    let by_load = Policy { strategy: Strategy::weighted(), ..Policy::default() };
+    let by_load = Policy { strategy: LoadBalancingStrategy::weighted(), ..Policy::default() };
     let view = with_present(view_of("mbbbbbb"), &["b"]);
     assert_eq!(checked(&view, &by_load).claim.len(), 1);
     // Fair are 1.75: with one more I would be above, and d holds less than I do.
@@ -292,13 +294,13 @@ fn what_is_reserved_for_me_is_claimed_beside_what_is_new_and_what_is_for_another
     assert_eq!(reasons, [&ClaimReason::HandedOver, &ClaimReason::HandedOver, &ClaimReason::Released]);
     assert_eq!(claimed(&plan)[..2], ["0", "1"]);
     assert!(["3", "4"].contains(&claimed(&plan)[2]));
-    let strategy = Strategy::Static(Assignment::partitions(ids(&[0, 2, 3])));
+    let strategy = LoadBalancingStrategy::Static(Assignment::partitions(ids(&[0, 2, 3])));
     assert_eq!(claimed(&checked(&view, &Policy { strategy, ..asking() })), ["0", "3"]);
 }
 
 #[test]
 fn what_is_too_old_to_be_marked_is_neither_asked_for_nor_stolen() {
-    let view = |unmarkable: &[u32]| View { unmarkable: ids(unmarkable).collect(), ..cooperative("bbb", &[]) };
+    let view = |unmarkable: &[u32]| View { not_requestable: ids(unmarkable).collect(), ..cooperative("bbb", &[]) };
     assert_eq!(asked(&checked(&view(&[0, 2]), &asking())), [("1", "b")]);
     assert!(checked(&view(&[0, 1, 2]), &asking()).is_empty());
     assert_eq!(checked(&view(&[0, 1, 2]), &greedy()).claim.len(), 1);
@@ -331,15 +333,15 @@ fn what_is_being_handed_over_is_not_given_back_for_the_cap_nor_makes_others_go()
     let policy = Policy { max_partitions: Some(2), ..asking() };
     assert_eq!(given_back(&checked(&cooperative("mmm", &[(1, 'b')]), &policy)), []);
     let plan = checked(&cooperative("mmmm", &[(1, 'b')]), &policy);
-    assert_eq!(given_back(&plan), [("3", ReleaseReason::AboveMax)]);
-    let strategy = Strategy::Static(Assignment::partitions([]));
+    assert_eq!(given_back(&plan), [("3", ReleaseReason::OverLimit)]);
+    let strategy = LoadBalancingStrategy::Static(Assignment::partitions([]));
     let plan = checked(&cooperative("m", &[(0, 'b')]), &Policy { strategy, ..asking() });
     assert_eq!(given_back(&plan), [("0", ReleaseReason::NotAssigned)]);
 }
 
 #[test]
 fn by_load_what_is_being_handed_over_weighs_for_the_one_who_gets_it() {
-    let policy = Policy { strategy: Strategy::weighted(), handoff: true, ..Policy::default() };
+    let policy = Policy { strategy: LoadBalancingStrategy::weighted(), handoff: true, ..Policy::default() };
     assert_eq!(checked(&cooperative("bbbb", &[]), &policy).handoff.len(), 1);
     assert_eq!(checked(&cooperative("bbbb", &[(0, 'm')]), &policy).handoff.len(), 1);
     assert!(checked(&cooperative("bbbb", &[(0, 'm'), (1, 'm')]), &policy).is_empty());

@@ -4,15 +4,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::Strategy;
+use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::internal::planner::{ETag, Moment, Observer, Ownership, Plan, Policy, observe, plan};
-use eventhubs_checkpoint::{Identity, Incarnation, LeaseTerms, OwnerId, OwnershipRecord, PartitionId};
+use eventhubs_checkpoint::{Identity, Incarnation, LeaseDurations, OwnerId, OwnershipRecord, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use time::OffsetDateTime;
 use time::macros::datetime;
 
-const TERMS: LeaseTerms = LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(180));
+const TERMS: LeaseDurations = LeaseDurations::new(Duration::from_secs(60), Duration::from_secs(180));
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// How far a reset of a partition is.
@@ -70,7 +70,7 @@ fn record(partition: Partition, without: Without) -> (OwnershipRecord, Duration)
         record.handoff_to = is_known.then(|| member(partition.owner).owner);
         record
     };
-    let long_ago = INTERVAL + LeaseTerms::GRACE;
+    let long_ago = INTERVAL + LeaseDurations::GRACE;
     match partition.stage {
         Stage::Held => (owned_by(member(partition.owner)), Duration::ZERO),
         Stage::Taken => (operators(true, true), Duration::ZERO),
@@ -95,16 +95,16 @@ fn taken(group: &[Partition], me: usize, without: Without) -> BTreeSet<Partition
     let running = hub.iter().zip(group).filter(|(_, partition)| is_mine(partition)).map(|(id, _)| id.clone());
     let me = member(me);
     let observer = Observer {
-        me: &me,
-        terms: TERMS,
+        this: &me,
+        lease_durations: TERMS,
         running: &running.collect(),
-        other_tree: &[],
-        presences: &[],
+        other_name_case: &[],
+        heartbeats: &[],
         interval: INTERVAL,
         outage_ended: None,
     };
     let view = observe(&listing, &hub, &observer, Moment::ZERO);
-    let policy = Policy { strategy: Strategy::Greedy, ..Policy::default() };
+    let policy = Policy { strategy: LoadBalancingStrategy::Greedy, ..Policy::default() };
     let Plan { claim, .. } = plan(&view, &policy, &mut StdRng::seed_from_u64(1));
     let reserved =
         |id: &PartitionId| view.record(id).is_some_and(|seen| seen.record.handoff_to == Some(me.owner.clone()));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, Holder, PartitionView, Strategy};
+use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, LoadBalancingStrategy, PartitionOwner, PartitionView};
 use eventhubs_checkpoint::internal::planner::{Idleness, Plan, Policy, View, plan};
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 use rand::rngs::StdRng;
@@ -107,14 +107,16 @@ impl World {
     }
 
     fn entry(&self, partition: &PartitionId, slot: Slot, me: usize) -> PartitionView {
-        let held = |owner: usize| if owner == me { Holder::Me } else { Holder::Live(self.owners[owner].clone()) };
+        let held = |owner: usize| {
+            if owner == me { PartitionOwner::This } else { PartitionOwner::Other(self.owners[owner].clone()) }
+        };
         let holder = match slot {
-            Slot::Free => Holder::Nobody,
-            Slot::Released | Slot::Reserved(_) => Holder::Released,
-            Slot::Expired => Holder::Expired(OwnerId::new("late").unwrap()),
-            Slot::Orphan(owner) if owner == me => Holder::Orphan,
+            Slot::Free => PartitionOwner::Unowned,
+            Slot::Released | Slot::Reserved(_) => PartitionOwner::Released,
+            Slot::Expired => PartitionOwner::Expired(OwnerId::new("late").unwrap()),
+            Slot::Orphan(owner) if owner == me => PartitionOwner::Reclaimable,
             Slot::Held(owner) | Slot::Orphan(owner) | Slot::Handing { from: owner, .. } => held(owner),
-            Slot::Elsewhere => Holder::Elsewhere(OwnerId::new("twin").unwrap()),
+            Slot::Elsewhere => PartitionOwner::OtherNameCase(OwnerId::new("twin").unwrap()),
         };
         let mut entry = PartitionView::new(partition.clone(), holder);
         if let Slot::Held(owner) | Slot::Orphan(owner) | Slot::Handing { from: owner, .. } = slot {
@@ -132,9 +134,9 @@ impl World {
         View {
             partitions: entries.map(|(partition, slot)| self.entry(partition, *slot, me)).collect(),
             records: HashMap::new(),
-            gone: Vec::new(),
+            removed: Vec::new(),
             present: others.map(|owner| self.owners[owner].clone()).collect(),
-            unmarkable: BTreeSet::new(),
+            not_requestable: BTreeSet::new(),
             me: self.owners[me].clone(),
             replaced_by: None,
             foreign_owner: false,
@@ -238,13 +240,13 @@ impl World {
     }
 }
 
-fn by(strategy: &Strategy) -> Policy {
+fn by(strategy: &LoadBalancingStrategy) -> Policy {
     Policy { strategy: strategy.clone(), ..Policy::default() }
 }
 
 /// The same with and without handoff, and how many rounds more a handoff takes: one until it is released, one until it
 /// is claimed.
-fn with_and_without_handoff(strategy: &Strategy) -> [(Policy, usize); 2] {
+fn with_and_without_handoff(strategy: &LoadBalancingStrategy) -> [(Policy, usize); 2] {
     [(by(strategy), 0), (Policy { handoff: true, ..by(strategy) }, 2)]
 }
 
@@ -278,13 +280,15 @@ fn random_loads(partitions: usize, rng: &mut StdRng) -> BTreeMap<PartitionId, u6
     places.into_iter().map(|place| (id(place), rng.random_range(0..=spread))).collect()
 }
 
-fn random_strategy(partitions: usize, owners: usize, rng: &mut StdRng) -> Strategy {
+fn random_strategy(partitions: usize, owners: usize, rng: &mut StdRng) -> LoadBalancingStrategy {
     match rng.random_range(0..5) {
-        0 => Strategy::Balanced,
-        1 => Strategy::Greedy,
-        2 => Strategy::Static(Assignment::index(rng.random_range(0..owners), owners).unwrap()),
-        3 => Strategy::Static(Assignment::partitions((0..partitions).filter(|_| rng.random_bool(0.3)).map(id))),
-        _ => Strategy::Weighted { threshold_percent: rng.random_range(0..50) },
+        0 => LoadBalancingStrategy::Balanced,
+        1 => LoadBalancingStrategy::Greedy,
+        2 => LoadBalancingStrategy::Static(Assignment::index(rng.random_range(0..owners), owners).unwrap()),
+        3 => LoadBalancingStrategy::Static(Assignment::partitions(
+            (0..partitions).filter(|_| rng.random_bool(0.3)).map(id),
+        )),
+        _ => LoadBalancingStrategy::Weighted { threshold_percent: rng.random_range(0..50) },
     }
 }
 
@@ -306,8 +310,8 @@ fn any_plan_for_any_view_is_safe_and_stable() {
         let unmarkable: BTreeSet<_> = (0..partitions).filter(|_| rng.random_bool(unmarkable)).map(id).collect();
         let world = World::any(partitions, owners, rng);
         let mut view = world.view(0);
-        view.unmarkable = unmarkable;
-        view.gone = (partitions..partitions + view.partitions.len() % 3).map(id).collect();
+        view.not_requestable = unmarkable;
+        view.removed = (partitions..partitions + view.partitions.len() % 3).map(id).collect();
         let policy = Policy { idle: some_below_share(&view, &policy, partitions), ..policy };
         let planned = || plan(&view, &policy, &mut StdRng::seed_from_u64(7));
         assert_eq!(planned(), planned(), "the same input gives the same plan");
@@ -334,7 +338,9 @@ fn the_share_of_idle_owners_in_what_nobody_owns_goes_to_the_others() {
         let owners = rng.random_range(2..=8);
         let partitions = owners + rng.random_range(0..=20);
         let idle = rng.random_range(1..owners);
-        for strategy in [Strategy::Balanced, Strategy::Greedy, Strategy::weighted()] {
+        for strategy in
+            [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy, LoadBalancingStrategy::weighted()]
+        {
             let mut world = World::seen_by_all(partitions, owners, StdRng::seed_from_u64(rng.random()));
             let loads = random_loads(partitions, &mut rng);
             let policy = |idle: BTreeSet<OwnerId>| Policy { idle, loads: loads.clone(), ..by(&strategy) };
@@ -365,7 +371,9 @@ fn by_number_every_group_settles_fairly_with_the_fewest_moves_within_the_bound()
     for_each_seed(150, |mut rng| {
         let owners = rng.random_range(1..=12);
         let partitions = owners + rng.random_range(0..=60);
-        for (policy, more) in [Strategy::Balanced, Strategy::Greedy].iter().flat_map(with_and_without_handoff) {
+        for (policy, more) in
+            [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy].iter().flat_map(with_and_without_handoff)
+        {
             let mut world = World::seen_by_all(partitions, owners, StdRng::seed_from_u64(rng.random()));
             world.cooperative = (0..owners).map(|_| rng.random()).collect();
             let fewest = invariants::fewest_moves(partitions, &world.counts());
@@ -387,7 +395,9 @@ fn by_number_every_group_settles_fairly_with_the_fewest_moves_within_the_bound()
 fn by_number_any_group_settles_fairly_within_the_bound_also_if_some_are_not_seen_at_first() {
     for_each_seed(150, |mut rng| {
         let (owners, partitions) = (rng.random_range(1..=12), rng.random_range(0..=60));
-        for (policy, more) in [Strategy::Balanced, Strategy::Greedy].iter().flat_map(with_and_without_handoff) {
+        for (policy, more) in
+            [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy].iter().flat_map(with_and_without_handoff)
+        {
             let mut world = World::any(partitions, owners, StdRng::seed_from_u64(rng.random()));
             world.free_elsewhere();
             // What is under way at the start comes first.
@@ -407,7 +417,8 @@ fn instances_that_join_a_balanced_group_cause_the_fewest_moves() {
         let slots = (0..partitions).map(|place| Slot::Held(place % before)).collect();
         let mut world = World::new(before + joining, slots, rng);
         let fewest = invariants::fewest_moves(partitions, &world.counts());
-        let bound = invariants::rounds_to_settle(&Strategy::Balanced, partitions, before + joining).unwrap();
+        let bound =
+            invariants::rounds_to_settle(&LoadBalancingStrategy::Balanced, partitions, before + joining).unwrap();
         let (_, moves) = world.settle(bound, |_| Policy::default())?;
         invariants::fair(partitions, &world.counts())?;
         assert_eq!(moves, fewest);
@@ -420,7 +431,9 @@ fn whatever_everybody_holds_those_that_are_present_cause_the_fewest_moves_and_no
     for_each_seed(150, |mut rng| {
         let (crowd, joining) = (rng.random_range(1..=6), rng.random_range(0..=10));
         let partitions = rng.random_range(0..=60);
-        for (policy, more) in [Strategy::Balanced, Strategy::Greedy].iter().flat_map(with_and_without_handoff) {
+        for (policy, more) in
+            [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy].iter().flat_map(with_and_without_handoff)
+        {
             let slots: Vec<_> = (0..partitions).map(|_| Slot::Held(rng.random_range(0..crowd))).collect();
             let mut world = World::new(crowd + joining, slots.clone(), StdRng::seed_from_u64(rng.random()));
             world.cooperative = (0..crowd + joining).map(|_| rng.random()).collect();
@@ -442,13 +455,16 @@ fn whatever_everybody_holds_those_that_are_present_cause_the_fewest_moves_and_no
 fn groups_that_all_act_at_the_same_moment_settle_too() {
     for_each_seed(100, |mut rng| {
         let (owners, partitions) = (rng.random_range(1..=12), rng.random_range(0..=60));
-        let strategy = [Strategy::Balanced, Strategy::Greedy, Strategy::weighted()][rng.random_range(0..3)].clone();
+        let strategy =
+            [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy, LoadBalancingStrategy::weighted()]
+                [rng.random_range(0..3)]
+            .clone();
         let policy = Policy { handoff: rng.random(), ..by(&strategy) };
         let mut world = World::any(partitions, owners, rng);
         world.free_elsewhere();
         let rounds = (0..100).take_while(|_| world.round_at_once(&policy) > 0).count();
         assert!(rounds < 100, "{strategy:?}: {:?}", world.counts());
-        if matches!(strategy, Strategy::Balanced | Strategy::Greedy) {
+        if matches!(strategy, LoadBalancingStrategy::Balanced | LoadBalancingStrategy::Greedy) {
             invariants::fair(partitions, &world.counts())?;
         }
         Ok(())
@@ -460,8 +476,8 @@ fn the_largest_group_settles() {
     for_each_seed(1, |rng| {
         let mut world = World::any(2048, 300, rng);
         world.free_elsewhere();
-        let bound = 2 + invariants::rounds_to_settle(&Strategy::Greedy, 2048, 300).unwrap();
-        world.settle(bound, |_| by(&Strategy::Greedy))?;
+        let bound = 2 + invariants::rounds_to_settle(&LoadBalancingStrategy::Greedy, 2048, 300).unwrap();
+        world.settle(bound, |_| by(&LoadBalancingStrategy::Greedy))?;
         invariants::fair(2048, &world.counts())
     });
 }
@@ -496,7 +512,7 @@ fn by_assignment_every_group_settles_within_two_rounds_and_nobody_is_robbed() {
                 *slot = Slot::Expired;
             }
         }
-        let strategy = |me| Strategy::Static(Assignment::index(me, owners).unwrap());
+        let strategy = |me| LoadBalancingStrategy::Static(Assignment::index(me, owners).unwrap());
         let bound = invariants::rounds_to_settle(&strategy(0), partitions, owners).unwrap();
         let (_, moves) = world.settle(bound, |me| by(&strategy(me)))?;
         assert_eq!(moves, 0);
@@ -522,8 +538,10 @@ fn by_load_every_group_settles_evenly_within_the_bound() {
         let owners = rng.random_range(1..=8);
         let partitions = owners + rng.random_range(0..=40);
         let threshold_percent = rng.random_range(0..=30);
-        let policy =
-            Policy { loads: random_loads(partitions, &mut rng), ..by(&Strategy::Weighted { threshold_percent }) };
+        let policy = Policy {
+            loads: random_loads(partitions, &mut rng),
+            ..by(&LoadBalancingStrategy::Weighted { threshold_percent })
+        };
         let mut world = World::seen_by_all(partitions, owners, rng);
         for _ in 0..world.unowned() {
             if world.unowned() > 0 {
@@ -547,7 +565,7 @@ fn by_load_a_steal_never_raises_the_greatest_load_nor_lowers_the_least() {
         let partitions = owners + rng.random_range(0..=40);
         // Never far below the mean, so that every load counts as it is.
         let loads_given = (0..partitions).map(|place| (id(place), rng.random_range(20..=100))).collect();
-        let policy = Policy { loads: loads_given, ..by(&Strategy::weighted()) };
+        let policy = Policy { loads: loads_given, ..by(&LoadBalancingStrategy::weighted()) };
         let mut world = World::seen_by_all(partitions, owners, rng);
         for _ in 0..20 {
             for me in 0..owners {
@@ -575,7 +593,7 @@ fn by_equal_loads_without_hysteresis_the_moves_are_the_fewest_and_the_numbers_fa
             }
         });
         let fewest = invariants::fewest_moves(partitions, &world.counts());
-        let policy = by(&Strategy::Weighted { threshold_percent: 0 });
+        let policy = by(&LoadBalancingStrategy::Weighted { threshold_percent: 0 });
         let (_, moves) = world.settle(fewest, |_| policy.clone())?;
         invariants::fair(partitions, &world.counts())?;
         assert_eq!(moves, fewest);
@@ -587,7 +605,7 @@ fn by_equal_loads_without_hysteresis_the_moves_are_the_fewest_and_the_numbers_fa
 fn by_load_what_changes_by_less_than_the_difference_left_moves_nothing() {
     let policy = |heavier: u64| Policy {
         loads: (0..8).map(|place| (id(place), if place == 0 { heavier } else { 100 })).collect(),
-        ..by(&Strategy::weighted())
+        ..by(&LoadBalancingStrategy::weighted())
     };
     let slots = (0..8).map(|place| Slot::Held(place % 2)).collect();
     let mut world = World::new(2, slots, StdRng::seed_from_u64(0));
@@ -603,7 +621,7 @@ fn capped_owners_never_hold_more_and_tell_what_stays_unowned() {
     for_each_seed(100, |mut rng| {
         let owners = rng.random_range(1..=8);
         let partitions = owners + rng.random_range(0..=40);
-        let strategy = [Strategy::Balanced, Strategy::Greedy][rng.random_range(0..2)].clone();
+        let strategy = [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy][rng.random_range(0..2)].clone();
         let caps: Vec<usize> = (0..owners).map(|_| rng.random_range(0..=2 * partitions / owners)).collect();
         let mut world = World::seen_by_all(partitions, owners, rng);
         let policy_of = |me: usize| Policy { max_partitions: Some(caps[me]), ..by(&strategy) };
@@ -612,7 +630,7 @@ fn capped_owners_never_hold_more_and_tell_what_stays_unowned() {
         }
         assert!(world.counts().iter().zip(&caps).all(|(held, cap)| held <= cap));
         let alarms: Vec<_> = (0..owners)
-            .map(|me| plan(&world.view(me), &policy_of(me), &mut StdRng::seed_from_u64(0)).unclaimed_for_cap)
+            .map(|me| plan(&world.view(me), &policy_of(me), &mut StdRng::seed_from_u64(0)).unclaimed_due_to_limit)
             .collect();
         assert_eq!(alarms.iter().any(|missing| *missing > 0), world.unowned() > 0, "{alarms:?} {caps:?}");
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eventhubs_checkpoint::balancer::{Holder, Strategy};
+use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, PartitionOwner};
 use eventhubs_checkpoint::internal::planner::{Policy, plan};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -28,8 +28,8 @@ struct Run {
 impl Run {
     fn policy(&self) -> Policy {
         let strategy = match self.strategy.as_str() {
-            "balanced" => Strategy::Balanced,
-            "greedy" => Strategy::Greedy,
+            "balanced" => LoadBalancingStrategy::Balanced,
+            "greedy" => LoadBalancingStrategy::Greedy,
             other => panic!("unknown strategy {other}"),
         };
         Policy { strategy, ..Policy::default() }
@@ -44,7 +44,7 @@ impl Run {
             let plan = plan(&seen, &policy, rng);
             invariants::check(&seen, &policy, &plan).unwrap();
             for claim in plan.claim {
-                moves += usize::from(matches!(seen.holder(&claim.partition), Some(Holder::Live(_))));
+                moves += usize::from(matches!(seen.owner(&claim.partition), Some(PartitionOwner::Other(_))));
                 changes += 1;
                 layout[index(&claim)] = *me;
             }

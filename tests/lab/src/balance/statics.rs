@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::balancer::{Assignment, Strategy};
+use eventhubs_checkpoint::balancer::{Assignment, LoadBalancingStrategy};
 use eventhubs_checkpoint::internal::planner::{Policy, plan};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -34,7 +34,7 @@ impl Static {
 
 fn check(case: &Static) {
     assert_eq!(case.start.len(), case.partitions);
-    let policy = Policy { strategy: Strategy::Static(case.assignment()), ..Policy::default() };
+    let policy = Policy { strategy: LoadBalancingStrategy::Static(case.assignment()), ..Policy::default() };
     let view = view(&case.start, 'a');
     let plan = plan(&view, &policy, &mut StdRng::seed_from_u64(0));
     invariants::check(&view, &policy, &plan).unwrap();

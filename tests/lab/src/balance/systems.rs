@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, Strategy};
+use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, LoadBalancingStrategy};
 use eventhubs_checkpoint::internal::planner::Policy;
 
 use super::group::{Group, Round};
@@ -25,8 +25,8 @@ fn moves(rounds: &[Round]) -> usize {
     rounds.iter().map(Round::moves).sum()
 }
 
-fn all_strategies() -> [Strategy; 3] {
-    [Strategy::Balanced, Strategy::Greedy, Strategy::weighted()]
+fn all_strategies() -> [LoadBalancingStrategy; 3] {
+    [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy, LoadBalancingStrategy::weighted()]
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a1_at_most_one_new_partition_per_interval_also_of_those_the_hub_has_gained() 
 
 #[test]
 fn a1_what_the_hub_has_lost_is_given_back() {
-    let mut group = Group::balanced(20, 4, &Strategy::Balanced, 1);
+    let mut group = Group::balanced(20, 4, &LoadBalancingStrategy::Balanced, 1);
     group.resize(16);
     assert_eq!(group.round().releases, 4);
     assert_eq!(moves(&group.settle()), invariants::fewest_moves(16, &group.counts()));
@@ -70,7 +70,7 @@ fn a3_the_first_instance_on_an_empty_list_claims_a_random_partition() {
 #[test]
 fn a4_5_partitions_6_instances_the_surplus_stays_idle_and_takes_over() {
     for seed in SEEDS {
-        let mut group = Group::balanced(5, 6, &Strategy::Balanced, seed);
+        let mut group = Group::balanced(5, 6, &LoadBalancingStrategy::Balanced, seed);
         assert_eq!(group.counts_sorted(), [1, 1, 1, 1, 1, 0]);
         for _ in 0..20 {
             assert!(group.round().is_quiet());
@@ -89,7 +89,7 @@ fn a4_5_partitions_6_instances_the_surplus_stays_idle_and_takes_over() {
 #[test]
 fn a4_the_surplus_that_is_present_is_left_what_an_owner_leaves_behind() {
     for seed in SEEDS {
-        let mut group = Group::balanced(5, 6, &Strategy::Balanced, seed);
+        let mut group = Group::balanced(5, 6, &LoadBalancingStrategy::Balanced, seed);
         group.members.iter_mut().for_each(|member| member.present = true);
         assert!(group.round().is_quiet());
         let idle = group.counts().iter().position(|held| *held == 0).unwrap();
@@ -104,7 +104,7 @@ fn a4_the_surplus_that_is_present_is_left_what_an_owner_leaves_behind() {
 #[test]
 fn a5_one_instance_joins_a_balanced_group_18_partitions_3_to_4() {
     for seed in SEEDS {
-        let mut group = Group::balanced(18, 3, &Strategy::Balanced, seed);
+        let mut group = Group::balanced(18, 3, &LoadBalancingStrategy::Balanced, seed);
         let newcomer = group.join(balanced());
         for _ in 0..4 {
             let before = group.counts();
@@ -122,7 +122,7 @@ fn a5_one_instance_joins_a_balanced_group_18_partitions_3_to_4() {
 #[test]
 fn a6_20_partitions_4_to_3() {
     for seed in SEEDS {
-        let mut group = Group::balanced(20, 4, &Strategy::Balanced, seed);
+        let mut group = Group::balanced(20, 4, &LoadBalancingStrategy::Balanced, seed);
         group.members[2].dead = true;
         for _ in 1..ROUNDS_TO_EXPIRE {
             assert!(group.round().is_quiet(), "seed {seed}: taken before the expiry");
@@ -137,7 +137,7 @@ fn a6_20_partitions_4_to_3() {
 #[test]
 fn a7_20_to_25_partitions_four_instances() {
     for seed in SEEDS {
-        let mut group = Group::balanced(20, 4, &Strategy::Balanced, seed);
+        let mut group = Group::balanced(20, 4, &LoadBalancingStrategy::Balanced, seed);
         group.resize(25);
         assert_eq!(moves(&group.settle()), 0, "seed {seed}");
         assert_eq!(group.counts_sorted(), [7, 6, 6, 6]);
@@ -210,7 +210,7 @@ fn give_loads(group: &mut Group, load: impl Fn(usize) -> u64) {
 #[test]
 fn b8_partitions_of_unequal_load_are_shared_by_load_without_losing_stickiness() {
     for seed in SEEDS {
-        let mut group = Group::balanced(24, 3, &Strategy::weighted(), seed);
+        let mut group = Group::balanced(24, 3, &LoadBalancingStrategy::weighted(), seed);
         // One in six carries ten times as much.
         let heavy = |index: usize| if index.is_multiple_of(6) { 510 } else { 51 };
         give_loads(&mut group, heavy);
@@ -244,7 +244,7 @@ fn assign(group: &mut Group, of: usize) {
         group.join(Policy::default());
     }
     for (index, member) in group.members.iter_mut().enumerate().take(of) {
-        member.policy.strategy = Strategy::Static(Assignment::index(index, of).unwrap());
+        member.policy.strategy = LoadBalancingStrategy::Static(Assignment::index(index, of).unwrap());
     }
 }
 
@@ -278,7 +278,7 @@ fn c3_instances_are_added_and_removed_by_changing_a_number() {
     assert!(rounds.len() <= invariants::rounds_to_settle(&group.members[0].policy.strategy, 16, 4).unwrap());
     assert_eq!((moves(&rounds), group.counts()), (0, vec![4, 4, 4, 4]));
     assign(&mut group, 3);
-    group.members[3].policy.strategy = Strategy::Static(Assignment::partitions([]));
+    group.members[3].policy.strategy = LoadBalancingStrategy::Static(Assignment::partitions([]));
     assert_eq!(moves(&group.settle()), 0);
     assert_eq!(group.counts(), [6, 5, 5, 0]);
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use eventhubs_checkpoint::internal::planner::{ETag, Observer, Ownership, PlannedClaim, View, observe};
-use eventhubs_checkpoint::{Identity, Incarnation, LeaseTerms, OwnerId, OwnershipRecord, PartitionId};
+use eventhubs_checkpoint::{Identity, Incarnation, LeaseDurations, OwnerId, OwnershipRecord, PartitionId};
 use serde::de::DeserializeOwned;
 use time::OffsetDateTime;
 use time::macros::datetime;
 
-pub const TERMS: LeaseTerms = LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(180));
+pub const TERMS: LeaseDurations = LeaseDurations::new(Duration::from_secs(60), Duration::from_secs(180));
 pub const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Makes a test of every named case of one table, and one that says whether the names and the table agree.
@@ -88,11 +88,11 @@ pub fn view(layout: &str, me: char) -> View<'static> {
     let running = layout.chars().enumerate().filter(|(_, character)| *character == me).map(|(index, _)| id(index));
     let identity = Identity::new(owner(me), life());
     let observer = Observer {
-        me: &identity,
-        terms: TERMS,
+        this: &identity,
+        lease_durations: TERMS,
         running: &running.collect(),
-        other_tree: &[],
-        presences: &[],
+        other_name_case: &[],
+        heartbeats: &[],
         interval: INTERVAL,
         outage_ended: None,
     };

@@ -11,7 +11,7 @@ use super::group::{by_presence, config, group_with};
 const SIZES: [(u32, usize); 2] = [(32, 4), (64, 8)];
 
 fn requests(group: &Simulation, owners: &[&str]) -> u64 {
-    let counts = owners.iter().map(|owner| group.store(owner).unwrap().requests());
+    let counts = owners.iter().map(|owner| group.store(owner).unwrap().request_counts());
     counts.flat_map(|counts| Operation::ALL.map(|operation| counts.total(operation))).sum()
 }
 

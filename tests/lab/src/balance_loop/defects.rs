@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use crate::sim::Simulation;
-use eventhubs_checkpoint::balancer::Strategy;
-use eventhubs_checkpoint::balancer::{BalancerConfig, Event, LeasePolicy};
+use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
+use eventhubs_checkpoint::balancer::{BalancerConfig, OnLeaseExpiry, OwnershipEvent};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{LeaseScope, Operation};
 
 use super::group::{EXPIRY, MINUTE, by_presence, config, group_with, told};
 
 fn requests(group: &Simulation) -> u64 {
-    let counts = group.store("a").unwrap().requests();
+    let counts = group.store("a").unwrap().request_counts();
     Operation::ALL.map(|operation| counts.total(operation)).into_iter().sum()
 }
 
@@ -22,7 +22,7 @@ async fn requests_in(group: &Simulation, time: Duration) -> u64 {
 }
 
 async fn alone(partitions: u32, config: BalancerConfig) -> Simulation {
-    group_with(5, partitions, &["a"], &config.with_strategy(Strategy::Greedy)).await
+    group_with(5, partitions, &["a"], &config.with_load_balancing_strategy(LoadBalancingStrategy::Greedy)).await
 }
 
 fn troubles() -> [Fault; 3] {
@@ -64,14 +64,15 @@ async fn b11_an_instance_with_few_requests_tries_now_and_then() {
 async fn b11_leases_survive_a_storage_that_is_back_in_time() {
     for (partitions, config) in [(4, config()), (64, config()), (4, by_presence())] {
         for trouble in troubles() {
-            let group = alone(partitions, config.clone().with_lease_policy(LeasePolicy::Strict)).await;
+            let group = alone(partitions, config.clone().with_on_lease_expiry(OnLeaseExpiry::Stop)).await;
             for _ in 0..5 {
                 group.set_faults(None, &FaultPlan::always(trouble.clone()));
                 group.run_for(EXPIRY * 3 / 10).await;
                 group.outage_over(None);
                 group.run_for(EXPIRY * 3 / 2 + Duration::from_secs(4)).await;
             }
-            let outlived = told(&group, 0).into_iter().filter(|(.., event)| matches!(event, Event::Outlived { .. }));
+            let outlived =
+                told(&group, 0).into_iter().filter(|(.., event)| matches!(event, OwnershipEvent::LeaseExpired { .. }));
             assert_eq!(outlived.count(), 0, "{partitions} {:?} {trouble:?}", config.lease_scope);
         }
     }
@@ -79,7 +80,7 @@ async fn b11_leases_survive_a_storage_that_is_back_in_time() {
 
 #[tokio::test]
 async fn b14_loads_without_renewals_to_write_them() {
-    let weighted = config().with_strategy(Strategy::weighted());
+    let weighted = config().with_load_balancing_strategy(LoadBalancingStrategy::weighted());
     let mut group = Simulation::new(1, 2);
     group.start("a", weighted.clone()).await.unwrap();
     let error = group.start("b", weighted.with_lease_scope(LeaseScope::Instance)).await.unwrap_err();
@@ -95,7 +96,9 @@ async fn short_leases_are_tried_again_before_they_expire() {
         for partitions in [2, 8] {
             let expiry = Duration::from_secs(expiry);
             let mut group = Simulation::new(3, partitions).with_expiry(expiry);
-            let config = config().with_interval(Duration::from_secs(interval)).with_strategy(Strategy::Greedy);
+            let config = config()
+                .with_load_balancing_interval(Duration::from_secs(interval))
+                .with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
             for owner in ["a", "b"] {
                 group.start(owner, config.clone()).await.unwrap();
             }

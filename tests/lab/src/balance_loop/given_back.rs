@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use crate::sim::Simulation;
-use eventhubs_checkpoint::balancer::Event;
-use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, Releasing, Strategy};
+use eventhubs_checkpoint::balancer::OwnershipEvent;
+use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, LoadBalancingStrategy, ReleaseReason};
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 
 use super::group::{INTERVAL, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, group, held_by, sizes, told};
 
-fn released_for(group: &Simulation, since: usize, why: Releasing) -> Vec<PartitionId> {
+fn released_for(group: &Simulation, since: usize, why: ReleaseReason) -> Vec<PartitionId> {
     let mut partitions: Vec<_> = told(group, since)
         .into_iter()
         .filter_map(|(_, _, event)| match event {
-            Event::Releasing { partition, reason } if reason == why => Some(partition),
+            OwnershipEvent::Releasing { partition, reason } if reason == why => Some(partition),
             _ => None,
         })
         .collect();
@@ -27,7 +27,7 @@ async fn what_the_hub_no_longer_has_is_released_and_taken_again_when_it_is_back(
     let since = group.trace().len();
     group.set_partitions(0..5);
     balanced(&group, INTERVAL + ROUND * 3).await;
-    assert_eq!(released_for(&group, since, Releasing::Gone), [5, 6, 7].map(PartitionId::from));
+    assert_eq!(released_for(&group, since, ReleaseReason::PartitionRemoved), [5, 6, 7].map(PartitionId::from));
     group.run_for(5 * MINUTE).await;
     assert_eq!(sizes(&group), [3, 2]);
 
@@ -36,7 +36,7 @@ async fn what_the_hub_no_longer_has_is_released_and_taken_again_when_it_is_back(
     balanced(&group, INTERVAL + ROUND * 3).await;
     group.run_for(5 * MINUTE).await;
     let told = told(&group, since);
-    let back = |event: &Event| matches!(event, Event::Claimed { reason: ClaimReason::Released, .. });
+    let back = |event: &OwnershipEvent| matches!(event, OwnershipEvent::Claimed { reason: ClaimReason::Released, .. });
     assert!(told.len() == 3 && told.iter().all(|(_, _, event)| back(event)), "{told:#?}");
     assert_eq!((sizes(&group), group.moves().len()), (vec![4, 4], moves));
 }
@@ -45,8 +45,8 @@ async fn what_the_hub_no_longer_has_is_released_and_taken_again_when_it_is_back(
 async fn static_instances_give_back_what_is_not_assigned_any_more_and_steal_nothing() {
     let mut group = Simulation::new(14, 4);
     for (index, owner) in ["a", "b"].into_iter().enumerate() {
-        let strategy = Strategy::Static(Assignment::index(index, 2).unwrap());
-        group.start(owner, config().with_strategy(strategy)).await.unwrap();
+        let strategy = LoadBalancingStrategy::Static(Assignment::index(index, 2).unwrap());
+        group.start(owner, config().with_load_balancing_strategy(strategy)).await.unwrap();
     }
     let assigned = |expected: &[(u32, &str)]| {
         let expected = expected.iter().map(|(id, owner)| (PartitionId::from(*id), OwnerId::new(owner).unwrap()));
@@ -60,8 +60,8 @@ async fn static_instances_give_back_what_is_not_assigned_any_more_and_steal_noth
     group.set_partitions(1..5);
     comes(&group, INTERVAL + LONGEST_CYCLE + ROUND, assigned(&[(1, "a"), (2, "b"), (3, "a"), (4, "b")])).await;
     group.run_for(5 * MINUTE).await;
-    assert_eq!(released_for(&group, since, Releasing::Gone), [0].map(PartitionId::from));
-    assert_eq!(released_for(&group, since, Releasing::NotAssigned), [1, 2, 3].map(PartitionId::from));
+    assert_eq!(released_for(&group, since, ReleaseReason::PartitionRemoved), [0].map(PartitionId::from));
+    assert_eq!(released_for(&group, since, ReleaseReason::NotAssigned), [1, 2, 3].map(PartitionId::from));
     assert_eq!(group.moves(), []);
     group.stop("a").await.unwrap();
     group.run_for(10 * MINUTE).await;
@@ -71,7 +71,7 @@ async fn static_instances_give_back_what_is_not_assigned_any_more_and_steal_noth
 /// Gives the first partition of an owner back.
 fn give_back(group: &Simulation, owner: &str, cool_down: Duration) -> PartitionId {
     let handle = group.handle(owner).unwrap();
-    let held = handle.watch().borrow().held.clone();
+    let held = handle.snapshots().borrow().owned.clone();
     let (partition, tenure) = held.first_key_value().unwrap();
     handle.release(partition.clone(), *tenure, cool_down);
     partition.clone()

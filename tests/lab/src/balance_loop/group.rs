@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::sim::{Happening, Simulation};
-use eventhubs_checkpoint::balancer::{BalancerConfig, Event};
+use eventhubs_checkpoint::balancer::{BalancerConfig, OwnershipEvent};
 use eventhubs_checkpoint::{LeaseScope, OwnerId};
 
 pub const INTERVAL: Duration = Duration::from_secs(10);
@@ -18,7 +18,7 @@ pub const ABANDONED: Duration = EXPIRY.saturating_add(Duration::from_secs(2));
 pub const MINUTE: Duration = Duration::from_secs(60);
 
 pub fn config() -> BalancerConfig {
-    BalancerConfig::default().with_interval(INTERVAL)
+    BalancerConfig::default().with_load_balancing_interval(INTERVAL)
 }
 
 /// Whose leases live by a presence.
@@ -51,7 +51,7 @@ pub async fn comes(group: &Simulation, within: Duration, condition: impl Fn(&Sim
 }
 
 /// What was told since there were so many entries: when, by whom, what.
-pub fn told(group: &Simulation, since: usize) -> Vec<(Duration, String, Event)> {
+pub fn told(group: &Simulation, since: usize) -> Vec<(Duration, String, OwnershipEvent)> {
     let entries = group.trace().into_iter().skip(since);
     let told = entries.filter_map(|entry| match entry.what {
         Happening::Told(event) => Some((entry.at, entry.owner.to_string(), event)),
@@ -73,7 +73,7 @@ pub fn held_by(group: &Simulation, owner: &str) -> usize {
 
 /// No loop claims twice within one interval. Claims are told when they are answered, so a little less may lie between.
 pub fn one_claim_per_interval(group: &Simulation, since: usize) {
-    let claims = told(group, since).into_iter().filter(|(_, _, event)| matches!(event, Event::Claimed { .. }));
+    let claims = told(group, since).into_iter().filter(|(_, _, event)| matches!(event, OwnershipEvent::Claimed { .. }));
     let mut last = BTreeMap::new();
     for (at, owner, event) in claims {
         if let Some(before) = last.insert(owner.clone(), at) {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::sim::Simulation;
-use eventhubs_checkpoint::balancer::Strategy;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation};
+use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 
 use super::group::{ABANDONED, EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, by_presence, comes, config, group_with, held_by};
 
@@ -18,21 +18,21 @@ fn owned(group: &Simulation) -> usize {
 #[tokio::test(start_paused = true)]
 async fn b06_the_share_of_one_with_a_stalled_runtime_goes_to_the_others() {
     for config in [config(), by_presence()] {
-        for strategy in [Strategy::Greedy, Strategy::Balanced] {
-            let rounds = if strategy == Strategy::Greedy { 1 } else { 6 };
-            let config = config.clone().with_strategy(strategy).with_stall_after(MINUTE);
+        for strategy in [LoadBalancingStrategy::Greedy, LoadBalancingStrategy::Balanced] {
+            let rounds = if strategy == LoadBalancingStrategy::Greedy { 1 } else { 6 };
+            let config = config.clone().with_load_balancing_strategy(strategy).with_stall_timeout(MINUTE);
             let mut group = group_with(3, 9, &["a", "b", "c"], &config).await;
             let handle = group.handle("a").unwrap().clone();
-            handle.vitals().beat();
+            handle.liveness().tick();
             group.run_for(2 * MINUTE).await;
-            assert!(handle.watch().borrow().stalled.runtime);
+            assert!(handle.snapshots().borrow().stalled.runtime);
             group.crash("c").await.unwrap();
             comes(&group, BOUND + ROUND * rounds, |group| held_by(group, "a") == 3 && held_by(group, "b") == 6).await;
 
             // When it is well again, it gets its share.
-            handle.vitals().beat();
+            handle.liveness().tick();
             comes(&group, 10 * MINUTE, |group| {
-                handle.vitals().beat();
+                handle.liveness().tick();
                 held_by(group, "a") == 4
             })
             .await;
@@ -44,9 +44,9 @@ async fn b06_the_share_of_one_with_a_stalled_runtime_goes_to_the_others() {
 /// It can renew, but sees nothing.
 #[tokio::test(start_paused = true)]
 async fn b06_the_share_of_one_whose_listings_fail_goes_to_the_others() {
-    let config = config().with_strategy(Strategy::Greedy);
+    let config = config().with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
     let mut group = group_with(4, 9, &["a", "b", "c"], &config).await;
-    group.set_faults(Some("a"), &FaultPlan::default().with_on(1.0, Operation::List, Fault::Unreachable));
+    group.set_faults(Some("a"), &FaultPlan::default().with_on(1.0, BlobOperation::List, Fault::Unreachable));
     group.crash("c").await.unwrap();
     comes(&group, BOUND, |group| held_by(group, "a") == 3 && held_by(group, "b") == 6).await;
 }

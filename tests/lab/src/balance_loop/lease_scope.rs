@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::sim::Simulation;
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::balancer::ClaimReason;
-use eventhubs_checkpoint::balancer::{BalancerConfig, Event};
-use eventhubs_checkpoint::store::{Ownership, Presence};
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+use eventhubs_checkpoint::balancer::{BalancerConfig, OwnershipEvent};
+use eventhubs_checkpoint::store::{Heartbeat, Ownership};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 
 use super::group::{
     ABANDONED, EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, balanced, by_presence, comes, config, group, group_with, held_by,
@@ -19,13 +19,13 @@ async fn ownerships(group: &Simulation, by: &str) -> Vec<Ownership> {
     group.store(by).unwrap().list_ownerships().await.unwrap().records
 }
 
-async fn presence_of(group: &Simulation, owner: &str, by: &str) -> Presence {
-    let presences = group.store(by).unwrap().list_presences().await.unwrap().records;
+async fn presence_of(group: &Simulation, owner: &str, by: &str) -> Heartbeat {
+    let presences = group.store(by).unwrap().list_heartbeats().await.unwrap().records;
     presences.into_iter().find(|seen| seen.record.owner.as_str() == owner).unwrap()
 }
 
 fn held(group: &Simulation, owner: &str) -> BTreeMap<PartitionId, i64> {
-    group.handle(owner).unwrap().watch().borrow().held.clone()
+    group.handle(owner).unwrap().snapshots().borrow().owned.clone()
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,13 +47,13 @@ async fn who_dies_is_declared_dead_once_and_then_all_that_it_had_is_taken_over()
     group.crash("a").await.unwrap();
     let took = balanced(&group, ABANDONED + LONGEST_CYCLE + 3 * ROUND).await;
     assert!(took >= EXPIRY / 2, "it was alive {took:?} ago");
-    assert!(presence_of(&group, "a", "b").await.record.broken_by.is_some());
+    assert!(presence_of(&group, "a", "b").await.record.declared_dead_by.is_some());
     let claims = told(&group, before).into_iter().filter(|(_, _, event)| {
-        matches!(event, Event::Claimed { reason: ClaimReason::Expired(from), .. } if from.as_str() == "a")
+        matches!(event, OwnershipEvent::Claimed { reason: ClaimReason::Expired(from), .. } if from.as_str() == "a")
     });
     assert_eq!(claims.count(), 3);
     group.run_for(11 * EXPIRY).await;
-    let presences = group.store("b").unwrap().list_presences().await.unwrap().records;
+    let presences = group.store("b").unwrap().list_heartbeats().await.unwrap().records;
     assert_eq!(presences.len(), 2, "what says nothing any more is deleted");
 }
 
@@ -68,9 +68,10 @@ async fn who_comes_back_keeps_what_nobody_has_taken_and_is_told_that_it_was_decl
     let is_back = |group: &Simulation| held(group, "a").len() == 3;
     comes(&group, Duration::from_secs(10), is_back).await;
     let events: Vec<_> = told(&group, before).into_iter().filter(|(_, owner, _)| owner == "a").collect();
-    let dead = |event: &Event| matches!(event, Event::DeclaredDead { by: Some(by) } if by.as_str() == "b");
+    let dead =
+        |event: &OwnershipEvent| matches!(event, OwnershipEvent::DeclaredDead { by: Some(by) } if by.as_str() == "b");
     assert!(events.iter().any(|(_, _, event)| dead(event)), "{events:?}");
-    let lost = events.iter().filter(|(_, _, event)| matches!(event, Event::Lost { .. })).count();
+    let lost = events.iter().filter(|(_, _, event)| matches!(event, OwnershipEvent::Lost { .. })).count();
     assert_eq!(lost, 1, "{events:?}");
     assert!(
         held(&group, "a").iter().all(|(partition, tenure)| tenures[partition] == *tenure),
@@ -107,7 +108,10 @@ async fn the_scope_changes_one_by_one_in_both_directions_and_nobody_is_taken_for
     }
     let told = told(&group, before);
     let dead = told.iter().filter(|(_, _, event)| {
-        matches!(event, Event::DeclaredDead { .. } | Event::Claimed { reason: ClaimReason::Expired(_), .. })
+        matches!(
+            event,
+            OwnershipEvent::DeclaredDead { .. } | OwnershipEvent::Claimed { reason: ClaimReason::Expired(_), .. }
+        )
     });
     assert_eq!(dead.count(), 0);
 }
@@ -116,7 +120,7 @@ async fn the_scope_changes_one_by_one_in_both_directions_and_nobody_is_taken_for
 async fn nothing_is_claimed_by_one_that_cannot_say_that_it_is_there() {
     let mut group = Simulation::new(5, 2);
     group.start("a", by_presence()).await.unwrap();
-    let presence = Target::from(Operation::Write).named("/presence/");
+    let presence = Target::from(BlobOperation::Write).named("/presence/");
     group.set_faults(Some("a"), &FaultPlan::default().with_on(1.0, presence, Fault::RequestLost));
     group.run_for(5 * MINUTE).await;
     assert_eq!(held_by(&group, "a"), 0, "it would live by nothing");

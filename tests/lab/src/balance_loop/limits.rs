@@ -1,13 +1,13 @@
 //! A cap, and what stays unowned because of it.
 
 use crate::sim::Simulation;
-use eventhubs_checkpoint::balancer::Event;
+use eventhubs_checkpoint::balancer::OwnershipEvent;
 
 use super::group::{EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, held_by, told};
 
 fn alarms(group: &Simulation) -> Vec<(String, usize)> {
     let told = told(group, 0).into_iter().filter_map(|(_, owner, event)| match event {
-        Event::Capped { unclaimed } => Some((owner, unclaimed)),
+        OwnershipEvent::LimitReached { unclaimed } => Some((owner, unclaimed)),
         _ => None,
     });
     told.collect()
@@ -19,18 +19,18 @@ async fn what_stays_unowned_because_of_a_cap_is_told_until_somebody_takes_it() {
     group.start("a", config().with_max_partitions(3)).await.unwrap();
     group.run_for(10 * MINUTE).await;
     assert_eq!(held_by(&group, "a"), 3);
-    let snapshot = group.handle("a").unwrap().watch();
-    assert_eq!(snapshot.borrow().unclaimed_for_cap, 5);
+    let snapshot = group.handle("a").unwrap().snapshots();
+    assert_eq!(snapshot.borrow().unclaimed_due_to_limit, 5);
     assert_eq!(alarms(&group).last(), Some(&("a".to_owned(), 5)));
 
     group.start("b", config()).await.unwrap();
     comes(&group, ROUND * 5, |group| held_by(group, "b") == 4).await;
     group.run_for(ROUND).await;
-    assert_eq!(snapshot.borrow().unclaimed_for_cap, 1);
+    assert_eq!(snapshot.borrow().unclaimed_due_to_limit, 1);
     // A owns less than its share, and takes nothing: after an expiry its share goes to b.
     comes(&group, EXPIRY + 2 * ROUND, |group| held_by(group, "b") == 5).await;
     group.run_for(LONGEST_CYCLE + ROUND).await;
-    assert_eq!(snapshot.borrow().unclaimed_for_cap, 0);
+    assert_eq!(snapshot.borrow().unclaimed_due_to_limit, 0);
 
     group.start("c", config()).await.unwrap();
     balanced(&group, ROUND * 4).await;

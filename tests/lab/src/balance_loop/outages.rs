@@ -1,6 +1,6 @@
 //! The storage is away for minutes: for all, for one, and while somebody dies.
 
-use eventhubs_checkpoint::balancer::Event;
+use eventhubs_checkpoint::balancer::OwnershipEvent;
 
 use super::group::{ABANDONED, LONGEST_CYCLE, MINUTE, ROUND, balanced, group, held_by, sizes, told};
 
@@ -49,7 +49,7 @@ async fn who_is_cut_off_alone_loses_its_partitions_and_gets_its_share_again() {
     balanced(&group, LONGEST_CYCLE + ROUND * 4).await;
     group.run_for(5 * MINUTE).await;
     let lost = told(&group, before).into_iter().filter(|(_, owner, event)| {
-        owner == "e" && matches!(event, Event::Lost { by: Some(by), .. } if by.as_str() != "e")
+        owner == "e" && matches!(event, OwnershipEvent::Lost { by: Some(by), .. } if by.as_str() != "e")
     });
     assert_eq!((lost.count(), group.moves().len()), (4, 8), "{group:#?}");
 }

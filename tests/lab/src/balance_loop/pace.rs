@@ -8,7 +8,7 @@ use super::group::{INTERVAL, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, conf
 
 /// How long the next cycle of an owner takes to come.
 async fn next_cycle(group: &Simulation, owner: &str) -> Duration {
-    let cycles = group.handle(owner).unwrap().watch();
+    let cycles = group.handle(owner).unwrap().snapshots();
     let before = cycles.borrow().cycles;
     comes(group, LONGEST_CYCLE + ROUND, |_| cycles.borrow().cycles > before).await
 }
@@ -53,7 +53,7 @@ async fn what_one_gives_back_another_takes_in_its_next_cycle_however_stretched()
         // The worst case: the other has just looked.
         next_cycle(&group, taker).await;
         let handle = group.handle(giver).unwrap();
-        let held = handle.watch().borrow().held.clone();
+        let held = handle.snapshots().borrow().owned.clone();
         let (partition, tenure) = held.first_key_value().unwrap();
         handle.release(partition.clone(), *tenure, 10 * MINUTE);
         comes(&group, LONGEST_CYCLE, |group| held_by(group, taker) == 2).await;

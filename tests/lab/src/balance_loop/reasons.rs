@@ -3,17 +3,17 @@
 use crate::sim::Simulation;
 use eventhubs_checkpoint::OwnerId;
 use eventhubs_checkpoint::balancer::ClaimReason;
-use eventhubs_checkpoint::balancer::{Event, Releasing};
+use eventhubs_checkpoint::balancer::{OwnershipEvent, ReleaseReason};
 
 use super::group::{ABANDONED, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, held_by, told};
 
 /// The events since there were so many entries, without partitions and tenures.
 fn reasons(group: &Simulation, since: usize) -> Vec<(String, String)> {
     let short = |event| match event {
-        Event::Claimed { reason, .. } => format!("{reason:?}"),
-        Event::Lost { by, .. } => format!("lost to {by:?}"),
-        Event::Releasing { reason, .. } => format!("releasing: {reason:?}"),
-        Event::Released { .. } => "released".to_owned(),
+        OwnershipEvent::Claimed { reason, .. } => format!("{reason:?}"),
+        OwnershipEvent::Lost { by, .. } => format!("lost to {by:?}"),
+        OwnershipEvent::Releasing { reason, .. } => format!("releasing: {reason:?}"),
+        OwnershipEvent::Released { .. } => "released".to_owned(),
         other => format!("{other:?}"),
     };
     told(group, since).into_iter().map(|(_, owner, event)| (owner, short(event))).collect()
@@ -59,7 +59,7 @@ async fn claims_losses_and_releases_say_why_and_by_whom() {
     group.stop("a").await.unwrap();
     comes(&group, LONGEST_CYCLE, |group| held_by(group, "b") == 2).await;
     group.run_for(2 * MINUTE).await;
-    let releasing = said("a", &format!("releasing: {:?}", Releasing::Shutdown));
+    let releasing = said("a", &format!("releasing: {:?}", ReleaseReason::Shutdown));
     let [first, second] = [said("a", "released"), by("b", ClaimReason::Released)];
     assert_eq!(reasons(&group, since), [releasing, first, second]);
     assert_eq!(group.moves().last().unwrap().from, b);
@@ -72,12 +72,12 @@ async fn what_was_asked_for_is_told_as_such() {
     balanced(&group, ROUND * 2).await;
     group.run_for(2 * MINUTE).await;
     let since = group.trace().len();
-    let held = group.handle("a").unwrap().watch().borrow().held.clone();
+    let held = group.handle("a").unwrap().snapshots().borrow().owned.clone();
     let [(first, tenure), (second, other)] = [held.first_key_value(), held.last_key_value()].map(Option::unwrap);
     group.handle("a").unwrap().release(first.clone(), *tenure, MINUTE);
-    group.handle("a").unwrap().forget(second.clone(), *other);
+    group.handle("a").unwrap().mark_lost(second.clone(), *other);
     group.run_for(MINUTE / 12).await;
-    let releasing = said("a", &format!("releasing: {:?}", Releasing::Asked));
+    let releasing = said("a", &format!("releasing: {:?}", ReleaseReason::Requested));
     let mut told = reasons(&group, since);
     told.sort();
     assert_eq!(told, [said("a", "lost to None"), said("a", "released"), releasing]);

@@ -34,23 +34,29 @@ async fn refused(builder: GroupStoreBuilder, config: BalancerConfig, why: &str) 
 }
 
 fn every(interval: Duration) -> BalancerConfig {
-    BalancerConfig::default().with_interval(interval)
+    BalancerConfig::default().with_load_balancing_interval(interval)
 }
 
 #[tokio::test]
 async fn settings_at_the_very_bounds_are_taken() {
     check(builder(), every(EXPIRY / 3)).await.unwrap();
-    check(builder().expiry(4 * SECOND), every(SECOND)).await.unwrap();
-    check(builder().peer_expiry(EXPIRY), every(SECOND)).await.unwrap();
-    check(builder().request_deadline((EXPIRY / 2).saturating_sub(MOMENT)), every(SECOND)).await.unwrap();
-    check(builder(), every(INTERVAL).with_stall_after(EXPIRY / 2)).await.unwrap();
+    check(builder().with_lease_duration(4 * SECOND), every(SECOND)).await.unwrap();
+    check(builder().with_foreign_lease_duration(EXPIRY), every(SECOND)).await.unwrap();
+    check(builder().with_request_timeout((EXPIRY / 2).saturating_sub(MOMENT)), every(SECOND)).await.unwrap();
+    check(builder(), every(INTERVAL).with_stall_timeout(EXPIRY / 2)).await.unwrap();
 }
 
 #[tokio::test]
 async fn settings_a_little_beyond_are_refused() {
     refused(builder(), every(EXPIRY / 3 + MOMENT), "at least three intervals of 20.001s").await;
-    refused(builder().expiry((4 * SECOND).saturating_sub(MOMENT)), every(SECOND), "the expiry is 3.999s").await;
-    refused(builder().peer_expiry(EXPIRY.saturating_sub(MOMENT)), every(SECOND), "the peer expiry is 59.999s").await;
+    refused(builder().with_lease_duration((4 * SECOND).saturating_sub(MOMENT)), every(SECOND), "the expiry is 3.999s")
+        .await;
+    refused(
+        builder().with_foreign_lease_duration(EXPIRY.saturating_sub(MOMENT)),
+        every(SECOND),
+        "the peer expiry is 59.999s",
+    )
+    .await;
     let stall_after = (EXPIRY / 2).saturating_sub(MOMENT);
-    refused(builder(), every(INTERVAL).with_stall_after(stall_after), "counts as stalled after 29.999s").await;
+    refused(builder(), every(INTERVAL).with_stall_timeout(stall_after), "counts as stalled after 29.999s").await;
 }

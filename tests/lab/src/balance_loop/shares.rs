@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::invariants::fewest_moves;
 use crate::sim::{Entry, Move, Simulation};
 use eventhubs_checkpoint::balancer::ClaimReason;
-use eventhubs_checkpoint::balancer::Event;
-use eventhubs_checkpoint::store::Finding;
+use eventhubs_checkpoint::balancer::OwnershipEvent;
+use eventhubs_checkpoint::store::StorageWarning;
 
 use super::group::{
     ABANDONED, INTERVAL, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, group, held_by, one_claim_per_interval,
@@ -37,7 +37,7 @@ fn hour_with_a_clock_ahead(ahead: time::Duration) -> (Vec<Entry>, Vec<Move>) {
 
         group.start_ahead("b", config(), ahead).await.unwrap();
         group.start("c", config()).await.unwrap();
-        let skewed = matches!(group.store("b").unwrap().findings(), [Finding::ClockSkew { .. }]);
+        let skewed = matches!(group.store("b").unwrap().storage_warnings(), [StorageWarning::ClockSkew { .. }]);
         assert_eq!(skewed, !ahead.is_zero());
         balanced(&group, ROUND * 12).await;
         one_claim_per_interval(&group, 0);
@@ -146,7 +146,8 @@ async fn a7_several_that_start_at_once_and_a_hub_that_grows_steal_nothing() {
         group.run_for(5 * MINUTE).await;
         assert_eq!((sizes(&group), group.moves().len()), (vec![7, 6, 6, 6], 0), "{group:#?}");
         let claimed = told(&group, before);
-        let unowned = |event: &Event| matches!(event, Event::Claimed { reason: ClaimReason::Unowned, .. });
+        let unowned =
+            |event: &OwnershipEvent| matches!(event, OwnershipEvent::Claimed { reason: ClaimReason::Unowned, .. });
         assert!(claimed.len() == 5 && claimed.iter().all(|(_, _, event)| unowned(event)), "{claimed:#?}");
     }
 }
@@ -158,7 +159,7 @@ async fn b5_a_newcomer_is_served_within_one_interval_and_its_victim_knows_within
     group.start("c", config()).await.unwrap();
     comes(&group, INTERVAL, |group| held_by(group, "c") == 1).await;
     let lost = |group: &Simulation| {
-        told(group, before).into_iter().any(|(_, _, event)| matches!(event, Event::Lost { by: Some(_), .. }))
+        told(group, before).into_iter().any(|(_, _, event)| matches!(event, OwnershipEvent::Lost { by: Some(_), .. }))
     };
     comes(&group, LONGEST_CYCLE, lost).await;
     balanced(&group, ROUND * 2).await;

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use clap::Parser;
-use eventhubs_checkpoint::testing::event_hub::EventHub;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use serde::{Deserialize, Serialize};
 
 use crate::chaos::Failure;
@@ -29,7 +29,8 @@ pub struct Hello {
 /// Runs until the runner is gone or kills it.
 pub async fn run(args: Args) -> Result<(), Failure> {
     child::end_with_parent();
-    let builder = EventHub::builder("hub").partitions(args.partitions).retention_count(args.retention);
+    let builder =
+        EventHubEmulator::builder("hub").with_partitions(args.partitions).with_retention_count(args.retention);
     let hub = builder.start("127.0.0.1:0").await?;
     let hello = Hello { port: hub.port(), endpoint: hub.endpoint(), connection_string: hub.connection_string() };
     println!("{}", serde_json::to_string(&hello)?);

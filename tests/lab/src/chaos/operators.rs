@@ -150,7 +150,7 @@ impl Operators {
         let container = AzureContainer::builder(Access::connection_string(proxy.connection_string(), container));
         let group = ConsumerGroup::from_connection_string(&hub.connection_string, GROUP)?;
         let settings = GroupStore::builder(Arc::new(container.build()?), group, OwnerId::new("operator")?);
-        let operator = Operator::connect(settings.expiry(*expiry)).await?;
+        let operator = Operator::connect(settings.with_lease_duration(*expiry)).await?;
         let resets = goals.iter().map(|goal| (u32::from(goal.partition).into(), goal.to.clone())).collect();
         Ok(operator.reset(resets, &ResetOptions::default()).await?)
     }

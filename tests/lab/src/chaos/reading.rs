@@ -35,7 +35,10 @@ impl Reading {
     }
 
     pub fn configure(&self, config: ProcessorConfig) -> ProcessorConfig {
-        config.with_prefetch(self.prefetch as usize).with_batch(self.batch as usize).with_batch_wait(self.batch_wait)
+        config
+            .with_prefetch(self.prefetch as usize)
+            .with_max_batch_size(self.batch as usize)
+            .with_max_batch_wait(self.batch_wait)
     }
 }
 
@@ -62,6 +65,9 @@ mod tests {
     fn the_defaults_are_those_of_the_processor() {
         let (usual, line) = (ProcessorConfig::default(), Line::parse_from(["worker"]));
         let config = line.reading.configure(ProcessorConfig::default());
-        assert_eq!((config.prefetch, config.batch, config.batch_wait), (usual.prefetch, usual.batch, usual.batch_wait));
+        assert_eq!(
+            (config.prefetch, config.max_batch_size, config.max_batch_wait),
+            (usual.prefetch, usual.max_batch_size, usual.max_batch_wait)
+        );
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use azure_messaging_eventhubs::RetryOptions;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use clap::Parser;
-use eventhubs_checkpoint::balancer::{BalancerConfig, Event};
+use eventhubs_checkpoint::balancer::{BalancerConfig, OwnershipEvent};
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{
@@ -89,7 +89,7 @@ struct Worker {
 impl Handler<ReceivedEventData> for Worker {
     async fn handle(&self, events: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {
         let numbers = events.iter().filter_map(ReceivedEventData::sequence_number);
-        let partition = context.partition().to_string();
+        let partition = context.partition_id().to_string();
         let processed = runs(numbers).into_iter().map(|(first, last)| What::Processed(partition.clone(), first, last));
         self.diary.write(processed)?;
         for event in &events {
@@ -99,11 +99,11 @@ impl Handler<ReceivedEventData> for Worker {
     }
 
     async fn started(&self, context: PartitionContext) {
-        note(&self.diary, What::Started(context.partition().to_string()));
+        note(&self.diary, What::Started(context.partition_id().to_string()));
     }
 
     async fn stopped(&self, context: PartitionContext, reason: StopReason) {
-        note(&self.diary, What::Stopped(context.partition().to_string(), format!("{reason:?}")));
+        note(&self.diary, What::Stopped(context.partition_id().to_string(), format!("{reason:?}")));
     }
 }
 
@@ -127,12 +127,12 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         }
     };
     let config = ProcessorConfig::default()
-        .with_balancer(BalancerConfig::default().with_interval(args.interval))
-        .with_checkpoints(CheckpointPolicy::default().with_every(args.interval))
-        .with_probe_every(args.expiry);
+        .with_balancer(BalancerConfig::default().with_load_balancing_interval(args.interval))
+        .with_checkpoint_policy(CheckpointPolicy::default().with_interval(args.interval))
+        .with_lag_check_interval(args.expiry);
     let config = args.reading.configure(config);
-    let processor = Processor::builder(source, store, Worker { diary: diary.clone() }).config(config).build()?;
-    tokio::spawn(listen(processor.handle().events(), diary.clone()));
+    let processor = Processor::builder(source, store, Worker { diary: diary.clone() }).with_config(config).build()?;
+    tokio::spawn(listen(processor.handle().ownership_events(), diary.clone()));
     tokio::spawn(count_tasks(diary.clone()));
     let report = processor.run(asked_to_end).await?;
     let how = if report.is_clean() { CLEAN.to_owned() } else { format!("{report:?}") };
@@ -153,16 +153,17 @@ async fn persistently<T, F: Future<Output = Result<T, Failure>>>(open: impl Fn()
 
 async fn store(args: &Args, clock: &SkewedClock) -> Result<GroupStore, Failure> {
     let access = Access::connection_string(&args.storage, &args.container);
-    let container = AzureContainer::builder(access).wall_clock(Arc::new(clock.clone())).build()?;
+    let container = AzureContainer::builder(access).with_wall_clock(Arc::new(clock.clone())).build()?;
     let group = ConsumerGroup::from_connection_string(&args.hub, GROUP)?;
-    let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new(&args.owner)?).expiry(args.expiry);
+    let builder =
+        GroupStore::builder(Arc::new(container), group, OwnerId::new(&args.owner)?).with_lease_duration(args.expiry);
     Ok(builder.connect().await?)
 }
 
 async fn source(args: &Args) -> Result<EventHubSource, Failure> {
     let group = ConsumerGroup::from_connection_string(&args.hub, GROUP)?;
     let endpoint = args.hub_endpoint.clone();
-    let builder = EventHubSource::from_connection_string(&group, &args.hub).settings(move |client| {
+    let builder = EventHubSource::from_connection_string(&group, &args.hub).with_consumer(move |client| {
         let retries = RetryOptions { max_retries: 3, ..RetryOptions::default() };
         client.with_retry_options(retries).with_custom_endpoint(endpoint.clone())
     });
@@ -182,10 +183,10 @@ fn obey(clock: SkewedClock) {
     });
 }
 
-async fn listen(mut events: broadcast::Receiver<Event>, diary: Arc<Diary>) {
+async fn listen(mut events: broadcast::Receiver<OwnershipEvent>, diary: Arc<Diary>) {
     loop {
         match events.recv().await {
-            Ok(Event::DuplicatesPossible { partition, cause }) => {
+            Ok(OwnershipEvent::DuplicatesPossible { partition, cause }) => {
                 note(&diary, What::DuplicatesPossible(partition.to_string(), format!("{cause:?}")));
             }
             Ok(_) | Err(RecvError::Lagged(_)) => {}

@@ -205,7 +205,7 @@ impl Model {
     }
 
     fn is_own(&self, number: usize, owner: Option<Owner>) -> bool {
-        owner.is_some_and(|owner| self.relations.of(number, owner) == Relation::Mine)
+        owner.is_some_and(|owner| self.relations.of(number, owner) == Relation::This)
     }
 
     /// What an instance does about a listing. What it loses by it, it may claim in the same step; here that takes

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{BalancerConfig, Event, OnStall, Snapshot, Stalled};
+use eventhubs_checkpoint::balancer::{BalancerConfig, OnStall, OwnershipEvent, Snapshot, Stalled};
 use eventhubs_checkpoint::internal::balancer::{Action, Command, Done, Happened, Others, Request, Settings, State};
-use eventhubs_checkpoint::internal::planner::{ETag, Ownership, Presence};
+use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat, Ownership};
 use eventhubs_checkpoint::internal::recorded as names;
 use eventhubs_checkpoint::store::{
-    Announced, Claim, ClaimOutcome, Handoff, Lease, MarkOutcome, Patience, Pursuit, ReleaseOutcome,
+    Claim, ClaimOutcome, Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts, HeartbeatOutcome, Lease,
+    ReleaseOutcome,
 };
-use eventhubs_checkpoint::{Error, ErrorKind, Identity, OwnershipRecord, PartitionId, PresenceRecord};
+use eventhubs_checkpoint::{Error, ErrorKind, HeartbeatRecord, Identity, OwnershipRecord, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
@@ -19,7 +20,7 @@ use super::listing::{TERMS, owned_by, recorded, seen};
 use super::scenario::Member;
 use super::state::Keys;
 
-pub(super) const PATIENCE: Patience = Patience::new(Duration::from_secs(35), Duration::from_secs(45));
+pub(super) const PATIENCE: HandoffTimeouts = HandoffTimeouts::new(Duration::from_secs(35), Duration::from_secs(45));
 /// Past every expiry.
 const LONG_AGO: Duration = Duration::from_secs(1000);
 /// Too old to be asked for, but not expired.
@@ -139,7 +140,7 @@ impl Driven {
         Reaction {
             after: self.condition(),
             renews,
-            epoch: self.snapshot.as_ref().and_then(|snapshot| snapshot.held.get(&the_partition()).copied()),
+            epoch: self.snapshot.as_ref().and_then(|snapshot| snapshot.owned.get(&the_partition()).copied()),
             says: self.says,
         }
     }
@@ -150,9 +151,9 @@ impl Driven {
         let shows = |show: fn(&Snapshot, &PartitionId) -> bool| {
             self.snapshot.as_ref().is_some_and(|snapshot| show(snapshot, &partition))
         };
-        let is_asked = shows(|snapshot, partition| snapshot.asked.contains_key(partition));
+        let is_asked = shows(|snapshot, partition| snapshot.requested_handoffs.contains_key(partition));
         let is_released = shows(|snapshot, partition| snapshot.releasing.contains(partition));
-        let knows_mark = self.lease.as_ref().is_some_and(|lease| lease.asked_for_by().is_some());
+        let knows_mark = self.lease.as_ref().is_some_and(|lease| lease.handoff_requested_by().is_some());
         match &self.sent {
             _ if self.over => Condition::Over,
             Some(Sent::Claim) if !is_asked => Condition::Claiming,
@@ -160,7 +161,7 @@ impl Driven {
             Some(Sent::Claim) => Condition::Taking,
             Some(Sent::Release) => Condition::Releasing,
             Some(Sent::Mark(_)) => Condition::Marking,
-            _ if shows(|snapshot, partition| snapshot.held.contains_key(partition)) => Condition::Held { knows_mark },
+            _ if shows(|snapshot, partition| snapshot.owned.contains_key(partition)) => Condition::Held { knows_mark },
             _ if is_released && self.handing_over => Condition::HandingOver,
             _ if is_released => Condition::Leaving { knows_mark },
             _ if is_asked => Condition::Asked,
@@ -176,13 +177,13 @@ impl Driven {
         let me = members[number].identity();
         let config = BalancerConfig::default().with_on_stall(OnStall::Release).with_handoff(hands_over);
         let settings = Settings {
-            me: me.clone(),
-            terms: TERMS,
-            request_deadline: 5 * STEP,
-            patience: PATIENCE,
+            this: me.clone(),
+            lease_durations: TERMS,
+            request_timeout: 5 * STEP,
+            handoff_timeouts: PATIENCE,
             // Until it is over there is time for renewals.
-            drain: TERMS.expiry,
-            has_other_tree: true,
+            drain_timeout: TERMS.own,
+            has_other_name_case: true,
             config,
         };
         let mut begun = Self {
@@ -222,10 +223,10 @@ impl Driven {
             }
         }
         if announces {
-            self.done(Done::Announced(Ok(Announced::Present)));
+            self.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
         }
         if withdraws {
-            self.done(Done::Withdrawn(Ok(())));
+            self.done(Done::HeartbeatRemoved(Ok(())));
         }
     }
 
@@ -233,16 +234,16 @@ impl Driven {
         self.step(Happened::Done(done));
     }
 
-    fn note(&mut self, event: &Event) {
+    fn note(&mut self, event: &OwnershipEvent) {
         match event {
-            Event::Claimed { .. } => self.says.claimed = true,
-            Event::Lost { .. } => self.says.lost = true,
-            Event::Released { .. } => self.says.released = true,
-            Event::AskedFor { .. } => self.says.asked_for = true,
-            Event::DuplicatesPossible { .. } => self.says.duplicates = true,
+            OwnershipEvent::Claimed { .. } => self.says.claimed = true,
+            OwnershipEvent::Lost { .. } => self.says.lost = true,
+            OwnershipEvent::Released { .. } => self.says.released = true,
+            OwnershipEvent::HandoffReceived { .. } => self.says.asked_for = true,
+            OwnershipEvent::DuplicatesPossible { .. } => self.says.duplicates = true,
             _ => {}
         }
-        self.handing_over |= matches!(event, Event::AskedFor { .. });
+        self.handing_over |= matches!(event, OwnershipEvent::HandoffReceived { .. });
     }
 
     fn send(&mut self, request: Request) {
@@ -328,13 +329,13 @@ impl Driven {
                 let outcome = match outcome {
                     Outcome::Won { .. } => ReleaseOutcome::Released,
                     Outcome::Lost | Outcome::Replaced => ReleaseOutcome::Lost { by: Some(names::owner("another")) },
-                    Outcome::Undecided => ReleaseOutcome::Undecided(failure()),
+                    Outcome::Undecided => ReleaseOutcome::Indeterminate(failure()),
                 };
                 self.done(Done::Released { partition, outcome });
             }
             Stimulus::Marked(asking) => self.marked(asking),
             Stimulus::Pursued(chance) => self.pursued(chance),
-            Stimulus::Forgotten => command(self, Command::Forget { partition, epoch, by: None }),
+            Stimulus::Forgotten => command(self, Command::MarkLost { partition, epoch, by: None }),
             Stimulus::Stopped { settled } => {
                 command(self, Command::Release { partition, epoch, cool_down: Duration::ZERO, settled });
             }
@@ -342,7 +343,7 @@ impl Driven {
             Stimulus::ToldToStop => {
                 let mut stalled = Stalled::default();
                 stalled.partitions.insert(partition);
-                self.step(Happened::Vitals(stalled));
+                self.step(Happened::Liveness(stalled));
             }
         }
     }
@@ -364,11 +365,11 @@ impl Driven {
         let is_own = owner.is_some_and(|owner| record(owner, None).owner.as_ref() == Some(&self.me.owner));
         let asking = mark.filter(|_| is_own).map(|asking| self.members[asking as usize].identity());
         let presences = asking.into_iter().map(|asking| self.present(asking)).collect();
-        self.list(records, Others { presences: Some(presences), other_tree: elsewhere.into_iter().collect() });
+        self.list(records, Others { heartbeats: Some(presences), other_name_case: elsewhere.into_iter().collect() });
     }
 
-    fn present(&self, Identity { owner, incarnation, .. }: Identity) -> Presence {
-        Presence::new(PresenceRecord::new(owner, incarnation), ETag::new("there"), Duration::ZERO, self.now)
+    fn present(&self, Identity { owner, incarnation, .. }: Identity) -> Heartbeat {
+        Heartbeat::new(HeartbeatRecord::new(owner, incarnation), ETag::new("there"), Duration::ZERO, self.now)
     }
 
     /// The record of another instance.
@@ -386,12 +387,12 @@ impl Driven {
             }
             Outcome::Lost => ClaimOutcome::Lost { by: Some(names::owner("another")) },
             Outcome::Replaced => ClaimOutcome::Replaced { by: names::incarnation("9") },
-            Outcome::Undecided => ClaimOutcome::Undecided(failure()),
+            Outcome::Undecided => ClaimOutcome::Indeterminate(failure()),
         }
     }
 
     fn won(&self, epoch: i64, mark: Mark) -> Lease {
-        let known = self.lease.as_ref().and_then(|lease| lease.asked_for_by()).cloned();
+        let known = self.lease.as_ref().and_then(|lease| lease.handoff_requested_by()).cloned();
         let mut record = owned_by(self.me.clone());
         record.draining = matches!(&self.sent, Some(Sent::Renew(lease)) if lease.record().draining);
         record.handoff_to = match mark {
@@ -407,17 +408,17 @@ impl Driven {
         let Some(Sent::Mark(seen)) = self.sent.take() else { panic!("nothing was marked") };
         let outcome = match asking {
             Some(Asking::Stands) => {
-                let mut handoff = Handoff::asking(the_partition(), &seen.record, self.now).expect("it has an owner");
-                handoff.stands(self.now);
+                let mut handoff = Handoff::requested(the_partition(), &seen.record, self.now).expect("it has an owner");
+                handoff.renewed(self.now);
                 self.handoff = Some(handoff.clone());
-                Ok(MarkOutcome::Standing(handoff))
+                Ok(HandoffRequestOutcome::Requested(handoff))
             }
-            Some(Asking::Lost) => Ok(MarkOutcome::Lost),
-            Some(Asking::TooOld) => Ok(MarkOutcome::TooOld),
-            Some(Asking::Refused) => Ok(MarkOutcome::Taken),
+            Some(Asking::Lost) => Ok(HandoffRequestOutcome::Lost),
+            Some(Asking::TooOld) => Ok(HandoffRequestOutcome::LeaseTooOld),
+            Some(Asking::Refused) => Ok(HandoffRequestOutcome::AlreadyRequested),
             None => Err(failure()),
         };
-        self.done(Done::Marked { partition: the_partition(), outcome });
+        self.done(Done::HandoffRequested { partition: the_partition(), outcome });
     }
 
     fn pursued(&mut self, chance: Option<Chance>) {
@@ -425,14 +426,14 @@ impl Driven {
         let handoff = self.handoff.clone().expect("it has asked");
         let claim = || Claim::over(&self.seen_at_another(0, Duration::ZERO));
         let outcome = match chance {
-            Some(Chance::Wait) => Ok(Pursuit::Wait),
-            Some(Chance::Take) => Ok(Pursuit::Take(claim())),
-            Some(Chance::Steal) => Ok(Pursuit::Steal(claim())),
-            Some(Chance::Over) => Ok(Pursuit::Over),
+            Some(Chance::Wait) => Ok(HandoffStatus::Pending),
+            Some(Chance::Take) => Ok(HandoffStatus::Ready(claim())),
+            Some(Chance::Steal) => Ok(HandoffStatus::TimedOut(claim())),
+            Some(Chance::Over) => Ok(HandoffStatus::Canceled),
             None => Err(failure()),
         };
         self.chance = chance;
-        self.done(Done::Pursued { handoff, outcome });
+        self.done(Done::HandoffPolled { handoff, outcome });
     }
 }
 
@@ -452,7 +453,7 @@ impl Driven {
     /// It is to release the partition, which it may claim again after that.
     fn leaves(&mut self) {
         self.feed(Stimulus::ToldToStop);
-        self.step(Happened::Vitals(Stalled::default()));
+        self.step(Happened::Liveness(Stalled::default()));
     }
 
     fn lists_own_with_mark(&mut self) {
@@ -462,7 +463,7 @@ impl Driven {
         record.handoff_to = Some(asking.owner.clone());
         let presences = Some(vec![self.present(asking)]);
         let own = seen(the_partition(), record, Duration::ZERO, self.now);
-        self.list(vec![own], Others { presences, other_tree: Vec::new() });
+        self.list(vec![own], Others { heartbeats: presences, other_name_case: Vec::new() });
     }
 
     /// Another has all partitions of three, of which one can be asked for.

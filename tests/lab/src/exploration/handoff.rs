@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::internal::rules::{self, Looked, MarkOutcome, Next, Pursuit, marking};
+use eventhubs_checkpoint::internal::rules::{
+    self, HandoffRequestOutcome, HandoffStatus, HandoffView, Next, requesting_handoff,
+};
 
 use super::balancer::{Asking, Chance, Condition, Listing, Stimulus};
 use super::driven::PATIENCE;
@@ -61,7 +63,7 @@ impl Model {
         let ages = [Some(YOUNG), (self.expired(state) == Some(0)).then_some(OLD)];
         for age in ages.into_iter().flatten() {
             let looked = self.looked(state, number, &self.asking(victim), age);
-            let (what, next, event) = match marking(looked, TERMS.expiry) {
+            let (what, next, event) = match requesting_handoff(looked, TERMS.own) {
                 Next::Write(under) => {
                     let step = under.version().map(|under| HandoffStep::Marking(under, erased));
                     let to =
@@ -69,9 +71,13 @@ impl Model {
                     steps.add(who, "reads: may ask", to);
                     continue;
                 }
-                Next::Done(MarkOutcome::Standing(())) => ("reads: its mark stands", Asking::Stands, Event::MarkStands),
-                Next::Done(MarkOutcome::TooOld) => ("reads: too old to ask", Asking::TooOld, Event::MarkTooLate),
-                Next::Done(MarkOutcome::Lost) => ("reads: not to be asked", Asking::Lost, Event::MarkLost),
+                Next::Done(HandoffRequestOutcome::Requested(())) => {
+                    ("reads: its mark stands", Asking::Stands, Event::MarkStands)
+                }
+                Next::Done(HandoffRequestOutcome::LeaseTooOld) => {
+                    ("reads: too old to ask", Asking::TooOld, Event::MarkTooLate)
+                }
+                Next::Done(HandoffRequestOutcome::Lost) => ("reads: not to be asked", Asking::Lost, Event::MarkLost),
                 Next::Done(_) => ("reads: not to be asked", Asking::Refused, Event::MarkLost),
             };
             let to = self.has_marked(state, number, erased, Some(next));
@@ -129,13 +135,13 @@ impl Model {
         let look = |now| {
             let mut handoff = self.pursuing(victim, pursued);
             let looked = self.looked(state, number, &handoff, YOUNG);
-            let pursuit = handoff.look(looked, now, &PATIENCE);
-            let is_erased = looked.is_some_and(|(_, looked)| handoff.is_erased(looked, TERMS.expiry));
-            let pursuit = (pursuit != Pursuit::Wait || !is_erased).then_some(pursuit);
+            let pursuit = handoff.poll(looked, now, &PATIENCE);
+            let is_erased = looked.is_some_and(|(_, looked)| handoff.is_erased(looked, TERMS.own));
+            let pursuit = (pursuit != HandoffStatus::Pending || !is_erased).then_some(pursuit);
             (pursuit, Pursued { is_acknowledged: handoff.is_acknowledged(), ..pursued })
         };
         let in_time = look(Duration::ZERO);
-        let impatience = self.impatience(state, number, victim).filter(|_| in_time.0 == Some(Pursuit::Wait));
+        let impatience = self.impatience(state, number, victim).filter(|_| in_time.0 == Some(HandoffStatus::Pending));
         let too_late = impatience.map(|cost| (look(LATE), cost)).filter(|(late, _)| late.0 != in_time.0);
         let epoch = state.fresh_epoch();
         for ((pursuit, pursued), cost) in [Some((in_time, 0)), too_late].into_iter().flatten() {
@@ -147,16 +153,16 @@ impl Model {
                     instance.handoff = Some(Handoff { victim, step: HandoffStep::Reading(pursued.marks) });
                     ("looks: its mark has gone", None)
                 }
-                Some(Pursuit::Wait) => {
+                Some(HandoffStatus::Pending) => {
                     self.has_looked(instance, number, Chance::Wait, None);
                     instance.handoff = Some(Handoff { victim, step: HandoffStep::Pursuing(pursued) });
                     ("looks: not yet", None)
                 }
-                Some(Pursuit::Take(under)) => {
+                Some(HandoffStatus::Ready(under)) => {
                     self.has_looked(instance, number, Chance::Take, Some((under, epoch)));
                     ("looks: released for it, takes it", Some(Event::HandoffTaken))
                 }
-                Some(Pursuit::Steal(under)) => {
+                Some(HandoffStatus::TimedOut(under)) => {
                     self.has_looked(instance, number, Chance::Steal, Some((under, epoch)));
                     if cost > 0 || !self.answers(state, victim) {
                         // A time-out is over: so much for I6.
@@ -211,27 +217,27 @@ impl Model {
         number: usize,
         handoff: &rules::Handoff,
         age: Duration,
-    ) -> Option<(Version, Looked)> {
+    ) -> Option<(Version, HandoffView)> {
         let members = self.scenario.members;
         let me = members[number].identity().owner;
         state.ownership.map(|record| {
-            let looked = Looked::at(&recorded(members, record.owner, record.keys), age, handoff, &me);
+            let looked = HandoffView::at(&recorded(members, record.owner, record.keys), age, handoff, &me);
             (Version::Current, looked)
         })
     }
 
     fn asking(&self, victim: u8) -> rules::Handoff {
         let record = recorded(self.scenario.members, Owner::Ours(victim), Keys::default());
-        rules::Handoff::asking(PartitionId::from(0), &record, Duration::ZERO).expect("it has an owner")
+        rules::Handoff::requested(PartitionId::from(0), &record, Duration::ZERO).expect("it has an owner")
     }
 
     fn pursuing(&self, victim: u8, pursued: Pursued) -> rules::Handoff {
         let mut handoff = self.asking(victim);
         for _ in 0..pursued.marks {
-            handoff.stands(Duration::ZERO);
+            handoff.renewed(Duration::ZERO);
         }
         if pursued.is_acknowledged {
-            handoff.look(Some(((), Looked::Asked { draining: true })), Duration::ZERO, &PATIENCE);
+            handoff.poll(Some(((), HandoffView::Requested { draining: true })), Duration::ZERO, &PATIENCE);
         }
         handoff
     }

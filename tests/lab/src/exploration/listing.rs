@@ -6,12 +6,12 @@ use time::OffsetDateTime;
 
 use eventhubs_checkpoint::internal::planner::{ETag, Ownership};
 use eventhubs_checkpoint::internal::recorded as names;
-use eventhubs_checkpoint::{Identity, LeaseTerms, OwnerId, OwnershipRecord, PartitionId, Relation};
+use eventhubs_checkpoint::{Identity, LeaseDurations, OwnerId, OwnershipRecord, PartitionId, Relation};
 
 use super::scenario::Member;
 use super::state::{Keys, Owner};
 
-pub(super) const TERMS: LeaseTerms = LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(180));
+pub(super) const TERMS: LeaseDurations = LeaseDurations::new(Duration::from_secs(60), Duration::from_secs(180));
 
 /// How each record relates to each instance, worked out once.
 pub(super) struct Relations(Vec<Vec<Relation>>);

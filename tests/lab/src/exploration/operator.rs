@@ -98,12 +98,12 @@ impl Model {
         });
         let me = self.scenario.members[number].identity();
         let observer = Observer {
-            me: &me,
-            terms: TERMS,
+            this: &me,
+            lease_durations: TERMS,
             running: &BTreeSet::new(),
-            other_tree: &[],
-            presences: &[],
-            interval: TERMS.expiry / 6,
+            other_name_case: &[],
+            heartbeats: &[],
+            interval: TERMS.own / 6,
             outage_ended: None,
         };
         let view = observe(record.as_slice(), std::slice::from_ref(&partition), &observer, Duration::ZERO);

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::internal::rules::{Found, Goal, Next, Settled, after_doubt, goal_after};
-use eventhubs_checkpoint::{LeaseTerms, Relation};
+use eventhubs_checkpoint::internal::rules::{Found, Goal, Next, Settled, goal_after, resolve_ambiguous_write};
+use eventhubs_checkpoint::{LeaseDurations, Relation};
 
 use super::balancer::{Condition, Mark, Outcome, Renewal, Stimulus};
 use super::listing::TERMS;
@@ -19,7 +19,7 @@ use super::system::{Label, Model, Steps};
 pub(super) const YOUNG: Duration = Duration::ZERO;
 /// Too old for a renewal to stand, but not expired.
 pub(super) const OLD: Duration = Duration::from_secs(31);
-const EXPIRED: Duration = TERMS.expiry.saturating_add(LeaseTerms::GRACE);
+const EXPIRED: Duration = TERMS.own.saturating_add(LeaseDurations::GRACE);
 
 /// What is to be brought about from now on, and how.
 type Judged = (Goal, Next<Version, Settled>);
@@ -87,16 +87,18 @@ impl Model {
         let under = state.ownership.map(|_| Version::Current);
         let (what, event) = match (under, self.relation(state, number)) {
             (None, _) => ("lists: no record, wants to claim", None),
-            (_, Relation::Nobody) => ("lists: released, wants to claim", None),
-            (_, Relation::Mine) => {
+            (_, Relation::Unowned) => ("lists: released, wants to claim", None),
+            (_, Relation::This) => {
                 ("lists: its own record that it does not run, reclaims", Some(Event::OrphanReclaimed))
             }
-            (_, Relation::EarlierMe) => ("lists: an earlier life of it, reclaims", Some(Event::EarlierLifeReclaimed)),
-            (_, Relation::LaterMe | Relation::Other) => ("lists: expired, wants to claim", None),
+            (_, Relation::EarlierIncarnation) => {
+                ("lists: an earlier life of it, reclaims", Some(Event::EarlierLifeReclaimed))
+            }
+            (_, Relation::LaterIncarnation | Relation::Other) => ("lists: expired, wants to claim", None),
         };
         let reclaims = event == Some(Event::EarlierLifeReclaimed);
         let notes = event.map_or(Notes::default(), |event| Notes::default().with(event));
-        let mine = self.relation(state, number) == Relation::Mine;
+        let mine = self.relation(state, number) == Relation::This;
         // Its own record without an epoch is left alone until it is old enough.
         for epoch in self.epochs(state, None).into_iter().filter(|epoch| epoch.is_some() || !mine) {
             let claim = Operation { reclaims, ..Operation::claim(under, epoch) };
@@ -133,7 +135,7 @@ impl Model {
 
     /// What was wanted is so, in the record as it is now.
     fn settled(&self, state: &mut State, number: usize, operation: Operation) -> Notes {
-        let still_mine = operation.goal == Goal::Release && self.relation(state, number) == Relation::Mine;
+        let still_mine = operation.goal == Goal::Release && self.relation(state, number) == Relation::This;
         let lease = state.instances[number].lease;
         let outcome = match (operation.keys.handoff_to, lease.and_then(|lease| lease.keys.handoff_to)) {
             // It is to be claimed again, with an epoch, when it is old enough.
@@ -228,7 +230,7 @@ impl Model {
 
     fn read_record(&self, state: &State, number: usize, mut operation: Operation, steps: &mut Steps<'_>) {
         self.failed_read(state, number, operation, steps);
-        if let Some(record) = state.ownership.filter(|_| self.relation(state, number) == Relation::Mine) {
+        if let Some(record) = state.ownership.filter(|_| self.relation(state, number) == Relation::This) {
             if self.leaves_out(Rule::WonIsWrittenAnew) {
                 operation.keys.epoch = record.keys.epoch;
             }
@@ -265,7 +267,7 @@ impl Model {
         fault: bool,
         steps: &mut Steps<'_>,
     ) {
-        let mine = self.relation(state, number) == Relation::Mine;
+        let mine = self.relation(state, number) == Relation::This;
         let (who, goal) = (self.name(number), operation.goal);
         let what = if mine { "reads: its own, writes again" } else { "reads: not written, writes again" };
         let notes = Notes::default().with(tried_again(goal, under, mine, age));
@@ -282,9 +284,9 @@ impl Model {
     /// How old the record may be, at the price of how many steals.
     fn ages(&self, state: &State, number: usize) -> [Option<(Duration, u8)>; 2] {
         let other = match self.relation(state, number) {
-            Relation::Mine => Some((OLD, 0)),
-            Relation::LaterMe => self.expired(state).map(|cost| (EXPIRED, cost)),
-            Relation::EarlierMe | Relation::Other | Relation::Nobody => None,
+            Relation::This => Some((OLD, 0)),
+            Relation::LaterIncarnation => self.expired(state).map(|cost| (EXPIRED, cost)),
+            Relation::EarlierIncarnation | Relation::Other | Relation::Unowned => None,
         };
         [Some((YOUNG, 0)), other]
     }
@@ -295,11 +297,13 @@ impl Model {
         let mut relation = self.relation(state, number);
         let mut age = age;
         match self.scenario.without {
-            Some(Rule::WonIsWrittenAnew) if goal == Goal::Claim && relation == Relation::Mine => {
+            Some(Rule::WonIsWrittenAnew) if goal == Goal::Claim && relation == Relation::This => {
                 (goal, age) = (Goal::Renew, YOUNG);
             }
-            Some(Rule::ReleaseIsLookedInto) if goal == Goal::Release => return (goal, Next::Done(Settled::Stands)),
-            Some(Rule::LaterLifeStays) if relation == Relation::EarlierMe => relation = Relation::LaterMe,
+            Some(Rule::ReleaseIsLookedInto) if goal == Goal::Release => return (goal, Next::Done(Settled::Applied)),
+            Some(Rule::LaterLifeStays) if relation == Relation::EarlierIncarnation => {
+                relation = Relation::LaterIncarnation
+            }
             _ => {}
         }
         let found = state.ownership.map(|record| {
@@ -308,7 +312,7 @@ impl Model {
         });
         let tenure = operation.keys.epoch.map(i64::from);
         let goal = goal_after(goal, tenure, found.as_ref());
-        (goal, after_doubt(goal, operation.under.as_ref(), tenure, found, TERMS.expiry))
+        (goal, resolve_ambiguous_write(goal, operation.under.as_ref(), tenure, found, TERMS.own))
     }
 
     fn go_on(
@@ -319,7 +323,7 @@ impl Model {
         next: Next<Version, Settled>,
         age: Duration,
     ) -> (&'static str, Notes) {
-        let mine = self.relation(state, number) == Relation::Mine;
+        let mine = self.relation(state, number) == Relation::This;
         let notes = Notes::default();
         match next {
             Next::Write(under) => {
@@ -332,7 +336,7 @@ impl Model {
                     notes.with(event),
                 )
             }
-            Next::Done(Settled::Stands) => {
+            Next::Done(Settled::Applied) => {
                 let event = match operation.goal {
                     Goal::Acknowledge => Event::AcknowledgementStands,
                     Goal::Renew | Goal::Rewrite | Goal::Claim => Event::RenewalStands,

@@ -84,13 +84,13 @@ impl Model {
 
     /// How the ownership record relates to an instance.
     pub(super) fn relation(&self, state: &State, number: usize) -> Relation {
-        state.ownership.map_or(Relation::Nobody, |record| self.relations.of(number, record.owner))
+        state.ownership.map_or(Relation::Unowned, |record| self.relations.of(number, record.owner))
     }
 
     /// Whether the record is an instance's own, in the tenure with this epoch.
     pub(super) fn is_mine_in(&self, state: &State, number: usize, epoch: Option<u8>) -> bool {
         let of_tenure = state.ownership.is_some_and(|record| record.keys.epoch == epoch);
-        let mine = self.relation(state, number) == Relation::Mine;
+        let mine = self.relation(state, number) == Relation::This;
         mine && (of_tenure || self.leaves_out(Rule::MineByEpoch))
     }
 

@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 
 use eventhubs_checkpoint::internal::rules::{
-    Checkpointed, Next, Place, PositionFrom, Under, Unwritten, adopting, checkpointing, position_from,
+    Checkpointed, Next, Place, PositionFrom, Unwritten, WriteCondition, adopting, checkpointing, position_from,
 };
 
 use super::balancer::Stimulus;
@@ -338,7 +338,7 @@ impl Model {
             let position = if forgotten { work.last.position } else { stored.position };
             work.last = Checkpoint { position, ..stored };
         }
-        let pin_replaced = stored.pinned && matches!(next, Next::Write(Under::Over(_)));
+        let pin_replaced = stored.pinned && matches!(next, Next::Write(WriteCondition::IfMatch(_)));
         let (what, event) = match next {
             Next::Done(Checkpointed::Fenced) => ("reads who owns: fenced", Event::CheckpointFenced),
             Next::Done(Checkpointed::Superseded) => {
@@ -347,8 +347,12 @@ impl Model {
             Next::Done(Checkpointed::Written) => {
                 ("reads who owns: its own, and the write had landed", Event::CheckpointLanded)
             }
-            Next::Write(Under::Create) => ("reads who owns: its own, creates the checkpoint", Event::CheckpointCreated),
-            Next::Write(Under::Over(_)) => ("reads who owns: its own, writes again", Event::CheckpointTriedAgain),
+            Next::Write(WriteCondition::Create) => {
+                ("reads who owns: its own, creates the checkpoint", Event::CheckpointCreated)
+            }
+            Next::Write(WriteCondition::IfMatch(_)) => {
+                ("reads who owns: its own, writes again", Event::CheckpointTriedAgain)
+            }
         };
         let notes =
             self.checkpoint_goes_on(&mut to, number, next).with(event).with_if(Event::PinReplaced, pin_replaced);

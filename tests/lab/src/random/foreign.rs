@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ETag, Metadata};
-use eventhubs_checkpoint::testing::faulty::Faulty;
+use eventhubs_checkpoint::testing::faulty::FaultyContainer;
 
 use crate::random::judge::Judge;
 use crate::random::life::{Done, UnderWay};
@@ -29,7 +29,7 @@ pub struct Belief {
 pub struct Foreign {
     pub id: usize,
     pub container: Arc<dyn BlobContainer>,
-    pub faulty: Faulty,
+    pub faulty: FaultyContainer,
     pub belief: Option<Belief>,
     pub under_way: Option<UnderWay>,
 }
@@ -48,13 +48,13 @@ impl Acting {
         let listed = self.container.list(OWNERSHIP).await;
         let Ok(list) = listed else { return Done::Foreign(None) };
         let condition = match list.blobs.first() {
-            None => Condition::Any,
+            None => Condition::Unconditional,
             Some(blob) => {
                 let free = blob.metadata.get("ownerid").is_none_or(|owner| owner.is_empty() || owner == NAME);
                 if !(free || steal || blob.age() > EXPIRY) {
                     return Done::Foreign(None);
                 }
-                Condition::Match(blob.etag.clone())
+                Condition::IfMatch(blob.etag.clone())
             }
         };
         let written = self.container.write(OWNERSHIP, &owned_by(NAME), &condition).await;
@@ -65,7 +65,7 @@ impl Acting {
     }
 
     pub async fn renew(self, belief: Belief) -> Done {
-        match self.container.write(OWNERSHIP, &owned_by(NAME), &Condition::Match(belief.etag.clone())).await {
+        match self.container.write(OWNERSHIP, &owned_by(NAME), &Condition::IfMatch(belief.etag.clone())).await {
             Ok(written) => Done::Foreign(Some(Belief { etag: written.etag, ..belief })),
             Err(error) if error.kind() == ErrorKind::Conflict => Done::Foreign(None),
             Err(_) => Done::Foreign(Some(belief)),
@@ -74,7 +74,7 @@ impl Acting {
 
     pub async fn release(self, belief: Belief) -> Done {
         // It does not look whether that worked.
-        let _ = self.container.write(OWNERSHIP, &owned_by(""), &Condition::Match(belief.etag)).await;
+        let _ = self.container.write(OWNERSHIP, &owned_by(""), &Condition::IfMatch(belief.etag)).await;
         Done::Foreign(None)
     }
 
@@ -90,7 +90,7 @@ impl Acting {
     pub async fn checkpoint(self, belief: Belief, at: i64) -> Done {
         let position = [("sequencenumber", at.to_string()), ("offset", at.to_string())];
         let metadata = position.map(|(key, value)| (key.to_owned(), value)).into();
-        if self.container.write(CHECKPOINT, &metadata, &Condition::Any).await.is_ok() {
+        if self.container.write(CHECKPOINT, &metadata, &Condition::Unconditional).await.is_ok() {
             self.judge.lock().count("foreign checkpoint");
         }
         Done::Foreign(Some(belief))

@@ -299,7 +299,7 @@ impl State {
     /// `claim`, unless it was a renewal.
     pub fn claimed(&mut self, life: usize, since: Moment, claim: bool, outcome: &ClaimOutcome, store: &GroupStore) {
         match outcome {
-            ClaimOutcome::Won(lease) => self.won(life, since, claim, lease, store.age_of(lease)),
+            ClaimOutcome::Won(lease) => self.won(life, since, claim, lease, store.lease_age(lease)),
             ClaimOutcome::Lost { by } => {
                 self.note(life, format_args!("lost to {by:?}"));
                 self.count("lost");
@@ -312,7 +312,7 @@ impl State {
                 let later = self.is_later_life(life, by);
                 self.check(later, life, || format!("truth: {by} is no later life of its own"));
             }
-            ClaimOutcome::Undecided(error) => self.undecided(life, error.kind()),
+            ClaimOutcome::Indeterminate(error) => self.undecided(life, error.kind()),
             other => self.violated(life, format_args!("an unknown outcome: {other:?}")),
         }
     }
@@ -349,7 +349,7 @@ impl State {
                 let still_owns = self.partition.lost_by(&life, since).breach.is_some();
                 self.check(!still_owns, life, || "truth: its release is settled, but it is the owner".to_owned());
             }
-            ReleaseOutcome::Undecided(error) => self.undecided(life, error.kind()),
+            ReleaseOutcome::Indeterminate(error) => self.undecided(life, error.kind()),
             other => self.violated(life, format_args!("an unknown outcome: {other:?}")),
         }
     }

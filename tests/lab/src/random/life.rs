@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::store::{AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease};
-use eventhubs_checkpoint::testing::faulty::Faulty;
+use eventhubs_checkpoint::testing::faulty::FaultyContainer;
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position, Relation, Result};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::AbortHandle;
@@ -108,7 +108,7 @@ pub struct Tenure {
 pub struct Life {
     pub id: usize,
     pub owner: OwnerId,
-    pub faulty: Faulty,
+    pub faulty: FaultyContainer,
     pub ice: Arc<Ice>,
     pub thaws_at: Option<Instant>,
     pub store: Option<GroupStore>,
@@ -146,8 +146,10 @@ pub struct Acting {
 }
 
 pub async fn connect(life: usize, judge: Judge, owner: OwnerId, container: Arc<dyn BlobContainer>, seed: u64) -> Done {
-    let builder = GroupStore::builder(container, group(), owner).expiry(EXPIRY).peer_expiry(PEER_EXPIRY);
-    let connected = builder.seed(seed).connect().await;
+    let builder = GroupStore::builder(container, group(), owner)
+        .with_lease_duration(EXPIRY)
+        .with_foreign_lease_duration(PEER_EXPIRY);
+    let connected = builder.with_seed(seed).connect().await;
     if let Ok(store) = &connected {
         judge.lock().connected(life, store.identity().clone());
     }
@@ -167,15 +169,15 @@ impl Acting {
         let Ok(listing) = self.store.list_ownerships().await else { return Done::NothingToClaim };
         let seen = listing.records.into_iter().find(|ownership| ownership.partition == zero());
         let Some(seen) = seen else { return self.claim(since, Claim::unowned(zero()), "first claim").await };
-        let live = self.store.terms().counts_as_live(&seen.record, seen.age_at(self.store.lease_time()));
+        let live = self.store.lease_durations().counts_as_live(&seen.record, seen.age_at(self.store.lease_clock_now()));
         let why = match (seen.record.relation_to(self.store.identity()), live) {
-            (Relation::Nobody, _) => "claim of a released one",
-            (Relation::Mine | Relation::EarlierMe, _) => "reclaim",
-            (Relation::LaterMe, true) => {
+            (Relation::Unowned, _) => "claim of a released one",
+            (Relation::This | Relation::EarlierIncarnation, _) => "reclaim",
+            (Relation::LaterIncarnation, true) => {
                 self.judge.lock().note(self.life, "sees a later life");
                 return Done::SeenReplaced;
             }
-            (Relation::Other | Relation::LaterMe, false) => "claim of an expired one",
+            (Relation::Other | Relation::LaterIncarnation, false) => "claim of an expired one",
             (Relation::Other, true) if steal => "theft",
             (Relation::Other, true) => return Done::NothingToClaim,
         };
@@ -185,7 +187,7 @@ impl Acting {
     async fn claim(self, since: u64, claim: Claim, why: &'static str) -> Done {
         self.judge.lock().note(self.life, why);
         self.begun.fetch_add(1, Ordering::Relaxed);
-        let outcome = self.store.claim(vec![claim]).await.remove(0).1;
+        let outcome = self.store.claim_all(vec![claim]).await.remove(0).1;
         self.judge.lock().claimed(self.life, since, true, &outcome, &self.store);
         if matches!(outcome, ClaimOutcome::Won(_)) {
             self.judge.lock().count(why);
@@ -196,7 +198,7 @@ impl Acting {
     pub async fn renew(self, lease: Lease) -> Done {
         let since = self.begin(format_args!("renew {}", lease.etag().as_str()));
         let epoch = lease.epoch();
-        let outcome = self.store.renew(vec![lease]).await.remove(0).1;
+        let outcome = self.store.renew_all(vec![lease]).await.remove(0).1;
         self.judge.lock().claimed(self.life, since, false, &outcome, &self.store);
         if matches!(&outcome, ClaimOutcome::Won(lease) if lease.epoch() != epoch) {
             self.begun.fetch_add(1, Ordering::Relaxed);
@@ -207,7 +209,7 @@ impl Acting {
 
     pub async fn release(self, lease: Lease) -> Done {
         let since = self.begin(format_args!("release {}", lease.etag().as_str()));
-        let outcome = self.store.release(vec![lease]).await.remove(0).1;
+        let outcome = self.store.release_all(vec![lease]).await.remove(0).1;
         self.judge.lock().released(self.life, since, &outcome);
         Done::Released
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use eventhubs_checkpoint::store::{AdoptOutcome, CheckpointOutcome, ClaimOutcome, Lease};
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::{ErrorKind, OwnerId};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -116,16 +116,16 @@ impl Run {
         FaultPlan::default()
             .with(0.6, Fault::Latency(Duration::from_millis(1500)))
             .with(0.02 * rate, Fault::RequestLost)
-            .with(0.02 * rate, Fault::AnswerLost)
+            .with(0.02 * rate, Fault::ResponseLost)
             .with(0.03 * rate, Fault::AppliedLate(Duration::from_secs(20)))
             .with(0.01 * rate, Fault::Hang)
             .with(0.02 * rate, Fault::Conflict)
             .with(0.01 * rate, Fault::Unreachable)
             .with(0.01 * rate, Fault::Throttled { retry_after: None })
-            .with_on(0.03 * rate, Operation::Get, Fault::RequestLost)
-            .with_on(0.1, Operation::Get, Fault::Latency(Duration::from_secs(4)))
-            .with(0.02 * rate, Fault::StalePage(Duration::from_secs(30)))
-            .with(0.01 * rate, Fault::PageCutOff)
+            .with_on(0.03 * rate, BlobOperation::Get, Fault::RequestLost)
+            .with_on(0.1, BlobOperation::Get, Fault::Latency(Duration::from_secs(4)))
+            .with(0.02 * rate, Fault::StaleListing(Duration::from_secs(30)))
+            .with(0.01 * rate, Fault::TruncatedListing)
     }
 
     async fn step(&mut self) {
@@ -292,7 +292,7 @@ impl Run {
         if self.profile == Profile::Stormy && !self.peace {
             let name = if self.chance(0.5) { "/ownership/" } else { "/checkpoint/" };
             for _ in 0..5 {
-                self.lives[index].faulty.next_on(Target::from(Operation::Write).named(name), Fault::Conflict);
+                self.lives[index].faulty.inject_on(Target::from(BlobOperation::Write).named(name), Fault::Conflict);
             }
         }
     }
@@ -321,7 +321,7 @@ impl Run {
         if !self.peace && self.chance(0.06) {
             return own(self, Box::pin(acting.release(lease)));
         }
-        if acting.store.age_of(&lease) > Duration::from_secs(4) || self.chance(0.2) {
+        if acting.store.lease_age(&lease) > Duration::from_secs(4) || self.chance(0.2) {
             own(self, Box::pin(acting.renew(lease)));
         }
     }
@@ -329,8 +329,8 @@ impl Run {
     /// The checkpoint that comes next is refused, though nobody else wrote; and what it then reads may be old when
     /// used.
     fn makes_it_look(&mut self, index: usize) {
-        let target = Target::from(Operation::Write).named("/checkpoint/");
-        self.lives[index].faulty.next_on(target, Fault::Conflict);
+        let target = Target::from(BlobOperation::Write).named("/checkpoint/");
+        self.lives[index].faulty.inject_on(target, Fault::Conflict);
         if self.chance(0.4) {
             self.freeze(index, true);
         }
@@ -339,9 +339,9 @@ impl Run {
     /// The claim that comes next is not known to be won for a while.
     fn hides_a_claim(&self, index: usize) {
         let faulty = &self.lives[index].faulty;
-        faulty.next_on(Target::from(Operation::Write).named("/ownership/"), Fault::AnswerLost);
+        faulty.inject_on(Target::from(BlobOperation::Write).named("/ownership/"), Fault::ResponseLost);
         let slow = Fault::Latency(Duration::from_secs(4));
-        faulty.next_on(Target::from(Operation::Get).named("/ownership/"), slow);
+        faulty.inject_on(Target::from(BlobOperation::Get).named("/ownership/"), slow);
     }
 
     fn works_on_checkpoint(&mut self, index: usize) {

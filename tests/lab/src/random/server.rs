@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{
-    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
+    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
 };
-use eventhubs_checkpoint::testing::faulty::Faulty;
+use eventhubs_checkpoint::testing::faulty::FaultyContainer;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::Mutex as AsyncMutex;
@@ -40,7 +40,7 @@ type Sent = Arc<Mutex<Vec<(String, Condition, Metadata, Intent)>>>;
 /// A life's end of the line.
 #[derive(Debug)]
 struct Line {
-    faulty: Faulty,
+    faulty: FaultyContainer,
     sent: Sent,
 }
 
@@ -59,18 +59,18 @@ impl Server {
     }
 
     /// A line for this life, and its faults.
-    pub fn line(&self, life: usize, seed: u64, ice: Arc<Ice>) -> (Arc<dyn BlobContainer>, Faulty) {
+    pub fn line(&self, life: usize, seed: u64, ice: Arc<Ice>) -> (Arc<dyn BlobContainer>, FaultyContainer) {
         let sent = Sent::default();
         let rng = Mutex::new(StdRng::seed_from_u64(seed));
         let arrival = Arrival { server: self.clone(), life, sent: sent.clone(), ice, rng };
-        let faulty = Faulty::new(Arc::new(arrival), seed);
+        let faulty = FaultyContainer::new(Arc::new(arrival), seed);
         (Arc::new(Line { faulty: faulty.clone(), sent }), faulty)
     }
 
     /// As an administrator may.
     pub async fn delete_ownership(&self) {
         let _turn = self.turn.lock().await;
-        if self.container.delete(OWNERSHIP, &Condition::Any).await.is_ok() {
+        if self.container.delete(OWNERSHIP, &Condition::Unconditional).await.is_ok() {
             self.judge.lock().ownership_vanished();
         }
     }
@@ -80,7 +80,7 @@ impl Server {
         tokio::spawn(request).await.unwrap()
     }
 
-    async fn list(self, life: usize, prefix: String) -> Result<BlobList> {
+    async fn list(self, life: usize, prefix: String) -> Result<ListResult> {
         let _turn = self.turn.lock().await;
         let listed = self.container.list(&prefix).await;
         self.judge.lock().note(life, "lists");
@@ -95,13 +95,13 @@ impl Server {
         read
     }
 
-    async fn write(self, write: Arrived) -> Result<Written> {
+    async fn write(self, write: Arrived) -> Result<WriteResult> {
         let _turn = self.turn.lock().await;
         let written = self.container.write(&write.name, &write.metadata, &write.condition).await;
         let mut judge = self.judge.lock();
         let late = if write.late { " (late)" } else { "" };
         let under = match &write.condition {
-            Condition::Match(etag) => format!("under {}", etag.as_str()),
+            Condition::IfMatch(etag) => format!("under {}", etag.as_str()),
             other => format!("{other:?}"),
         };
         let outcome = written.as_ref().map_or("refused", |_| "accepted");
@@ -161,7 +161,7 @@ impl std::fmt::Debug for Arrival {
 
 #[async_trait]
 impl BlobContainer for Arrival {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
         let listed = Server::serve(self.server.clone().list(self.life, prefix.to_owned())).await;
         self.answer(listed).await
     }
@@ -171,7 +171,7 @@ impl BlobContainer for Arrival {
         self.answer(read).await
     }
 
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         let told = INTENT.try_with(|intent| *intent).ok();
         let arrived = Arrived {
             life: self.life,
@@ -185,7 +185,7 @@ impl BlobContainer for Arrival {
         self.answer(written).await
     }
 
-    async fn delete(&self, _: &str, _: &Condition) -> Result<Answer> {
+    async fn delete(&self, _: &str, _: &Condition) -> Result<ResponseInfo> {
         unreachable!("nothing is deleted here")
     }
 
@@ -193,14 +193,14 @@ impl BlobContainer for Arrival {
         unreachable!("the container is there")
     }
 
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
         unreachable!("there is one runtime")
     }
 }
 
 #[async_trait]
 impl BlobContainer for Line {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
         self.faulty.list(prefix).await
     }
 
@@ -208,14 +208,14 @@ impl BlobContainer for Line {
         self.faulty.get(name).await
     }
 
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         if let Ok(intent) = INTENT.try_with(|intent| *intent) {
             self.sent.lock().unwrap().push((name.to_owned(), condition.clone(), metadata.clone(), intent));
         }
         self.faulty.write(name, metadata, condition).await
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         self.faulty.delete(name, condition).await
     }
 
@@ -223,7 +223,7 @@ impl BlobContainer for Line {
         self.faulty.create_container().await
     }
 
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
-        self.faulty.isolated()
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
+        self.faulty.with_new_connections()
     }
 }

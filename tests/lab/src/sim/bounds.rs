@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::LeaseTerms;
+use eventhubs_checkpoint::LeaseDurations;
 use eventhubs_checkpoint::processor::OnFailure;
 
 use super::plan::{HEAVY, Settings, Tuning};
@@ -59,8 +59,8 @@ impl Bounds {
         let longest = (3 * settings.interval).min(settings.expiry / 2);
         Self {
             cycle: longest + deadline,
-            lifetime: settings.expiry + LeaseTerms::GRACE,
-            peer_lifetime: settings.peer_expiry + LeaseTerms::GRACE,
+            lifetime: settings.expiry + LeaseDurations::GRACE,
+            peer_lifetime: settings.peer_expiry + LeaseDurations::GRACE,
             interval: settings.interval + settings.latency * 4,
             expiry: settings.expiry,
             sharing: match settings.greedy {

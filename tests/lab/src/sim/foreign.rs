@@ -29,7 +29,7 @@ use self::rules::{OnError, Rules};
 use super::host::{Ended, Host, Kind, Living};
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::blob::{Condition, ETag, Metadata};
-use eventhubs_checkpoint::internal::codec::{BlobNames, KeyCase, RecordKind};
+use eventhubs_checkpoint::internal::codec::{BlobNameCase, BlobNames, RecordKind};
 use eventhubs_checkpoint::processor::EventSource;
 use eventhubs_checkpoint::{ErrorKind, Result};
 
@@ -71,7 +71,7 @@ struct Life {
 
 impl Life {
     fn new(rules: Rules, host: Host) -> Self {
-        let names = BlobNames::new(&host.group, KeyCase::Lower);
+        let names = BlobNames::new(&host.group, BlobNameCase::Lower);
         let rng = StdRng::seed_from_u64(host.seed);
         Self { rules, host: Arc::new(host), names, rng, readings: BTreeMap::new() }
     }
@@ -104,7 +104,7 @@ impl Life {
 
     /// Lists, renews, claims. True if it went for something.
     async fn cycle(&mut self) -> Result<bool> {
-        let partitions = self.host.source.hub().await?.partitions;
+        let partitions = self.host.source.event_hub_properties().await?.partitions;
         let seen = self.list().await?;
         let choice = choose(&self.rules, self.host.owner.as_str(), &partitions, &seen, &mut self.rng);
         self.readings.retain(|partition, _| choice.mine.contains(partition));
@@ -164,8 +164,8 @@ impl Life {
     /// True if it is won; a renewal is the same.
     async fn claim(&self, partition: &PartitionId, seen: Option<&Seen>) -> Result<bool> {
         let condition = match seen {
-            Some(seen) => Condition::Match(seen.etag.clone()),
-            None if self.rules.creates_at_will => Condition::Any,
+            Some(seen) => Condition::IfMatch(seen.etag.clone()),
+            None if self.rules.creates_at_will => Condition::Unconditional,
             None => Condition::Create,
         };
         match self.write(partition, self.host.owner.as_str(), &condition).await {
@@ -182,7 +182,7 @@ impl Life {
                 seen.get(&partition).filter(|seen| seen.owner == self.host.owner.as_str()).map(|seen| &seen.etag);
             if let Some(etag) = etag {
                 // Whoever cannot release leaves it to the expiry.
-                let _ = self.write(&partition, "", &Condition::Match(etag.clone())).await;
+                let _ = self.write(&partition, "", &Condition::IfMatch(etag.clone())).await;
             }
         }
     }
@@ -195,7 +195,7 @@ impl Life {
 }
 
 pub(super) async fn within<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(DEADLINE, request)
-        .await
-        .unwrap_or_else(|_| Err(eventhubs_checkpoint::Error::new(ErrorKind::Unknown, "the request took too long")))
+    tokio::time::timeout(DEADLINE, request).await.unwrap_or_else(|_| {
+        Err(eventhubs_checkpoint::Error::new(ErrorKind::Indeterminate, "the request took too long"))
+    })
 }

@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::{
-    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
+    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 use eventhubs_checkpoint::processor::{
-    EventReceiver, EventSender, EventSource, HubProperties, PartitionProperties, StartPosition,
+    EventHubProperties, EventReceiver, EventSender, EventSource, PartitionProperties, StartPosition,
 };
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
 use tokio::sync::Notify;
@@ -87,7 +87,7 @@ impl fmt::Debug for GatedContainer {
 
 #[async_trait]
 impl BlobContainer for GatedContainer {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
         self.send(Request::List, self.inner.list(prefix)).await
     }
 
@@ -95,11 +95,11 @@ impl BlobContainer for GatedContainer {
         self.send(Request::Get, self.inner.get(name)).await
     }
 
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         self.send(Request::Write, self.inner.write(name, metadata, condition)).await
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         self.send(Request::Write, self.inner.delete(name, condition)).await
     }
 
@@ -107,7 +107,7 @@ impl BlobContainer for GatedContainer {
         self.gate.around(self.inner.create_container()).await
     }
 
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
         Ok(Arc::new(self.clone()))
     }
 }
@@ -122,22 +122,22 @@ pub struct HostSource {
 impl EventSource for HostSource {
     type Event = MemoryEvent;
 
-    async fn hub(&self) -> Result<HubProperties> {
-        self.gate.around(self.inner.hub()).await
+    async fn event_hub_properties(&self) -> Result<EventHubProperties> {
+        self.gate.around(self.inner.event_hub_properties()).await
     }
 
-    async fn partition(&self, id: &PartitionId) -> Result<PartitionProperties> {
-        self.gate.around(self.inner.partition(id)).await
+    async fn partition_properties(&self, id: &PartitionId) -> Result<PartitionProperties> {
+        self.gate.around(self.inner.partition_properties(id)).await
     }
 
-    async fn open(
+    async fn open_receiver(
         &self,
         id: &PartitionId,
         from: StartPosition,
         prefetch: usize,
         epoch: i64,
     ) -> Result<EventReceiver<MemoryEvent>> {
-        let receiver = self.gate.around(self.inner.open(id, from, prefetch, epoch)).await?;
+        let receiver = self.gate.around(self.inner.open_receiver(id, from, prefetch, epoch)).await?;
         let gate = self.gate.clone();
         Ok(EventReceiver::spawn(prefetch, move |sender| forward(receiver, sender, gate)))
     }
@@ -147,13 +147,13 @@ async fn forward(mut receiver: EventReceiver<MemoryEvent>, sender: EventSender<M
     loop {
         let batch = tokio::select! {
             biased;
-            () = sender.stopped() => break,
+            () = sender.closed() => break,
             batch = receiver.next_batch(100) => batch,
         };
         // A process may die while it is frozen.
         let runs = tokio::select! {
             biased;
-            () = sender.stopped() => false,
+            () = sender.closed() => false,
             () = gate.pass() => true,
         };
         if !runs {

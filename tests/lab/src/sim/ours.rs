@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::Strategy;
-use eventhubs_checkpoint::balancer::{BalancerConfig, LeasePolicy};
+use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
+use eventhubs_checkpoint::balancer::{BalancerConfig, OnLeaseExpiry};
 use eventhubs_checkpoint::internal::clock::LeaseClock;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, OnInvalidCheckpoint, OnShutdown, PartitionContext, Processor,
-    ProcessorConfig, StartPosition, StopReason, Token,
+    ProcessorConfig, StartPosition, StopReason, TrackedEvent,
 };
 use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
@@ -58,7 +58,7 @@ async fn live(host: Host) -> Ended {
     let source = host.source.clone();
     let host = Arc::new(host);
     let handler = Worker { host: Arc::clone(&host), rng: Mutex::new(rng), under_way: Mutex::default() };
-    let processor = match Processor::builder(source, store, handler).config(config).build() {
+    let processor = match Processor::builder(source, store, handler).with_config(config).build() {
         Ok(processor) => processor,
         Err(error) => return Ended::Failed(error.to_string()),
     };
@@ -75,8 +75,8 @@ async fn connect(host: &Host, seed: u64) -> GroupStore {
     loop {
         let builder = GroupStore::builder(host.container.clone(), host.group.clone(), host.owner.clone());
         let builder = with_terms(builder, &host.settings);
-        let builder = builder.wall_clock(host.clock.clone()).probe(host.member.skew_seconds != 0);
-        match builder.seed(seed).connect().await {
+        let builder = builder.with_wall_clock(host.clock.clone()).with_verify_storage(host.member.skew_seconds != 0);
+        match builder.with_seed(seed).connect().await {
             Ok(store) => return store,
             Err(_) => sleep(RETRY).await,
         }
@@ -86,11 +86,11 @@ async fn connect(host: &Host, seed: u64) -> GroupStore {
 /// With what all instances of ours have in common.
 pub(super) fn with_terms(builder: GroupStoreBuilder, settings: &Settings) -> GroupStoreBuilder {
     builder
-        .lease_clock(Arc::new(NeverSuspended(Instant::now())))
-        .expiry(settings.expiry)
-        .peer_expiry(settings.peer_expiry)
-        .concurrency(settings.tuning.concurrency)
-        .request_deadline(settings.tuning.deadline(settings.expiry))
+        .with_lease_clock(Arc::new(NeverSuspended(Instant::now())))
+        .with_lease_duration(settings.expiry)
+        .with_foreign_lease_duration(settings.peer_expiry)
+        .with_max_concurrent_requests(settings.tuning.concurrency)
+        .with_request_timeout(settings.tuning.deadline(settings.expiry))
 }
 
 /// Leases by tokio's clock alone: a run must not depend on what the machine under it does.
@@ -113,10 +113,10 @@ fn config(settings: &Settings, now: OffsetDateTime, seed: u64) -> ProcessorConfi
     };
     let mut config = ProcessorConfig::default()
         .with_balancer(balancing(settings, seed))
-        .with_start(start)
-        .with_checkpoints(checkpoints(settings))
-        .with_batch(tuning.batch)
-        .with_batch_wait(tuning.batch_wait)
+        .with_start_position(start)
+        .with_checkpoint_policy(checkpoints(settings))
+        .with_max_batch_size(tuning.batch)
+        .with_max_batch_wait(tuning.batch_wait)
         .with_prefetch(tuning.prefetch)
         .with_max_in_flight(tuning.max_in_flight)
         .with_on_failure(tuning.on_failure)
@@ -124,26 +124,26 @@ fn config(settings: &Settings, now: OffsetDateTime, seed: u64) -> ProcessorConfi
     if tuning.invalid_to_latest {
         config = config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Latest);
     }
-    (config.probe_every, config.drain, config.handler_deadline) =
+    (config.lag_check_interval, config.drain_timeout, config.handler_timeout) =
         (tuning.probe_every, tuning.drain, tuning.handler_deadline);
     config
 }
 
 fn balancing(settings: &Settings, seed: u64) -> BalancerConfig {
     let strategy = match settings {
-        Settings { tuning: Tuning { weighted: true, .. }, .. } => Strategy::weighted(),
-        Settings { greedy: true, .. } => Strategy::Greedy,
-        _ => Strategy::Balanced,
+        Settings { tuning: Tuning { weighted: true, .. }, .. } => LoadBalancingStrategy::weighted(),
+        Settings { greedy: true, .. } => LoadBalancingStrategy::Greedy,
+        _ => LoadBalancingStrategy::Balanced,
     };
     let mut balancer = BalancerConfig::default()
-        .with_interval(settings.interval)
-        .with_strategy(strategy)
-        .with_lease_policy(if settings.strict { LeasePolicy::Strict } else { LeasePolicy::BrokerFenced })
-        .with_stall_after(settings.tuning.stall_after)
+        .with_load_balancing_interval(settings.interval)
+        .with_load_balancing_strategy(strategy)
+        .with_on_lease_expiry(if settings.strict { OnLeaseExpiry::Stop } else { OnLeaseExpiry::Continue })
+        .with_stall_timeout(settings.tuning.stall_after)
         .with_on_stall(settings.tuning.on_stall)
         .with_handoff(settings.handoff)
         .with_lease_scope(settings.lease_scope)
-        .with_own_thread(false)
+        .with_dedicated_thread(false)
         .with_seed(seed);
     balancer.handoff_timeout = settings.tuning.handoff_timeout;
     balancer
@@ -151,9 +151,9 @@ fn balancing(settings: &Settings, seed: u64) -> BalancerConfig {
 
 fn checkpoints(settings: &Settings) -> CheckpointPolicy {
     let tuning = &settings.tuning;
-    let mut policy = CheckpointPolicy::default().with_on_close(tuning.checkpoints_on_close);
-    policy.every = tuning.checkpoints_by_time.then_some(settings.checkpoint_every);
-    policy.every_events = tuning.checkpoint_events;
+    let mut policy = CheckpointPolicy::default().with_on_stop(tuning.checkpoints_on_close);
+    policy.interval = tuning.checkpoints_by_time.then_some(settings.checkpoint_every);
+    policy.max_events = tuning.checkpoint_events;
     policy
 }
 
@@ -184,7 +184,7 @@ impl Worker {
         self.host.runs().await;
     }
 
-    fn finish_later(&self, handling: &Handling, event: &MemoryEvent, token: Token) {
+    fn finish_later(&self, handling: &Handling, event: &MemoryEvent, token: TrackedEvent) {
         let (handling, host, event) = (handling.clone(), Arc::clone(&self.host), event.clone());
         let longest = self.host.member.work + Duration::from_millis(500);
         let time = self.up_to(longest.mul_f64(self.host.settings.tuning.pace()));
@@ -201,12 +201,12 @@ impl Worker {
 
 impl Handler<MemoryEvent> for Worker {
     async fn started(&self, context: PartitionContext) {
-        self.host.reporter.started(context.partition(), Some(context.epoch()));
+        self.host.reporter.started(context.partition_id(), Some(context.epoch()));
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         self.host.runs().await;
-        let handling = self.host.reporter.begins(context.partition(), &events);
+        let handling = self.host.reporter.begins(context.partition_id(), &events);
         if self.host.member.tracks {
             for event in &events {
                 self.finish_later(&handling, event, context.track(event));
@@ -227,7 +227,7 @@ impl Handler<MemoryEvent> for Worker {
     }
 
     async fn stopped(&self, context: PartitionContext, reason: StopReason) {
-        self.host.reporter.stopped(context.partition(), &reason);
+        self.host.reporter.stopped(context.partition_id(), &reason);
     }
 }
 
@@ -250,7 +250,7 @@ mod tests {
             let source = MemoryHub::new("hub", 1).source();
             let config = config(&settings, source.now(), 1);
             let handler = handler_fn(|_: Vec<MemoryEvent>, _: PartitionContext| async { Ok(()) });
-            let built = Processor::builder(source, store, handler).config(config).build();
+            let built = Processor::builder(source, store, handler).with_config(config).build();
             assert!(built.is_ok(), "seed {seed}: {:?}", built.err());
         }
     }

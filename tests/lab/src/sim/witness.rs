@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::blob::{
-    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
+    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
 
@@ -42,7 +42,7 @@ impl fmt::Debug for Witness {
 
 #[async_trait]
 impl BlobContainer for Witness {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
         self.inner.list(prefix).await
     }
 
@@ -50,7 +50,7 @@ impl BlobContainer for Witness {
         self.inner.get(name).await
     }
 
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         let (witness, name) = (self.clone(), name.to_owned());
         let (metadata, condition) = (metadata.clone(), condition.clone());
         // A write that has arrived is applied and seen, even if its sender is gone.
@@ -60,11 +60,11 @@ impl BlobContainer for Witness {
             Ok(written)
         });
         applied.await.unwrap_or_else(|error| {
-            Err(Error::new(ErrorKind::Unknown, "the simulated server failed").with_source(error))
+            Err(Error::new(ErrorKind::Indeterminate, "the simulated server failed").with_source(error))
         })
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         self.inner.delete(name, condition).await
     }
 
@@ -72,7 +72,7 @@ impl BlobContainer for Witness {
         self.inner.create_container().await
     }
 
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
         Ok(Arc::new(self.clone()))
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::{
-    Answer, Blob, BlobContainer, BlobList, Condition, ContainerCreation, Metadata, Written,
+    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 
 use crate::sim::{Cast, Foreign, Host, Kind, LeaseGrab, Living, Ours, Role, Sdk};
@@ -116,7 +116,7 @@ impl fmt::Debug for Counting {
 
 #[async_trait]
 impl BlobContainer for Counting {
-    async fn list(&self, prefix: &str) -> Result<BlobList> {
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
         self.count();
         self.inner.list(prefix).await
     }
@@ -126,14 +126,14 @@ impl BlobContainer for Counting {
         self.inner.get(name).await
     }
 
-    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<Written> {
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         if !name.contains("/checkpoint/") {
             self.count();
         }
         self.inner.write(name, metadata, condition).await
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<Answer> {
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         self.count();
         self.inner.delete(name, condition).await
     }
@@ -142,7 +142,7 @@ impl BlobContainer for Counting {
         self.inner.create_container().await
     }
 
-    fn isolated(&self) -> Result<Arc<dyn BlobContainer>> {
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
         Ok(Arc::new(self.clone()))
     }
 }

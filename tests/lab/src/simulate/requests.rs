@@ -77,7 +77,8 @@ fn counted((partitions, instances): (u32, u32), scope: LeaseScope) -> Result<u64
         for instance in 0..instances {
             let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "group")?;
             let owner = OwnerId::new(format!("owner-{instance}"))?;
-            let store = GroupStore::builder(container.clone(), group, owner).seed(instance.into()).connect().await?;
+            let store =
+                GroupStore::builder(container.clone(), group, owner).with_seed(instance.into()).connect().await?;
             let config = BalancerConfig::default().with_lease_scope(scope).with_seed(instance.into());
             let (balancer, handle) = Balancer::new(store.clone(), config, known.clone())?;
             loops.spawn(balancer.run());
@@ -92,7 +93,7 @@ fn counted((partitions, instances): (u32, u32), scope: LeaseScope) -> Result<u64
 }
 
 fn sent(stores: &[GroupStore]) -> u64 {
-    let counts = stores.iter().map(GroupStore::requests);
+    let counts = stores.iter().map(GroupStore::request_counts);
     counts.flat_map(|counts| Operation::ALL.map(|operation| counts.total(operation))).sum()
 }
 

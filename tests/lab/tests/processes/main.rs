@@ -87,7 +87,7 @@ impl World {
     async fn container(&self) -> AzureContainer {
         let azurite = azurite::shared().await.unwrap();
         let access = Access::connection_string(azurite.connection_string(), &self.container);
-        AzureContainer::builder(access).request_deadline(PATIENCE).build().unwrap()
+        AzureContainer::builder(access).with_request_timeout(PATIENCE).build().unwrap()
     }
 
     /// A look at the records.
@@ -95,7 +95,13 @@ impl World {
         let group = ConsumerGroup::new("localhost", "hub", "$Default").unwrap();
         let builder = GroupStore::builder(Arc::new(self.container().await), group, OwnerId::new("watcher").unwrap());
         let (deadline, expiry) = (PATIENCE, 4 * PATIENCE);
-        builder.expiry(expiry).peer_expiry(expiry).request_deadline(deadline).connect().await.unwrap()
+        builder
+            .with_lease_duration(expiry)
+            .with_foreign_lease_duration(expiry)
+            .with_request_timeout(deadline)
+            .connect()
+            .await
+            .unwrap()
     }
 
     /// Tells an example where everything is.

@@ -34,7 +34,12 @@ impl Storage {
         let transport = Some(Transport::with_policy(self.clone()));
         let options = ClientOptions { transport, ..ClientOptions::default() };
         let clock = Arc::new(WrongClock(clock_ahead));
-        AzureContainer::builder(access).wall_clock(clock).client_options(options).allow_http(true).build().unwrap()
+        AzureContainer::builder(access)
+            .with_wall_clock(clock)
+            .with_client_options(options)
+            .with_allow_http(true)
+            .build()
+            .unwrap()
     }
 
     /// How many requests came, and whether all of them were dated correctly.
@@ -68,7 +73,7 @@ impl Policy for Storage {
 }
 
 async fn write(container: &AzureContainer) -> Result<()> {
-    container.write("a", &Metadata::new(), &Condition::Any).await.map(drop)
+    container.write("a", &Metadata::new(), &Condition::Unconditional).await.map(drop)
 }
 
 fn by_key(account_url: &str) -> Access {
@@ -162,7 +167,7 @@ fn a10_plain_http_needs_an_emulator() {
         assert!(!message.contains("hush"), "{message}");
     }
     let access = by_key("http://account.blob.core.windows.net");
-    AzureContainer::builder(access).allow_http(true).build().unwrap();
+    AzureContainer::builder(access).with_allow_http(true).build().unwrap();
     for endpoint in [
         "http://127.0.0.1:10000/devstoreaccount1",
         "http://localhost:10000/devstoreaccount1",
@@ -206,7 +211,7 @@ async fn a15_a_signature_is_replaced_for_clones_and_isolated_containers() {
     ] {
         let storage = Arc::new(Storage::default());
         let container = storage.container(access, Duration::ZERO);
-        let (isolated, kept) = (container.isolated().unwrap(), container.clone());
+        let (isolated, kept) = (container.with_new_connections().unwrap(), container.clone());
         write(&container).await.unwrap();
         for (text, signature) in [
             (format!("{url}?sv=2&sig=new"), "sv=2&sig=new"),
@@ -216,7 +221,7 @@ async fn a15_a_signature_is_replaced_for_clones_and_isolated_containers() {
         ] {
             kept.replace_sas(&text).unwrap();
             write(&container).await.unwrap();
-            isolated.delete("a", &Condition::Any).await.unwrap();
+            isolated.delete("a", &Condition::Unconditional).await.unwrap();
             let expected = format!("{url}/a?{signature}");
             assert_eq!(storage.urls.lock().unwrap().split_off(1), [expected.as_str(); 2]);
         }

@@ -151,7 +151,7 @@ impl Storage {
         let transport = Some(Transport::with_policy(self.clone()));
         let options = ClientOptions { transport, ..ClientOptions::default() };
         let access = Access::token("https://account.example/leases", credential);
-        AzureContainer::builder(access).wall_clock(clock).client_options(options).build().unwrap()
+        AzureContainer::builder(access).with_wall_clock(clock).with_client_options(options).build().unwrap()
     }
 
     fn tokens(&self) -> Vec<String> {
@@ -184,7 +184,7 @@ impl Policy for Storage {
 }
 
 async fn write(container: &AzureContainer) -> Result<()> {
-    container.write("a", &Metadata::new(), &Condition::Any).await.map(drop)
+    container.write("a", &Metadata::new(), &Condition::Unconditional).await.map(drop)
 }
 
 /// The error, with its causes.
@@ -308,8 +308,8 @@ async fn a03_fifty_requests_without_a_token_ask_once() {
     for credential in CREDENTIALS {
         let (issuer, storage) = (Issuer::new(Mood::Slow(Duration::from_secs(1))), Arc::new(Storage::default()));
         let container = storage.container(credential(&issuer));
-        let isolated = container.isolated().unwrap();
-        let by_isolated = (0..25).map(|_| isolated.delete("a", &Condition::Any));
+        let isolated = container.with_new_connections().unwrap();
+        let by_isolated = (0..25).map(|_| isolated.delete("a", &Condition::Unconditional));
         let (written, deleted) = tokio::join!(join_all((0..25).map(|_| write(&container))), join_all(by_isolated));
         assert!(written.iter().all(Result::is_ok) && deleted.iter().all(Result::is_ok), "{written:?} {deleted:?}");
         assert_eq!((issuer.requests(), storage.tokens().len()), (1, 50));
@@ -371,8 +371,8 @@ async fn a03_a_runtime_that_ends_takes_no_other_along() {
     let (issuer, storage) = (Issuer::new(Mood::Hangs), Arc::new(Storage::default()));
     let container = storage.container(issuer.client_secret());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let isolated = container.isolated().unwrap();
-    let hung = runtime.spawn(async move { isolated.delete("a", &Condition::Any).await });
+    let isolated = container.with_new_connections().unwrap();
+    let hung = runtime.spawn(async move { isolated.delete("a", &Condition::Unconditional).await });
     while issuer.requests() == 0 {
         tokio::task::yield_now().await;
     }

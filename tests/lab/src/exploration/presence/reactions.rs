@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::internal::balancer::{Action, Done, Happened, Others, Request, Settings, State};
-use eventhubs_checkpoint::internal::planner::{ETag, Presence};
+use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat};
 use eventhubs_checkpoint::internal::recorded as names;
-use eventhubs_checkpoint::store::{Announced, Claim, ClaimOutcome, Lease, Verdict};
-use eventhubs_checkpoint::{Identity, LeaseScope, OwnershipRecord, PartitionId, PresenceRecord};
+use eventhubs_checkpoint::store::{Claim, ClaimOutcome, DeclareDeadOutcome, HeartbeatOutcome, Lease};
+use eventhubs_checkpoint::{HeartbeatRecord, Identity, LeaseScope, OwnershipRecord, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
@@ -34,11 +34,11 @@ fn record(owner: &str) -> OwnershipRecord {
     record
 }
 
-fn presence(owner: &str, age: Duration, broken: bool, received: Duration) -> Presence {
+fn presence(owner: &str, age: Duration, broken: bool, received: Duration) -> Heartbeat {
     let Identity { owner, incarnation, .. } = identity(owner);
-    let mut record = PresenceRecord::new(owner, incarnation);
-    record.broken_by = broken.then(|| names::owner("another"));
-    Presence::new(record, ETag::new("there"), age, received)
+    let mut record = HeartbeatRecord::new(owner, incarnation);
+    record.declared_dead_by = broken.then(|| names::owner("another"));
+    Heartbeat::new(record, ETag::new("there"), age, received)
 }
 
 /// An instance that lives by its presence.
@@ -54,18 +54,18 @@ struct Instance {
 impl Instance {
     fn new() -> Self {
         let settings = Settings {
-            me: me(),
-            terms: TERMS,
-            request_deadline: Duration::from_secs(5),
-            patience: PATIENCE,
-            drain: Duration::from_secs(10),
-            has_other_tree: false,
+            this: me(),
+            lease_durations: TERMS,
+            request_timeout: Duration::from_secs(5),
+            handoff_timeouts: PATIENCE,
+            drain_timeout: Duration::from_secs(10),
+            has_other_name_case: false,
             config: BalancerConfig::default().with_lease_scope(LeaseScope::Instance),
         };
         let state = State::new(settings, StdRng::seed_from_u64(0));
         let mut new = Self { state, now: Duration::from_secs(1000), announces: false, lists: false, holds: false };
         new.step(Happened::Began([PartitionId::from(0)].into()));
-        new.announced(Announced::Present);
+        new.announced(HeartbeatOutcome::Written);
         new.until(|new| new.lists);
         new
     }
@@ -74,8 +74,8 @@ impl Instance {
         let mut new = Self::new();
         new.step(Happened::Done(Done::Listed(Ok(Vec::new()))));
         new.step(Happened::Done(Done::OthersListed(Ok(Others {
-            presences: Some(Vec::new()),
-            other_tree: Vec::new(),
+            heartbeats: Some(Vec::new()),
+            other_name_case: Vec::new(),
         }))));
         let outcome = ClaimOutcome::Won(new.lease());
         new.step(Happened::Done(Done::Claimed { partition: 0.into(), outcome }));
@@ -88,7 +88,7 @@ impl Instance {
         let mut requests = Vec::new();
         for action in actions {
             match action {
-                Action::Publish(snapshot) => self.holds = snapshot.held.contains_key(&PartitionId::from(0)),
+                Action::Publish(snapshot) => self.holds = snapshot.owned.contains_key(&PartitionId::from(0)),
                 Action::Request(Request::Announce) => self.announces = true,
                 Action::Request(Request::List) => self.lists = true,
                 Action::Request(request) => requests.push(request),
@@ -110,25 +110,25 @@ impl Instance {
     }
 
     /// It announces itself, with this outcome.
-    fn announced(&mut self, announced: Announced) {
+    fn announced(&mut self, announced: HeartbeatOutcome) {
         self.until(|me| me.announces);
         self.announces = false;
-        self.step(Happened::Done(Done::Announced(Ok(announced))));
+        self.step(Happened::Done(Done::HeartbeatSent(Ok(announced))));
     }
 
     fn is_declared_dead(&mut self) {
-        self.announced(Announced::DeclaredDead { by: None });
+        self.announced(HeartbeatOutcome::DeclaredDead { by: None });
     }
 
     fn is_present(&mut self) {
-        self.announced(Announced::Present);
+        self.announced(HeartbeatOutcome::Written);
     }
 
     /// Whether it writes its record anew at once.
     fn rewrites(&mut self) -> bool {
         self.step(Happened::Woke).into_iter().any(|request| match request {
             Request::Renew(lease) => {
-                assert_eq!(lease, lease.clone().rewritten(LeaseScope::Instance), "a read is not enough");
+                assert_eq!(lease, lease.clone().forcing_rewrite(LeaseScope::Instance), "a read is not enough");
                 true
             }
             _ => false,
@@ -145,11 +145,11 @@ impl Instance {
     }
 
     /// What it requests about the old record of another, which has this presence.
-    fn lists(&mut self, presence: Option<Presence>) -> Vec<Request> {
+    fn lists(&mut self, presence: Option<Heartbeat>) -> Vec<Request> {
         let listing = vec![seen(0.into(), record("another"), OLD, self.now)];
         self.step(Happened::Done(Done::Listed(Ok(listing))));
         let presences = Some(presence.into_iter().collect());
-        self.step(Happened::Done(Done::OthersListed(Ok(Others { presences, other_tree: Vec::new() }))))
+        self.step(Happened::Done(Done::OthersListed(Ok(Others { heartbeats: presences, other_name_case: Vec::new() }))))
     }
 }
 
@@ -209,7 +209,7 @@ fn an_old_record_is_claimed_once_its_owner_was_declared_dead() {
     let mut me = Instance::new();
     let now = me.now;
     assert!(me.lists(young(now)).is_empty(), "its owner lives");
-    let dead: [fn(Duration) -> Option<Presence>; 3] = [
+    let dead: [fn(Duration) -> Option<Heartbeat>; 3] = [
         |now| Some(presence("another", OLD, false, now)),
         |now| Some(presence("another", Duration::ZERO, true, now)),
         |_| None,
@@ -222,11 +222,11 @@ fn an_old_record_is_claimed_once_its_owner_was_declared_dead() {
             other => panic!("it breaks first: {other:?}"),
         };
         let judged = |me: &mut Instance, claims: Vec<Claim>, verdict| {
-            me.step(Happened::Done(Done::Judged { claims, outcome: Ok(verdict) }))
+            me.step(Happened::Done(Done::DeclaredDead { claims, outcome: Ok(verdict) }))
         };
         let mut alive = Instance::new();
         alive.lists(dead(now));
-        assert!(judged(&mut alive, claims.clone(), Verdict::Alive).is_empty());
-        assert!(matches!(judged(&mut me, claims, Verdict::Dead).as_slice(), [Request::Claim(_)]));
+        assert!(judged(&mut alive, claims.clone(), DeclareDeadOutcome::StillAlive).is_empty());
+        assert!(matches!(judged(&mut me, claims, DeclareDeadOutcome::Declared).as_slice(), [Request::Claim(_)]));
     }
 }

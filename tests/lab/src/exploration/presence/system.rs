@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::Relation;
 use eventhubs_checkpoint::internal::rules::{
-    Found, Goal, Lapse, Next, Present, Remains, Settled, Under, Verdict, after_doubt, announcing, breaking,
+    DeclareDeadOutcome, Found, Goal, HeartbeatLoss, HeartbeatState, Next, OwnHeartbeat, Settled, WriteCondition,
+    declaring_dead, resolve_ambiguous_write, sending_heartbeat,
 };
 
 use super::super::notes::{Event, Invariant, Notes};
@@ -117,24 +118,24 @@ impl Model {
             }
             Announce::Read => {
                 let (mut to, found) = (*from, from.presence);
-                let present = found.map(|standing| Present {
-                    relation: Relation::Mine,
+                let present = found.map(|standing| OwnHeartbeat {
+                    relation: Relation::This,
                     etag: Version::Current,
                     age: Duration::ZERO,
-                    broken: standing.broken,
+                    declared_dead: standing.broken,
                 });
                 let attempted = owner.known.as_ref().filter(|_| !self.leaves_out(Rule::GoneIsDead));
-                match announcing(attempted, present, EXPIRY) {
+                match sending_heartbeat(attempted, present, EXPIRY) {
                     Next::Write(under) => {
                         to.owner.announce = Announce::Write(under.version());
                         add(edges, "A", "reads its presence: again", to, Notes::default());
                     }
-                    Next::Done(Lapse::DeclaredDead(known)) => {
+                    Next::Done(HeartbeatLoss::DeclaredDead(known)) => {
                         self.is_declared_dead(&mut to, known);
                         let notes = Notes::default().with(Event::DeclaredDead);
                         add(edges, "A", "reads its presence: declared dead", to, notes);
                     }
-                    Next::Done(Lapse::Replaced) => {}
+                    Next::Done(HeartbeatLoss::Replaced) => {}
                 }
             }
         }
@@ -199,16 +200,16 @@ impl Model {
             }
             Rewriting::Read { attempted, counts } => {
                 let mut to = *from;
-                match after_doubt(Goal::Rewrite, Some(&attempted), None, Some(found(from, A)), EXPIRY) {
-                    Next::Write(Under::Over(under)) => {
+                match resolve_ambiguous_write(Goal::Rewrite, Some(&attempted), None, Some(found(from, A)), EXPIRY) {
+                    Next::Write(WriteCondition::IfMatch(under)) => {
                         to.owner.rewriting = Rewriting::Write { under, counts };
                         add(edges, "A", "reads its record: again", to, Notes::default());
                     }
-                    Next::Done(Settled::Stands) => {
+                    Next::Done(Settled::Applied) => {
                         let notes = Self::rewritten(&mut to, counts);
                         add(edges, "A", "reads its record: it stands", to, notes);
                     }
-                    Next::Done(Settled::Lost | Settled::Replaced) | Next::Write(Under::Create) => {
+                    Next::Done(Settled::Lost | Settled::Replaced) | Next::Write(WriteCondition::Create) => {
                         let owner = &mut to.owner;
                         (owner.lease, owner.doubted, owner.rewriting) = (None, false, Rewriting::No);
                         let notes = Notes::default().with(Event::RewriteLost);
@@ -269,8 +270,8 @@ impl Model {
             }
             Thief::ReadingPresence { record, stale } => {
                 let remains = from.presence.map(remains);
-                let (what, thief, alive) = match breaking(stale.as_ref(), remains, EXPIRY) {
-                    Next::Done(Verdict::Dead) => {
+                let (what, thief, alive) = match declaring_dead(stale.as_ref(), remains, EXPIRY) {
+                    Next::Done(DeclareDeadOutcome::Declared) => {
                         ("reads the presence: broken", Thief::Stealing { under: record }, false)
                     }
                     Next::Write(under) => {
@@ -290,11 +291,13 @@ impl Model {
             }
             Thief::ReadingRecord { attempted } => {
                 let me = short(number);
-                let next = after_doubt(Goal::Claim, Some(&attempted), None, Some(found(from, me)), EXPIRY);
+                let next = resolve_ambiguous_write(Goal::Claim, Some(&attempted), None, Some(found(from, me)), EXPIRY);
                 let (what, thief) = match next {
-                    Next::Write(Under::Over(under)) => ("reads the record: again", Thief::Stealing { under }),
-                    Next::Done(Settled::Stands) => ("reads the record: its own", Thief::Owns),
-                    Next::Done(_) | Next::Write(Under::Create) => ("reads the record: lost", Thief::Idle),
+                    Next::Write(WriteCondition::IfMatch(under)) => {
+                        ("reads the record: again", Thief::Stealing { under })
+                    }
+                    Next::Done(Settled::Applied) => ("reads the record: its own", Thief::Owns),
+                    Next::Done(_) | Next::Write(WriteCondition::Create) => ("reads the record: lost", Thief::Idle),
                 };
                 add(edges, who, what, set(thief), Notes::default());
             }
@@ -312,11 +315,11 @@ impl Model {
             return ("lists an old presence, and breaks nothing", Thief::Stealing { under: record });
         }
         let stale = from.presence.map(|_| Version::Current);
-        match breaking(stale.as_ref(), from.presence.map(remains), EXPIRY) {
+        match declaring_dead(stale.as_ref(), from.presence.map(remains), EXPIRY) {
             Next::Write(under) => {
                 ("lists an old presence, or none", Thief::Breaking { record, stale, under: under.version() })
             }
-            Next::Done(Verdict::Dead) => ("lists a broken presence", Thief::Stealing { under: record }),
+            Next::Done(DeclareDeadOutcome::Declared) => ("lists a broken presence", Thief::Stealing { under: record }),
             Next::Done(_) => ("lists a young presence", Thief::Idle),
         }
     }
@@ -362,14 +365,14 @@ fn is_sure(state: &State) -> bool {
 
 /// Nobody reclaims here, so that epochs play no part.
 fn found(state: &State, me: u8) -> Found<Version> {
-    let relation = if state.record.owner == me { Relation::Mine } else { Relation::Other };
+    let relation = if state.record.owner == me { Relation::This } else { Relation::Other };
     let age = if state.record.young { Duration::ZERO } else { OLD };
     Found { relation, etag: Version::Current, age, epoch: None, draining: false }
 }
 
-fn remains(standing: Standing) -> Remains<Version> {
+fn remains(standing: Standing) -> HeartbeatState<Version> {
     let age = if standing.young { Duration::ZERO } else { OLD };
-    Remains { life: Ordering::Equal, etag: Version::Current, age, broken: standing.broken }
+    HeartbeatState { incarnation: Ordering::Equal, etag: Version::Current, age, declared_dead: standing.broken }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "there are two")]

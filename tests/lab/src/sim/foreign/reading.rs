@@ -48,7 +48,7 @@ async fn read(host: &Arc<Host>, name: &str, partition: &PartitionId) -> Result<(
         Err(error) if error.kind() == ErrorKind::NotFound => StartPosition::Earliest,
         Err(error) => return Err(error),
     };
-    let mut receiver = host.source.open(partition, from, 300, 1).await?;
+    let mut receiver = host.source.open_receiver(partition, from, 300, 1).await?;
     let _started = Started::new(host, partition);
     // So that readings do not all take the same time.
     let number: u64 = partition.as_str().parse().unwrap_or_default();
@@ -73,7 +73,7 @@ async fn checkpoint(host: &Host, name: &str, event: &MemoryEvent) -> Result<()> 
         ("sequencenumber".to_owned(), event.sequence_number.to_string()),
         ("offset".to_owned(), event.offset.as_ref().to_owned()),
     ]);
-    within(host.container.write(name, &metadata, &Condition::Any)).await.map(drop)
+    within(host.container.write(name, &metadata, &Condition::Unconditional)).await.map(drop)
 }
 
 /// Tells when the processing begins and ends, however it ends.
@@ -91,7 +91,7 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        let ended = Arc::new(Error::new(ErrorKind::Source, "the reading ended"));
+        let ended = Arc::new(Error::new(ErrorKind::EventSource, "the reading ended"));
         self.host.reporter.stopped(&self.partition, &StopReason::Failed { error: ended });
     }
 }

@@ -36,7 +36,7 @@ use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::internal::clock::WallClock;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId};
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
 
@@ -87,7 +87,7 @@ pub struct Simulation {
 struct Member {
     store: GroupStore,
     handle: BalancerHandle,
-    faulty: Faulty,
+    faulty: FaultyContainer,
     /// What it knows of the hub.
     partitions: watch::Sender<Arc<[PartitionId]>>,
     running: JoinHandle<()>,
@@ -144,7 +144,7 @@ impl Simulation {
     ///
     /// As for [`start`](Self::start).
     pub async fn start_ahead(&mut self, owner: &str, config: BalancerConfig, ahead: time::Duration) -> Result<()> {
-        let shown = self.container.list("").await?.answer.server_time + ahead;
+        let shown = self.container.list("").await?.response.server_time + ahead;
         let clock = Ahead { shown, since: Instant::now() };
         self.start_member(owner, config, Some(Arc::new(clock))).await
     }
@@ -159,20 +159,23 @@ impl Simulation {
         if self.members.contains_key(&owner) {
             return Err(Error::new(ErrorKind::Config, format!("the instance {owner} runs already: stop it first")));
         }
-        let faulty = Faulty::new(self.container.clone(), self.rng.next_u64());
+        let faulty = FaultyContainer::new(self.container.clone(), self.rng.next_u64());
         let group = ConsumerGroup::new("ns", "hub", "group")?;
         let builder = GroupStore::builder(Arc::new(faulty.clone()), group, owner.clone());
-        let builder = builder.expiry(self.expiry).peer_expiry(self.expiry.max(Duration::from_secs(180)));
-        let mut builder = builder.seed(self.rng.next_u64());
+        let builder = builder
+            .with_lease_duration(self.expiry)
+            .with_foreign_lease_duration(self.expiry.max(Duration::from_secs(180)));
+        let mut builder = builder.with_seed(self.rng.next_u64());
         if let Some(clock) = clock {
-            builder = builder.probe(true).wall_clock(clock);
+            builder = builder.with_verify_storage(true).with_wall_clock(clock);
         }
         let store = builder.connect().await?;
         faulty.set_plan(self.usual.clone());
         let config = config.with_seed(self.rng.next_u64());
         let (partitions, known) = watch::channel(self.hub.borrow().clone());
         let (balancer, handle) = Balancer::new(store.clone(), config, known)?;
-        let listening = tokio::spawn(listen(owner.clone(), handle.events(), self.started, self.trace.clone()));
+        let listening =
+            tokio::spawn(listen(owner.clone(), handle.ownership_events(), self.started, self.trace.clone()));
         self.note(&owner, Happening::Started);
         self.ledger.begins(store.identity());
         let running = tokio::spawn(self.run(balancer, store.clone()));

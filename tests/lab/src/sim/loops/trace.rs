@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::ErrorKind;
-use eventhubs_checkpoint::balancer::Event;
+use eventhubs_checkpoint::balancer::OwnershipEvent;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 use tokio::sync::broadcast;
@@ -30,7 +30,7 @@ pub enum Happening {
     /// It was started.
     Started,
     /// What its loop told: claims, losses and releases, with their reasons.
-    Told(Event),
+    Told(OwnershipEvent),
     /// So many of its events came too fast to be heard.
     Missed(u64),
     /// It was made to crash.
@@ -60,7 +60,12 @@ pub(super) fn push(trace: &Trace, entry: Entry) {
 }
 
 /// Writes down what an instance tells until it is gone.
-pub(super) async fn listen(owner: OwnerId, mut events: broadcast::Receiver<Event>, started: Instant, trace: Trace) {
+pub(super) async fn listen(
+    owner: OwnerId,
+    mut events: broadcast::Receiver<OwnershipEvent>,
+    started: Instant,
+    trace: Trace,
+) {
     loop {
         let what = match events.recv().await {
             Ok(event) => Happening::Told(event),

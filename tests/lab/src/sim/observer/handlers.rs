@@ -109,7 +109,7 @@ impl State {
         let session = self.lives[life].sessions.remove(&partition);
         self.check(Invariant::OneHandler, session.is_some(), || format!("{name} stopped partition {partition} twice"));
         self.mark(life, Mark::HandlerStopped { partition });
-        let Some(session) = session.filter(|_| matches!(reason, StopReason::Lost { .. })) else { return };
+        let Some(session) = session.filter(|_| matches!(reason, StopReason::OwnershipLost { .. })) else { return };
         if !self.lives[life].misled {
             let verdict = self.partitions[partition].history.lost_by(&life, session.since);
             self.judged(life, partition, verdict);

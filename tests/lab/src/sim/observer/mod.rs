@@ -269,7 +269,9 @@ impl State {
         }
         let ours = self.lives[life].ours;
         if ours {
-            self.check(Invariant::Conditional, *condition != Condition::Any, || format!("{name} was written at will"));
+            self.check(Invariant::Conditional, *condition != Condition::Unconditional, || {
+                format!("{name} was written at will")
+            });
         }
         match kind {
             "ownership" => self.ownership_written(life, partition, name, metadata),

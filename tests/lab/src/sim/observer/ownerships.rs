@@ -1,7 +1,7 @@
 //! Writes of ownerships.
 
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::internal::codec::{decode_ownership, decode_presence};
+use eventhubs_checkpoint::internal::codec::{decode_heartbeat, decode_ownership};
 use eventhubs_checkpoint::internal::recorded;
 use eventhubs_checkpoint::{Incarnation, OwnerId, OwnershipRecord};
 use tokio::time::Instant;
@@ -37,9 +37,9 @@ impl State {
     /// Somebody says that it is there, or that another is not.
     pub(super) fn presence_written(&mut self, name: &str, metadata: &Metadata) {
         let Some(owner) = metadata.get("ownerid").filter(|_| name.contains("/presence/")) else { return };
-        let (record, _) = decode_presence(name, recorded::owner(owner), metadata);
+        let (record, _) = decode_heartbeat(name, recorded::owner(owner), metadata);
         if let Some(life) = self.life_of(&record.owner, record.incarnation.as_ref()) {
-            self.lives[life].present_at = record.broken_by.is_none().then(Instant::now);
+            self.lives[life].present_at = record.declared_dead_by.is_none().then(Instant::now);
         }
     }
 

@@ -242,7 +242,7 @@ fn the_next_owner_begins_exactly_where_the_checkpoint_was_put() {
         scene.stores(operator, -1);
         scene.stores(operator, 3);
         scene.releases(operator);
-        scene.reporter(one).stopped(&0.into(), &StopReason::Lost { by: None });
+        scene.reporter(one).stopped(&0.into(), &StopReason::OwnershipLost { by: None });
         scene.begins_at(one, 3);
         scene.handles(one, first..=9);
         assert_eq!(scene.broken(), broken, "{first}");
@@ -349,10 +349,10 @@ fn a_handler_is_told_of_a_loss_only_if_the_record_is_not_its_own() {
     let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
     scene.begins(one);
     scene.owns(other);
-    scene.reporter(one).stopped(&0.into(), &StopReason::Lost { by: None });
+    scene.reporter(one).stopped(&0.into(), &StopReason::OwnershipLost { by: None });
     assert_eq!(scene.broken(), nothing());
     scene.begins(other);
-    scene.reporter(other).stopped(&0.into(), &StopReason::Lost { by: None });
+    scene.reporter(other).stopped(&0.into(), &StopReason::OwnershipLost { by: None });
     assert_eq!(scene.broken(), [Invariant::NotLostInError]);
 }
 
@@ -393,7 +393,7 @@ fn nothing_of_ours_is_written_without_a_condition() {
         one,
         "ns/hub/g/ownership/0",
         &eventhubs_checkpoint::blob::Metadata::new(),
-        &Condition::Any,
+        &Condition::Unconditional,
     );
     assert!(scene.broken().contains(&Invariant::Conditional));
 }

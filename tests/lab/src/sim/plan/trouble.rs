@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 
 /// What is wrong with the storage for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,15 +77,17 @@ impl Trouble {
             Self::Hang => usual.with(1.0, Fault::Hang),
             Self::Throttling => usual.with(0.6, throttled),
             Self::Slow => usual.with(0.5, Fault::Latency(Duration::from_secs(8))),
-            Self::AnswersLost => usual.with(0.4, Fault::AnswerLost),
+            Self::AnswersLost => usual.with(0.4, Fault::ResponseLost),
             Self::LateWrites => usual.with(0.4, late),
             Self::Conflicts => usual.with(0.4, Fault::Conflict),
-            Self::StaleListings => usual.with(0.7, Fault::StalePage(Duration::from_secs(120))),
+            Self::StaleListings => usual.with(0.7, Fault::StaleListing(Duration::from_secs(120))),
             Self::Mixed => mixed(usual, throttled, late),
-            Self::Checkpoints => usual.with_on(1.0, Target::from(Operation::Write).named("/checkpoint/"), throttled),
+            Self::Checkpoints => {
+                usual.with_on(1.0, Target::from(BlobOperation::Write).named("/checkpoint/"), throttled)
+            }
             Self::Doubts => usual
-                .with_on(0.6, Target::from(Operation::Write).named("/checkpoint/"), Fault::Conflict)
-                .with_on(1.0, Operation::Get, Fault::Latency(Duration::from_millis(4500))),
+                .with_on(0.6, Target::from(BlobOperation::Write).named("/checkpoint/"), Fault::Conflict)
+                .with_on(1.0, BlobOperation::Get, Fault::Latency(Duration::from_millis(4500))),
         }
     }
 
@@ -104,12 +106,12 @@ fn mixed(usual: FaultPlan, throttled: Fault, late: Fault) -> FaultPlan {
     usual
         .with(0.05, Fault::Unreachable)
         .with(0.05, Fault::RequestLost)
-        .with(0.08, Fault::AnswerLost)
+        .with(0.08, Fault::ResponseLost)
         .with(0.05, late)
         .with(0.05, Fault::Hang)
         .with(0.08, Fault::Conflict)
         .with(0.05, throttled)
-        .with(0.1, Fault::StalePage(Duration::from_secs(60)))
-        .with(0.05, Fault::PageCutOff)
+        .with(0.1, Fault::StaleListing(Duration::from_secs(60)))
+        .with(0.05, Fault::TruncatedListing)
         .with(0.2, Fault::Latency(Duration::from_secs(6)))
 }

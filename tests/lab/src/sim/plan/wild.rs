@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::OnStall;
 use eventhubs_checkpoint::processor::OnFailure;
-use eventhubs_checkpoint::{LeaseScope, LeaseTerms};
+use eventhubs_checkpoint::{LeaseDurations, LeaseScope};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -102,7 +102,7 @@ impl Draw {
         match self.0.random_range(0..3) {
             0 => OnFailure::Restart,
             1 => OnFailure::Release { cool_down: self.seconds(&[0, 10, 60]) },
-            _ => OnFailure::Stop,
+            _ => OnFailure::Park,
         }
     }
 
@@ -113,7 +113,7 @@ impl Draw {
     /// The time to stop has to fit into a handoff, and under strict leases into what is left of the expiry.
     fn stopping(&mut self, settings: &mut Settings) {
         let (expiry, deadline) = (settings.expiry, settings.tuning.deadline(settings.expiry));
-        let left = (expiry / 2).saturating_sub(deadline + LeaseTerms::GRACE);
+        let left = (expiry / 2).saturating_sub(deadline + LeaseDurations::GRACE);
         settings.strict &= left > CLOSING;
         let handoff_timeout = self.sometimes(0.5, |draw| draw.share(expiry, 0.3, 0.95));
         let drain = self.share(expiry, 0.02, 0.3);

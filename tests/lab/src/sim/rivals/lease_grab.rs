@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::blob::{Condition, Metadata};
-use eventhubs_checkpoint::internal::codec::{BlobNames, KeyCase, RecordKind};
+use eventhubs_checkpoint::internal::codec::{BlobNameCase, BlobNames, RecordKind};
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::EventSource;
 use eventhubs_checkpoint::{ErrorKind, Result};
@@ -82,7 +82,7 @@ impl Kind for LeaseGrab {
 
     fn live(&self, host: Host) -> Living {
         let life = Life {
-            names: BlobNames::new(&host.group, KeyCase::Lower),
+            names: BlobNames::new(&host.group, BlobNameCase::Lower),
             host: Arc::new(host),
             notices: self.notices.clone(),
             readings: Mutex::default(),
@@ -132,7 +132,7 @@ async fn run(life: Arc<Life>) -> Ended {
 async fn challenge_for_ever(life: Arc<Life>) {
     let mut rng = StdRng::seed_from_u64(life.host.seed);
     loop {
-        let Ok(hub) = life.host.source.hub().await else {
+        let Ok(hub) = life.host.source.event_hub_properties().await else {
             sleep(LEASE).await;
             continue;
         };
@@ -228,7 +228,7 @@ impl Life {
     }
 
     async fn end_of_grab(&self, partition: &PartitionId) -> Result<()> {
-        within(self.host.container.delete(&self.grab_key(partition), &Condition::Any)).await.map(drop)
+        within(self.host.container.delete(&self.grab_key(partition), &Condition::Unconditional)).await.map(drop)
     }
 
     async fn take_over(self: &Arc<Self>, partition: &PartitionId) -> Result<()> {
@@ -239,7 +239,7 @@ impl Life {
             // The dead do not answer.
             let _ = timeout(LONGEST_SHUTDOWN, stopped).await;
         }
-        self.write(&self.allocation_key(partition), self.host.owner.as_str(), &Condition::Any).await?;
+        self.write(&self.allocation_key(partition), self.host.owner.as_str(), &Condition::Unconditional).await?;
         self.readings().insert(partition.clone(), self.read(partition));
         Ok(())
     }
@@ -269,7 +269,7 @@ impl Life {
     }
 
     async fn give_up(&self, partition: &PartitionId) -> Result<()> {
-        self.write(&self.allocation_key(partition), "", &Condition::Any).await?;
+        self.write(&self.allocation_key(partition), "", &Condition::Unconditional).await?;
         let _ = self.notices.send(Notice::AllocatedEnded(partition.clone()));
         Ok(())
     }

@@ -138,7 +138,7 @@ impl World<'_> {
         if let Some((handle, partition)) = self.partition_of(member, index) {
             self.disturbed();
             // It may have been lost just now.
-            let _ = handle.release_partition(&partition, cool_down);
+            let _ = handle.release(&partition, cool_down);
         }
     }
 
@@ -151,7 +151,7 @@ impl World<'_> {
 
     /// An operator resumes what is parked after a failure.
     pub(super) fn resume_parked(&self) {
-        if self.plan.settings.tuning.on_failure != OnFailure::Stop {
+        if self.plan.settings.tuning.on_failure != OnFailure::Park {
             return;
         }
         for running in self.seats.iter().flat_map(|seat| &seat.lives) {

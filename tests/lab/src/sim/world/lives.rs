@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::OwnerId;
 use eventhubs_checkpoint::blob::BlobContainer;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Faulty};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -59,7 +59,7 @@ impl World<'_> {
         let life = self.observer.lock().enters(entering);
         let seed = seed_of(self.plan.seed, member, born);
         let (gate, desk) = (Gate::default(), Desk::default());
-        let faulty = Faulty::new(self.witnessed(life), seed);
+        let faulty = FaultyContainer::new(self.witnessed(life), seed);
         let (shutdown, asked) = watch::channel(false);
         let (extra_work, extra) = watch::channel(Duration::ZERO);
         let clock = Skewed {
@@ -105,7 +105,7 @@ impl World<'_> {
     /// What the storage's clock shows.
     async fn server_time(&self) -> OffsetDateTime {
         match self.memory.list("none").await {
-            Ok(list) => list.answer.server_time,
+            Ok(list) => list.response.server_time,
             Err(_) => OffsetDateTime::UNIX_EPOCH,
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
-use eventhubs_checkpoint::testing::faulty::Faulty;
+use eventhubs_checkpoint::testing::faulty::FaultyContainer;
 use eventhubs_checkpoint::{OwnerId, PartitionId, Position, Result};
 use tokio::time::timeout;
 
@@ -32,11 +32,11 @@ impl World<'_> {
             life
         };
         let seed = seed_of(self.plan.seed, OPERATORS, u32::try_from(life).unwrap_or(OPERATORS));
-        let faulty = Faulty::new(self.witnessed(life), seed);
+        let faulty = FaultyContainer::new(self.witnessed(life), seed);
         let latency = self.plan.settings.latency;
         faulty.set_plan(reset.trouble.map_or_else(|| self.usual_faults(), |trouble| trouble.faults(latency)));
         let settings = GroupStore::builder(Arc::new(faulty), self.group.clone(), owner);
-        let settings = with_terms(settings, &self.plan.settings).seed(seed);
+        let settings = with_terms(settings, &self.plan.settings).with_seed(seed);
         let options = ResetOptions::default().with_beside_foreign(reset.beside_foreign).with_settle(reset.settle);
         let operating = operate(self.observer.clone(), life, settings, wanted, options);
         self.operators.push(tokio::spawn(killed_after(reset.dies_after, self.observer.clone(), life, operating)));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::OwnerId;
-use eventhubs_checkpoint::testing::faulty::Faulty;
+use eventhubs_checkpoint::testing::faulty::FaultyContainer;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -24,7 +24,7 @@ pub(super) struct Running {
     pub(super) life: usize,
     pub(super) owner: OwnerId,
     pub(super) gate: Gate,
-    pub(super) faulty: Faulty,
+    pub(super) faulty: FaultyContainer,
     pub(super) shutdown: watch::Sender<bool>,
     pub(super) extra_work: watch::Sender<Duration>,
     pub(super) desk: Desk,
