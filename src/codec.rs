@@ -108,10 +108,10 @@ impl BlobNames {
     /// The names for this group.
     ///
     /// ```
-    /// use eventhubs_checkpoint::internal::codec::{BlobNames, KeyCase, RecordKind};
+    /// use eventhubs_checkpoint::internal::codec::{BlobNames, BlobNameCase, RecordKind};
     /// use eventhubs_checkpoint::ConsumerGroup;
     /// let group = ConsumerGroup::new("Example.servicebus.windows.net", "Orders", "$Default")?;
-    /// let names = BlobNames::new(&group, KeyCase::Lower);
+    /// let names = BlobNames::new(&group, BlobNameCase::Lower);
     /// assert_eq!(
     ///     names.of(RecordKind::Checkpoint, &7.into()),
     ///     "example.servicebus.windows.net/orders/$default/checkpoint/7"

@@ -1,6 +1,6 @@
 //! Runs Azurite, the emulator of Azure Storage, for as long as somebody needs it.
 //!
-//! [`Azurite::start`] installs the pinned version if need be and starts one of its own; [`shared`] gives the one that
+//! [`Azurite::start_position`] installs the pinned version if need be and starts one of its own; [`shared`] gives the one that
 //! the whole process shares. Azurite ends when its standard input closes, and so with this process however that ends.
 
 use std::env;

@@ -44,13 +44,13 @@ pub struct BalancerConfig {
     /// reaction time: a settled instance notices a dead owner, a released partition or a new one that much later at
     /// most. Whoever joins looks every interval, and any change brings the next cycle forward.
     pub load_balancing_interval: Duration,
-    /// How fast to take what is lacking. Default [`Strategy::Balanced`].
+    /// How fast to take what is lacking. Default [`LoadBalancingStrategy::Balanced`].
     pub load_balancing_strategy: LoadBalancingStrategy,
     /// The most partitions that this instance holds. Default: no limit. The others do not know of it, and
     /// leave it its share until it has taken nothing for an expiry. What is unowned meanwhile, or for good if all are
-    /// at their limits: [`Snapshot::unclaimed_for_cap`](super::Snapshot::unclaimed_for_cap).
+    /// at their limits: [`Snapshot::unclaimed_due_to_limit`](super::Snapshot::unclaimed_due_to_limit).
     pub max_partitions: Option<usize>,
-    /// What to do when a partition cannot be renewed in time. Default [`LeasePolicy::BrokerFenced`].
+    /// What to do when a partition cannot be renewed in time. Default [`OnLeaseExpiry::Continue`].
     pub on_lease_expiry: OnLeaseExpiry,
     /// When an application counts as stalled: no heartbeat of its runtime, or one batch in the handler, for longer than
     /// this. Default 5 min: longer than any ordinary batch. With a stalled runtime an instance claims nothing. With a
@@ -73,7 +73,7 @@ pub struct BalancerConfig {
     /// costs some 370 requests an hour and instance whatever the number of its partitions, at the default interval and
     /// expiry.
     ///
-    /// Not with [`Strategy::Weighted`]: loads are written by renewals.
+    /// Not with [`LoadBalancingStrategy::Weighted`]: loads are written by renewals.
     ///
     /// Only instances of this crate honour such ownerships, whatever their own scope: to the other SDKs they look
     /// abandoned. A group in which one of those is found is told so, and goes on with [`LeaseScope::Partition`]; until

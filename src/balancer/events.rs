@@ -32,7 +32,7 @@ pub enum OwnershipEvent {
         by: Option<OwnerId>,
     },
     /// A partition could not be renewed in time and is processed no further:
-    /// [`LeasePolicy::Strict`](super::LeasePolicy::Strict).
+    /// [`OnLeaseExpiry::Stop`](super::OnLeaseExpiry::Stop).
     LeaseExpired {
         /// The partition.
         partition: PartitionId,

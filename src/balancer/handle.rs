@@ -88,7 +88,7 @@ impl BalancerHandle {
         self.send(Order::Command(Command::Release { partition, epoch, cool_down, settled: false }));
     }
 
-    /// Says that nothing processes a partition that is not [held](Snapshot::held) any more: if it is to be given back,
+    /// Says that nothing processes a partition that is not [held](Snapshot::owned) any more: if it is to be given back,
     /// nothing is left to wait for.
     pub(crate) fn unprocessed(&self, partition: PartitionId) {
         self.send(Order::Command(Command::Unprocessed { partition }));

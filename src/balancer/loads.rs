@@ -1,4 +1,4 @@
-//! How much work each partition is, for [`Strategy::Weighted`](crate::planner::Strategy::Weighted). Every owner writes
+//! How much work each partition is, for [`LoadBalancingStrategy::Weighted`](crate::planner::LoadBalancingStrategy::Weighted). Every owner writes
 //! what it measures into its records, so that all decide by the same numbers.
 
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ const SAMPLE: Duration = Duration::from_secs(10);
 
 /// The work of so long is averaged. Work comes in bursts: events are received only when the handler has ended its
 /// batch, which may take minutes. With a mean over one or two bursts the loads of equal partitions differ by more than
-/// the threshold of [`Strategy::Weighted`](crate::planner::Strategy::Weighted), and the partitions move without end.
+/// the threshold of [`LoadBalancingStrategy::Weighted`](crate::planner::LoadBalancingStrategy::Weighted), and the partitions move without end.
 const MEMORY: Duration = Duration::from_secs(10 * 60);
 
 impl LoadTracker {

@@ -12,10 +12,10 @@
 //!
 //! 1. List the ownerships.
 //! 2. Notice what was lost.
-//! 3. Decide what to claim, and what to ask for; if anything, look first at who else [is there](GroupStore::announce)
-//!    and at the [other tree of names](crate::store::Split), and decide again.
+//! 3. Decide what to claim, and what to ask for; if anything, look first at who else [is there](GroupStore::send_heartbeat)
+//!    and at the [other tree of names](crate::store::OnCaseMismatch), and decide again.
 //! 4. Publish a [`Snapshot`].
-//! 5. Give back what is not to be kept, claim, and [ask](GroupStore::mark).
+//! 5. Give back what is not to be kept, claim, and [ask](GroupStore::request_handoff).
 //!
 //! What was asked for is looked at every half interval, until it is released or has to be stolen. Who is asked, by the
 //! listing or by a renewal that finds the mark, has the handler stop and the last checkpoint written, and releases.
@@ -149,7 +149,7 @@ impl Balancer {
         self.ports.permit.clone()
     }
 
-    /// Lets handlers take this long to stop. Under [`LeasePolicy::Strict`] they stop so much earlier.
+    /// Lets handlers take this long to stop. Under [`OnLeaseExpiry::Stop`] they stop so much earlier.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl Balancer {
     }
 
     /// Runs until [`BalancerHandle::shutdown`], or until all handles are gone, on the runtime that polls it. Where
-    /// other work may keep that one busy for long, use [`run_apart`](Self::run_apart).
+    /// other work may keep that one busy for long, use [`run_on_dedicated_thread`](Self::run_on_dedicated_thread).
     ///
     /// # Errors
     ///

@@ -40,7 +40,7 @@ impl Settings {
         self.config.handoff && !self.drain_timeout.is_zero()
     }
 
-    /// Under [`LeasePolicy::Strict`], how long a lease counts: the handler must have stopped before the server can show
+    /// Under [`OnLeaseExpiry::Stop`], how long a lease counts: the handler must have stopped before the server can show
     /// an age of the expiry, and the server shows whole seconds.
     pub(super) fn lifetime(&self) -> Option<Duration> {
         let strict = self.config.on_lease_expiry == OnLeaseExpiry::Stop;

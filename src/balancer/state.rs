@@ -1,7 +1,7 @@
 //! The decisions of the balancing loop: what happened comes in, what to do comes out. No request, no clock.
 //!
 //! Each part keeps its own facts, and leaves actions in the [`Context`]: [`Partitions`] what this instance does with
-//! each partition, [`OwnPresence`] what it wrote of itself, [`Cycles`] when it lists the ownerships, and what it plans.
+//! each partition, [`OwnHeartbeat`] what it wrote of itself, [`Cycles`] when it lists the ownerships, and what it plans.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

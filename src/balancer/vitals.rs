@@ -14,7 +14,7 @@ use crate::model::PartitionId;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Stalled {
-    /// The application's runtime has not run for longer than `stall_after`: something blocks all its workers.
+    /// The application's runtime has not run for longer than `stall_timeout`: something blocks all its workers.
     pub runtime: bool,
     /// Partitions with a batch in the handler for longer than that.
     pub partitions: BTreeSet<PartitionId>,

@@ -75,7 +75,7 @@ pub struct Blob {
     pub name: String,
     /// The metadata, which is all there is: the blobs are empty.
     pub metadata: Metadata,
-    /// The version, for a later [`Condition::Match`].
+    /// The version, for a later [`Condition::IfMatch`].
     pub etag: ETag,
     /// When it was last written, by the server's clock, in whole seconds.
     pub last_modified: OffsetDateTime,
@@ -131,7 +131,7 @@ pub struct WriteResult {
     /// When the server wrote it, in whole seconds.
     pub last_modified: OffsetDateTime,
     /// Whether the container keeps the version before this one, too: see
-    /// [`Finding::Versioning`](crate::store::Finding::Versioning).
+    /// [`StorageWarning::Versioning`](crate::store::StorageWarning::Versioning).
     pub versioned: bool,
     /// The answer itself.
     pub response: ResponseInfo,
@@ -175,7 +175,7 @@ pub enum ContainerCreation {
 /// All methods fail with [`ErrorKind::ContainerNotFound`](crate::ErrorKind::ContainerNotFound),
 /// [`Unauthorized`](crate::ErrorKind::Unauthorized), [`Throttled`](crate::ErrorKind::Throttled),
 /// [`Unavailable`](crate::ErrorKind::Unavailable) (certainly not applied), [`Rejected`](crate::ErrorKind::Rejected) or
-/// [`Unknown`](crate::ErrorKind::Unknown) (possibly applied).
+/// [`Unknown`](crate::ErrorKind::Indeterminate) (possibly applied).
 #[async_trait]
 pub trait BlobContainer: fmt::Debug + Send + Sync {
     /// Lists all blobs whose names start with `prefix`, with their metadata. An account with a hierarchical namespace
@@ -189,7 +189,7 @@ pub trait BlobContainer: fmt::Debug + Send + Sync {
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult>;
 
     /// Deletes a blob. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), with the exception told
-    /// at [`Condition::Match`]; [`Condition::Create`] is refused as
+    /// at [`Condition::IfMatch`]; [`Condition::Create`] is refused as
     /// [`ErrorKind::Rejected`](crate::ErrorKind::Rejected).
     async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo>;
 

@@ -148,7 +148,7 @@ impl BlobCheckpointStore {
     /// that fails is tried again, for four request deadlines, 20 s by default.
     ///
     /// The call may be dropped, by a time limit for instance, and repeated: a partition stays held until its release is
-    /// settled. The same after [`ReleaseOutcome::Undecided`]. As long as a partition of it is held, the store serves
+    /// settled. The same after [`ReleaseOutcome::Indeterminate`]. As long as a partition of it is held, the store serves
     /// the same owner.
     pub async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
         let served = self.forget_viewed().await;

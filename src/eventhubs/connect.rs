@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::model::ConsumerGroup;
 
 /// Describes an [`EventHubSource`]; see [`from_connection_string`](EventHubSource::from_connection_string) and
-/// [`with_token`](EventHubSource::with_token).
+/// [`from_credential`](EventHubSource::from_credential).
 #[must_use = "nothing happens until `connect` is called"]
 pub struct EventHubSourceBuilder {
     connector: Connector,
@@ -51,7 +51,7 @@ impl EventHubSource {
     /// # use eventhubs_checkpoint::{ConsumerGroup, eventhubs::EventHubSource};
     /// # async fn example(credential: Arc<dyn TokenCredential>) -> Result<(), Box<dyn std::error::Error>> {
     /// let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", ConsumerGroup::DEFAULT_NAME)?;
-    /// let source = EventHubSource::with_token(&group, credential).connect().await?;
+    /// let source = EventHubSource::from_credential(&group, credential).connect().await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -100,7 +100,7 @@ impl EventHubSourceBuilder {
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the connection string cannot be used, or names another
     /// namespace or event hub than the consumer group, or if the owner level is negative: correct it.
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source) if the event hub cannot be reached: try again. Whether the key or
+    /// [`ErrorKind::EventSource`](crate::ErrorKind::EventSource) if the event hub cannot be reached: try again. Whether the key or
     /// the credential is good, and the event hub and its consumer group exist, is found out by the first requests.
     pub async fn connect(self) -> Result<EventHubSource> {
         let Self { connector, owner_level } = self;

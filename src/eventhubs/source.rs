@@ -25,7 +25,7 @@ const CHECK_DEADLINE: Duration = Duration::from_secs(1);
 /// An [`EventSource`] over an event hub. Every instance needs a source of its own: two receivers of one client share a
 /// link.
 ///
-/// Its clients are made [from a connection string](Self::from_connection_string) or [with a token](Self::with_token),
+/// Its clients are made [from a connection string](Self::from_connection_string) or [with a token](Self::from_credential),
 /// for the consumer group whose records the store keeps.
 ///
 /// # Connections that die
@@ -35,7 +35,7 @@ const CHECK_DEADLINE: Duration = Duration::from_secs(1);
 /// helps, so the source makes one when the connection of the last one is dead.
 ///
 /// A connection counts as dead after an error that says so, a request that got no answer within 20 s, a link that was
-/// [distrusted](EventSource::distrust) or took as long to close, or three failures in a row over all partitions. What
+/// [distrusted](EventSource::connection_suspect) or took as long to close, or three failures in a row over all partitions. What
 /// is opened next goes through the fresh client. Links that still get events keep the old one, the others end with an
 /// error, to be opened again; the old client is closed once no link uses it. A fresh one is made 2 s after the last one
 /// at the earliest, and more seldom, up to every 30 s, while nothing comes through them.
@@ -46,7 +46,7 @@ const CHECK_DEADLINE: Duration = Duration::from_secs(1);
 /// since then would be delivered again. The [`Processor`](crate::processor::Processor) sees it by the first event that
 /// does, and opens another link after the last event. What was on its way by then, up to `prefetch` events, was sent
 /// for nothing.
-/// `RetryOptions { max_retries: 0, .. }` in the [settings](super::EventHubSourceBuilder::settings) spares that, too:
+/// `RetryOptions { max_retries: 0, .. }` in the [settings](super::EventHubSourceBuilder::with_consumer) spares that, too:
 /// the client then repairs nothing by itself.
 ///
 /// # Two readers of a partition

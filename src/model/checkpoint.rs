@@ -38,7 +38,7 @@ pub struct CheckpointRecord {
     /// When it was written, by the server's clock.
     pub updated_at: Option<OffsetDateTime>,
     /// The ETag of the same partition's checkpoint in the other tree of names, when it was last looked at; `none` in a
-    /// [start](Self::pinned) that was written down while there was none.
+    /// [start](Self::initial) that was written down while there was none.
     pub source_etag: Option<String>,
     /// The position is a start that was written down before any event up to it was processed. It is a usable position
     /// for every reader, but says nothing about progress: any checkpoint of an owner replaces it, a smaller one too.

@@ -28,7 +28,7 @@ pub struct Ownership {
     pub age: Duration,
     /// The server's time of that answer.
     pub server_time: OffsetDateTime,
-    /// When the answer arrived, on the [lease clock](crate::store::GroupStore::lease_time).
+    /// When the answer arrived, on the [lease clock](crate::store::GroupStore::lease_clock_now).
     pub received: Moment,
 }
 
@@ -85,7 +85,7 @@ pub struct Heartbeat {
     pub etag: ETag,
     /// Time since it was last written, by the server's clock, when the server answered.
     pub age: Duration,
-    /// When the answer arrived, on the [lease clock](crate::store::GroupStore::lease_time).
+    /// When the answer arrived, on the [lease clock](crate::store::GroupStore::lease_clock_now).
     pub received: Moment,
 }
 

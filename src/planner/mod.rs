@@ -6,10 +6,10 @@
 //! With P partitions and N live owners, everybody's share is `floor(P/N)`, and `P mod N` owners hold one more. An owner
 //! below its target claims: free partitions first, then expired ones, then from the owner that holds the most. Nobody
 //! is ever brought below its share, so a balanced group never moves a partition again. Other ways to share, and how
-//! many rounds each takes: [`Strategy`].
+//! many rounds each takes: [`LoadBalancingStrategy`].
 //!
 //! An owner that holds nothing is in no ownership record. If it writes its presence, others count it all the same
-//! ([`Observer::presences`]); if not, the first round, in which it takes its first partition, may share by a number that is too
+//! ([`Observer::heartbeats`]); if not, the first round, in which it takes its first partition, may share by a number that is too
 //! small.
 //!
 //! An owner that is below its share and takes nothing, for any reason, does not count where something is unowned

@@ -20,7 +20,7 @@ pub struct Observer<'a> {
     /// The presences. May be left empty: then an owner that owns nothing is not known.
     pub heartbeats: &'a [Heartbeat],
     /// The time between the cycles of the one to whom a partition is handed over. A released partition is reserved for
-    /// it for so long and the [grace](LeaseTerms::GRACE).
+    /// it for so long and the [grace](LeaseDurations::GRACE).
     pub interval: Duration,
     /// When an outage of mine ended, if there was one: for a while no request of mine had succeeded. What stopped me
     /// may have stopped the others, so a record last written before that end counts as live for one expiry from there

@@ -71,7 +71,7 @@ impl LoadBalancingStrategy {
     }
 }
 
-/// The partitions that [`Strategy::Static`] gives to an instance.
+/// The partitions that [`LoadBalancingStrategy::Static`] gives to an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment(Rule);
 
@@ -125,7 +125,7 @@ impl Assignment {
 /// not ask for a plan.
 ///
 /// ```
-/// use eventhubs_checkpoint::balancer::Strategy;
+/// use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 /// use eventhubs_checkpoint::internal::planner::Policy;
 /// let policy = Policy { strategy: Strategy::Greedy, max_partitions: Some(8), ..Policy::default() };
 /// # assert!(policy.avoid.is_empty());
@@ -136,7 +136,7 @@ pub struct Policy {
     pub strategy: LoadBalancingStrategy,
     /// The most that I may hold. What is above it is released. The others do not know of it: they find this
     /// owner [idle](Self::idle) after a while. Until then, and if they are all at their limits,
-    /// [`Plan::unclaimed_for_cap`](super::Plan::unclaimed_for_cap) says what stays unowned.
+    /// [`Plan::unclaimed_due_to_limit`](super::Plan::unclaimed_due_to_limit) says what stays unowned.
     pub max_partitions: Option<usize>,
     /// Other owners that are below their share, but claim no unowned partitions, as [`Idleness`](super::Idleness) finds
     /// them. They do not count where something is unowned. They keep what they hold, and are never brought below their
@@ -150,7 +150,7 @@ pub struct Policy {
     /// [cooperative](super::PartitionView::cooperative): that owner finishes what it has begun and hands the partition
     /// over. Off by default: whoever asks must be able to wait for the answer, and to steal if none comes.
     pub handoff: bool,
-    /// For [`Strategy::Weighted`]: the load of each partition, in any unit, for instance bytes per second. A partition
+    /// For [`LoadBalancingStrategy::Weighted`]: the load of each partition, in any unit, for instance bytes per second. A partition
     /// that is missing counts as the mean of those that are there, one with next to no load as a tenth of that mean,
     /// because a link and a lease cost something too.
     pub loads: BTreeMap<PartitionId, u64>,

@@ -142,7 +142,7 @@ impl<'a> View<'a> {
 /// Reads a listing at `now`.
 ///
 /// `partitions` are all that the hub has now: records of others are left out, and those of them that I run are
-/// [`gone`](View::gone). A fresh record of mine for a partition that I do not run is an [`Orphan`](Holder::Orphan), for
+/// [`gone`](View::removed). A fresh record of mine for a partition that I do not run is an [`Orphan`](Holder::Reclaimable), for
 /// instance one whose write landed late.
 #[must_use]
 pub fn observe<'a>(

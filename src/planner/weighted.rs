@@ -1,4 +1,4 @@
-//! Sharing by loads. The rules and what they guarantee: [`Strategy::Weighted`](super::Strategy::Weighted).
+//! Sharing by loads. The rules and what they guarantee: [`LoadBalancingStrategy::Weighted`](super::LoadBalancingStrategy::Weighted).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

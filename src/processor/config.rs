@@ -31,7 +31,7 @@ pub struct CheckpointPolicy {
     /// the end, or of the handoff, is over.
     ///
     /// After a failure of the handler the marked position is always written. Else a handler that fails more often than
-    /// [`every`](Self::every) would make no progress: each restart would go back to the same checkpoint.
+    /// [`every`](Self::interval) would make no progress: each restart would go back to the same checkpoint.
     pub on_stop: bool,
 }
 
@@ -48,7 +48,7 @@ impl CheckpointPolicy {
         with_on_stop(on_stop: bool);
     }
 
-    /// Takes [`every`](Self::every) away: the time since a mark does not matter.
+    /// Takes [`every`](Self::interval) away: the time since a mark does not matter.
     #[must_use]
     pub fn without_interval(mut self) -> Self {
         self.interval = None;
@@ -112,7 +112,7 @@ pub struct ProcessorConfig {
     pub on_failure: OnFailure,
     /// How long one call of [`Handler::handle`](super::Handler::handle) may take; longer ones are dropped, which counts
     /// as a failure. Default: no limit, for only the application knows what may be dropped half-way. See also
-    /// [`BalancerConfig::stall_after`], which only tells.
+    /// [`BalancerConfig::stall_timeout`], which only tells.
     pub handler_timeout: Option<Duration>,
     /// The most events a handler gets at once. Default 100.
     pub max_batch_size: usize,
@@ -126,7 +126,7 @@ pub struct ProcessorConfig {
     /// included. With more, nothing further is delivered. Default 1000.
     ///
     /// It does not bound how many events are processed again after a restart: one event that stays open holds it back,
-    /// while any number of later ones is finished. See [`Degraded::CheckpointHeld`](super::Degraded::CheckpointHeld).
+    /// while any number of later ones is finished. See [`HealthIssue::CheckpointHeld`](super::HealthIssue::CheckpointHeld).
     pub max_in_flight: usize,
     /// How often each partition held is compared with the hub: for the lag, and to find a link that delivers nothing
     /// although there are events. Such a link is opened again after two comparisons. Default 30 s, at a request to the
@@ -200,7 +200,7 @@ impl ProcessorConfig {
         with_on_shutdown(on_shutdown: OnShutdown);
     }
 
-    /// Takes [`probe_every`](Self::probe_every) away: no lag is known, and a silent link is not noticed.
+    /// Takes [`lag_check_interval`](Self::lag_check_interval) away: no lag is known, and a silent link is not noticed.
     #[must_use]
     pub fn without_lag_checks(mut self) -> Self {
         self.lag_check_interval = None;

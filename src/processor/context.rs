@@ -78,7 +78,7 @@ impl PartitionContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unfinished`] if a tracked event before it holds it back: it stays marked, and is written when that
+    /// [`ErrorKind::EventsInFlight`] if a tracked event before it holds it back: it stays marked, and is written when that
     /// one is finished. [`ErrorKind::Fenced`] if the partition belongs to somebody else now; [`ErrorKind::Closed`] if it
     /// has been stopped; otherwise what the storage answered: the position stays pending and is written later.
     pub async fn checkpoint_now(&self, event: &impl Positioned) -> Result<()> {
@@ -109,7 +109,7 @@ impl PartitionContext {
         self.checkpoints.flush().await
     }
 
-    /// Tracks an event that will be finished later, in whatever order: by [`Token::finish`]. The checkpoint goes as far
+    /// Tracks an event that will be finished later, in whatever order: by [`TrackedEvent::finish`]. The checkpoint goes as far
     /// as all events are finished in the order of their delivery, by itself.
     ///
     /// Take the token before `handle` returns from the batch: events of it without a token then stand in nobody's way
@@ -183,7 +183,7 @@ impl PartitionContext {
 /// Dropped without being finished, it keeps its event open, and counts as in flight: what was not said to be done is
 /// not done. The checkpoint stays before the event, and when the partition starts again, the event and all after it are
 /// delivered again. While the partition is at work, a warning and
-/// [`Degraded::CheckpointHeld`](super::Degraded::CheckpointHeld) report it. At the end nothing waits for it, and
+/// [`HealthIssue::CheckpointHeld`](super::HealthIssue::CheckpointHeld) report it. At the end nothing waits for it, and
 /// [`ShutdownReport::held_back`](super::ShutdownReport::held_back) names the partition.
 ///
 /// Call [`fail`](Self::fail) for an event that cannot be processed now, and [`finish`](Self::finish) for one that never

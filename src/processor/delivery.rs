@@ -57,7 +57,7 @@ impl Delivered {
         Self { from, last, opened: false, refused: None, came: None, begun_again: None }
     }
 
-    /// A link was opened at [`next`](Self::next).
+    /// A link was opened at [`next`](Self::inject).
     pub(super) fn opened(&mut self) {
         (self.opened, self.came, self.begun_again) = (true, None, None);
     }

@@ -69,7 +69,7 @@ impl ProcessorHandle {
         self.control(partition, Control::pause)
     }
 
-    /// Goes on with a partition that was paused, or parked by [`OnFailure::Stop`](super::OnFailure::Stop). False if
+    /// Goes on with a partition that was paused, or parked by [`OnFailure::Park`](super::OnFailure::Park). False if
     /// this instance does not process it.
     #[must_use = "false says that nothing was resumed"]
     pub fn resume(&self, partition: &PartitionId) -> bool {

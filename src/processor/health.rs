@@ -87,7 +87,7 @@ pub enum HealthIssue {
         /// What went wrong.
         error: String,
     },
-    /// A [`Token`](super::Token) was dropped before its event was finished. The checkpoint stays before that event
+    /// A [`TrackedEvent`](super::TrackedEvent) was dropped before its event was finished. The checkpoint stays before that event
     /// until the partition starts again; then the event and all after it are delivered again.
     CheckpointHeld {
         /// The partition.

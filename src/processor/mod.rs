@@ -275,7 +275,7 @@ impl<S: EventSource> Processor<S, StreamHandler<S::Event>> {
     /// # let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
     /// # let container = Arc::new(MemoryContainer::new());
     /// # let store = GroupStore::builder(container, group, OwnerId::new("worker-1")?).connect().await?;
-    /// let mut partitions = Processor::pull(source, store).build()?.partitions();
+    /// let mut partitions = Processor::streams(source, store).build()?.partitions();
     /// let mut partition = partitions.next().await.expect("runs until it is shut down");
     /// let working = tokio::spawn(async move {
     ///     while let Some(events) = partition.next().await {

@@ -9,7 +9,7 @@ use crate::model::Position;
 /// Made by [`new`](Self::new) only, because hubs report an emptied partition, of which all events have expired, in two
 /// ways: with the number of its first event after that of its last one, or with the same number twice. The second looks
 /// like a partition of one event. Here both are the same: empty, with
-/// [`first_sequence_number`](Self::first_sequence_number) after the last.
+/// [`beginning_sequence_number`](Self::beginning_sequence_number) after the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionProperties {
     first: i64,
@@ -23,7 +23,7 @@ impl PartitionProperties {
     ///
     /// - `last`: `None`, or a negative number, if there never was an event. The first one will then be number 0.
     /// - `is_empty`: counts only where there was an event. A source whose hub does not report it passes `false` and,
-    ///   for a partition without events, a `first_sequence_number` after that of `last`.
+    ///   for a partition without events, a `beginning_sequence_number` after that of `last`.
     ///
     /// That an empty partition may have equal numbers other than 0 is in the tests of KEDA's scaler
     /// (kedacore/keda `pkg/scalers/azure_eventhub_scaler_test.go`); .NET (`EventHubMetricsProvider.cs` of the extension
@@ -35,9 +35,9 @@ impl PartitionProperties {
     ///
     /// let last = || Some(Position::new(255, "x"));
     /// let one_event = PartitionProperties::new(255, last(), false);
-    /// assert_eq!((one_event.first_sequence_number(), one_event.is_empty()), (255, false));
+    /// assert_eq!((one_event.beginning_sequence_number(), one_event.is_empty()), (255, false));
     /// let emptied = PartitionProperties::new(255, last(), true);
-    /// assert_eq!((emptied.first_sequence_number(), emptied.is_empty()), (256, true));
+    /// assert_eq!((emptied.beginning_sequence_number(), emptied.is_empty()), (256, true));
     /// assert_eq!(emptied, PartitionProperties::new(256, last(), true));
     /// ```
     #[must_use]

@@ -24,7 +24,7 @@ use crate::model::PartitionId;
 type Delivery<E> = (Vec<E>, oneshot::Sender<()>);
 
 /// The partitions that this instance comes to own, each as a stream of its events: see
-/// [`Processor::pull`](super::Processor::pull).
+/// [`Processor::streams`](super::Processor::streams).
 ///
 /// Dropping it is a crash: nothing is released, and all its streams end.
 #[derive(Debug)]

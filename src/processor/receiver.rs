@@ -127,7 +127,7 @@ impl<E: Send + 'static> EventReceiver<E> {
         Self::over(Reading::Stream(StreamReading { open: Some((events, stop)), close_later }))
     }
 
-    /// Starts a task that forwards events until [`EventSender::stopped`], and closes its link then. It holds at most
+    /// Starts a task that forwards events until [`EventSender::closed`], and closes its link then. It holds at most
     /// `prefetch` events ready.
     pub fn spawn<F>(prefetch: usize, forward: impl FnOnce(EventSender<E>) -> F) -> Self
     where
@@ -151,7 +151,7 @@ impl<E: Send + 'static> EventReceiver<E> {
     ///
     /// # Errors
     ///
-    /// What the source reported, after all events before it; [`ErrorKind::Source`] if it just ended.
+    /// What the source reported, after all events before it; [`ErrorKind::EventSource`] if it just ended.
     pub async fn next_batch(&mut self, limit: usize) -> Result<Vec<E>> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);

@@ -91,7 +91,7 @@ pub struct ShutdownReport {
     pub aborted: BTreeSet<PartitionId>,
     /// Partitions whose last marked position could not be written. What is behind the one before comes again.
     pub uncheckpointed: BTreeSet<PartitionId>,
-    /// Partitions with events whose [`Token`](super::Token) was dropped. Such an event and all after it are processed
+    /// Partitions with events whose [`TrackedEvent`](super::TrackedEvent) was dropped. Such an event and all after it are processed
     /// again, although these may be finished. A token that was dropped because the partition stopped counts only if a
     /// later event was finished.
     pub held_back: BTreeSet<PartitionId>,

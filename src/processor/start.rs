@@ -112,7 +112,7 @@ pub enum OnInvalidCheckpoint {
     Earliest,
     /// Start behind the last event there is: what came meanwhile is skipped. For those whom only the present interests.
     Latest,
-    /// Let the application choose, see [`ask`](Self::ask).
+    /// Let the application choose, see [`ask`](Self::custom).
     Custom(Arc<Ask>),
 }
 

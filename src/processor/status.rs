@@ -33,9 +33,9 @@ pub enum PartitionState {
     LinkStalled,
     /// The handler has a batch.
     Handling,
-    /// The handler has had its batch for longer than [`stall_after`](crate::balancer::BalancerConfig::stall_after).
+    /// The handler has had its batch for longer than [`stall_timeout`](crate::balancer::BalancerConfig::stall_timeout).
     HandlerStalled,
-    /// As many events are in flight as may be, and none was finished for longer than `stall_after`.
+    /// As many events are in flight as may be, and none was finished for longer than `stall_timeout`.
     InFlightFull,
     /// It was paused.
     Paused,
@@ -255,7 +255,7 @@ impl Progress {
         self.inner().writer.as_ref().is_some_and(CheckpointWriter::is_behind)
     }
 
-    /// `probes_due`: how old numbers from the hub may be.
+    /// `lag_checks_due`: how old numbers from the hub may be.
     pub(super) fn status(
         &self,
         partition: &PartitionId,

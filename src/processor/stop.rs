@@ -21,7 +21,7 @@ pub enum StopReason {
     /// A later incarnation of this owner is at work. Checkpoints are not accepted any more.
     Replaced,
     /// The lease could not be renewed in time, and the policy is to stop then:
-    /// [`LeasePolicy::Strict`](crate::balancer::LeasePolicy::Strict).
+    /// [`OnLeaseExpiry::Stop`](crate::balancer::OnLeaseExpiry::Stop).
     LeaseExpired,
     /// This instance gives the partition back: it is above its limit, not assigned to it, gone from the hub, or
     /// stalled; or the application asked for it. Checkpoints are still accepted.

@@ -64,21 +64,21 @@ impl GroupStore {
     /// [epoch](super::Lease::epoch).
     ///
     /// `start` is where processing starts if there is no checkpoint yet. It is written at once, as a position that is
-    /// [marked](CheckpointRecord::pinned) as a start. A group that dies before its first checkpoint then starts at the
+    /// [marked](CheckpointRecord::initial) as a start. A group that dies before its first checkpoint then starts at the
     /// same place again, and a checkpoint of a displaced owner is refused. Without `start` nothing is written, and
     /// until the first checkpoint a displaced owner's own first checkpoint may still be accepted. So resolve every kind
     /// of start to a position before processing begins, as [`Processor`](crate::processor::Processor) does: adopt
     /// without `start`; if the record names no position, look for that of the start; then adopt again with it.
     ///
-    /// A checkpoint in the other tree of names counts as [`Split`](crate::store::Split) says.
+    /// A checkpoint in the other tree of names counts as [`OnCaseMismatch`](crate::store::OnCaseMismatch) says.
     ///
-    /// It first waits for its turn, see [`concurrency`](super::GroupStoreBuilder::concurrency). Then it takes at most
-    /// two [request deadlines](Self::request_deadline).
+    /// It first waits for its turn, see [`concurrency`](super::GroupStoreBuilder::with_max_concurrent_requests). Then it takes at most
+    /// two [request deadlines](Self::request_timeout).
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Contended`](crate::ErrorKind::Contended) if other writers kept getting in between: release the
-    /// partition and let some time pass. [`ErrorKind::Unknown`](crate::ErrorKind::Unknown) if it was not settled in
+    /// partition and let some time pass. [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if it was not settled in
     /// time. Else what the storage answered: adopt again while the lease lasts.
     pub async fn adopt(&self, partition: &PartitionId, epoch: i64, start: Option<&Position>) -> Result<AdoptOutcome> {
         let _turn = self.turn(RecordKind::Checkpoint, partition).await;

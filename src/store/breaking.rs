@@ -2,7 +2,7 @@
 //!
 //! The version of an ownership record does not cover such a lease, for its owner renews it without touching the record.
 //! The version of the presence does: once it is broken, the owner's next announcement fails, and tells it to
-//! [rewrite](super::Lease::rewritten) what it believes to own. If the owner was faster, breaking fails.
+//! [rewrite](super::Lease::forcing_rewrite) what it believes to own. If the owner was faster, breaking fails.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl GroupStore {
     /// # Errors
     ///
     /// The error of the storage; [`ErrorKind::Contended`](crate::ErrorKind::Contended) if other writers kept getting in
-    /// between, [`ErrorKind::Unknown`](crate::ErrorKind::Unknown) if it was not settled in time. Do not claim; look again
+    /// between, [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if it was not settled in time. Do not claim; look again
     /// in the next cycle.
     pub async fn declare_dead(&self, of: &Ownership, listed: Option<&Heartbeat>) -> Result<DeclareDeadOutcome> {
         let (Some(owner), life) = (&of.record.owner, of.record.incarnation.as_ref()) else {

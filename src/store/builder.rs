@@ -95,7 +95,7 @@ impl GroupStoreBuilder {
         self
     }
 
-    /// How the blob names are spelled. Default [`KeyCase::Lower`].
+    /// How the blob names are spelled. Default [`BlobNameCase::Lower`].
     pub fn with_blob_name_case(mut self, key_case: BlobNameCase) -> Self {
         self.key_case = key_case;
         self
@@ -109,7 +109,7 @@ impl GroupStoreBuilder {
         Ok(self)
     }
 
-    /// What to do about records under names of another case. Default [`Split::Wait`].
+    /// What to do about records under names of another case. Default [`OnCaseMismatch::Wait`].
     pub fn with_on_case_mismatch(mut self, split: OnCaseMismatch) -> Self {
         self.split = split;
         self
@@ -129,7 +129,7 @@ impl GroupStoreBuilder {
 
     /// Tries out, before anything starts, whether the storage does what ownership needs: refuses conditional writes
     /// when it must, shows metadata in listings, allows to list, read and write. What works but not well is logged as a
-    /// warning and kept in [`GroupStore::findings`]. Off by default: it costs nine requests.
+    /// warning and kept in [`GroupStore::storage_warnings`]. Off by default: it costs nine requests.
     pub fn with_verify_storage(mut self, probe: bool) -> Self {
         self.probe = probe;
         self

@@ -34,12 +34,12 @@ pub enum CheckpointOutcome {
 impl GroupStore {
     /// Writes a checkpoint. In the steady state this is one request.
     ///
-    /// It first waits for its turn, see [`concurrency`](super::GroupStoreBuilder::concurrency). Then it takes at most
-    /// two [request deadlines](Self::request_deadline).
+    /// It first waits for its turn, see [`concurrency`](super::GroupStoreBuilder::with_max_concurrent_requests). Then it takes at most
+    /// two [request deadlines](Self::request_timeout).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Contended`] if another writer kept getting in between, [`ErrorKind::Unknown`] if it was not settled
+    /// [`ErrorKind::Contended`] if another writer kept getting in between, [`ErrorKind::Indeterminate`] if it was not settled
     /// in time, else what the storage answered. The position is not lost: write it, or a later one, again.
     pub async fn checkpoint(&self, adoption: &mut Adoption, position: &Position) -> Result<CheckpointOutcome> {
         if Place::of(&adoption.record).compared_with(position.sequence_number).is_some_and(Ordering::is_ge) {

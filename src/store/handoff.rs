@@ -1,8 +1,8 @@
 //! Handoff: asking a cooperative owner for a partition, so that it moves without an event being processed twice.
 //!
-//! Whoever wants a partition [marks](GroupStore::mark) its record, and then [pursues](GroupStore::pursue) it: looks at
+//! Whoever wants a partition [marks](GroupStore::request_handoff) its record, and then [pursues](GroupStore::poll_handoff) it: looks at
 //! it until it is released, or for as long as it has patience. The owner learns of it from its
-//! [lease](super::Lease::asked_for_by), [acknowledges](super::Lease::with_draining), settles its last checkpoint, and
+//! [lease](super::Lease::handoff_requested_by), [acknowledges](super::Lease::acknowledging_handoff), settles its last checkpoint, and
 //! releases; the release is reserved for the one that asked.
 
 use super::rules::{
@@ -35,7 +35,7 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// The outcome is not known, or [not in time](crate::ErrorKind::Unknown). If the mark stands, the partition will be
+    /// The outcome is not known, or [not in time](crate::ErrorKind::Indeterminate). If the mark stands, the partition will be
     /// reserved for this owner when it is released, for a while.
     pub async fn request_handoff(&self, seen: &Ownership) -> Result<HandoffRequestOutcome<Handoff>> {
         let handoff = Handoff::requested(seen.partition.clone(), &seen.record, self.lease_clock_now());
@@ -49,7 +49,7 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// The error of the storage; [`ErrorKind::Unknown`](crate::ErrorKind::Unknown) if a mark that had to be written again
+    /// The error of the storage; [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if a mark that had to be written again
     /// was not settled in time. Nothing is decided; look again.
     pub async fn poll_handoff(
         &self,

@@ -140,7 +140,7 @@ impl Lease {
         &self.etag
     }
 
-    /// The moment from which the expiry counts, on the store's [lease clock](super::GroupStore::lease_time): before the
+    /// The moment from which the expiry counts, on the store's [lease clock](super::GroupStore::lease_clock_now): before the
     /// write was sent; or, where only a read showed that it was applied, before that by the age of the record, in whole
     /// seconds of the server's clock.
     #[must_use]

@@ -178,7 +178,7 @@ impl GroupStore {
     }
 
     /// The same store, and the same owner, which says in every record that it claims that it hands the partition over
-    /// when it is [asked for](Self::mark). Whoever says so must look at [`Lease::asked_for_by`] and answer: it is asked
+    /// when it is [asked for](Self::request_handoff). Whoever says so must look at [`Lease::handoff_requested_by`] and answer: it is asked
     /// before it is stolen from, and every request that it ignores costs its peers the time to [wait for it](Patience).
     /// A store says nothing of the kind by itself.
     #[must_use]
@@ -187,8 +187,8 @@ impl GroupStore {
     }
 
     /// The same store, and the same owner, which says in every record that it claims what keeps it alive. Under
-    /// [`LeaseScope::Instance`] whoever says so must [announce](Self::announce) itself before its first claim and every
-    /// half expiry, and [rewrite](Lease::rewritten) all its leases when it was [declared
+    /// [`LeaseScope::Instance`] whoever says so must [announce](Self::send_heartbeat) itself before its first claim and every
+    /// half expiry, and [rewrite](Lease::forcing_rewrite) all its leases when it was [declared
     /// dead](Announced::DeclaredDead). A store says [`LeaseScope::Partition`] by itself.
     #[must_use]
     pub fn lease_scope(self, scope: LeaseScope) -> Self {

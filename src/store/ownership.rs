@@ -68,7 +68,7 @@ impl GroupStore {
     }
 
     /// Renews leases, each with its own outcome. Every key of the record is kept, the mark of one that
-    /// [asked for the partition](Lease::asked_for_by) too.
+    /// [asked for the partition](Lease::handoff_requested_by) too.
     pub async fn renew_all(&self, leases: Vec<Lease>) -> Vec<(PartitionId, ClaimOutcome)> {
         concurrently(leases, |lease| async move {
             let outcome = self.renew(&lease).await;

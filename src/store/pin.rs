@@ -18,17 +18,17 @@ impl GroupStore {
     /// stands, false if there is another.
     ///
     /// For a group that starts at the latest event: its first instance pins all partitions at once, so that those that
-    /// are claimed later do not skip what came meanwhile. The record is [marked](CheckpointRecord::pinned) as a start,
+    /// are claimed later do not skip what came meanwhile. The record is [marked](CheckpointRecord::initial) as a start,
     /// and gives way to the first checkpoint of any owner: one that started elsewhere before, without writing that
     /// down, loses nothing, although its checkpoint may be at a smaller position.
     ///
     /// Nothing is written where the other tree of names has a checkpoint, if that counts (see
-    /// [`Split`](crate::store::Split)). A checkpoint that an owner writes there later replaces the pin at the next
+    /// [`OnCaseMismatch`](crate::store::OnCaseMismatch)). A checkpoint that an owner writes there later replaces the pin at the next
     /// adoption, also one at a smaller position.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Contended`] if other writers kept getting in between, [`ErrorKind::Unknown`] if it was not settled in
+    /// [`ErrorKind::Contended`] if other writers kept getting in between, [`ErrorKind::Indeterminate`] if it was not settled in
     /// time, else the error of the storage. Pin again, as often as it takes.
     pub async fn init_checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<bool> {
         let _turn = self.turn(RecordKind::Checkpoint, partition).await;

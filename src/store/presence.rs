@@ -21,7 +21,7 @@ pub enum HeartbeatOutcome {
     /// It says that this owner is there.
     Written,
     /// Somebody broke or deleted the presence since it was last written: to that one, this owner is dead. Announce
-    /// again, which says that it is there again; and *then* [rewrite](super::Lease::rewritten) whatever this owner
+    /// again, which says that it is there again; and *then* [rewrite](super::Lease::forcing_rewrite) whatever this owner
     /// believes to own, if its leases live by its presence, before it counts on it. What is rewritten before that could
     /// be taken over once more.
     DeclaredDead {
@@ -45,7 +45,7 @@ impl GroupStore {
     /// # Errors
     ///
     /// The error of the storage; [`ErrorKind::Contended`] if other writers kept getting in between,
-    /// [`ErrorKind::Unknown`] if it was not settled in time. Announce again.
+    /// [`ErrorKind::Indeterminate`] if it was not settled in time. Announce again.
     pub async fn send_heartbeat(&self) -> Result<HeartbeatOutcome> {
         let mut known = self.inner.presence.lock().await;
         self.settle(&mut HeartbeatWrite { store: self, known: &mut known }).await
@@ -56,7 +56,7 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// The error of the storage; [`ErrorKind::Unknown`] if it was not settled in time. The presence ends by its age.
+    /// The error of the storage; [`ErrorKind::Indeterminate`] if it was not settled in time. The presence ends by its age.
     pub async fn remove_heartbeat(&self) -> Result<()> {
         let mut known = self.inner.presence.lock().await;
         self.settle(&mut HeartbeatRemoval { store: self, known: &mut known }).await

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 ///
 /// To change from an SDK that keeps its records there, let the instances of the new kind wait while those of the old
 /// one are stopped. To run both for long, give this crate the case of the other:
-/// [`key_case`](super::GroupStoreBuilder::key_case).
+/// [`with_blob_name_case`](super::GroupStoreBuilder::with_blob_name_case).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnCaseMismatch {

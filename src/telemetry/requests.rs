@@ -130,7 +130,7 @@ impl RequestCounters {
         Self { table: Table::default(), metrics }
     }
 
-    /// A request that is about to be sent. Dropped without an answer it counts as [`Outcome::Unknown`].
+    /// A request that is about to be sent. Dropped without an answer it counts as [`Outcome::Indeterminate`].
     pub(crate) fn start(&self, operation: Operation) -> Request<'_> {
         Request { counters: self, operation, outcome: Outcome::Unknown }
     }

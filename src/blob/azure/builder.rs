@@ -158,7 +158,7 @@ impl AzureContainerBuilder {
     /// Options for the HTTP pipeline, such as policies, logging and a transport.
     ///
     /// `retry` has no effect: writes are never repeated, and reads only briefly within the request deadline. A
-    /// `transport` given here is shared by the container and all [`isolated`](crate::blob::BlobContainer::isolated)
+    /// `transport` given here is shared by the container and all [`isolated`](crate::blob::BlobContainer::with_new_connections)
     /// ones made from it, so it has to work on several runtimes at once. Policies per try run after the signature: with
     /// an account key they must not change headers that begin with `x-ms-`.
     #[must_use]
@@ -172,7 +172,7 @@ impl AzureContainerBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting, an address, a container name or a credential is
-    /// malformed, or if a credential would go over plain http (see [`allow_http`](Self::allow_http)). The message names
+    /// malformed, or if a credential would go over plain http (see [`with_allow_http`](Self::with_allow_http)). The message names
     /// it and the remedy.
     pub fn build(self) -> Result<AzureContainer> {
         check_limits(self.request_deadline, self.page_size)?;

@@ -45,7 +45,7 @@ const REFRESH_LIMIT: Duration = Duration::from_secs(60);
 /// How often a running refresh reports, and how often a request that waits for it looks.
 const PULSE: Duration = Duration::from_millis(500);
 
-/// The token of a container, its clones and the [`isolated`](crate::blob::BlobContainer::isolated) ones made from it.
+/// The token of a container, its clones and the [`isolated`](crate::blob::BlobContainer::with_new_connections) ones made from it.
 pub(super) struct TokenSource {
     credential: Arc<dyn TokenCredential>,
     wall_clock: Arc<dyn WallClock>,

@@ -11,7 +11,7 @@
 //!
 //! fn connect() -> ContainerClient {
 //!     ClientBuilder::new("account", StorageCredentials::anonymous())
-//!         .client_options(legacy::client_options())
+//!         .client_options(legacy::with_client_options())
 //!         .container_client("leases")
 //! }
 //!
@@ -31,14 +31,14 @@
 //! - **Connections.** The SDK's own HTTP client keeps no connection: each request makes a new one, with a TLS handshake
 //!   of its own. Those of [`client_options`] keep theirs.
 //! - **Isolation.** The balancer renews leases on a thread and a runtime of its own, through
-//!   [`isolated`](BlobContainer::isolated), and connections live on the runtime that opened them. Without
+//!   [`isolated`](BlobContainer::with_new_connections), and connections live on the runtime that opened them. Without
 //!   [`isolated_by`](LegacyContainerBuilder::isolated_by) both share one client, which cannot be taken apart or copied.
 //!   That is safe with the SDK's own HTTP client, for it keeps no connections, and **not with one that does**: a
 //!   handler that blocks its runtime would hold up renewals.
 //! - **Retries.** By default the SDK repeats a request up to eight times, also a write whose response was lost, and waits
 //!   where the service says that it is busy. Here the request deadline cuts all that off. Nothing breaks: a repeated
 //!   conditional write ends in a conflict with itself, and a conflict is always looked into. But throttling shows as
-//!   [`Unknown`](crate::ErrorKind::Unknown) at the deadline instead of [`Throttled`](crate::ErrorKind::Throttled),
+//!   [`Unknown`](crate::ErrorKind::Indeterminate) at the deadline instead of [`Throttled`](crate::ErrorKind::Throttled),
 //!   without the time that the service asks to wait; so does a storage that cannot be reached, instead of
 //!   [`Unavailable`](crate::ErrorKind::Unavailable).
 //! - **TLS.** This feature chooses none. If it is `rustls` (feature `enable_reqwest_rustls` of the SDK), the program
@@ -51,9 +51,9 @@
 //!
 //! # Limits of the SDK
 //!
-//! - The response to a write under [`Condition::Match`] has no `Last-Modified`: the server's `Date` of the response stands
+//! - The response to a write under [`Condition::IfMatch`] has no `Last-Modified`: the server's `Date` of the response stands
 //!   for it, at most the request's duration later.
-//! - [`Written::versioned`] is never true, so [`Finding::Versioning`](crate::store::Finding::Versioning) is not found.
+//! - [`WriteResult::versioned`] is never true, so [`StorageWarning::Versioning`](crate::store::StorageWarning::Versioning) is not found.
 //! - The answer to a deletion must have a header that Azurite does not send (unless the SDK's feature
 //!   `azurite_workaround` is on). The server's time then comes from a second request.
 //! - Names that begin or end with a slash or a space, or have a segment `.` or `..`, tabs or line breaks are
@@ -332,7 +332,7 @@ impl LegacyContainerBuilder {
     }
 
     /// How to make another client of the same container, with an HTTP client of its own, for
-    /// [`isolated`](BlobContainer::isolated) containers. Default: they share the one client, which is safe
+    /// [`isolated`](BlobContainer::with_new_connections) containers. Default: they share the one client, which is safe
     /// only if its HTTP client keeps no connections, as the SDK's own does not.
     #[must_use]
     pub fn isolated_by(mut self, connect: impl Fn() -> ContainerClient + Send + Sync + 'static) -> Self {

@@ -59,7 +59,7 @@ impl HandoffView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandoffRequestOutcome<T> {
-    /// The record says who asks. Look at it every half interval, with [`pursue`](crate::store::GroupStore::pursue).
+    /// The record says who asks. Look at it every half interval, with [`pursue`](crate::store::GroupStore::poll_handoff).
     Requested(T),
     /// The partition is not that owner's any more, or was mine all the time. Plan again.
     Lost,
@@ -164,7 +164,7 @@ impl Handoff {
     }
 
     /// Whether that owner has answered that it drains, as far as it was
-    /// [looked at](crate::store::GroupStore::pursue).
+    /// [looked at](crate::store::GroupStore::poll_handoff).
     #[must_use]
     pub fn is_acknowledged(&self) -> bool {
         self.acknowledged.is_some()

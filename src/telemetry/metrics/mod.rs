@@ -3,7 +3,7 @@
 //! Install a recorder, such as an exporter for Prometheus, before [`GroupStore`](crate::store::GroupStore) connects:
 //! what is counted before goes nowhere. Without the feature nothing is counted, at no cost.
 //!
-//! All have the labels `event_hub` and `consumer_group`, and those of the table:
+//! All have the labels `with_event_hub` and `with_consumer_group`, and those of the table:
 //!
 //! | name | kind | unit | labels | what |
 //! |---|---|---|---|---|

@@ -100,7 +100,7 @@ pub async fn a_deleted_blob_can_be_created_again(container: Container) -> Result
     assert_holds(&container, "a", &marked("2"), &second.etag).await
 }
 
-/// Azure says `NotFound`, Azurite says `Conflict`; see [`Condition::Match`].
+/// Azure says `NotFound`, Azurite says `Conflict`; see [`Condition::IfMatch`].
 fn assert_refused_as_missing_or_changed<T: Debug>(outcome: Result<T>) {
     let kind = outcome.map_err(|error| error.kind());
     assert!(matches!(kind, Err(ErrorKind::NotFound | ErrorKind::Conflict)), "{kind:?}");

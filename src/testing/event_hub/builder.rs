@@ -22,10 +22,10 @@ pub const DEFAULT_KEY_NAME: &str = "RootManageSharedAccessKey";
 /// The shared access key that a hub accepts unless told otherwise. No secret: it opens nothing but stand-ins.
 pub const DEFAULT_KEY: &str = "RXZlbnRIdWJzU3RhbmRJbktleQ==";
 
-/// How late the hub's bytes leave unless told otherwise: 2 ms, see [`EventHubBuilder::delay`].
+/// How late the hub's bytes leave unless told otherwise: 2 ms, see [`EventHubEmulatorBuilder::with_delay`].
 pub const DEFAULT_DELAY: Duration = Duration::from_millis(2);
 
-/// Describes an event hub, and others beside it; made by [`EventHub::builder`].
+/// Describes an event hub, and others beside it; made by [`EventHubEmulator::builder`].
 #[must_use = "a hub is only there once it has been started"]
 pub struct EventHubEmulatorBuilder {
     hub: HubSettings,
@@ -50,25 +50,25 @@ impl EventHubEmulatorBuilder {
         self
     }
 
-    /// [`HubSettings::consumer_group`] of this event hub.
+    /// [`HubSettings::with_consumer_group`] of this event hub.
     pub fn with_consumer_group(mut self, name: impl Into<String>) -> Self {
         self.hub = self.hub.with_consumer_group(name);
         self
     }
 
-    /// [`HubSettings::retention_count`] of this event hub.
+    /// [`HubSettings::with_retention_count`] of this event hub.
     pub fn with_retention_count(mut self, events: usize) -> Self {
         self.hub = self.hub.with_retention_count(events);
         self
     }
 
-    /// [`HubSettings::refuse_expired_positions`] of this event hub.
+    /// [`HubSettings::with_expired_positions_rejected`] of this event hub.
     pub fn with_expired_positions_rejected(mut self) -> Self {
         self.hub = self.hub.with_expired_positions_rejected();
         self
     }
 
-    /// [`HubSettings::emptied_report`] of this event hub.
+    /// [`HubSettings::with_emptied_report`] of this event hub.
     pub fn with_emptied_report(mut self, report: EmptiedReport) -> Self {
         self.hub = self.hub.with_emptied_report(report);
         self
@@ -77,17 +77,17 @@ impl EventHubEmulatorBuilder {
     /// Adds another event hub, with settings of its own, behind the same address and key: a namespace of several.
     ///
     /// The one that the builder was made for is the one that [`start`](Self::start) returns; from there
-    /// [`EventHub::event_hub`] leads to the others.
+    /// [`EventHubEmulator::event_hub`] leads to the others.
     ///
     /// ```
-    /// # use eventhubs_checkpoint::testing::event_hub::EventHub;
+    /// # use eventhubs_checkpoint::testing::with_event_hub::EventHubEmulator;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> eventhubs_checkpoint::Result<()> {
-    /// let orders = EventHub::builder("orders")
-    ///     .event_hub("payments", |hub| hub.partitions(2).consumer_group("audit"))
+    /// let orders = EventHubEmulator::builder("orders")
+    ///     .with_event_hub("payments", |hub| hub.partitions(2).with_consumer_group("audit"))
     ///     .start("127.0.0.1:0")
     ///     .await?;
-    /// let payments = orders.event_hub("payments").expect("it was added");
+    /// let payments = orders.with_event_hub("payments").expect("it was added");
     /// assert_eq!(payments.endpoint(), orders.endpoint());
     /// assert_eq!(payments.partition_ids(), ["0", "1"]);
     /// # Ok(())

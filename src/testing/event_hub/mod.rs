@@ -2,14 +2,14 @@
 //!
 //! It is good enough for the official producer and consumer of `azure_messaging_eventhubs`, and its wire format is the
 //! service's, so clients in [other languages](self#clients-in-other-languages) can use it as well. Point a client at it
-//! with its *custom endpoint* option and the [connection string](EventHub::connection_string):
+//! with its *custom endpoint* option and the [connection string](EventHubEmulator::connection_string):
 //!
 //! ```
-//! use eventhubs_checkpoint::testing::event_hub::EventHub;
+//! use eventhubs_checkpoint::testing::with_event_hub::EventHubEmulator;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> eventhubs_checkpoint::Result<()> {
-//! let hub = EventHub::builder("orders").partitions(8).consumer_group("billing").start("127.0.0.1:0").await?;
+//! let hub = EventHubEmulator::builder("orders").partitions(8).with_consumer_group("billing").start("127.0.0.1:0").await?;
 //!
 //! // ConsumerClient::builder()
 //! //     .with_custom_endpoint(hub.endpoint())
@@ -43,17 +43,17 @@
 //! - Retention by count: a partition keeps its newest events, [50,000](DEFAULT_RETENTION_COUNT) unless told otherwise,
 //!   which bounds the memory. The older ones expire, and its beginning sequence number moves. A receiver from an
 //!   expired position starts at the oldest event, as in the service, or
-//!   [is refused](HubSettings::refuse_expired_positions). One that lags behind goes on with the oldest event.
+//!   [is refused](HubSettings::with_expired_positions_rejected). One that lags behind goes on with the oldest event.
 //! - Epochs (owner levels): an equal or higher epoch takes the partition and its group from all other receivers, which
 //!   are closed with `amqp:link:stolen`; a lower one is refused with the same condition while a higher one is attached,
 //!   and a receiver without an epoch while any epoch is attached. Without epochs, at most five receivers share a
 //!   partition and group. A receiver counts as gone as soon as its connection is, which the service may notice minutes
 //!   later.
 //! - Consumer groups must be named on the builder, `$Default` excepted; another one is answered `amqp:not-found`.
-//! - [Several event hubs](EventHubBuilder::event_hub) behind one address and key, each with its own partitions, groups
+//! - [Several event hubs](EventHubEmulatorBuilder::with_event_hub) behind one address and key, each with its own partitions, groups
 //!   and retention. The addresses of a client's links say which one is meant.
-//! - On demand, for tests: [more partitions](EventHub::grow_to), [expired events](EventHub::expire_before),
-//!   [detached receivers](EventHub::detach_receivers) and [cut connections](EventHub::cut_connections).
+//! - On demand, for tests: [more partitions](EventHubEmulator::grow_to), [expired events](EventHubEmulator::expire_before),
+//!   [detached receivers](EventHubEmulator::detach_receivers) and [cut connections](EventHubEmulator::cut_connections).
 //!
 //! # What it does not model
 //!
@@ -65,9 +65,9 @@
 //!
 //! # Closing
 //!
-//! Dropping the last handle, [`EventHub`], closes the port and all connections, without an AMQP farewell: to a client
+//! Dropping the last handle, [`EventHubEmulator`], closes the port and all connections, without an AMQP farewell: to a client
 //! that looks like a server that died. Everything runs in tasks of the runtime that called
-//! [`start`](EventHubBuilder::start), and all of them end soon after the drop.
+//! [`start`](EventHubEmulatorBuilder::start), and all of them end soon after the drop.
 
 mod address;
 mod attach;
@@ -113,7 +113,7 @@ pub const DEFAULT_DETACH_CONDITION: &str = "amqp:link:detach-forced";
 
 /// A handle on a running event hub. See the [module](self) for what it does; dropping the last handle stops it.
 ///
-/// Clones are the same event hub, and [`event_hub`](Self::event_hub) gives handles on others of the same stand-in.
+/// Clones are the same event hub, and [`with_event_hub`](Self::event_hub) gives handles on others of the same stand-in.
 #[derive(Clone, Debug)]
 pub struct EventHubEmulator {
     hub: Arc<Hub>,
@@ -233,10 +233,10 @@ impl EventHubEmulator {
     /// the events of a partition key may go to another partition from now on.
     ///
     /// ```
-    /// # use eventhubs_checkpoint::testing::event_hub::EventHub;
+    /// # use eventhubs_checkpoint::testing::with_event_hub::EventHubEmulator;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> eventhubs_checkpoint::Result<()> {
-    /// let hub = EventHub::builder("orders").partitions(2).start("127.0.0.1:0").await?;
+    /// let hub = EventHubEmulator::builder("orders").partitions(2).start("127.0.0.1:0").await?;
     /// hub.grow_to(3);
     /// assert_eq!(hub.partition_ids(), ["0", "1", "2"]);
     /// # Ok(())

@@ -21,7 +21,7 @@ pub struct PartitionProperties {
     /// The partition's id.
     pub partition_id: String,
     /// The sequence number of the oldest event that has not expired, 0 before there is an event. When all have expired,
-    /// as [`HubSettings::emptied_report`](super::HubSettings::emptied_report) says.
+    /// as [`HubSettings::with_emptied_report`](super::HubSettings::with_emptied_report) says.
     pub beginning_sequence_number: i64,
     /// The sequence number of the newest event, expired or not; -1 if there never was one.
     pub last_enqueued_sequence_number: i64,

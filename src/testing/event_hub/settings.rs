@@ -4,13 +4,13 @@ use super::log::Retention;
 use crate::error::{Error, Result};
 use crate::testing::EmptiedReport;
 
-/// How many events a partition keeps unless told otherwise: see [`HubSettings::retention_count`].
+/// How many events a partition keeps unless told otherwise: see [`HubSettings::with_retention_count`].
 pub const DEFAULT_RETENTION_COUNT: usize = 50_000;
 
 const DEFAULT_PARTITIONS: u16 = 4;
 
 /// Describes one event hub of a stand-in; handed out by
-/// [`EventHubBuilder::event_hub`](super::EventHubBuilder::event_hub).
+/// [`EventHubEmulatorBuilder::with_event_hub`](super::EventHubEmulatorBuilder::with_event_hub).
 #[derive(Clone, Debug)]
 #[must_use = "settings do nothing until they are given back"]
 pub struct HubSettings {
@@ -34,7 +34,7 @@ impl HubSettings {
 
     /// How many partitions there are: 4 by default, enough to be shared among a few instances.
     ///
-    /// [`EventHub::grow_to`](super::EventHub::grow_to) adds more at run time.
+    /// [`EventHubEmulator::grow_to`](super::EventHubEmulator::grow_to) adds more at run time.
     pub fn with_partitions(mut self, count: u16) -> Self {
         self.partitions = count;
         self
@@ -52,7 +52,7 @@ impl HubSettings {
     /// bounds the memory: a partition full of events of 1 KiB takes about 120 MB. `usize::MAX` keeps everything.
     ///
     /// The service goes by age and size instead of a count. What it does with a position before the oldest event is
-    /// told at [`refuse_expired_positions`](Self::refuse_expired_positions).
+    /// told at [`with_expired_positions_rejected`](Self::with_expired_positions_rejected).
     pub fn with_retention_count(mut self, events: usize) -> Self {
         self.retention.count = events;
         self
@@ -76,7 +76,7 @@ impl HubSettings {
 
     /// What its partitions report when all of their events have expired: [`EmptiedReport::BeginIsLast`] by default.
     ///
-    /// Retention by count always leaves an event; [`EventHub::expire_before`](super::EventHub::expire_before) empties a
+    /// Retention by count always leaves an event; [`EventHubEmulator::expire_before`](super::EventHubEmulator::expire_before) empties a
     /// partition.
     pub fn with_emptied_report(mut self, report: EmptiedReport) -> Self {
         self.emptied = report;

@@ -17,7 +17,7 @@ pub enum BlobOperation {
     Write,
     /// [`delete`](crate::blob::BlobContainer::delete).
     Delete,
-    /// [`create_container`](crate::blob::BlobContainer::create_container); the name is empty.
+    /// [`with_create_container`](crate::blob::BlobContainer::create_container); the name is empty.
     CreateContainer,
 }
 
@@ -42,12 +42,12 @@ pub enum Fault {
     /// There is no connection: not applied, and [`Unavailable`](crate::ErrorKind::Unavailable) at once.
     Unreachable,
     /// The request is lost on its way: not applied, but nobody knows:
-    /// [`Unknown`](crate::ErrorKind::Unknown).
+    /// [`Unknown`](crate::ErrorKind::Indeterminate).
     RequestLost,
     /// The answer to a write, a deletion or the creation of the container is lost. It was applied if its condition
-    /// held, but nobody knows: [`Unknown`](crate::ErrorKind::Unknown).
+    /// held, but nobody knows: [`Unknown`](crate::ErrorKind::Indeterminate).
     ResponseLost,
-    /// A write or a deletion is [`Unknown`](crate::ErrorKind::Unknown) now and takes effect this much later, unless its
+    /// A write or a deletion is [`Unknown`](crate::ErrorKind::Indeterminate) now and takes effect this much later, unless its
     /// condition fails by then. It does not, if the runtime is gone by then.
     AppliedLate(Duration),
     /// The request is not applied, and no answer ever comes. Only the caller's own deadline ends it.
@@ -68,7 +68,7 @@ pub enum Fault {
     /// oldest. Befalls no listing of a prefix that has not been listed before.
     StaleListing(Duration),
     /// A listing ends early. Backends never give a part for the whole, so this is an error; and it is
-    /// [`Unknown`](crate::ErrorKind::Unknown), as with Azure, for an answer did come, but not a usable one.
+    /// [`Unknown`](crate::ErrorKind::Indeterminate), as with Azure, for an answer did come, but not a usable one.
     TruncatedListing,
 }
 

@@ -1,7 +1,7 @@
 //! A blob container on which everything that can go wrong goes wrong on demand.
 //!
-//! [`Faulty`] stands before any other container. Faults are either told one by one ([`Faulty::next`]), or drawn with
-//! given probabilities from a seed ([`Faulty::set_plan`]). Without either, it does what the container behind it does.
+//! [`FaultyContainer`] stands before any other container. Faults are either told one by one ([`FaultyContainer::inject`]), or drawn with
+//! given probabilities from a seed ([`FaultyContainer::set_plan`]). Without either, it does what the container behind it does.
 //!
 //! [`Platform`] adds what the real service does when nothing goes wrong, and emulators do not.
 //!
@@ -48,7 +48,7 @@ use crate::lock::lock;
 /// A name that no record has, read in order to learn the server's time.
 const CLOCK: &str = "clock";
 
-/// A container that fails on demand. Clones, and [`isolated`](BlobContainer::isolated) ones, share the seed, the plan,
+/// A container that fails on demand. Clones, and [`isolated`](BlobContainer::with_new_connections) ones, share the seed, the plan,
 /// the script and the trace.
 ///
 /// ```
@@ -61,11 +61,11 @@ const CLOCK: &str = "clock";
 /// use eventhubs_checkpoint::testing::faulty::{Fault, FaultKind, Faulty};
 ///
 /// let faulty = Faulty::new(Arc::new(MemoryContainer::new()), 7);
-/// faulty.next(Fault::AnswerLost);
+/// faulty.next(Fault::ResponseLost);
 /// let error = faulty.write("a", &Metadata::new(), &Condition::Create).await.unwrap_err();
-/// assert_eq!(error.kind(), ErrorKind::Unknown);
+/// assert_eq!(error.kind(), ErrorKind::Indeterminate);
 /// assert!(faulty.get("a").await.is_ok());
-/// assert_eq!(faulty.counts()[&FaultKind::AnswerLost], 1);
+/// assert_eq!(faulty.counts()[&FaultKind::ResponseLost], 1);
 /// # Ok(())
 /// # }
 /// ```
@@ -79,7 +79,7 @@ pub struct FaultyContainer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Injected {
-    /// When the request was made, counted from when the [`Faulty`] was.
+    /// When the request was made, counted from when the [`FaultyContainer`] was.
     pub at: Duration,
     /// What the request was to do.
     pub operation: BlobOperation,

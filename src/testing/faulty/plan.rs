@@ -17,7 +17,7 @@ use super::fault::{Call, Fault, Target};
 ///
 /// let plan = FaultPlan::default()
 ///     .with(0.5, Fault::Latency(Duration::from_secs(2)))
-///     .with(0.05, Fault::AnswerLost)
+///     .with(0.05, Fault::ResponseLost)
 ///     .with_on(0.2, Operation::List, Fault::Hang)
 ///     .with_on(1.0, Target::any().named("/checkpoint/"), Fault::Conflict);
 /// ```

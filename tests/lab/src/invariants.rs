@@ -144,7 +144,7 @@ pub fn fewest_moves(partitions: usize, counts: &[usize]) -> usize {
 }
 
 /// Convergence: within how many rounds a group settles, if every owner plans once per round, one after another, nothing
-/// is to be avoided, nobody is capped and none lives in the other tree. Nothing for [`Strategy::Weighted`]: there it
+/// is to be avoided, nobody is capped and none lives in the other tree. Nothing for [`LoadBalancingStrategy::Weighted`]: there it
 /// depends on the loads, see [`steals_to_settle`].
 ///
 /// By number: in each round everybody below the floor gains one (Balanced) or all it lacks (Greedy), and nobody falls
@@ -161,7 +161,7 @@ pub fn rounds_to_settle(strategy: &LoadBalancingStrategy, partitions: usize, own
     }
 }
 
-/// Convergence of [`Strategy::Weighted`], once everything is owned: after no more steals than this, and each round that
+/// Convergence of [`LoadBalancingStrategy::Weighted`], once everything is owned: after no more steals than this, and each round that
 /// does not settle has one. Every steal lowers the sum of the squared distances from the fair load by at least twice
 /// the lightest weight times the least gain. Far above what it takes in practice.
 ///

@@ -19,7 +19,7 @@ const THROTTLING: Duration = Duration::from_secs(90);
 /// The share of requests that is throttled. With twice as much one lease in a thousand is not renewed in time.
 const THROTTLED: f64 = 0.15;
 
-/// Longer than `stall_after` and the expiry.
+/// Longer than `stall_timeout` and the expiry.
 const HANGS: Duration = Duration::from_secs(300);
 
 const STALL_AFTER: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! A blob container that behaves like the real Azure Blob service where emulators do not.
 //!
 //! Each of these behaviors is one that the service shows on its best day. None is an error, so
-//! [`Faulty`](super::Faulty) does not inject them. [`Platform`] adds them to any other container:
+//! [`FaultyContainer`](super::FaultyContainer) does not inject them. [`Platform`] adds them to any other container:
 //!
 //! | behavior | switch | source |
 //! |---|---|---|
@@ -65,10 +65,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 
 /// How far the clock of a front end is ahead or behind, by default. With the whole seconds of `Date` and `Last-Modified`
-/// on top, it is what [`LeaseTerms::GRACE`](crate::LeaseTerms::GRACE) allows for.
+/// on top, it is what [`LeaseDurations::GRACE`](crate::LeaseDurations::GRACE) allows for.
 const CLOCKS_APART: Duration = Duration::from_secs(1);
 
-/// A container with the behaviors of the real service. Clones, and [`isolated`](BlobContainer::isolated) ones, share the
+/// A container with the behaviors of the real service. Clones, and [`isolated`](BlobContainer::with_new_connections) ones, share the
 /// front ends and the directories.
 ///
 /// ```

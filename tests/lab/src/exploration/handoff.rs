@@ -1,6 +1,6 @@
 //! An instance that asks another for its partition, and the other's answer.
 //!
-//! Every look at the record is judged by `rules::Looked`, `rules::marking` and `rules::Handoff`, and what comes of it
+//! Every look at the record is judged by `rules::HandoffView`, `rules::requesting_handoff` and `rules::Handoff`, and what comes of it
 //! goes to the [balancer](super::balancer). When patience ends is a choice.
 
 use std::time::Duration;

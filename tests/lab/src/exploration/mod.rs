@@ -12,7 +12,7 @@
 //! how much may go wrong.
 //!
 //! What the instances decide is not written down here a second time. Every answer goes to the very rules that the
-//! store asks (`after_doubt`, `next_epoch`, `adopting`, `checkpointing`, `marking`, `Handoff`). Every listing and every
+//! store asks (`resolve_ambiguous_write`, `next_epoch`, `adopting`, `checkpointing`, `marking`, `Handoff`). Every listing and every
 //! outcome goes to the real [`State`](eventhubs_checkpoint::internal::balancer::State) of a balancer: [`driven`] brings
 //! one into the condition of the instance and feeds it, and [`balancer`] keeps the reaction, for the search meets the
 //! same few conditions again and again. What the exploration counts on without a look at the reaction is tested in
@@ -20,7 +20,7 @@
 //!
 //! Written down here is only what surrounds them: in [`ownership`] and [`handoff`] the requests of the store, one by
 //! one, in [`work`] what the processor does, in [`operator`] the steps of `admin::Operator` after its real decision how to
-//! take a partition over, in [`epochs`] what time the server shows, in [`pinner`] what `store::pin` does. Leases that
+//! take a partition over, in [`epochs`] what time the server shows, in [`pinner`] what `store::init_checkpoint` does. Leases that
 //! live by a presence have a system of their own: [`presence`].
 //!
 //! Every state is visited once, the nearest first, so that the trace to a violation is a shortest one. Where a scenario
@@ -58,7 +58,7 @@
 //!
 //! Put the decision into `store::rules`, and feed it from here as the store does. A decision of the balancer needs a
 //! [stimulus](balancer::Stimulus), and perhaps a [condition](balancer::Condition). Add what must hold as an
-//! [invariant](notes::Invariant), and what must have been explored as an [event](notes::Event). Then add a
+//! [invariant](notes::Invariant), and what must have been explored as an [event](notes::OwnershipEvent). Then add a
 //! [`Rule`](scenario::Rule) to be left out, by a lie to the rule or to the balancer or by a step not taken, and a test in
 //! [`needed`] that shows what happens then.
 

@@ -106,7 +106,7 @@ pub(super) enum Event {
 }
 
 impl Event {
-    /// Those of partitions; see [`presence`](super::presence) for the others.
+    /// Those of partitions; see [`presence`](super::heartbeat) for the others.
     pub(super) const ALL: &[Self] = &[
         Self::ClaimLost,
         Self::ClaimFoundMine,

@@ -1,6 +1,6 @@
 //! An instance's claims, renewals and releases, as the store carries them out.
 //!
-//! Every answer is judged by `rules::goal_after` and `rules::after_doubt`; every outcome goes to the
+//! Every answer is judged by `rules::goal_after` and `rules::resolve_ambiguous_write`; every outcome goes to the
 //! [balancer](super::balancer).
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who makes a pin matter: the instance that begins a group and pins its start (the steps of `store::pin`), and an
+//! Who makes a pin matter: the instance that begins a group and pins its start (the steps of `store::init_checkpoint`), and an
 //! owner in the other tree of names that began before.
 
 use super::notes::{Event, Notes};

@@ -1,7 +1,7 @@
 //! Leases that live by a presence: one partition of A, the presence of A, and two others that would take it over.
 //!
 //! Here, too, every request is one step, and every answer goes to the machines that the store drives (`announcing`,
-//! `breaking`, `after_doubt`). Written down is what surrounds them: in the loop, when a lease is in doubt, when its
+//! `breaking`, `resolve_ambiguous_write`). Written down is what surrounds them: in the loop, when a lease is in doubt, when its
 //! record is written anew, and when an owner is declared dead; [`reactions`] tests that the real state of the balancer
 //! does so. How old a record or the presence is, is a choice: once written it is young, and at any time it may become
 //! old, for A may be paused anywhere.

@@ -56,7 +56,7 @@ const LEARNS_WITHIN: Duration = Duration::from_secs(10);
 /// use eventhubs_checkpoint_lab::sim::Simulation;
 ///
 /// // In a test: `#[tokio::test(start_paused = true)]`, and intervals of any length.
-/// let config = BalancerConfig::default().with_interval(Duration::from_millis(20));
+/// let config = BalancerConfig::default().with_load_balancing_interval(Duration::from_millis(20));
 /// let mut group = Simulation::new(7, 2).with_latency(Duration::from_millis(1));
 /// group.start("a", config.clone()).await?;
 /// group.start("b", config).await?;
