@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{
     EventHubProperties, EventReceiver, EventSource, PartitionContext, PartitionProperties, Positioned, Processor,
-    ProcessorConfig, StartPosition, handler_fn,
+    StartPosition, handler_fn,
 };
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
@@ -124,8 +123,7 @@ async fn run(owner: char, broker: Broker, container: MemoryContainer, total: wat
         async { Ok(()) }
     });
     // An interval so short is only for seeing them share at once.
-    let balancer = BalancerConfig::default().with_load_balancing_interval(Duration::from_millis(200));
-    let config = ProcessorConfig::default().with_balancer(balancer);
+    let interval = Duration::from_millis(200);
     let all = async move { drop(done.wait_for(|count| *count == 40).await) };
-    Ok(Processor::builder(broker, store, handler).with_config(config).build()?.run(all).await?.is_clean())
+    Ok(Processor::builder(broker, store, handler).with_load_balancing_interval(interval).run(all).await?.is_clean())
 }

@@ -16,6 +16,7 @@
 use std::collections::BTreeMap;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde::Deserialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -48,7 +49,8 @@ const YES: &str = "1";
 const SCOPE_INSTANCE: &str = "instance";
 
 /// How the first three segments of a blob name are spelled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum BlobNameCase {
     /// In lower case, as the .NET, Java, JavaScript and Python processors do. The default.

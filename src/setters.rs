@@ -1,21 +1,21 @@
-//! Setters of settings structs.
+//! Setters of settings structs and of their builders.
 
-/// One setter per public field. `Some(T)` sets an optional field.
+/// One setter per public field, with its documentation. `Some(T)` sets an optional field.
 macro_rules! setters {
     () => {};
-    ($setter:ident($field:ident: Some($type:ty)); $($rest:tt)*) => {
-        $crate::setters::setter!($setter, $field, $type, Some($field));
+    ($(#[$doc:meta])* $setter:ident($field:ident: Some($type:ty)); $($rest:tt)*) => {
+        $crate::setters::setter!($(#[$doc])* $setter, $field, $type, Some($field));
         $crate::setters::setters!($($rest)*);
     };
-    ($setter:ident($field:ident: $type:ty); $($rest:tt)*) => {
-        $crate::setters::setter!($setter, $field, $type, $field);
+    ($(#[$doc:meta])* $setter:ident($field:ident: $type:ty); $($rest:tt)*) => {
+        $crate::setters::setter!($(#[$doc])* $setter, $field, $type, $field);
         $crate::setters::setters!($($rest)*);
     };
 }
 
 macro_rules! setter {
-    ($setter:ident, $field:ident, $type:ty, $value:expr) => {
-        #[doc = concat!("Sets [`", stringify!($field), "`](field@Self::", stringify!($field), ").")]
+    ($(#[$doc:meta])* $setter:ident, $field:ident, $type:ty, $value:expr) => {
+        $(#[$doc])*
         #[must_use]
         pub fn $setter(mut self, $field: $type) -> Self {
             self.$field = $value;
@@ -24,5 +24,17 @@ macro_rules! setter {
     };
 }
 
+/// Setters of a builder that call the setters of its field `config`.
+macro_rules! config_setters {
+    ($config:ident: $($setter:ident($field:ident: $type:ty);)*) => {$(
+        #[doc = concat!("See [`", stringify!($config), "::", stringify!($setter), "`].")]
+        pub fn $setter(mut self, $field: $type) -> Self {
+            self.config = self.config.$setter($field);
+            self
+        }
+    )*};
+}
+
+pub(crate) use config_setters;
 pub(crate) use setter;
 pub(crate) use setters;

@@ -306,8 +306,8 @@ pub(crate) fn handler_failed(partition: &PartitionId, error: &Error, policy: &dy
     warn!(%partition, error = %Causes(error), ?policy, "the handler failed");
 }
 
-pub(crate) fn partition_given_back(partition: &PartitionId, cool_down: Duration) {
-    info!(%partition, ?cool_down, "the partition is given back");
+pub(crate) fn partition_given_back(partition: &PartitionId, cooldown: Duration) {
+    info!(%partition, ?cooldown, "the partition is given back");
 }
 
 pub(crate) fn invalid_checkpoint(invalid: &dyn fmt::Display, from: &dyn fmt::Debug) {

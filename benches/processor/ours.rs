@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{EventSource, Processor, ProcessorConfig};
@@ -16,8 +15,10 @@ use crate::work::{BATCH, EVENT_HUB, PREFETCH};
 
 /// All partitions at once.
 pub(crate) fn config() -> ProcessorConfig {
-    let balancer = BalancerConfig::default().with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
-    ProcessorConfig::default().with_balancer(balancer).with_max_batch_size(BATCH).with_prefetch(PREFETCH)
+    ProcessorConfig::default()
+        .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
+        .with_max_batch_size(BATCH)
+        .with_prefetch(PREFETCH)
 }
 
 /// Whose records are kept in memory, and nowhere else.

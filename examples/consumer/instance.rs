@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::balancer::ClaimReason;
-use eventhubs_checkpoint::balancer::{BalancerConfig, OwnershipEvent, Snapshots};
+use eventhubs_checkpoint::balancer::{OwnershipEvent, Snapshots};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ShutdownReport, StopReason,
@@ -73,12 +73,9 @@ impl Instance {
             .connect()
             .await?;
         let config = ProcessorConfig::default()
-            .with_balancer(
-                BalancerConfig::default()
-                    .with_load_balancing_interval(plan.interval)
-                    .with_handoff(plan.handoff)
-                    .with_lease_scope(plan.lease_scope),
-            )
+            .with_load_balancing_interval(plan.interval)
+            .with_handoff(plan.handoff)
+            .with_lease_scope(plan.lease_scope)
             .with_checkpoint_policy(CheckpointPolicy::default().with_interval(plan.interval));
         let worker = Worker { owner: owner.clone(), ledger };
         let source = hub.source().await?;

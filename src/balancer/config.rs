@@ -2,88 +2,68 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use crate::error::{Error, Result};
 use crate::model::{LeaseDurations, LeaseScope};
 use crate::planner::LoadBalancingStrategy;
 use crate::setters::setters;
 use crate::store::GroupStore;
 
-/// What an owner does that cannot renew.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What an instance does if it cannot renew an ownership before its lease expires.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnLeaseExpiry {
-    /// It goes on until it learns that somebody else has the partition, as the processors of all SDKs do. The default:
-    /// while the storage is away, nothing stops. Two instances may both read a partition for a moment; the broker lets
-    /// only the later one read, and the checkpoint of the earlier one is refused.
+    /// Continue until another instance owns the partition, as the processors of all SDKs do. The default: an outage of
+    /// the storage stops nothing. Two instances may read a partition at the same time for a moment; the broker
+    /// disconnects the earlier reader, and the checkpoints of the previous owner are rejected.
     #[default]
     Continue,
-    /// The handler stops, its drain time included, before the lease can have expired elsewhere: two seconds before the
-    /// expiry, for server times come in whole seconds. For handlers whose work must not overlap; a storage that is away
-    /// for longer than the expiry stops all processing.
+    /// Stop the handler, its drain timeout included, before another instance can claim the partition: two seconds before
+    /// the lease expires, because server times have a resolution of one second. For handlers whose work must not
+    /// overlap. An outage of the storage that is longer than the lease duration stops all processing.
     Stop,
 }
 
-/// What to do with partitions whose application is not well.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What an instance does with partitions whose handler is stalled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnStall {
-    /// Keep them, and say so. The default: another instance with the same application would hardly do better.
+    /// Keep them and report the stall. The default: another instance of the same application would probably stall, too.
     #[default]
     Keep,
-    /// Release them, so that another instance takes them. They are not taken back before the stall ends.
+    /// Release them, so that other instances claim them. This instance claims no partition until the stall is over.
     Release,
 }
 
-/// How the loop works. The lease terms belong to the [`GroupStore`](crate::store::GroupStore).
+/// How the load-balancing loop works. The lease durations belong to the [`GroupStore`](crate::store::GroupStore).
+///
+/// For an application with its own reader; a [`ProcessorConfig`](crate::processor::ProcessorConfig) has these settings
+/// among its own.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BalancerConfig {
-    /// Time between two cycles. Default 10 s: a sixth of the default expiry, so that several cycles may fail.
-    ///
-    /// While nothing changes cycles come more seldom, up to `min(3 x interval, expiry / 2)`. That is what it costs in
-    /// reaction time: a settled instance notices a dead owner, a released partition or a new one that much later at
-    /// most. Whoever joins looks every interval, and any change brings the next cycle forward.
+    /// See [`with_load_balancing_interval`](Self::with_load_balancing_interval).
     pub load_balancing_interval: Duration,
-    /// How fast to take what is lacking. Default [`LoadBalancingStrategy::Balanced`].
+    /// See [`with_load_balancing_strategy`](Self::with_load_balancing_strategy).
     pub load_balancing_strategy: LoadBalancingStrategy,
-    /// The most partitions that this instance holds. Default: no limit. The others do not know of it, and
-    /// leave it its share until it has taken nothing for an expiry. What is unowned meanwhile, or for good if all are
-    /// at their limits: [`Snapshot::unclaimed_due_to_limit`](super::Snapshot::unclaimed_due_to_limit).
+    /// See [`with_max_partitions`](Self::with_max_partitions).
     pub max_partitions: Option<usize>,
-    /// What to do when a partition cannot be renewed in time. Default [`OnLeaseExpiry::Continue`].
+    /// See [`with_on_lease_expiry`](Self::with_on_lease_expiry).
     pub on_lease_expiry: OnLeaseExpiry,
-    /// When an application counts as stalled: no heartbeat of its runtime, or one batch in the handler, for longer than
-    /// this. Default 5 min: longer than any ordinary batch. With a stalled runtime an instance claims nothing. With a
-    /// batch that takes too long it still claims its share of the unowned partitions, for the other instances may have
-    /// the same fault; it takes nothing from live owners.
+    /// See [`with_stall_timeout`](Self::with_stall_timeout).
     pub stall_timeout: Duration,
-    /// What to do then. Default [`OnStall::Keep`].
+    /// See [`with_on_stall`](Self::with_on_stall).
     pub on_stall: OnStall,
-    /// Whether a partition that is to move from one live owner to another is asked for first: its handler is given its
-    /// drain time and its last checkpoint, so that no event is processed twice. Default true; an owner with `false` is
-    /// stolen from, as with the other SDKs, and steals. It counts in a [`Processor`](crate::processor::Processor) only:
-    /// a loop alone knows of no handler to wait for.
+    /// See [`with_handoff`](Self::with_handoff).
     pub handoff: bool,
-    /// How long a live owner that has answered may take to release a partition that was asked for, until it is stolen
-    /// all the same. Default three quarters of the expiry. At least two drain times, 2 s for the link, and two request
-    /// deadlines; and less than the expiry.
+    /// See [`with_handoff_timeout`](Self::with_handoff_timeout).
     pub handoff_timeout: Option<Duration>,
-    /// What keeps the ownerships of this instance alive. Default [`LeaseScope::Partition`]: a renewal of each, as with
-    /// all other SDKs. Under [`LeaseScope::Instance`] a presence record does for all together, so that a settled group
-    /// costs some 370 requests an hour and instance whatever the number of its partitions, at the default interval and
-    /// expiry.
-    ///
-    /// Not with [`LoadBalancingStrategy::Weighted`]: loads are written by renewals.
-    ///
-    /// Only instances of this crate honour such ownerships, whatever their own scope: to the other SDKs they look
-    /// abandoned. A group in which one of those is found is told so, and goes on with [`LeaseScope::Partition`]; until
-    /// then, within one stretched cycle, it may have taken partitions that it should not. To change the scope of a
-    /// running group, restart its instances one by one.
+    /// See [`with_lease_scope`](Self::with_lease_scope).
     pub lease_scope: LeaseScope,
-    /// Whether the processor runs the loop on a thread and a runtime of its own. Default true: a handler that blocks
-    /// its runtime then costs no partition. Set it to false for tests in paused time.
-    pub dedicated_thread: bool,
-    pub(super) seed: Option<u64>,
+    pub(crate) seed: Option<u64>,
 }
 
 impl Default for BalancerConfig {
@@ -98,7 +78,6 @@ impl Default for BalancerConfig {
             handoff: true,
             handoff_timeout: None,
             lease_scope: LeaseScope::default(),
-            dedicated_thread: true,
             seed: None,
         }
     }
@@ -106,19 +85,58 @@ impl Default for BalancerConfig {
 
 impl BalancerConfig {
     setters! {
+        /// Sets the time between two load-balancing cycles. Default 10 s, a sixth of the default lease duration, so that
+        /// several cycles may fail. The lease duration must be at least three intervals.
+        ///
+        /// While nothing changes, the loop waits longer, up to the lesser of three intervals and half the lease duration.
+        /// A balanced instance notices an expired owner, a released partition or a new partition up to that much later.
+        /// An instance that joins lists in every interval, and any change starts the next cycle early.
+        #[doc(alias = "load_balancing_update_interval")]
         with_load_balancing_interval(load_balancing_interval: Duration);
+        /// Sets how this instance claims its share. Default [`LoadBalancingStrategy::Balanced`].
+        #[doc(alias = "rebalance")]
         with_load_balancing_strategy(load_balancing_strategy: LoadBalancingStrategy);
+        /// Sets the most partitions that this instance owns. Default: no limit.
+        ///
+        /// Other instances do not know the limit. They leave this instance its share until it has claimed nothing for a
+        /// lease duration. [`Snapshot::unclaimed_due_to_limit`](super::Snapshot::unclaimed_due_to_limit) counts the
+        /// partitions that stay unowned.
         with_max_partitions(max_partitions: Some(usize));
+        /// Sets what this instance does if it cannot renew in time. Default [`OnLeaseExpiry::Continue`].
         with_on_lease_expiry(on_lease_expiry: OnLeaseExpiry);
+        /// Sets the time after which the application counts as stalled: its runtime does not run, or one batch is in the
+        /// handler, for longer than this. Default 5 min, longer than usual batches. At least half the lease duration.
+        ///
+        /// While the runtime is stalled, the instance claims nothing. While a handler is stalled, the instance claims its
+        /// share of unowned partitions, because other instances may have the same problem, but steals none.
         with_stall_timeout(stall_timeout: Duration);
+        /// Sets what this instance does with stalled partitions. Default [`OnStall::Keep`].
         with_on_stall(on_stall: OnStall);
+        /// Sets whether partitions move between live owners by handoff: the claiming instance requests the partition, and
+        /// the owner stops its handler and writes the last checkpoint before it releases the partition, so that no event
+        /// is processed twice. Default true. With false, other instances steal from this one, and this one steals, as with
+        /// the other SDKs.
+        ///
+        /// Handoffs need a [`Processor`](crate::processor::Processor): a balancer alone has no handler to wait for.
         with_handoff(handoff: bool);
+        /// Sets how long an owner that has acknowledged a handoff may take to release the partition before the requesting
+        /// instance steals it. Default three quarters of the lease duration. At least two drain timeouts, 2 s for closing
+        /// the receiver, and two request timeouts; less than the lease duration.
         with_handoff_timeout(handoff_timeout: Some(Duration));
+        /// Sets what keeps the leases of this instance alive. Default [`LeaseScope::Partition`]: one renewal per partition,
+        /// as with all other SDKs. With [`LeaseScope::Instance`] one heartbeat keeps all of them alive: a balanced instance
+        /// sends about 370 requests per hour for any number of partitions, at the default interval and lease duration.
+        ///
+        /// Not together with [`LoadBalancingStrategy::Weighted`], which writes loads with the renewals.
+        ///
+        /// Only instances of this crate honor such leases; other SDKs consider them expired. If an instance finds another
+        /// SDK in the group, it reports that and continues with [`LeaseScope::Partition`]. Until then, within at most three
+        /// intervals, it may have claimed more than its share. To change the scope of a running group, restart its
+        /// instances one by one.
         with_lease_scope(lease_scope: LeaseScope);
-        with_dedicated_thread(dedicated_thread: bool);
     }
 
-    /// Seeds all random choices, for tests that must be repeatable. By default the operating system gives a seed.
+    /// Seeds all random choices, for repeatable tests. Default: a seed of the operating system.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Self {
@@ -127,46 +145,49 @@ impl BalancerConfig {
     }
 
     pub(super) fn check(&self, store: &GroupStore) -> Result<()> {
-        let (interval, expiry) = (self.load_balancing_interval, store.lease_durations().own);
+        let (interval, lease) = (self.load_balancing_interval, store.lease_durations().own);
         if interval.is_zero() {
-            return Err(Error::config("the interval is zero, but there must be time between two cycles"));
+            return Err(Error::config("`with_load_balancing_interval` is 0s, but must be more than zero"));
         }
         if matches!(self.load_balancing_strategy, LoadBalancingStrategy::Weighted { .. })
             && self.lease_scope == LeaseScope::Instance
         {
             return Err(Error::config(
-                "the strategy is `Weighted` and the lease scope `Instance`, but loads are written by the renewal of each \
-                 partition, which that scope leaves out: use `LeaseScope::Partition`, or `Balanced` or `Greedy`",
+                "`with_load_balancing_strategy` is `Weighted` and `with_lease_scope` is `Instance`, but loads are written \
+                 with the renewal of each partition, which that scope omits: use `LeaseScope::Partition`, or `Balanced` or \
+                 `Greedy`",
             ));
         }
-        if self.stall_timeout < expiry / 2 {
+        if self.stall_timeout < lease / 2 {
             return Err(Error::config(format!(
-                "the application counts as stalled after {:?}, but must be given at least half the expiry, {:?}: shorter \
-                 stalls cost nothing",
+                "`with_stall_timeout` is {:?}, but must be at least half of `with_lease_duration`, {:?}: shorter stalls \
+                 cost no partition",
                 self.stall_timeout,
-                expiry / 2
+                lease / 2
             )));
         }
-        if expiry < interval.saturating_mul(3) {
+        if lease < interval.saturating_mul(3) {
             return Err(Error::config(format!(
-                "the expiry is {expiry:?}, but must be at least three intervals of {interval:?}: \
-                 with less, one slow cycle makes a live owner look dead"
+                "`with_lease_duration` is {lease:?}, but must be at least three times `with_load_balancing_interval`, \
+                 {interval:?}: otherwise one slow cycle makes a live owner look expired"
             )));
         }
         self.check_drain_timeout(store, Duration::ZERO)
     }
 
-    /// Half of the expiry passes before a renewal; that renewal, and the drain time after it, must end in time.
-    pub(super) fn check_drain_timeout(&self, store: &GroupStore, drain: Duration) -> Result<()> {
-        let (expiry, deadline) = (store.lease_durations().own, store.request_timeout());
-        let left = time_to_drain(expiry, deadline);
-        if self.on_lease_expiry == OnLeaseExpiry::Stop && left.is_none_or(|left| left < drain) {
+    /// A renewal begins when half of the lease duration has passed. The renewal and the time to stop after it must end
+    /// before the lease expires.
+    pub(super) fn check_drain_timeout(&self, store: &GroupStore, stopping: Duration) -> Result<()> {
+        let (lease, timeout) = (store.lease_durations().own, store.request_timeout());
+        let left = time_to_drain(lease, timeout);
+        if self.on_lease_expiry == OnLeaseExpiry::Stop && left.is_none_or(|left| left < stopping) {
             let grace = LeaseDurations::GRACE;
             return Err(Error::config(format!(
-                "with strict leases half the expiry, the request deadline and the time to stop must end {grace:?} before the \
-                 expiry, but {:?} + {deadline:?} + {drain:?} + {grace:?} is more than {expiry:?}: lengthen the expiry, or \
-                 shorten the others",
-                expiry / 2
+                "`with_on_lease_expiry` is `Stop`, so half of `with_lease_duration`, `with_request_timeout`, the time to \
+                 stop and {grace:?} must not exceed `with_lease_duration`, but {:?} + {timeout:?} + {stopping:?} + \
+                 {grace:?} is more than {lease:?}: increase `with_lease_duration`, or reduce `with_drain_timeout` or \
+                 `with_request_timeout`",
+                lease / 2
             )));
         }
         Ok(())
@@ -176,34 +197,35 @@ impl BalancerConfig {
         self.handoff_timeout.unwrap_or_else(|| store.handoff_timeouts().release)
     }
 
-    /// The time in which a partition stops, a last checkpoint that meets a conflict and the release must fit into a
-    /// handoff. Without a drain time nothing is handed over.
+    /// The time to stop a partition, to write its last checkpoint after a conflict, and to release it must fit into a
+    /// handoff. Without a drain timeout nothing is handed over.
     pub(crate) fn check_handoff(&self, store: &GroupStore, drain: Duration, stopping: Duration) -> Result<()> {
-        let (timeout, deadline, expiry) =
+        let (handoff, request, lease) =
             (self.handoff_timeout(store), store.request_timeout(), store.lease_durations().own);
-        if self.handoff && !drain.is_zero() && (stopping + 2 * deadline > timeout || timeout >= expiry) {
+        if self.handoff && !drain.is_zero() && (stopping + 2 * request > handoff || handoff >= lease) {
             return Err(Error::config(format!(
-                "a handoff may take {timeout:?}, but must be at least the time in which a partition stops, {stopping:?} with a \
-                 drain time of {drain:?}, and two request deadlines of {deadline:?}, and less than the expiry, {expiry:?}: \
-                 shorten the drain time, change `with_handoff_timeout`, lengthen the expiry, or switch handoffs off with \
-                 `with_handoff(false)`"
+                "`with_handoff_timeout` is {handoff:?}, but must be at least the time to stop a partition, {stopping:?} with \
+                 `with_drain_timeout` {drain:?}, plus two request timeouts of {request:?}, and less than \
+                 `with_lease_duration`, {lease:?}: change `with_drain_timeout` or `with_handoff_timeout`, increase \
+                 `with_lease_duration`, or use `with_handoff(false)`"
             )));
         }
         Ok(())
     }
 
-    /// A quarter of the expiry, or what strict leases or a handoff within its default time leave: a partition may drain
-    /// twice when it stops, and close its link. With an expiry below 16 s a handoff leaves next to nothing, or less.
-    /// Then it is a sixteenth of the expiry, with which a handoff is in time if the link closes quickly.
+    /// Returns a quarter of the lease duration, or less if [`OnLeaseExpiry::Stop`] or the default handoff timeout leave
+    /// less: a partition that stops may drain twice, and closes its receiver. With a lease duration below 16 s a handoff
+    /// leaves almost nothing; the drain timeout is then a sixteenth of the lease duration, with which a handoff is in time
+    /// if the receiver closes quickly.
     pub(crate) fn default_drain_timeout(&self, store: &GroupStore, closing: Duration) -> Duration {
-        let (expiry, deadline) = (store.lease_durations().own, store.request_timeout());
-        let mut drain = expiry / 4;
+        let (lease, timeout) = (store.lease_durations().own, store.request_timeout());
+        let mut drain = lease / 4;
         if self.handoff {
-            let left = store.handoff_timeouts().release.saturating_sub(2 * deadline + closing) / 2;
-            drain = drain.min(left.max(expiry / 16));
+            let left = store.handoff_timeouts().release.saturating_sub(2 * timeout + closing) / 2;
+            drain = drain.min(left.max(lease / 16));
         }
         if self.on_lease_expiry == OnLeaseExpiry::Stop {
-            let left = time_to_drain(expiry, deadline).unwrap_or_default();
+            let left = time_to_drain(lease, timeout).unwrap_or_default();
             drain = drain.min(left.saturating_sub(closing) / 2);
         }
         drain

@@ -77,15 +77,15 @@ impl BalancerHandle {
         self.send(Order::Command(Command::MarkLost { partition, epoch, by }));
     }
 
-    /// Gives one partition back, and does not take it again before the cool-down is over, nor within the next interval.
+    /// Gives one partition back, and does not take it again before the cooldown is over, nor within the next interval.
     /// Others may claim it at once.
-    pub fn release(&self, partition: PartitionId, epoch: i64, cool_down: Duration) {
-        self.send(Order::Command(Command::Release { partition, epoch, cool_down, settled: true }));
+    pub fn release(&self, partition: PartitionId, epoch: i64, cooldown: Duration) {
+        self.send(Order::Command(Command::Release { partition, epoch, cooldown, settled: true }));
     }
 
     /// The same, though what was processed last may not be checkpointed.
-    pub(crate) fn release_unsettled(&self, partition: PartitionId, epoch: i64, cool_down: Duration) {
-        self.send(Order::Command(Command::Release { partition, epoch, cool_down, settled: false }));
+    pub(crate) fn release_unsettled(&self, partition: PartitionId, epoch: i64, cooldown: Duration) {
+        self.send(Order::Command(Command::Release { partition, epoch, cooldown, settled: false }));
     }
 
     /// Says that nothing processes a partition that is not [held](Snapshot::owned) any more: if it is to be given back,

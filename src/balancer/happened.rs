@@ -37,9 +37,9 @@ pub enum Command {
     StopClaiming,
     /// A partition turned out to belong to another owner.
     MarkLost { partition: PartitionId, epoch: i64, by: Option<OwnerId> },
-    /// The processing of a partition has stopped: release it, and do not claim it before the cool-down is over.
+    /// The processing of a partition has stopped: release it, and do not claim it before the cooldown is over.
     /// `settled`: its last checkpoint is written.
-    Release { partition: PartitionId, epoch: i64, cool_down: Duration, settled: bool },
+    Release { partition: PartitionId, epoch: i64, cooldown: Duration, settled: bool },
     /// Nothing processes this partition.
     Unprocessed { partition: PartitionId },
     /// Release everything and end.

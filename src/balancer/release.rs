@@ -69,7 +69,7 @@ impl Partitions {
         context: &mut Context,
         partition: &PartitionId,
         epoch: i64,
-        cool_down: Duration,
+        cooldown: Duration,
         settled: bool,
     ) {
         let Some(held) = self.get_of(partition, epoch) else { return };
@@ -78,8 +78,8 @@ impl Partitions {
             self.tell_duplicates(context, partition, epoch, DuplicateCause::CheckpointNotWritten);
         }
         // A processor that does not want to go on does not want the partition again at once.
-        if !was_asked_to || !cool_down.is_zero() {
-            self.set_back(context, partition, cool_down);
+        if !was_asked_to || !cooldown.is_zero() {
+            self.set_back(context, partition, cooldown);
         }
         if was_asked_to {
             return self.send_release(context, partition, epoch);

@@ -149,8 +149,8 @@ impl State {
             Command::StopClaiming if context.phase == Phase::Running => context.phase = Phase::Draining,
             Command::StopClaiming => {}
             Command::MarkLost { partition, epoch, by } => partitions.on_lost(context, &partition, epoch, by),
-            Command::Release { partition, epoch, cool_down, settled } => {
-                partitions.on_stopped(context, &partition, epoch, cool_down, settled);
+            Command::Release { partition, epoch, cooldown, settled } => {
+                partitions.on_stopped(context, &partition, epoch, cooldown, settled);
             }
             Command::Unprocessed { partition } => partitions.on_unprocessed(context, &partition),
             Command::Shutdown | Command::Keep if context.is_ending() => {}

@@ -380,7 +380,7 @@ mod releases {
     use super::*;
 
     fn stopped(partition: u32, settled: bool) -> Command {
-        Command::Release { partition: partition.into(), epoch: 1, cool_down: Duration::ZERO, settled }
+        Command::Release { partition: partition.into(), epoch: 1, cooldown: Duration::ZERO, settled }
     }
 
     #[test]
@@ -420,7 +420,7 @@ mod releases {
     #[test]
     fn what_belongs_to_an_earlier_tenure_is_ignored() {
         let mut me = Loop::holding(BalancerConfig::default(), 1);
-        let earlier = Command::Release { partition: 0.into(), epoch: 9, cool_down: Duration::ZERO, settled: true };
+        let earlier = Command::Release { partition: 0.into(), epoch: 9, cooldown: Duration::ZERO, settled: true };
         assert_eq!(me.command(earlier), "");
         assert_eq!(me.command(Command::MarkLost { partition: 0.into(), epoch: 9, by: None }), "");
         assert_eq!(me.command(Command::MarkLost { partition: 0.into(), epoch: 1, by: None }), "Lost 0");
@@ -701,7 +701,7 @@ mod being_asked {
         assert_eq!(sees_a_mark(&mut me, true), "AskedFor 0, Releasing 0 handed_over");
         assert_eq!(me.snapshot.owned, [].into());
         assert_eq!(me.after(0), "renew 0 draining");
-        let stopped = Command::Release { partition: 0.into(), epoch: 1, cool_down: Duration::ZERO, settled: true };
+        let stopped = Command::Release { partition: 0.into(), epoch: 1, cooldown: Duration::ZERO, settled: true };
         assert_eq!(me.command(stopped), "", "the acknowledgment is under way");
         assert_eq!(me.renewed(0, 1), "release 0");
     }
@@ -710,7 +710,7 @@ mod being_asked {
     fn a_handler_that_fails_at_the_end_is_reported() {
         let mut me = Loop::holding(BalancerConfig::default(), 1);
         sees_a_mark(&mut me, true);
-        let stopped = Command::Release { partition: 0.into(), epoch: 1, cool_down: Duration::ZERO, settled: false };
+        let stopped = Command::Release { partition: 0.into(), epoch: 1, cooldown: Duration::ZERO, settled: false };
         assert_eq!(me.command(stopped), "Duplicates 0 not_settled, release 0");
     }
 

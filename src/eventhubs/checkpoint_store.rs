@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use azure_core::error::{Error as AzureError, ErrorKind as AzureErrorKind};
@@ -20,10 +21,13 @@ use crate::blob::{BlobContainer, ETag};
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, OwnerId, PartitionId, Position, Relation};
-use crate::store::{GroupStore, GroupStoreBuilder, Heartbeat, Lease, Listing, Ownership, ReleaseOutcome};
+use crate::setters::config_setters;
+use crate::store::{
+    BlobNameCase, GroupStore, GroupStoreBuilder, Heartbeat, Lease, Listing, OnCaseMismatch, Ownership, ReleaseOutcome,
+    StoreConfig,
+};
 
 type AzureResult<T> = std::result::Result<T, AzureError>;
-type Settings = dyn Fn(GroupStoreBuilder) -> GroupStoreBuilder + Send + Sync;
 
 /// Lets the official [`EventProcessor`](azure_messaging_eventhubs::EventProcessor) keep its records here, in the format
 /// that all SDKs share.
@@ -80,7 +84,7 @@ type Settings = dyn Fn(GroupStoreBuilder) -> GroupStoreBuilder + Send + Sync;
 /// ```
 pub struct BlobCheckpointStore {
     container: Arc<dyn BlobContainer>,
-    settings: Box<Settings>,
+    config: StoreConfig,
     wall_clock: Arc<dyn WallClock>,
     groups: AsyncMutex<HashMap<ConsumerGroup, Group>>,
 }
@@ -96,24 +100,34 @@ enum Group {
 #[must_use = "nothing is made until `build` is called"]
 pub struct BlobCheckpointStoreBuilder {
     container: Arc<dyn BlobContainer>,
-    settings: Box<Settings>,
+    config: StoreConfig,
     wall_clock: Arc<dyn WallClock>,
 }
 
 impl BlobCheckpointStoreBuilder {
-    /// Changes the settings of the [`GroupStore`] underneath: spelling of the names, expiry, deadlines, and so on.
+    /// Replaces the settings of the store.
     ///
-    /// Its expiry must be the processor's `partition_expiration_duration`; both are 60 s by default. An ownership that
-    /// was not renewed for the expiry counts as abandoned even if the processor has a longer duration.
-    pub fn settings(
-        mut self,
-        settings: impl Fn(GroupStoreBuilder) -> GroupStoreBuilder + Send + Sync + 'static,
-    ) -> Self {
-        self.settings = Box::new(settings);
+    /// [`lease_duration`](StoreConfig::with_lease_duration) must be the processor's `partition_expiration_duration`; both
+    /// are 60 s by default. An ownership that was not renewed within the lease duration counts as expired even if the
+    /// processor has a longer duration.
+    pub fn with_config(mut self, config: StoreConfig) -> Self {
+        self.config = config;
         self
     }
 
-    /// The clock to which the processor compares, for tests. Default: that of the operating system.
+    config_setters! {
+        StoreConfig:
+        with_lease_duration(lease_duration: Duration);
+        with_foreign_lease_duration(foreign_lease_duration: Duration);
+        with_request_timeout(request_timeout: Duration);
+        with_max_concurrent_requests(max_concurrent_requests: usize);
+        with_blob_name_case(blob_name_case: BlobNameCase);
+        with_on_case_mismatch(on_case_mismatch: OnCaseMismatch);
+        with_create_container(create_container: bool);
+        with_verify_storage(verify_storage: bool);
+    }
+
+    /// Sets the local clock, for tests. Default: the clock of the operating system.
     #[cfg(feature = "testing")]
     pub fn with_wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
         self.wall_clock = clock;
@@ -123,8 +137,8 @@ impl BlobCheckpointStoreBuilder {
     /// Makes the store. Nothing is sent yet.
     #[must_use]
     pub fn build(self) -> Arc<BlobCheckpointStore> {
-        let Self { container, settings, wall_clock } = self;
-        Arc::new(BlobCheckpointStore { container, settings, wall_clock, groups: AsyncMutex::default() })
+        let Self { container, config, wall_clock } = self;
+        Arc::new(BlobCheckpointStore { container, config, wall_clock, groups: AsyncMutex::default() })
     }
 }
 
@@ -138,7 +152,7 @@ impl BlobCheckpointStore {
     pub fn builder(container: impl BlobContainer + 'static) -> BlobCheckpointStoreBuilder {
         BlobCheckpointStoreBuilder {
             container: Arc::new(container),
-            settings: Box::new(|store| store),
+            config: StoreConfig::default(),
             wall_clock: Arc::new(SystemWallClock),
         }
     }
@@ -189,7 +203,7 @@ impl BlobCheckpointStore {
     fn describe(&self, group: &ConsumerGroup, owner: OwnerId) -> GroupStoreBuilder {
         let mut builder = GroupStore::builder(Arc::clone(&self.container), group.clone(), owner);
         builder.wall_clock = Arc::clone(&self.wall_clock);
-        (self.settings)(builder)
+        builder.with_config(self.config.clone())
     }
 
     async fn group(&self, group: &ConsumerGroup) -> Result<Group> {
@@ -197,8 +211,8 @@ impl BlobCheckpointStore {
         if let Some(known) = groups.get(group) {
             return Ok(known.clone());
         }
-        // It writes nothing: the probe is left to the store of the first claim.
-        let store = self.describe(group, OwnerId::new("(looking)")?).with_verify_storage(false).connect().await?;
+        // This store only reads. The store of the first claim verifies the storage.
+        let store = self.describe(group, OwnerId::new("(read-only)")?).with_verify_storage(false).connect().await?;
         let viewed = Group::Viewed(store);
         groups.insert(group.clone(), viewed.clone());
         Ok(viewed)

@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod connection_string;
+mod conversions;
 mod listed;
 mod names;
 mod owner;

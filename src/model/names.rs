@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::connection_string::HubNames;
+use super::conversions::text_conversions;
 
 /// A name that cannot be used, with the rule it breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -131,28 +132,29 @@ fn check_segment(what: &'static str, value: &str) -> Result<(), InvalidName> {
     Ok(())
 }
 
-/// One partition of the hub. Ordered by number where ids are numbers, as those of Event Hubs are.
+/// The id of one partition of an event hub. Ids that are numbers, as those of Event Hubs are, are ordered by number.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PartitionId {
-    /// What it is ordered by: read once, for ids are compared all the time. Those that are no numbers come last.
+    /// The order of the id, parsed once because ids are compared often. Ids that are not numbers come last.
     number: u64,
     text: Arc<str>,
 }
 
 impl PartitionId {
-    /// Takes the id as the hub gives it.
+    /// Creates an id from the text that the event hub uses; [`FromStr`](std::str::FromStr), [`TryFrom`] and `Deserialize`
+    /// do, too.
     ///
     /// # Errors
     ///
-    /// If it is empty, holds a `/` or a control character, ends with a dot, or is longer than 256 characters: it is the
-    /// last segment of a blob name.
+    /// [`InvalidName`] if the text is empty, contains a `/` or a control character, ends with a dot, or is longer than 256
+    /// characters, because it is the last segment of a blob name.
     pub fn new(id: impl AsRef<str>) -> Result<Self, InvalidName> {
         let id = id.as_ref();
         check_segment("partition id", id)?;
         Ok(Self { number: id.parse().unwrap_or(u64::MAX), text: id.into() })
     }
 
-    /// The id as the hub gives it.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -177,23 +179,7 @@ impl PartialOrd for PartitionId {
     }
 }
 
-impl fmt::Display for PartitionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl fmt::Debug for PartitionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl Serialize for PartitionId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text)
-    }
-}
+text_conversions!(PartitionId);
 
 #[cfg(test)]
 mod tests {

@@ -1,33 +1,36 @@
-//! Who owns: an instance by its name, and in which of its lives.
+//! The owner of a partition: an instance, and its incarnation.
 
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use rand::Rng;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{Duration, OffsetDateTime, PrimitiveDateTime};
 
+use super::conversions::text_conversions;
 use super::names::InvalidName;
+use crate::error::Result as CrateResult;
+use crate::random::seeded;
 
-/// One running instance of the application, by the name it gave itself.
+/// The id of one running instance of the application.
 ///
-/// Two instances must never share one. A stable id (a pod's name, say) lets a restarted instance reclaim its records at
-/// once instead of waiting for them to expire.
+/// Two instances must never have the same id. An instance with a stable id, such as the name of its pod, reclaims its
+/// partitions at once when it restarts, instead of waiting until its leases expire.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(Arc<str>);
 
 impl OwnerId {
-    /// The longest id: long enough for any host name with a prefix, short enough to stand percent-encoded in a blob
-    /// name.
+    /// The length of the longest id: enough for any host name with a prefix, and short enough for a percent-encoded
+    /// segment of a blob name.
     pub const MAX_LENGTH: usize = 128;
 
-    /// Takes a name for this instance.
+    /// Creates an id from text, which [`FromStr`](std::str::FromStr), [`TryFrom`] and `Deserialize` do, too.
     ///
     /// # Errors
     ///
-    /// If it is empty, longer than [`MAX_LENGTH`](Self::MAX_LENGTH), or not printable ASCII without a space at either
-    /// end: it travels as an HTTP header.
+    /// [`InvalidName`] if the text is empty, longer than [`MAX_LENGTH`](Self::MAX_LENGTH), or not printable ASCII without
+    /// a space at either end, because it is sent as an HTTP header: choose another id.
     ///
     /// ```
     /// use eventhubs_checkpoint::OwnerId;
@@ -50,35 +53,30 @@ impl OwnerId {
         Ok(Self(id.into()))
     }
 
-    /// An owner as another SDK recorded it, by whatever rules that one has.
+    /// Creates a random id, for instances that have no stable name. A restarted instance then has another id, and waits
+    /// until the leases of the previous one have expired or were released.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system provides no random numbers.
+    pub fn random() -> CrateResult<Self> {
+        let mut rng = seeded(None)?;
+        Ok(Self(format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64()).into()))
+    }
+
+    /// An owner id that another SDK recorded, which may not follow the rules of [`new`](Self::new).
     pub(crate) fn recorded(id: &str) -> Self {
         Self(id.into())
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Display for OwnerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for OwnerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl Serialize for OwnerId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
+text_conversions!(OwnerId);
 
 /// One life of an owner: the server's time of its first answer, then a random part. Of two, the greater is the newer.
 /// It is greater than all that were recorded for this owner when it started, even if the server's time has not passed

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::owner::{Identity, Incarnation, OwnerId};
@@ -104,8 +104,8 @@ pub(super) fn relation(owner: &OwnerId, incarnation: Option<&Incarnation>, me: &
 }
 
 /// What keeps an ownership alive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LeaseScope {
     /// Each is renewed by itself. The default, and what all other SDKs do.

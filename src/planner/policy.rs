@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Deserialize;
+
 use crate::error::{Error, Result};
 use crate::model::{OwnerId, PartitionId};
 
 /// How partitions are shared, and how fast an instance takes what it lacks. All instances of a group use the same.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LoadBalancingStrategy {
     /// Equal numbers, at most one new partition per interval. The default: when many instances start at once, each sees
@@ -72,13 +75,35 @@ impl LoadBalancingStrategy {
 }
 
 /// The partitions that [`LoadBalancingStrategy::Static`] gives to an instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// In a configuration file: `{ "partitions": ["0", "1"] }` or `{ "index": 0, "of": 3 }`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "RecordedRule")]
 pub struct Assignment(Rule);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Rule {
     Set(BTreeSet<PartitionId>),
     Index { index: usize, of: usize },
+}
+
+/// A rule as a configuration file has it, not checked.
+#[derive(Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+enum RecordedRule {
+    Set { partitions: BTreeSet<PartitionId> },
+    Index { index: usize, of: usize },
+}
+
+impl TryFrom<RecordedRule> for Assignment {
+    type Error = Error;
+
+    fn try_from(rule: RecordedRule) -> Result<Self> {
+        match rule {
+            RecordedRule::Set { partitions } => Ok(Self(Rule::Set(partitions))),
+            RecordedRule::Index { index, of } => Self::index(index, of),
+        }
+    }
 }
 
 impl Assignment {
@@ -143,7 +168,7 @@ pub struct Policy {
     /// share.
     pub idle: BTreeSet<OwnerId>,
     /// Partitions to be neither claimed nor asked for now: an attempt has just failed, an operation is under way, or I
-    /// gave them back with a cool-down. That binds only the life that did so, which remembers it; others may claim them
+    /// gave them back with a cooldown. That binds only the life that did so, which remembers it; others may claim them
     /// at once.
     pub avoid: BTreeSet<PartitionId>,
     /// Whether a partition is asked for rather than stolen, if its owner is

@@ -24,7 +24,11 @@ impl NewPartitions {
 
     /// Where a partition without a checkpoint starts.
     pub(super) fn start_of<'a>(&self, partition: &PartitionId, config: &'a ProcessorConfig) -> &'a StartPosition {
-        if self.contains(partition, config) { &config.new_partition_start_position } else { &config.start_position }
+        if self.contains(partition, config) {
+            config.start_position_of_new(partition)
+        } else {
+            config.start_position_of(partition)
+        }
     }
 
     /// Whether it was added, if that matters.

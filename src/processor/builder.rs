@@ -7,17 +7,19 @@ use tokio::sync::watch;
 
 use super::Processor;
 use super::added::NewPartitions;
-use super::config::ProcessorConfig;
+use super::config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
 use super::limits::{CLOSE_LIMIT, stopping_time};
 use super::registry::Registry;
 use super::shared::Shared;
-use super::shutdown::Requests;
-use super::source::EventSource;
-use crate::balancer::Balancer;
+use super::shutdown::{Requests, ShutdownReport};
+use super::source::{EventSource, StartPosition};
+use super::start::OnInvalidCheckpoint;
+use crate::balancer::{Balancer, BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
 use crate::error::{Error, Result};
-use crate::model::ConsumerGroup;
+use crate::model::{ConsumerGroup, LeaseScope, PartitionId};
+use crate::setters::config_setters;
 use crate::store::GroupStore;
 
 /// Numbers from the hub that are older than so many probes are stale.
@@ -34,10 +36,68 @@ pub struct ProcessorBuilder<S, H> {
 }
 
 impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
-    /// Sets how the processor works.
+    /// Replaces all settings.
     pub fn with_config(mut self, config: ProcessorConfig) -> Self {
         self.config = config;
         self
+    }
+
+    config_setters! {
+        ProcessorConfig:
+        with_load_balancing_interval(load_balancing_interval: Duration);
+        with_load_balancing_strategy(load_balancing_strategy: LoadBalancingStrategy);
+        with_max_partitions(max_partitions: usize);
+        with_on_lease_expiry(on_lease_expiry: OnLeaseExpiry);
+        with_stall_timeout(stall_timeout: Duration);
+        with_on_stall(on_stall: OnStall);
+        with_handoff(handoff: bool);
+        with_handoff_timeout(handoff_timeout: Duration);
+        with_lease_scope(lease_scope: LeaseScope);
+        with_dedicated_thread(dedicated_thread: bool);
+        with_start_position(start_position: StartPosition);
+        with_new_partition_start_position(new_partition_start_position: StartPosition);
+        with_on_invalid_checkpoint(on_invalid_checkpoint: OnInvalidCheckpoint);
+        with_checkpoint_policy(checkpoint_policy: CheckpointPolicy);
+        with_on_failure(on_failure: OnFailure);
+        with_handler_timeout(handler_timeout: Duration);
+        with_max_batch_size(max_batch_size: usize);
+        with_max_batch_bytes(max_batch_bytes: usize);
+        with_max_batch_wait(max_batch_wait: Duration);
+        with_prefetch(prefetch: usize);
+        with_max_in_flight(max_in_flight: usize);
+        with_lag_check_interval(lag_check_interval: Duration);
+        with_drain_timeout(drain_timeout: Duration);
+        with_on_shutdown(on_shutdown: OnShutdown);
+    }
+
+    /// See [`ProcessorConfig::with_start_position_of`].
+    pub fn with_start_position_of(mut self, partition_id: PartitionId, start_position: StartPosition) -> Self {
+        self.config = self.config.with_start_position_of(partition_id, start_position);
+        self
+    }
+
+    /// See [`ProcessorConfig::without_lag_checks`].
+    pub fn without_lag_checks(mut self) -> Self {
+        self.config = self.config.without_lag_checks();
+        self
+    }
+
+    /// Builds the processor and runs it. See [`Processor::run`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`build`](Self::build) and [`Processor::run`].
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
+        self.build()?.run(shutdown).await
+    }
+
+    /// Builds the processor and runs it until a signal arrives. See [`Processor::run_until_signal`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`build`](Self::build) and [`Processor::run_until_signal`].
+    pub async fn run_until_signal(self) -> Result<ShutdownReport> {
+        self.build()?.run_until_signal().await
     }
 
     fn check_group(&self) -> Result<()> {
@@ -55,13 +115,13 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setting and the rule.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setter and the rule: correct the setting.
     pub fn build(self) -> Result<Processor<S, H>> {
         self.config.check()?;
         self.check_group()?;
         let (partitions, named) = watch::channel(Arc::from([]));
-        let (balancer, handle) = Balancer::new(self.store.clone(), self.config.balancer.clone(), named)?;
-        let settings = &self.config.balancer;
+        let settings = BalancerConfig::from(&self.config);
+        let (balancer, handle) = Balancer::new(self.store.clone(), settings.clone(), named)?;
         let drain =
             self.config.drain_timeout.unwrap_or_else(|| settings.default_drain_timeout(&self.store, CLOSE_LIMIT));
         let is_chosen = self.config.drain_timeout.is_some() || settings.handoff_timeout.is_some();
@@ -73,8 +133,9 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let shared = Shared {
             added: NewPartitions::default(),
             group: Arc::new(self.store.group().clone()),
-            drain,
-            vitals: handle.liveness().clone(),
+            drain_timeout: drain,
+            handoff_timeout: settings.handoff_timeout(&self.store),
+            liveness: handle.liveness().clone(),
             loads: handle.loads().clone(),
             source: self.source,
             handler: self.handler,

@@ -304,7 +304,7 @@ impl Checkpointer {
     ) -> (Self, CheckpointWriter) {
         let (commands, receiver) = mpsc::unbounded_channel();
         let pending = Pending::new(adoption.record().sequence_number);
-        let every_events = policy.max_events.map(|events| i64::from(events.get()));
+        let every_events = policy.max_events.map(|events| i64::from(events));
         let shared = Arc::new(Shared {
             pending: Mutex::new(pending),
             marked: Notify::new(),

@@ -1,37 +1,34 @@
 //! Settings of the processor.
 
-use std::num::NonZeroU32;
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use serde::Deserialize;
 
 use super::source::StartPosition;
 use super::start::OnInvalidCheckpoint;
-use crate::balancer::BalancerConfig;
+use crate::balancer::{BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
 use crate::error::{Error, Result};
+use crate::model::{LeaseScope, PartitionId};
 use crate::setters::setters;
 
-/// Longer times are mistakes, and their sums could overflow.
+/// The longest duration that a setting accepts, so that sums of such durations cannot overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// When positions marked by [`PartitionContext::checkpoint`](super::PartitionContext::checkpoint) are written down.
+/// When the processor writes the positions that [`PartitionContext::checkpoint`](super::PartitionContext::checkpoint)
+/// requests.
 ///
-/// Each write is one storage request; what is not written yet comes again after a crash.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Each write is one request to the storage. Events after the last written position are redelivered after a crash.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct CheckpointPolicy {
-    /// As soon as this many events lie between the last written position and the marked one. Default: no such limit.
-    pub max_events: Option<NonZeroU32>,
-    /// At the latest this long after it was marked. Default 5 s: some seconds of repeated events after a crash, at a
-    /// dozen requests a minute and partition.
-    ///
-    /// A write that fails is tried again after this time, at least 1 s, then after twice that, and so on up to half the
-    /// expiry; or later, if the server asks for it. So a storage that refuses gets no more requests than one that
-    /// accepts.
+    /// See [`with_max_events`](Self::with_max_events).
+    pub max_events: Option<u32>,
+    /// See [`with_interval`](Self::with_interval).
+    #[serde(with = "humantime_serde")]
     pub interval: Option<Duration>,
-    /// When the partition is stopped in an orderly way. Default: yes. This last write is tried again until the time of
-    /// the end, or of the handoff, is over.
-    ///
-    /// After a failure of the handler the marked position is always written. Else a handler that fails more often than
-    /// [`every`](Self::interval) would make no progress: each restart would go back to the same checkpoint.
+    /// See [`with_on_stop`](Self::with_on_stop).
     pub on_stop: bool,
 }
 
@@ -43,12 +40,26 @@ impl Default for CheckpointPolicy {
 
 impl CheckpointPolicy {
     setters! {
-        with_max_events(max_events: Some(NonZeroU32));
+        /// Writes as soon as this many events lie between the last written position and the requested one. Default: no
+        /// such limit.
+        with_max_events(max_events: Some(u32));
+        /// Writes at the latest this long after the request. Default 5 s: a crash redelivers some seconds of events, at
+        /// twelve requests per minute and partition.
+        ///
+        /// The processor repeats a write that failed after this time, at least 1 s, and then doubles the wait up to half
+        /// the lease duration, or waits as long as the server requests. A storage that rejects requests thus receives no
+        /// more of them than one that accepts them.
+        #[doc(alias = "auto.commit.interval.ms")]
         with_interval(interval: Some(Duration));
+        /// Sets whether the last requested position is written when the partition stops. Default true. The processor
+        /// repeats this write until the time of the shutdown or of the handoff is over.
+        ///
+        /// After a failure of the handler the requested position is always written. Otherwise a handler that fails more
+        /// often than [`interval`](Self::with_interval) would make no progress.
         with_on_stop(on_stop: bool);
     }
 
-    /// Takes [`every`](Self::interval) away: the time since a mark does not matter.
+    /// Removes [`interval`](Self::with_interval): the time since a request does not matter.
     #[must_use]
     pub fn without_interval(mut self) -> Self {
         self.interval = None;
@@ -56,114 +67,152 @@ impl CheckpointPolicy {
     }
 }
 
-/// What becomes of a partition whose handler failed: returned an error, panicked, or took longer than its deadline.
-/// Others are not affected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What the processor does with a partition whose handler failed: returned an error, panicked, or timed out. Other
+/// partitions are not affected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnFailure {
-    /// It starts again from its checkpoint, after a wait that grows from a quarter of a second to half a minute as long
-    /// as no new event is handled. The default: most failures pass, and an event that never can be handled is seen in
-    /// the [`Health`](super::Health) and skipped by nobody.
+    /// Restart it from its checkpoint, after a wait that grows from 250 ms to 30 s while no new event is handled. The
+    /// default: most failures are temporary. [`Health`](super::Health) reports an event that always fails; the processor
+    /// never skips it.
     #[default]
     Restart,
-    /// It is given back, and not taken again for a while: another instance may do better.
+    /// Release it, and do not claim it for a while: another instance may succeed.
     Release {
-        /// For how long not.
-        cool_down: Duration,
+        /// How long this instance does not claim the partition.
+        #[serde(with = "humantime_serde")]
+        cooldown: Duration,
     },
-    /// It is parked: still owned, so that nobody else fails at it, but not processed until
+    /// Park it: keep the ownership, so that no other instance fails with it, but process no events until
     /// [`ProcessorHandle::resume`](super::ProcessorHandle::resume).
     Park,
 }
 
-/// How the processor works.
+/// What the processor does with its partitions when it shuts down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OnShutdown {
+    /// Release them, so that other instances can claim them at once. The default.
+    #[default]
+    Release,
+    /// Keep them for the next start under the same owner id, as static members of a Kafka consumer group do: the
+    /// processor renews each ownership once more, and the next incarnation of this owner claims them in its first cycle.
+    /// No partition moves to another instance, and no events are read until then. If the instance does not return within
+    /// the lease duration, the other instances claim its partitions, as after a crash.
+    ///
+    /// For deployments that restart one instance after the other faster than the lease duration, under stable owner ids
+    /// such as the pod names of a `StatefulSet`. Not for scaling down. Handlers finish and last checkpoints are written as
+    /// with [`Release`](Self::Release). Other SDKs see a live owner until their own expiration interval has passed, but
+    /// may steal from it to balance.
+    #[doc(alias = "group.instance.id")]
+    Keep,
+}
+
+/// How a [`Processor`](super::Processor) works.
+///
+/// An application can keep these settings in its own configuration file: durations are written as in `90s` or `2m`, and
+/// settings that are left out have their defaults.
+///
+/// ```
+/// use std::time::Duration;
+/// use eventhubs_checkpoint::processor::{ProcessorConfig, StartPosition};
+///
+/// let config: ProcessorConfig = serde_json::from_str(
+///     r#"{ "max_batch_size": 500, "drain_timeout": "20s", "start_position": "latest", "load_balancing_strategy": "greedy" }"#,
+/// )?;
+/// assert_eq!(config.start_position, StartPosition::Latest);
+/// assert_eq!(config.drain_timeout, Some(Duration::from_secs(20)));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 ///
 /// # Memory
 ///
-/// A partition holds at most `batch` events in its handler and as many ready for the next call, `max_in_flight` that
-/// are tracked, and what its source holds ahead, which is at most `prefetch`. At the limits the source is not read, and
-/// the broker waits.
-#[derive(Clone, Debug)]
+/// A partition holds at most `max_batch_size` events in its handler and as many ready for the next call, `max_in_flight`
+/// tracked events, and at most `prefetch` events in its source. At the limits the source is not read, and the broker
+/// waits.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ProcessorConfig {
-    /// How partitions are shared.
-    pub balancer: BalancerConfig,
-    /// Where a partition without a checkpoint starts. Default [`StartPosition::Earliest`]: nothing is lost.
-    ///
-    /// With [`StartPosition::Latest`] the first instance writes the start of every partition down as it begins. An
-    /// owner that is not of this crate's [`Processor`](super::Processor) may be at work there already, at an earlier
-    /// event and without a checkpoint. Its first checkpoint replaces the start, so that the next owner goes on from
-    /// there.
+    /// See [`with_load_balancing_interval`](Self::with_load_balancing_interval).
+    #[serde(with = "humantime_serde")]
+    pub load_balancing_interval: Duration,
+    /// See [`with_load_balancing_strategy`](Self::with_load_balancing_strategy).
+    pub load_balancing_strategy: LoadBalancingStrategy,
+    /// See [`with_max_partitions`](Self::with_max_partitions).
+    pub max_partitions: Option<usize>,
+    /// See [`with_on_lease_expiry`](Self::with_on_lease_expiry).
+    pub on_lease_expiry: OnLeaseExpiry,
+    /// See [`with_stall_timeout`](Self::with_stall_timeout).
+    #[serde(with = "humantime_serde")]
+    pub stall_timeout: Duration,
+    /// See [`with_on_stall`](Self::with_on_stall).
+    pub on_stall: OnStall,
+    /// See [`with_handoff`](Self::with_handoff).
+    pub handoff: bool,
+    /// See [`with_handoff_timeout`](Self::with_handoff_timeout).
+    #[serde(with = "humantime_serde")]
+    pub handoff_timeout: Option<Duration>,
+    /// See [`with_lease_scope`](Self::with_lease_scope).
+    pub lease_scope: LeaseScope,
+    /// See [`with_dedicated_thread`](Self::with_dedicated_thread).
+    pub dedicated_thread: bool,
+    /// See [`with_start_position`](Self::with_start_position).
     pub start_position: StartPosition,
-    /// Where a partition starts that was added to the hub after the group had begun, if `start` is
-    /// [`StartPosition::Latest`]. Default [`StartPosition::Earliest`]: a group that has begun wants every event from
-    /// then on, and those that came between the growth of the hub and the moment this instance noticed it are among
-    /// them.
-    ///
-    /// What was added is told by the checkpoints, which this crate writes in order. Owners of other SDKs do not: where
-    /// one has claimed an added partition before an instance of this crate comes up, those before it look like some
-    /// that the group began with, and start at the latest event. Beside other SDKs start at the earliest.
+    /// See [`with_start_position_of`](Self::with_start_position_of).
+    pub start_positions: BTreeMap<PartitionId, StartPosition>,
+    /// See [`with_new_partition_start_position`](Self::with_new_partition_start_position).
     pub new_partition_start_position: StartPosition,
-    /// What to do with a checkpoint from which reading cannot go on. Default [`OnInvalidCheckpoint::Earliest`].
+    /// See [`with_on_invalid_checkpoint`](Self::with_on_invalid_checkpoint).
     pub on_invalid_checkpoint: OnInvalidCheckpoint,
-    /// When checkpoints are written.
+    /// See [`with_checkpoint_policy`](Self::with_checkpoint_policy).
     pub checkpoint_policy: CheckpointPolicy,
-    /// What becomes of a partition whose handler failed. Default [`OnFailure::Restart`].
+    /// See [`with_on_failure`](Self::with_on_failure).
     pub on_failure: OnFailure,
-    /// How long one call of [`Handler::handle`](super::Handler::handle) may take; longer ones are dropped, which counts
-    /// as a failure. Default: no limit, for only the application knows what may be dropped half-way. See also
-    /// [`BalancerConfig::stall_timeout`], which only tells.
+    /// See [`with_handler_timeout`](Self::with_handler_timeout).
+    #[serde(with = "humantime_serde")]
     pub handler_timeout: Option<Duration>,
-    /// The most events a handler gets at once. Default 100.
+    /// See [`with_max_batch_size`](Self::with_max_batch_size).
     pub max_batch_size: usize,
-    /// The most bytes a handler gets at once, of bodies; a single larger event still comes. Default: no limit.
+    /// See [`with_max_batch_bytes`](Self::with_max_batch_bytes).
     pub max_batch_bytes: Option<usize>,
-    /// How long a batch that is not full waits for more events. Default: not at all.
+    /// See [`with_max_batch_wait`](Self::with_max_batch_wait).
+    #[serde(with = "humantime_serde")]
     pub max_batch_wait: Duration,
-    /// How many events of a partition are held ahead of the handler. Default 300, as the official client does.
+    /// See [`with_prefetch`](Self::with_prefetch).
     pub prefetch: usize,
-    /// The most events that are [tracked](super::PartitionContext::track) and not finished, those with dropped tokens
-    /// included. With more, nothing further is delivered. Default 1000.
-    ///
-    /// It does not bound how many events are processed again after a restart: one event that stays open holds it back,
-    /// while any number of later ones is finished. See [`HealthIssue::CheckpointHeld`](super::HealthIssue::CheckpointHeld).
+    /// See [`with_max_in_flight`](Self::with_max_in_flight).
     pub max_in_flight: usize,
-    /// How often each partition held is compared with the hub: for the lag, and to find a link that delivers nothing
-    /// although there are events. Such a link is opened again after two comparisons. Default 30 s, at a request to the
-    /// hub each; nothing switches both off.
+    /// See [`with_lag_check_interval`](Self::with_lag_check_interval).
+    #[serde(with = "humantime_serde")]
     pub lag_check_interval: Option<Duration>,
-    /// How long a handler may take to finish its batch when its partition stops, and again in the call of `stopped`.
-    /// Default: a quarter of the expiry, or what strict leases or the default [handoff
-    /// timeout](field@BalancerConfig::handoff_timeout) leave, which is less with an expiry below 48 s.
+    /// See [`with_drain_timeout`](Self::with_drain_timeout).
+    #[serde(with = "humantime_serde")]
     pub drain_timeout: Option<Duration>,
-    /// What becomes of the partitions when the processor is asked to end. Default [`OnShutdown::Release`].
+    /// See [`with_on_shutdown`](Self::with_on_shutdown).
     pub on_shutdown: OnShutdown,
-}
-
-/// What becomes of the partitions of an instance that shuts down.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnShutdown {
-    /// It releases them, so that the other instances take them at once. The default.
-    #[default]
-    Release,
-    /// It leaves them for its own restart under the same owner id, as static members of a Kafka consumer group do: each
-    /// is renewed once more, and the next incarnation of this owner takes it back in its first cycle. No partition moves
-    /// to another instance, and none is read until then. An instance that does not come back within the lease duration
-    /// counts as crashed: the other instances take its partitions then.
-    ///
-    /// For deployments that restart one instance after another under stable owner ids, such as the pod names of a
-    /// `StatefulSet`, faster than the lease duration. Not for scaling down. Handlers finish and last checkpoints are
-    /// written as with [`Release`](Self::Release). Owners of other SDKs see a live owner until it expires by their own
-    /// terms, but may steal from it to even out.
-    Keep,
+    #[serde(skip)]
+    seed: Option<u64>,
 }
 
 impl Default for ProcessorConfig {
     fn default() -> Self {
+        let balancer = BalancerConfig::default();
         Self {
-            balancer: BalancerConfig::default(),
+            load_balancing_interval: balancer.load_balancing_interval,
+            load_balancing_strategy: balancer.load_balancing_strategy,
+            max_partitions: balancer.max_partitions,
+            on_lease_expiry: balancer.on_lease_expiry,
+            stall_timeout: balancer.stall_timeout,
+            on_stall: balancer.on_stall,
+            handoff: balancer.handoff,
+            handoff_timeout: balancer.handoff_timeout,
+            lease_scope: balancer.lease_scope,
+            dedicated_thread: true,
             start_position: StartPosition::Earliest,
+            start_positions: BTreeMap::new(),
             new_partition_start_position: StartPosition::Earliest,
             on_invalid_checkpoint: OnInvalidCheckpoint::default(),
             checkpoint_policy: CheckpointPolicy::default(),
@@ -177,65 +226,185 @@ impl Default for ProcessorConfig {
             lag_check_interval: Some(Duration::from_secs(30)),
             drain_timeout: None,
             on_shutdown: OnShutdown::default(),
+            seed: balancer.seed,
+        }
+    }
+}
+
+impl From<&ProcessorConfig> for BalancerConfig {
+    fn from(config: &ProcessorConfig) -> Self {
+        Self {
+            load_balancing_interval: config.load_balancing_interval,
+            load_balancing_strategy: config.load_balancing_strategy.clone(),
+            max_partitions: config.max_partitions,
+            on_lease_expiry: config.on_lease_expiry,
+            stall_timeout: config.stall_timeout,
+            on_stall: config.on_stall,
+            handoff: config.handoff,
+            handoff_timeout: config.handoff_timeout,
+            lease_scope: config.lease_scope,
+            seed: config.seed,
         }
     }
 }
 
 impl ProcessorConfig {
     setters! {
-        with_balancer(balancer: BalancerConfig);
+        /// See [`BalancerConfig::with_load_balancing_interval`].
+        #[doc(alias = "load_balancing_update_interval")]
+        with_load_balancing_interval(load_balancing_interval: Duration);
+        /// See [`BalancerConfig::with_load_balancing_strategy`].
+        #[doc(alias = "rebalance")]
+        with_load_balancing_strategy(load_balancing_strategy: LoadBalancingStrategy);
+        /// See [`BalancerConfig::with_max_partitions`].
+        with_max_partitions(max_partitions: Some(usize));
+        /// See [`BalancerConfig::with_on_lease_expiry`].
+        with_on_lease_expiry(on_lease_expiry: OnLeaseExpiry);
+        /// See [`BalancerConfig::with_stall_timeout`].
+        with_stall_timeout(stall_timeout: Duration);
+        /// See [`BalancerConfig::with_on_stall`].
+        with_on_stall(on_stall: OnStall);
+        /// See [`BalancerConfig::with_handoff`].
+        with_handoff(handoff: bool);
+        /// See [`BalancerConfig::with_handoff_timeout`].
+        with_handoff_timeout(handoff_timeout: Some(Duration));
+        /// See [`BalancerConfig::with_lease_scope`].
+        with_lease_scope(lease_scope: LeaseScope);
+        /// Sets whether the load-balancing loop runs on a thread and a runtime of its own. Default true: a handler that
+        /// blocks its runtime then loses no partition. Set it to false in tests under paused time, because the paused
+        /// clock of a test does not apply to another runtime.
+        with_dedicated_thread(dedicated_thread: bool);
+        /// Sets where a partition without a checkpoint starts. Default [`StartPosition::Earliest`], so that no event is
+        /// skipped; some other SDKs start at the latest event.
+        ///
+        /// With [`StartPosition::Latest`] the first instance records the start of every partition when it starts. If a
+        /// processor of another SDK already reads a partition, at an earlier event and without a checkpoint, its first
+        /// checkpoint replaces that start.
+        #[doc(alias = "auto.offset.reset")]
+        #[doc(alias = "initial_offset")]
         with_start_position(start_position: StartPosition);
+        /// Sets where a partition starts that was added to the event hub after the group had started, if
+        /// [`start_position`](Self::with_start_position) is [`StartPosition::Latest`]. Default
+        /// [`StartPosition::Earliest`]: a running group wants every event of a new partition, including those that were
+        /// sent before the group noticed it.
+        ///
+        /// The processor recognizes new partitions by their missing checkpoints, which instances of this crate record in
+        /// the order of the partitions. Instances of other SDKs do not. If one of them owns a new partition before an
+        /// instance of this crate starts, the new partitions before it count as old. In a group that is shared with other
+        /// SDKs, start at the earliest event.
         with_new_partition_start_position(new_partition_start_position: StartPosition);
+        /// Sets what to do if a partition cannot be read from its checkpoint. Default [`OnInvalidCheckpoint::Earliest`].
         with_on_invalid_checkpoint(on_invalid_checkpoint: OnInvalidCheckpoint);
+        /// Sets when requested checkpoints are written. Default: see [`CheckpointPolicy`].
         with_checkpoint_policy(checkpoint_policy: CheckpointPolicy);
+        /// Sets what to do with a partition whose handler failed. Default [`OnFailure::Restart`].
         with_on_failure(on_failure: OnFailure);
+        /// Sets how long one call of [`Handler::handle`](super::Handler::handle) may take. The processor drops a call that
+        /// takes longer, which counts as a failure. Default: no limit, because only the application knows whether its work
+        /// may be dropped halfway. [`with_stall_timeout`](Self::with_stall_timeout) only reports.
         with_handler_timeout(handler_timeout: Some(Duration));
+        /// Sets the most events of one call of the handler. Default 100.
         with_max_batch_size(max_batch_size: usize);
+        /// Sets the most bytes of event bodies in one call of the handler. A larger event is delivered alone. Default: no
+        /// limit.
         with_max_batch_bytes(max_batch_bytes: Some(usize));
+        /// Sets how long a batch that is not full waits for more events. Default: it does not wait.
+        #[doc(alias = "max_wait_time")]
         with_max_batch_wait(max_batch_wait: Duration);
+        /// Sets how many events per partition are read ahead of the handler. Default 300, as in the official client.
         with_prefetch(prefetch: usize);
+        /// Sets the most events per partition that are [tracked](super::PartitionContext::track) and not finished, dropped
+        /// ones included. At the limit no more events are delivered. Default 1000.
+        ///
+        /// It does not limit how many events are redelivered after a restart: one event that is not finished holds the
+        /// checkpoint back, while any number of later events is finished. See
+        /// [`HealthIssue::CheckpointHeld`](super::HealthIssue::CheckpointHeld).
         with_max_in_flight(max_in_flight: usize);
+        /// Sets how often each owned partition is compared with the event hub, to determine the lag and to find a receiver
+        /// that delivers nothing although there are events. The processor reopens such a receiver after two comparisons.
+        /// Default 30 s, at one request to the event hub each.
         with_lag_check_interval(lag_check_interval: Some(Duration));
+        /// Sets how long a handler may take to finish its batch when its partition stops, and again for
+        /// [`Handler::stopped`](super::Handler::stopped). Default: a quarter of the lease duration, or less if
+        /// [`OnLeaseExpiry::Stop`] or the default [handoff timeout](Self::with_handoff_timeout) require it, which is the
+        /// case below a lease duration of 48 s.
         with_drain_timeout(drain_timeout: Some(Duration));
+        /// Sets what happens to the owned partitions at shutdown. Default [`OnShutdown::Release`].
         with_on_shutdown(on_shutdown: OnShutdown);
     }
 
-    /// Takes [`lag_check_interval`](Self::lag_check_interval) away: no lag is known, and a silent link is not noticed.
+    /// Sets where one partition starts if it has no checkpoint, instead of
+    /// [`start_position`](Self::with_start_position) and
+    /// [`new_partition_start_position`](Self::with_new_partition_start_position).
+    #[doc(alias = "seek")]
+    #[must_use]
+    pub fn with_start_position_of(mut self, partition_id: PartitionId, start_position: StartPosition) -> Self {
+        self.start_positions.insert(partition_id, start_position);
+        self
+    }
+
+    /// Turns [`lag_check_interval`](Self::with_lag_check_interval) off: no lag is known, and a stalled receiver is not
+    /// detected.
     #[must_use]
     pub fn without_lag_checks(mut self) -> Self {
         self.lag_check_interval = None;
         self
     }
 
+    /// See [`BalancerConfig::with_seed`].
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Where a partition starts that has no checkpoint and belonged to the event hub when the group started.
+    pub(super) fn start_position_of(&self, partition: &PartitionId) -> &StartPosition {
+        self.start_positions.get(partition).unwrap_or(&self.start_position)
+    }
+
+    /// Where a partition starts that has no checkpoint and was added after the group had started.
+    pub(super) fn start_position_of_new(&self, partition: &PartitionId) -> &StartPosition {
+        self.start_positions.get(partition).unwrap_or(&self.new_partition_start_position)
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         self.start_position.check()?;
         self.new_partition_start_position.check()?;
+        self.start_positions.values().try_for_each(StartPosition::check)?;
         let counts = [
-            (self.max_batch_size, "the batch is 0, but a handler must get at least one event at once"),
-            (self.max_batch_bytes.unwrap_or(1), "the batch has 0 bytes; leave the limit out, or give a size"),
-            (self.prefetch, "the prefetch is 0, but at least one event must be held ahead of the handler"),
-            (self.max_in_flight, "0 events may be in flight, but with none nothing can be tracked"),
+            ("with_max_batch_size", self.max_batch_size),
+            ("with_max_batch_bytes", self.max_batch_bytes.unwrap_or(1)),
+            ("with_prefetch", self.prefetch),
+            ("with_max_in_flight", self.max_in_flight),
+            ("with_max_events", self.checkpoint_policy.max_events.map_or(1, |events| events as usize)),
         ];
-        if let Some((_, complaint)) = counts.into_iter().find(|(count, _)| *count == 0) {
-            return Err(Error::config(complaint));
+        if let Some((setter, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
+            return Err(Error::config(format!("`{setter}` is 0, but must be at least 1")));
         }
-        let times = [
-            ("drain time", self.drain_timeout),
-            ("checkpoint time", self.checkpoint_policy.interval),
-            ("handler deadline", self.handler_timeout),
-            ("batch wait", Some(self.max_batch_wait)),
-            ("time between probes", self.lag_check_interval),
+        let durations = [
+            ("with_drain_timeout", self.drain_timeout),
+            ("CheckpointPolicy::with_interval", self.checkpoint_policy.interval),
+            ("with_handler_timeout", self.handler_timeout),
+            ("with_max_batch_wait", Some(self.max_batch_wait)),
+            ("with_lag_check_interval", self.lag_check_interval),
         ];
-        if let Some((what, Some(long))) = times.into_iter().find(|(_, time)| time.is_some_and(|time| time > LONGEST)) {
-            return Err(Error::config(format!("the {what} is {long:?}, but must be at most a day")));
+        let too_long = |duration: &Option<Duration>| duration.filter(|duration| *duration > LONGEST);
+        if let Some((setter, long)) =
+            durations.iter().find_map(|(setter, duration)| Some((setter, too_long(duration)?)))
+        {
+            return Err(Error::config(format!("`{setter}` is {long:?}, but must be at most a day")));
         }
         let never_zero = [
-            (self.checkpoint_policy.interval, "the checkpoint policy says every 0s; leave it out, or give a time"),
-            (self.handler_timeout, "the handler deadline is 0s; leave it out, or give a time"),
-            (self.lag_check_interval, "partitions are probed every 0s; leave it out, or give a time"),
+            ("CheckpointPolicy::with_interval", self.checkpoint_policy.interval, "use `without_interval`"),
+            ("with_handler_timeout", self.handler_timeout, "omit it for no limit"),
+            ("with_lag_check_interval", self.lag_check_interval, "use `without_lag_checks`"),
         ];
-        match never_zero.into_iter().find(|(time, _)| time.is_some_and(|time| time.is_zero())) {
-            Some((_, complaint)) => Err(Error::config(complaint)),
+        match never_zero.into_iter().find(|(_, duration, _)| *duration == Some(Duration::ZERO)) {
+            Some((setter, _, remedy)) => {
+                Err(Error::config(format!("`{setter}` is 0s, but must be more than zero: {remedy}")))
+            }
             None => Ok(()),
         }
     }

@@ -173,8 +173,8 @@ impl PartitionContext {
 
     /// Gives the partition back, in good order, and does not take it again before this time is over. Others may take it
     /// at once. Nothing changes if it stops already.
-    pub fn release(&self, cool_down: Duration) {
-        let _ = self.control.release(cool_down);
+    pub fn release(&self, cooldown: Duration) {
+        let _ = self.control.release(cooldown);
     }
 }
 

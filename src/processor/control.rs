@@ -54,18 +54,18 @@ impl Control {
     }
 
     /// Asks for the partition to be given back. False if it stops already, for another reason.
-    pub(super) fn release(&self, cool_down: Duration) -> bool {
+    pub(super) fn release(&self, cooldown: Duration) -> bool {
         self.orders.send_if_modified(|orders| {
             let first = orders.request_stop(StopReason::Released);
             if first {
-                orders.cool_down = cool_down;
+                orders.cooldown = cooldown;
             }
             first
         })
     }
 
-    pub(super) fn cool_down(&self) -> Duration {
-        self.orders.borrow().cool_down
+    pub(super) fn cooldown(&self) -> Duration {
+        self.orders.borrow().cooldown
     }
 
     /// Why, and since when, if it was.

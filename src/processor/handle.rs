@@ -79,8 +79,8 @@ impl ProcessorHandle {
     /// Gives a partition back, in good order, and does not take it again before this time is over, nor within the next
     /// interval. Others may take it at once. False if this instance does not process it, or if it stops already.
     #[must_use = "false says that nothing is released"]
-    pub fn release(&self, partition: &PartitionId, cool_down: Duration) -> bool {
-        self.registry.get(partition).is_some_and(|control| control.release(cool_down))
+    pub fn release(&self, partition: &PartitionId, cooldown: Duration) -> bool {
+        self.registry.get(partition).is_some_and(|control| control.release(cooldown))
     }
 
     /// Asks the processor to shut down, as the future given to [`run`](super::Processor::run) does.

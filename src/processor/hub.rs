@@ -52,7 +52,7 @@ pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<Shared<S, H>>,
     partitions: watch::Sender<Arc<[PartitionId]>>,
 ) {
-    let interval = shared.config.balancer.load_balancing_interval;
+    let interval = shared.config.load_balancing_interval;
     loop {
         sleep(interval).await;
         match hub_partitions(&shared).await {
@@ -79,7 +79,7 @@ async fn begin_group<S: EventSource, H: Handler<S::Event>>(
 ) -> Result<()> {
     if shared.config.start_position != StartPosition::Latest {
         shared.added.begins_with(partitions.to_vec());
-        return Ok(());
+        return pin_single_latest(shared, partitions).await;
     }
     let begun = repeated(&shared.store, || recorded(&shared.store), Telemetry::group_not_begun).await?;
     let last = begun.last().or(partitions.iter().max()).cloned();
@@ -88,13 +88,36 @@ async fn begin_group<S: EventSource, H: Handler<S::Event>>(
     if begun.is_empty()
         && let Some(last) = last
     {
-        pinned(Arc::clone(shared), last, StartPosition::Latest).await?;
+        let start = shared.config.start_position_of(&last).clone();
+        pinned(Arc::clone(shared), last, start).await?;
     }
     let missing = founders.iter().filter(|partition| !begun.contains(partition)).cloned();
-    let pinning = |partition| pinned(Arc::clone(shared), partition, StartPosition::Latest);
+    let pinning = |partition| {
+        let start = shared.config.start_position_of(&partition).clone();
+        pinned(Arc::clone(shared), partition, start)
+    };
     stream::iter(missing.map(Ok)).try_for_each_concurrent(PINNED_AT_ONCE, pinning).await?;
     shared.added.begins_with(founders);
     pin_all_added(shared, added).await
+}
+
+/// Records the start of the partitions for which the application chose the latest event, if the group starts at another
+/// position: events that arrive before such a partition is claimed must not be skipped.
+async fn pin_single_latest<S: EventSource, H: Handler<S::Event>>(
+    shared: &Arc<Shared<S, H>>,
+    partitions: &[PartitionId],
+) -> Result<()> {
+    let starts_at_latest =
+        |partition: &&PartitionId| shared.config.start_positions.get(partition) == Some(&StartPosition::Latest);
+    let latest: Vec<_> = partitions.iter().filter(starts_at_latest).cloned().collect();
+    if latest.is_empty() {
+        return Ok(());
+    }
+    let recorded = repeated(&shared.store, || recorded(&shared.store), Telemetry::group_not_begun).await?;
+    for partition in latest.into_iter().filter(|partition| !recorded.contains(partition)) {
+        pinned(Arc::clone(shared), partition, StartPosition::Latest).await?;
+    }
+    Ok(())
 }
 
 /// In order, as whoever claims one of them does. At once, for owners of other SDKs pin nothing: a checkpoint of theirs
@@ -105,7 +128,8 @@ async fn pin_all_added<S: EventSource, H: Handler<S::Event>>(
 ) -> Result<()> {
     added.sort();
     for partition in added {
-        pinned(Arc::clone(shared), partition, shared.config.new_partition_start_position.clone()).await?;
+        let start = shared.config.start_position_of_new(&partition).clone();
+        pinned(Arc::clone(shared), partition, start).await?;
     }
     Ok(())
 }
@@ -137,7 +161,7 @@ pub(super) async fn pin_added_before<S: EventSource, H>(shared: &Shared<S, H>, p
     };
     let before: BTreeSet<_> = partitions.iter().filter(is_added).collect();
     for added in before {
-        pin(shared, added, &shared.config.new_partition_start_position).await?;
+        pin(shared, added, shared.config.start_position_of_new(added)).await?;
     }
     Ok(())
 }

@@ -210,7 +210,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
         let background = background(&shared, partitions, &handle);
         let mut balancing = JoinSet::new();
-        if shared.config.balancer.dedicated_thread {
+        if shared.config.dedicated_thread {
             balancing.spawn(balancer.run_on_dedicated_thread());
         } else {
             balancing.spawn(balancer.run());
@@ -319,7 +319,7 @@ fn background<S: EventSource, H: Handler<S::Event>>(
 ) -> JoinSet<()> {
     let mut background = JoinSet::new();
     background.spawn(refresh(Arc::clone(shared), partitions));
-    background.spawn(heartbeat(shared.vitals.clone(), shared.config.balancer.stall_timeout / 8));
+    background.spawn(heartbeat(shared.liveness.clone(), shared.config.stall_timeout / 8));
     if let Some(period) = shared.config.lag_check_interval {
         background.spawn(prober::check_lag(Arc::clone(shared), handle.registry.clone(), period));
     }

@@ -14,7 +14,7 @@ pub(super) struct Orders {
     /// When it was asked to stop first.
     pub(super) requested_at: Option<Instant>,
     /// For how long not to take the partition again, when it was asked to be given back.
-    pub(super) cool_down: Duration,
+    pub(super) cooldown: Duration,
     pub(super) paused: bool,
     /// It was told to go on since its handler failed.
     pub(super) resumed: bool,

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use serde::Deserialize;
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
@@ -26,7 +27,8 @@ const HUB_DEADLINE: Duration = Duration::from_secs(30);
 /// and records this position before it reads from there. From then on the record counts, also for an instance with
 /// another start: a start such as "five seconds ago" means another place after every restart, but a restart skips
 /// nothing. For some starts the processor opens links first, to look for one event.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StartPosition {
     /// At the first event there is.
@@ -41,7 +43,7 @@ pub enum StartPosition {
     AfterOffset(String),
     /// At the first event enqueued after this time, which must not be before 1970. If there is none yet, the processor
     /// starts after the last event, also for a time in the future.
-    EnqueuedAfter(OffsetDateTime),
+    EnqueuedAfter(#[serde(with = "time::serde::rfc3339")] OffsetDateTime),
 }
 
 impl StartPosition {

@@ -8,6 +8,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use super::properties::{BEFORE_EVERYTHING, PartitionProperties};
 use super::source::StartPosition;
 use crate::error::{Error, Result};
@@ -101,7 +103,8 @@ type Ask = dyn Fn(&InvalidCheckpoint) -> StartPosition + Send + Sync;
 /// What to do about a checkpoint from which a partition cannot be read on.
 ///
 /// There is no right answer for everybody, and going on in silence is wrong for all: whatever is chosen is reported.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnInvalidCheckpoint {
     /// End the processor with an error that names the partition and both positions: somebody is to look first.
@@ -113,6 +116,7 @@ pub enum OnInvalidCheckpoint {
     /// Start behind the last event there is: what came meanwhile is skipped. For those whom only the present interests.
     Latest,
     /// Let the application choose, see [`ask`](Self::custom).
+    #[serde(skip)]
     Custom(Arc<Ask>),
 }
 

@@ -140,14 +140,14 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             Ok(Ended::Stopped(StopReason::Shutdown)) if self.keeps => {}
             Ok(Ended::Stopped(StopReason::Released | StopReason::Shutdown)) => {
                 if control.progress.end().is_settled() {
-                    self.balancer.release(partition, epoch, control.cool_down());
+                    self.balancer.release(partition, epoch, control.cooldown());
                 } else {
-                    self.balancer.release_unsettled(partition, epoch, control.cool_down());
+                    self.balancer.release_unsettled(partition, epoch, control.cooldown());
                 }
             }
             Ok(Ended::Stopped(_)) => {}
             // Of the batch that failed, a part may have been processed.
-            Ok(Ended::GiveBack { cool_down }) => self.balancer.release_unsettled(partition, epoch, cool_down),
+            Ok(Ended::GiveBack { cooldown }) => self.balancer.release_unsettled(partition, epoch, cooldown),
             Ok(Ended::Failed(error)) => {
                 let contended = error.kind() == ErrorKind::Contended;
                 if contended {
@@ -173,7 +173,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             entry.control.stop(reason.clone());
         }
         let mut drained = Drained::default();
-        let limit = stop_limit(self.shared.drain, &self.shared.store);
+        let limit = stop_limit(self.shared.drain_timeout, &self.shared.store);
         let all = async {
             while let Some(ended) = self.tasks.join_next().await {
                 let Ok((control, outcome)) = ended else { continue };

@@ -81,7 +81,7 @@ impl GroupStore {
     /// partition and let some time pass. [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if it was not settled in
     /// time. Else what the storage answered: adopt again while the lease lasts.
     pub async fn adopt(&self, partition: &PartitionId, epoch: i64, start: Option<&Position>) -> Result<AdoptOutcome> {
-        let _turn = self.turn(RecordKind::Checkpoint, partition).await;
+        let _turn = self.acquire(RecordKind::Checkpoint, partition).await;
         let mut adoption = AdoptionWrite { store: self, partition, epoch, start, read: Read::default(), from: None };
         self.settle(&mut adoption).await
     }
@@ -92,7 +92,7 @@ impl GroupStore {
         let found = self.read(&self.inner.names.of(RecordKind::Checkpoint, partition)).await?;
         let found = found.map(decoded);
         let imported = found.as_ref().map(|(record, _)| record.source_etag.clone());
-        let Some(twin) = self.inner.twin.as_ref().filter(|_| imported != Some(None)) else {
+        let Some(twin) = self.inner.other_name_case.as_ref().filter(|_| imported != Some(None)) else {
             return Ok(Read { found, other: None });
         };
         let other = self.read(&twin.of(RecordKind::Checkpoint, partition)).await?.map(decoded);

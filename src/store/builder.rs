@@ -1,6 +1,5 @@
 //! Describes a store, checks the settings, and makes the first request.
 
-use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,21 +8,20 @@ use rand::Rng;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, sleep};
 
-use super::listing::ListingDeadlines;
+use super::config::StoreConfig;
+use super::listing::ListingTimeouts;
 use super::outage::Outages;
 use super::partitions::Partitions;
-use super::probe::{StorageCheck, StorageWarning};
+use super::verify::{StorageCheck, StorageWarning};
 use super::{GroupStore, Inner, OnCaseMismatch, within};
 use crate::blob::{Blob, BlobContainer};
 use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock};
 use crate::codec::{self, BlobNameCase, BlobNames, RecordKind};
-use crate::error::{Error, Result};
-use crate::model::{ConsumerGroup, Identity, Incarnation, LeaseDurations, LeaseScope, OwnerId};
+use crate::error::Result;
+use crate::model::{ConsumerGroup, Identity, Incarnation, LeaseScope, OwnerId};
 use crate::random::seeded;
+use crate::setters::config_setters;
 use crate::telemetry::{self, Operation, Telemetry};
-
-/// No owner of any SDK lives longer without a sign, and sums of such times cannot overflow.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How often the first requests are sent: throttling or a restart of the storage must not end an instance that begins.
 const CONNECT_ATTEMPTS: u32 = 4;
@@ -38,14 +36,7 @@ pub struct GroupStoreBuilder {
     container: Arc<dyn BlobContainer>,
     group: ConsumerGroup,
     owner: OwnerId,
-    key_case: BlobNameCase,
-    split: OnCaseMismatch,
-    expiry: Duration,
-    peer_expiry: Duration,
-    request_deadline: Option<Duration>,
-    concurrency: NonZeroUsize,
-    create_container: bool,
-    probe: bool,
+    config: StoreConfig,
     pub(crate) wall_clock: Arc<dyn WallClock>,
     lease_clock: Option<Arc<dyn LeaseClock>>,
     operator: bool,
@@ -58,14 +49,7 @@ impl GroupStoreBuilder {
             container,
             group,
             owner,
-            key_case: BlobNameCase::default(),
-            split: OnCaseMismatch::default(),
-            expiry: Duration::from_secs(60),
-            peer_expiry: Duration::from_secs(180),
-            request_deadline: None,
-            concurrency: const { NonZeroUsize::new(32).unwrap() },
-            create_container: false,
-            probe: false,
+            config: StoreConfig::default(),
             wall_clock: Arc::new(SystemWallClock),
             lease_clock: None,
             operator: false,
@@ -73,143 +57,110 @@ impl GroupStoreBuilder {
         }
     }
 
-    /// The age at which an ownership counts as abandoned. All instances of the group should agree on it. Default 60 s,
-    /// the shortest default among the other SDKs. At least 4 s, for server times come in whole seconds.
-    pub fn with_lease_duration(mut self, expiry: Duration) -> Self {
-        self.expiry = expiry;
+    /// Replaces all settings.
+    pub fn with_config(mut self, config: StoreConfig) -> Self {
+        self.config = config;
         self
     }
 
-    /// The same for owners of other SDKs, which know nothing of [`expiry`](Self::expiry). Default 180 s, the longest
-    /// default among them. At least the expiry.
-    pub fn with_foreign_lease_duration(mut self, peer_expiry: Duration) -> Self {
-        self.peer_expiry = peer_expiry;
-        self
+    config_setters! {
+        StoreConfig:
+        with_lease_duration(lease_duration: Duration);
+        with_foreign_lease_duration(foreign_lease_duration: Duration);
+        with_request_timeout(request_timeout: Duration);
+        with_max_concurrent_requests(max_concurrent_requests: usize);
+        with_blob_name_case(blob_name_case: BlobNameCase);
+        with_on_case_mismatch(on_case_mismatch: OnCaseMismatch);
+        with_create_container(create_container: bool);
+        with_verify_storage(verify_storage: bool);
     }
 
-    /// How long one request may take. Default: 5 s, or a quarter of the expiry if that is less, so that a hung renewal
-    /// leaves time for another. Less than half the expiry. A backend may have a deadline of its own, as
-    /// `AzureContainer` has, of 5 s: the shorter one counts.
-    pub fn with_request_timeout(mut self, deadline: Duration) -> Self {
-        self.request_deadline = Some(deadline);
-        self
-    }
-
-    /// How the blob names are spelled. Default [`BlobNameCase::Lower`].
-    pub fn with_blob_name_case(mut self, key_case: BlobNameCase) -> Self {
-        self.key_case = key_case;
-        self
-    }
-
-    /// For an operator, which is no member of the group: the owner id is one that no other run has.
+    /// Describes the store of an operator, which is not an instance of the group: no other run has its owner id. It does
+    /// not verify the storage, because it writes only what the operator requests.
     pub(crate) fn for_operator(mut self) -> Result<Self> {
         let random = seeded(self.seed)?.next_u64();
         self.owner = OwnerId::new(format!("operator-{random:016x}"))?;
         self.operator = true;
-        Ok(self)
+        Ok(self.with_verify_storage(false))
     }
 
-    /// What to do about records under names of another case. Default [`OnCaseMismatch::Wait`].
-    pub fn with_on_case_mismatch(mut self, split: OnCaseMismatch) -> Self {
-        self.split = split;
-        self
-    }
-
-    /// How many operations may be under way at once, on ownerships and on checkpoints each. Default 32.
-    pub fn with_max_concurrent_requests(mut self, concurrency: NonZeroUsize) -> Self {
-        self.concurrency = concurrency;
-        self
-    }
-
-    /// Makes the container if it does not exist. Off by default: the permission for it is often not given.
-    pub fn with_create_container(mut self, create: bool) -> Self {
-        self.create_container = create;
-        self
-    }
-
-    /// Tries out, before anything starts, whether the storage does what ownership needs: refuses conditional writes
-    /// when it must, shows metadata in listings, allows to list, read and write. What works but not well is logged as a
-    /// warning and kept in [`GroupStore::storage_warnings`]. Off by default: it costs nine requests.
-    pub fn with_verify_storage(mut self, probe: bool) -> Self {
-        self.probe = probe;
-        self
-    }
-
-    /// The local clock that the [`probe`](Self::probe) compares with the server's, for tests. Nothing else reads it.
+    /// Sets the local clock that the verification of the storage compares with the server's, for tests.
     #[cfg(feature = "testing")]
     pub fn with_wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
         self.wall_clock = clock;
         self
     }
 
-    /// The clock by which leases count, for tests. Default [`SystemLeaseClock`](crate::testing::SystemLeaseClock).
+    /// Sets the clock that measures lease ages, for tests. Default [`SystemLeaseClock`](crate::testing::SystemLeaseClock).
     #[cfg(feature = "testing")]
     pub fn with_lease_clock(mut self, clock: Arc<dyn LeaseClock>) -> Self {
         self.lease_clock = Some(clock);
         self
     }
 
-    /// Seeds the random part of the incarnation, for tests that must be repeatable. By default the operating system
-    /// gives it.
+    /// Seeds the random part of the incarnation, for repeatable tests. Default: a seed of the operating system.
     #[cfg(feature = "testing")]
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Checks the settings and lists the ownerships, so that a wrong key, host or container is known before anything
-    /// starts. The server's time of that answer begins this owner's [`Incarnation`], or a second after the latest one
-    /// of this owner that is recorded, so that a restart within one second is the later one. A second listing shows
-    /// what its presence has recorded. A storage that is throttling or away for a moment is asked up to four times,
-    /// with growing waits in between; each failure is logged as a warning. One that does not answer within the deadline
-    /// is not asked again.
+    /// Checks the settings, verifies the storage and lists the ownerships, so that a wrong key, host or container is
+    /// reported before anything starts.
+    ///
+    /// The server time of the listing becomes the start of this owner's [`Incarnation`]. It is later than every
+    /// incarnation of this owner that is recorded in an ownership or in its heartbeat, also after a restart within one
+    /// second. If the storage is throttled or unavailable, `connect` repeats the request up to three times with growing
+    /// waits and logs a warning for each failure. It does not repeat a request that timed out.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setting and the rule; otherwise the last answer of the
-    /// storage.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setter and the rule: correct the setting. Otherwise the
+    /// last error of the storage.
     pub async fn connect(self) -> Result<GroupStore> {
-        let request_deadline = self.check()?;
-        let telemetry = Telemetry::new(&self.group, self.expiry / 2);
-        let names = BlobNames::new(&self.group, self.key_case);
-        if self.create_container {
-            let create = || within(request_deadline, "create container", self.container.create_container());
-            patiently(request_deadline, create).await?;
+        self.config.check()?;
+        let request_timeout = self.config.effective_request_timeout();
+        let telemetry = Telemetry::new(&self.group, self.config.lease_duration / 2);
+        let names = BlobNames::new(&self.group, self.config.blob_name_case);
+        if self.config.create_container {
+            let create = || within(request_timeout, "create container", self.container.create_container());
+            with_retries(request_timeout, create).await?;
         }
         let prefix = names.prefix(RecordKind::Ownership);
-        let list = || within(request_deadline, Operation::List.name(), self.container.list(prefix));
-        let listing = patiently(request_deadline, list).await?;
-        let earlier = self.latest_incarnation(&names, &listing.blobs, request_deadline).await?;
+        let list = || within(request_timeout, Operation::List.name(), self.container.list(prefix));
+        let listing = with_retries(request_timeout, list).await?;
+        let earlier = self.latest_incarnation(&names, &listing.blobs, request_timeout).await?;
         let mut rng = seeded(self.seed)?;
         let incarnation = Incarnation::after(earlier.as_ref(), listing.response.server_time, rng.next_u32());
-        let findings = if self.probe {
-            self.findings(&names.probe(&self.owner, rng.next_u64()), request_deadline).await?
+        let warnings = if self.config.verify_storage {
+            self.verify(&names.probe(&self.owner, rng.next_u64()), request_timeout).await?
         } else {
             Vec::new()
         };
-        let twin = BlobNames::new(&self.group, self.key_case.other());
-        let twin = (self.split != OnCaseMismatch::Ignore && twin != names).then_some(twin);
+        let other_name_case = BlobNames::new(&self.group, self.config.blob_name_case.other());
+        let other_name_case = (self.config.on_case_mismatch != OnCaseMismatch::Ignore && other_name_case != names)
+            .then_some(other_name_case);
         let inner = Inner {
             names,
-            twin,
+            other_name_case,
             group: self.group,
-            me: Identity { owner: self.owner, incarnation },
-            terms: LeaseDurations { own: self.expiry, foreign: self.peer_expiry },
-            request_deadline,
-            listing_deadlines: ListingDeadlines::new(request_deadline, self.expiry / 2),
-            presence: AsyncMutex::default(),
-            permits: std::array::from_fn(|_| Semaphore::new(self.concurrency.get())),
-            told: Default::default(),
-            last_answer: Mutex::new(listing.response),
+            identity: Identity { owner: self.owner, incarnation },
+            lease_durations: self.config.lease_durations(),
+            request_timeout,
+            listing_timeouts: ListingTimeouts::new(request_timeout, self.config.lease_duration / 2),
+            heartbeat: AsyncMutex::default(),
+            permits: std::array::from_fn(|_| Semaphore::new(self.config.max_concurrent_requests)),
+            reported: Default::default(),
+            last_response: Mutex::new(listing.response),
             latest_server_time: Mutex::new(listing.response.server_time),
             partitions: Partitions::default(),
             lease_clock: self.lease_clock.unwrap_or_else(|| Arc::new(SystemLeaseClock::default())),
             rng: Mutex::new(rng),
             telemetry,
-            findings,
+            warnings,
             balanced: AtomicBool::new(false),
         };
-        let outages = Outages::new(inner.terms, request_deadline, inner.lease_clock.now());
+        let outages = Outages::new(inner.lease_durations, request_timeout, inner.lease_clock.now());
         let (container, inner) = (self.container, Arc::new(inner));
         let store = GroupStore {
             container,
@@ -219,25 +170,25 @@ impl GroupStoreBuilder {
             scope: LeaseScope::default(),
             operator: self.operator,
         };
-        if self.split == OnCaseMismatch::Fail {
-            patiently(request_deadline, || store.refuse_other_name_case()).await?;
+        if self.config.on_case_mismatch == OnCaseMismatch::Fail {
+            with_retries(request_timeout, || store.refuse_other_name_case()).await?;
         }
         Ok(store)
     }
 
-    /// The latest incarnation of this owner in its ownerships and in its presence. An instance that owned nothing, or
-    /// whose leases live by its presence, may be recorded there alone. The presence is listed, not read: metadata in
-    /// listings are what this owner needs to be permitted to see anyway.
+    /// Returns the latest incarnation of this owner in its ownerships and in its heartbeat. An instance that owned
+    /// nothing, or whose leases its heartbeat keeps alive, may be recorded only there. The heartbeat is listed, not read,
+    /// because this owner needs the permission to list in any case.
     async fn latest_incarnation(
         &self,
         names: &BlobNames,
         ownerships: &[Blob],
-        deadline: Duration,
+        timeout: Duration,
     ) -> Result<Option<Incarnation>> {
-        let presence = names.heartbeat(&self.owner);
-        let list = || within(deadline, Operation::List.name(), self.container.list(&presence));
-        let present = patiently(deadline, list).await?.blobs;
-        let present = present.iter().filter(|blob| blob.name == presence).filter_map(|blob| {
+        let heartbeat = names.heartbeat(&self.owner);
+        let list = || within(timeout, Operation::List.name(), self.container.list(&heartbeat));
+        let heartbeats = with_retries(timeout, list).await?.blobs;
+        let heartbeats = heartbeats.iter().filter(|blob| blob.name == heartbeat).filter_map(|blob| {
             let (record, _) = codec::decode_heartbeat(&blob.name, self.owner.clone(), &blob.metadata);
             record.incarnation
         });
@@ -245,46 +196,22 @@ impl GroupStoreBuilder {
             let (record, _) = codec::decode_ownership(&blob.name, &blob.metadata);
             record.incarnation.filter(|_| record.owner.as_ref() == Some(&self.owner))
         });
-        Ok(owned.chain(present).filter(|recorded| recorded.began().is_some()).max())
+        Ok(owned.chain(heartbeats).filter(|recorded| recorded.began().is_some()).max())
     }
 
-    async fn findings(&self, name: &str, deadline: Duration) -> Result<Vec<StorageWarning>> {
-        let trial = StorageCheck { container: &*self.container, name, deadline };
-        let findings = patiently(deadline, || trial.run(&*self.wall_clock)).await?;
-        for finding in &findings {
-            telemetry::storage_finding(&finding.advice());
+    async fn verify(&self, name: &str, timeout: Duration) -> Result<Vec<StorageWarning>> {
+        let check = StorageCheck { container: &*self.container, name, timeout };
+        let warnings = with_retries(timeout, || check.run(&*self.wall_clock)).await?;
+        for warning in &warnings {
+            telemetry::storage_finding(&warning.advice());
         }
-        Ok(findings)
-    }
-
-    fn check(&self) -> Result<Duration> {
-        let (expiry, peer_expiry) = (self.expiry, self.peer_expiry);
-        if expiry < Duration::from_secs(4) {
-            return Err(Error::config(format!(
-                "the expiry is {expiry:?}, but must be at least 4s: server times come in whole seconds"
-            )));
-        }
-        if let Some(long) = [expiry, peer_expiry].into_iter().find(|time| *time > LONGEST) {
-            return Err(Error::config(format!("the expiry or peer expiry is {long:?}, but must be at most a day")));
-        }
-        if peer_expiry < expiry {
-            return Err(Error::config(format!(
-                "the peer expiry is {peer_expiry:?}, but must be at least the expiry, {expiry:?}"
-            )));
-        }
-        let deadline = self.request_deadline.unwrap_or(Duration::from_secs(5).min(expiry / 4));
-        if deadline.is_zero() || deadline >= expiry / 2 {
-            return Err(Error::config(format!(
-                "the request deadline is {deadline:?}, but must be more than zero and less than half the expiry, {expiry:?}"
-            )));
-        }
-        Ok(deadline)
+        Ok(warnings)
     }
 }
 
-/// Tries until it succeeds, fails for good, or was tried often enough. The server is waited for as long as it asks to,
-/// up to a deadline. What took that long has had its time.
-async fn patiently<T, F>(deadline: Duration, attempt: impl Fn() -> F) -> Result<T>
+/// Repeats a request until it succeeds, fails for good, or has failed too often. Waits as long as the server requests, up
+/// to the timeout. A request that timed out is not repeated.
+async fn with_retries<T, F>(timeout: Duration, attempt: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
@@ -292,10 +219,10 @@ where
     for _ in 1..CONNECT_ATTEMPTS {
         let began = Instant::now();
         let error = match attempt().await {
-            Err(error) if error.is_transient() && began.elapsed() < deadline => error,
+            Err(error) if error.is_transient() && began.elapsed() < timeout => error,
             settled => return settled,
         };
-        let wait = error.retry_after().unwrap_or_default().min(deadline).max(pause);
+        let wait = error.retry_after().unwrap_or_default().min(timeout).max(pause);
         telemetry::connect_failed(&error, wait);
         sleep(wait).await;
         pause *= 2;

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 
 use super::GroupStore;
 use super::adopt::{Adoption, decoded};
-use super::pin::NONE_THERE;
+use super::init_checkpoint::NONE_THERE;
 use super::rules::{Checkpointed, Next, Place, WriteCondition, checkpointing};
 use super::settle::ConditionalWrite;
 use crate::blob::{Blob, ETag};
@@ -45,7 +45,7 @@ impl GroupStore {
         if Place::of(&adoption.record).compared_with(position.sequence_number).is_some_and(Ordering::is_ge) {
             return Ok(CheckpointOutcome::Superseded);
         }
-        let turn = self.turn(RecordKind::Checkpoint, &adoption.partition).await;
+        let turn = self.acquire(RecordKind::Checkpoint, &adoption.partition).await;
         if turn.state.has_outlived(adoption.epoch) {
             return Ok(CheckpointOutcome::Fenced { by: Some(self.identity().owner.clone()) });
         }

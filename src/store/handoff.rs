@@ -40,7 +40,7 @@ impl GroupStore {
     pub async fn request_handoff(&self, seen: &Ownership) -> Result<HandoffRequestOutcome<Handoff>> {
         let handoff = Handoff::requested(seen.partition.clone(), &seen.record, self.lease_clock_now());
         let Some(mut handoff) = handoff else { return Ok(HandoffRequestOutcome::Lost) };
-        let _turn = self.turn(RecordKind::Ownership, &seen.partition).await;
+        let _turn = self.acquire(RecordKind::Ownership, &seen.partition).await;
         Ok(self.marked(&mut handoff).await?.map(|()| handoff))
     }
 
@@ -56,7 +56,7 @@ impl GroupStore {
         handoff: &mut Handoff,
         patience: &HandoffTimeouts,
     ) -> Result<HandoffStatus<Claim>> {
-        let _turn = self.turn(RecordKind::Ownership, &handoff.partition().clone()).await;
+        let _turn = self.acquire(RecordKind::Ownership, &handoff.partition().clone()).await;
         let Some((seen, _, looked)) = self.look_at(handoff).await? else { return Ok(HandoffStatus::Canceled) };
         Ok(match handoff.poll(Some((seen, looked)), self.lease_clock_now(), patience) {
             HandoffStatus::Pending if handoff.is_erased(looked, self.lease_durations().own) => {

@@ -11,14 +11,14 @@ use std::time::Duration;
 /// lease waits for it. So one that is not answered in time has more time when it is repeated, up to a limit. It does
 /// not have that from the start, because a request that was lost would then cost as much.
 #[derive(Debug)]
-pub(super) struct ListingDeadlines {
+pub(super) struct ListingTimeouts {
     least: Duration,
     most: Duration,
     /// Those above the least.
     longer: Mutex<HashMap<String, Duration>>,
 }
 
-impl ListingDeadlines {
+impl ListingTimeouts {
     pub(super) fn new(least: Duration, most: Duration) -> Self {
         Self { least, most, longer: Mutex::default() }
     }
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_slow_listing_has_ever_more_time_until_it_is_quick_again() {
-        let deadlines = ListingDeadlines::new(seconds(5), seconds(30));
+        let deadlines = ListingTimeouts::new(seconds(5), seconds(30));
         let ended = |took, answered| {
             deadlines.ended("a/", took, answered);
             deadlines.of("a/")

@@ -1,37 +1,39 @@
-//! The ownership and checkpoint records of one consumer group, as one owner reads and writes them.
+//! Reads and writes the ownership and checkpoint records of one consumer group on behalf of one owner.
 //!
 //! # Guarantees
 //!
-//! - Of any number of instances that claim one partition at once, exactly one wins.
-//! - An answer that got lost does not cost a partition: after a conflict or a missing answer the record is read, and
-//!   what it says counts.
+//! - If several instances claim one partition at the same time, exactly one wins.
+//! - A lost response does not cost a partition: after a conflict or a lost response the store reads the record and
+//!   decides by its content.
 //! - After [`adopt`](GroupStore::adopt) no checkpoint of a previous owner of this crate is accepted, and no checkpoint
 //!   written here ever moves backwards.
-//! - One bad blob never hides the others: it is reported by name.
-//! - Ages come from the server alone. The local clock decides nothing.
+//! - A malformed blob does not hide the others: it is logged with its name.
+//! - Ages come from the server's clock only. The local clock decides nothing.
 //!
-//! Operations on one record of one partition come one after another, those on several run concurrently.
+//! Operations on one record of one partition run one after another; operations on different partitions run
+//! concurrently.
 
 mod adopt;
 mod attempts;
-mod breaking;
 mod builder;
 mod checkpoint;
+mod config;
+mod declare_dead;
 mod handoff;
+mod heartbeat;
+mod init_checkpoint;
 mod lease;
 mod listing;
 mod only_loop;
+mod other_name_case;
 mod outage;
 mod ownership;
 mod partitions;
-mod pin;
-mod presence;
-mod probe;
 mod repair;
 #[allow(missing_docs, clippy::must_use_candidate, reason = "private, but for tests")]
 pub(crate) mod rules;
 mod settle;
-mod twin;
+mod verify;
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -60,61 +62,61 @@ pub use adopt::{AdoptOutcome, Adoption};
 pub(crate) use attempts::BackOff;
 pub use builder::GroupStoreBuilder;
 pub use checkpoint::CheckpointOutcome;
+pub use config::StoreConfig;
+pub use heartbeat::HeartbeatOutcome;
 pub use lease::{Claim, Lease};
-use listing::ListingDeadlines;
+use listing::ListingTimeouts;
 pub(crate) use only_loop::LoopPermit;
+pub use other_name_case::OnCaseMismatch;
 use outage::Outages;
 pub use ownership::{ClaimOutcome, ReleaseOutcome};
 use partitions::{OperationGuard, Partitions};
-pub use presence::HeartbeatOutcome;
-pub use probe::StorageWarning;
 use rules::WriteCondition;
 pub use rules::{DeclareDeadOutcome, Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts};
-pub use twin::OnCaseMismatch;
+pub use verify::StorageWarning;
 
 pub use crate::model::{Heartbeat, Ownership};
 
-/// The records of one kind, and the blobs among them that could not be read.
+/// The records of one kind.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Listing<T> {
-    /// What could be read, ordered by blob name.
+    /// The readable records, ordered by blob name.
     pub records: Vec<T>,
-    /// What could not, or only in part.
+    /// The blobs that are not readable, or only in part.
     pub malformed: Vec<MalformedRecord>,
 }
 
-/// One partition's checkpoint, as a listing shows it.
+/// The checkpoint of one partition, as listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Checkpoint {
     /// The partition.
     pub partition: PartitionId,
-    /// What the blob says.
+    /// The content of the record.
     pub record: CheckpointRecord,
-    /// Its version.
+    /// The version of the blob.
     pub etag: ETag,
-    /// When it was last written, by the server's clock.
+    /// The server time of the last write.
     pub last_modified: OffsetDateTime,
 }
 
-/// The records of one consumer group, on behalf of one owner. Cheap to clone; all clones are one owner. At most one
-/// [`Balancer`](crate::balancer::Balancer) or [`Processor`](crate::processor::Processor) works with it and its clones
-/// at a time.
+/// The records of one consumer group, on behalf of one owner.
+///
+/// Cheap to clone; all clones act for the same owner. At most one [`Balancer`](crate::balancer::Balancer) or
+/// [`Processor`](crate::processor::Processor) may use a store and its clones at a time.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use std::sync::Arc;
 /// use eventhubs_checkpoint::blob::memory::MemoryContainer;
 /// use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore};
 /// use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 ///
 /// let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
-/// let container = Arc::new(MemoryContainer::new());
-/// let store = GroupStore::builder(container, group, OwnerId::new("worker-1")?).connect().await?;
+/// let store = GroupStore::connect(MemoryContainer::new(), group, OwnerId::new("worker-1")?).await?;
 ///
-/// let won = store.claim(vec![Claim::unowned(0.into())]).await;
-/// assert!(matches!(won[0].1, ClaimOutcome::Won(_)));
+/// let outcome = store.claim(&Claim::unowned(0.into())).await;
+/// assert!(matches!(outcome, ClaimOutcome::Won(_)));
 /// assert_eq!(store.list_ownerships().await?.records.len(), 1);
 /// # Ok::<(), eventhubs_checkpoint::Error>(())
 /// # })?;
@@ -125,130 +127,146 @@ pub struct GroupStore {
     container: Arc<dyn BlobContainer>,
     inner: Arc<Inner>,
     outages: Outages,
-    /// What it claims, it hands over when asked.
+    /// Claims of this store say that the owner hands the partition over on request.
     cooperative: bool,
-    /// What keeps alive what it claims.
+    /// What keeps the claims of this store alive.
     scope: LeaseScope,
-    /// It acts for an operator, which is no member of the group.
+    /// It acts for an operator, which is not an instance of the group.
     operator: bool,
 }
 
 #[derive(Debug)]
 struct Inner {
     names: BlobNames,
-    /// The other tree of names, where it differs and counts.
-    twin: Option<BlobNames>,
+    /// The blob names in the other letter case, unless they are the same or ignored.
+    other_name_case: Option<BlobNames>,
     group: ConsumerGroup,
-    me: Identity,
-    terms: LeaseDurations,
-    request_deadline: Duration,
-    listing_deadlines: ListingDeadlines,
-    /// The version of this owner's presence, if it has one. Operations on it come one after another.
-    presence: AsyncMutex<Option<ETag>>,
-    /// Operations on one kind of record that hang must not hold up those on the other.
+    identity: Identity,
+    lease_durations: LeaseDurations,
+    request_timeout: Duration,
+    listing_timeouts: ListingTimeouts,
+    /// The version of this owner's heartbeat, if it has one. Operations on it run one after another.
+    heartbeat: AsyncMutex<Option<ETag>>,
+    /// One semaphore per kind of record: operations that hang on one kind must not delay those on the other.
     permits: [Semaphore; 2],
-    /// Per kind of listing, the malformed blobs already told, by name and version.
-    told: [Mutex<HashSet<(String, ETag)>>; 3],
-    last_answer: Mutex<ResponseInfo>,
-    /// The latest server time of all answers, refusals included.
+    /// Per kind of listing, the names and versions of the malformed blobs that were logged.
+    reported: [Mutex<HashSet<(String, ETag)>>; 3],
+    last_response: Mutex<ResponseInfo>,
+    /// The latest server time of all responses, error responses included.
     latest_server_time: Mutex<OffsetDateTime>,
     partitions: Partitions,
     lease_clock: Arc<dyn LeaseClock>,
     rng: Mutex<StdRng>,
     telemetry: Telemetry,
-    findings: Vec<StorageWarning>,
-    /// A balancing loop works with it.
+    warnings: Vec<StorageWarning>,
+    /// Whether a balancing loop uses this store.
     balanced: AtomicBool,
 }
 
 impl GroupStore {
-    /// Starts to describe a store for `owner`, an id that no other running instance has.
-    pub fn builder(container: Arc<dyn BlobContainer>, group: ConsumerGroup, owner: OwnerId) -> GroupStoreBuilder {
-        GroupStoreBuilder::new(container, group, owner)
-    }
-
-    /// The same store, and the same owner, through connections of its own: for requests that must not wait for a
-    /// runtime that is busy with other things.
+    /// Connects a store with the default settings for `owner`, an id that no other running instance has.
     ///
     /// # Errors
     ///
-    /// If the backend cannot make another client of the same container.
+    /// Those of [`GroupStoreBuilder::connect`].
+    pub async fn connect(
+        container: impl BlobContainer + 'static,
+        group: ConsumerGroup,
+        owner: OwnerId,
+    ) -> Result<Self> {
+        Self::builder(container, group, owner).connect().await
+    }
+
+    /// Returns a builder for a store with other settings, for `owner`, an id that no other running instance has.
+    pub fn builder(container: impl BlobContainer + 'static, group: ConsumerGroup, owner: OwnerId) -> GroupStoreBuilder {
+        GroupStoreBuilder::new(Arc::new(container), group, owner)
+    }
+
+    /// Returns a store for the same owner that uses connections of its own, so that its requests do not wait for a
+    /// runtime that is busy.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] if the backend cannot create a second client of the container.
     pub fn with_new_connections(&self) -> Result<Self> {
         Ok(Self { container: self.container.with_new_connections()?, ..self.clone() })
     }
 
-    /// The same store, and the same owner, which says in every record that it claims that it hands the partition over
-    /// when it is [asked for](Self::request_handoff). Whoever says so must look at [`Lease::handoff_requested_by`] and answer: it is asked
-    /// before it is stolen from, and every request that it ignores costs its peers the time to [wait for it](Patience).
-    /// A store says nothing of the kind by itself.
+    /// Returns a store for the same owner whose claims say that the owner hands a partition over on
+    /// [request](Self::request_handoff). Default: they do not.
+    ///
+    /// The owner must then check [`Lease::handoff_requested_by`] after every renewal and acknowledge the request. Every
+    /// request that it ignores costs the requesting instance the [timeout](HandoffTimeouts) before it steals.
     #[must_use]
     pub fn cooperative(self, cooperative: bool) -> Self {
         Self { cooperative, ..self }
     }
 
-    /// The same store, and the same owner, which says in every record that it claims what keeps it alive. Under
-    /// [`LeaseScope::Instance`] whoever says so must [announce](Self::send_heartbeat) itself before its first claim and every
-    /// half expiry, and [rewrite](Lease::forcing_rewrite) all its leases when it was [declared
-    /// dead](Announced::DeclaredDead). A store says [`LeaseScope::Partition`] by itself.
+    /// Returns a store for the same owner whose claims say what keeps them alive. Default [`LeaseScope::Partition`].
+    ///
+    /// With [`LeaseScope::Instance`] the owner must [send a heartbeat](Self::send_heartbeat) before its first claim and
+    /// in every half lease duration, and [rewrite](Lease::forcing_rewrite) all its leases after another instance
+    /// [declared it dead](HeartbeatOutcome::DeclaredDead).
     #[must_use]
     pub fn lease_scope(self, scope: LeaseScope) -> Self {
         Self { scope, ..self }
     }
 
-    /// The consumer group.
+    /// Returns the consumer group.
     #[must_use]
     pub fn group(&self) -> &ConsumerGroup {
         &self.inner.group
     }
 
-    /// Who this store acts for.
+    /// Returns the owner that this store acts for.
     #[must_use]
     pub fn identity(&self) -> &Identity {
-        &self.inner.me
+        &self.inner.identity
     }
 
-    /// How long ownerships live without renewal.
+    /// Returns how long ownerships are valid without renewal.
     #[must_use]
     pub fn lease_durations(&self) -> LeaseDurations {
-        self.inner.terms
+        self.inner.lease_durations
     }
 
-    /// How long one request may take. A listing that takes longer has twice the time when it is repeated, up to half
-    /// the expiry.
+    /// Returns how long one request may take. A listing that timed out has twice the time when it is repeated, up to
+    /// half the lease duration.
     #[must_use]
     pub fn request_timeout(&self) -> Duration {
-        self.inner.request_deadline
+        self.inner.request_timeout
     }
 
-    /// How many requests were answered so far, or given up.
+    /// Returns how many requests have ended, by operation and outcome.
     #[must_use]
     pub fn request_counts(&self) -> RequestCounts {
         self.inner.telemetry.requests().read()
     }
 
-    /// Now, on the clock by which [leases](Lease::valid_from) count. Only differences mean anything.
+    /// Returns the time of the clock that measures [lease ages](Lease::valid_from). Only differences are meaningful.
     #[must_use]
     pub fn lease_clock_now(&self) -> Duration {
         self.inner.lease_clock.now()
     }
 
-    /// How much of a lease's time has passed.
+    /// Returns how long ago a lease was last renewed.
     #[must_use]
     pub fn lease_age(&self, lease: &Lease) -> Duration {
         self.lease_clock_now().saturating_sub(lease.valid_from())
     }
 
-    /// What the probe found at the start, if it was [asked for](GroupStoreBuilder::probe).
+    /// Returns the restrictions of the storage that [`verify_storage`](StoreConfig::with_verify_storage) found when this
+    /// store connected.
     #[must_use]
     pub fn storage_warnings(&self) -> &[StorageWarning] {
-        &self.inner.findings
+        &self.inner.warnings
     }
 
     /// Reads the ownership of every partition that has a record.
     ///
     /// # Errors
     ///
-    /// If the storage does not answer as it should; see [`BlobContainer`]. A blob that cannot be read is no error.
+    /// Those of [`BlobContainer`]. A malformed blob is not an error; see [`Listing::malformed`].
     pub async fn list_ownerships(&self) -> Result<Listing<Ownership>> {
         self.list(&self.inner.names, RecordKind::Ownership, |partition, blob| self.ownership(partition, blob)).await
     }
@@ -257,7 +275,7 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// If the storage does not answer as it should; see [`BlobContainer`]. A blob that cannot be read is no error.
+    /// Those of [`BlobContainer`]. A malformed blob is not an error; see [`Listing::malformed`].
     pub async fn list_checkpoints(&self) -> Result<Listing<Checkpoint>> {
         self.list(&self.inner.names, RecordKind::Checkpoint, |partition, blob| {
             let (record, problem) = codec::decode_checkpoint(&blob.name, &blob.metadata);
@@ -279,22 +297,22 @@ impl GroupStore {
                 names.partition(kind, &blob.name).map(|partition| decode(partition, blob))
             })
             .await?;
-        // What is odd in the other tree is the business of those who work there.
+        // Malformed records under the other name case concern the instances that use that case.
         if *names == self.inner.names {
-            self.tell_malformed(kind as usize, &listing.malformed, versions);
+            self.report_malformed(kind as usize, &listing.malformed, versions);
         }
         Ok(listing)
     }
 
-    /// The listing, and the versions of the malformed blobs in it.
+    /// Returns the listing and the versions of the malformed blobs in it.
     async fn list_below<T>(
         &self,
         prefix: &str,
         decode: impl Fn(&Blob) -> Result<(T, Option<MalformedRecord>), MalformedRecord>,
     ) -> Result<(Listing<T>, HashSet<(String, ETag)>)> {
-        let (deadline, began) = (self.inner.listing_deadlines.of(prefix), Instant::now());
-        let list = self.send_within(deadline, Operation::List, self.container.list(prefix)).await;
-        self.inner.listing_deadlines.ended(prefix, began.elapsed(), list.is_ok());
+        let (limit, began) = (self.inner.listing_timeouts.of(prefix), Instant::now());
+        let list = self.send_within(limit, Operation::List, self.container.list(prefix)).await;
+        self.inner.listing_timeouts.ended(prefix, began.elapsed(), list.is_ok());
         let list = list?;
         self.note(list.response);
         let mut listing = Listing { records: Vec::with_capacity(list.blobs.len()), malformed: Vec::new() };
@@ -319,29 +337,29 @@ impl GroupStore {
         ownership_listed(partition, blob, self.moment_of(blob))
     }
 
-    /// When the answer that showed a blob arrived, on the lease clock.
+    /// Returns when the response that contained a blob arrived, on the lease clock.
     fn moment_of(&self, blob: &Blob) -> Moment {
         self.lease_clock_now().saturating_sub(blob.response.received_at.elapsed())
     }
 
-    /// Each version of a blob once, not with every listing.
-    fn tell_malformed(&self, listing: usize, malformed: &[MalformedRecord], versions: HashSet<(String, ETag)>) {
-        let mut told = lock(&self.inner.told[listing]);
-        let new: HashSet<_> = versions.difference(&told).map(|(blob, _)| blob).collect();
+    /// Logs each version of a malformed blob once, not with every listing.
+    fn report_malformed(&self, listing: usize, malformed: &[MalformedRecord], versions: HashSet<(String, ETag)>) {
+        let mut reported = lock(&self.inner.reported[listing]);
+        let new: HashSet<_> = versions.difference(&reported).map(|(blob, _)| blob).collect();
         malformed.iter().filter(|problem| new.contains(&problem.blob)).for_each(telemetry::malformed_record);
-        *told = versions;
+        *reported = versions;
     }
 
-    /// The server's time now, as far as its last answer and our own monotonic clock tell.
+    /// Returns the current server time, estimated from the last response and the local monotonic clock.
     #[must_use]
     pub fn server_time(&self) -> OffsetDateTime {
-        let last = *lock(&self.inner.last_answer);
+        let last = *lock(&self.inner.last_response);
         last.server_time_now()
     }
 
-    fn note(&self, answer: ResponseInfo) {
-        *lock(&self.inner.last_answer) = answer;
-        self.note_time(answer.server_time);
+    fn note(&self, response: ResponseInfo) {
+        *lock(&self.inner.last_response) = response;
+        self.note_time(response.server_time);
     }
 
     fn note_time(&self, server_time: OffsetDateTime) {
@@ -357,9 +375,8 @@ impl GroupStore {
         &self.inner.telemetry
     }
 
-    /// The same store, and the same owner, with a record of outages that begins now and counts only the requests of
-    /// this store and its clones. So checkpoints that are written through another store do not hide that the ownerships
-    /// cannot be reached.
+    /// Returns a store for the same owner that detects outages from its own requests only. Checkpoints that another
+    /// clone writes then do not hide that the ownerships are unreachable.
     pub(crate) fn with_own_outages(self) -> Self {
         let outages = Outages::new(self.lease_durations(), self.request_timeout(), self.lease_clock_now());
         Self { outages, ..self }
@@ -374,22 +391,22 @@ impl GroupStore {
         operation: Operation,
         name: &str,
         metadata: &Metadata,
-        under: &WriteCondition<ETag>,
+        condition: &WriteCondition<ETag>,
     ) -> Result<WriteResult> {
-        let condition = under.into();
+        let condition = condition.into();
         let written = self.send(operation, self.container.write(name, metadata, &condition)).await?;
         self.note(written.response);
         Ok(written)
     }
 
-    /// Reads one blob; a missing one is no error here. What a write would refuse is left out of its metadata and
-    /// reported, for a blob is mostly read in order to be written back with all its keys.
+    /// Reads one blob; returns `None` if it is missing. Removes metadata that a write would reject and logs them, because
+    /// the blob is usually written back with all its keys.
     async fn read(&self, name: &str) -> Result<Option<Blob>> {
         match self.send(Operation::Read, self.container.get(name)).await {
             Ok(mut blob) => {
                 self.note(blob.response);
-                for refused in take_unwritable(&mut blob.metadata) {
-                    let problem = format!("has a value that cannot be written back and is dropped: {refused}");
+                for rejected in take_unwritable(&mut blob.metadata) {
+                    let problem = format!("has a value that cannot be written back and is dropped: {rejected}");
                     telemetry::malformed_record(&MalformedRecord { blob: name.to_owned(), problem });
                 }
                 Ok(Some(blob))
@@ -399,8 +416,8 @@ impl GroupStore {
         }
     }
 
-    /// The same for an ownership. An HTTP client may leave out of a read what it cannot take for text, as an owner id
-    /// of another SDK that is not ASCII: a record without an owner id is looked up in a listing, which shows all.
+    /// Reads an ownership. An HTTP client may drop header values that are not ASCII, such as an owner id of another SDK;
+    /// a listing has them. So a record without an owner id is read again from a listing.
     async fn read_owned(&self, name: &str) -> Result<Option<Blob>> {
         let read = self.read(name).await?;
         if read.as_ref().is_none_or(|blob| codec::names_owner(&blob.metadata)) {
@@ -412,48 +429,48 @@ impl GroupStore {
     }
 
     async fn send<T>(&self, operation: Operation, request: impl Future<Output = Result<T>>) -> Result<T> {
-        self.send_within(self.inner.request_deadline, operation, request).await
+        self.send_within(self.inner.request_timeout, operation, request).await
     }
 
     async fn send_within<T>(
         &self,
-        deadline: Duration,
+        limit: Duration,
         operation: Operation,
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let observed = self.outages.start(operation, || self.lease_clock_now());
         let counted = self.inner.telemetry.requests().start(operation);
-        let answer = within(deadline, operation.name(), request).await;
-        observed.answered(counted.answered(&answer));
-        answer.as_ref().err().and_then(Error::server_time).into_iter().for_each(|time| self.note_time(time));
-        answer
+        let response = within(limit, operation.name(), request).await;
+        observed.answered(counted.answered(&response));
+        response.as_ref().err().and_then(Error::server_time).into_iter().for_each(|time| self.note_time(time));
+        response
     }
 
-    /// Waits for its turn before an operation on one record: for others on the same one, then for one of the places.
-    /// The time of the operation counts from here: with many partitions and slow answers, a renewal that gave up in the
-    /// queue would never come to be sent.
-    async fn turn(&self, kind: RecordKind, partition: &PartitionId) -> OperationGuard<'_> {
+    /// Waits until an operation on one record may start: first for other operations on the same record, then for a
+    /// permit. The operation's time limit begins when this returns, because with many partitions and a slow storage a
+    /// renewal would otherwise time out before it is sent.
+    async fn acquire(&self, kind: RecordKind, partition: &PartitionId) -> OperationGuard<'_> {
         let state = self.inner.partitions.state(partition);
         let alone = state.alone(kind).await;
-        // It fails when the semaphore is closed, which nobody does.
+        // The semaphore is never closed.
         let permit = self.inner.permits[kind as usize].acquire().await.ok();
         OperationGuard { state, _alone: alone, _permit: permit }
     }
 }
 
-/// The ownership in a blob that an answer showed at this moment.
+/// Decodes the ownership in a blob that a response contained at this moment.
 pub(crate) fn ownership_listed(
     partition: PartitionId,
     blob: &Blob,
     received: Moment,
 ) -> (Ownership, Option<MalformedRecord>) {
     let (record, problem) = codec::decode_ownership(&blob.name, &blob.metadata);
-    let answered = (blob.response.server_time, received);
-    (Ownership::new(partition, record, blob.etag.clone(), blob.age(), answered), problem)
+    let response = (blob.response.server_time, received);
+    (Ownership::new(partition, record, blob.etag.clone(), blob.age(), response), problem)
 }
 
-async fn within<T>(deadline: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(deadline, request).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Indeterminate, format!("the {what} request was not answered within {deadline:?}")))
+async fn within<T>(limit: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(limit, request).await.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Indeterminate, format!("no response to the {what} request within {limit:?}")))
     })
 }

@@ -18,7 +18,7 @@ pub(crate) struct Outages(Arc<Mutex<Outage>>);
 struct Outage {
     /// An outage is a longer time than this without any answer and with a failure.
     limit: Duration,
-    last_answer: Duration,
+    last_response: Duration,
     /// A request failed after the last answer.
     failed: bool,
     /// When the last outage ended.
@@ -48,7 +48,7 @@ fn sign(operation: Operation, outcome: Outcome) -> Signal {
 
 impl Outage {
     fn new(limit: Duration, now: Duration) -> Self {
-        Self { limit, last_answer: now, failed: false, ended: None, unreported: None }
+        Self { limit, last_response: now, failed: false, ended: None, unreported: None }
     }
 
     fn observe(&mut self, sign: Signal, now: Duration) {
@@ -59,14 +59,14 @@ impl Outage {
                 if let Some(silence) = self.silence(now) {
                     (self.ended, self.unreported) = (Some(now), Some(silence));
                 }
-                (self.last_answer, self.failed) = (now, false);
+                (self.last_response, self.failed) = (now, false);
             }
         }
     }
 
     /// How long the outage has lasted, if there is one now.
     fn silence(&self, now: Duration) -> Option<Duration> {
-        let silence = now.saturating_sub(self.last_answer);
+        let silence = now.saturating_sub(self.last_response);
         (self.failed && silence > self.limit).then_some(silence)
     }
 }

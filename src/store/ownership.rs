@@ -188,7 +188,7 @@ impl GroupStore {
 
     /// A lease of an earlier tenure does not touch what this store has won again since.
     async fn settle_ownership(&self, write: &mut OwnershipWrite<'_>) -> Result<Ended> {
-        let turn = self.turn(RecordKind::Ownership, write.partition).await;
+        let turn = self.acquire(RecordKind::Ownership, write.partition).await;
         if write.tenure.is_some_and(|epoch| turn.state.has_won_after(epoch)) {
             return Ok(Ended::Lost { by: Some(self.identity().owner.clone()) });
         }

@@ -43,7 +43,7 @@ impl GroupStore {
     /// One write under the version of the adoption. It is never repeated: only a new adoption can tell what is recorded
     /// after a write without an answer.
     async fn rewrite_adopted(&self, adoption: &mut Adoption, record: CheckpointRecord) -> Result<()> {
-        let turn = self.turn(RecordKind::Checkpoint, &adoption.partition).await;
+        let turn = self.acquire(RecordKind::Checkpoint, &adoption.partition).await;
         if turn.state.has_outlived(adoption.epoch) {
             return Err(changed(adoption));
         }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{BalancerConfig, Snapshot, Snapshots};
+use eventhubs_checkpoint::balancer::{Snapshot, Snapshots};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::{
@@ -294,12 +294,9 @@ impl World {
     /// A group without any record.
     pub fn on(hub: MemoryHub) -> Self {
         let config = ProcessorConfig::default()
-            .with_balancer(
-                BalancerConfig::default()
-                    .with_load_balancing_interval(Duration::from_secs(10))
-                    .with_dedicated_thread(false)
-                    .with_seed(7),
-            )
+            .with_load_balancing_interval(Duration::from_secs(10))
+            .with_dedicated_thread(false)
+            .with_seed(7)
             .with_checkpoint_policy(CheckpointPolicy::default().with_interval(Duration::from_secs(1)));
         let container = Arc::new(MemoryContainer::new());
         let faulty = FaultyContainer::new(container.clone(), 11);
@@ -322,9 +319,15 @@ impl World {
         let (seed, owner) = (seed_of(owner), OwnerId::new(owner).unwrap());
         let mut builder = GroupStore::builder(Arc::new(self.faulty.clone()), group, owner);
         if let Some(clock) = &self.wall_clock {
-            builder = builder.with_verify_storage(true).with_wall_clock(clock.clone());
+            builder = builder.with_wall_clock(clock.clone());
         }
-        builder.with_lease_duration(self.expiry).with_seed(seed).connect().await.unwrap()
+        builder
+            .with_verify_storage(self.wall_clock.is_some())
+            .with_lease_duration(self.expiry)
+            .with_seed(seed)
+            .connect()
+            .await
+            .unwrap()
     }
 
     /// One whose requests have little time, for tests in real time.
@@ -333,6 +336,7 @@ impl World {
         let (seed, owner) = (seed_of(owner), OwnerId::new(owner).unwrap());
         let builder = GroupStore::builder(Arc::new(self.faulty.clone()), group, owner);
         let builder = builder.with_lease_duration(self.expiry).with_request_timeout(Duration::from_millis(50));
+        let builder = builder.with_verify_storage(false);
         builder.with_seed(seed).connect().await.unwrap()
     }
 

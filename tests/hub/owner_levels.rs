@@ -9,7 +9,6 @@ use std::time::Duration;
 use azure_messaging_eventhubs::error::ErrorKind as ClientErrorKind;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use azure_messaging_eventhubs::{ConsumerClient, EventReceiver as ClientReceiver, OpenReceiverOptions, RetryOptions};
-use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::{EventHubSource, OwnerLevel};
@@ -99,9 +98,9 @@ impl Handler<ReceivedEventData> for Noting {
 
 fn config() -> ProcessorConfig {
     // The expiry leaves no time for handoffs.
-    let balancer = BalancerConfig::default().with_load_balancing_interval(INTERVAL).with_handoff(false);
     ProcessorConfig::default()
-        .with_balancer(balancer)
+        .with_load_balancing_interval(INTERVAL)
+        .with_handoff(false)
         .with_checkpoint_policy(CheckpointPolicy::default().with_interval(Duration::from_millis(50)))
 }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use azure_messaging_eventhubs::RetryOptions;
 use azure_messaging_eventhubs::models::ReceivedEventData;
-use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{
@@ -92,8 +91,10 @@ fn run(source: EventHubSource, store: GroupStore, read: Arc<Read>) -> JoinHandle
         }
         async { Ok::<_, HandlerError>(()) }
     });
-    let balancer = BalancerConfig::default().with_load_balancing_interval(Duration::from_millis(250));
-    let config = ProcessorConfig::default().with_balancer(balancer).with_lag_check_interval(Duration::from_secs(1));
+    let interval = Duration::from_millis(250);
+    let config = ProcessorConfig::default()
+        .with_load_balancing_interval(interval)
+        .with_lag_check_interval(Duration::from_secs(1));
     let processor = Processor::builder(source, store, handler).with_config(config).build().unwrap();
     tokio::spawn(processor.run(std::future::pending()))
 }
@@ -490,8 +491,9 @@ mod defects {
         store: GroupStore,
         handler: H,
     ) -> Processor<EventHubSource, H> {
-        let balancer = BalancerConfig::default().with_load_balancing_interval(Duration::from_millis(250));
-        let config = ProcessorConfig::default().with_balancer(balancer).with_lag_check_interval(PROBE_EVERY);
+        let interval = Duration::from_millis(250);
+        let config =
+            ProcessorConfig::default().with_load_balancing_interval(interval).with_lag_check_interval(PROBE_EVERY);
         Processor::builder(source, store, handler).with_config(config).build().unwrap()
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use azure_messaging_eventhubs::{ConsumerClient, OpenReceiverOptions, StartLocation, StartPosition};
-use eventhubs_checkpoint::balancer::{BalancerConfig, Snapshots};
+use eventhubs_checkpoint::balancer::Snapshots;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
@@ -82,7 +82,7 @@ impl World {
             .await
             .unwrap();
         let config = ProcessorConfig::default()
-            .with_balancer(BalancerConfig::default().with_load_balancing_interval(Duration::from_secs(1)))
+            .with_load_balancing_interval(Duration::from_secs(1))
             .with_checkpoint_policy(CheckpointPolicy::default().with_interval(Duration::from_millis(200)));
         let processor =
             Processor::builder(source, store, Recorder(self.seen.clone())).with_config(config).build().unwrap();

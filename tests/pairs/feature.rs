@@ -100,15 +100,6 @@ impl Settings {
     pub fn configure(&mut self, change: impl FnOnce(ProcessorConfig) -> ProcessorConfig) {
         self.config = change(self.config.clone());
     }
-
-    pub fn configure_balancer(
-        &mut self,
-        change: impl FnOnce(
-            eventhubs_checkpoint::balancer::BalancerConfig,
-        ) -> eventhubs_checkpoint::balancer::BalancerConfig,
-    ) {
-        self.config.balancer = change(self.config.balancer.clone());
-    }
 }
 
 /// What the seed decides.

@@ -195,7 +195,7 @@ impl Scene {
 
     pub fn config(&self, member: usize, life: usize) -> ProcessorConfig {
         let mut settings = self.case.settings.clone();
-        settings.configure_balancer(|balancer| balancer.with_seed(self.case.draw.seed ^ life as u64));
+        settings.configure(|config| config.with_seed(self.case.draw.seed ^ life as u64));
         if settings.start == Start::EnqueuedAfter {
             // The first lives are of one deployment.
             let now = if life < MEMBERS { self.began } else { self.hub.now() };
@@ -204,9 +204,7 @@ impl Scene {
         }
         if settings.sharing == Sharing::Static {
             let own = Assignment::index(member, MEMBERS).unwrap_or_else(|_| Assignment::partitions([]));
-            settings.configure_balancer(|balancer| {
-                balancer.with_load_balancing_strategy(LoadBalancingStrategy::Static(own))
-            });
+            settings.configure(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Static(own)));
         }
         settings.config
     }

@@ -1,6 +1,5 @@
 //! Defects where something happens to a partition while something else is under way, each under its rule.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -57,7 +56,7 @@ async fn a_partition_that_is_lost_and_won_again_is_not_paused() {
 #[tokio::test(start_paused = true)]
 async fn a_partition_that_is_asked_for_while_an_earlier_tenure_stops_is_released_when_that_has_stopped() {
     let mut world = World::new(2);
-    world.config.balancer = world.config.balancer.with_load_balancing_interval(5 * SECOND);
+    world.config = world.config.clone().with_load_balancing_interval(5 * SECOND);
     let mut a = owner_of_all(&world, 2, 14 * SECOND).await;
     let store = world.store("b").await;
     let recorder = Recorder { owner: "b".into(), log: world.log.clone(), checkpoint: true };
@@ -210,16 +209,11 @@ async fn a_batch_that_failed_before_its_partition_is_handed_over_may_be_processe
 #[tokio::test(start_paused = true)]
 async fn a_partition_that_has_not_stopped_when_the_time_of_the_handoff_is_over_is_released() {
     let mut world = World::new(4);
-    world.config.balancer = world.config.balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
+    world.config = world.config.clone().with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("a").unwrap());
-    let store = builder
-        .with_lease_duration(world.expiry)
-        .with_max_concurrent_requests(NonZeroUsize::MIN)
-        .with_seed(3)
-        .connect()
-        .await
-        .unwrap();
+    let store =
+        builder.with_lease_duration(world.expiry).with_max_concurrent_requests(1).with_seed(3).connect().await.unwrap();
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_on(store, world.hub.source(), recorder);
     a.wait_until_it_holds(4).await;

@@ -1,7 +1,6 @@
 //! Defects of the end of an instance, of last checkpoints and of releases, each under its number.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -37,7 +36,7 @@ const PRESENCE: &str = "/presence/";
 /// So many partitions, all of which one instance takes at once. No checkpoint is written before the end.
 fn world(partitions: u32) -> World {
     let mut world = World::new(partitions);
-    world.config.balancer = world.config.balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
+    world.config = world.config.clone().with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
     world.config = world
         .config
         .without_lag_checks()
@@ -252,12 +251,8 @@ async fn on_a_slow_storage(world: &mut World, name: &'static str, time: Duration
     world.faulty = Slowly::over(world, name, time);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("a").unwrap());
-    let store = builder
-        .with_lease_duration(world.expiry)
-        .with_max_concurrent_requests(NonZeroUsize::new(AT_ONCE).unwrap())
-        .connect()
-        .await
-        .unwrap();
+    let store =
+        builder.with_lease_duration(world.expiry).with_max_concurrent_requests(AT_ONCE).connect().await.unwrap();
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_on(store, world.hub.source(), recorder);
     a.wait_until_it_holds(MANY as usize).await;
@@ -364,7 +359,7 @@ async fn b12_each_partition_is_released_when_it_has_stopped() {
 
     // Nothing but what is free.
     let alone = LoadBalancingStrategy::Static(Assignment::index(0, 1).unwrap());
-    world.config.balancer = world.config.balancer.with_load_balancing_strategy(alone).with_handoff(false);
+    world.config = world.config.clone().with_load_balancing_strategy(alone).with_handoff(false);
     let b = world.start("b").await;
     for partition in 1..8 {
         world.hub.publish(partition, "y");
@@ -481,9 +476,9 @@ async fn e02_requests_that_come_together_are_one() {
 #[tokio::test(start_paused = true)]
 async fn b21_a_partition_given_back_by_a_failure_in_a_handoff() {
     let mut world = World::new(2);
-    world.config.balancer = world.config.balancer.with_load_balancing_interval(5 * SECOND);
+    world.config = world.config.clone().with_load_balancing_interval(5 * SECOND);
     world.config =
-        world.config.with_drain_timeout(16 * SECOND).with_on_failure(OnFailure::Release { cool_down: 600 * SECOND });
+        world.config.with_drain_timeout(16 * SECOND).with_on_failure(OnFailure::Release { cooldown: 600 * SECOND });
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let slow = Slow { recorder, stops_in: 15 * SECOND };
     let mut a = world.start_with("a", world.hub.source(), slow).await;

@@ -107,8 +107,8 @@ async fn a_parked_partition_is_kept_and_does_nothing_until_it_is_resumed() {
 #[tokio::test(start_paused = true)]
 async fn a_failing_partition_can_be_given_to_others_instead() {
     let mut world = World::new(1);
-    let cool_down = 200 * SECOND;
-    world.config = world.config.with_on_failure(OnFailure::Release { cool_down });
+    let cooldown = 200 * SECOND;
+    world.config = world.config.with_on_failure(OnFailure::Release { cooldown });
     let failing = Failing::times(0, u32::MAX);
     let mut a = world.start_with("a", world.hub.source(), failing.clone()).await;
     a.wait_until_it_holds(1).await;
@@ -126,15 +126,15 @@ async fn a_failing_partition_can_be_given_to_others_instead() {
 #[tokio::test(start_paused = true)]
 async fn a_failing_partition_that_nobody_else_takes_is_taken_back_after_the_cool_down() {
     let mut world = World::new(1);
-    let cool_down = 200 * SECOND;
-    world.config = world.config.with_on_failure(OnFailure::Release { cool_down });
+    let cooldown = 200 * SECOND;
+    world.config = world.config.with_on_failure(OnFailure::Release { cooldown });
     let mut a = world.start_with("a", world.hub.source(), Failing::times(0, 1)).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish_many(0, 3, "x");
     a.wait_until_it_holds(0).await;
     let released = Instant::now();
     a.wait_until_it_holds(1).await;
-    assert!(released.elapsed() >= cool_down && released.elapsed() < cool_down + 60 * SECOND);
+    assert!(released.elapsed() >= cooldown && released.elapsed() < cooldown + 60 * SECOND);
     a.wait_for_status("handled", |status| status.handled == Some(2)).await;
     a.shut_down().await.unwrap();
 }

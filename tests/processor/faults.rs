@@ -1,6 +1,5 @@
 //! Whole instances on a storage that fails, in paused time: they go on, lose nothing, and end when told to.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,11 +120,10 @@ const OWNERSHIP: &str = "/ownership/";
 /// With these settings a lease is renewed every 2 s and lost after 6.
 fn quick(partitions: u32) -> World {
     let mut world = World { expiry: Duration::from_secs(4), ..World::new(partitions) };
-    let balancer = BalancerConfig::default()
+    world.config = ProcessorConfig::default()
         .with_load_balancing_interval(Duration::from_secs(1))
         .with_dedicated_thread(false)
         .with_seed(7);
-    world.config = ProcessorConfig::default().with_balancer(balancer);
     world
 }
 
@@ -205,10 +203,8 @@ async fn renewals_come_sooner_as_soon_as_an_owner_of_another_sdk_is_seen() {
 async fn shutdown_ends_in_time_when_the_storage_hangs() {
     for target in [Target::any(), BlobOperation::Write.into(), Target::from(BlobOperation::Write).named(OWNERSHIP)] {
         let world = World::new(64);
-        let config = BalancerConfig::default()
-            .with_load_balancing_strategy(eventhubs_checkpoint::balancer::LoadBalancingStrategy::Greedy)
-            .with_dedicated_thread(false);
-        let world = World { config: world.config.clone().with_balancer(config), ..world };
+        let strategy = eventhubs_checkpoint::balancer::LoadBalancingStrategy::Greedy;
+        let world = World { config: world.config.clone().with_load_balancing_strategy(strategy), ..world };
         let mut a = world.start("a").await;
         a.wait_until_it_holds(64).await;
         for partition in 0..64 {
@@ -241,7 +237,7 @@ async fn a_storage_that_does_not_answer_is_told_within_the_deadline() {
 #[tokio::test(start_paused = true)]
 async fn checkpoints_that_are_refused_are_not_hammered_and_come_afterwards() {
     let mut world = World::new(1);
-    let policy = CheckpointPolicy::default().with_max_events(NonZeroU32::MIN).with_interval(Duration::from_secs(5));
+    let policy = CheckpointPolicy::default().with_max_events(1).with_interval(Duration::from_secs(5));
     world.config = world.config.with_checkpoint_policy(policy);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;

@@ -50,7 +50,7 @@ async fn an_owner_that_answers_and_dies_is_stolen_from_before_its_record_expires
 async fn an_owner_that_answers_and_loses_the_storage_is_stolen_from_and_learns_of_it() {
     // What it is not asked for it does not lose meanwhile.
     let mut world = World { expiry: 120 * SECOND, ..World::new(2) };
-    world.config.balancer = world.config.balancer.with_handoff_timeout(30 * SECOND);
+    world.config = world.config.clone().with_handoff_timeout(30 * SECOND);
     world.config.drain_timeout = Some(8 * SECOND);
     let apart = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
     let mut a = owner_of_all(&apart, 2, 7 * SECOND).await;

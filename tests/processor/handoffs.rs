@@ -85,7 +85,7 @@ async fn an_owner_that_does_not_answer_is_stolen_from_in_the_end_and_that_is_tol
 async fn what_its_handler_does_not_let_go_in_time_is_released_all_the_same_and_that_is_told() {
     let mut world = World::new(2);
     // The least there may be: twice the drain time, the closing of the link, and two requests.
-    world.config.balancer = world.config.balancer.with_handoff_timeout(Duration::from_secs(42));
+    world.config = world.config.clone().with_handoff_timeout(Duration::from_secs(42));
     let a = owner_of_all(&world, 2, Duration::from_secs(60)).await;
     let mut by_a = Told::by(&a);
     for partition in 0..2 {
@@ -262,8 +262,7 @@ async fn a_handoff_of_which_any_one_write_goes_wrong_repeats_nothing() {
 async fn a_handoff_that_cannot_end_in_time_is_refused_before_anything_starts() {
     for handoff in [true, false] {
         let mut world = World::new(1);
-        world.config.balancer =
-            world.config.balancer.with_handoff(handoff).with_handoff_timeout(Duration::from_secs(20));
+        world.config = world.config.clone().with_handoff(handoff).with_handoff_timeout(Duration::from_secs(20));
         let handler = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
         let builder = Processor::builder(world.hub.source(), world.store("a").await, handler);
         match builder.with_config(world.config.clone()).build() {

@@ -20,8 +20,7 @@ use crate::world::World;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn strict(world: World) -> World {
-    let balancer = world.config.balancer.clone().with_on_lease_expiry(OnLeaseExpiry::Stop);
-    World { config: world.config.clone().with_balancer(balancer), ..world }
+    World { config: world.config.clone().with_on_lease_expiry(OnLeaseExpiry::Stop), ..world }
 }
 
 /// The storage takes no writes from the moment that is returned on.
@@ -91,7 +90,8 @@ async fn strict_leases_need_time_to_renew_and_to_stop_before_the_expiry() {
         let source = World::new(1).hub.source();
         Processor::builder(source, store, handler).with_config(config).build().map(|_| ())
     };
-    let strict = ProcessorConfig::default().with_balancer(config(SECOND));
+    let strict =
+        ProcessorConfig::default().with_load_balancing_interval(SECOND).with_on_lease_expiry(OnLeaseExpiry::Stop);
     processor(short_lived(20 * SECOND).await, strict.clone()).unwrap();
     // The batch, the call of `stopped`, and the closing of the link.
     let refused = processor(short_lived(20 * SECOND).await, strict.with_drain_timeout(SECOND)).unwrap_err();
@@ -135,8 +135,7 @@ async fn after_a_suspension_leases_are_renewed_at_once() {
 #[tokio::test(start_paused = true)]
 async fn leases_that_live_by_a_presence_are_given_up_where_another_sdk_is_at_work() {
     let world = World::new(3);
-    let balancer = world.config.balancer.clone().with_lease_scope(LeaseScope::Instance);
-    let world = World { config: world.config.clone().with_balancer(balancer), ..world };
+    let world = World { config: world.config.clone().with_lease_scope(LeaseScope::Instance), ..world };
     let mut a = world.start("a").await;
     a.wait_until_it_holds(3).await;
     sleep(10 * world.expiry).await;

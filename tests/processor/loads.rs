@@ -62,8 +62,7 @@ async fn a_heavy_partition_outweighs_several_light_ones_and_then_nothing_moves_a
 #[tokio::test(start_paused = true)]
 async fn the_processor_measures_its_events_and_writes_them_down() {
     let mut world = World::new(2);
-    let balancer = world.config.balancer.clone().with_load_balancing_strategy(LoadBalancingStrategy::weighted());
-    world.config = world.config.with_balancer(balancer);
+    world.config = world.config.with_load_balancing_strategy(LoadBalancingStrategy::weighted());
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     for _ in 0..60 {

@@ -46,13 +46,11 @@ mod wall_clock;
 mod world;
 
 use std::error::Error as _;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use captured::Captured;
-use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, EventSource, PartitionContext, Processor, ProcessorConfig, StartPosition, StopReason, handler_fn,
@@ -340,9 +338,7 @@ async fn what_only_the_operator_can_mend_is_told_before_anything_starts() {
 async fn settings_that_cannot_work_are_refused_with_the_value_and_the_rule() {
     let world = World::new(1);
     let seconds = Duration::from_secs;
-    let balancing = |interval| {
-        ProcessorConfig::default().with_balancer(BalancerConfig::default().with_load_balancing_interval(interval))
-    };
+    let balancing = |interval| ProcessorConfig::default().with_load_balancing_interval(interval);
     let checkpoints = CheckpointPolicy::default().with_interval(Duration::ZERO);
     let endless = CheckpointPolicy::default().with_interval(Duration::MAX);
     for (config, named) in [
@@ -414,7 +410,7 @@ async fn balanced_takes_one_partition_at_a_time_from_the_start() {
 #[tokio::test(start_paused = true)]
 async fn checkpoints_by_number_of_events_are_written_as_soon_as_there_are_enough() {
     let mut world = World::new(1);
-    let policy = CheckpointPolicy::default().with_max_events(NonZeroU32::new(10).unwrap()).without_interval();
+    let policy = CheckpointPolicy::default().with_max_events(10).without_interval();
     world.config = world.config.with_checkpoint_policy(policy);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;

@@ -148,7 +148,7 @@ async fn moved(handoff: bool) -> Numbers {
     let numbers = Numbers::default();
     let recorder = set_default_local_recorder(&numbers);
     let mut world = World::new(2);
-    world.config.balancer.handoff = handoff;
+    world.config.handoff = handoff;
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     let mut b = world.start("b").await;

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::processor::{PartitionContext, ProcessorConfig, handler_fn};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::runtime::{self, Runtime};
@@ -18,9 +17,8 @@ const EXPIRY: Duration = Duration::from_secs(4);
 fn world() -> World {
     let mut world = World::new(2);
     world.expiry = EXPIRY;
-    let balancer =
-        BalancerConfig::default().with_load_balancing_interval(Duration::from_secs(1)).with_stall_timeout(EXPIRY);
-    world.config = ProcessorConfig::default().with_balancer(balancer);
+    world.config =
+        ProcessorConfig::default().with_load_balancing_interval(Duration::from_secs(1)).with_stall_timeout(EXPIRY);
     world
 }
 

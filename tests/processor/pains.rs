@@ -268,12 +268,7 @@ async fn pain_12_the_end_comes_in_order_and_each_step_is_bounded_and_told() {
 #[tokio::test(start_paused = true)]
 async fn pain_14_checkpoints_are_written_by_time_by_number_and_at_the_end() {
     let mut world = World::new(1);
-    let policy = world
-        .config
-        .checkpoint_policy
-        .clone()
-        .with_interval(10 * SECOND)
-        .with_max_events(std::num::NonZero::new(100).unwrap());
+    let policy = world.config.checkpoint_policy.clone().with_interval(10 * SECOND).with_max_events(100);
     world.config = world.config.with_checkpoint_policy(policy);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;

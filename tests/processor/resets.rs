@@ -80,7 +80,7 @@ async fn at_ten(world: &World, partitions: u32) -> Instance {
 /// A group of three that has settled for long, so that its cycles are stretched.
 async fn settled(strategy: LoadBalancingStrategy, partitions: u32) -> (World, Vec<Instance>) {
     let mut world = World::new(partitions);
-    world.config.balancer = world.config.balancer.with_load_balancing_strategy(strategy);
+    world.config = world.config.clone().with_load_balancing_strategy(strategy);
     let mut group = vec![world.start("a").await, world.start("b").await, world.start("c").await];
     for instance in &mut group {
         instance.wait_until_it_holds(partitions as usize / 3).await;
@@ -244,7 +244,7 @@ async fn a_parked_partition_starts_afresh() {
 async fn a_stalled_partition_goes_on_after_the_event_that_hangs() {
     for on_stall in [OnStall::Keep, OnStall::Release] {
         let mut world = World::new(2);
-        world.config.balancer = world.config.balancer.with_stall_timeout(60 * SECOND).with_on_stall(on_stall);
+        world.config = world.config.clone().with_stall_timeout(60 * SECOND).with_on_stall(on_stall);
         let mut a = at_ten(&world, 2).await;
         world.hub.publish(0, "hang");
         world.hub.publish(0, "after");
@@ -531,7 +531,7 @@ async fn what_an_owner_left_that_stays_away_goes_to_the_others() {
 #[tokio::test(start_paused = true)]
 async fn owners_that_live_by_their_presence_go_on_at_the_new_position() {
     let mut world = World::new(6);
-    world.config.balancer = world.config.balancer.with_lease_scope(LeaseScope::Instance);
+    world.config = world.config.clone().with_lease_scope(LeaseScope::Instance);
     let mut group = vec![world.start("a").await, world.start("b").await];
     for instance in &mut group {
         instance.wait_until_it_holds(3).await;
@@ -560,7 +560,7 @@ async fn owners_that_live_by_their_presence_go_on_at_the_new_position() {
 #[tokio::test(start_paused = true)]
 async fn strict_leases_change_nothing() {
     let mut world = World::new(2);
-    world.config.balancer = world.config.balancer.with_on_lease_expiry(OnLeaseExpiry::Stop);
+    world.config = world.config.clone().with_on_lease_expiry(OnLeaseExpiry::Stop);
     let mut a = at_ten(&world, 2).await;
     sleep(120 * SECOND).await;
     reset(&world, &[(0, 4)]).await;

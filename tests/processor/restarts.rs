@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{BalancerConfig, ClaimReason, LoadBalancingStrategy, OwnershipEvent};
-use eventhubs_checkpoint::processor::{HealthIssue, OnShutdown};
+use eventhubs_checkpoint::balancer::{ClaimReason, LoadBalancingStrategy, OwnershipEvent};
+use eventhubs_checkpoint::processor::{HealthIssue, OnShutdown, ProcessorConfig};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{LeaseScope, OwnerId};
 use tokio::time::{Instant, sleep};
@@ -15,8 +15,11 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Two instances that share six partitions, both of which keep theirs.
 fn keeping() -> World {
     let mut world = World::new(6);
-    let balancer = BalancerConfig::default().with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
-    world.config = world.config.with_on_shutdown(OnShutdown::Keep).with_balancer(balancer.with_dedicated_thread(false));
+    world.config = ProcessorConfig::default()
+        .with_checkpoint_policy(world.config.checkpoint_policy)
+        .with_on_shutdown(OnShutdown::Keep)
+        .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
+        .with_dedicated_thread(false);
     world
 }
 
@@ -96,7 +99,7 @@ mod kept {
     #[tokio::test(start_paused = true)]
     async fn by_the_presence_of_their_instance_too() {
         let mut world = keeping();
-        world.config.balancer.lease_scope = LeaseScope::Instance;
+        world.config.lease_scope = LeaseScope::Instance;
         let (mut a, mut b) = (world.start("a").await, world.start("b").await);
         a.wait_until_it_holds(3).await;
         b.wait_until_it_holds(3).await;

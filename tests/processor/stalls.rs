@@ -13,8 +13,12 @@ const STALL_AFTER: Duration = Duration::from_secs(60);
 
 fn world(on_stall: OnStall) -> World {
     let world = World::new(2);
-    let balancer = world.config.balancer.clone().with_stall_timeout(STALL_AFTER).with_on_stall(on_stall);
-    let config = world.config.clone().with_balancer(balancer).with_drain_timeout(Duration::from_secs(1));
+    let config = world
+        .config
+        .clone()
+        .with_stall_timeout(STALL_AFTER)
+        .with_on_stall(on_stall)
+        .with_drain_timeout(Duration::from_secs(1));
     World { config, ..world }
 }
 

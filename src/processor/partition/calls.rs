@@ -35,7 +35,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             biased;
             started = &mut starting => (Some(started), None),
             reason = self.stopping_or_fenced(&mut session.writing) => {
-                (timeout(self.shared.drain, starting).await.ok(), Some(reason))
+                (timeout(self.shared.drain_timeout, starting).await.ok(), Some(reason))
             }
         };
         match (started, reason) {
@@ -45,7 +45,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 match started {
                     Some(Ok(())) => {}
                     Some(Err(panic)) => self.callback_panicked("started", &*panic),
-                    None => telemetry::callback_cut_short(&self.control.partition, "started", self.shared.drain),
+                    None => {
+                        telemetry::callback_cut_short(&self.control.partition, "started", self.shared.drain_timeout)
+                    }
                 }
                 Happened::Stop(reason.unwrap_or(StopReason::Shutdown))
             }
@@ -54,7 +56,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// One call of `handle`. When the partition stops meanwhile, the handler gets the drain time to finish.
     pub(super) async fn handle(&self, batch: Vec<S::Event>, session: &mut Session<S::Event>) -> Happened {
-        let _working = self.shared.vitals.batch_started(&self.control.partition);
+        let _working = self.shared.liveness.batch_started(&self.control.partition);
         let (context, events) = (session.context.clone(), batch.len());
         let handling = AssertUnwindSafe(async { self.shared.handler.handle(batch, context).await }).catch_unwind();
         tokio::pin!(handling);
@@ -65,7 +67,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             reason = self.stopping_or_fenced(&mut session.writing) => reason,
             () = at(deadline) => return Happened::HandlerFailed(Arc::new(self.too_late())),
         };
-        let drained_by = Instant::now() + self.shared.drain;
+        let drained_by = Instant::now() + self.shared.drain_timeout;
         session.drained_by = Some(drained_by);
         match timeout_at(drained_by, handling).await.map(handler_failure) {
             Ok(None) => self.handled(events, session),
@@ -75,7 +77,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 telemetry::handler_failed_while_draining(&self.control.partition, &error);
             }
             Err(_) => {
-                telemetry::drain_timed_out(&self.control.partition, self.shared.drain);
+                telemetry::drain_timed_out(&self.control.partition, self.shared.drain_timeout);
                 self.control.progress.cut_short();
             }
         }
@@ -135,15 +137,15 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// partition is released without it: a request deadline before the limit of a handoff, or at the end of the drain
     /// phase.
     fn last_checkpoint_by(&self, failed: bool) -> Instant {
-        let Shared { store, config, drain, .. } = &*self.shared;
-        let deadline = store.request_timeout();
+        let Shared { store, config, drain_timeout, handoff_timeout, .. } = &*self.shared;
+        let request = store.request_timeout();
         match self.control.asked_to_stop() {
-            Some((StopReason::Released, asked)) if config.balancer.handoff => {
-                asked + config.balancer.handoff_timeout(store).saturating_sub(3 * deadline)
+            Some((StopReason::Released, asked)) if config.handoff => {
+                asked + handoff_timeout.saturating_sub(3 * request)
             }
-            Some((_, asked)) if !failed => asked + stop_limit(*drain, store).saturating_sub(3 * deadline),
+            Some((_, asked)) if !failed => asked + stop_limit(*drain_timeout, store).saturating_sub(3 * request),
             // Its next start needs the storage, too.
-            _ => Instant::now() + 4 * deadline,
+            _ => Instant::now() + 4 * request,
         }
     }
 
@@ -154,7 +156,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     async fn finish_in_flight(&self, writer: &CheckpointWriter, drained_by: Option<Instant>) {
-        let drained_by = drained_by.unwrap_or_else(|| Instant::now() + self.shared.drain);
+        let drained_by = drained_by.unwrap_or_else(|| Instant::now() + self.shared.drain_timeout);
         tokio::select! {
             biased;
             () = writer.until_all_finished() => {}
@@ -168,10 +170,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// A panic here changes nothing: the partition has stopped.
     async fn call_stopped(&self, context: PartitionContext, reason: StopReason) {
         let stopping = AssertUnwindSafe(async { self.shared.handler.stopped(context, reason).await }).catch_unwind();
-        match timeout(self.shared.drain, stopping).await {
+        match timeout(self.shared.drain_timeout, stopping).await {
             Ok(Ok(())) => {}
             Ok(Err(panic)) => self.callback_panicked("stopped", &*panic),
-            Err(_) => telemetry::callback_cut_short(&self.control.partition, "stopped", self.shared.drain),
+            Err(_) => telemetry::callback_cut_short(&self.control.partition, "stopped", self.shared.drain_timeout),
         }
     }
 

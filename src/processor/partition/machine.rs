@@ -74,7 +74,7 @@ pub(in crate::processor) enum Ended {
     /// As asked, or lost.
     Stopped(StopReason),
     /// The partition is to be given back, and not to be taken again for this long.
-    GiveBack { cool_down: Duration },
+    GiveBack { cooldown: Duration },
     /// Nothing here can mend it.
     Failed(Arc<Error>),
 }
@@ -184,7 +184,7 @@ impl Machine {
     fn handler_failed(&mut self, error: Arc<Error>) -> (State, Next) {
         let then = match self.on_failure {
             OnFailure::Restart => Then::Restart,
-            OnFailure::Release { cool_down } => Then::End(Ended::GiveBack { cool_down }),
+            OnFailure::Release { cooldown } => Then::End(Ended::GiveBack { cooldown }),
             OnFailure::Park => Then::Park,
         };
         stopping(StopReason::Failed { error }, then)
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn whatever_happens_each_start_has_its_stop_and_nothing_is_read_outside() {
-        for policy in [OnFailure::Restart, OnFailure::Release { cool_down: COOL_DOWN }, OnFailure::Park] {
+        for policy in [OnFailure::Restart, OnFailure::Release { cooldown: COOL_DOWN }, OnFailure::Park] {
             let ways = explore(policy, &mut Vec::new(), 9);
             assert!(ways > 1000, "{ways}");
         }
@@ -312,8 +312,8 @@ mod tests {
             || running().into_iter().chain([Happened::HandlerFailed(error(ErrorKind::Handler)), Happened::Done]);
         let restarted = after(OnFailure::Restart, failure().chain([Happened::Done]));
         assert!(matches!(restarted[4..], [Next::Stop(_), Next::Wait(_), Next::Adopt]), "{restarted:?}");
-        let released = after(OnFailure::Release { cool_down: COOL_DOWN }, failure());
-        assert!(matches!(released[5], Next::End(Ended::GiveBack { cool_down: COOL_DOWN })), "{released:?}");
+        let released = after(OnFailure::Release { cooldown: COOL_DOWN }, failure());
+        assert!(matches!(released[5], Next::End(Ended::GiveBack { cooldown: COOL_DOWN })), "{released:?}");
         let parked = after(OnFailure::Park, failure().chain([Happened::Done]));
         assert!(matches!(parked[5..], [Next::Park, Next::Adopt]), "{parked:?}");
     }

@@ -27,7 +27,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Runs until stopped, restarting after failures as the policy says.
     pub(super) async fn run(self) -> Ended {
         let (mut machine, mut next) =
-            Machine::new(self.shared.config.on_failure, self.shared.config.balancer.load_balancing_interval);
+            Machine::new(self.shared.config.on_failure, self.shared.config.load_balancing_interval);
         let mut session = None;
         let mut doubt = None;
         loop {
@@ -90,7 +90,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     fn ended(&self, ended: Ended) -> Ended {
         match &ended {
             Ended::Stopped(reason) => telemetry::partition_stopped(&self.control.partition, reason),
-            Ended::GiveBack { cool_down } => telemetry::partition_given_back(&self.control.partition, *cool_down),
+            Ended::GiveBack { cooldown } => telemetry::partition_given_back(&self.control.partition, *cooldown),
             Ended::Failed(_) => {}
         }
         ended

@@ -9,16 +9,16 @@
 mod adopt;
 mod checkpoint;
 mod handoff;
+mod heartbeat;
 mod ownership;
-mod presence;
 
 pub use adopt::{Place, PositionFrom, Unwritten, adopting, position_from};
 pub use checkpoint::{Checkpointed, checkpointing};
 pub use handoff::{Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts, HandoffView, requesting_handoff};
-pub use ownership::{Found, Goal, Settled, goal_after, next_epoch, resolve_ambiguous_write, too_young_by};
-pub use presence::{
+pub use heartbeat::{
     DeclareDeadOutcome, HeartbeatLoss, HeartbeatState, OwnHeartbeat, declaring_dead, sending_heartbeat,
 };
+pub use ownership::{Found, Goal, Settled, goal_after, next_epoch, resolve_ambiguous_write, too_young_by};
 
 /// The condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

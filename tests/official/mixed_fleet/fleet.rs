@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
-use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
@@ -76,11 +75,11 @@ impl Fleet {
 
     /// A processor of this crate joins.
     pub async fn ours(&self, owner: &str) -> Ours {
-        let balancer = BalancerConfig::default()
+        let config = ProcessorConfig::default()
             .with_load_balancing_interval(INTERVAL)
             .with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
         let checkpoints = CheckpointPolicy::default().with_interval(Duration::from_millis(200));
-        let config = ProcessorConfig::default().with_balancer(balancer).with_checkpoint_policy(checkpoints);
+        let config = config.with_checkpoint_policy(checkpoints);
         let recorder = Recorder { owner: owner.to_owned(), processed: self.processed.clone() };
         let store = store(&self.container, owner).await;
         let endpoint = self.hub.endpoint();

@@ -103,7 +103,7 @@ pub async fn azurite_container() -> Arc<AzureContainer> {
 }
 
 pub fn ours(container: impl BlobContainer + 'static) -> Arc<BlobCheckpointStore> {
-    BlobCheckpointStore::builder(container).settings(|store| store.with_lease_duration(EXPIRY)).build()
+    BlobCheckpointStore::builder(container).with_lease_duration(EXPIRY).build()
 }
 
 pub async fn until(what: &str, condition: impl Fn() -> bool) {

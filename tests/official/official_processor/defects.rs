@@ -127,7 +127,7 @@ async fn a05_replicas_that_probe_do_not_disturb_each_other() {
         let faulty = FaultyContainer::new(Arc::new(container.clone()), seed.into());
         faulty.set_plan(FaultPlan::always(Fault::Latency(Duration::from_millis(20))));
         let builder = BlobCheckpointStore::builder(faulty).with_wall_clock(LocalClock::ahead(0));
-        let store = builder.settings(|store| store.with_verify_storage(true)).build();
+        let store = builder.with_verify_storage(true).build();
         cycle(&*store, "app", [seed]).await
     });
     let claimed: BTreeSet<_> = join_all(replicas).await.into_iter().flatten().collect();
@@ -139,7 +139,7 @@ async fn a05_replicas_that_probe_do_not_disturb_each_other() {
 async fn a05_a_store_that_only_looks_does_not_probe() {
     let (faulty, _) = faulty();
     faulty.set_plan(FaultPlan::default().with_on(1.0, writes("probe"), Fault::Hang));
-    let builder = BlobCheckpointStore::builder(faulty).settings(|store| store.with_verify_storage(true));
+    let builder = BlobCheckpointStore::builder(faulty).with_verify_storage(true);
     assert!(builder.build().list_ownerships(NAMESPACE, HUB, GROUP).await.unwrap().is_empty());
 }
 

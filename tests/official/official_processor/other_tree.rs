@@ -76,7 +76,7 @@ async fn with_verbatim_names_both_share_one_tree() {
     let official = official(&container).await;
     let new = BlobCheckpointStore::builder(container)
         .with_wall_clock(LocalClock::ahead(0))
-        .settings(|store| store.with_blob_name_case(BlobNameCase::Verbatim))
+        .with_blob_name_case(BlobNameCase::Verbatim)
         .build();
     let shown = listed(&*new).await;
     assert_eq!((shown.len(), position(&*new, 0).await), (2, Some(5)));
@@ -95,7 +95,7 @@ async fn a_split_that_is_to_be_refused_ends_the_processor_at_its_first_cycle() {
     official(&container).await;
     let settings = |split| {
         let builder = BlobCheckpointStore::builder(container.clone()).with_wall_clock(LocalClock::ahead(0));
-        builder.settings(move |store| store.with_on_case_mismatch(split)).build()
+        builder.with_on_case_mismatch(split).build()
     };
     let error = settings(OnCaseMismatch::Fail).list_ownerships(NAMESPACE, HUB, GROUP).await.unwrap_err();
     assert_eq!(kind_of(&error), ErrorKind::Config);

@@ -1,6 +1,5 @@
 //! What follows a failure, an unusable checkpoint, a marked position.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{CheckpointPolicy, OnFailure, OnInvalidCheckpoint};
@@ -40,7 +39,7 @@ pub const FEATURES: [Feature; 8] = [
     .acting(|scene| Box::pin(fail(scene)))
     .allowing(fails),
     Feature::of("failure release", |settings, _| {
-        settings.configure(|config| config.with_on_failure(OnFailure::Release { cool_down: COOL_DOWN }));
+        settings.configure(|config| config.with_on_failure(OnFailure::Release { cooldown: COOL_DOWN }));
     })
     .acting(|scene| Box::pin(fail(scene)))
     .allowing(|allowed, settings, draw| {
@@ -57,7 +56,7 @@ pub const FEATURES: [Feature; 8] = [
         allowed.dark_for(2 * PARKED);
     }),
     Feature::of("checkpoint by count", |settings, _| {
-        let policy = CheckpointPolicy::default().without_interval().with_max_events(NonZeroU32::new(10).unwrap());
+        let policy = CheckpointPolicy::default().without_interval().with_max_events(10);
         settings.checkpoints_by_time = false;
         settings.configure(|config| config.with_checkpoint_policy(policy));
     }),

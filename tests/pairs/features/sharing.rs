@@ -18,22 +18,22 @@ const AWAY: Duration = Duration::from_secs(30);
 const GUEST_STAYS: Duration = Duration::from_secs(70);
 
 pub const FEATURES: [Feature; 9] = [
-    Feature::of("handoff", |settings, _| settings.configure_balancer(|balancer| balancer.with_handoff(true)))
+    Feature::of("handoff", |settings, _| settings.configure(|config| config.with_handoff(true)))
         .acting(|scene| Box::pin(join_and_leave(scene)))
         .allowing(leaves),
-    Feature::of("stealing", |settings, _| settings.configure_balancer(|balancer| balancer.with_handoff(false)))
+    Feature::of("stealing", |settings, _| settings.configure(|config| config.with_handoff(false)))
         .acting(|scene| Box::pin(join_and_leave(scene)))
         .allowing(|allowed, settings, draw| {
             leaves(allowed, settings, draw);
             allowed.repeats = true;
         }),
     Feature::of("scope partition", |settings, _| {
-        settings.configure_balancer(|balancer| balancer.with_lease_scope(LeaseScope::Partition));
+        settings.configure(|config| config.with_lease_scope(LeaseScope::Partition));
     })
     .acting(|scene| Box::pin(join_and_leave(scene)))
     .allowing(leaves),
     Feature::of("scope instance", |settings, _| {
-        settings.configure_balancer(|balancer| balancer.with_lease_scope(LeaseScope::Instance));
+        settings.configure(|config| config.with_lease_scope(LeaseScope::Instance));
     })
     .acting(|scene| Box::pin(join_and_leave(scene)))
     .allowing(leaves),
@@ -51,7 +51,7 @@ pub const FEATURES: [Feature; 9] = [
         .acting(|scene| Box::pin(leave_and_come_back(scene)))
         .allowing(leaves),
     Feature::of("strict leases", |settings, _| {
-        settings.configure_balancer(|balancer| balancer.with_on_lease_expiry(OnLeaseExpiry::Stop));
+        settings.configure(|config| config.with_on_lease_expiry(OnLeaseExpiry::Stop));
     })
     .acting(|scene| Box::pin(join_and_leave(scene)))
     .allowing(leaves),
@@ -59,7 +59,7 @@ pub const FEATURES: [Feature; 9] = [
 
 fn shared(settings: &mut Settings, sharing: Sharing, strategy: LoadBalancingStrategy) {
     settings.sharing = sharing;
-    settings.configure_balancer(|balancer| balancer.with_load_balancing_strategy(strategy));
+    settings.configure(|config| config.with_load_balancing_strategy(strategy));
 }
 
 fn leaves(allowed: &mut Allowed, settings: &Settings, _: &Draw) {

@@ -59,7 +59,7 @@ pub const FEATURES: [Feature; 8] = [
 ];
 
 fn stalls(settings: &mut Settings, on_stall: OnStall) {
-    settings.configure_balancer(|balancer| balancer.with_stall_timeout(STALL_AFTER).with_on_stall(on_stall));
+    settings.configure(|config| config.with_stall_timeout(STALL_AFTER).with_on_stall(on_stall));
 }
 
 /// A handler that hangs is cut short where its partition moves. No other partition waits for it.

@@ -3,7 +3,6 @@
 
 mod defects;
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,8 +74,7 @@ async fn every_renewal_has_its_turn_however_many_there_are() {
 async fn a_checkpoint_request_that_hangs_holds_up_no_renewal() {
     let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
     let owner = OwnerId::new("a").unwrap();
-    let builder =
-        GroupStore::builder(Arc::new(faulty.clone()), group(), owner).with_max_concurrent_requests(NonZeroUsize::MIN);
+    let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), owner).with_max_concurrent_requests(1);
     let a = builder.connect().await.unwrap();
     let lease = win(&a).await;
     faulty.inject_on(Target::any().named("/checkpoint/"), Fault::Hang);

@@ -69,11 +69,11 @@ async fn static_instances_give_back_what_is_not_assigned_any_more_and_steal_noth
 }
 
 /// Gives the first partition of an owner back.
-fn give_back(group: &Simulation, owner: &str, cool_down: Duration) -> PartitionId {
+fn give_back(group: &Simulation, owner: &str, cooldown: Duration) -> PartitionId {
     let handle = group.handle(owner).unwrap();
     let held = handle.snapshots().borrow().owned.clone();
     let (partition, tenure) = held.first_key_value().unwrap();
-    handle.release(partition.clone(), *tenure, cool_down);
+    handle.release(partition.clone(), *tenure, cooldown);
     partition.clone()
 }
 

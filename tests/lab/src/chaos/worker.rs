@@ -10,7 +10,7 @@ use std::time::Duration;
 use azure_messaging_eventhubs::RetryOptions;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use clap::Parser;
-use eventhubs_checkpoint::balancer::{BalancerConfig, OwnershipEvent};
+use eventhubs_checkpoint::balancer::OwnershipEvent;
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{
@@ -127,7 +127,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         }
     };
     let config = ProcessorConfig::default()
-        .with_balancer(BalancerConfig::default().with_load_balancing_interval(args.interval))
+        .with_load_balancing_interval(args.interval)
         .with_checkpoint_policy(CheckpointPolicy::default().with_interval(args.interval))
         .with_lag_check_interval(args.expiry);
     let config = args.reading.configure(config);

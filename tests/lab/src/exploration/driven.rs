@@ -337,7 +337,7 @@ impl Driven {
             Stimulus::Pursued(chance) => self.pursued(chance),
             Stimulus::Forgotten => command(self, Command::MarkLost { partition, epoch, by: None }),
             Stimulus::Stopped { settled } => {
-                command(self, Command::Release { partition, epoch, cool_down: Duration::ZERO, settled });
+                command(self, Command::Release { partition, epoch, cooldown: Duration::ZERO, settled });
             }
             Stimulus::ShutDown => command(self, Command::Shutdown),
             Stimulus::ToldToStop => {

@@ -148,7 +148,7 @@ impl Bounds {
 
 fn aftermath(tuning: &Tuning) -> Duration {
     let given_back = match tuning.on_failure {
-        OnFailure::Release { cool_down } => cool_down,
+        OnFailure::Release { cooldown } => cooldown,
         _ => Duration::ZERO,
     };
     given_back + if tuning.stalls_under_heavy_load() { HEAVY } else { Duration::ZERO }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
-use eventhubs_checkpoint::balancer::{BalancerConfig, OnLeaseExpiry};
+use eventhubs_checkpoint::balancer::OnLeaseExpiry;
 use eventhubs_checkpoint::internal::clock::LeaseClock;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::{
@@ -89,7 +89,7 @@ pub(super) fn with_terms(builder: GroupStoreBuilder, settings: &Settings) -> Gro
         .with_lease_clock(Arc::new(NeverSuspended(Instant::now())))
         .with_lease_duration(settings.expiry)
         .with_foreign_lease_duration(settings.peer_expiry)
-        .with_max_concurrent_requests(settings.tuning.concurrency)
+        .with_max_concurrent_requests(settings.tuning.concurrency.get())
         .with_request_timeout(settings.tuning.deadline(settings.expiry))
 }
 
@@ -111,8 +111,7 @@ fn config(settings: &Settings, now: OffsetDateTime, seed: u64) -> ProcessorConfi
         None if settings.latest => StartPosition::Latest,
         None => StartPosition::Earliest,
     };
-    let mut config = ProcessorConfig::default()
-        .with_balancer(balancing(settings, seed))
+    let mut config = balancing(settings, seed)
         .with_start_position(start)
         .with_checkpoint_policy(checkpoints(settings))
         .with_max_batch_size(tuning.batch)
@@ -129,13 +128,13 @@ fn config(settings: &Settings, now: OffsetDateTime, seed: u64) -> ProcessorConfi
     config
 }
 
-fn balancing(settings: &Settings, seed: u64) -> BalancerConfig {
+fn balancing(settings: &Settings, seed: u64) -> ProcessorConfig {
     let strategy = match settings {
         Settings { tuning: Tuning { weighted: true, .. }, .. } => LoadBalancingStrategy::weighted(),
         Settings { greedy: true, .. } => LoadBalancingStrategy::Greedy,
         _ => LoadBalancingStrategy::Balanced,
     };
-    let mut balancer = BalancerConfig::default()
+    let mut config = ProcessorConfig::default()
         .with_load_balancing_interval(settings.interval)
         .with_load_balancing_strategy(strategy)
         .with_on_lease_expiry(if settings.strict { OnLeaseExpiry::Stop } else { OnLeaseExpiry::Continue })
@@ -145,15 +144,15 @@ fn balancing(settings: &Settings, seed: u64) -> BalancerConfig {
         .with_lease_scope(settings.lease_scope)
         .with_dedicated_thread(false)
         .with_seed(seed);
-    balancer.handoff_timeout = settings.tuning.handoff_timeout;
-    balancer
+    config.handoff_timeout = settings.tuning.handoff_timeout;
+    config
 }
 
 fn checkpoints(settings: &Settings) -> CheckpointPolicy {
     let tuning = &settings.tuning;
     let mut policy = CheckpointPolicy::default().with_on_stop(tuning.checkpoints_on_close);
     policy.interval = tuning.checkpoints_by_time.then_some(settings.checkpoint_every);
-    policy.max_events = tuning.checkpoint_events;
+    policy.max_events = tuning.checkpoint_events.map(std::num::NonZero::get);
     policy
 }
 

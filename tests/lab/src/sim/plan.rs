@@ -270,14 +270,14 @@ pub enum What {
     Growth(u32),
     /// An operator puts checkpoints elsewhere.
     Reset(Reset),
-    /// An instance gives a partition back, with a cool-down.
+    /// An instance gives a partition back, with a cooldown.
     Release {
         /// Which.
         member: u32,
         /// Which of its partitions, counted round.
         index: u32,
         /// For how long it does not take it again.
-        cool_down: Duration,
+        cooldown: Duration,
     },
     /// A partition is paused by its owner, and resumed.
     Pause {
@@ -342,7 +342,7 @@ impl What {
             Self::HubMadeAnew => "hub made anew",
             Self::Growth(_) => "growth",
             Self::Reset(_) => "reset",
-            Self::Release { .. } => "release with cool-down",
+            Self::Release { .. } => "release with cooldown",
             Self::Pause { .. } => "pause",
             Self::HeavyLoad { .. } => "heavy load",
         }

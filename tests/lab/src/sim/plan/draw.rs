@@ -162,7 +162,7 @@ impl Drawing<'_> {
             80..81 => What::HubMadeAnew,
             81..84 => What::Growth(self.rng.random_range(1..5)),
             84..89 => What::Reset(reset(&mut self.rng, self.scale.partitions, self.settings)),
-            89..93 => What::Release { member, index: self.rng.random_range(0..8), cool_down: self.seconds(0, 120) },
+            89..93 => What::Release { member, index: self.rng.random_range(0..8), cooldown: self.seconds(0, 120) },
             93..97 => What::Pause { member, index: self.rng.random_range(0..8), lasts: self.seconds(1, 180) },
             _ => What::HeavyLoad { member, lasts: self.seconds(30, 300) },
         }

@@ -101,7 +101,7 @@ impl Draw {
     fn on_failure(&mut self) -> OnFailure {
         match self.0.random_range(0..3) {
             0 => OnFailure::Restart,
-            1 => OnFailure::Release { cool_down: self.seconds(&[0, 10, 60]) },
+            1 => OnFailure::Release { cooldown: self.seconds(&[0, 10, 60]) },
             _ => OnFailure::Park,
         }
     }

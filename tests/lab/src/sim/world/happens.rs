@@ -33,7 +33,7 @@ impl World<'_> {
             }
             What::Storage { member, trouble, lasts } => self.trouble(index, *member, *trouble, *lasts),
             What::Reset(reset) => self.reset(reset),
-            What::Release { member, index, cool_down } => self.release(*member, *index, *cool_down),
+            What::Release { member, index, cooldown } => self.release(*member, *index, *cooldown),
             What::Pause { member, index: which, lasts } => self.pause(index, *member, *which, *lasts),
             What::HeavyLoad { member, lasts } => {
                 self.extra_work(*member, HEAVY);
@@ -134,11 +134,11 @@ impl World<'_> {
         Some((handle, status.partition.clone()))
     }
 
-    fn release(&self, member: u32, index: u32, cool_down: Duration) {
+    fn release(&self, member: u32, index: u32, cooldown: Duration) {
         if let Some((handle, partition)) = self.partition_of(member, index) {
             self.disturbed();
             // It may have been lost just now.
-            let _ = handle.release(&partition, cool_down);
+            let _ = handle.release(&partition, cooldown);
         }
     }
 

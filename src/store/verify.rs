@@ -74,7 +74,7 @@ impl StorageWarning {
 pub(super) struct StorageCheck<'a> {
     pub(super) container: &'a dyn BlobContainer,
     pub(super) name: &'a str,
-    pub(super) deadline: Duration,
+    pub(super) timeout: Duration,
 }
 
 impl StorageCheck<'_> {
@@ -104,7 +104,7 @@ impl StorageCheck<'_> {
     }
 
     async fn in_time<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
-        within(self.deadline, "probe", request).await
+        within(self.timeout, "probe", request).await
     }
 
     async fn write(&self, value: &str, condition: &Condition) -> Result<WriteResult> {

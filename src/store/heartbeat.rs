@@ -47,7 +47,7 @@ impl GroupStore {
     /// The error of the storage; [`ErrorKind::Contended`] if other writers kept getting in between,
     /// [`ErrorKind::Indeterminate`] if it was not settled in time. Announce again.
     pub async fn send_heartbeat(&self) -> Result<HeartbeatOutcome> {
-        let mut known = self.inner.presence.lock().await;
+        let mut known = self.inner.heartbeat.lock().await;
         self.settle(&mut HeartbeatWrite { store: self, known: &mut known }).await
     }
 
@@ -58,7 +58,7 @@ impl GroupStore {
     ///
     /// The error of the storage; [`ErrorKind::Indeterminate`] if it was not settled in time. The presence ends by its age.
     pub async fn remove_heartbeat(&self) -> Result<()> {
-        let mut known = self.inner.presence.lock().await;
+        let mut known = self.inner.heartbeat.lock().await;
         self.settle(&mut HeartbeatRemoval { store: self, known: &mut known }).await
     }
 
@@ -79,7 +79,7 @@ impl GroupStore {
                 Ok((Heartbeat::new(record, blob.etag.clone(), blob.age(), self.moment_of(blob)), problem))
             })
             .await?;
-        self.tell_malformed(PRESENCES, &listing.malformed, versions);
+        self.report_malformed(PRESENCES, &listing.malformed, versions);
         Ok(listing)
     }
 

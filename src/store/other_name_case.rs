@@ -5,6 +5,8 @@
 //! partition alone. Of the checkpoints there, [`adopt`](GroupStore::adopt) takes over what is further, as long as
 //! nobody has written one here, or since it was last taken over from there.
 
+use serde::Deserialize;
+
 use super::{GroupStore, Listing, Ownership};
 use crate::blob::Blob;
 use crate::codec::RecordKind;
@@ -15,7 +17,8 @@ use crate::error::{Error, Result};
 /// To change from an SDK that keeps its records there, let the instances of the new kind wait while those of the old
 /// one are stopped. To run both for long, give this crate the case of the other:
 /// [`with_blob_name_case`](super::GroupStoreBuilder::with_blob_name_case).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnCaseMismatch {
     /// Leave partitions alone that are owned there, until released or expired. The default: nothing is processed twice.
@@ -35,7 +38,7 @@ impl GroupStore {
     ///
     /// If the storage does not answer as it should; see [`BlobContainer`](crate::blob::BlobContainer).
     pub async fn list_other_name_case(&self) -> Result<Listing<Ownership>> {
-        let Some(twin) = &self.inner.twin else {
+        let Some(twin) = &self.inner.other_name_case else {
             return Ok(Listing { records: Vec::new(), malformed: Vec::new() });
         };
         let listed = |partition, blob: &Blob| self.ownership(partition, blob);
@@ -50,7 +53,7 @@ impl GroupStore {
 
     /// Whether there is another tree of names that counts.
     pub(crate) fn has_other_name_case(&self) -> bool {
-        self.inner.twin.is_some()
+        self.inner.other_name_case.is_some()
     }
 
     /// Fails if a partition is owned in the other tree.

@@ -31,7 +31,7 @@ impl GroupStore {
     /// [`ErrorKind::Contended`] if other writers kept getting in between, [`ErrorKind::Indeterminate`] if it was not settled in
     /// time, else the error of the storage. Pin again, as often as it takes.
     pub async fn init_checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<bool> {
-        let _turn = self.turn(RecordKind::Checkpoint, partition).await;
+        let _turn = self.acquire(RecordKind::Checkpoint, partition).await;
         let imported = match self.seen_in_other_tree(partition).await? {
             OtherNameCase::Taken => return Ok(false),
             OtherNameCase::Free(version) => Some(version),
@@ -44,13 +44,13 @@ impl GroupStore {
     /// A start at this position, which keeps every other key of the last record. The next adoption looks at the other
     /// tree, if that counts: an owner there may have started before.
     pub(super) fn initial_record(&self, start: &Position, last: &CheckpointRecord) -> CheckpointRecord {
-        let not_looked_at = || self.inner.twin.is_some().then(|| NONE_THERE.to_owned());
+        let not_looked_at = || self.inner.other_name_case.is_some().then(|| NONE_THERE.to_owned());
         let imported = last.source_etag.clone().or_else(not_looked_at);
         CheckpointRecord { source_etag: imported, initial: true, ..self.checkpoint_record(start, last) }
     }
 
     async fn seen_in_other_tree(&self, partition: &PartitionId) -> Result<OtherNameCase> {
-        let Some(twin) = &self.inner.twin else { return Ok(OtherNameCase::Ignored) };
+        let Some(twin) = &self.inner.other_name_case else { return Ok(OtherNameCase::Ignored) };
         let there = self.read(&twin.of(RecordKind::Checkpoint, partition)).await?.map(decoded);
         Ok(match there {
             Some((record, _)) if record.has_position() => OtherNameCase::Taken,

@@ -1,0 +1,210 @@
+//! Settings of a store.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::OnCaseMismatch;
+use crate::codec::BlobNameCase;
+use crate::error::{Error, Result};
+use crate::model::LeaseDurations;
+use crate::setters::setters;
+
+/// The longest duration that a setting accepts. No SDK has longer leases, and sums of such durations cannot overflow.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The shortest lease duration: server times have a resolution of one second.
+const SHORTEST_LEASE: Duration = Duration::from_secs(4);
+
+/// How a [`GroupStore`](super::GroupStore) works with the records of its consumer group.
+///
+/// All instances of a consumer group should use the same lease durations and the same case of blob names.
+///
+/// An application can keep these settings in its own configuration file: durations are written as in `90s` or `2m`, and
+/// settings that are left out have their defaults.
+///
+/// ```
+/// use std::time::Duration;
+/// use eventhubs_checkpoint::store::StoreConfig;
+///
+/// let config: StoreConfig = serde_json::from_str(r#"{ "lease_duration": "30s", "create_container": true }"#)?;
+/// assert_eq!(config, StoreConfig::default().with_lease_duration(Duration::from_secs(30)).with_create_container(true));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct StoreConfig {
+    /// See [`with_lease_duration`](Self::with_lease_duration).
+    #[doc(alias = "partition_expiration_duration")]
+    #[serde(with = "humantime_serde")]
+    pub lease_duration: Duration,
+    /// See [`with_foreign_lease_duration`](Self::with_foreign_lease_duration).
+    #[serde(with = "humantime_serde")]
+    pub foreign_lease_duration: Duration,
+    /// See [`with_request_timeout`](Self::with_request_timeout).
+    #[serde(with = "humantime_serde")]
+    pub request_timeout: Option<Duration>,
+    /// See [`with_max_concurrent_requests`](Self::with_max_concurrent_requests).
+    pub max_concurrent_requests: usize,
+    /// See [`with_blob_name_case`](Self::with_blob_name_case).
+    pub blob_name_case: BlobNameCase,
+    /// See [`with_on_case_mismatch`](Self::with_on_case_mismatch).
+    pub on_case_mismatch: OnCaseMismatch,
+    /// See [`with_create_container`](Self::with_create_container).
+    pub create_container: bool,
+    /// See [`with_verify_storage`](Self::with_verify_storage).
+    pub verify_storage: bool,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self {
+            lease_duration: Duration::from_secs(60),
+            foreign_lease_duration: Duration::from_secs(180),
+            request_timeout: None,
+            max_concurrent_requests: 32,
+            blob_name_case: BlobNameCase::default(),
+            on_case_mismatch: OnCaseMismatch::default(),
+            create_container: false,
+            verify_storage: true,
+        }
+    }
+}
+
+impl StoreConfig {
+    setters! {
+        /// Sets how long an ownership is valid after its last renewal. After that time other instances may claim the
+        /// partition. Default 60 s, the shortest default of the other SDKs. At least 4 s, because server times have a
+        /// resolution of one second, and at most a day.
+        ///
+        /// All instances of the group should use the same duration. The balancing loop requires at least three
+        /// load-balancing intervals.
+        #[doc(alias = "partition_expiration_duration")]
+        #[doc(alias = "expiry")]
+        with_lease_duration(lease_duration: Duration);
+        /// Sets how long an ownership of another SDK is valid after its last renewal. Default 180 s, the longest default
+        /// of the other SDKs. At least the lease duration.
+        with_foreign_lease_duration(foreign_lease_duration: Duration);
+        /// Sets how long one request to the storage may take. Default: 5 s, or a quarter of the lease duration if that is
+        /// less, so that there is time to repeat a renewal that hangs. Less than half the lease duration.
+        ///
+        /// The backend may have a timeout of its own; the shorter one applies. `AzureContainer` has one of 5 s.
+        with_request_timeout(request_timeout: Some(Duration));
+        /// Sets how many operations may run at the same time, on ownerships and on checkpoints each. Default 32.
+        with_max_concurrent_requests(max_concurrent_requests: usize);
+        /// Sets the letter case of the blob names. Default [`BlobNameCase::Lower`], which all other SDKs but one use.
+        with_blob_name_case(blob_name_case: BlobNameCase);
+        /// Sets what to do if records of the group exist under names in the other letter case. Default
+        /// [`OnCaseMismatch::Wait`].
+        with_on_case_mismatch(on_case_mismatch: OnCaseMismatch);
+        /// Sets whether `connect` creates the container if it does not exist. Default false, because credentials often do
+        /// not permit it.
+        with_create_container(create_container: bool);
+        /// Sets whether `connect` first verifies that the storage does what ownership needs: that it rejects a
+        /// conditional write whose condition is not met, shows metadata in listings, and permits listing, reading and
+        /// writing. `connect` fails if it does not. A storage that works with restrictions is logged as a warning and
+        /// reported by [`GroupStore::storage_warnings`](super::GroupStore::storage_warnings).
+        ///
+        /// Default true: it costs nine requests per start, and a storage that ignores conditions loses every ownership.
+        /// Turn it off for a store that must not write.
+        with_verify_storage(verify_storage: bool);
+    }
+
+    /// The duration that [`with_request_timeout`](Self::with_request_timeout) sets, or its default.
+    pub(super) fn effective_request_timeout(&self) -> Duration {
+        self.request_timeout.unwrap_or_else(|| Duration::from_secs(5).min(self.lease_duration / 4))
+    }
+
+    pub(super) fn lease_durations(&self) -> LeaseDurations {
+        LeaseDurations::new(self.lease_duration, self.foreign_lease_duration)
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let (lease, foreign) = (self.lease_duration, self.foreign_lease_duration);
+        if lease < SHORTEST_LEASE {
+            return Err(Error::config(format!(
+                "`with_lease_duration` is {lease:?}, but must be at least {SHORTEST_LEASE:?}, because server times have a \
+                 resolution of one second"
+            )));
+        }
+        let durations = [("with_lease_duration", lease), ("with_foreign_lease_duration", foreign)];
+        if let Some((setter, long)) = durations.into_iter().find(|(_, duration)| *duration > LONGEST) {
+            return Err(Error::config(format!("`{setter}` is {long:?}, but must be at most a day")));
+        }
+        if foreign < lease {
+            return Err(Error::config(format!(
+                "`with_foreign_lease_duration` is {foreign:?}, but must be at least `with_lease_duration`, {lease:?}"
+            )));
+        }
+        let timeout = self.effective_request_timeout();
+        if timeout.is_zero() || timeout >= lease / 2 {
+            return Err(Error::config(format!(
+                "`with_request_timeout` is {timeout:?}, but must be more than zero and less than half of \
+                 `with_lease_duration`, {lease:?}"
+            )));
+        }
+        if self.max_concurrent_requests == 0 {
+            return Err(Error::config("`with_max_concurrent_requests` is 0, but must be at least 1"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn refused(config: &StoreConfig) -> String {
+        config.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn defaults_are_accepted() {
+        let config = StoreConfig::default();
+        config.check().unwrap();
+        assert_eq!(config.effective_request_timeout(), 5 * SECOND);
+        assert_eq!(config.with_lease_duration(8 * SECOND).effective_request_timeout(), 2 * SECOND);
+    }
+
+    #[test]
+    fn an_error_names_the_setter_and_the_value() {
+        let config = StoreConfig::default;
+        for (config, setter, value) in [
+            (config().with_lease_duration(3 * SECOND), "with_lease_duration", "3s"),
+            (config().with_lease_duration(100_000 * SECOND), "with_lease_duration", "100000s"),
+            (config().with_foreign_lease_duration(100_000 * SECOND), "with_foreign_lease_duration", "100000s"),
+            (config().with_foreign_lease_duration(59 * SECOND), "with_foreign_lease_duration", "59s"),
+            (config().with_request_timeout(30 * SECOND), "with_request_timeout", "30s"),
+            (config().with_request_timeout(Duration::ZERO), "with_request_timeout", "0ns"),
+            (config().with_max_concurrent_requests(0), "with_max_concurrent_requests", "0"),
+        ] {
+            let message = refused(&config);
+            assert!(message.contains(setter) && message.contains(value), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_file_sets_what_it_names() {
+        let text = r#"{
+            "lease_duration": "90s", "foreign_lease_duration": "5m", "request_timeout": "750ms",
+            "max_concurrent_requests": 8, "blob_name_case": "verbatim", "on_case_mismatch": "fail",
+            "create_container": true, "verify_storage": false
+        }"#;
+        let config = StoreConfig::default()
+            .with_lease_duration(90 * SECOND)
+            .with_foreign_lease_duration(300 * SECOND)
+            .with_request_timeout(Duration::from_millis(750))
+            .with_max_concurrent_requests(8)
+            .with_blob_name_case(BlobNameCase::Verbatim)
+            .with_on_case_mismatch(OnCaseMismatch::Fail)
+            .with_create_container(true)
+            .with_verify_storage(false);
+        assert_eq!(serde_json::from_str::<StoreConfig>(text).unwrap(), config);
+        assert_eq!(serde_json::from_str::<StoreConfig>("{}").unwrap(), StoreConfig::default());
+        let error = serde_json::from_str::<StoreConfig>(r#"{ "expiry": "90s" }"#).unwrap_err();
+        assert!(error.to_string().contains("expiry"), "{error}");
+    }
+}
