@@ -5,11 +5,11 @@
 //!
 //! | record | keys all SDKs know | keys only this crate writes |
 //! |---|---|---|
-//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `since`, `epoch`, `load`, `cooperative`, `handoffto`, `operator`, `draining`, `away`, `scope` |
-//! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updated`, `imported`, `pinned` |
+//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `claimedat`, `epoch`, `load`, `cooperative`, `handoffto`, `operator`, `draining`, `away`, `leasescope` |
+//! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updatedat`, `sourceetag`, `initial` |
 //!
-//! `.../presence/{percent-encoded owner}`, a last dot of which is encoded too, is read and written by this crate alone:
-//! `ownerid`, `incarnation`, `brokenby`.
+//! `.../heartbeat/{percent-encoded owner}`, a last dot of which is encoded too, is read and written by this crate alone:
+//! `ownerid`, `incarnation`, `declareddeadby`.
 //!
 //! The reader is tolerant: other SDKs leave keys out or empty. What it cannot use it reports, and goes on.
 
@@ -28,21 +28,21 @@ type Metadata = BTreeMap<String, String>;
 
 const OWNER_ID: &str = "ownerid";
 const INCARNATION: &str = "incarnation";
-const SINCE: &str = "since";
+const CLAIMED_AT: &str = "claimedat";
 const EPOCH: &str = "epoch";
 const SEQUENCE_NUMBER: &str = "sequencenumber";
 const OFFSET: &str = "offset";
-const UPDATED: &str = "updated";
-const IMPORTED: &str = "imported";
-const PINNED: &str = "pinned";
+const UPDATED_AT: &str = "updatedat";
+const SOURCE_ETAG: &str = "sourceetag";
+const INITIAL: &str = "initial";
 const LOAD: &str = "load";
 const COOPERATIVE: &str = "cooperative";
 const HANDOFF_TO: &str = "handoffto";
 const OPERATOR: &str = "operator";
 const DRAINING: &str = "draining";
 const AWAY: &str = "away";
-const SCOPE: &str = "scope";
-const BROKEN_BY: &str = "brokenby";
+const LEASE_SCOPE: &str = "leasescope";
+const DECLARED_DEAD_BY: &str = "declareddeadby";
 
 /// The value of a key that is there or not.
 const YES: &str = "1";
@@ -102,8 +102,8 @@ impl MalformedRecord {
 pub struct BlobNames {
     ownership: String,
     checkpoint: String,
-    presence: String,
-    probe: String,
+    heartbeat: String,
+    verify: String,
 }
 
 impl BlobNames {
@@ -130,8 +130,8 @@ impl BlobNames {
         Self {
             ownership: format!("{base}/ownership/"),
             checkpoint: format!("{base}/checkpoint/"),
-            presence: format!("{base}/presence/"),
-            probe: format!("{base}/probe/"),
+            heartbeat: format!("{base}/heartbeat/"),
+            verify: format!("{base}/verify/"),
         }
     }
 
@@ -153,34 +153,34 @@ impl BlobNames {
     /// The name of the blob with which this owner tries out the storage. `random` keeps apart instances that start at
     /// the same time with the same owner id.
     #[must_use]
-    pub fn probe(&self, owner: &OwnerId, random: u64) -> String {
-        format!("{}{}-{random:016x}", self.probe, segment(owner))
+    pub fn verify(&self, owner: &OwnerId, random: u64) -> String {
+        format!("{}{}-{random:016x}", self.verify, segment(owner))
     }
 
     /// What the names of all presences start with.
     #[must_use]
     pub fn heartbeats(&self) -> &str {
-        &self.presence
+        &self.heartbeat
     }
 
     /// The name of one owner's presence blob.
     #[must_use]
     pub fn heartbeat(&self, owner: &OwnerId) -> String {
-        format!("{}{}", self.presence, segment(owner))
+        format!("{}{}", self.heartbeat, segment(owner))
     }
 
     /// The owner that a listed presence blob belongs to.
     ///
     /// # Errors
     ///
-    /// If it is not the name of any owner's presence: the blob is foreign.
+    /// If it is not the name of any owner's heartbeat: the blob is foreign.
     pub fn heartbeat_owner(&self, name: &str) -> Result<OwnerId, MalformedRecord> {
         let malformed = |problem: &str| MalformedRecord::new(name, problem);
-        let encoded = name.strip_prefix(&self.presence).ok_or_else(|| malformed("is no presence of this group"))?;
+        let encoded = name.strip_prefix(&self.heartbeat).ok_or_else(|| malformed("is not a heartbeat of this group"))?;
         let decoded = percent_decode_str(encoded).decode_utf8().map_err(|error| malformed(&error.to_string()))?;
         let owner = OwnerId::new(decoded).map_err(|error| malformed(&error.to_string()))?;
         // One owner, one name.
-        if segment(&owner) == encoded { Ok(owner) } else { Err(malformed("spells its owner in another way")) }
+        if segment(&owner) == encoded { Ok(owner) } else { Err(malformed("encodes its owner in another way")) }
     }
 
     /// The partition that a listed blob belongs to.
@@ -218,7 +218,7 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     let owner = record.owner.as_ref().map_or("", OwnerId::as_str);
     metadata.insert(OWNER_ID.into(), owner.into());
     insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|life| life.as_str().to_owned()));
-    insert(&mut metadata, SINCE, record.claimed_at.and_then(format_time));
+    insert(&mut metadata, CLAIMED_AT, record.claimed_at.and_then(format_time));
     insert(&mut metadata, EPOCH, record.epoch.map(|epoch| epoch.to_string()));
     insert(&mut metadata, LOAD, record.load.map(|load| load.to_string()));
     insert(&mut metadata, COOPERATIVE, record.cooperative.then(|| YES.to_owned()));
@@ -226,7 +226,7 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     insert(&mut metadata, OPERATOR, record.operator.as_ref().map(|owner| owner.as_str().to_owned()));
     insert(&mut metadata, DRAINING, record.draining.then(|| YES.to_owned()));
     insert(&mut metadata, AWAY, record.away.then(|| YES.to_owned()));
-    insert(&mut metadata, SCOPE, (record.scope == LeaseScope::Instance).then(|| SCOPE_INSTANCE.to_owned()));
+    insert(&mut metadata, LEASE_SCOPE, (record.scope == LeaseScope::Instance).then(|| SCOPE_INSTANCE.to_owned()));
     metadata
 }
 
@@ -255,7 +255,7 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
     let record = OwnershipRecord {
         owner: owner.filter(|id| !id.is_empty()).map(|id| OwnerId::recorded(&id)),
         incarnation: fields.take_some(INCARNATION).map(|life| Incarnation::recorded(&life)),
-        claimed_at: fields.take(SINCE).and_then(|text| parse_time(&text)),
+        claimed_at: fields.take(CLAIMED_AT).and_then(|text| parse_time(&text)),
         epoch: fields.take_known(EPOCH, |text| text.parse().ok()),
         load: fields.take(LOAD).and_then(|text| text.parse().ok()),
         cooperative: fields.take_known(COOPERATIVE, yes).is_some(),
@@ -263,7 +263,7 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
         operator: fields.take_some(OPERATOR).map(|id| OwnerId::recorded(&id)),
         draining: fields.take_known(DRAINING, yes).is_some(),
         away: fields.take_known(AWAY, yes).is_some(),
-        scope: fields.take_known(SCOPE, scope).unwrap_or_default(),
+        scope: fields.take_known(LEASE_SCOPE, scope).unwrap_or_default(),
         other: fields.rest,
     };
     (record, reported(blob, &fields.problems))
@@ -275,7 +275,7 @@ pub fn encode_heartbeat(record: &HeartbeatRecord) -> Metadata {
     let mut metadata = record.other.clone();
     metadata.insert(OWNER_ID.into(), record.owner.as_str().into());
     insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|life| life.as_str().to_owned()));
-    insert(&mut metadata, BROKEN_BY, record.declared_dead_by.as_ref().map(|owner| owner.as_str().to_owned()));
+    insert(&mut metadata, DECLARED_DEAD_BY, record.declared_dead_by.as_ref().map(|owner| owner.as_str().to_owned()));
     metadata
 }
 
@@ -295,7 +295,7 @@ pub fn decode_heartbeat(blob: &str, owner: OwnerId, metadata: &Metadata) -> (Hea
     let record = HeartbeatRecord {
         owner,
         incarnation,
-        declared_dead_by: fields.take_some(BROKEN_BY).map(|id| OwnerId::recorded(&id)),
+        declared_dead_by: fields.take_some(DECLARED_DEAD_BY).map(|id| OwnerId::recorded(&id)),
         other: fields.rest,
     };
     (record, reported(blob, &fields.problems))
@@ -306,12 +306,12 @@ pub fn decode_heartbeat(blob: &str, owner: OwnerId, metadata: &Metadata) -> (Hea
 pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
     let mut metadata = record.other.clone();
     let sequence_number = record.sequence_number.map(|number| number.to_string()).unwrap_or_default();
-    insert(&mut metadata, PINNED, record.initial.then(|| sequence_number.clone()));
+    insert(&mut metadata, INITIAL, record.initial.then(|| sequence_number.clone()));
     metadata.insert(SEQUENCE_NUMBER.into(), sequence_number);
     metadata.insert(OFFSET.into(), record.offset.clone().unwrap_or_default());
     insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(|owner| owner.as_str().to_owned()));
-    insert(&mut metadata, UPDATED, record.updated_at.and_then(format_time));
-    insert(&mut metadata, IMPORTED, record.source_etag.clone());
+    insert(&mut metadata, UPDATED_AT, record.updated_at.and_then(format_time));
+    insert(&mut metadata, SOURCE_ETAG, record.source_etag.clone());
     metadata
 }
 
@@ -320,7 +320,7 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
 #[must_use]
 pub fn with_adopter(mut metadata: Metadata, record: &CheckpointRecord) -> Metadata {
     insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(|owner| owner.as_str().to_owned()));
-    insert(&mut metadata, IMPORTED, record.source_etag.clone());
+    insert(&mut metadata, SOURCE_ETAG, record.source_etag.clone());
     metadata
 }
 
@@ -334,10 +334,10 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
         sequence_number: number.as_deref().and_then(parse_sequence_number),
         offset: offset.clone().filter(|offset| is_usable_offset(offset)),
         owner: fields.take_some(OWNER_ID).map(|id| OwnerId::recorded(&id)),
-        updated_at: fields.take(UPDATED).and_then(|text| parse_time(&text)),
-        source_etag: fields.take_some(IMPORTED),
+        updated_at: fields.take(UPDATED_AT).and_then(|text| parse_time(&text)),
+        source_etag: fields.take_some(SOURCE_ETAG),
         // Something else may have changed the position, and kept the keys that it does not know.
-        initial: fields.take_some(PINNED).is_some_and(|pinned| number.as_ref() == Some(&pinned)),
+        initial: fields.take_some(INITIAL).is_some_and(|pinned| number.as_ref() == Some(&pinned)),
         other: fields.rest,
     };
     let problem = match (&record.sequence_number, &record.offset) {
@@ -456,8 +456,8 @@ mod tests {
             "NS.servicebus.windows.net/Hub/$Default/checkpoint/12"
         );
         let owner = OwnerId::new("pod 1/a").unwrap();
-        let probe = "ns.servicebus.windows.net/hub/$default/probe/pod%201%2Fa-0000000000000abc";
-        assert_eq!(lower.probe(&owner, 0xabc), probe);
+        let verify = "ns.servicebus.windows.net/hub/$default/verify/pod%201%2Fa-0000000000000abc";
+        assert_eq!(lower.verify(&owner, 0xabc), verify);
     }
 
     #[test]
@@ -475,7 +475,7 @@ mod tests {
             ("incarnation", "20261120T130000Z-00000abc"),
             ("load", "1200"),
             ("ownerid", "pod-1"),
-            ("since", "2026-11-20T13:00:07Z"),
+            ("claimedat", "2026-11-20T13:00:07Z"),
         ]);
         assert_eq!(encode_ownership(&claimed), wire);
         assert_eq!(decode_ownership("b", &wire), (claimed, None));
@@ -503,7 +503,7 @@ mod tests {
             ("draining", "1"),
             ("handoffto", "pod-2"),
             ("ownerid", "pod-1"),
-            ("scope", "instance"),
+            ("leasescope", "instance"),
         ]);
         assert_eq!(encode_ownership(&asked), wire);
         assert_eq!(decode_ownership("b", &wire), (asked, None));
@@ -532,7 +532,7 @@ mod tests {
             other: metadata([("foreign", "1")]),
         };
         let wire = metadata([
-            ("brokenby", "pod-2"),
+            ("declareddeadby", "pod-2"),
             ("foreign", "1"),
             ("incarnation", "20261120T130000Z-00000abc"),
             ("ownerid", "pod-1"),
@@ -544,7 +544,7 @@ mod tests {
     #[test]
     fn values_that_this_version_does_not_know_are_reported_and_count_as_absent() {
         for (key, value) in
-            [("cooperative", "2"), ("draining", "yes"), ("away", "2"), ("scope", "universe"), ("epoch", "7.0")]
+            [("cooperative", "2"), ("draining", "yes"), ("away", "2"), ("leasescope", "universe"), ("epoch", "7.0")]
         {
             let (record, problem) = decode_ownership("b", &metadata([("ownerid", "a"), (key, value)]));
             let absent = OwnershipRecord { owner: Some(OwnerId::recorded("a")), ..OwnershipRecord::default() };
@@ -559,16 +559,16 @@ mod tests {
     fn a_presence_belongs_to_the_owner_in_its_name() {
         let owner = OwnerId::new("pod 1/a").unwrap();
         let name = names().heartbeat(&owner);
-        assert_eq!(name, "ns.servicebus.windows.net/hub/$default/presence/pod%201%2Fa");
+        assert_eq!(name, "ns.servicebus.windows.net/hub/$default/heartbeat/pod%201%2Fa");
         assert_eq!(names().heartbeat_owner(&name), Ok(owner.clone()));
         let dots = OwnerId::new("..").unwrap();
         let climbing = names().heartbeat(&dots);
-        assert!(climbing.ends_with("/presence/%2E%2E"), "{climbing}");
+        assert!(climbing.ends_with("/heartbeat/%2E%2E"), "{climbing}");
         assert_eq!(names().heartbeat_owner(&climbing), Ok(dots));
         for (id, segment) in [("a.", "a%2E"), ("a..", "a.%2E"), ("a.b", "a.b")] {
             let owner = OwnerId::new(id).unwrap();
             let name = names().heartbeat(&owner);
-            assert!(name.ends_with(&format!("/presence/{segment}")), "{name}");
+            assert!(name.ends_with(&format!("/heartbeat/{segment}")), "{name}");
             assert_eq!(names().heartbeat_owner(&name), Ok(owner));
         }
         let prefix = names().heartbeats().to_owned();
@@ -578,7 +578,7 @@ mod tests {
             format!("{prefix}pod%201%2fa"),
             format!("{prefix}%FF"),
             format!("{prefix}a."),
-            "elsewhere/presence/a".to_owned(),
+            "elsewhere/heartbeat/a".to_owned(),
         ] {
             assert_eq!(names().heartbeat_owner(&foreign).unwrap_err().blob, foreign);
         }
@@ -619,12 +619,12 @@ mod tests {
         };
         let wire = metadata([
             ("foreign", "1"),
-            ("imported", "0x1"),
+            ("sourceetag", "0x1"),
             ("offset", "4311810305"),
             ("ownerid", "pod-1"),
-            ("pinned", "42"),
+            ("initial", "42"),
             ("sequencenumber", "42"),
-            ("updated", "2026-11-20T13:00:07Z"),
+            ("updatedat", "2026-11-20T13:00:07Z"),
         ]);
         assert_eq!(encode_checkpoint(&record), wire);
         assert_eq!(decode_checkpoint("b", &wire), (record, None));
@@ -633,7 +633,7 @@ mod tests {
     #[test]
     fn a_start_is_one_only_at_the_number_that_was_pinned() {
         let pinned = |number, pinned| {
-            let metadata = metadata([("sequencenumber", number), ("offset", "1"), ("pinned", pinned)]);
+            let metadata = metadata([("sequencenumber", number), ("offset", "1"), ("initial", pinned)]);
             decode_checkpoint("b", &metadata).0.initial
         };
         assert!(pinned("41", "41") && pinned("-1", "-1"));

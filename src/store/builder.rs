@@ -133,7 +133,7 @@ impl GroupStoreBuilder {
         let mut rng = seeded(self.seed)?;
         let incarnation = Incarnation::after(earlier.as_ref(), listing.response.server_time, rng.next_u32());
         let warnings = if self.config.verify_storage {
-            self.verify(&names.probe(&self.owner, rng.next_u64()), request_timeout).await?
+            self.verify(&names.verify(&self.owner, rng.next_u64()), request_timeout).await?
         } else {
             Vec::new()
         };

@@ -1,6 +1,6 @@
 //! Finds out, before anything depends on it, whether a storage does what ownership needs.
 //!
-//! It writes, lists and deletes one blob below `{namespace}/{event hub}/{consumer group}/probe/`, where no SDK looks.
+//! It writes, lists and deletes one blob below `{namespace}/{event hub}/{consumer group}/verify/`, where no SDK looks.
 //! No other instance has a blob of that name: replicas that start at once must not refute each other.
 
 use std::time::Duration;

@@ -195,11 +195,11 @@ async fn the_blobs_are_exactly_the_records_that_all_sdks_share() {
 
     let prefix = "localhost/hub/$default";
     let claimed = world.raw_metadata(&format!("{prefix}/ownership/1")).await;
-    assert_eq!(claimed.keys().collect::<Vec<_>>(), ["cooperative", "epoch", "incarnation", "ownerid", "since"]);
+    assert_eq!(claimed.keys().collect::<Vec<_>>(), ["cooperative", "epoch", "incarnation", "ownerid", "claimedat"]);
     assert_eq!(claimed["ownerid"], "pod-1");
     let (began, random) = claimed["incarnation"].split_once('-').unwrap();
     assert_eq!((began.len(), began.ends_with('Z'), random.len()), (16, true, 8), "{claimed:?}");
-    assert!(claimed["since"].ends_with('Z') && claimed["since"].len() == 20, "{claimed:?}");
+    assert!(claimed["claimedat"].ends_with('Z') && claimed["claimedat"].len() == 20, "{claimed:?}");
 
     a.shut_down().await;
     let names: Vec<_> =
@@ -209,7 +209,7 @@ async fn the_blobs_are_exactly_the_records_that_all_sdks_share() {
     let expected = [("epoch".to_owned(), claimed["epoch"].clone()), ("ownerid".to_owned(), String::new())];
     assert_eq!(released, BTreeMap::from(expected));
     let checkpoint = world.raw_metadata(&format!("{prefix}/checkpoint/1")).await;
-    assert_eq!(checkpoint.keys().collect::<Vec<_>>(), ["offset", "ownerid", "sequencenumber", "updated"]);
+    assert_eq!(checkpoint.keys().collect::<Vec<_>>(), ["offset", "ownerid", "sequencenumber", "updatedat"]);
     let last = world.hub.partition_properties("1").unwrap();
     assert_eq!(checkpoint["sequencenumber"], last.last_enqueued_sequence_number.to_string());
     assert_eq!(checkpoint["offset"], last.last_enqueued_offset);

@@ -31,7 +31,7 @@ const LONGEST_END: Duration = Duration::from_secs(94);
 
 const CHECKPOINT: &str = "/checkpoint/";
 const OWNERSHIP: &str = "/ownership/";
-const PRESENCE: &str = "/presence/";
+const PRESENCE: &str = "/heartbeat/";
 
 /// So many partitions, all of which one instance takes at once. No checkpoint is written before the end.
 fn world(partitions: u32) -> World {

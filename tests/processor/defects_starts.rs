@@ -60,7 +60,7 @@ async fn start_odd(world: &World, owner: &str, oddities: &Oddities) -> Instance 
 async fn recorded(world: &World, partition: u32) -> Option<(i64, String, bool)> {
     let record = record(world, &format!("checkpoint/{partition}")).await?;
     let number = record["sequencenumber"].parse().unwrap();
-    Some((number, record["offset"].clone(), record.get("pinned") == record.get("sequencenumber")))
+    Some((number, record["offset"].clone(), record.get("initial") == record.get("sequencenumber")))
 }
 
 /// An instance with a moving start ends before its first checkpoint, by a crash or not, while its partition holds what

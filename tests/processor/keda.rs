@@ -226,7 +226,7 @@ mod defects {
         let kept = world.container.get(RECORD).await.unwrap().metadata;
         assert_eq!((kept["sequencenumber"].as_str(), kept["offset"].as_str()), ("2", "20"));
         assert_eq!((kept["note"].as_str(), kept["ownerid"].as_str()), ("kept", "a"));
-        assert_eq!(kept.get("updated"), None, "nothing was processed");
+        assert_eq!(kept.get("updatedat"), None, "nothing was processed");
         world.hub.publish(0, "new");
         world.log.wait_for("new", |log| log.times("new") == 1).await;
         a.shut_down().await.unwrap();

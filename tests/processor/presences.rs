@@ -62,7 +62,7 @@ async fn the_presence_of_one_that_is_long_gone_is_cleared_by_who_comes() {
         world.hub.grow_to(if still_there { 2 } else { 3 });
         let mut joins = world.start(owner).await;
         joins.wait_until_it_holds(1).await;
-        assert_eq!(record(&world, "presence/ghost").await.is_some(), still_there);
+        assert_eq!(record(&world, "heartbeat/ghost").await.is_some(), still_there);
         joins.shut_down().await.unwrap();
     }
     a.shut_down().await.unwrap();

@@ -29,7 +29,7 @@ pub async fn no_metadata_is_kept(container: Container) -> Result<()> {
 
 /// An empty value is a value: it is there, and empty, whether the blob is read or listed.
 pub async fn an_empty_value_is_kept(container: Container) -> Result<()> {
-    let metadata = metadata_of(&[("ownerid", ""), ("since", "")]);
+    let metadata = metadata_of(&[("ownerid", ""), ("claimedat", "")]);
     let written = container.write("a", &metadata, &Condition::Create).await?;
     assert_eq!(container.get("a").await?.metadata, metadata);
     container.write("a", &metadata, &Condition::IfMatch(written.etag)).await?;

@@ -103,8 +103,8 @@ async fn a02_a_dead_owner_by_presence_is_declared_dead_first() {
     assert!(a.claim_ownership(&[wish("a", 0, None)]).await.unwrap().is_empty(), "alive again");
     sleep(Duration::from_secs(63)).await;
     assert_eq!(cycle(&*a, "a", [0, 1]).await, [0, 1]);
-    let presence = container.get(&format!("{NAMESPACE}/{HUB}/$default/presence/b")).await.unwrap();
-    assert_eq!(presence.metadata["brokenby"], "a");
+    let presence = container.get(&format!("{NAMESPACE}/{HUB}/$default/heartbeat/b")).await.unwrap();
+    assert_eq!(presence.metadata["declareddeadby"], "a");
 }
 
 /// No other owner has taken it, and its renewals may have arrived: it stays in the listing, as before.

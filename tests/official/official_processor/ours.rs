@@ -62,7 +62,7 @@ async fn a_checkpoint_of_a_partition_never_claimed_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn what_lives_by_a_presence_is_as_young_as_that_and_its_owner_declared_dead_before_it_is_claimed() {
     let container = MemoryContainer::new();
-    let (clock, presence) = (LocalClock::ahead(0), format!("{NAMESPACE}/{HUB}/$default/presence/b"));
+    let (clock, presence) = (LocalClock::ahead(0), format!("{NAMESPACE}/{HUB}/$default/heartbeat/b"));
     let b = group_store(container.clone(), "b").await.lease_scope(LeaseScope::Instance);
     b.send_heartbeat().await.unwrap();
     b.claim_all(vec![Claim::unowned(zero())]).await;
@@ -75,15 +75,15 @@ async fn what_lives_by_a_presence_is_as_young_as_that_and_its_owner_declared_dea
     sleep(Duration::from_secs(70)).await;
     assert!(listed(&*a).await.is_empty());
     assert_eq!(cycle(&*a, "a", [0]).await, [0]);
-    assert_eq!(container.get(&presence).await.unwrap().metadata["brokenby"], "a");
+    assert_eq!(container.get(&presence).await.unwrap().metadata["declareddeadby"], "a");
 
     // What is claimed from the living is not claimed from the dead.
     let c = group_store(container.clone(), "c").await.lease_scope(LeaseScope::Instance);
     c.send_heartbeat().await.unwrap();
     c.claim_all(vec![Claim::unowned(1.into())]).await;
     assert_eq!(cycle(&*a, "a", [1]).await, [1]);
-    let presence = container.get(&presence.replace("presence/b", "presence/c")).await.unwrap();
-    assert!(!presence.metadata.contains_key("brokenby"));
+    let presence = container.get(&presence.replace("heartbeat/b", "heartbeat/c")).await.unwrap();
+    assert!(!presence.metadata.contains_key("declareddeadby"));
 }
 
 #[tokio::test(start_paused = true)]

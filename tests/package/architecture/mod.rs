@@ -112,7 +112,7 @@ const PURE_FILES: &[&str] = &[
     "balancer/lease.rs",
     "balancer/pacing.rs",
     "balancer/partitions.rs",
-    "balancer/presence.rs",
+    "balancer/heartbeat.rs",
     "balancer/release.rs",
     "balancer/renewals.rs",
     "balancer/retries.rs",

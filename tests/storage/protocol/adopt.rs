@@ -96,7 +96,7 @@ pub async fn adopt_3_the_metadata_read_is_written_back_byte_for_byte_plus_owneri
     let a = bench.owner("a").await;
     for (partition, odd) in (0..).zip([
         metadata(&[("sequencenumber", "007"), ("offset", "a b:c|d"), ("ownerid", "python"), ("theirs", "<&>")]),
-        metadata(&[("sequencenumber", "7"), ("offset", "no offset"), ("updated", "yesterday")]),
+        metadata(&[("sequencenumber", "7"), ("offset", "no offset"), ("updatedat", "yesterday")]),
         metadata(&[("sequencenumber", "x"), ("offset", "100"), ("empty", "")]),
     ]) {
         let stored = bench.put(&checkpoint(partition), &odd).await;
@@ -162,9 +162,9 @@ pub async fn adopt_4_no_blob_pins_the_start_with_ownerid(bench: Bench) {
         assert_eq!(adoption.record().sequence_number, Some(start));
         assert_eq!(a.requests().pop(), Some(format!("create checkpoint/{partition}")));
         let mut pinned = bench.read(&checkpoint(partition)).await;
-        assert!(pinned.remove("updated").is_some());
+        assert!(pinned.remove("updatedat").is_some());
         let (number, offset) = (start.to_string(), (start * 10).to_string());
-        let marked = [("ownerid", "a"), ("pinned", number.as_str()), ("imported", "none")];
+        let marked = [("ownerid", "a"), ("initial", number.as_str()), ("sourceetag", "none")];
         let position = [("sequencenumber", number.as_str()), ("offset", offset.as_str())];
         assert_eq!(pinned, metadata(&[position.as_slice(), &marked].concat()));
     }

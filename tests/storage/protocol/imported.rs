@@ -13,7 +13,7 @@ fn there() -> String {
 /// Ours, that looked at the other tree's when that had this version.
 fn imported(sequence_number: i64, etag: &str) -> Metadata {
     let mut record = position(sequence_number);
-    record.insert("imported".into(), etag.to_owned());
+    record.insert("sourceetag".into(), etag.to_owned());
     record
 }
 
@@ -38,7 +38,7 @@ pub async fn two_trees_the_checkpoint_there_counts_while_ours_does_not_exist(ben
     assert_eq!(a.requests(), expected);
     let ours = bench.read(&checkpoint(0)).await;
     assert_eq!((ours["offset"].as_str(), ours["ownerid"].as_str()), ("x", "a"));
-    assert_eq!(ours["imported"], theirs.as_str());
+    assert_eq!(ours["sourceetag"], theirs.as_str());
 }
 
 pub async fn two_trees_it_counts_if_ours_has_imported_and_it_differs_and_the_greater_wins(bench: Bench) {
@@ -49,7 +49,7 @@ pub async fn two_trees_it_counts_if_ours_has_imported_and_it_differs_and_the_gre
         assert_eq!(position, wins, "{ours} {theirs}");
         assert_eq!(a.requests().pop(), Some("match checkpoint/0".to_owned()));
         // It was looked at, whichever won.
-        assert_eq!(bench.read(&checkpoint(0)).await["imported"], etag.as_str());
+        assert_eq!(bench.read(&checkpoint(0)).await["sourceetag"], etag.as_str());
     }
 }
 
@@ -65,7 +65,7 @@ pub async fn two_trees_imported_is_kept_by_every_checkpoint(bench: Bench) {
     let (a, _) = adopted(&bench).await;
     let mut adoption = a.adopted(0).await;
     assert_eq!(a.checkpoint(&mut adoption, 8).await.said(), "written");
-    assert_eq!(bench.read(&checkpoint(0)).await["imported"], etag.as_str());
+    assert_eq!(bench.read(&checkpoint(0)).await["sourceetag"], etag.as_str());
     bench.put(&there(), &position(20)).await;
     assert_eq!(adopted(&bench).await.1, 20);
 }
@@ -98,7 +98,7 @@ pub async fn two_trees_a_replaced_checkpoint_is_not_undone_by_a_number_that_was_
         let theirs = bench.put(&there(), &position(90)).await;
         a.store.replace_checkpoint(&mut adoption, &at(2)).await.unwrap();
         assert_eq!(adopted(&bench).await.1, 2, "{ours:?}");
-        assert_ne!(bench.read(&checkpoint(0)).await.get("imported").map(String::as_str), Some(theirs.as_str()));
+        assert_ne!(bench.read(&checkpoint(0)).await.get("sourceetag").map(String::as_str), Some(theirs.as_str()));
         bench.delete(&there()).await;
     }
 }

@@ -9,7 +9,7 @@ use crate::bench::{Bench, EXPIRY, LOWER, Owner, Said, Win, metadata, ownership};
 const LATER: &str = "29990101T000000Z-00000000";
 
 fn presence(owner: &str) -> String {
-    format!("{LOWER}presence/{owner}")
+    format!("{LOWER}heartbeat/{owner}")
 }
 
 /// An owner whose leases live by its presence, and which is there.
@@ -32,7 +32,7 @@ async fn look(owner: &Owner) -> (Ownership, Option<Heartbeat>) {
 async fn taken_for_dead(bench: &Bench) -> (Owner, Owner, (Ownership, Option<Heartbeat>)) {
     let (a, b) = (present(bench, "a").await, bench.owner("b").await);
     a.win(0).await;
-    b.wire().age("presence/a", EXPIRY + 2);
+    b.wire().age("heartbeat/a", EXPIRY + 2);
     b.wire().age("ownership/0", EXPIRY + 2);
     let looked = look(&b).await;
     (a, b, looked)
@@ -45,20 +45,20 @@ async fn judge(owner: &Owner, (of, listed): &(Ownership, Option<Heartbeat>)) -> 
 pub async fn lease_scope_is_in_every_record_that_is_claimed_and_in_none_that_is_released(bench: Bench) {
     let a = present(&bench, "a").await;
     let lease = a.win(0).await;
-    assert_eq!(bench.read(&ownership(0)).await["scope"], "instance");
+    assert_eq!(bench.read(&ownership(0)).await["leasescope"], "instance");
     let lease = a.renew(&lease).await.lease();
-    assert_eq!(bench.read(&ownership(0)).await["scope"], "instance");
+    assert_eq!(bench.read(&ownership(0)).await["leasescope"], "instance");
     a.release(&lease).await;
-    assert!(!bench.read(&ownership(0)).await.contains_key("scope"));
+    assert!(!bench.read(&ownership(0)).await.contains_key("leasescope"));
 }
 
 pub async fn lease_scope_the_thief_breaks_the_presence_under_its_etag(bench: Bench) {
     let (a, b, looked) = taken_for_dead(&bench).await;
     let before = bench.read(&presence("a")).await;
     assert_eq!(judge(&b, &looked).await, DeclareDeadOutcome::Declared);
-    assert_eq!(b.requests(), ["match presence/a"]);
+    assert_eq!(b.requests(), ["match heartbeat/a"]);
     let mut broken = before;
-    broken.insert("brokenby".into(), "b".into());
+    broken.insert("declareddeadby".into(), "b".into());
     assert_eq!(bench.read(&presence("a")).await, broken);
     let declared = a.store.send_heartbeat().await.unwrap();
     assert!(matches!(declared, HeartbeatOutcome::DeclaredDead { by: Some(by) } if by.as_str() == "b"));
@@ -68,9 +68,9 @@ pub async fn lease_scope_what_is_not_there_is_created_broken(bench: Bench) {
     let (a, b, (of, _)) = taken_for_dead(&bench).await;
     bench.delete(&presence("a")).await;
     assert_eq!(judge(&b, &(of, None)).await, DeclareDeadOutcome::Declared);
-    assert_eq!(b.requests(), ["create presence/a"]);
+    assert_eq!(b.requests(), ["create heartbeat/a"]);
     let incarnation = a.store.identity().incarnation.as_str();
-    let expected = metadata(&[("brokenby", "b"), ("incarnation", incarnation), ("ownerid", "a")]);
+    let expected = metadata(&[("declareddeadby", "b"), ("incarnation", incarnation), ("ownerid", "a")]);
     assert_eq!(bench.read(&presence("a")).await, expected);
 }
 
@@ -81,25 +81,25 @@ pub async fn lease_scope_who_is_declared_dead_already_is_not_declared_dead_again
     let looked = look(&c).await;
     assert_eq!(judge(&c, &looked).await, DeclareDeadOutcome::Declared);
     assert_eq!(c.requests().len(), 0);
-    assert_eq!(bench.read(&presence("a")).await["brokenby"], "b");
+    assert_eq!(bench.read(&presence("a")).await["declareddeadby"], "b");
 }
 
 pub async fn lease_scope_of_two_that_break_at_once_both_may_go_on(bench: Bench) {
     let (_a, b, looked) = taken_for_dead(&bench).await;
     let c = bench.owner("c").await;
-    c.wire().age("presence/a", EXPIRY + 2);
+    c.wire().age("heartbeat/a", EXPIRY + 2);
     assert_eq!(judge(&b, &looked).await, DeclareDeadOutcome::Declared);
     assert_eq!(judge(&c, &looked).await, DeclareDeadOutcome::Declared);
-    assert_eq!(c.requests(), ["match presence/a", "read presence/a"]);
-    assert_eq!(bench.read(&presence("a")).await["brokenby"], "b");
+    assert_eq!(c.requests(), ["match heartbeat/a", "read heartbeat/a"]);
+    assert_eq!(bench.read(&presence("a")).await["declareddeadby"], "b");
 }
 
 pub async fn lease_scope_an_owner_that_was_faster_is_alive(bench: Bench) {
     let (a, b, looked) = taken_for_dead(&bench).await;
     assert_eq!(a.store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written);
-    b.wire().age("presence/a", 0);
+    b.wire().age("heartbeat/a", 0);
     assert_eq!(judge(&b, &looked).await, DeclareDeadOutcome::StillAlive);
-    assert!(!bench.read(&presence("a")).await.contains_key("brokenby"));
+    assert!(!bench.read(&presence("a")).await.contains_key("declareddeadby"));
 }
 
 pub async fn lease_scope_an_earlier_life_whose_name_a_later_one_has_cannot_renew(bench: Bench) {
@@ -115,14 +115,14 @@ pub async fn lease_scope_an_earlier_life_whose_name_a_later_one_has_cannot_renew
 pub async fn lease_scope_breaking_outlives_lost_answers(bench: Bench) {
     let (_a, b, looked) = taken_for_dead(&bench).await;
     for fault in [Fault::RequestLost, Fault::ResponseLost, Fault::Conflict] {
-        b.next_write("presence/a", fault.clone());
+        b.next_write("heartbeat/a", fault.clone());
         assert_eq!(judge(&b, &looked).await, DeclareDeadOutcome::Declared, "{fault:?}");
         let mut mended = bench.read(&presence("a")).await;
-        assert_eq!(mended.remove("brokenby").as_deref(), Some("b"), "{fault:?}");
+        assert_eq!(mended.remove("declareddeadby").as_deref(), Some("b"), "{fault:?}");
         bench.put(&presence("a"), &mended).await;
     }
-    b.next_write("presence/a", Fault::RequestLost);
-    b.next_read_fails("presence/a");
+    b.next_write("heartbeat/a", Fault::RequestLost);
+    b.next_read_fails("heartbeat/a");
     assert!(b.store.declare_dead(&looked.0, looked.1.as_ref()).await.is_err());
 }
 
@@ -154,9 +154,9 @@ pub async fn lease_scope_changes_with_a_rewriting(bench: Bench) {
     let a = present(&bench, "a").await;
     let lease = a.win(0).await;
     let lease = a.renew(&lease.forcing_rewrite(LeaseScope::Partition)).await.lease();
-    assert!(!bench.read(&ownership(0)).await.contains_key("scope"));
+    assert!(!bench.read(&ownership(0)).await.contains_key("leasescope"));
     a.renew(&lease.forcing_rewrite(LeaseScope::Instance)).await.lease();
-    assert_eq!(bench.read(&ownership(0)).await["scope"], "instance");
+    assert_eq!(bench.read(&ownership(0)).await["leasescope"], "instance");
 }
 
 pub async fn lease_scope_an_owner_is_asked_as_long_as_its_presence_is_young(bench: Bench) {
@@ -164,7 +164,7 @@ pub async fn lease_scope_an_owner_is_asked_as_long_as_its_presence_is_young(benc
     a.win(0).await;
     b.wire().age("ownership/0", 100 * EXPIRY);
     for (age, stands) in [(EXPIRY / 2, false), (EXPIRY / 2 - 1, true)] {
-        b.wire().age("presence/a", age);
+        b.wire().age("heartbeat/a", age);
         let (seen, _) = look(&b).await;
         let marked = b.store.request_handoff(&seen).await.unwrap();
         let expected = if stands {
@@ -174,7 +174,7 @@ pub async fn lease_scope_an_owner_is_asked_as_long_as_its_presence_is_young(benc
         };
         assert!(expected, "{age} s: {marked:?}");
     }
-    assert_eq!(b.requests(), ["read ownership/0", "read presence/a", "match ownership/0"]);
+    assert_eq!(b.requests(), ["read ownership/0", "read heartbeat/a", "match ownership/0"]);
 }
 
 pub async fn lease_scope_nobody_is_asked_by_the_presence_of_another_life_or_a_broken_one(bench: Bench) {
@@ -182,7 +182,7 @@ pub async fn lease_scope_nobody_is_asked_by_the_presence_of_another_life_or_a_br
     a.win(0).await;
     b.wire().age("ownership/0", 100 * EXPIRY);
     let mut broken = bench.read(&presence("a")).await;
-    broken.insert("brokenby".into(), "c".into());
+    broken.insert("declareddeadby".into(), "c".into());
     for metadata in [Some(broken), Some(metadata(&[("ownerid", "a"), ("incarnation", LATER)])), None] {
         match &metadata {
             Some(metadata) => drop(bench.put(&presence("a"), metadata).await),

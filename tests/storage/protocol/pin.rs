@@ -11,7 +11,7 @@ use crate::placing::place;
 
 fn pinned(sequence_number: i64) -> Metadata {
     let mut record = position(sequence_number);
-    record.insert("pinned".into(), sequence_number.to_string());
+    record.insert("initial".into(), sequence_number.to_string());
     record
 }
 
@@ -32,7 +32,7 @@ pub async fn pin_creates_a_first_checkpoint_and_asks_for_no_ownership(bench: Ben
     for (key, value) in [("sequencenumber", "41"), ("offset", "410"), ("ownerid", "a")] {
         assert_eq!(written[key], value);
     }
-    assert!(written.contains_key("updated"));
+    assert!(written.contains_key("updatedat"));
     assert_eq!(bench.read(&ownership(0)).await, owned_by("b"));
 }
 
@@ -163,7 +163,7 @@ pub async fn pin_there_is_taken_over_as_a_start(bench: Bench) {
     a.win(0).await;
     let adoption = a.adopt(0, Some(90)).await.adoption();
     assert_eq!((adoption.record().sequence_number, adoption.record().initial), (Some(41), true));
-    assert_eq!(bench.read(&checkpoint(0)).await["pinned"], "41");
+    assert_eq!(bench.read(&checkpoint(0)).await["initial"], "41");
 }
 
 /// It started before the pin was written, and an adoption without a known start wrote nothing down.
@@ -174,7 +174,7 @@ pub async fn pin_gives_way_to_an_owner_that_adopted_before(bench: Bench) {
     assert!(pin(&a, 0, 41).await);
     assert_eq!(b.checkpoint(&mut adoption, 20).await.said(), "written");
     assert_eq!(bench.position_of(0).await, 20);
-    assert!(!bench.read(&checkpoint(0)).await.contains_key("pinned"));
+    assert!(!bench.read(&checkpoint(0)).await.contains_key("initial"));
     assert_eq!(b.checkpoint(&mut adoption, 19).await.said(), "superseded");
 }
 
@@ -199,19 +199,19 @@ pub async fn pin_gives_way_whatever_gets_lost(bench: Bench) {
 pub async fn pin_is_marked_until_the_first_checkpoint(bench: Bench) {
     let a = bench.owner("a").await;
     assert!(pin(&a, 0, 41).await);
-    assert_eq!(bench.read(&checkpoint(0)).await["pinned"], "41");
+    assert_eq!(bench.read(&checkpoint(0)).await["initial"], "41");
     a.win(0).await;
     let mut adoption = a.adopt(0, Some(90)).await.adoption();
     assert!(adoption.record().initial);
-    assert_eq!(bench.read(&checkpoint(0)).await["pinned"], "41");
+    assert_eq!(bench.read(&checkpoint(0)).await["initial"], "41");
     assert_eq!(a.checkpoint(&mut adoption, 42).await.said(), "written");
     let written = bench.read(&checkpoint(0)).await;
-    assert!(!written.contains_key("pinned") && !written.contains_key("imported"), "{written:?}");
+    assert!(!written.contains_key("initial") && !written.contains_key("sourceetag"), "{written:?}");
     assert!(!adoption.record().initial);
     // A position that was put there explicitly is no start that gives way.
     assert!(pin(&a, 1, 41).await);
     place(&a.store, 1, &at(7)).await;
-    assert!(!bench.read(&checkpoint(1)).await.contains_key("pinned"));
+    assert!(!bench.read(&checkpoint(1)).await.contains_key("initial"));
 }
 
 pub async fn pin_sees_nothing_in_a_tree_that_is_ignored(bench: Bench) {
@@ -219,5 +219,5 @@ pub async fn pin_sees_nothing_in_a_tree_that_is_ignored(bench: Bench) {
     bench.put(&there(0), &position(7)).await;
     assert!(pin(&a, 0, 41).await);
     assert_eq!(a.requests(), ["create checkpoint/0"]);
-    assert!(!bench.read(&checkpoint(0)).await.contains_key("imported"));
+    assert!(!bench.read(&checkpoint(0)).await.contains_key("sourceetag"));
 }

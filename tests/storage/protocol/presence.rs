@@ -9,7 +9,7 @@ use crate::wire::shown;
 const LATER: &str = "29990101T000000Z-00000000";
 
 fn presence(owner: &str) -> String {
-    format!("{LOWER}presence/{owner}")
+    format!("{LOWER}heartbeat/{owner}")
 }
 
 fn is(announced: &HeartbeatOutcome) -> &str {
@@ -49,7 +49,7 @@ pub async fn presence_is_written_only_under_its_own_etag(bench: Bench) {
         assert_eq!(announce(&a).await, "present");
     }
     let sent = a.sent();
-    assert_eq!(shown(&sent), ["create presence/a", "match presence/a"]);
+    assert_eq!(shown(&sent), ["create heartbeat/a", "match heartbeat/a"]);
     assert_eq!(sent[1].under(), sent[0].etag.as_ref());
 }
 
@@ -57,7 +57,7 @@ pub async fn presence_outlives_lost_answers(bench: Bench) {
     let a = bench.owner("a").await;
     for fault in [Fault::RequestLost, Fault::ResponseLost, Fault::Conflict] {
         for _ in 0..2 {
-            a.next_write("presence/a", fault.clone());
+            a.next_write("heartbeat/a", fault.clone());
             assert_eq!(announce(&a).await, "present", "{fault:?}");
         }
         a.store.remove_heartbeat().await.unwrap();
@@ -77,12 +77,12 @@ pub async fn presence_broken_by_another_is_to_be_declared_dead(bench: Bench) {
     let a = bench.owner("a").await;
     announce(&a).await;
     let mut broken = bench.read(&presence("a")).await;
-    broken.insert("brokenby".into(), "b".into());
+    broken.insert("declareddeadby".into(), "b".into());
     bench.put(&presence("a"), &broken).await;
     assert_eq!(announce(&a).await, "b");
     assert_eq!(bench.read(&presence("a")).await, broken);
     assert_eq!(announce(&a).await, "present");
-    assert!(!bench.read(&presence("a")).await.contains_key("brokenby"));
+    assert!(!bench.read(&presence("a")).await.contains_key("declareddeadby"));
 }
 
 pub async fn presence_of_a_greater_incarnation_that_is_fresh_replaces_me(bench: Bench) {
@@ -93,7 +93,7 @@ pub async fn presence_of_a_greater_incarnation_that_is_fresh_replaces_me(bench: 
     let announced = a.store.send_heartbeat().await.unwrap();
     assert!(matches!(&announced, HeartbeatOutcome::Replaced { by } if by.as_str() == LATER), "{announced:?}");
     assert_eq!(bench.read(&presence("a")).await, later);
-    a.wire().age("presence/a", EXPIRY + 2);
+    a.wire().age("heartbeat/a", EXPIRY + 2);
     assert_eq!(announce(&a).await, "declared dead", "its own did not stand meanwhile");
     assert_eq!(announce(&a).await, "present");
 }
@@ -123,15 +123,15 @@ pub async fn presence_older_than_ten_expiries_is_deleted_by_anyone_under_its_eta
     announce(&a).await;
     announce(&b).await;
     announce(&me).await;
-    me.wire().age("presence/", 10 * EXPIRY + 1);
-    me.wire().age("presence/b", 10 * EXPIRY - 10);
+    me.wire().age("heartbeat/", 10 * EXPIRY + 1);
+    me.wire().age("heartbeat/b", 10 * EXPIRY - 10);
     let seen = listed(&me).await;
     let cleared = me.store.delete_stale_heartbeats(&seen).await.unwrap();
     assert_eq!(cleared, [a.store.identity().owner.clone()]);
     assert!(bench.blob(&presence("a")).await.is_none());
     assert!(bench.blob(&presence("b")).await.is_some() && bench.blob(&presence("me")).await.is_some());
 
-    me.wire().age("presence/b", 10 * EXPIRY + 1);
+    me.wire().age("heartbeat/b", 10 * EXPIRY + 1);
     let seen = listed(&me).await;
     announce(&b).await;
     assert_eq!(me.store.delete_stale_heartbeats(&seen).await.unwrap(), []);

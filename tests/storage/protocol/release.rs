@@ -156,7 +156,7 @@ pub async fn claim_4_won_carries_the_etag_the_age_and_the_record(bench: Bench) {
     let recorded = |key: &str| blob.metadata[key].as_str();
     assert_eq!(record.owner.as_ref().unwrap().as_str(), recorded("ownerid"));
     assert_eq!(record.incarnation.as_ref().unwrap().as_str(), recorded("incarnation"));
-    assert!(record.claimed_at.is_some() && blob.metadata.contains_key("since"));
+    assert!(record.claimed_at.is_some() && blob.metadata.contains_key("claimedat"));
     // From before the write that succeeded was sent, not the one that got lost.
     assert!((sent[1].when..=sent[2].when).contains(&a.valid_from(&lease)));
 }

@@ -91,7 +91,7 @@ pub async fn reset_what_was_never_owned_is_created(bench: Bench) {
     let requests = [
         "list ownership/",
         "list verbatim ownership/",
-        "list presence/",
+        "list heartbeat/",
         "create ownership/0",
         "read checkpoint/0",
         "read verbatim checkpoint/0",
@@ -123,7 +123,7 @@ pub async fn reset_a_live_owner_is_displaced_and_has_it_back(bench: Bench) {
     let requests = [
         "list ownership/",
         "list verbatim ownership/",
-        "list presence/",
+        "list heartbeat/",
         "match ownership/0",
         "read checkpoint/0",
         "read ownership/0",
@@ -148,7 +148,7 @@ pub async fn reset_every_record_of_an_operator_names_it(bench: Bench) {
     for (record, owner) in [(&claim.metadata, id), (&release.metadata, "")] {
         assert_eq!((record["ownerid"].as_str(), record["operator"].as_str()), (owner, id));
         assert_eq!(record["handoffto"], "a");
-        assert!(!record.contains_key("cooperative") && !record.contains_key("scope"), "{record:?}");
+        assert!(!record.contains_key("cooperative") && !record.contains_key("leasescope"), "{record:?}");
     }
     assert!(claim.metadata.contains_key("incarnation"));
     let other = bench.operator("p", impatient).await;
@@ -176,13 +176,13 @@ async fn by_presence(bench: &Bench, presence_age: i64) -> (Owner, Adoption, Owne
     assert_eq!(a.checkpoint(&mut adoption, OLD).await.said(), "written");
     let operator = bench.operator("o", impatient).await;
     operator.wire().age("ownership/0", 100 * EXPIRY);
-    operator.wire().age("presence/a", presence_age);
+    operator.wire().age("heartbeat/a", presence_age);
     (a, adoption, operator)
 }
 
 pub async fn reset_who_is_present_is_not_declared_dead(bench: Bench) {
     let (a, mut adoption, operator) = by_presence(&bench, EXPIRY + 1).await;
-    let presence = format!("{LOWER}presence/a");
+    let presence = format!("{LOWER}heartbeat/a");
     let before = bench.read(&presence).await;
     assert_eq!(reset(&operator, 0, NEW).await.said(), "done");
     assert_eq!(bench.read(&presence).await, before);
@@ -194,21 +194,21 @@ pub async fn reset_who_is_present_is_not_declared_dead(bench: Bench) {
 pub async fn reset_who_was_present_is_declared_dead_first(bench: Bench) {
     let (_a, _, operator) = by_presence(&bench, EXPIRY + 2).await;
     assert_eq!(reset(&operator, 0, NEW).await.said(), "done");
-    assert_eq!(operator.requests()[3..5], ["match presence/a", "match ownership/0"]);
-    assert_eq!(bench.read(&format!("{LOWER}presence/a")).await["brokenby"], operator.store.id().as_str());
+    assert_eq!(operator.requests()[3..5], ["match heartbeat/a", "match ownership/0"]);
+    assert_eq!(bench.read(&format!("{LOWER}heartbeat/a")).await["declareddeadby"], operator.store.id().as_str());
     assert_eq!(record_of(&bench, 0).await, returned(&operator, None));
 }
 
 /// It announces itself between the listing and the verdict: it is alive, and looked at again.
 pub async fn reset_who_was_faster_than_the_verdict_lives(bench: Bench) {
     let (a, _, operator) = by_presence(&bench, EXPIRY + 2).await;
-    let announced = bench.read(&format!("{LOWER}presence/a")).await;
-    operator.next_write("presence/a", Fault::ConcurrentWrite(announced.clone()));
+    let announced = bench.read(&format!("{LOWER}heartbeat/a")).await;
+    operator.next_write("heartbeat/a", Fault::ConcurrentWrite(announced.clone()));
     let link = operator.clone();
-    operator.wire().after(BlobOperation::Write, "presence/a", async move { link.wire().age("presence/a", 0) });
+    operator.wire().after(BlobOperation::Write, "heartbeat/a", async move { link.wire().age("heartbeat/a", 0) });
     assert_eq!(reset(&operator, 0, NEW).await.said(), "done");
     assert_eq!(record_of(&bench, 0).await, returned(&operator, Some("a")));
-    assert_eq!(bench.read(&format!("{LOWER}presence/a")).await, announced);
+    assert_eq!(bench.read(&format!("{LOWER}heartbeat/a")).await, announced);
     starts_at(&a, 0, NEW).await;
 }
 
@@ -258,7 +258,7 @@ pub async fn reset_another_operator_that_lives_is_busy(bench: Bench) {
     bench.put(&ownership(0), &operated("operator-1")).await;
     operator.wire().age("ownership/0", EXPIRY + 1);
     assert_eq!(reset(&operator, 0, NEW).await.said(), "busy: operator-1");
-    assert_eq!(operator.requests(), ["list ownership/", "list verbatim ownership/", "list presence/"]);
+    assert_eq!(operator.requests(), ["list ownership/", "list verbatim ownership/", "list heartbeat/"]);
 }
 
 pub async fn reset_after_a_dead_operator_inherits_its_owner(bench: Bench) {
@@ -290,7 +290,7 @@ pub async fn reset_beside_a_foreign_owner_is_refused(bench: Bench) {
     operator.wire().age("ownership/1", 3 * EXPIRY + 1);
     for partition in [0, 1, 2] {
         assert_eq!(reset(&operator, partition, NEW).await.said(), "foreign: python");
-        assert_eq!(operator.requests(), ["list ownership/", "list verbatim ownership/", "list presence/"]);
+        assert_eq!(operator.requests(), ["list ownership/", "list verbatim ownership/", "list heartbeat/"]);
     }
 }
 
@@ -355,7 +355,7 @@ pub async fn reset_what_is_owned_in_the_other_tree_is_refused(bench: Bench) {
     bench.put(&format!("{VERBATIM}ownership/0"), &metadata(&[("ownerid", "go")])).await;
     for options in [ResetOptions::default(), ResetOptions::default().with_beside_foreign(true)] {
         assert_eq!(reset_with(&operator, 0, NEW, &options).await.said(), "other tree: go");
-        assert_eq!(operator.requests(), ["list ownership/", "list verbatim ownership/", "list presence/"]);
+        assert_eq!(operator.requests(), ["list ownership/", "list verbatim ownership/", "list heartbeat/"]);
     }
 }
 
@@ -427,7 +427,7 @@ pub async fn reset_keeps_every_other_key(bench: Bench) {
     for (key, value) in [("ownerid", id), ("sequencenumber", NEW.to_string()), ("offset", at(NEW).offset)] {
         assert_eq!(found.insert(key.into(), theirs[key].clone()), Some(value), "{key}");
     }
-    found.insert("updated".into(), theirs["updated"].clone());
+    found.insert("updatedat".into(), theirs["updatedat"].clone());
     assert_eq!(found, theirs);
     starts_at(&a, 0, NEW).await;
 }

@@ -257,7 +257,7 @@ pub async fn reset_over_what_was_released_meanwhile_is_done(bench: Bench) {
     let operator = bench.operator("o", impatient).await;
     let a = bench.owner("a").await;
     let (lease, mut adoption) = a.run(0).await;
-    operator.wire().after(BlobOperation::List, "presence/", async move {
+    operator.wire().after(BlobOperation::List, "heartbeat/", async move {
         assert_eq!(a.checkpoint(&mut adoption, OLD).await.said(), "written");
         assert_eq!(a.release(&lease).await.said(), "released");
     });

@@ -65,7 +65,7 @@ pub async fn tolerance_an_ownership_with_an_empty_ownerid_is_released_and_no_fau
 }
 
 pub async fn tolerance_an_ownership_with_empty_values_beside_its_owner(bench: Bench) {
-    let pairs = [("ownerid", "python"), ("incarnation", ""), ("since", "")];
+    let pairs = [("ownerid", "python"), ("incarnation", ""), ("claimedat", "")];
     let (_, listing) = ownerships_beside(&bench, "3", &pairs).await;
     assert!(listing.malformed.is_empty());
     let record = &listing.records[1].record;
@@ -76,7 +76,7 @@ pub async fn tolerance_an_ownership_with_empty_values_beside_its_owner(bench: Be
 /// No instance of this crate could have such an id, but it is the owner.
 pub async fn tolerance_an_ownership_of_an_owner_with_an_odd_name(bench: Bench) {
     let odd = "x".repeat(300);
-    let (_, listing) = ownerships_beside(&bench, "3", &[("ownerid", &odd), ("since", "yesterday")]).await;
+    let (_, listing) = ownerships_beside(&bench, "3", &[("ownerid", &odd), ("claimedat", "yesterday")]).await;
     assert!(listing.malformed.is_empty());
     assert_eq!(listing.records[1].record.owner.as_ref().unwrap().as_str(), odd);
 }
@@ -115,7 +115,7 @@ pub async fn tolerance_an_ownership_whose_last_segment_is_empty(bench: Bench) {
 
 /// What lies beside the two folders is not looked at: probes, and the records of the SDKs before these.
 pub async fn tolerance_foreign_blobs_beside_the_records(bench: Bench) {
-    for foreign in ["3", "presence/a", "probe/a", "ownership", "ownershipx/3", "checkpoints/3", "Ownership/3"] {
+    for foreign in ["3", "heartbeat/a", "probe/a", "ownership", "ownershipx/3", "checkpoints/3", "Ownership/3"] {
         bench.put(&format!("{LOWER}{foreign}"), &metadata(&[("Owner", "x")])).await;
     }
     let (a, listing) = ownerships_beside(&bench, "3", &[("ownerid", "b")]).await;
@@ -148,7 +148,7 @@ pub async fn tolerance_a_checkpoint_without_any_metadata(bench: Bench) {
 }
 
 pub async fn tolerance_a_checkpoint_with_empty_values(bench: Bench) {
-    let empty = [("sequencenumber", ""), ("offset", ""), ("ownerid", ""), ("updated", "")];
+    let empty = [("sequencenumber", ""), ("offset", ""), ("ownerid", ""), ("updatedat", "")];
     assert_read(&bench, &empty, None, None, "neither").await;
 }
 

@@ -120,7 +120,7 @@ async fn the_scope_changes_one_by_one_in_both_directions_and_nobody_is_taken_for
 async fn nothing_is_claimed_by_one_that_cannot_say_that_it_is_there() {
     let mut group = Simulation::new(5, 2);
     group.start("a", by_presence()).await.unwrap();
-    let presence = Target::from(BlobOperation::Write).named("/presence/");
+    let presence = Target::from(BlobOperation::Write).named("/heartbeat/");
     group.set_faults(Some("a"), &FaultPlan::default().with_on(1.0, presence, Fault::RequestLost));
     group.run_for(5 * MINUTE).await;
     assert_eq!(held_by(&group, "a"), 0, "it would live by nothing");

@@ -85,7 +85,7 @@ mod tests {
             <sequencenumber>41</sequencenumber></Metadata></Blob>\
             <Blob><Name>ns/hub/$default/ownership/3</Name><Metadata><ownerid>i1</ownerid></Metadata></Blob>\
             <Blob><Name>ns/hub/$default/ownership/4</Name><Metadata><ownerid/></Metadata></Blob>\
-            <Blob><Name>ns/hub/$default/presence/i2</Name><Metadata><ownerid>i2</ownerid></Metadata></Blob>\
+            <Blob><Name>ns/hub/$default/heartbeat/i2</Name><Metadata><ownerid>i2</ownerid></Metadata></Blob>\
             </Blobs><NextMarker/></EnumerationResults>";
         let mut look = Look::default();
         read_page(page, &mut look);

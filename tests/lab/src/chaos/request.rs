@@ -94,7 +94,7 @@ mod tests {
         let life = Life { instance: 0, number: 1 };
         let of = |method, path| written(life, &head(method, path, &[]), Moment::ZERO);
         assert_eq!(of("GET", "/a/c/ns/hub/g/ownership/1"), None);
-        assert_eq!(of("PUT", "/a/c/ns/hub/g/presence/i1"), None);
+        assert_eq!(of("PUT", "/a/c/ns/hub/g/heartbeat/i1"), None);
         assert_eq!(of("PUT", "/a/c?restype=container"), None);
     }
 

@@ -15,7 +15,7 @@ use crate::sim::invariant::Invariant;
 const MARK: &str = "handoffto";
 
 /// The key that says what keeps an ownership alive.
-const SCOPE: &str = "scope";
+const SCOPE: &str = "leasescope";
 
 impl State {
     pub(super) fn ownership_written(&mut self, life: usize, partition: usize, name: &str, metadata: &Metadata) {
@@ -36,7 +36,7 @@ impl State {
 
     /// Somebody says that it is there, or that another is not.
     pub(super) fn presence_written(&mut self, name: &str, metadata: &Metadata) {
-        let Some(owner) = metadata.get("ownerid").filter(|_| name.contains("/presence/")) else { return };
+        let Some(owner) = metadata.get("ownerid").filter(|_| name.contains("/heartbeat/")) else { return };
         let (record, _) = decode_heartbeat(name, recorded::owner(owner), metadata);
         if let Some(life) = self.life_of(&record.owner, record.incarnation.as_ref()) {
             self.lives[life].present_at = record.declared_dead_by.is_none().then(Instant::now);
