@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 
     // A balancer renews leases on a runtime of its own, where it needs connections of its own.
     let container = LegacyContainer::builder(application.container_client("leases"))
-        .isolated_by(move || connect().container_client("leases"))
+        .with_client_factory(move || connect().container_client("leases"))
         .build()?;
 
     // From here on nothing knows which backend it is: a `Processor` goes on as with any other store.

@@ -1,5 +1,4 @@
-//! Time: the ports of the local wall clock and of the clock that leases go by, and waiting for a moment that may not be
-//! set.
+//! The ports for the local wall clock and for the clock that measures leases.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,10 +6,10 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until};
 
-/// The local wall clock. It decides nothing about ownership; requests signed with an account key need it for their
-/// date. A port, so that tests can put it wrong.
+/// The local wall clock. It decides nothing about ownership; requests that are signed with an account key need it for
+/// their date. A port, so that tests can set it.
 pub trait WallClock: fmt::Debug + Send + Sync {
-    /// What this machine takes for the current time.
+    /// Returns the current time of this machine.
     fn now(&self) -> OffsetDateTime;
 }
 
@@ -25,30 +24,30 @@ impl WallClock for SystemWallClock {
     }
 }
 
-/// The time so long after this one, or the last moment of the calendar. A backend may pass on any date.
+/// Adds a duration to a time, up to the last moment of the calendar, because a backend may return any date.
 pub(crate) fn later(time: OffsetDateTime, by: Duration) -> OffsetDateTime {
     time.saturating_add(by.try_into().unwrap_or(time::Duration::MAX))
 }
 
-/// Time as leases count it. It goes on while this machine is suspended, for the leases of others, and the patience of
-/// others with ours, do so, too. A port, so that tests can suspend a machine.
+/// The clock that measures leases. It keeps running while this machine is suspended, because the leases and timeouts of
+/// other instances do. A port, so that tests can suspend a machine.
 pub trait LeaseClock: fmt::Debug + Send + Sync {
-    /// Time since some fixed moment. Only differences mean anything.
+    /// Returns the time since a fixed moment. Only differences are meaningful.
     fn now(&self) -> Duration;
 }
 
-/// Tokio's clock, and what that leaves out: the time of suspension, where the system tells it (Linux and Android, by
-/// `CLOCK_BOOTTIME`). In paused tokio time it is tokio's clock alone.
+/// Tokio's clock plus the time for which the machine was suspended, which Linux and Android report by `CLOCK_BOOTTIME`.
+/// Under paused tokio time it is tokio's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemLeaseClock {
     started: Instant,
     suspended_before: Duration,
 }
 
-/// Where this clock begins: so far from zero that a moment before its beginning is one, too.
+/// The first value of this clock, large enough that moments before it exist.
 const BEGINNING: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Two clocks cannot be read at one moment; smaller differences between them are taken for that.
+/// Two clocks cannot be read at the same moment, so smaller differences between them are ignored.
 const UNCERTAINTY: Duration = Duration::from_millis(500);
 
 impl Default for SystemLeaseClock {
@@ -68,7 +67,7 @@ fn lease_time(awake: Duration, suspended_before: Duration, suspended: Duration) 
     if meanwhile < UNCERTAINTY { awake } else { awake + meanwhile }
 }
 
-/// For how long this machine was suspended since its start.
+/// Returns how long this machine was suspended since it booted.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn suspended() -> Duration {
     use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -84,7 +83,7 @@ fn suspended() -> Duration {
     Duration::ZERO
 }
 
-/// Ready at this moment; never, if there is none.
+/// Waits until this moment; forever if there is none.
 pub(crate) async fn at(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
@@ -92,9 +91,26 @@ pub(crate) async fn at(moment: Option<Instant>) {
     }
 }
 
+/// Returns whether tokio's time is paused on this runtime, as in tests.
+///
+/// Tokio does not expose that. Its clock stands still if it is paused, so this compares it with the system's clock.
+#[expect(clippy::disallowed_methods, reason = "the system's clock is what this compares with")]
+pub(crate) fn is_paused() -> bool {
+    let (paused, system) = (Instant::now(), std::time::Instant::now());
+    while system.elapsed() < Duration::from_micros(1) {}
+    Instant::now() == paused
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn paused_time_is_detected() {
+        assert!(is_paused());
+        tokio::time::resume();
+        assert!(!is_paused());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn in_paused_time_the_lease_clock_is_tokios() {

@@ -176,7 +176,8 @@ impl BlobNames {
     /// If it is not the name of any owner's heartbeat: the blob is foreign.
     pub fn heartbeat_owner(&self, name: &str) -> Result<OwnerId, MalformedRecord> {
         let malformed = |problem: &str| MalformedRecord::new(name, problem);
-        let encoded = name.strip_prefix(&self.heartbeat).ok_or_else(|| malformed("is not a heartbeat of this group"))?;
+        let encoded =
+            name.strip_prefix(&self.heartbeat).ok_or_else(|| malformed("is not a heartbeat of this group"))?;
         let decoded = percent_decode_str(encoded).decode_utf8().map_err(|error| malformed(&error.to_string()))?;
         let owner = OwnerId::new(decoded).map_err(|error| malformed(&error.to_string()))?;
         // One owner, one name.

@@ -14,53 +14,58 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 type Source = Box<dyn StdError + Send + Sync>;
 
-/// What went wrong, as far as the caller's next step depends on it.
+/// What went wrong, in terms of what the caller should do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Somebody else wrote the blob first: it exists already (409) or its ETag has changed (412). Read it again.
+    /// Another writer was faster: the blob already exists (409), or its ETag has changed (412). Read it again.
     Conflict,
     /// The blob does not exist.
     NotFound,
     /// The container does not exist, or is being deleted. Create it, or correct its name.
     ContainerNotFound,
-    /// The request left and no usable answer came: it may or may not have been applied. Read before writing again.
+    /// The outcome of the request is unknown: it was sent, but no usable response came. Read the record before you write
+    /// again.
     Indeterminate,
-    /// The request was certainly not applied, and may succeed later: the server could not be reached.
+    /// The server could not be reached. The request was not applied. Retry later.
     Unavailable,
-    /// The server asks for fewer requests. Wait at least `retry_after`, if it named a time.
+    /// The server limits the request rate. The request was not applied. Wait at least `retry_after` before you retry.
     Throttled {
-        /// How long the server asks to wait.
+        /// How long the server asks to wait, if it does.
         retry_after: Option<Duration>,
     },
-    /// The credentials are wrong, expired, or lack a permission. Retrying does not help.
+    /// The credentials are wrong, expired, or lack a permission. A retry does not help.
     Unauthorized,
-    /// The server refuses the request as such. Retrying does not help.
+    /// The server rejects the request. A retry does not help.
     Rejected,
-    /// A setting is wrong. The message names the value and the remedy.
+    /// An argument is invalid, and nothing was sent. The message names the value and the rule. A retry does not help.
+    InvalidArgument,
+    /// A setting is invalid. The message names the setter, the value and the remedy.
     Config,
-    /// The partition belongs to somebody else now. Stop working on it.
+    /// Another instance owns the partition. Stop working on it.
     Fenced,
-    /// A newer incarnation of this owner is running. Stop.
+    /// A newer incarnation of this owner is running. Shut down.
     Replaced,
-    /// Another writer keeps getting in between. Nothing is lost; try again later.
+    /// Other writers kept changing the record. Nothing was lost. Retry later.
     Contended,
-    /// The application's handler failed or panicked. The processor restarts the partition by itself.
+    /// The application's handler failed or panicked. The processor restarts the partition.
     Handler,
-    /// The broker refuses the position to start reading from. Choose another: see
+    /// The broker rejects the start position. Choose another one: see
     /// [`OnInvalidCheckpoint`](crate::processor::OnInvalidCheckpoint).
     InvalidPosition,
-    /// Events before it are tracked and not finished. It becomes durable when they are.
+    /// Earlier tracked events are not finished. The checkpoint is written when they are.
     EventsInFlight,
-    /// The event source failed. The processor reopens the partition by itself.
+    /// The event source failed. The processor reopens the partition.
     EventSource,
-    /// The component is no longer running.
+    /// The component has shut down.
     Closed,
+    /// A bug in this crate, or a panic in one of its tasks. Please report it.
+    Internal,
 }
 
-/// An error, with its [`ErrorKind`], a message fit for a log, and the underlying cause.
+/// An error with its [`ErrorKind`], a message for logs, and its source.
 ///
-/// Neither the message nor the sources hold secrets.
+/// Neither the message nor the sources contain secrets.
 pub struct Error {
     kind: ErrorKind,
     message: Cow<'static, str>,
@@ -69,19 +74,19 @@ pub struct Error {
 }
 
 impl Error {
-    /// Makes an error of this kind. The message starts in lower case and has no full stop.
+    /// Creates an error. The message starts with a lowercase letter and has no period at the end.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, message: message.into(), source: None, server_time: None }
     }
 
-    /// Adds the cause.
+    /// Sets the source.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Adds the server's `Date`, where the failure was an answer of the server.
+    /// Sets the server time of the error response.
     #[must_use]
     pub fn with_server_time(mut self, server_time: Option<OffsetDateTime>) -> Self {
         self.server_time = server_time;
@@ -92,19 +97,19 @@ impl Error {
         Self::new(ErrorKind::Config, message)
     }
 
-    /// What went wrong, as far as the caller's next step depends on it.
+    /// Returns what went wrong, in terms of what the caller should do.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The server's `Date`, if the failure was an answer of the server.
+    /// Returns the server time, if the error was a response of the server.
     #[must_use]
     pub fn server_time(&self) -> Option<OffsetDateTime> {
         self.server_time
     }
 
-    /// How long the server asks to wait, if it does.
+    /// Returns how long the server asks to wait, if it does.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.kind {
@@ -113,11 +118,22 @@ impl Error {
         }
     }
 
-    /// Whether the same request may succeed later without anybody changing anything.
+    /// Returns whether the request was not applied, and may succeed if the caller repeats it later without a change.
     #[must_use]
-    pub fn is_transient(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         use ErrorKind as K;
-        matches!(self.kind, K::Indeterminate | K::Unavailable | K::Throttled { .. } | K::Contended | K::EventSource)
+        matches!(self.kind, K::Unavailable | K::Throttled { .. } | K::Contended | K::EventSource)
+    }
+
+    /// Returns whether the request may have been applied. Read the record before you write again.
+    #[must_use]
+    pub fn is_indeterminate(&self) -> bool {
+        self.kind == ErrorKind::Indeterminate
+    }
+
+    /// Whether the operation may succeed later. For callers that decide by the record before they write again.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.is_retryable() || self.is_indeterminate()
     }
 }
 

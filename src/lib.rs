@@ -108,7 +108,21 @@ pub use model::{
     CheckpointRecord, ConsumerGroup, HeartbeatRecord, Identity, Incarnation, InvalidName, LeaseDurations, LeaseScope,
     OwnerId, OwnershipRecord, PartitionId, Position, Relation,
 };
+pub use processor::{Handler, PartitionContext, Processor, handler_fn};
+pub use store::GroupStore;
 pub use telemetry::{Operation, Outcome, RequestCounts, metrics};
+
+#[cfg(feature = "azure")]
+pub use blob::azure::AzureContainer;
+#[cfg(feature = "eventhubs")]
+pub use eventhubs::EventHubSource;
+
+#[cfg(any(feature = "azure", feature = "eventhubs"))]
+pub use azure_core;
+#[cfg(feature = "eventhubs")]
+pub use azure_messaging_eventhubs;
+/// The crate whose types are in signatures of this one.
+pub use time;
 
 /// Compiles the examples of the README.
 #[cfg(all(doctest, feature = "azure", feature = "eventhubs"))]

@@ -29,7 +29,7 @@ impl Retries {
     /// Waits for the next attempt, at least as long as the storage asks for. False if there is none: the same request
     /// would fail again.
     pub(super) async fn again_after(&mut self, error: &Error) -> bool {
-        let may_pass = error.is_transient() || error.kind() == ErrorKind::Conflict;
+        let may_pass = error.may_pass() || error.kind() == ErrorKind::Conflict;
         let goes_on = may_pass && self.again();
         if goes_on {
             sleep(self.store.pause_after(error, &mut self.back_off)).await;

@@ -102,7 +102,7 @@ impl Driver {
         match done {
             Ok(done) => self.feed(Happened::Done(done)),
             Err(error) => {
-                let panicked = Error::new(ErrorKind::Closed, "an operation of the balancing loop panicked");
+                let panicked = Error::new(ErrorKind::Internal, "an operation of the balancing loop panicked");
                 ControlFlow::Break(Err(panicked.with_source(error)))
             }
         }

@@ -42,7 +42,9 @@ impl Balancer {
             runtime.shutdown_background();
         };
         thread::Builder::new().name(THREAD_NAME.into()).spawn(work).map_err(no_thread)?;
-        ended.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the thread of the balancing loop panicked")))
+        ended
+            .await
+            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the thread of the balancing loop panicked")))
     }
 }
 

@@ -14,13 +14,13 @@ const MAX_METADATA_BYTES: usize = 8 * 1024;
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Rejected`], with the name and the rule.
+/// [`ErrorKind::InvalidArgument`], with the name and the rule.
 pub fn validate_blob_name(name: &str) -> Result<()> {
     if name.is_empty() || name.chars().count() > MAX_NAME_CHARS {
-        return Err(rejected(format!("the blob name {name:?} must have 1 to {MAX_NAME_CHARS} characters")));
+        return Err(invalid(format!("the blob name {name:?} must have 1 to {MAX_NAME_CHARS} characters")));
     }
     if matches!(name, "." | "..") {
-        return Err(rejected(format!("the blob name {name:?} means a folder in a URL; use another one")));
+        return Err(invalid(format!("the blob name {name:?} means a folder in a URL; use another one")));
     }
     Ok(())
 }
@@ -30,19 +30,19 @@ pub fn validate_blob_name(name: &str) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Rejected`], with the key or the size, and the rule.
+/// [`ErrorKind::InvalidArgument`], with the key or the size, and the rule.
 pub fn normalize_metadata(metadata: &Metadata) -> Result<Metadata> {
     let mut checked = Metadata::new();
     for (key, value) in metadata {
         check_key(key)?;
         check_value(key, value)?;
         if checked.insert(key.to_ascii_lowercase(), value.clone()).is_some() {
-            return Err(rejected(format!("the metadata key {key:?} is there twice, but for the case of its letters")));
+            return Err(invalid(format!("the metadata key {key:?} is there twice, but for the case of its letters")));
         }
     }
     let size: usize = checked.iter().map(|(key, value)| key.len() + value.len()).sum();
     if size > MAX_METADATA_BYTES {
-        return Err(rejected(format!("the metadata has {size} bytes, but at most {MAX_METADATA_BYTES} are allowed")));
+        return Err(invalid(format!("the metadata has {size} bytes, but at most {MAX_METADATA_BYTES} are allowed")));
     }
     Ok(checked)
 }
@@ -65,17 +65,17 @@ fn check_key(key: &str) -> Result<()> {
     if is_identifier {
         return Ok(());
     }
-    Err(rejected(format!(
+    Err(invalid(format!(
         "the metadata key {key:?} must be letters, digits and underscores, and must not start with a digit"
     )))
 }
 
 fn check_value(key: &str, value: &str) -> Result<()> {
     if !value.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
-        return Err(rejected(format!("the value {value:?} of the metadata key {key:?} must be printable ASCII")));
+        return Err(invalid(format!("the value {value:?} of the metadata key {key:?} must be printable ASCII")));
     }
     if value.trim_matches(' ') != value {
-        return Err(rejected(format!(
+        return Err(invalid(format!(
             "the value {value:?} of the metadata key {key:?} must not start or end with a space, for HTTP drops it"
         )));
     }
@@ -84,11 +84,11 @@ fn check_value(key: &str, value: &str) -> Result<()> {
 
 /// A deletion that takes effect only if the blob does not exist makes no sense.
 pub(super) fn delete_cannot_create() -> Error {
-    Error::new(ErrorKind::Rejected, "a deletion cannot have the condition Create; use Match or Any")
+    Error::new(ErrorKind::InvalidArgument, "a deletion cannot have the condition Create; use IfMatch or Unconditional")
 }
 
-fn rejected(message: String) -> Error {
-    Error::new(ErrorKind::Rejected, message)
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
     fn keys_that_are_no_identifiers_are_refused_by_name() {
         for key in ["", "owner-id", "1st", "owner id", "größe", "a.b"] {
             let error = normalize_metadata(&one(key, "x")).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Rejected);
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
             assert!(error.to_string().contains(&format!("{key:?}")), "{error}");
         }
     }

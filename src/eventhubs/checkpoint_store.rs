@@ -337,7 +337,7 @@ impl BlobCheckpointStore {
         let partition = PartitionId::new(&checkpoint.partition_id)?;
         let (Some(sequence_number), Some(offset)) = (checkpoint.sequence_number, checkpoint.offset) else {
             let message = format!("a checkpoint of partition {partition} lacks its sequence number or its offset");
-            return Err(Error::new(ErrorKind::Rejected, message));
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
         };
         let position = Position { sequence_number, offset };
         let known = self.groups.lock().await.get(&group).cloned();

@@ -83,7 +83,10 @@ impl PartitionContext {
     /// has been stopped; otherwise what the storage answered: the position stays pending and is written later.
     pub async fn checkpoint_now(&self, event: &impl Positioned) -> Result<()> {
         let Some(position) = event.position() else {
-            return Err(Error::new(ErrorKind::Rejected, "the event carries no position, so it cannot be checkpointed"));
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "the event has no position, so it cannot be checkpointed",
+            ));
         };
         let number = position.sequence_number;
         self.checkpoints.mark(number, &position.offset);

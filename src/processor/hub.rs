@@ -200,7 +200,7 @@ async fn repeated<T, F: Future<Output = Result<T>>>(
     let mut pauses = RestartBackoff::default();
     loop {
         match request().await {
-            Err(error) if error.is_transient() => {
+            Err(error) if error.may_pass() => {
                 let asked = error.retry_after().unwrap_or_default();
                 let pause = jittered(pauses.next_between(asked, LONGEST_PAUSE), store.random());
                 failed(store.telemetry(), &error, pause);

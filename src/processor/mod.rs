@@ -68,6 +68,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::balancer::{Balancer, LivenessTracker, Snapshots};
+use crate::clock::is_paused;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::store::GroupStore;
@@ -175,9 +176,9 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// # Errors
     ///
     /// [`ErrorKind::Config`] for what only the operator can mend: no such hub, no partitions, no such consumer group.
-    /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. [`ErrorKind::Closed`] if the balancing
-    /// loop panicked, which is a bug. Everything else is reported and tried again, also at the start. Before anything
-    /// starts, also any other error of the hub or the storage for which [`Error::is_transient`] is false, such as
+    /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. [`ErrorKind::Internal`] if the
+    /// load-balancing loop panicked. Everything else is reported and tried again, also at the start. Before anything
+    /// starts, also any other error of the hub or the storage for which [`Error::is_retryable`] and [`Error::is_indeterminate`] are false, such as
     /// [`ErrorKind::Unauthorized`]: correct the setting or the permission, and start again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let Self { shared, balancer, handle, partitions } = self;
@@ -210,7 +211,8 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
         let background = background(&shared, partitions, &handle);
         let mut balancing = JoinSet::new();
-        if shared.config.dedicated_thread {
+        // A paused clock applies to the caller's runtime only.
+        if shared.config.dedicated_thread && !is_paused() {
             balancing.spawn(balancer.run_on_dedicated_thread());
         } else {
             balancing.spawn(balancer.run());

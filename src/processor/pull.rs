@@ -62,10 +62,10 @@ impl<E> PartitionStreams<E> {
     ///
     /// # Errors
     ///
-    /// Those of [`Processor::run`](super::Processor::run); [`ErrorKind::Closed`] if it panicked, which is a bug.
+    /// Those of [`Processor::run`](super::Processor::run); [`ErrorKind::Internal`] if it panicked, which is a bug.
     pub async fn shutdown(mut self) -> Result<ShutdownReport> {
         self.handle.requests.ask_once();
-        let panicked = |error| Error::new(ErrorKind::Closed, "the processor panicked").with_source(error);
+        let panicked = |error| Error::new(ErrorKind::Internal, "the processor panicked").with_source(error);
         (&mut self.running.0).await.map_err(panicked)?
     }
 }

@@ -45,10 +45,10 @@ pub(crate) struct Attempts {
 
 impl Attempts {
     /// When the next attempt begins; the last one does when the time is over. Nothing if there is none: the time is
-    /// over, or the error is not [transient](Error::is_transient).
+    /// over, or the error cannot pass.
     pub(crate) fn next_after(&mut self, error: &Error) -> Option<Instant> {
         let now = Instant::now();
-        if !error.is_transient() || self.until.is_some_and(|until| until <= now) {
+        if !error.may_pass() || self.until.is_some_and(|until| until <= now) {
             return None;
         }
         let next = now + self.store.pause_after(error, &mut self.back_off);

@@ -219,7 +219,7 @@ where
     for _ in 1..CONNECT_ATTEMPTS {
         let began = Instant::now();
         let error = match attempt().await {
-            Err(error) if error.is_transient() && began.elapsed() < timeout => error,
+            Err(error) if error.may_pass() && began.elapsed() < timeout => error,
             settled => return settled,
         };
         let wait = error.retry_after().unwrap_or_default().min(timeout).max(pause);

@@ -28,7 +28,7 @@ const MAX_PAGE_SIZE: u32 = 5000;
 #[derive(Clone)]
 pub struct AzureContainerBuilder {
     access: Access,
-    request_deadline: Duration,
+    request_timeout: Duration,
     api_version: String,
     page_size: Option<u32>,
     allow_http: bool,
@@ -99,7 +99,7 @@ impl AzureContainerBuilder {
     pub(super) fn new(access: Access) -> Self {
         Self {
             access,
-            request_deadline: DEFAULT_REQUEST_DEADLINE,
+            request_timeout: DEFAULT_REQUEST_DEADLINE,
             api_version: DEFAULT_API_VERSION.to_owned(),
             page_size: None,
             allow_http: false,
@@ -113,10 +113,10 @@ impl AzureContainerBuilder {
     ///
     /// With a credential that needs longer for its first token, as one that runs a command line tool may, requests fail
     /// until it has come: give more here and in
-    /// [`GroupStoreBuilder::request_deadline`](crate::store::GroupStoreBuilder::request_deadline).
+    /// [`GroupStoreBuilder::request_timeout`](crate::store::GroupStoreBuilder::request_timeout).
     #[must_use]
     pub fn with_request_timeout(mut self, deadline: Duration) -> Self {
-        self.request_deadline = deadline;
+        self.request_timeout = deadline;
         self
     }
 
@@ -175,7 +175,7 @@ impl AzureContainerBuilder {
     /// malformed, or if a credential would go over plain http (see [`with_allow_http`](Self::with_allow_http)). The message names
     /// it and the remedy.
     pub fn build(self) -> Result<AzureContainer> {
-        check_limits(self.request_deadline, self.page_size)?;
+        check_limits(self.request_timeout, self.page_size)?;
         if !is_date(&self.api_version) {
             let version = &self.api_version;
             return Err(Error::config(format!(
@@ -195,7 +195,7 @@ impl AzureContainerBuilder {
             credentials,
             tokens,
             unusable: Reported::default(),
-            request_timeout: self.request_deadline,
+            request_timeout: self.request_timeout,
             api_version: self.api_version,
             page_size: self.page_size,
             wall_clock: self.wall_clock,
@@ -205,8 +205,8 @@ impl AzureContainerBuilder {
 }
 
 /// Refuses limits within which no request can succeed.
-pub(in crate::blob) fn check_limits(request_deadline: Duration, page_size: Option<u32>) -> Result<()> {
-    if request_deadline.is_zero() {
+pub(in crate::blob) fn check_limits(request_timeout: Duration, page_size: Option<u32>) -> Result<()> {
+    if request_timeout.is_zero() {
         return Err(Error::config("the request deadline is zero; give it at least the time that an response takes"));
     }
     if let Some(size) = page_size.filter(|size| !(1..=MAX_PAGE_SIZE).contains(size)) {
@@ -228,7 +228,7 @@ impl fmt::Debug for AzureContainerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AzureContainerBuilder")
             .field("access", &self.access)
-            .field("request_deadline", &self.request_deadline)
+            .field("request_timeout", &self.request_timeout)
             .field("api_version", &self.api_version)
             .field("page_size", &self.page_size)
             .field("allow_http", &self.allow_http)

@@ -147,11 +147,11 @@ impl Outcome {
 }
 
 /// Short enough for the third retry to fit into the deadline even if an attempt takes its time.
-fn read_retries(request_deadline: std::time::Duration) -> RetryOptions {
+fn read_retries(request_timeout: std::time::Duration) -> RetryOptions {
     RetryOptions::exponential(ExponentialRetryOptions {
         initial_delay: Duration::milliseconds(100),
         max_retries: 3,
-        max_total_elapsed: (request_deadline / 2).try_into().unwrap_or(Duration::MAX),
+        max_total_elapsed: (request_timeout / 2).try_into().unwrap_or(Duration::MAX),
         max_delay: Duration::seconds(1),
     })
 }

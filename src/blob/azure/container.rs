@@ -33,7 +33,7 @@ const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 ///
 /// // With settings:
 /// let access = Access::connection_string("UseDevelopmentStorage=true", "leases");
-/// let container = AzureContainer::builder(access).request_deadline(Duration::from_secs(2)).build()?;
+/// let container = AzureContainer::builder(access).request_timeout(Duration::from_secs(2)).build()?;
 /// # Ok::<(), eventhubs_checkpoint::Error>(())
 /// ```
 ///

@@ -30,7 +30,7 @@ impl fmt::Debug for Settings {
         f.debug_struct("Settings")
             .field("url", &self.container_url.url().as_str())
             .field("credentials", &self.credentials.kind())
-            .field("request_deadline", &self.request_timeout)
+            .field("request_timeout", &self.request_timeout)
             .field("api_version", &self.api_version)
             .field("page_size", &self.page_size)
             .finish_non_exhaustive()

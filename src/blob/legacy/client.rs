@@ -102,7 +102,7 @@ fn decoded(url: &Url) -> String {
 
 fn refused(name: &str, why: &str) -> Error {
     let message = format!("azure_storage_blobs cannot carry the blob name {name:?}: {why}; use blob::azure for it");
-    Error::new(ErrorKind::Rejected, message)
+    Error::new(ErrorKind::InvalidArgument, message)
 }
 
 /// As much of a prefix as the SDK sends unchanged. It writes a space as `+`, which the service takes for a plus sign;

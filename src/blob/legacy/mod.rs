@@ -19,7 +19,7 @@
 //! let container = LegacyContainer::new(connect())?;
 //!
 //! // Better, with a way to make another:
-//! let container = LegacyContainer::builder(connect()).isolated_by(connect).build()?;
+//! let container = LegacyContainer::builder(connect()).with_client_factory(connect).build()?;
 //! # Ok::<(), eventhubs_checkpoint::Error>(())
 //! ```
 //!
@@ -32,7 +32,7 @@
 //!   of its own. Those of [`client_options`] keep theirs.
 //! - **Isolation.** The balancer renews leases on a thread and a runtime of its own, through
 //!   [`isolated`](BlobContainer::with_new_connections), and connections live on the runtime that opened them. Without
-//!   [`isolated_by`](LegacyContainerBuilder::isolated_by) both share one client, which cannot be taken apart or copied.
+//!   [`with_client_factory`](LegacyContainerBuilder::with_client_factory) both share one client, which cannot be taken apart or copied.
 //!   That is safe with the SDK's own HTTP client, for it keeps no connections, and **not with one that does**: a
 //!   handler that blocks its runtime would hold up renewals.
 //! - **Retries.** By default the SDK repeats a request up to eight times, also a write whose response was lost, and waits
@@ -152,7 +152,7 @@ impl LegacyContainer {
         operation: Operation<'_>,
         request: impl IntoFuture<Output = SdkResult<T>> + Send,
     ) -> Result<SdkResult<(T, Instant)>> {
-        let deadline = self.settings.request_deadline;
+        let deadline = self.settings.request_timeout;
         let outcome = tokio::time::timeout(deadline, request.into_future()).await;
         let received_at = Instant::now();
         let outcome = outcome.map_err(|_| timed_out(operation, deadline, &self.settings.host))?;
@@ -270,7 +270,7 @@ impl BlobContainer for LegacyContainer {
         }
     }
 
-    /// Without [`isolated_by`](LegacyContainerBuilder::isolated_by) it shares the client: see the [module](self).
+    /// Without [`with_client_factory`](LegacyContainerBuilder::with_client_factory) it shares the client: see the [module](self).
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
         let client = self.settings.connect.as_ref().map_or_else(|| self.client.clone(), |connect| connect());
         Ok(Arc::new(Self { client, settings: self.settings.clone() }))
@@ -295,7 +295,7 @@ type Connect = Arc<dyn Fn() -> ContainerClient + Send + Sync>;
 #[derive(Clone)]
 pub struct LegacyContainerBuilder {
     client: ContainerClient,
-    request_deadline: Duration,
+    request_timeout: Duration,
     page_size: Option<u32>,
     connect: Option<Connect>,
 }
@@ -305,28 +305,28 @@ struct Settings {
     url: Url,
     /// Host and, if it is not the usual one, port.
     host: String,
-    request_deadline: Duration,
+    request_timeout: Duration,
     page_size: Option<MaxResults>,
     connect: Option<Connect>,
 }
 
 impl LegacyContainerBuilder {
     fn new(client: ContainerClient) -> Self {
-        Self { client, request_deadline: DEFAULT_REQUEST_DEADLINE, page_size: None, connect: None }
+        Self { client, request_timeout: DEFAULT_REQUEST_DEADLINE, page_size: None, connect: None }
     }
 
     /// How long a request may take, with all that the client does to repeat it, and with the fetching of a token. Each
     /// page of a listing is a request of its own. Default: 5 s, so that a hung request costs a fraction of a lease.
     #[must_use]
-    pub fn request_deadline(mut self, deadline: Duration) -> Self {
-        self.request_deadline = deadline;
+    pub fn with_request_timeout(mut self, deadline: Duration) -> Self {
+        self.request_timeout = deadline;
         self
     }
 
     /// How many blobs to ask for in one page of a listing, 1 to 5000. Default: as many as the service gives, which is
     /// 5000.
     #[must_use]
-    pub fn page_size(mut self, blobs: u32) -> Self {
+    pub fn with_page_size(mut self, blobs: u32) -> Self {
         self.page_size = Some(blobs);
         self
     }
@@ -335,7 +335,7 @@ impl LegacyContainerBuilder {
     /// [`isolated`](BlobContainer::with_new_connections) containers. Default: they share the one client, which is safe
     /// only if its HTTP client keeps no connections, as the SDK's own does not.
     #[must_use]
-    pub fn isolated_by(mut self, connect: impl Fn() -> ContainerClient + Send + Sync + 'static) -> Self {
+    pub fn with_client_factory(mut self, connect: impl Fn() -> ContainerClient + Send + Sync + 'static) -> Self {
         self.connect = Some(Arc::new(connect));
         self
     }
@@ -347,12 +347,12 @@ impl LegacyContainerBuilder {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting or the address of the client is malformed. The
     /// message names it and the remedy.
     pub fn build(self) -> Result<LegacyContainer> {
-        check_limits(self.request_deadline, self.page_size)?;
+        check_limits(self.request_timeout, self.page_size)?;
         let url = self.client.url().map_err(|error| Error::config(format!("the client has no URL: {error}")))?;
         let settings = Settings {
             host: host_of(&url),
             url,
-            request_deadline: self.request_deadline,
+            request_timeout: self.request_timeout,
             page_size: self.page_size.and_then(NonZeroU32::new).map(MaxResults::new),
             connect: self.connect,
         };
@@ -364,9 +364,9 @@ impl fmt::Debug for LegacyContainerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LegacyContainerBuilder")
             .field("container", &self.client.container_name())
-            .field("request_deadline", &self.request_deadline)
+            .field("request_timeout", &self.request_timeout)
             .field("page_size", &self.page_size)
-            .field("isolated_by", &self.connect.is_some())
+            .field("with_client_factory", &self.connect.is_some())
             .finish_non_exhaustive()
     }
 }
@@ -375,9 +375,9 @@ impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("url", &self.url.as_str())
-            .field("request_deadline", &self.request_deadline)
+            .field("request_timeout", &self.request_timeout)
             .field("page_size", &self.page_size)
-            .field("isolated_by", &self.connect.is_some())
+            .field("with_client_factory", &self.connect.is_some())
             .finish_non_exhaustive()
     }
 }

@@ -202,7 +202,7 @@ async fn a_client_that_repeats_is_cut_off_at_the_deadline() {
         let service = Service::new(replies);
         let container = service.container(RetryOptions::default());
         let container = LegacyContainer::builder(container.client);
-        let container = container.request_deadline(Duration::from_millis(100)).build().unwrap();
+        let container = container.with_request_timeout(Duration::from_millis(100)).build().unwrap();
         let error = write(&container).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
         assert!(error.to_string().contains("within the request deadline of 100ms"), "{error}");
@@ -285,9 +285,9 @@ async fn no_secret_is_shown() {
 fn a_bad_setting_is_named_with_its_value() {
     let builder = || LegacyContainer::builder(ClientBuilder::emulator().container_client("leases"));
     for (builder, expected) in [
-        (builder().request_deadline(Duration::ZERO), "request deadline is zero"),
-        (builder().page_size(0), "page size 0"),
-        (builder().page_size(5001), "page size 5001"),
+        (builder().with_request_timeout(Duration::ZERO), "request deadline is zero"),
+        (builder().with_page_size(0), "page size 0"),
+        (builder().with_page_size(5001), "page size 5001"),
     ] {
         let error = builder.build().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
@@ -312,7 +312,7 @@ fn names_that_arrive_as_they_are_pass() {
 fn names_that_would_reach_another_blob_are_refused_by_name() {
     for name in ["a/../b", "a/./b", "ends/", "/begins", "../begins", "ends/..", "tab\tin", "line\nbreak", " a", "a "] {
         let error = check(name).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Rejected);
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains(&format!("{name:?}")), "{error}");
     }
 }

@@ -24,7 +24,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Until the link breaks, the handler fails, or the partition is to stop. The link is closed then.
     pub(super) async fn deliver(&self, session: &mut Session<S::Event>, pauses: &mut RestartBackoff) -> Happened {
         let Some(mut link) = session.link.take() else {
-            return Happened::Failed(Arc::new(Error::new(ErrorKind::Closed, "there is no link to read from")));
+            return Happened::Failed(Arc::new(Error::new(ErrorKind::Internal, "internal error: no receiver is open")));
         };
         let happened = loop {
             let batch = match self.next_batch(&mut link.receiver, session).await {

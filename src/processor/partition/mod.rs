@@ -161,5 +161,5 @@ fn phase(next: &Next) -> Phase {
 }
 
 fn no_session() -> Error {
-    Error::new(ErrorKind::Closed, "the partition's task came out of step")
+    Error::new(ErrorKind::Internal, "internal error: unexpected partition state")
 }

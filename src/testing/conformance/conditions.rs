@@ -85,8 +85,8 @@ pub async fn a_missing_blob_cannot_be_deleted(container: Container) -> Result<()
 /// A deletion under `Create` makes no sense and is rejected.
 pub async fn a_deletion_under_create_is_rejected(container: Container) -> Result<()> {
     container.write("a", &marked("1"), &Condition::Create).await?;
-    assert_refused(container.delete("a", &Condition::Create).await, ErrorKind::Rejected);
-    assert_refused(container.delete("b", &Condition::Create).await, ErrorKind::Rejected);
+    assert_refused(container.delete("a", &Condition::Create).await, ErrorKind::InvalidArgument);
+    assert_refused(container.delete("b", &Condition::Create).await, ErrorKind::InvalidArgument);
     container.get("a").await.map(drop)
 }
 

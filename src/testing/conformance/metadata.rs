@@ -78,10 +78,10 @@ pub async fn unfit_metadata_is_rejected(container: Container) -> Result<()> {
         ("k", "x "),
     ] {
         let outcome = container.write("a", &metadata_of(&[(key, value)]), &Condition::Create).await;
-        assert_refused(outcome, ErrorKind::Rejected);
+        assert_refused(outcome, ErrorKind::InvalidArgument);
     }
     let too_much = metadata_of(&[("k", &"x".repeat(9 * 1024))]);
-    assert_refused(container.write("a", &too_much, &Condition::Create).await, ErrorKind::Rejected);
+    assert_refused(container.write("a", &too_much, &Condition::Create).await, ErrorKind::InvalidArgument);
     assert_refused(container.get("a").await, ErrorKind::NotFound);
     Ok(())
 }

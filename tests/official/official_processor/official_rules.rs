@@ -35,7 +35,9 @@ impl OfficialRules {
         let mut answer = self.container.write(name, metadata, condition).await;
         for _ in 0..RETRIES {
             match answer {
-                Err(error) if error.is_transient() => answer = self.container.write(name, metadata, condition).await,
+                Err(error) if error.is_retryable() || error.is_indeterminate() => {
+                    answer = self.container.write(name, metadata, condition).await
+                }
                 settled => return settled,
             }
         }

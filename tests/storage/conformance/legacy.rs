@@ -22,7 +22,7 @@ conformance_tests!(Arc::new(missing_container().await));
 async fn missing_container() -> LegacyContainer {
     let (endpoint, name) = (endpoint().await, fresh_name());
     let connect = move || client(endpoint, by_sas(), &name);
-    LegacyContainer::builder(connect()).isolated_by(connect).page_size(5).build().unwrap()
+    LegacyContainer::builder(connect()).with_client_factory(connect).with_page_size(5).build().unwrap()
 }
 
 fn client(endpoint: &str, credentials: StorageCredentials, name: &str) -> ContainerClient {
@@ -94,7 +94,7 @@ async fn an_unreachable_service_is_unavailable_soon() {
 async fn a_service_that_never_answers_leaves_the_outcome_unknown_at_the_deadline() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = client(&format!("http://{}", silent.local_addr().unwrap()), by_key(), "leases");
-    let container = LegacyContainer::builder(client).request_deadline(Duration::from_millis(200)).build().unwrap();
+    let container = LegacyContainer::builder(client).with_request_timeout(Duration::from_millis(200)).build().unwrap();
     let error = container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert!(error.to_string().contains("200ms"), "{error}");

@@ -251,7 +251,7 @@ pub async fn checkpoint_4_bounded_then_contended_and_the_other_writer_is_named(b
     a.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Write, Fault::ConcurrentWrite(python)));
     let error = a.store.checkpoint(&mut adoption, &at(5)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended);
-    assert!(error.to_string().contains("python") && error.is_transient(), "{error}");
+    assert!(error.to_string().contains("python") && error.is_retryable(), "{error}");
     let round = ["match checkpoint/0", "read checkpoint/0", "read ownership/0"];
     assert_eq!(a.requests(), round.repeat(5));
 }

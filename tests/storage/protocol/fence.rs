@@ -114,7 +114,7 @@ async fn work(owner: &Owner, adoption: &mut Adoption) -> Option<i64> {
                 assert_eq!(by.unwrap().as_str(), "b");
                 break;
             }
-            Err(error) => assert!(error.is_transient(), "{error:?}"),
+            Err(error) => assert!(error.is_retryable() || error.is_indeterminate(), "{error:?}"),
             Ok(other) => panic!("{other:?}"),
         }
     }

@@ -75,7 +75,12 @@ pub async fn handoff_1_the_thief_marks_and_copies_every_other_key(bench: Bench) 
     let mut expected = bench.read(&ownership(0)).await;
     assert_eq!(expected["cooperative"], "1");
     // Such as a later version may write.
-    expected.extend(metadata(&[("load", "heavy"), ("leasescope", "universe"), ("claimedat", "today"), ("theirs", "1")]));
+    expected.extend(metadata(&[
+        ("load", "heavy"),
+        ("leasescope", "universe"),
+        ("claimedat", "today"),
+        ("theirs", "1"),
+    ]));
     bench.put(&ownership(0), &expected).await;
     let handoff = ask(&b, 0).await;
     assert_eq!((handoff.owner().as_str(), handoff.is_acknowledged()), ("a", false));
