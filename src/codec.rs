@@ -602,7 +602,7 @@ mod tests {
             }
             for other in ["a.", "a%2e", "a%2E%2E", "a%2Eb"] {
                 let name = format!("{}{other}", names().heartbeats());
-                assert!(names().heartbeat_owner(&name).unwrap_err().problem.contains("spells"), "{other}");
+                assert!(names().heartbeat_owner(&name).unwrap_err().problem.contains("encodes"), "{other}");
             }
         }
     }

@@ -22,7 +22,7 @@ pub enum Action {
     /// Publishes a snapshot.
     Publish(Arc<Snapshot>),
     /// Tells subscribers, the log and the metrics what happened.
-    Tell(OwnershipEvent),
+    Emit(OwnershipEvent),
     /// Logs or counts what is no event.
     Note(Note),
     /// Ends the loop: a later incarnation of this owner is at work.
@@ -38,9 +38,9 @@ pub enum Request {
     /// Lists the ownerships.
     List,
     /// Lists presences, ownerships in the other tree of names, or both.
-    ListOthers { presences: bool, other_tree: bool },
+    ListOthers { heartbeats: bool, other_name_case: bool },
     /// Declares the owner of a record dead, in order to make these claims.
-    DeclareDead { of: Ownership, presence: Option<Heartbeat>, claims: Vec<Claim> },
+    DeclareDead { of: Ownership, heartbeat: Option<Heartbeat>, claims: Vec<Claim> },
     /// Claims a partition.
     Claim(Claim),
     /// Renews a lease.
@@ -51,13 +51,13 @@ pub enum Request {
     /// for as long as the loop runs.
     Keep(Lease),
     /// Asks the owner of a record for its partition.
-    Mark(Ownership),
+    RequestHandoff(Ownership),
     /// Looks at a partition that was asked for.
-    Pursue { handoff: Handoff, patience: HandoffTimeouts },
+    PollHandoff { handoff: Handoff, timeouts: HandoffTimeouts },
     /// Writes the presence of this instance.
-    Announce,
+    SendHeartbeat,
     /// Deletes the presence of this instance; if that fails, again and again, or not.
-    Withdraw { persistently: bool },
+    RemoveHeartbeat { persistently: bool },
     /// Deletes those of these presences that are long dead.
-    Clear(Vec<Heartbeat>),
+    DeleteHeartbeats(Vec<Heartbeat>),
 }

@@ -19,7 +19,7 @@ impl Partitions {
     pub(super) fn start_handoff_requests(&mut self, context: &mut Context, planned: Vec<PlannedHandoff>) {
         for seen in planned.into_iter().filter_map(|planned| planned.seen) {
             self.activities.insert(seen.partition.clone(), Activity::RequestingHandoff);
-            context.request(Request::Mark(seen));
+            context.request(Request::RequestHandoff(seen));
         }
     }
 
@@ -60,7 +60,7 @@ impl Partitions {
             if asked.next.is_some_and(|next| next <= context.now) {
                 asked.next = None;
                 let patience = context.settings.handoff_timeouts;
-                context.request(Request::Pursue { handoff: asked.handoff.clone(), patience });
+                context.request(Request::PollHandoff { handoff: asked.handoff.clone(), timeouts: patience });
             }
         }
     }

@@ -35,7 +35,7 @@ impl Partitions {
         for (of, claims) in abandoned.into_values() {
             let owner = of.record.owner.as_ref();
             let presence = presences.iter().find(|seen| Some(&seen.record.owner) == owner).cloned();
-            context.request(Request::DeclareDead { of, presence, claims });
+            context.request(Request::DeclareDead { of, heartbeat: presence, claims });
         }
     }
 

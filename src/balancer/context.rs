@@ -88,7 +88,7 @@ impl Context {
     }
 
     pub(super) fn emit(&mut self, event: OwnershipEvent) {
-        self.act(Action::Tell(event));
+        self.act(Action::Emit(event));
     }
 
     pub(super) fn note(&mut self, note: Note) {

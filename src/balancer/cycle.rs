@@ -99,8 +99,8 @@ impl Cycles {
     pub(super) fn list_others(&mut self, context: &mut Context, needs: Needs, listed: Vec<Ownership>) {
         self.listed = listed;
         context.request(Request::ListOthers {
-            presences: matches!(needs, Needs::Heartbeats | Needs::Both),
-            other_tree: matches!(needs, Needs::OtherNameCase | Needs::Both),
+            heartbeats: matches!(needs, Needs::Heartbeats | Needs::Both),
+            other_name_case: matches!(needs, Needs::OtherNameCase | Needs::Both),
         });
     }
 

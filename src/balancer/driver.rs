@@ -145,7 +145,7 @@ impl Driver {
                 ports.metrics.0.held(snapshot.owned.len());
                 ports.snapshot.send_replace(snapshot);
             }
-            Action::Tell(event) => ports.events.emit(event),
+            Action::Emit(event) => ports.events.emit(event),
             Action::Note(note) => {
                 if let Note::CycleTook(_) = note {
                     ports.storage_health.cycle_succeeded();

@@ -125,7 +125,7 @@ impl BalancerHandle {
     /// How long the storage has not answered as it should, if that is longer than half the expiry and a request.
     #[must_use]
     pub fn storage_unavailable_for(&self) -> Option<Duration> {
-        self.storage_health.outage()
+        self.storage_health.storage_unavailable_for()
     }
 
     /// How long this instance has not seen who owns what, although it tried, if that is longer than the expiry.

@@ -129,14 +129,14 @@ impl Partitions {
 
     /// Those that this instance has asked for, with their owners.
     pub(super) fn requested_handoffs(&self) -> BTreeMap<PartitionId, OwnerId> {
-        let owner = |doing: &Activity| Some(asked_in(doing)?.handoff.owner().clone());
+        let owner = |doing: &Activity| Some(handoff_in(doing)?.handoff.owner().clone());
         self.activities.iter().filter_map(|(partition, doing)| Some((partition.clone(), owner(doing)?))).collect()
     }
 
     /// Those that this instance has asked for, or is about to.
     pub(super) fn awaits_handoff(&self, partition: &PartitionId) -> bool {
         let doing = self.activities.get(partition);
-        doing.is_some_and(|doing| matches!(doing, Activity::RequestingHandoff) || asked_in(doing).is_some())
+        doing.is_some_and(|doing| matches!(doing, Activity::RequestingHandoff) || handoff_in(doing).is_some())
     }
 
     pub(super) fn is_claiming(&self, partition: &PartitionId) -> bool {
@@ -266,7 +266,7 @@ pub(super) fn is_at_work(doing: &Activity) -> bool {
     }
 }
 
-fn asked_in(doing: &Activity) -> Option<&PendingHandoff> {
+fn handoff_in(doing: &Activity) -> Option<&PendingHandoff> {
     match doing {
         Activity::AwaitingHandoff(asked) | Activity::Claiming { handoff: Some(asked), .. } => Some(asked),
         _ => None,

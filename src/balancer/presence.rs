@@ -78,7 +78,7 @@ impl OwnHeartbeat {
     pub(super) fn remove(&mut self, context: &mut Context, persistently: bool) {
         if std::mem::take(&mut self.is_there) {
             self.under_way += 1;
-            context.request(Request::Withdraw { persistently });
+            context.request(Request::RemoveHeartbeat { persistently });
         }
     }
 
@@ -95,7 +95,7 @@ impl OwnHeartbeat {
     fn announce(&mut self, context: &mut Context) {
         self.under_way += 1;
         (self.is_there, self.sent) = (true, context.now);
-        context.request(Request::Announce);
+        context.request(Request::SendHeartbeat);
     }
 
     /// Returns whether it was the first announcement.
@@ -138,7 +138,7 @@ impl OwnHeartbeat {
     pub(super) fn on_listed(&mut self, context: &mut Context, presences: Vec<Heartbeat>) {
         let long_dead = 10 * context.settings.lease_duration();
         if presences.iter().any(|seen| seen.age_at(context.now) > long_dead) {
-            context.request(Request::Clear(presences.clone()));
+            context.request(Request::DeleteHeartbeats(presences.clone()));
         }
         self.listed = presences;
     }

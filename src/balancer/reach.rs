@@ -35,7 +35,7 @@ impl StorageHealth {
     }
 
     /// How long the storage has not answered, if there is an outage now.
-    pub(super) fn outage(&self) -> Option<Duration> {
+    pub(super) fn storage_unavailable_for(&self) -> Option<Duration> {
         self.store.outages().silence(self.store.lease_clock_now())
     }
 }

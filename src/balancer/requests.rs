@@ -14,10 +14,10 @@ use crate::telemetry::Operation;
 pub(super) async fn perform(store: GroupStore, request: Request) -> Done {
     match request {
         Request::List => Done::Listed(store.list_ownerships().await.map(|listing| listing.records)),
-        Request::ListOthers { presences, other_tree } => {
+        Request::ListOthers { heartbeats: presences, other_name_case: other_tree } => {
             Done::OthersListed(list_others(&store, presences, other_tree).await)
         }
-        Request::DeclareDead { of, presence, claims } => {
+        Request::DeclareDead { of, heartbeat: presence, claims } => {
             Done::DeclaredDead { claims, outcome: store.declare_dead(&of, presence.as_ref()).await }
         }
         Request::Claim(claim) => {
@@ -37,17 +37,19 @@ pub(super) async fn perform(store: GroupStore, request: Request) -> Done {
             let outcome = keep(&store, &lease).await;
             Done::Kept { partition: lease.partition().clone(), outcome }
         }
-        Request::Mark(seen) => {
+        Request::RequestHandoff(seen) => {
             let outcome = store.request_handoff(&seen).await;
             Done::HandoffRequested { partition: seen.partition, outcome }
         }
-        Request::Pursue { mut handoff, patience } => {
+        Request::PollHandoff { mut handoff, timeouts: patience } => {
             let outcome = store.poll_handoff(&mut handoff, &patience).await;
             Done::HandoffPolled { handoff, outcome }
         }
-        Request::Announce => Done::HeartbeatSent(store.send_heartbeat().await),
-        Request::Withdraw { persistently } => Done::HeartbeatRemoved(withdraw(&store, persistently).await),
-        Request::Clear(presences) => Done::HeartbeatsDeleted(store.delete_stale_heartbeats(&presences).await),
+        Request::SendHeartbeat => Done::HeartbeatSent(store.send_heartbeat().await),
+        Request::RemoveHeartbeat { persistently } => Done::HeartbeatRemoved(withdraw(&store, persistently).await),
+        Request::DeleteHeartbeats(presences) => {
+            Done::HeartbeatsDeleted(store.delete_stale_heartbeats(&presences).await)
+        }
     }
 }
 

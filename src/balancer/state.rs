@@ -276,7 +276,7 @@ impl State {
         snapshot.leases = view.records.values().map(|seen| (seen.partition.clone(), age(seen))).collect();
         snapshot.partitions = view.partitions;
         snapshot.unclaimed_due_to_limit = unclaimed;
-        tell_away(context, &before, &snapshot.away());
+        emit_away(context, &before, &snapshot.away());
         context.change();
         for PlannedRelease { partition, reason } in plan.release {
             if let Some(epoch) = partitions.get(&partition).map(OwnedLease::epoch) {
@@ -342,7 +342,7 @@ impl State {
 }
 
 /// Tells which owners have shut down and left partitions for their own restart, and which no longer.
-fn tell_away(context: &mut Context, before: &BTreeMap<OwnerId, usize>, now: &BTreeMap<OwnerId, usize>) {
+fn emit_away(context: &mut Context, before: &BTreeMap<OwnerId, usize>, now: &BTreeMap<OwnerId, usize>) {
     let back = before.keys().filter(|owner| !now.contains_key(*owner)).map(|owner| (owner, 0));
     let away = now.iter().filter(|(owner, partitions)| before.get(*owner) != Some(*partitions));
     for (owner, partitions) in away.map(|(owner, partitions)| (owner, *partitions)).chain(back) {

@@ -158,7 +158,7 @@ fn short(action: &Action) -> Option<String> {
     Some(match action {
         Action::Publish(_) | Action::Measure { .. } | Action::Note(Note::CycleTook(_)) => return None,
         Action::Request(request) => short_request(request),
-        Action::Tell(event) => short_event(event),
+        Action::Emit(event) => short_event(event),
         Action::Note(note) => format!("{note:?}").split(['(', ' ', '{']).next().unwrap_or_default().to_owned(),
         Action::FallBack => "fall back".to_owned(),
         Action::Replaced(_) => "replaced".to_owned(),
@@ -169,7 +169,7 @@ fn short(action: &Action) -> Option<String> {
 fn short_request(request: &Request) -> String {
     match request {
         Request::List => "list".to_owned(),
-        Request::ListOthers { presences, other_tree } => match (presences, other_tree) {
+        Request::ListOthers { heartbeats: presences, other_name_case: other_tree } => match (presences, other_tree) {
             (true, true) => "list presences and other tree".to_owned(),
             (true, false) => "list presences".to_owned(),
             (false, _) => "list other tree".to_owned(),
@@ -180,11 +180,11 @@ fn short_request(request: &Request) -> String {
         Request::Renew(lease) => format!("renew {}", lease.partition()),
         Request::Release { lease, .. } => format!("release {}", lease.partition()),
         Request::Keep(lease) => format!("keep {}", lease.partition()),
-        Request::Mark(seen) => format!("mark {}", seen.partition),
-        Request::Pursue { handoff, .. } => format!("pursue {}", handoff.partition()),
-        Request::Announce => "announce".to_owned(),
-        Request::Withdraw { .. } => "withdraw".to_owned(),
-        Request::Clear(_) => "clear".to_owned(),
+        Request::RequestHandoff(seen) => format!("mark {}", seen.partition),
+        Request::PollHandoff { handoff, .. } => format!("pursue {}", handoff.partition()),
+        Request::SendHeartbeat => "heartbeat".to_owned(),
+        Request::RemoveHeartbeat { .. } => "withdraw".to_owned(),
+        Request::DeleteHeartbeats(_) => "clear".to_owned(),
     }
 }
 
@@ -216,9 +216,9 @@ mod cycles {
     #[test]
     fn the_first_waits_for_the_presence() {
         let mut me = Loop::new(BalancerConfig::default());
-        assert_eq!(me.step(Happened::Began([0.into()].into())), "announce");
+        assert_eq!(me.step(Happened::Began([0.into()].into())), "heartbeat");
         assert_eq!(me.after(0), "", "it is not known yet");
-        assert_eq!(me.done(Done::HeartbeatSent(Err(unavailable()))), "PresenceFailed");
+        assert_eq!(me.done(Done::HeartbeatSent(Err(unavailable()))), "HeartbeatFailed");
         assert_eq!(me.after(0), "list", "nor does it wait for ever");
     }
 
@@ -333,7 +333,7 @@ mod claims {
         me.listed(".");
         me.nobody_else();
         let undecided = ClaimOutcome::Indeterminate(unavailable());
-        assert_eq!(me.done(Done::Claimed { partition: 0.into(), outcome: undecided }), "Undecided");
+        assert_eq!(me.done(Done::Claimed { partition: 0.into(), outcome: undecided }), "Indeterminate");
         assert_eq!(me.after(11), "list");
         assert_eq!(me.listed("."), "", "one interval and a half have not passed");
         assert_eq!(me.after(11), "list");
@@ -362,7 +362,7 @@ mod claims {
         let others = Others { heartbeats: Some(vec![presence]), other_name_case: Vec::new() };
         let actions = me.state.step(Happened::Done(Done::OthersListed(Ok(others))), me.now);
         let request = actions.into_iter().find_map(|action| match action {
-            Action::Request(Request::DeclareDead { presence, claims, .. }) => Some((presence, claims)),
+            Action::Request(Request::DeclareDead { heartbeat: presence, claims, .. }) => Some((presence, claims)),
             _ => None,
         });
         let (presence, claims) = request.unwrap();
@@ -370,7 +370,7 @@ mod claims {
         let alive = me.done(Done::DeclaredDead { claims: claims.clone(), outcome: Ok(DeclareDeadOutcome::StillAlive) });
         assert_eq!(alive, "");
         let unknown = me.done(Done::DeclaredDead { claims: claims.clone(), outcome: Err(unavailable()) });
-        assert_eq!(unknown, "Undecided");
+        assert_eq!(unknown, "Indeterminate");
         let dead = me.done(Done::DeclaredDead { claims, outcome: Ok(DeclareDeadOutcome::Declared) });
         assert_eq!(dead, "claim 0, claim 1");
     }
@@ -769,7 +769,7 @@ mod by_presence {
     #[test]
     fn only_the_presence_is_renewed() {
         let mut me = holding();
-        assert_eq!(me.after(30), "announce, CycleLate, list");
+        assert_eq!(me.after(30), "heartbeat, CycleLate, list");
         assert_eq!(me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written))), "");
         assert!(!me.after(30).contains("renew"));
     }
@@ -779,7 +779,7 @@ mod by_presence {
         let mut me = holding();
         me.after(30);
         assert_eq!(me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::DeclaredDead { by: None }))), "DeclaredDead");
-        assert_eq!(me.after(0), "announce", "before it is present again, a record could be taken over once more");
+        assert_eq!(me.after(0), "heartbeat", "before it is present again, a record could be taken over once more");
         me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
         assert_eq!(me.after(0), "renew 0");
         let outcome = ClaimOutcome::Won(lease(&me, 0));
@@ -850,7 +850,7 @@ mod strict_leases {
         assert!(me.after(30).contains("renew 0"));
         let failed =
             Done::Renewed { partition: 0.into(), epoch: 1, outcome: ClaimOutcome::Indeterminate(unavailable()) };
-        assert_eq!(me.done(failed), "Undecided");
+        assert_eq!(me.done(failed), "Indeterminate");
         assert!(!me.after(17).contains("Outlived"));
         assert!(me.after(1).contains("Outlived 0"), "60 s less 2 s of grace and 10 s to stop");
         assert_eq!(me.snapshot.owner(&0.into()), Some(&PartitionOwner::Reclaimable));

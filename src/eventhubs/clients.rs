@@ -76,7 +76,7 @@ impl SharedClient {
                 Ok(answer)
             }
             Ok(Err(error)) => {
-                self.note(errors::sign(&error));
+                self.note(errors::signal(&error));
                 Err(failed(error))
             }
             Err(_) => {

@@ -73,11 +73,11 @@ pub(super) fn checking(partition: &str, error: EventHubsError) -> Option<Error> 
 }
 
 /// What a failure says about the connection.
-pub(super) fn sign(error: &EventHubsError) -> Signal {
+pub(super) fn signal(error: &EventHubsError) -> Signal {
     if cause_of(error) == Cause::Displaced {
         return Signal::Alive;
     }
-    amqp_errors(error).find_map(sign_of_amqp).unwrap_or(Signal::Failing)
+    amqp_errors(error).find_map(signal_of_amqp).unwrap_or(Signal::Failing)
 }
 
 fn cause_of(error: &EventHubsError) -> Cause {
@@ -99,13 +99,13 @@ fn amqp_errors(error: &EventHubsError) -> impl Iterator<Item = &AmqpError> {
 }
 
 /// Nothing if the error only wraps another one.
-fn sign_of_amqp(error: &AmqpError) -> Option<Signal> {
+fn signal_of_amqp(error: &AmqpError) -> Option<Signal> {
     use AmqpErrorKind as K;
     match error.kind() {
         K::AzureCore(_) => None,
         // Perhaps because the connection's other end is gone.
         _ if cause_of_amqp(error) == Cause::NotFoundNow => Some(Signal::Failing),
-        K::AmqpDescribedError(answer) => Some(sign_of_answer(&answer.condition)),
+        K::AmqpDescribedError(answer) => Some(signal_of_condition(&answer.condition)),
         K::ManagementStatusCode(status, _) if !matches!(u16::from(*status), 401 | 403) => Some(Signal::Alive),
         // The client connects anew by itself after these; that they are told says that it did not succeed.
         K::ConnectionClosedByRemote(_)
@@ -123,7 +123,7 @@ fn sign_of_amqp(error: &AmqpError) -> Option<Signal> {
     }
 }
 
-fn sign_of_answer(condition: &AmqpErrorCondition) -> Signal {
+fn signal_of_condition(condition: &AmqpErrorCondition) -> Signal {
     match condition {
         AmqpErrorCondition::ConnectionForced | AmqpErrorCondition::ConnectionFramingError => Signal::Dead,
         // The client may have missed to renew its token.
@@ -221,9 +221,9 @@ mod tests {
         ] {
             let shown = format!("{error:?}");
             let error = wrapped(error);
-            assert_eq!(sign(&EventHubsError::from(error)), expected, "{shown}");
+            assert_eq!(signal(&EventHubsError::from(error)), expected, "{shown}");
         }
-        assert_eq!(sign(&EventHubsError::from(ClientErrorKind::ConsumerDisconnected(None))), Signal::Alive);
+        assert_eq!(signal(&EventHubsError::from(ClientErrorKind::ConsumerDisconnected(None))), Signal::Alive);
     }
 
     /// As the client does it.
@@ -286,7 +286,7 @@ mod tests {
                 assert_eq!(receiving("0", None, of_link()).kind(), kind, "{text}");
                 assert_eq!(properties("it", of_management()).kind(), kind, "{text}");
                 let sign_expected = if kind == Config { Signal::Alive } else { Signal::Failing };
-                assert_eq!((sign(&of_link()), sign(&of_management())), (sign_expected, sign_expected), "{text}");
+                assert_eq!((signal(&of_link()), signal(&of_management())), (sign_expected, sign_expected), "{text}");
                 assert_eq!(checking("0", of_link()).map(|error| error.kind()), Some(Config), "at the start: {text}");
             }
             assert_eq!(properties("it", EventHubsError::from(status(404, None))).kind(), EventSource);

@@ -135,7 +135,7 @@ impl OwnedPartitions {
 
     /// The same outside of a claim, whose result would show the processor the loss. Under one lock: a claim in between
     /// would win the partition back, and the processor would go on reading where it was.
-    fn forget_untold(&self, partition: &PartitionId, held: &Arc<Owned>, to: Option<&OwnerId>) {
+    fn forget_unreported(&self, partition: &PartitionId, held: &Arc<Owned>, to: Option<&OwnerId>) {
         let mut memory = self.memory();
         if memory.forget(partition, held, to) {
             memory.untold.insert(partition.clone());
@@ -150,7 +150,7 @@ impl OwnedPartitions {
                 continue;
             }
             if let Some(held) = self.find(&ownership.partition).filter(|held| held.known().since <= asked) {
-                self.forget_untold(&ownership.partition, &held, ownership.record.owner.as_ref());
+                self.forget_unreported(&ownership.partition, &held, ownership.record.owner.as_ref());
             }
         }
     }
@@ -299,7 +299,7 @@ impl OwnedPartitions {
         match self.store.checkpoint(adopted, position).await? {
             CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
             CheckpointOutcome::Fenced { by } => {
-                self.forget_untold(partition, &held, by.as_ref());
+                self.forget_unreported(partition, &held, by.as_ref());
                 Err(fenced(partition, by.as_ref()))
             }
         }
@@ -394,7 +394,7 @@ mod tests {
                 for _ in 0..20_000 {
                     holder.remember(&partition, &held);
                     holder.memory().untold.clear();
-                    holder.forget_untold(&partition, &held, None);
+                    holder.forget_unreported(&partition, &held, None);
                 }
                 ended.store(true, Ordering::Relaxed);
                 assert_eq!(looking.join().unwrap(), 0);

@@ -139,7 +139,7 @@ impl Open {
     async fn refusal(&self, limit: Duration) -> Option<Error> {
         match timeout(limit, pin!(self.receiver.stream_events()).next()).await {
             Ok(Some(Err(error))) => {
-                self.client.note(errors::sign(&error));
+                self.client.note(errors::signal(&error));
                 errors::checking(self.receiver.partition_id(), error)
             }
             _ => None,
@@ -147,7 +147,7 @@ impl Open {
     }
 
     fn failure(&self, position: Option<&str>, error: EventHubsError) -> Error {
-        self.client.note(errors::sign(&error));
+        self.client.note(errors::signal(&error));
         errors::receiving(self.receiver.partition_id(), position, error)
     }
 

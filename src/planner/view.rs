@@ -234,12 +234,12 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
         let elsewhere = other_tree.collect();
         let mut listing = Self { here, elsewhere, present: attendances.live(observer, now), alive: HashSet::new() };
         if listing.here.values().any(|seen| seen.record.handoff_to.is_some()) {
-            listing.alive = listing.signs_of_life().chain([&observer.this.owner]).collect();
+            listing.alive = listing.live_owners().chain([&observer.this.owner]).collect();
         }
         listing
     }
 
-    fn signs_of_life(&self) -> impl Iterator<Item = &'o OwnerId> {
+    fn live_owners(&self) -> impl Iterator<Item = &'o OwnerId> {
         let here = self.here.values().filter(|seen| seen.live).filter_map(|seen| seen.record.owner.as_ref());
         let present = self.present.iter().map(|present| &present.owner);
         here.chain(self.elsewhere.values().copied()).chain(present)

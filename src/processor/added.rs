@@ -17,7 +17,7 @@ pub(super) struct NewPartitions(OnceLock<BTreeSet<PartitionId>>);
 
 impl NewPartitions {
     /// The group began with these.
-    pub(super) fn begins_with(&self, founders: impl IntoIterator<Item = PartitionId>) {
+    pub(super) fn started_with(&self, founders: impl IntoIterator<Item = PartitionId>) {
         // Set once, at the start.
         let _ = self.0.set(founders.into_iter().collect());
     }
@@ -46,7 +46,7 @@ mod tests {
     fn only_an_added_partition_of_a_group_that_starts_at_the_latest_starts_elsewhere() {
         let latest = ProcessorConfig::default().with_start_position(StartPosition::Latest);
         let begun = NewPartitions::default();
-        begun.begins_with([0.into()]);
+        begun.started_with([0.into()]);
         assert_eq!(begun.start_of(&0.into(), &latest), &StartPosition::Latest);
         assert_eq!(begun.start_of(&1.into(), &latest), &StartPosition::Earliest);
         let fixed = ProcessorConfig::default().with_start_position(StartPosition::AfterSequenceNumber(7));

@@ -131,7 +131,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let probes_due =
             self.config.lag_check_interval.map_or(Duration::MAX, |period| period.saturating_mul(PROBES_MISSED));
         let shared = Shared {
-            added: NewPartitions::default(),
+            new_partitions: NewPartitions::default(),
             group: Arc::new(self.store.group().clone()),
             drain_timeout: drain,
             handoff_timeout: settings.handoff_timeout(&self.store),

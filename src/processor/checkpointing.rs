@@ -88,7 +88,7 @@ pub(super) struct Start {
 
 impl Start {
     fn is_stopping(&self) -> bool {
-        *self.over.borrow() || self.stopping.is_asked()
+        *self.over.borrow() || self.stopping.is_requested()
     }
 }
 
@@ -130,8 +130,8 @@ pub(super) struct CheckpointWriter {
 }
 
 impl CheckpointWriter {
-    pub(super) fn mark(&self, sequence_number: i64, offset: &str) {
-        self.shared.advance(|tracker| tracker.mark(sequence_number, offset));
+    pub(super) fn request(&self, sequence_number: i64, offset: &str) {
+        self.shared.advance(|tracker| tracker.request(sequence_number, offset));
     }
 
     /// A batch goes to the handler.
@@ -498,7 +498,7 @@ mod tests {
         assert_eq!(pending.unwritten(), None);
         for (number, offset) in [(5, "five"), (9, "nine"), (7, "seven")] {
             let Pending { tracker, marked, .. } = &mut pending;
-            if let Some(reached) = tracker.mark(number, offset) {
+            if let Some(reached) = tracker.request(number, offset) {
                 Pending::reach(marked, &reached);
             }
         }

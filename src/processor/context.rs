@@ -69,7 +69,7 @@ impl PartitionContext {
     /// An event before it that is [tracked](Self::track) and not finished holds it back until it is.
     pub fn checkpoint(&self, event: &impl Positioned) {
         match (event.sequence_number(), event.offset()) {
-            (Some(sequence_number), Some(offset)) => self.checkpoints.mark(sequence_number, offset),
+            (Some(sequence_number), Some(offset)) => self.checkpoints.request(sequence_number, offset),
             _ => telemetry::unpositioned_event(self.partition_id()),
         }
     }
@@ -89,7 +89,7 @@ impl PartitionContext {
             ));
         };
         let number = position.sequence_number;
-        self.checkpoints.mark(number, &position.offset);
+        self.checkpoints.request(number, &position.offset);
         loop {
             self.checkpoints.flush().await?;
             if self.checkpoints.written() >= Some(number) {

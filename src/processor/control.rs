@@ -69,7 +69,7 @@ impl Control {
     }
 
     /// Why, and since when, if it was.
-    pub(super) fn asked_to_stop(&self) -> Option<(StopReason, Instant)> {
+    pub(super) fn stop_requested(&self) -> Option<(StopReason, Instant)> {
         let orders = self.orders.borrow();
         orders.stop.clone().zip(orders.requested_at)
     }

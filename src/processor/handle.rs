@@ -58,7 +58,7 @@ impl ProcessorHandle {
             checkpoint_failures: controls.iter().filter_map(|control| failure(control)).collect(),
             held: controls.iter().filter_map(|control| held(control)).collect(),
             liveness: self.balancer.liveness(),
-            ending: self.requests.is_asked() || self.requests.has_ended(),
+            ending: self.requests.is_requested() || self.requests.has_ended(),
         })
     }
 
@@ -89,7 +89,7 @@ impl ProcessorHandle {
     /// crash. A request within that second changes nothing, so that several parts of a program may pass on the same
     /// signal. The first request may also have come from the future or from a signal.
     pub fn shutdown(&self) {
-        self.requests.ask();
+        self.requests.request();
     }
 
     fn control(&self, partition: &PartitionId, order: impl FnOnce(&Control)) -> bool {

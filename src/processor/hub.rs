@@ -19,7 +19,7 @@ use crate::store::GroupStore;
 use crate::telemetry::{self, Telemetry};
 
 /// How many partitions are pinned at once.
-const PINNED_AT_ONCE: usize = 8;
+const RECORDED_AT_ONCE: usize = 8;
 
 /// Whatever can be known to be wrong before anything starts.
 pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
@@ -78,8 +78,8 @@ async fn begin_group<S: EventSource, H: Handler<S::Event>>(
     partitions: &[PartitionId],
 ) -> Result<()> {
     if shared.config.start_position != StartPosition::Latest {
-        shared.added.begins_with(partitions.to_vec());
-        return pin_single_latest(shared, partitions).await;
+        shared.new_partitions.started_with(partitions.to_vec());
+        return record_single_latest(shared, partitions).await;
     }
     let begun = repeated(&shared.store, || recorded(&shared.store), Telemetry::group_not_begun).await?;
     let last = begun.last().or(partitions.iter().max()).cloned();
@@ -89,21 +89,21 @@ async fn begin_group<S: EventSource, H: Handler<S::Event>>(
         && let Some(last) = last
     {
         let start = shared.config.start_position_of(&last).clone();
-        pinned(Arc::clone(shared), last, start).await?;
+        record_start_persistently(Arc::clone(shared), last, start).await?;
     }
     let missing = founders.iter().filter(|partition| !begun.contains(partition)).cloned();
     let pinning = |partition| {
         let start = shared.config.start_position_of(&partition).clone();
-        pinned(Arc::clone(shared), partition, start)
+        record_start_persistently(Arc::clone(shared), partition, start)
     };
-    stream::iter(missing.map(Ok)).try_for_each_concurrent(PINNED_AT_ONCE, pinning).await?;
-    shared.added.begins_with(founders);
-    pin_all_added(shared, added).await
+    stream::iter(missing.map(Ok)).try_for_each_concurrent(RECORDED_AT_ONCE, pinning).await?;
+    shared.new_partitions.started_with(founders);
+    record_new_starts(shared, added).await
 }
 
 /// Records the start of the partitions for which the application chose the latest event, if the group starts at another
 /// position: events that arrive before such a partition is claimed must not be skipped.
-async fn pin_single_latest<S: EventSource, H: Handler<S::Event>>(
+async fn record_single_latest<S: EventSource, H: Handler<S::Event>>(
     shared: &Arc<Shared<S, H>>,
     partitions: &[PartitionId],
 ) -> Result<()> {
@@ -115,21 +115,21 @@ async fn pin_single_latest<S: EventSource, H: Handler<S::Event>>(
     }
     let recorded = repeated(&shared.store, || recorded(&shared.store), Telemetry::group_not_begun).await?;
     for partition in latest.into_iter().filter(|partition| !recorded.contains(partition)) {
-        pinned(Arc::clone(shared), partition, StartPosition::Latest).await?;
+        record_start_persistently(Arc::clone(shared), partition, StartPosition::Latest).await?;
     }
     Ok(())
 }
 
 /// In order, as whoever claims one of them does. At once, for owners of other SDKs pin nothing: a checkpoint of theirs
 /// in the last partition would make those before it look like founders to whoever comes up next.
-async fn pin_all_added<S: EventSource, H: Handler<S::Event>>(
+async fn record_new_starts<S: EventSource, H: Handler<S::Event>>(
     shared: &Arc<Shared<S, H>>,
     mut added: Vec<PartitionId>,
 ) -> Result<()> {
     added.sort();
     for partition in added {
         let start = shared.config.start_position_of_new(&partition).clone();
-        pinned(Arc::clone(shared), partition, start).await?;
+        record_start_persistently(Arc::clone(shared), partition, start).await?;
     }
     Ok(())
 }
@@ -139,34 +139,41 @@ async fn recorded(store: &GroupStore) -> Result<BTreeSet<PartitionId>> {
     Ok(store.list_checkpoints().await?.records.into_iter().map(|checkpoint| checkpoint.partition).collect())
 }
 
-async fn pinned<S: EventSource, H: Handler<S::Event>>(
+async fn record_start_persistently<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<Shared<S, H>>,
     partition: PartitionId,
     start: StartPosition,
 ) -> Result<()> {
-    repeated(&shared.store, || pin(&shared, &partition, &start), Telemetry::group_not_begun).await
+    repeated(&shared.store, || record_start(&shared, &partition, &start), Telemetry::group_not_begun).await
 }
 
 /// Writes down where the added partitions before this one start, in order. Who comes up while the last of several has a
 /// checkpoint, but not those before it, would take these for some that the group began with, and start them at the
 /// latest event.
-pub(super) async fn pin_added_before<S: EventSource, H>(shared: &Shared<S, H>, partition: &PartitionId) -> Result<()> {
-    if !shared.added.contains(partition, &shared.config) {
+pub(super) async fn record_new_starts_before<S: EventSource, H>(
+    shared: &Shared<S, H>,
+    partition: &PartitionId,
+) -> Result<()> {
+    if !shared.new_partitions.contains(partition, &shared.config) {
         return Ok(());
     }
     let partitions = hub_partitions(shared).await?;
     let recorded = recorded(&shared.store).await?;
     let is_added = |other: &&PartitionId| {
-        *other < partition && shared.added.contains(other, &shared.config) && !recorded.contains(*other)
+        *other < partition && shared.new_partitions.contains(other, &shared.config) && !recorded.contains(*other)
     };
     let before: BTreeSet<_> = partitions.iter().filter(is_added).collect();
     for added in before {
-        pin(shared, added, shared.config.start_position_of_new(added)).await?;
+        record_start(shared, added, shared.config.start_position_of_new(added)).await?;
     }
     Ok(())
 }
 
-async fn pin<S: EventSource, H>(shared: &Shared<S, H>, partition: &PartitionId, start: &StartPosition) -> Result<()> {
+async fn record_start<S: EventSource, H>(
+    shared: &Shared<S, H>,
+    partition: &PartitionId,
+    start: &StartPosition,
+) -> Result<()> {
     let properties = caught_request(shared.source.partition_properties(partition)).await?;
     match position_of(&shared.source, partition, start, &properties, NO_EPOCH).await {
         Ok(position) => shared.store.init_checkpoint(partition, &position).await.map(drop),

@@ -188,8 +188,8 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         let asked_here = requests.clone();
         let asked = async move {
             tokio::select! {
-                () = shutdown => asked_here.ask_once(),
-                () = asked_here.asked() => {}
+                () = shutdown => asked_here.request_once(),
+                () = asked_here.requested() => {}
             }
         };
         tokio::pin!(asked);
@@ -225,7 +225,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         let finishing = finish(shared, supervisor, background, &handle, (reason_for(&ended), keeps));
         let report = tokio::select! {
             biased;
-            () = requests.asked_again() => ShutdownReport { forced: true, ..ShutdownReport::default() },
+            () = requests.requested_again() => ShutdownReport { forced: true, ..ShutdownReport::default() },
             report = finishing => report,
         };
         telemetry::shut_down(ended.as_ref().err().map(|error| &**error), report.is_clean(), &report);
@@ -247,7 +247,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         let listening = async {
             loop {
                 signals.next().await;
-                requests.ask();
+                requests.request();
             }
         };
         tokio::select! {

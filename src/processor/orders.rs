@@ -41,7 +41,7 @@ impl Stopping {
     }
 
     /// Also when the task has ended.
-    pub(super) fn is_asked(&self) -> bool {
+    pub(super) fn is_requested(&self) -> bool {
         self.0.borrow().stop.is_some() || self.0.has_changed().is_err()
     }
 }

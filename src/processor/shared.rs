@@ -22,5 +22,5 @@ pub(super) struct Shared<S, H> {
     pub(super) handoff_timeout: Duration,
     pub(super) liveness: LivenessTracker,
     pub(super) loads: LoadTracker,
-    pub(super) added: NewPartitions,
+    pub(super) new_partitions: NewPartitions,
 }

@@ -27,7 +27,7 @@ struct Asked {
 }
 
 impl Requests {
-    pub(super) fn ask(&self) {
+    pub(super) fn request(&self) {
         self.0.send_if_modified(|asked| match asked.first {
             None => {
                 asked.first = Some(Instant::now());
@@ -44,13 +44,13 @@ impl Requests {
     }
 
     /// Unless it was asked already.
-    pub(super) fn ask_once(&self) {
-        if !self.is_asked() {
-            self.ask();
+    pub(super) fn request_once(&self) {
+        if !self.is_requested() {
+            self.request();
         }
     }
 
-    pub(super) fn is_asked(&self) -> bool {
+    pub(super) fn is_requested(&self) -> bool {
         self.0.borrow().first.is_some()
     }
 
@@ -62,11 +62,11 @@ impl Requests {
         self.0.borrow().ended
     }
 
-    pub(super) async fn asked(&self) {
+    pub(super) async fn requested(&self) {
         self.wait_for(|asked| asked.first.is_some()).await;
     }
 
-    pub(super) async fn asked_again(&self) {
+    pub(super) async fn requested_again(&self) {
         self.wait_for(|asked| asked.again).await;
     }
 
@@ -146,17 +146,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_second_request_counts_from_a_second_after_the_first_on() {
         let requests = Requests::default();
-        let asked = |requests: &Requests| (requests.is_asked(), requests.0.borrow().again);
+        let asked = |requests: &Requests| (requests.is_requested(), requests.0.borrow().again);
         assert_eq!(asked(&requests), (false, false));
-        requests.ask();
-        requests.ask();
+        requests.request();
+        requests.request();
         advance(TOGETHER.saturating_sub(Duration::from_millis(1))).await;
-        requests.ask();
+        requests.request();
         assert_eq!(asked(&requests), (true, false));
         advance(Duration::from_millis(1)).await;
-        requests.ask_once();
+        requests.request_once();
         assert_eq!(asked(&requests), (true, false));
-        requests.ask();
+        requests.request();
         assert_eq!(asked(&requests), (true, true));
     }
 }

@@ -87,7 +87,7 @@ impl Tracker {
     }
 
     /// This event and all before it are finished, but for those with a token.
-    pub(super) fn mark<'a>(&mut self, number: i64, offset: &'a str) -> Option<Reached<'a>> {
+    pub(super) fn request<'a>(&mut self, number: i64, offset: &'a str) -> Option<Reached<'a>> {
         while self.undecided.front().is_some_and(|first| *first <= number) {
             self.undecided.pop_front();
         }
@@ -210,7 +210,7 @@ mod tests {
         }
 
         fn mark(&mut self, marked: i64) -> Option<i64> {
-            number(self.0.mark(marked, &offset(marked)))
+            number(self.0.request(marked, &offset(marked)))
         }
 
         fn handled(&mut self) -> Option<i64> {
@@ -222,10 +222,13 @@ mod tests {
     fn without_tokens_a_mark_counts_at_once_and_costs_no_allocation() {
         let mut tracker = Tracker::new(Some(3));
         tracker.delivered(4..=8);
-        assert!(matches!(tracker.mark(6, "six"), Some(Reached { sequence_number: 6, offset: Cow::Borrowed("six") })));
-        assert_eq!(tracker.mark(5, "five"), None, "it never goes back");
-        assert_eq!(tracker.mark(6, "six"), None, "nor tells anything twice");
-        assert_eq!(tracker.mark(2, "two"), None, "nor before the checkpoint");
+        assert!(matches!(
+            tracker.request(6, "six"),
+            Some(Reached { sequence_number: 6, offset: Cow::Borrowed("six") })
+        ));
+        assert_eq!(tracker.request(5, "five"), None, "it never goes back");
+        assert_eq!(tracker.request(6, "six"), None, "nor tells anything twice");
+        assert_eq!(tracker.request(2, "two"), None, "nor before the checkpoint");
         assert_eq!(tracker.handled(), None);
     }
 
@@ -431,7 +434,7 @@ mod tests {
             Step::Mark(back) => {
                 let event = before_last(*back)?;
                 model.mark(event);
-                number(tracker.mark(event, &offset(event)))
+                number(tracker.request(event, &offset(event)))
             }
         }
     }

@@ -46,7 +46,7 @@ impl GroupStore {
             return Ok(CheckpointOutcome::Superseded);
         }
         let turn = self.acquire(RecordKind::Checkpoint, &adoption.partition).await;
-        if turn.state.has_outlived(adoption.epoch) {
+        if turn.state.lease_expired(adoption.epoch) {
             return Ok(CheckpointOutcome::Fenced { by: Some(self.identity().owner.clone()) });
         }
         self.settle(&mut CheckpointWrite { store: self, adoption, position }).await

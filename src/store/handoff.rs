@@ -41,7 +41,7 @@ impl GroupStore {
         let handoff = Handoff::requested(seen.partition.clone(), &seen.record, self.lease_clock_now());
         let Some(mut handoff) = handoff else { return Ok(HandoffRequestOutcome::Lost) };
         let _turn = self.acquire(RecordKind::Ownership, &seen.partition).await;
-        Ok(self.marked(&mut handoff).await?.map(|()| handoff))
+        Ok(self.request_stands(&mut handoff).await?.map(|()| handoff))
     }
 
     /// Looks once at a partition that was asked for, and says what to do about it. A mark that was erased is added
@@ -60,7 +60,7 @@ impl GroupStore {
         let Some((seen, _, looked)) = self.look_at(handoff).await? else { return Ok(HandoffStatus::Canceled) };
         Ok(match handoff.poll(Some((seen, looked)), self.lease_clock_now(), patience) {
             HandoffStatus::Pending if handoff.is_erased(looked, self.lease_durations().own) => {
-                match self.marked(handoff).await? {
+                match self.request_stands(handoff).await? {
                     HandoffRequestOutcome::Requested(()) => HandoffStatus::Pending,
                     _ => HandoffStatus::Canceled,
                 }
@@ -70,7 +70,7 @@ impl GroupStore {
     }
 
     /// Marks until it is known whether the mark stands.
-    async fn marked(&self, handoff: &mut Handoff) -> Result<HandoffRequestOutcome<()>> {
+    async fn request_stands(&self, handoff: &mut Handoff) -> Result<HandoffRequestOutcome<()>> {
         let outcome = self.settle(&mut HandoffRequestWrite { store: self, handoff, metadata: Metadata::new() }).await?;
         if outcome == HandoffRequestOutcome::Requested(()) {
             handoff.renewed(self.lease_clock_now());

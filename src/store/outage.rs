@@ -56,7 +56,7 @@ impl Outage {
             Signal::Nothing => {}
             Signal::Fails => self.failed = true,
             Signal::Works => {
-                if let Some(silence) = self.silence(now) {
+                if let Some(silence) = self.unavailable_for(now) {
                     (self.ended, self.unreported) = (Some(now), Some(silence));
                 }
                 (self.last_response, self.failed) = (now, false);
@@ -65,7 +65,7 @@ impl Outage {
     }
 
     /// How long the outage has lasted, if there is one now.
-    fn silence(&self, now: Duration) -> Option<Duration> {
+    fn unavailable_for(&self, now: Duration) -> Option<Duration> {
         let silence = now.saturating_sub(self.last_response);
         (self.failed && silence > self.limit).then_some(silence)
     }
@@ -89,7 +89,7 @@ impl Outages {
 
     /// How long the outage has lasted, if there is one now.
     pub(crate) fn silence(&self, now: Duration) -> Option<Duration> {
-        self.outage().silence(now)
+        self.outage().unavailable_for(now)
     }
 
     /// When the last outage ended, on the lease clock.
@@ -170,7 +170,7 @@ mod tests {
     fn a_long_silence_with_a_failure_is_an_outage() {
         let mut outage = Outage::new(LIMIT, at(100));
         outage.observe(Signal::Fails, at(101));
-        assert_eq!((outage.silence(at(135)), outage.silence(at(136))), (None, Some(at(36))));
+        assert_eq!((outage.unavailable_for(at(135)), outage.unavailable_for(at(136))), (None, Some(at(36))));
         assert_eq!(answered(&mut outage, 136), Some(at(36)));
         assert_eq!(outage.ended, Some(at(136)));
         assert_eq!(answered(&mut outage, 137), None);
@@ -183,7 +183,7 @@ mod tests {
         outage.observe(Signal::Fails, at(101));
         assert_eq!(answered(&mut outage, 135), None);
         assert_eq!(answered(&mut outage, 500), None, "the failure came before the last answer");
-        assert_eq!((outage.ended, outage.silence(at(999))), (None, None));
+        assert_eq!((outage.ended, outage.unavailable_for(at(999))), (None, None));
     }
 
     /// The loop and the checkpoints have a store each.

@@ -65,7 +65,7 @@ impl PartitionState {
     }
 
     /// Whether a later tenure of this owner may have begun.
-    pub(super) fn has_outlived(&self, epoch: i64) -> bool {
+    pub(super) fn lease_expired(&self, epoch: i64) -> bool {
         epoch < self.begun.load(Ordering::Relaxed)
     }
 

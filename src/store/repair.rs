@@ -44,7 +44,7 @@ impl GroupStore {
     /// after a write without an answer.
     async fn rewrite_adopted(&self, adoption: &mut Adoption, record: CheckpointRecord) -> Result<()> {
         let turn = self.acquire(RecordKind::Checkpoint, &adoption.partition).await;
-        if turn.state.has_outlived(adoption.epoch) {
+        if turn.state.lease_expired(adoption.epoch) {
             return Err(changed(adoption));
         }
         let name = self.inner.names.of(RecordKind::Checkpoint, &adoption.partition);

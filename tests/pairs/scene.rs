@@ -81,7 +81,7 @@ impl Scene {
         let ledger = Ledger::new(PARTITIONS, case.allowed.clone(), case.settings.invalid_to_latest);
         let world = World::new(PARTITIONS);
         let hub = world.hub.clone();
-        hub.refuse_positions(case.draw.refuses);
+        hub.reject_positions(case.draw.refuses);
         Self {
             hub,
             ledger,

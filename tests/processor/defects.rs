@@ -122,7 +122,7 @@ async fn b01_a_link_that_breaks_before_the_first_event() {
 
 #[tokio::test(start_paused = true)]
 async fn b01_a_link_that_falls_silent_before_the_first_event() {
-    starts_at_the_latest_instead(|hub| hub.silence(0, true)).await;
+    starts_at_the_latest_instead(|hub| hub.stall_link(0, true)).await;
 }
 
 /// Ten events, of which 4 fails once, so that another link is opened before it. Returns the events in the order of

@@ -146,7 +146,7 @@ async fn e01_every_start_is_recorded_where_it_is() {
     let world = with_ten_events().await;
     let end = world.hub.now();
     let enqueued = |number: u32| end - SECOND * (10 - number);
-    world.hub.refuse_positions(true);
+    world.hub.reject_positions(true);
     let table = [
         (Earliest, -1, "-1", 10),
         (Latest, 9, "90", 0),
@@ -200,7 +200,7 @@ async fn e01_a_start_in_a_partition_without_events_is_recorded_at_its_end() {
         let world = without_checkpoints();
         world.hub.publish_many(0, events, "expired");
         world.hub.expire_before(0, i64::MAX);
-        world.hub.refuse_positions(true);
+        world.hub.reject_positions(true);
         let last = i64::try_from(events).unwrap() - 1;
         for start in [AfterSequenceNumber(70), offset("700"), EnqueuedAfter(world.hub.now() - 60 * SECOND)] {
             assert_resolved(&world, &[(start, last, recorded_offset, 0)]).await;
@@ -579,7 +579,7 @@ async fn b05_a_link_that_falls_silent_while_a_batch_waits() {
         let (world, a) = gathering(1000, 300 * SECOND).await;
         world.hub.publish(0, "gathered");
         sleep(5 * SECOND).await;
-        world.hub.silence(0, true);
+        world.hub.stall_link(0, true);
         world.hub.publish(0, "kept back");
         let began = Instant::now();
         if paused {

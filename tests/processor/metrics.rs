@@ -43,7 +43,7 @@ async fn events_handlers_checkpoints_and_links_are_counted() {
     world.hub.break_link(1);
     sleep(5 * SECOND).await;
     assert_eq!(numbers.get("link_failures_total", "partition=1"), 1.0);
-    world.hub.silence(1, true);
+    world.hub.stall_link(1, true);
     world.hub.publish(1, "late");
     world.log.wait_for("late", |log| log.times("late") == 1).await;
     assert_eq!(numbers.get("silent_links_total", "partition=1"), 1.0);

@@ -28,7 +28,7 @@ async fn pain_01_a_partition_that_silently_stops_is_seen_and_opened_again() {
     a.wait_until_it_holds(2).await;
     world.hub.publish(0, "before");
     world.log.wait_for("before", |log| log.times("before") == 1).await;
-    world.hub.silence(0, true);
+    world.hub.stall_link(0, true);
     let began = Instant::now();
     world.hub.publish(0, "kept back");
     let status = a.wait_for_status("silent", |status| status.state == PartitionState::LinkStalled).await;

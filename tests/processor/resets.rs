@@ -416,7 +416,7 @@ async fn beyond_the_last_event_the_policy_for_invalid_checkpoints_counts() {
     for refuses in [false, true] {
         for (policy, expected) in [(OnInvalidCheckpoint::Earliest, 2), (OnInvalidCheckpoint::Latest, 1)] {
             let mut world = World::new(1);
-            world.hub.refuse_positions(refuses);
+            world.hub.reject_positions(refuses);
             world.config = world.config.with_on_invalid_checkpoint(policy.clone());
             let a = at_ten(&world, 1).await;
             reset(&world, &[(0, 1000)]).await;

@@ -250,7 +250,7 @@ mod tests {
              </Metadata><OrMetadata /></Blob></Blobs><NextMarker>2!88!abc</NextMarker>",
         )
         .unwrap();
-        let expected = [("ownerid", "me"), ("claimedat", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let expected = [("ownerid", "me"), ("since", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
         let [blob] = page.blobs.as_slice() else { panic!("{page:?}") };
         assert_eq!((blob.name.as_str(), blob.etag.as_str()), ("p/1", "0x8D1"));
         assert_eq!(blob.metadata, Metadata::from(expected));

@@ -15,7 +15,7 @@ use crate::processor::checkpointing::{Checkpointer, Start};
 use crate::processor::context::PartitionContext;
 use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
-use crate::processor::hub::pin_added_before;
+use crate::processor::hub::record_new_starts_before;
 use crate::processor::liveness::StallDetector;
 use crate::processor::properties::PartitionProperties;
 use crate::processor::resolve::position_of;
@@ -117,9 +117,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// There is no checkpoint. The start is recorded as a position before anything is read from there.
     async fn first_start(&self, properties: &PartitionProperties) -> Result<Begun> {
         let partition = &self.control.partition;
-        let start = self.shared.added.start_of(partition, &self.shared.config);
+        let start = self.shared.new_partitions.start_of(partition, &self.shared.config);
         let position = self.position_of(start, properties).await?;
-        pin_added_before(&self.shared, partition).await?;
+        record_new_starts_before(&self.shared, partition).await?;
         match self.shared.store.adopt(partition, self.control.epoch, Some(&position)).await? {
             AdoptOutcome::Adopted(adoption) => {
                 let from = resume(adoption.record(), start);

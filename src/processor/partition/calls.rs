@@ -139,7 +139,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     fn last_checkpoint_by(&self, failed: bool) -> Instant {
         let Shared { store, config, drain_timeout, handoff_timeout, .. } = &*self.shared;
         let request = store.request_timeout();
-        match self.control.asked_to_stop() {
+        match self.control.stop_requested() {
             Some((StopReason::Released, asked)) if config.handoff => {
                 asked + handoff_timeout.saturating_sub(3 * request)
             }

@@ -98,7 +98,7 @@ impl MemoryHub {
 
     /// The link of whoever reads the partition delivers nothing more, without an error, though publishing goes on;
     /// until it is opened again, or speaks again by `false`.
-    pub fn silence(&self, partition: u32, silent: bool) {
+    pub fn stall_link(&self, partition: u32, silent: bool) {
         self.control(partition, |control| control.silenced = silent.then_some(control.reader));
     }
 
@@ -131,7 +131,7 @@ impl MemoryHub {
 
     /// Whether the hub refuses, with [`ErrorKind::InvalidPosition`], to start behind an event that it does not have
     /// yet, as Event Hubs does. Without it a reader waits there in silence, as it does at other brokers.
-    pub fn refuse_positions(&self, refuse: bool) {
+    pub fn reject_positions(&self, refuse: bool) {
         self.inner.refuses_positions.store(refuse, Ordering::Relaxed);
     }
 
@@ -343,15 +343,15 @@ mod tests {
         let hub = hub_with(2);
         let mut receiver = earliest(&hub).await;
         assert_eq!(numbers(&mut receiver, 2).await, [0, 1]);
-        hub.silence(0, true);
+        hub.stall_link(0, true);
         hub.publish_many(0, 3, "x");
         assert!(numbers(&mut receiver, 1).await.is_empty());
         let mut again = open(&hub, StartPosition::AfterSequenceNumber(1)).await.unwrap();
         assert_eq!(numbers(&mut again, 3).await, [2, 3, 4]);
-        hub.silence(0, true);
+        hub.stall_link(0, true);
         hub.publish(0, "x");
         assert!(numbers(&mut again, 1).await.is_empty());
-        hub.silence(0, false);
+        hub.stall_link(0, false);
         assert_eq!(numbers(&mut again, 1).await, [5]);
     }
 
@@ -359,7 +359,7 @@ mod tests {
     async fn a_silent_link_can_still_be_displaced() {
         let hub = hub_with(0);
         let mut receiver = earliest(&hub).await;
-        hub.silence(0, true);
+        hub.stall_link(0, true);
         let _other = earliest(&hub).await;
         assert_eq!(failure(&mut receiver).await, ErrorKind::Fenced);
     }
@@ -383,7 +383,7 @@ mod tests {
         let mut waiting = open(&hub, beyond.clone()).await.unwrap();
         hub.publish_many(0, 2, "x");
         assert_eq!(numbers(&mut waiting, 2).await, [4], "3 is not behind 3");
-        hub.refuse_positions(true);
+        hub.reject_positions(true);
         for from in [StartPosition::AfterSequenceNumber(5), StartPosition::AfterOffset("50".into())] {
             assert_eq!(open(&hub, from).await.unwrap_err().kind(), ErrorKind::InvalidPosition);
         }

@@ -77,7 +77,7 @@ async fn hang(scene: &Scene) {
 
 async fn silence(scene: &Scene) {
     scene.reader_of(TARGET).await;
-    scene.hub.silence(TARGET, true);
+    scene.hub.stall_link(TARGET, true);
     sleep(FOUND_BY_PROBES).await;
 }
 

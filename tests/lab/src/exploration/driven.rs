@@ -212,11 +212,11 @@ impl Driven {
         for action in self.state.step(happened, self.now) {
             match action {
                 Action::Publish(snapshot) => self.snapshot = Some(snapshot),
-                Action::Tell(event) => self.note(&event),
+                Action::Emit(event) => self.note(&event),
                 Action::Request(Request::List) => self.lists = Some(Lists::Ownerships),
                 Action::Request(Request::ListOthers { .. }) => self.lists = Some(Lists::Others),
-                Action::Request(Request::Announce) => announces = true,
-                Action::Request(Request::Withdraw { .. }) => withdraws = true,
+                Action::Request(Request::SendHeartbeat) => announces = true,
+                Action::Request(Request::RemoveHeartbeat { .. }) => withdraws = true,
                 Action::Request(request) => self.send(request),
                 Action::Replaced(_) | Action::Ended(_) => self.over = true,
                 Action::Measure { .. } | Action::Note(_) | Action::FallBack => {}
@@ -252,8 +252,8 @@ impl Driven {
             Request::Claim(_) => Sent::Claim,
             Request::Renew(lease) => Sent::Renew(lease),
             Request::Release { .. } => Sent::Release,
-            Request::Mark(seen) if seen.partition == the_partition() => Sent::Mark(seen),
-            Request::Pursue { .. } => Sent::Pursue,
+            Request::RequestHandoff(seen) if seen.partition == the_partition() => Sent::Mark(seen),
+            Request::PollHandoff { .. } => Sent::Pursue,
             other => panic!("nothing led to {other:?}"),
         };
         let before = self.sent.replace(sent);

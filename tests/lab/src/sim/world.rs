@@ -138,7 +138,7 @@ impl<'a> World<'a> {
             faults: BTreeMap::new(),
             incidents: BTreeMap::new(),
         };
-        world.hub.refuse_positions(plan.settings.tuning.hub_refuses);
+        world.hub.reject_positions(plan.settings.tuning.hub_refuses);
         world.set_up();
         Ok(world)
     }

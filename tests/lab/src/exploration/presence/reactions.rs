@@ -89,7 +89,7 @@ impl Instance {
         for action in actions {
             match action {
                 Action::Publish(snapshot) => self.holds = snapshot.owned.contains_key(&PartitionId::from(0)),
-                Action::Request(Request::Announce) => self.announces = true,
+                Action::Request(Request::SendHeartbeat) => self.announces = true,
                 Action::Request(Request::List) => self.lists = true,
                 Action::Request(request) => requests.push(request),
                 _ => {}

@@ -52,7 +52,7 @@ impl World<'_> {
         match what {
             What::LinkBreaks(partition) => self.hub.break_link(*partition),
             What::LinkIsSilent { partition, lasts } => {
-                self.hub.silence(*partition, true);
+                self.hub.stall_link(*partition, true);
                 self.after(*lasts, Action::End(index));
             }
             What::LinkReattaches(partition) => self.hub.reattach(*partition),
@@ -76,7 +76,7 @@ impl World<'_> {
                 self.disturbed();
                 self.apply_troubles();
             }
-            What::LinkIsSilent { partition, .. } => self.hub.silence(*partition, false),
+            What::LinkIsSilent { partition, .. } => self.hub.stall_link(*partition, false),
             What::HeavyLoad { member, .. } => self.extra_work(*member, Duration::ZERO),
             What::Pause { member, .. } => self.resume(*member),
             _ => {}
