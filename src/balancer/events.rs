@@ -120,10 +120,10 @@ impl DuplicateCause {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::NotAnswered => "not_answered",
+            Self::NotAnswered => "not_acknowledged",
             Self::NotReleased => "not_released",
-            Self::StillRunning => "still_running",
-            Self::NotSettled => "not_settled",
+            Self::StillRunning => "handler_still_running",
+            Self::NotSettled => "checkpoint_not_written",
         }
     }
 }
@@ -160,13 +160,13 @@ impl Releasing {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Asked => "asked",
+            Self::Asked => "requested",
             Self::Shutdown => "shutdown",
             Self::Stalled => "stalled",
             Self::HandedOver => "handed_over",
-            Self::Gone => "gone",
+            Self::Gone => "partition_removed",
             Self::NotAssigned => "not_assigned",
-            Self::AboveMax => "above_max",
+            Self::AboveMax => "over_limit",
         }
     }
 }
@@ -205,16 +205,20 @@ impl Events {
 
     pub(super) fn tell(&self, event: Event) {
         match &event {
-            Event::Claimed { partition, reason, .. } => telemetry::claim_won(partition, reason),
+            Event::Claimed { partition, reason, .. } => {
+                telemetry::claim_won(partition, reason.as_str(), reason.previous_owner());
+            }
             Event::Lost { partition, by } => telemetry::ownership_lost(partition, by.as_ref()),
             Event::Outlived { partition } => telemetry::lease_outlived(partition),
-            Event::Releasing { partition, reason } => telemetry::releasing(partition, reason),
+            Event::Releasing { partition, reason } => telemetry::releasing(partition, reason.as_str()),
             Event::Released { partition } => telemetry::released(partition),
             Event::Kept { partition } => telemetry::kept(partition),
             Event::OwnerAway { owner, partitions } => telemetry::owner_away(owner, *partitions),
             Event::Asked { partition, from } => telemetry::asked(partition, from),
             Event::AskedFor { partition, by } => telemetry::asked_for(partition, by),
-            Event::DuplicatesPossible { partition, cause } => telemetry::duplicates_possible(partition, cause),
+            Event::DuplicatesPossible { partition, cause } => {
+                telemetry::duplicates_possible(partition, cause.as_str());
+            }
             Event::DeclaredDead { by } => telemetry::declared_dead(by.as_ref()),
             Event::Stalled(stalled) if stalled.any() => telemetry::stalled(stalled.runtime, &stalled.partitions),
             Event::Stalled(_) => telemetry::well_again(),
@@ -229,10 +233,10 @@ impl Events {
         match event {
             Event::Claimed { reason, .. } => self.metrics.claimed(reason.as_str()),
             Event::Lost { .. } => self.metrics.lost("taken"),
-            Event::Outlived { .. } => self.metrics.lost("outlived"),
+            Event::Outlived { .. } => self.metrics.lost("lease_expired"),
             Event::Releasing { reason, .. } => self.metrics.releasing(reason.as_str()),
-            Event::Asked { .. } => self.metrics.asked(),
-            Event::DuplicatesPossible { cause, .. } => self.metrics.duplicates_possible(cause.as_str()),
+            Event::Asked { .. } => self.metrics.handoff_requested(),
+            Event::DuplicatesPossible { cause, .. } => self.metrics.handoff_incomplete(cause.as_str()),
             Event::DeclaredDead { .. } => self.metrics.declared_dead(),
             Event::AskedFor { .. }
             | Event::Released { .. }

@@ -59,13 +59,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tracing::Instrument;
 
 use crate::error::Result;
 use crate::model::PartitionId;
 pub use crate::planner::{Assignment, ClaimReason, Holder, PartitionView, Strategy};
 use crate::random::seeded;
 use crate::store::{GroupStore, LoopPermit, Patience};
-use crate::telemetry::HeldMetrics;
+use crate::telemetry::OwnedMetrics;
 
 pub use config::{BalancerConfig, LeasePolicy, OnStall};
 use driver::{Driver, Ports};
@@ -127,7 +128,7 @@ impl Balancer {
             loads: Loads::default(),
             events: Events::new(metrics.clone()),
             reach: Reach::new(store.clone()),
-            metrics: HeldMetrics(metrics),
+            metrics: OwnedMetrics(metrics),
             store: store.lease_scope(config.lease_scope),
         };
         let handle = BalancerHandle {
@@ -165,7 +166,12 @@ impl Balancer {
     ///
     /// [`ErrorKind::Replaced`](crate::ErrorKind::Replaced) if a later incarnation of this owner is at work. Stop
     /// processing.
-    pub async fn run(mut self) -> Result<()> {
+    pub async fn run(self) -> Result<()> {
+        let span = self.ports.store.telemetry().span().clone();
+        self.run_in_span().instrument(span).await
+    }
+
+    async fn run_in_span(mut self) -> Result<()> {
         self.ports.reach.cycle_succeeded();
         let settings = self.settings();
         self.ports.store = self.ports.store.cooperative(settings.hands_over());

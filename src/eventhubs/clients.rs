@@ -9,6 +9,7 @@ use azure_messaging_eventhubs::{ConsumerClient, EventHubsError};
 use futures::future::join_all;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
+use tracing::Instrument;
 
 use super::REQUEST_DEADLINE;
 use super::connector::Connector;
@@ -203,11 +204,12 @@ impl State {
         for client in std::mem::take(&mut self.retired) {
             match Arc::try_unwrap(client) {
                 Ok(unused) => {
-                    tokio::spawn(async move {
+                    let closing = async move {
                         if let Err(error) = unused.close().await {
                             telemetry::source_not_closed(&error);
                         }
-                    });
+                    };
+                    tokio::spawn(closing.in_current_span());
                 }
                 Err(used) => self.retired.push(used),
             }

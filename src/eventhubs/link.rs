@@ -13,6 +13,7 @@ use tokio::select;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use tracing::Instrument;
 
 use super::REQUEST_DEADLINE;
 use super::clients::{SharedClient, Used};
@@ -125,7 +126,7 @@ impl Link {
     /// In a task of its own, for the caller may wait for less than it takes.
     fn start_closing(&mut self) -> Option<JoinHandle<()>> {
         let runtime = Handle::try_current().ok()?;
-        Some(runtime.spawn(self.open.take()?.close()))
+        Some(runtime.spawn(self.open.take()?.close().in_current_span()))
     }
 }
 

@@ -40,6 +40,14 @@ impl ClaimReason {
             Self::Stolen(_) => "stolen",
         }
     }
+
+    /// Returns the owner that the partition is taken from, if it did not release the partition.
+    pub(crate) fn previous_owner(&self) -> Option<&OwnerId> {
+        match self {
+            Self::Expired(owner) | Self::Stolen(owner) => Some(owner),
+            Self::Reclaimed | Self::Unowned | Self::Released | Self::HandedOver => None,
+        }
+    }
 }
 
 /// A partition to be claimed.

@@ -68,6 +68,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         settings.check_handoff(&self.store, drain, stopping)?;
         let balancer = balancer.with_drain(stopping_time(drain))?;
         let probes_due = self.config.probe_every.map_or(Duration::MAX, |period| period.saturating_mul(PROBES_MISSED));
+        let requests = Requests::new(self.store.telemetry().span().clone());
         let shared = Shared {
             added: Added::default(),
             group: Arc::new(self.store.group().clone()),
@@ -79,7 +80,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
             store: self.store,
             config: self.config,
         };
-        let (registry, requests) = (Registry::default(), Requests::default());
+        let registry = Registry::default();
         let handle = ProcessorHandle { balancer: handle, registry, requests, probes_due };
         Ok(Processor { shared: Arc::new(shared), balancer, handle, partitions })
     }

@@ -70,7 +70,7 @@ impl PartitionContext {
     pub fn checkpoint(&self, event: &impl Positioned) {
         match (event.sequence_number(), event.offset()) {
             (Some(sequence_number), Some(offset)) => self.checkpoints.mark(sequence_number, offset),
-            _ => telemetry::unpositioned_event(self.partition()),
+            _ => telemetry::unpositioned_event(&self.control.span, self.partition()),
         }
     }
 
@@ -124,8 +124,10 @@ impl PartitionContext {
     pub fn track(&self, event: &impl Positioned) -> Token {
         let place = event.position().map(|position| (position.sequence_number, position.offset.into_boxed_str()));
         match &place {
-            None => telemetry::unpositioned_event(self.partition()),
-            Some((number, _)) if !self.checkpoints.track(*number) => telemetry::tracked_late(self.partition(), *number),
+            None => telemetry::unpositioned_event(&self.control.span, self.partition()),
+            Some((number, _)) if !self.checkpoints.track(*number) => {
+                telemetry::tracked_late(&self.control.span, self.partition(), *number);
+            }
             Some(_) => {}
         }
         Token { place, checkpoints: self.checkpoints.clone() }

@@ -66,6 +66,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tracing::Instrument;
 
 use crate::balancer::{Balancer, Snapshots, Vitals};
 use crate::error::{Error, ErrorKind, Result};
@@ -180,6 +181,11 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// starts, also any other error of the hub or the storage for which [`Error::is_transient`] is false, such as
     /// [`ErrorKind::Unauthorized`]: correct the setting or the permission, and start again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
+        let span = self.shared.store.telemetry().span().clone();
+        self.run_in_span(shutdown).instrument(span).await
+    }
+
+    async fn run_in_span(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let Self { shared, balancer, handle, partitions } = self;
         // Ends with this future, though an aborted task of the loop may be dropped later.
         let _permit = balancer.permit();
@@ -318,10 +324,10 @@ fn background<S: EventSource, H: Handler<S::Event>>(
     handle: &ProcessorHandle,
 ) -> JoinSet<()> {
     let mut background = JoinSet::new();
-    background.spawn(refresh(Arc::clone(shared), partitions));
+    background.spawn(refresh(Arc::clone(shared), partitions).in_current_span());
     background.spawn(heartbeat(shared.vitals.clone(), shared.config.balancer.stall_after / 8));
     if let Some(period) = shared.config.probe_every {
-        background.spawn(prober::probe(Arc::clone(shared), handle.registry.clone(), period));
+        background.spawn(prober::probe(Arc::clone(shared), handle.registry.clone(), period).in_current_span());
     }
     #[cfg(feature = "metrics")]
     background.spawn(gauges::sample(shared.store.telemetry().metrics().clone(), handle.clone()));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rand::Rng;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, sleep};
+use tracing::Instrument;
 
 use super::listing::ListingDeadlines;
 use super::outage::Outages;
@@ -170,7 +171,12 @@ impl GroupStoreBuilder {
     /// storage.
     pub async fn connect(self) -> Result<GroupStore> {
         let request_deadline = self.check()?;
-        let telemetry = Telemetry::new(&self.group, self.expiry / 2);
+        let telemetry = Telemetry::new(&self.group, &self.owner, self.expiry / 2);
+        let span = telemetry.span().clone();
+        self.connect_with(telemetry, request_deadline).instrument(span).await
+    }
+
+    async fn connect_with(self, telemetry: Telemetry, request_deadline: Duration) -> Result<GroupStore> {
         let names = BlobNames::new(&self.group, self.key_case);
         if self.create_container {
             let create = || within(request_deadline, "create container", self.container.create_container());

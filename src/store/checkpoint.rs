@@ -122,7 +122,7 @@ impl ConditionalWrite for CheckpointWrite<'_> {
 
     async fn look(&mut self) -> Result<Next<ETag, CheckpointOutcome>> {
         let name = self.store.inner.names.of(RecordKind::Checkpoint, &self.adoption.partition);
-        let seen = self.store.read(&name).await?.map(decoded);
+        let seen = self.store.read(&name).await?.map(|blob| decoded(self.store.telemetry(), blob));
         self.by(seen).await
     }
 

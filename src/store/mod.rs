@@ -44,6 +44,7 @@ use rand::rngs::StdRng;
 use time::OffsetDateTime;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, timeout};
+use tracing::Instrument;
 
 use crate::blob::{Answer, Blob, BlobContainer, ETag, Metadata, Written, take_unwritable};
 use crate::clock::LeaseClock;
@@ -52,7 +53,7 @@ pub use crate::codec::{KeyCase, Malformed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{CheckpointRecord, ConsumerGroup, Identity, LeaseScope, LeaseTerms, Moment, OwnerId, PartitionId};
-use crate::telemetry::{self, Operation, RequestCounts, Telemetry};
+use crate::telemetry::{Operation, RequestCounts, Telemetry};
 
 pub use adopt::{AdoptOutcome, Adoption};
 pub(crate) use attempts::BackOff;
@@ -326,7 +327,8 @@ impl GroupStore {
     fn tell_malformed(&self, listing: usize, malformed: &[Malformed], versions: HashSet<(String, ETag)>) {
         let mut told = lock(&self.inner.told[listing]);
         let new: HashSet<_> = versions.difference(&told).map(|(blob, _)| blob).collect();
-        malformed.iter().filter(|problem| new.contains(&problem.blob)).for_each(telemetry::malformed_record);
+        let unreported = malformed.iter().filter(|problem| new.contains(&problem.blob));
+        unreported.for_each(|problem| self.telemetry().malformed_record(problem));
         *told = versions;
     }
 
@@ -388,7 +390,7 @@ impl GroupStore {
                 self.note(blob.answer);
                 for refused in take_unwritable(&mut blob.metadata) {
                     let problem = format!("has a value that cannot be written back and is dropped: {refused}");
-                    telemetry::malformed_record(&Malformed { blob: name.to_owned(), problem });
+                    self.telemetry().malformed_record(&Malformed { blob: name.to_owned(), problem });
                 }
                 Ok(Some(blob))
             }
@@ -421,6 +423,8 @@ impl GroupStore {
     ) -> Result<T> {
         let observed = self.outages.start(operation, || self.lease_time());
         let counted = self.inner.telemetry.requests().start(operation);
+        // The backend may log, and the caller may be outside of the span.
+        let request = request.instrument(self.telemetry().span().clone());
         let answer = within(deadline, operation.name(), request).await;
         observed.answered(counted.answered(&answer));
         answer.as_ref().err().and_then(Error::server_time).into_iter().for_each(|time| self.note_time(time));

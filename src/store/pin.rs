@@ -51,7 +51,8 @@ impl GroupStore {
 
     async fn seen_in_other_tree(&self, partition: &PartitionId) -> Result<OtherTree> {
         let Some(twin) = &self.inner.twin else { return Ok(OtherTree::Ignored) };
-        let there = self.read(&twin.of(RecordKind::Checkpoint, partition)).await?.map(decoded);
+        let there =
+            self.read(&twin.of(RecordKind::Checkpoint, partition)).await?.map(|blob| decoded(self.telemetry(), blob));
         Ok(match there {
             Some((record, _)) if record.has_position() => OtherTree::Taken,
             Some((_, blob)) => OtherTree::Free(blob.etag.as_str().to_owned()),
@@ -95,7 +96,7 @@ impl ConditionalWrite for PinWrite<'_> {
     /// A pin touches nothing that is there.
     async fn look(&mut self) -> Result<Next<ETag, bool>> {
         let found = self.store.read(&self.store.inner.names.of(RecordKind::Checkpoint, self.partition)).await?;
-        let found = found.map(|blob| decoded(blob).0);
+        let found = found.map(|blob| decoded(self.store.telemetry(), blob).0);
         Ok(found.map_or(Next::Write(Under::Create), |found| Next::Done(is_same_pin(&found, &self.record))))
     }
 }

@@ -323,6 +323,6 @@ mod defects {
         isolated.list("p/").await.unwrap();
         assert_eq!((times("p/one"), times("p/two")), (2, 1));
         container.list("p/o").await.unwrap();
-        assert!(log.text().contains("has no usable ETag or date"));
+        assert!(log.text().contains("without valid ETag or Last-Modified"));
     }
 }

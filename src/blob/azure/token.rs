@@ -27,6 +27,7 @@ use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{Context, Request, StatusCode};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+use tracing::Instrument;
 
 use super::errors::{is_temporary, no_refresh};
 use super::refresh::{Failure, Refreshes, Step, Token};
@@ -86,7 +87,8 @@ impl TokenSource {
         };
         // Not under the lock: a runtime that ends drops the task at once, which locks again.
         if let Some(number) = begun {
-            tokio::spawn(Refresh { source: Arc::clone(self), number, outcome: None }.run());
+            let refresh = Refresh { source: Arc::clone(self), number, outcome: None };
+            tokio::spawn(refresh.run().in_current_span());
         }
         step
     }

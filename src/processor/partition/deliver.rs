@@ -106,7 +106,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                             self.go_on_until_open(receiver, writer).await;
                         }
                         let came = batch.last().and_then(S::Event::sequence_number);
-                        self.control.metrics.repeated(delivered.keep_new(&mut batch));
+                        self.control.metrics.events_repeated(delivered.keep_new(&mut batch));
                         // Old events of a link that gets on are a sign of activity: there is an end to them.
                         silence.received(came);
                         if !batch.is_empty() {
@@ -156,7 +156,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let (kind, message) = match verdict {
             Verdict::Fine | Verdict::Behind => return Ok(()),
             Verdict::Reopen => {
-                self.control.metrics.link_silent();
+                self.control.metrics.link_stalled();
                 self.shared.source.distrust(&self.control.partition);
                 (ErrorKind::Source, "the link delivers nothing, although the hub has newer events")
             }

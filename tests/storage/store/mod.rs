@@ -219,7 +219,7 @@ async fn a_storage_that_is_busy_or_away_for_a_moment_does_not_end_an_instance_th
     assert_eq!(faulty.waiting(), 0);
     // As long as it asks to, but no longer than a request may take.
     assert_eq!(began.elapsed(), Duration::from_millis(250 + 2000 + 5000 + 1000 + 250));
-    assert_eq!(log.text().matches("the storage does not answer as it should yet, trying again").count(), 5);
+    assert_eq!(log.text().matches("cannot connect to storage; retrying").count(), 5);
 }
 
 #[tokio::test(start_paused = true)]
