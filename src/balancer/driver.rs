@@ -103,7 +103,8 @@ impl Driver {
         match done {
             Ok(done) => self.feed(Happened::Done(done)),
             Err(error) => {
-                let panicked = Error::new(ErrorKind::Closed, "an operation of the balancing loop panicked");
+                let panicked =
+                    Error::new(ErrorKind::Closed, "internal error: an operation of the load-balancing loop panicked");
                 ControlFlow::Break(Err(panicked.with_source(error)))
             }
         }
@@ -182,6 +183,8 @@ impl Ports {
 }
 
 fn replaced(me: &OwnerId, by: &Incarnation) -> Error {
-    let message = format!("owner {me} runs a second time, as incarnation {by}: give every instance an id of its own");
+    let message = format!(
+        "owner id {me:?} is in use by a newer instance (incarnation {by}); give every instance a unique owner id"
+    );
     Error::new(ErrorKind::Replaced, message)
 }

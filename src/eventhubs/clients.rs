@@ -82,14 +82,14 @@ impl SharedClient {
             }
             Err(_) => {
                 self.note(Sign::Dead);
-                Err(Error::new(ErrorKind::Source, format!("the event hub did not answer within {REQUEST_DEADLINE:?}")))
+                Err(Error::new(ErrorKind::Source, format!("the event hub did not respond within {REQUEST_DEADLINE:?}")))
             }
         }
     }
 
     /// Ends the connection. The client can wait for ever where it is dead.
     async fn close(self) -> Result<()> {
-        let failed = || Error::new(ErrorKind::Source, "the connection to the event hub could not be closed");
+        let failed = || Error::new(ErrorKind::Source, "cannot close the connection to the event hub");
         match timeout(CLOSE_LIMIT, self.client.close()).await {
             Ok(closed) => closed.map_err(|error| failed().with_source(error)),
             Err(elapsed) => Err(failed().with_source(elapsed)),

@@ -348,22 +348,25 @@ impl Holder {
 
 fn not_owner(partition: &PartitionId) -> Error {
     let message = format!(
-        "partition {partition} is not held: it was lost, or never claimed through this store; nothing was written"
+        "partition {partition} is not owned: it was lost, or never claimed through this store; nothing was written"
     );
     Error::new(ErrorKind::Fenced, message)
 }
 
 fn not_started(partition: &PartitionId) -> Error {
     let message = format!(
-        "partition {partition} was lost and won again, and starts from its checkpoint: close this client of it, the \
-         processor gives a new one; nothing was written"
+        "partition {partition} was lost and claimed again, and restarts from its checkpoint; nothing was written. Close this \
+         partition client, because the processor provides a new one"
     );
     Error::new(ErrorKind::Fenced, message)
 }
 
 fn fenced(partition: &PartitionId, by: Option<&OwnerId>) -> Error {
-    let by = by.map_or("nobody", OwnerId::as_str);
-    Error::new(ErrorKind::Fenced, format!("partition {partition} belongs to {by} now: stop processing it"))
+    let by = by.map_or("none", OwnerId::as_str);
+    Error::new(
+        ErrorKind::Fenced,
+        format!("partition {partition} is no longer owned by this instance (current owner: {by}); stop processing it"),
+    )
 }
 
 #[cfg(test)]

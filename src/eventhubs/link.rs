@@ -95,7 +95,7 @@ impl Link {
                             yield Ok(event);
                         }
                         Some(Err(error)) => break Some(link.failure(position.as_deref(), error)),
-                        None => break Some(Error::new(ErrorKind::Source, "the broker ended the link")),
+                        None => break Some(Error::new(ErrorKind::Source, "the broker closed the link")),
                     }
                 }
             };

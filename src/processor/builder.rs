@@ -45,7 +45,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let same = |read: &ConsumerGroup| read.to_string().eq_ignore_ascii_case(&kept.to_string());
         match self.source.consumer_group().filter(|read| !same(read)) {
             Some(read) => Err(Error::config(format!(
-                "the source reads for {read}, but the store keeps the records of {kept}: build both from the same consumer group"
+                "the event source reads {read}, but the store keeps the records of {kept}: configure the same consumer group for both"
             ))),
             None => Ok(()),
         }

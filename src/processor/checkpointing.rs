@@ -261,7 +261,7 @@ impl CheckpointWriter {
     }
 
     pub(super) async fn flush(&self) -> Result<()> {
-        let closed = || Error::new(ErrorKind::Closed, "the partition has been stopped");
+        let closed = || Error::new(ErrorKind::Closed, "the partition has stopped; nothing was written");
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::Flush(reply)).map_err(|_| closed())?;
         answer.await.unwrap_or_else(|_| Err(closed()))
@@ -416,8 +416,9 @@ impl Checkpointer {
         let partition = self.adoption.partition();
         match outcome? {
             CheckpointOutcome::Fenced { by } => {
-                let by = by.as_ref().map_or("nobody", OwnerId::as_str);
-                let message = format!("partition {partition} is not mine any more: it belongs to {by}");
+                let by = by.as_ref().map_or("none", OwnerId::as_str);
+                let message =
+                    format!("partition {partition} is no longer owned by this instance (current owner: {by})");
                 Err(Error::new(ErrorKind::Fenced, message))
             }
             CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),

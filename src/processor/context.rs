@@ -83,7 +83,10 @@ impl PartitionContext {
     /// has been stopped; otherwise what the storage answered: the position stays pending and is written later.
     pub async fn checkpoint_now(&self, event: &impl Positioned) -> Result<()> {
         let Some(position) = event.position() else {
-            return Err(Error::new(ErrorKind::Rejected, "the event carries no position, so it cannot be checkpointed"));
+            return Err(Error::new(
+                ErrorKind::Rejected,
+                "the event has no sequence number or no offset, so it cannot be checkpointed",
+            ));
         };
         let number = position.sequence_number;
         self.checkpoints.mark(number, &position.offset);
@@ -94,7 +97,8 @@ impl PartitionContext {
             }
             // If nothing is in its way any more, that was finished only after the flush.
             if let Some(open) = self.checkpoints.waits_for(number) {
-                let message = format!("the checkpoint at event {number} waits until event {open} is finished");
+                let message =
+                    format!("the checkpoint at event {number} waits until the tracked event {open} is finished");
                 return Err(Error::new(ErrorKind::Unfinished, message));
             }
         }

@@ -393,7 +393,7 @@ async fn close<S: EventSource, H>(shared: Arc<Shared<S, H>>) -> PhaseReport {
     match closed {
         Some(Ok(())) => {}
         Some(Err(error)) => telemetry::source_not_closed(&error),
-        None => telemetry::source_not_closed(&Error::new(ErrorKind::Source, "closing took too long")),
+        None => telemetry::source_not_closed(&Error::new(ErrorKind::Source, "timed out")),
     }
     report
 }

@@ -65,7 +65,8 @@ impl<E> Partitions<E> {
     /// Those of [`Processor::run`](super::Processor::run); [`ErrorKind::Closed`] if it panicked, which is a bug.
     pub async fn shutdown(mut self) -> Result<ShutdownReport> {
         self.handle.requests.ask_once();
-        let panicked = |error| Error::new(ErrorKind::Closed, "the processor panicked").with_source(error);
+        let panicked =
+            |error| Error::new(ErrorKind::Closed, "internal error: the processor panicked").with_source(error);
         (&mut self.running.0).await.map_err(panicked)?
     }
 }

@@ -86,7 +86,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
                 biased;
                 () = &mut shutdown => return Ok(()),
                 Some(ended) = balancing.join_next() => {
-                    let panicked = |error| Error::new(ErrorKind::Closed, "the balancing loop panicked").with_source(error);
+                    let panicked = |error| Error::new(ErrorKind::Closed, "internal error: the load-balancing loop panicked").with_source(error);
                     return ended.map_err(panicked).flatten().map_err(Arc::new);
                 }
                 Some(Ok((control, outcome))) = self.tasks.join_next() => self.task_ended(&control, outcome)?,

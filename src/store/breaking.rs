@@ -66,7 +66,7 @@ impl ConditionalWrite for BreakingWrite<'_> {
     }
 
     fn subject(&self) -> String {
-        format!("the presence of {}", self.broken.owner)
+        format!("the heartbeat of {}", self.broken.owner)
     }
 
     async fn begin(&mut self) -> Result<Next<ETag, Verdict>> {

@@ -127,8 +127,8 @@ impl ConditionalWrite for CheckpointWrite<'_> {
     }
 
     fn contended(&self) -> Error {
-        let other = self.adoption.record.owner.as_ref().map_or("an unnamed owner", OwnerId::as_str);
-        Error::new(ErrorKind::Contended, format!("{other} keeps writing {}, which is mine", self.subject()))
+        let other = self.adoption.record.owner.as_ref().map_or("without an owner id", OwnerId::as_str);
+        Error::new(ErrorKind::Contended, format!("another writer ({other}) keeps overwriting {}", self.subject()))
     }
 }
 

@@ -97,7 +97,7 @@ impl ConditionalWrite for MarkWrite<'_> {
     }
 
     fn subject(&self) -> String {
-        format!("the ownership of partition {}", self.handoff.partition())
+        format!("the ownership record of partition {}", self.handoff.partition())
     }
 
     async fn write(&mut self, under: &Under<ETag>) -> Result<MarkOutcome<()>> {

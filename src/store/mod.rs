@@ -456,6 +456,9 @@ pub(crate) fn ownership_listed(
 
 async fn within<T>(deadline: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(deadline, request).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Unknown, format!("the {what} request was not answered within {deadline:?}")))
+        Err(Error::new(
+            ErrorKind::Unknown,
+            format!("no response to the {what} request within the request timeout of {deadline:?}"),
+        ))
     })
 }

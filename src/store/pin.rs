@@ -76,7 +76,7 @@ impl ConditionalWrite for PinWrite<'_> {
     }
 
     fn subject(&self) -> String {
-        format!("the start of partition {}", self.partition)
+        format!("the initial checkpoint of partition {}", self.partition)
     }
 
     async fn begin(&mut self) -> Result<Next<ETag, bool>> {
@@ -90,7 +90,7 @@ impl ConditionalWrite for PinWrite<'_> {
     }
 
     fn contended(&self) -> Error {
-        Error::new(ErrorKind::Contended, format!("{} could not be written, and is not there", self.subject()))
+        Error::new(ErrorKind::Contended, format!("cannot determine whether {} was written", self.subject()))
     }
 
     /// A pin touches nothing that is there.

@@ -236,4 +236,4 @@ impl ConditionalWrite for Withdrawal<'_> {
     }
 }
 
-const OWN: &str = "the presence of this owner";
+const OWN: &str = "the heartbeat of this instance";

@@ -43,7 +43,7 @@ pub(super) trait ConditionalWrite {
 
     /// The error after so many writes in doubt.
     fn contended(&self) -> Error {
-        Error::new(ErrorKind::Contended, format!("{} changes all the time", self.subject()))
+        Error::new(ErrorKind::Contended, format!("gave up after {MAX_WRITES} conflicting writes to {}", self.subject()))
     }
 }
 
@@ -53,7 +53,10 @@ impl GroupStore {
         let limit = MAX_DEADLINES * self.request_deadline();
         let (operation, subject) = (write.operation().name(), write.subject());
         timeout(limit, until_settled(write)).await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Unknown, format!("{operation}: {subject} was not settled within {limit:?}")))
+            Err(Error::new(
+                ErrorKind::Unknown,
+                format!("{operation}: the outcome of writing {subject} is still unknown after {limit:?}"),
+            ))
         })
     }
 }

@@ -462,7 +462,7 @@ async fn e02_requests_that_come_together_are_one() {
         a.handle.shutdown();
         let report = a.ended().await.unwrap();
         assert_eq!(report.at_once, at_once, "{apart} ms: {report:?}");
-        let times = |event: &str| log.text().lines().filter(|line| line.contains(event)).count();
+        let times = |event: &str| log.text().lines().filter(|line| line.ends_with(event)).count();
         assert_eq!(
             (times("shutdown requested"), times("shutdown requested again; stopping immediately")),
             (1, usize::from(at_once))

@@ -150,14 +150,17 @@ impl Refresh {
             }
         };
         self.outcome = Some(outcome.unwrap_or_else(|_| {
-            Err(Error::with_message(ErrorKind::Io, format!("the token issuer did not answer within {REFRESH_LIMIT:?}")))
+            Err(Error::with_message(
+                ErrorKind::Io,
+                format!("the token issuer did not respond within {REFRESH_LIMIT:?}"),
+            ))
         }));
     }
 }
 
 impl Drop for Refresh {
     fn drop(&mut self) {
-        let cut_off = || Err(Error::with_message(ErrorKind::Io, "asking the token issuer was cut off"));
+        let cut_off = || Err(Error::with_message(ErrorKind::Io, "the request to the token issuer was canceled"));
         let outcome = self.outcome.take().unwrap_or_else(cut_off);
         self.source.settle(self.number, outcome);
     }

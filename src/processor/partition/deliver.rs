@@ -24,7 +24,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Until the link breaks, the handler fails, or the partition is to stop. The link is closed then.
     pub(super) async fn deliver(&self, session: &mut Session<S::Event>, pauses: &mut Pauses) -> Happened {
         let Some(mut link) = session.link.take() else {
-            return Happened::Failed(Arc::new(Error::new(ErrorKind::Closed, "there is no link to read from")));
+            return Happened::Failed(Arc::new(Error::new(
+                ErrorKind::Closed,
+                "internal error: the partition has no link",
+            )));
         };
         let happened = loop {
             let batch = match self.next_batch(&mut link.receiver, session).await {
@@ -147,7 +150,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
         self.shared.source.distrust(&self.control.partition);
         let Gap { due, came } = gap;
-        Err(Error::new(ErrorKind::Source, format!("the link began with event {came}, although event {due} was due")))
+        Err(Error::new(ErrorKind::Source, format!("the link started at event {came} instead of event {due}")))
     }
 
     fn judge_silence(&self, silence: &mut Silence, properties: &PartitionProperties) -> Result<()> {
@@ -158,11 +161,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             Verdict::Reopen => {
                 self.control.metrics.link_stalled();
                 self.shared.source.distrust(&self.control.partition);
-                (ErrorKind::Source, "the link delivers nothing, although the hub has newer events")
+                (ErrorKind::Source, "the link delivers nothing, although the event hub has newer events")
             }
-            Verdict::BeyondEnd => {
-                (ErrorKind::InvalidPosition, "the hub ends before what was delivered: it was made anew")
-            }
+            Verdict::BeyondEnd => (
+                ErrorKind::InvalidPosition,
+                "the last event of the event hub is before the last delivered event: the event hub was recreated",
+            ),
         };
         Err(Error::new(kind, message))
     }
@@ -201,5 +205,5 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
 fn begun_again(again: BegunAgain) -> Error {
     let BegunAgain { came, after } = again;
-    Error::new(ErrorKind::Source, format!("the link began again: event {came} came after event {after}"))
+    Error::new(ErrorKind::Source, format!("the link restarted: event {came} arrived after event {after}"))
 }

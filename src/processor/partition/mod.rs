@@ -162,5 +162,5 @@ fn phase(next: &Next) -> Phase {
 }
 
 fn no_session() -> Error {
-    Error::new(ErrorKind::Closed, "the partition's task came out of step")
+    Error::new(ErrorKind::Closed, "internal error: unexpected partition state")
 }

@@ -111,7 +111,7 @@ async fn a_late_checkpoint_of_a_displaced_owner() {
     let container = MemoryContainer::new();
     let (a, b) = (ours(container.clone()), ours(container.clone()));
     let told = refused(late_checkpoint(&*a, &*b).await);
-    assert!(told.contains("partition 0") && told.contains("belongs to b"), "{told}");
+    assert!(told.contains("partition 0") && told.contains("current owner: b"), "{told}");
     let blob = container.get(&name_of("checkpoint", 0)).await.unwrap();
     assert_eq!((blob.metadata["sequencenumber"].as_str(), blob.metadata["ownerid"].as_str()), ("9", "b"));
     assert_eq!(position(&*b, 0).await, Some(9));

@@ -119,9 +119,9 @@ async fn the_probe_refuses_a_storage_that_cannot_be_trusted_and_says_why() {
     for (weakness, told) in [
         (Weakness::IgnoresConditions, "accepts a write under an ETag that has changed"),
         (Weakness::RefusesETags, "a blob cannot be written"),
-        (Weakness::ListsWithoutMetadata, "does not show what was just written"),
+        (Weakness::ListsWithoutMetadata, "does not return the blob that was just written"),
         (Weakness::ReadOnly, "a blob cannot be written"),
-        (Weakness::Silent, "was not answered within 5s"),
+        (Weakness::Silent, "within the request timeout of 5s"),
     ] {
         let container = Arc::new(Meddled { inner: Arc::new(MemoryContainer::new()), meddler: weakness });
         let builder = GroupStore::builder(container, group(), OwnerId::new("a").unwrap());
