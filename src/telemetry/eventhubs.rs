@@ -19,7 +19,7 @@ impl Telemetry {
 }
 
 pub(crate) fn link_not_closed(partition: &str, error: &dyn fmt::Display) {
-    debug!(target: EVENTHUBS, partition_id = partition, %error, "failed to close link cleanly");
+    debug!(target: EVENTHUBS, partition_id = %partition, %error, "failed to close link cleanly");
 }
 
 pub(crate) fn reconnected() {

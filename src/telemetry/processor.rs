@@ -35,15 +35,15 @@ impl Telemetry {
     pub(crate) fn partition_failed(&self, partition: &PartitionId, error: &Error, retry_in: Option<Duration>) {
         let partition_id = partition.as_str();
         if let Some(retry_in) = retry_in {
-            warn_retry!(PROCESSOR, self, error, "failed to receive from partition; retrying", partition_id, ?retry_in);
+            warn_retry!(PROCESSOR, self, error, "failed to receive from partition; retrying", %partition_id, ?retry_in);
         } else {
-            warn!(target: PROCESSOR, partition_id, error = %Causes(error), "failed to receive from partition");
+            warn!(target: PROCESSOR, %partition_id, error = %Causes(error), "failed to receive from partition");
         }
     }
 
     pub(crate) fn checkpoint_failed(&self, partition: &PartitionId, error: &Error) {
         let partition_id = partition.as_str();
-        warn_retry!(PROCESSOR, self, error, "checkpoint was not written and stays pending", partition_id);
+        warn_retry!(PROCESSOR, self, error, "checkpoint was not written and stays pending", %partition_id);
     }
 }
 

@@ -37,5 +37,5 @@ pub(crate) fn processor(group: &ConsumerGroup, owner: &OwnerId) -> Span {
 
 /// Creates the span of a partition task and of the handler's callbacks.
 pub(crate) fn partition(processor: &Span, partition: &PartitionId) -> Span {
-    error_span!(target: SPANS, parent: processor, "partition", partition_id = partition.as_str())
+    error_span!(target: SPANS, parent: processor, "partition", partition_id = %partition)
 }
