@@ -184,6 +184,8 @@ impl Read {
 /// What cannot be used of it is reported.
 pub(super) fn decoded(telemetry: &Telemetry, blob: Blob) -> (CheckpointRecord, Blob) {
     let (record, problem) = codec::decode_checkpoint(&blob.name, &blob.metadata);
-    problem.iter().for_each(|problem| telemetry.malformed_record(problem));
+    if let Some(problem) = &problem {
+        telemetry.malformed_record(problem);
+    }
     (record, blob)
 }

@@ -351,7 +351,7 @@ pub trait Said {
 }
 
 fn name(owner: Option<&OwnerId>) -> &str {
-    owner.map_or("none", OwnerId::as_str)
+    owner.map_or("nobody", OwnerId::as_str)
 }
 
 impl Said for ClaimOutcome {

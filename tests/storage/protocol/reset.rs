@@ -35,7 +35,7 @@ async fn reset_with(operator: &Owner<Operator>, partition: u32, to: i64, options
 
 impl Said for ResetOutcome {
     fn said(&self) -> String {
-        let named = |owner: &Option<OwnerId>| owner.as_ref().map_or("none", OwnerId::as_str).to_owned();
+        let named = |owner: &Option<OwnerId>| owner.as_ref().map_or("nobody", OwnerId::as_str).to_owned();
         match self {
             Self::Done => "done".to_owned(),
             Self::NotDone(NotDone::Lost { by }) => format!("lost to {}", named(by)),
