@@ -1,6 +1,8 @@
 //! Two processors of two groups in one process, in paused time, with the load-balancing loop on the application's
 //! runtime.
 
+use std::sync::atomic::Ordering;
+
 use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::OnFailure;
@@ -9,6 +11,7 @@ use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::sleep;
 use tracing::Level;
 
+use crate::scoped::Record;
 use crate::{Group, SECOND, capture, ownerships};
 
 /// What the log of the group with faults contains. Each is logged by another task.
@@ -27,6 +30,9 @@ const EXPECTED: &[&str] = &[
     "handoff requested by another instance; draining partition",
     "processing stopped",
     "partition released",
+    "failed to list partitions; using the last known list",
+    "failed to read partition properties; lag is stale",
+    "failed to close event source cleanly",
     "shutdown requested",
     "processor shut down uncleanly",
 ];
@@ -48,8 +54,10 @@ async fn every_event_names_its_instance() {
     orders.world.hub.break_link(1);
     orders.world.faulty.set_plan(FaultPlan::always(Fault::RequestLost));
     orders.world.hub.publish(1, "y");
+    orders.hub_fails.store(true, Ordering::Relaxed);
     sleep(100 * SECOND).await;
     orders.world.faulty.set_plan(FaultPlan::default());
+    orders.hub_fails.store(false, Ordering::Relaxed);
     sleep(60 * SECOND).await;
 
     let (a2, _) = orders.start("a2").await;
@@ -65,8 +73,13 @@ async fn every_event_names_its_instance() {
         context.track(&MemoryEvent::new(0, "long ago")).finish();
     });
     outside.await.unwrap();
-    for instance in [a, a2, b] {
+    orders.world.faulty.set_plan(FaultPlan::default().with_on(1.0, ownerships(), Fault::Unreachable));
+    for instance in [&a, &a2, &b] {
         instance.handle.shutdown();
+    }
+    sleep(5 * SECOND).await;
+    orders.world.faulty.set_plan(FaultPlan::default());
+    for instance in [a, a2, b] {
         instance.ended().await.unwrap();
     }
 
@@ -75,6 +88,8 @@ async fn every_event_names_its_instance() {
     for message in EXPECTED {
         assert!(log.count(&instances[0], message) > 0, "never logged: {message}");
     }
+    let is_release = |record: &Record| record.fields.get("operation") == "release";
+    assert!(log.of(&instances[0]).iter().any(is_release), "a release is retried by a task of its own");
     assert_eq!(log.count(&instances[2], "partition claimed"), 3);
     let troubles: Vec<_> = log.of(&instances[2]).into_iter().filter(|record| record.level <= Level::WARN).collect();
     assert!(troubles.is_empty(), "the group without faults has: {troubles:?}");

@@ -7,11 +7,13 @@ mod scoped;
 mod world;
 
 mod dedicated;
+mod flaky;
 mod handlers;
 mod inline;
 mod stores;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
@@ -22,6 +24,7 @@ use tracing::Dispatch;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::layer::SubscriberExt;
 
+use crate::flaky::Flaky;
 use crate::handlers::Application;
 use crate::scoped::{Instance, Scoped};
 use crate::world::World;
@@ -41,12 +44,15 @@ fn capture() -> (Scoped, DefaultGuard) {
 struct Group {
     world: World,
     group: ConsumerGroup,
+    /// Whether requests to the event hub fail.
+    hub_fails: Arc<AtomicBool>,
 }
 
 impl Group {
     fn new(event_hub: &str, name: &str, partitions: u32) -> Self {
         let world = World::on(MemoryHub::new(event_hub, partitions));
-        Self { world, group: ConsumerGroup::new("ns.servicebus.windows.net", event_hub, name).unwrap() }
+        let group = ConsumerGroup::new("ns.servicebus.windows.net", event_hub, name).unwrap();
+        Self { world, group, hub_fails: Arc::default() }
     }
 
     fn instance(&self, owner: &str) -> Instance {
@@ -61,7 +67,8 @@ impl Group {
     async fn start(&self, owner: &str) -> (world::Instance, Application) {
         let application = Application::new(self.instance(owner));
         let store = self.builder(owner).seed(owner.len() as u64).connect().await.unwrap();
-        (self.world.start_on(store, self.world.hub.source(), application.clone()), application)
+        let source = Flaky { inner: self.world.hub.source(), fails: Arc::clone(&self.hub_fails) };
+        (self.world.start_on(store, source, application.clone()), application)
     }
 }
 

@@ -236,7 +236,7 @@ async fn two_processors_that_share_one_store_object() {
     let error = try_cycle(&*ours, "b", [1]).await.unwrap_err();
     assert_eq!(kind_of(&error), ErrorKind::Config);
     let told = error.to_string();
-    for part in ["owner a", r#""b""#, "a store of its own"] {
+    for part in ["owner a", r#""b""#, "its own store"] {
         assert!(told.contains(part), "{part}: {told}");
     }
     assert_eq!(cycle(&*ours, "a", [0, 1]).await, [0, 1], "the first one goes on");
