@@ -43,7 +43,7 @@ fn capture() -> (Scoped, DefaultGuard) {
 /// A consumer group with its own event hub and storage.
 struct Group {
     world: World,
-    group: ConsumerGroup,
+    name: ConsumerGroup,
     /// Whether requests to the event hub fail.
     hub_fails: Arc<AtomicBool>,
 }
@@ -52,16 +52,16 @@ impl Group {
     fn new(event_hub: &str, name: &str, partitions: u32) -> Self {
         let world = World::on(MemoryHub::new(event_hub, partitions));
         let group = ConsumerGroup::new("ns.servicebus.windows.net", event_hub, name).unwrap();
-        Self { world, group, hub_fails: Arc::default() }
+        Self { world, name: group, hub_fails: Arc::default() }
     }
 
     fn instance(&self, owner: &str) -> Instance {
-        Instance::new(&self.group, owner)
+        Instance::new(&self.name, owner)
     }
 
     fn builder(&self, owner: &str) -> GroupStoreBuilder {
         let container = Arc::new(self.world.faulty.clone());
-        GroupStore::builder(container, self.group.clone(), OwnerId::new(owner).unwrap()).expiry(self.world.expiry)
+        GroupStore::builder(container, self.name.clone(), OwnerId::new(owner).unwrap()).expiry(self.world.expiry)
     }
 
     async fn start(&self, owner: &str) -> (world::Instance, Application) {
