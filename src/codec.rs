@@ -181,7 +181,11 @@ impl BlobNames {
         let decoded = percent_decode_str(encoded).decode_utf8().map_err(|error| malformed(&error.to_string()))?;
         let owner = OwnerId::new(decoded).map_err(|error| malformed(&error.to_string()))?;
         // One owner, one name.
-        if segment(&owner) == encoded { Ok(owner) } else { Err(malformed("encodes its owner in another way")) }
+        if segment(&owner) == encoded {
+            Ok(owner)
+        } else {
+            Err(malformed("does not have the canonical name of its owner"))
+        }
     }
 
     /// The partition that a listed blob belongs to.
@@ -191,7 +195,7 @@ impl BlobNames {
     /// If the name has another depth or no partition: the blob is foreign.
     pub fn partition(&self, kind: RecordKind, name: &str) -> Result<PartitionId, MalformedRecord> {
         let Some(partition) = name.strip_prefix(self.prefix(kind)) else {
-            return Err(MalformedRecord::new(name, "lies outside this consumer group"));
+            return Err(MalformedRecord::new(name, "is outside this consumer group"));
         };
         PartitionId::new(partition).map_err(|error| MalformedRecord::new(name, error.to_string()))
     }
@@ -251,7 +255,7 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
     let mut fields = Fields::of(metadata);
     let owner = fields.take(OWNER_ID);
     if owner.is_none() {
-        fields.report("has no ownerid; taken for released");
+        fields.report("has no ownerid; considered released");
     }
     let record = OwnershipRecord {
         owner: owner.filter(|id| !id.is_empty()).map(|id| OwnerId::recorded(&id)),
@@ -287,7 +291,7 @@ pub fn decode_heartbeat(blob: &str, owner: OwnerId, metadata: &Metadata) -> (Hea
     let mut fields = Fields::of(metadata);
     let named = fields.take(OWNER_ID);
     if named.as_deref() != Some(owner.as_str()) {
-        fields.report(&format!("ownerid {} is not the owner in its name", shown(named.as_deref())));
+        fields.report(&format!("ownerid {} is not the owner in the blob name", shown(named.as_deref())));
     }
     let incarnation = fields.take_some(INCARNATION).map(|life| Incarnation::recorded(&life));
     if incarnation.is_none() {
@@ -344,9 +348,9 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
     let problem = match (&record.sequence_number, &record.offset) {
         (Some(_), Some(_)) => None,
         (None, Some(_)) => Some(format!("sequencenumber {} is not a number", shown(number.as_deref()))),
-        (Some(_), None) => Some(format!("offset {} names no place", shown(offset.as_deref()))),
+        (Some(_), None) => Some(format!("offset {} is not a position", shown(offset.as_deref()))),
         (None, None) => Some(format!(
-            "has neither a sequencenumber nor an offset that can be used: {} and {}",
+            "has neither a usable sequencenumber nor a usable offset: {} and {}",
             shown(number.as_deref()),
             shown(offset.as_deref())
         )),
@@ -420,7 +424,7 @@ impl Fields {
         let text = self.take_some(key)?;
         let value = read(&text);
         if value.is_none() {
-            self.report(&format!("{key} {text:?} is not known here; ignored"));
+            self.report(&format!("{key} {text:?} is unknown to this version; ignored"));
         }
         value
     }
@@ -602,7 +606,7 @@ mod tests {
             }
             for other in ["a.", "a%2e", "a%2E%2E", "a%2Eb"] {
                 let name = format!("{}{other}", names().heartbeats());
-                assert!(names().heartbeat_owner(&name).unwrap_err().problem.contains("encodes"), "{other}");
+                assert!(names().heartbeat_owner(&name).unwrap_err().problem.contains("canonical"), "{other}");
             }
         }
     }

@@ -68,7 +68,7 @@ async fn main() -> Result<(), Failure> {
 //!
 //! Run it as often as there is work for; the instances share the partitions, and go on where one has died. Then see
 //! [`processor::PartitionContext`] for what a handler can do, [`processor::ProcessorHandle`] for lag, health and
-//! steering, and the log: [`tracing`] events at `info` tell what moves and why, those at `warn` ask for a look.
+//! steering, and the log: [`tracing`] events, inside a span that names the group and the instance.
 //!
 //! # Features
 //!

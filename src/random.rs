@@ -10,7 +10,7 @@ pub(crate) fn seeded(seed: Option<u64>) -> Result<StdRng> {
     match seed {
         Some(seed) => Ok(StdRng::seed_from_u64(seed)),
         None => StdRng::try_from_rng(&mut SysRng).map_err(|error| {
-            Error::new(ErrorKind::Unavailable, "the operating system gives no random numbers").with_source(error)
+            Error::new(ErrorKind::Unavailable, "cannot obtain randomness from the operating system").with_source(error)
         }),
     }
 }

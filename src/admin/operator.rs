@@ -129,7 +129,9 @@ impl Operator {
     ) -> Result<Vec<(PartitionId, ResetOutcome)>> {
         let mut named = BTreeSet::new();
         if let Some((twice, _)) = resets.iter().find(|(partition, _)| !named.insert(partition)) {
-            return Err(Error::config(format!("partition {twice} is to be reset to two positions: give it one")));
+            return Err(Error::config(format!(
+                "partition {twice} has two new positions: pass one position per partition"
+            )));
         }
         let survey = self.survey().await?;
         let resets = resets.into_iter().map(|(partition, position)| {

@@ -61,18 +61,20 @@ pub enum NotDone {
 impl fmt::Display for NotDone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lost { by: Some(owner) } => write!(f, "{owner} took the partition at the same time: reset it again"),
+            Self::Lost { by: Some(owner) } => {
+                write!(f, "{owner} claimed the partition at the same time: reset it again")
+            }
             Self::Lost { by: None } => f.write_str("the partition was released at the same time: reset it again"),
-            Self::Busy { operator } => write!(f, "{operator} works on the partition: wait for its end"),
+            Self::Busy { operator } => write!(f, "{operator} is resetting the partition: wait until it has finished"),
             Self::Foreign { owner } => {
                 write!(
                     f,
-                    "{owner}, an owner of another SDK, is alive in the group and may undo the reset: stop it first"
+                    "{owner}, an owner of another SDK, is active in the group and may undo the reset: stop it first"
                 )
             }
             Self::OtherTree { owner } => write!(
                 f,
-                "{owner} owns the partition under names of another letter case: set the key case to that of its application"
+                "{owner} owns the partition under a different blob-name case: use the blob-name case of its application"
             ),
             Self::Failed(error) => write!(f, "{error}"),
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::action::{Action, Request};
 use super::events::Events;
@@ -22,7 +23,7 @@ use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, LeaseScope, OwnerId, PartitionId};
 use crate::store::{GroupStore, LoopPermit};
-use crate::telemetry::HeldMetrics;
+use crate::telemetry::OwnedMetrics;
 
 /// What connects a loop with the storage and the application.
 #[derive(Debug)]
@@ -37,7 +38,7 @@ pub(super) struct Ports {
     pub(super) loads: LoadTracker,
     pub(super) events: Events,
     pub(super) storage_health: StorageHealth,
-    pub(super) metrics: HeldMetrics,
+    pub(super) metrics: OwnedMetrics,
 }
 
 /// A running loop.
@@ -102,7 +103,8 @@ impl Driver {
         match done {
             Ok(done) => self.feed(Happened::Done(done)),
             Err(error) => {
-                let panicked = Error::new(ErrorKind::Internal, "an operation of the balancing loop panicked");
+                let panicked =
+                    Error::new(ErrorKind::Internal, "internal error: an operation of the load-balancing loop panicked");
                 ControlFlow::Break(Err(panicked.with_source(error)))
             }
         }
@@ -128,7 +130,7 @@ impl Driver {
         for action in self.state.step(happened, now) {
             self.execute(action)?;
         }
-        self.ports.metrics.0.renewal_age(|| self.state.renewal_age(now));
+        self.ports.metrics.0.oldest_lease_age(|| self.state.renewal_age(now));
         ControlFlow::Continue(())
     }
 
@@ -137,12 +139,12 @@ impl Driver {
         match action {
             Action::Request(request) => {
                 let request = if self.writes_loads { ports.with_load(request) } else { request };
-                self.requests.spawn(perform(ports.store.clone(), request));
+                self.requests.spawn(perform(ports.store.clone(), request).in_current_span());
             }
             Action::FallBack => ports.store = ports.store.clone().lease_scope(LeaseScope::Partition),
             Action::Measure { partition, recorded } => ports.loads.begin(&partition, recorded),
             Action::Publish(snapshot) => {
-                ports.metrics.0.held(snapshot.owned.len());
+                ports.metrics.0.owned(snapshot.owned.len());
                 ports.snapshot.send_replace(snapshot);
             }
             Action::Emit(event) => ports.events.emit(event),
@@ -181,6 +183,8 @@ impl Ports {
 }
 
 fn replaced(me: &OwnerId, by: &Incarnation) -> Error {
-    let message = format!("owner {me} runs a second time, as incarnation {by}: give every instance an id of its own");
+    let message = format!(
+        "owner id {me:?} is in use by a newer instance (incarnation {by}); give every instance a unique owner id"
+    );
     Error::new(ErrorKind::Replaced, message)
 }

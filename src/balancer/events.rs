@@ -120,10 +120,10 @@ impl DuplicateCause {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::NotAcknowledged => "not_answered",
+            Self::NotAcknowledged => "not_acknowledged",
             Self::NotReleased => "not_released",
-            Self::HandlerStillRunning => "still_running",
-            Self::CheckpointNotWritten => "not_settled",
+            Self::HandlerStillRunning => "handler_still_running",
+            Self::CheckpointNotWritten => "checkpoint_not_written",
         }
     }
 }
@@ -152,16 +152,20 @@ impl Events {
 
     pub(super) fn emit(&self, event: OwnershipEvent) {
         match &event {
-            OwnershipEvent::Claimed { partition, reason, .. } => telemetry::claim_won(partition, reason),
+            OwnershipEvent::Claimed { partition, reason, .. } => {
+                telemetry::claim_won(partition, reason.as_str(), reason.previous_owner());
+            }
             OwnershipEvent::Lost { partition, by } => telemetry::ownership_lost(partition, by.as_ref()),
             OwnershipEvent::LeaseExpired { partition } => telemetry::lease_outlived(partition),
-            OwnershipEvent::Releasing { partition, reason } => telemetry::releasing(partition, reason),
+            OwnershipEvent::Releasing { partition, reason } => telemetry::releasing(partition, reason.as_str()),
             OwnershipEvent::Released { partition } => telemetry::released(partition),
             OwnershipEvent::Kept { partition } => telemetry::kept(partition),
             OwnershipEvent::OwnerAway { owner, partitions } => telemetry::owner_away(owner, *partitions),
             OwnershipEvent::HandoffRequested { partition, from } => telemetry::asked(partition, from),
             OwnershipEvent::HandoffReceived { partition, by } => telemetry::asked_for(partition, by),
-            OwnershipEvent::DuplicatesPossible { partition, cause } => telemetry::duplicates_possible(partition, cause),
+            OwnershipEvent::DuplicatesPossible { partition, cause } => {
+                telemetry::duplicates_possible(partition, cause.as_str());
+            }
             OwnershipEvent::DeclaredDead { by } => telemetry::declared_dead(by.as_ref()),
             OwnershipEvent::Stalled(stalled) if stalled.any() => {
                 telemetry::stalled(stalled.runtime, &stalled.partitions)
@@ -178,10 +182,10 @@ impl Events {
         match event {
             OwnershipEvent::Claimed { reason, .. } => self.metrics.claimed(reason.as_str()),
             OwnershipEvent::Lost { .. } => self.metrics.lost("taken"),
-            OwnershipEvent::LeaseExpired { .. } => self.metrics.lost("outlived"),
+            OwnershipEvent::LeaseExpired { .. } => self.metrics.lost("lease_expired"),
             OwnershipEvent::Releasing { reason, .. } => self.metrics.releasing(reason.as_str()),
-            OwnershipEvent::HandoffRequested { .. } => self.metrics.asked(),
-            OwnershipEvent::DuplicatesPossible { cause, .. } => self.metrics.duplicates_possible(cause.as_str()),
+            OwnershipEvent::HandoffRequested { .. } => self.metrics.handoff_requested(),
+            OwnershipEvent::DuplicatesPossible { cause, .. } => self.metrics.handoff_incomplete(cause.as_str()),
             OwnershipEvent::DeclaredDead { .. } => self.metrics.declared_dead(),
             OwnershipEvent::HandoffReceived { .. }
             | OwnershipEvent::Released { .. }

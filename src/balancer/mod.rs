@@ -59,6 +59,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tracing::Instrument;
 
 use crate::error::Result;
 use crate::model::PartitionId;
@@ -67,7 +68,7 @@ pub use crate::planner::{
 };
 use crate::random::seeded;
 use crate::store::{GroupStore, HandoffTimeouts, LoopPermit};
-use crate::telemetry::HeldMetrics;
+use crate::telemetry::OwnedMetrics;
 
 pub use config::{BalancerConfig, OnLeaseExpiry, OnStall};
 use driver::{Driver, Ports};
@@ -129,7 +130,7 @@ impl Balancer {
             loads: LoadTracker::default(),
             events: Events::new(metrics.clone()),
             storage_health: StorageHealth::new(store.clone()),
-            metrics: HeldMetrics(metrics),
+            metrics: OwnedMetrics(metrics),
             store: store.lease_scope(config.lease_scope),
         };
         let handle = BalancerHandle {
@@ -167,7 +168,12 @@ impl Balancer {
     ///
     /// [`ErrorKind::Replaced`](crate::ErrorKind::Replaced) if a later incarnation of this owner is at work. Stop
     /// processing.
-    pub async fn run(mut self) -> Result<()> {
+    pub async fn run(self) -> Result<()> {
+        let span = self.ports.store.telemetry().span().clone();
+        self.run_in_span().instrument(span).await
+    }
+
+    async fn run_in_span(mut self) -> Result<()> {
         self.ports.storage_health.cycle_succeeded();
         let settings = self.settings();
         self.ports.store = self.ports.store.cooperative(settings.hands_over());

@@ -388,7 +388,7 @@ mod releases {
         let mut me = Loop::holding(BalancerConfig::default(), 2);
         me.step(Happened::Hub([0.into()].into()));
         assert_eq!(me.after(12), "list");
-        assert_eq!(me.listed("mm"), "Releasing 1 gone");
+        assert_eq!(me.listed("mm"), "Releasing 1 partition_removed");
         assert_eq!(me.snapshot.owned, [(0.into(), 1)].into());
         assert_eq!(me.snapshot.releasing, [1.into()].into());
         assert_eq!(me.command(stopped(1, true)), "release 1");
@@ -412,7 +412,7 @@ mod releases {
     fn a_renewal_that_is_under_way_comes_first() {
         let mut me = Loop::holding(BalancerConfig::default(), 1);
         assert!(me.after(30).contains("renew 0"));
-        assert_eq!(me.command(stopped(0, true)), "Releasing 0 asked");
+        assert_eq!(me.command(stopped(0, true)), "Releasing 0 requested");
         assert_eq!(me.snapshot.owned, [].into());
         assert_eq!(me.renewed(0, 1), "release 0");
     }
@@ -521,7 +521,7 @@ mod restarts {
         let mut me = Loop::holding(BalancerConfig::default(), 2);
         me.step(Happened::Hub([0.into()].into()));
         me.after(12);
-        assert_eq!(me.listed("mm"), "Releasing 1 gone");
+        assert_eq!(me.listed("mm"), "Releasing 1 partition_removed");
         assert_eq!(me.command(Command::Keep), "withdraw, keep 0, release 1");
     }
 
@@ -647,7 +647,7 @@ mod asking {
         let (mut me, handoff) = having_asked();
         me.after(5);
         assert_eq!(pursued(&mut me, &handoff, HandoffStatus::TimedOut(claim())), "claim 1");
-        assert_eq!(me.wins(1, 2), "Duplicates 1 not_answered, Claimed 1");
+        assert_eq!(me.wins(1, 2), "Duplicates 1 not_acknowledged, Claimed 1");
     }
 
     #[test]
@@ -711,7 +711,7 @@ mod being_asked {
         let mut me = Loop::holding(BalancerConfig::default(), 1);
         sees_a_mark(&mut me, true);
         let stopped = Command::Release { partition: 0.into(), epoch: 1, cooldown: Duration::ZERO, settled: false };
-        assert_eq!(me.command(stopped), "Duplicates 0 not_settled, release 0");
+        assert_eq!(me.command(stopped), "Duplicates 0 checkpoint_not_written, release 0");
     }
 
     #[test]

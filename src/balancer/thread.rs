@@ -42,13 +42,12 @@ impl Balancer {
             runtime.shutdown_background();
         };
         thread::Builder::new().name(THREAD_NAME.into()).spawn(work).map_err(no_thread)?;
-        ended
-            .await
-            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the thread of the balancing loop panicked")))
+        ended.await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Internal, "internal error: the thread of the load-balancing loop panicked"))
+        })
     }
 }
 
 fn no_thread(error: std::io::Error) -> Error {
-    Error::config("the balancing loop needs a thread of its own, which the system does not give: see `with_own_thread`")
-        .with_source(error)
+    Error::config("cannot spawn the thread of the load-balancing loop; see `with_own_thread`").with_source(error)
 }

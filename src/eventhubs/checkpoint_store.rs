@@ -225,8 +225,8 @@ impl BlobCheckpointStore {
                 return Ok(Arc::clone(holder));
             }
             return Err(Error::config(format!(
-                "this store serves owner {} in {group} already, and is asked to serve {owner:?}: give every processor a \
-                 store of its own, or call release_all when the first one has ended, until every partition is released",
+                "this store already serves owner {} in {group} and cannot serve {owner:?}: give every processor its own store, \
+                 or call release_all after the first processor has stopped, until every partition is released",
                 holder.owner()
             )));
         }
@@ -307,7 +307,9 @@ impl BlobCheckpointStore {
         let mut wanted = Vec::with_capacity(ownerships.len());
         for ownership in ownerships {
             if group_of(ownership)? != group || ownership.owner_id != first.owner_id {
-                return Err(Error::config("claims for several owners or consumer groups at once"));
+                return Err(Error::config(
+                    "a call claims partitions for several owners or consumer groups: make one call for each",
+                ));
             }
             let partition = PartitionId::new(&ownership.partition_id)?;
             wanted.push(Wanted { partition, version: ownership.etag.as_ref().map(from_client) });
@@ -336,13 +338,13 @@ impl BlobCheckpointStore {
         let group = ConsumerGroup::new(namespace, event_hub_name, consumer_group)?;
         let partition = PartitionId::new(&checkpoint.partition_id)?;
         let (Some(sequence_number), Some(offset)) = (checkpoint.sequence_number, checkpoint.offset) else {
-            let message = format!("a checkpoint of partition {partition} lacks its sequence number or its offset");
+            let message = format!("the checkpoint of partition {partition} has no sequence number or no offset");
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         };
         let position = Position { sequence_number, offset };
         let known = self.groups.lock().await.get(&group).cloned();
         let Some(Group::Served(holder)) = known else {
-            let message = format!("nothing of {group} has been claimed through this store; nothing was written");
+            let message = format!("no partition of {group} was claimed through this store; nothing was written");
             return Err(Error::new(ErrorKind::Fenced, message));
         };
         holder.checkpoint(&partition, &position).await

@@ -9,6 +9,7 @@ use azure_messaging_eventhubs::{ConsumerClient, EventHubsError};
 use futures::future::join_all;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
+use tracing::Instrument;
 
 use super::REQUEST_DEADLINE;
 use super::connector::Connector;
@@ -83,7 +84,7 @@ impl SharedClient {
                 self.note(Signal::Dead);
                 Err(Error::new(
                     ErrorKind::EventSource,
-                    format!("the event hub did not answer within {REQUEST_DEADLINE:?}"),
+                    format!("the event hub did not respond within {REQUEST_DEADLINE:?}"),
                 ))
             }
         }
@@ -91,7 +92,7 @@ impl SharedClient {
 
     /// Ends the connection. The client can wait for ever where it is dead.
     async fn close(self) -> Result<()> {
-        let failed = || Error::new(ErrorKind::EventSource, "the connection to the event hub could not be closed");
+        let failed = || Error::new(ErrorKind::EventSource, "cannot close the connection to the event hub");
         match timeout(CLOSE_LIMIT, self.client.close()).await {
             Ok(closed) => closed.map_err(|error| failed().with_source(error)),
             Err(elapsed) => Err(failed().with_source(elapsed)),
@@ -206,11 +207,12 @@ impl State {
         for client in std::mem::take(&mut self.retired) {
             match Arc::try_unwrap(client) {
                 Ok(unused) => {
-                    tokio::spawn(async move {
+                    let closing = async move {
                         if let Err(error) = unused.close().await {
                             telemetry::source_not_closed(&error);
                         }
-                    });
+                    };
+                    tokio::spawn(closing.in_current_span());
                 }
                 Err(used) => self.retired.push(used),
             }

@@ -151,7 +151,7 @@ mod tests {
                 ("Endpoint=sb://other.example.net;KEY;EntityPath=orders", Some("\"other.example.net\"")),
                 ("Endpoint=sb://ns.example.net;KEY;EntityPath=payments", Some("\"payments\"")),
                 ("Endpoint=sb://ns.example.net;EntityPath=orders", Some("missing shared access key")),
-                (SECRET, Some("cannot be used")),
+                (SECRET, Some("invalid connection string")),
             ] {
                 let refusal = refusal(("ns.example.net", "orders"), connection_string);
                 assert_eq!(refusal.is_some(), named.is_some(), "{connection_string}: {refusal:?}");

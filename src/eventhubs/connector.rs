@@ -47,8 +47,7 @@ impl Connector {
     /// Whether the connection string is of the group's event hub.
     pub(super) fn check(&self) -> Result<()> {
         let Access::ConnectionString(secret) = &self.access else { return Ok(()) };
-        let unusable =
-            |error| Error::config("the connection string of the event hub cannot be used").with_source(error);
+        let unusable = |error| Error::config("invalid connection string of the event hub").with_source(error);
         let named = ConnectionString::try_from(secret).map_err(unusable)?;
         for (what, named, expected) in [
             ("namespace", Some(named.fully_qualified_namespace), self.group.namespace()),
@@ -56,7 +55,7 @@ impl Connector {
         ] {
             if let Some(named) = named.filter(|named| !named.eq_ignore_ascii_case(expected)) {
                 return Err(Error::config(format!(
-                    "the connection string is of {what} {named:?}, but the consumer group is of {expected:?}: name the same one"
+                    "the connection string names {what} {named:?}, but the consumer group names {expected:?}: configure the same {what} for both"
                 )));
             }
         }
@@ -65,7 +64,7 @@ impl Connector {
 
     /// Opens a connection.
     pub(super) async fn client(&self) -> Result<ConsumerClient> {
-        let failed = || Error::new(ErrorKind::EventSource, format!("no client could be made for {}", self.group));
+        let failed = || Error::new(ErrorKind::EventSource, format!("cannot create a client for {}", self.group));
         match timeout(REQUEST_DEADLINE, self.open()).await {
             Ok(Ok(client)) => Ok(client),
             Ok(Err(error)) => Err(failed().with_source(error)),

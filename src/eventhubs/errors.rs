@@ -29,17 +29,17 @@ const GEO_REPLICATION_OFFSET: &str = "com.microsoft:georeplication:invalid-offse
 
 const MISSING: &str = ": the consumer group or the partition does not exist";
 
-const NOT_FOUND_NOW: &str = ": the service did not find it, but does not say what is missing";
+const NOT_FOUND_NOW: &str = ": the service did not find it and does not report what is missing";
 
 /// An error while reading the properties of the hub or of a partition.
 pub(super) fn properties(what: &str, error: EventHubsError) -> Error {
     let (kind, hint) = match cause_of(&error) {
         Cause::NotFound => (ErrorKind::Config, ": it does not exist in this namespace"),
         Cause::NotFoundNow => (ErrorKind::EventSource, NOT_FOUND_NOW),
-        Cause::Unauthorized => (ErrorKind::Unauthorized, ": check the key or the role, which must allow to listen"),
+        Cause::Unauthorized => (ErrorKind::Unauthorized, ": check that the key or role grants Listen"),
         Cause::Displaced | Cause::InvalidPosition | Cause::Other => (ErrorKind::EventSource, ""),
     };
-    Error::new(kind, format!("the properties of {what} could not be read{hint}")).with_source(error)
+    Error::new(kind, format!("cannot read the properties of {what}{hint}")).with_source(error)
 }
 
 /// An error while reading events. `position`: the offset or sequence number at which the link was opened, as long as no
@@ -48,18 +48,16 @@ pub(super) fn receiving(partition: &str, position: Option<&str>, error: EventHub
     let (kind, hint) = match (cause_of(&error), position) {
         (Cause::InvalidPosition, Some(position)) => {
             let message =
-                format!("partition {partition} cannot be read after {position}: the broker refuses the position");
+                format!("cannot read partition {partition} after {position}: the broker rejects the position");
             return Error::new(ErrorKind::InvalidPosition, message).with_source(error);
         }
         (Cause::NotFound, _) => (ErrorKind::Config, MISSING),
         (Cause::NotFoundNow, _) => (ErrorKind::EventSource, NOT_FOUND_NOW),
-        (Cause::Unauthorized, _) => {
-            (ErrorKind::Unauthorized, ": check the key or the role, which must allow to listen")
-        }
-        (Cause::Displaced, _) => (ErrorKind::Fenced, ": another reader took it, or has a higher owner level"),
+        (Cause::Unauthorized, _) => (ErrorKind::Unauthorized, ": check that the key or role grants Listen"),
+        (Cause::Displaced, _) => (ErrorKind::Fenced, ": another reader took it or has a higher owner level"),
         (Cause::InvalidPosition | Cause::Other, _) => (ErrorKind::EventSource, ""),
     };
-    Error::new(kind, format!("partition {partition} could not be read{hint}")).with_source(error)
+    Error::new(kind, format!("cannot read partition {partition}{hint}")).with_source(error)
 }
 
 /// The error that ends the start of a processor, if `error` does. A setting is probably wrong if anything is not found
@@ -68,7 +66,7 @@ pub(super) fn checking(partition: &str, error: EventHubsError) -> Option<Error> 
     if !matches!(cause_of(&error), Cause::NotFound | Cause::NotFoundNow) {
         return None;
     }
-    let message = format!("partition {partition} could not be read{MISSING}");
+    let message = format!("cannot read partition {partition}{MISSING}");
     Some(Error::config(message).with_source(error))
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
+use tracing::{Instrument, Span};
 
 use super::listed::{Aim, Expired, Listed, Wanted};
 use crate::blob::ETag;
@@ -121,6 +122,11 @@ impl OwnedPartitions {
         lock(&self.memory)
     }
 
+    /// The official processor calls from outside of it.
+    fn span(&self) -> &Span {
+        self.store.telemetry().span()
+    }
+
     fn find(&self, partition: &PartitionId) -> Option<Arc<Owned>> {
         self.memory().held.get(partition).cloned()
     }
@@ -130,14 +136,14 @@ impl OwnedPartitions {
     }
 
     fn forget(&self, partition: &PartitionId, held: &Arc<Owned>, to: Option<&OwnerId>) {
-        self.memory().forget(partition, held, to);
+        self.span().in_scope(|| self.memory().forget(partition, held, to));
     }
 
     /// The same outside of a claim, whose result would show the processor the loss. Under one lock: a claim in between
     /// would win the partition back, and the processor would go on reading where it was.
     fn forget_unreported(&self, partition: &PartitionId, held: &Arc<Owned>, to: Option<&OwnerId>) {
         let mut memory = self.memory();
-        if memory.forget(partition, held, to) {
+        if self.span().in_scope(|| memory.forget(partition, held, to)) {
             memory.untold.insert(partition.clone());
         }
     }
@@ -159,7 +165,7 @@ impl OwnedPartitions {
     pub(super) fn set_elsewhere(&self, elsewhere: HashMap<PartitionId, OwnerId>) {
         let mut memory = self.memory();
         for (partition, owner) in elsewhere.iter().filter(|(partition, _)| !memory.elsewhere.contains_key(*partition)) {
-            telemetry::in_the_other_tree(partition, owner);
+            self.span().in_scope(|| telemetry::in_the_other_tree(partition, owner));
         }
         memory.elsewhere = elsewhere;
     }
@@ -185,7 +191,7 @@ impl OwnedPartitions {
         let untold = std::mem::take(&mut self.memory().untold);
         let wanted = wanted.into_iter().filter(|wanted| !untold.contains(&wanted.partition));
         let claims: FuturesUnordered<_> = wanted.map(|wanted| self.claim_one(wanted)).collect();
-        claims.filter_map(std::future::ready).collect().await
+        claims.filter_map(std::future::ready).collect().instrument(self.span().clone()).await
     }
 
     async fn claim_one(&self, wanted: Wanted) -> Option<Lease> {
@@ -199,7 +205,7 @@ impl OwnedPartitions {
         };
         match self.store.claim(&claim).await {
             ClaimOutcome::Won(lease) => {
-                telemetry::claim_won(partition, &"asked for");
+                telemetry::claim_won(partition, "official_processor", None);
                 let held = Owned::new(lease);
                 self.remember(partition, &held);
                 return self.adopt(partition, &held).await;
@@ -315,7 +321,7 @@ impl OwnedPartitions {
             let outcome = self.release_held(partition, held, until).await;
             (partition.clone(), outcome)
         });
-        releasing.collect::<FuturesUnordered<_>>().collect().await
+        releasing.collect::<FuturesUnordered<_>>().collect().instrument(self.span().clone()).await
     }
 
     /// Attempts begin until this moment. The partition stays in the memory until its release is settled.
@@ -342,22 +348,25 @@ impl OwnedPartitions {
 
 fn not_owner(partition: &PartitionId) -> Error {
     let message = format!(
-        "partition {partition} is not held: it was lost, or never claimed through this store; nothing was written"
+        "partition {partition} is not owned: it was lost, or never claimed through this store; nothing was written"
     );
     Error::new(ErrorKind::Fenced, message)
 }
 
 fn not_started(partition: &PartitionId) -> Error {
     let message = format!(
-        "partition {partition} was lost and won again, and starts from its checkpoint: close this client of it, the \
-         processor gives a new one; nothing was written"
+        "partition {partition} was lost and claimed again, and restarts from its checkpoint; nothing was written. Close this \
+         partition client, because the processor provides a new one"
     );
     Error::new(ErrorKind::Fenced, message)
 }
 
 fn fenced(partition: &PartitionId, by: Option<&OwnerId>) -> Error {
-    let by = by.map_or("nobody", OwnerId::as_str);
-    Error::new(ErrorKind::Fenced, format!("partition {partition} belongs to {by} now: stop processing it"))
+    let by = by.map_or("none", OwnerId::as_str);
+    Error::new(
+        ErrorKind::Fenced,
+        format!("partition {partition} is no longer owned by this instance (current owner: {by}); stop processing it"),
+    )
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use tokio::select;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use tracing::Instrument;
 
 use super::REQUEST_DEADLINE;
 use super::clients::{SharedClient, Used};
@@ -94,7 +95,7 @@ impl Link {
                             yield Ok(event);
                         }
                         Some(Err(error)) => break Some(link.failure(position.as_deref(), error)),
-                        None => break Some(Error::new(ErrorKind::EventSource, "the broker ended the link")),
+                        None => break Some(Error::new(ErrorKind::EventSource, "the broker closed the link")),
                     }
                 }
             };
@@ -125,7 +126,7 @@ impl Link {
     /// In a task of its own, for the caller may wait for less than it takes.
     fn start_closing(&mut self) -> Option<JoinHandle<()>> {
         let runtime = Handle::try_current().ok()?;
-        Some(runtime.spawn(self.open.take()?.close()))
+        Some(runtime.spawn(self.open.take()?.close().in_current_span()))
     }
 }
 

@@ -40,6 +40,14 @@ impl ClaimReason {
             Self::Stolen(_) => "stolen",
         }
     }
+
+    /// Returns the owner that the partition is taken from, if it did not release the partition.
+    pub(crate) fn previous_owner(&self) -> Option<&OwnerId> {
+        match self {
+            Self::Expired(owner) | Self::Stolen(owner) => Some(owner),
+            Self::Reclaimed | Self::Unowned | Self::Released | Self::HandedOver => None,
+        }
+    }
 }
 
 /// A partition to be claimed.
@@ -90,13 +98,13 @@ impl ReleaseReason {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Requested => "asked",
+            Self::Requested => "requested",
             Self::Shutdown => "shutdown",
             Self::Stalled => "stalled",
             Self::HandedOver => "handed_over",
-            Self::PartitionRemoved => "gone",
+            Self::PartitionRemoved => "partition_removed",
             Self::NotAssigned => "not_assigned",
-            Self::OverLimit => "above_max",
+            Self::OverLimit => "over_limit",
         }
     }
 }

@@ -105,7 +105,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let same = |read: &ConsumerGroup| read.to_string().eq_ignore_ascii_case(&kept.to_string());
         match self.source.consumer_group().filter(|read| !same(read)) {
             Some(read) => Err(Error::config(format!(
-                "the source reads for {read}, but the store keeps the records of {kept}: build both from the same consumer group"
+                "the event source reads {read}, but the store keeps the records of {kept}: configure the same consumer group for both"
             ))),
             None => Ok(()),
         }
@@ -130,6 +130,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let balancer = balancer.with_drain(stopping_time(drain))?;
         let probes_due =
             self.config.lag_check_interval.map_or(Duration::MAX, |period| period.saturating_mul(PROBES_MISSED));
+        let requests = Requests::new(self.store.telemetry().span().clone());
         let shared = Shared {
             new_partitions: NewPartitions::default(),
             group: Arc::new(self.store.group().clone()),
@@ -142,7 +143,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
             store: self.store,
             config: self.config,
         };
-        let (registry, requests) = (Registry::default(), Requests::default());
+        let registry = Registry::default();
         let handle = ProcessorHandle { balancer: handle, registry, requests, lag_checks_due: probes_due };
         Ok(Processor { shared: Arc::new(shared), balancer, handle, partitions })
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
+use tracing::Span;
 
 use super::config::CheckpointPolicy;
 use super::dropped::{Dropped, HeldCheckpoint};
@@ -84,6 +85,8 @@ pub(super) struct Start {
     pub(super) stopping: Stopping,
     /// True once this start comes to its end.
     pub(super) over: watch::Receiver<bool>,
+    /// Tokens may be dropped outside of the partition's task.
+    pub(super) span: Span,
 }
 
 impl Start {
@@ -168,7 +171,8 @@ impl CheckpointWriter {
         });
         self.shared.finished.send_replace(());
         if holds {
-            telemetry::token_dropped(&self.shared.start.partition, sequence_number, checkpoint, is_first);
+            let start = &self.shared.start;
+            telemetry::token_dropped(&start.span, &start.partition, sequence_number, checkpoint, is_first);
         }
     }
 
@@ -257,7 +261,7 @@ impl CheckpointWriter {
     }
 
     pub(super) async fn flush(&self) -> Result<()> {
-        let closed = || Error::new(ErrorKind::Closed, "the partition has been stopped");
+        let closed = || Error::new(ErrorKind::Closed, "the partition has stopped; nothing was written");
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::Flush(reply)).map_err(|_| closed())?;
         answer.await.unwrap_or_else(|_| Err(closed()))
@@ -412,8 +416,9 @@ impl Checkpointer {
         let partition = self.adoption.partition();
         match outcome? {
             CheckpointOutcome::Fenced { by } => {
-                let by = by.as_ref().map_or("nobody", OwnerId::as_str);
-                let message = format!("partition {partition} is not mine any more: it belongs to {by}");
+                let by = by.as_ref().map_or("none", OwnerId::as_str);
+                let message =
+                    format!("partition {partition} is no longer owned by this instance (current owner: {by})");
                 Err(Error::new(ErrorKind::Fenced, message))
             }
             CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
@@ -471,6 +476,7 @@ mod tests {
                 partition: PartitionId::from(0),
                 stopping: Stopping::new(watch::channel(Orders::default()).1),
                 over: watch::channel(false).1,
+                span: Span::none(),
             },
         };
         CheckpointWriter { shared: Arc::new(shared), commands: mpsc::unbounded_channel().0 }

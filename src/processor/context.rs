@@ -70,7 +70,7 @@ impl PartitionContext {
     pub fn checkpoint(&self, event: &impl Positioned) {
         match (event.sequence_number(), event.offset()) {
             (Some(sequence_number), Some(offset)) => self.checkpoints.request(sequence_number, offset),
-            _ => telemetry::unpositioned_event(self.partition_id()),
+            _ => telemetry::unpositioned_event(&self.control.span, self.partition_id()),
         }
     }
 
@@ -85,7 +85,7 @@ impl PartitionContext {
         let Some(position) = event.position() else {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
-                "the event has no position, so it cannot be checkpointed",
+                "the event has no sequence number or no offset, so it cannot be checkpointed",
             ));
         };
         let number = position.sequence_number;
@@ -97,7 +97,8 @@ impl PartitionContext {
             }
             // If nothing is in its way any more, that was finished only after the flush.
             if let Some(open) = self.checkpoints.waits_for(number) {
-                let message = format!("the checkpoint at event {number} waits until event {open} is finished");
+                let message =
+                    format!("the checkpoint at event {number} waits until the tracked event {open} is finished");
                 return Err(Error::new(ErrorKind::EventsInFlight, message));
             }
         }
@@ -127,9 +128,9 @@ impl PartitionContext {
     pub fn track(&self, event: &impl Positioned) -> TrackedEvent {
         let place = event.position().map(|position| (position.sequence_number, position.offset.into_boxed_str()));
         match &place {
-            None => telemetry::unpositioned_event(self.partition_id()),
+            None => telemetry::unpositioned_event(&self.control.span, self.partition_id()),
             Some((number, _)) if !self.checkpoints.track(*number) => {
-                telemetry::tracked_late(self.partition_id(), *number)
+                telemetry::tracked_late(&self.control.span, self.partition_id(), *number);
             }
             Some(_) => {}
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::Span;
 
 use super::orders::{Orders, Stopping};
 use super::properties::PartitionProperties;
@@ -19,6 +20,7 @@ pub(super) struct Control {
     pub(super) epoch: i64,
     pub(super) progress: Progress,
     pub(super) metrics: PartitionMetrics,
+    pub(super) span: Span,
     began: Instant,
     orders: watch::Sender<Orders>,
     /// What the hub last said of the partition.
@@ -26,12 +28,13 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn new(partition: PartitionId, epoch: i64, metrics: PartitionMetrics) -> Self {
+    pub(super) fn new(partition: PartitionId, epoch: i64, metrics: PartitionMetrics, span: Span) -> Self {
         Self {
             partition,
             epoch,
             progress: Progress::new(),
             metrics,
+            span,
             began: Instant::now(),
             orders: watch::Sender::default(),
             properties: watch::Sender::default(),

@@ -37,7 +37,7 @@ async fn hub_partitions<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<
     let expected = shared.group.event_hub();
     if !hub.event_hub.eq_ignore_ascii_case(expected) {
         return Err(Error::config(format!(
-            "the client reads event hub {:?}, but the store keeps the records of {expected:?}: name the same one",
+            "the client reads event hub {:?}, but the store keeps the records of {expected:?}: configure the same event hub for both",
             hub.event_hub
         )));
     }

@@ -66,6 +66,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tracing::Instrument;
 
 use crate::balancer::{Balancer, LivenessTracker, Snapshots};
 use crate::clock::is_paused;
@@ -181,6 +182,11 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// starts, also any other error of the hub or the storage for which [`Error::is_retryable`] and [`Error::is_indeterminate`] are false, such as
     /// [`ErrorKind::Unauthorized`]: correct the setting or the permission, and start again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
+        let span = self.shared.store.telemetry().span().clone();
+        self.run_in_span(shutdown).instrument(span).await
+    }
+
+    async fn run_in_span(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let Self { shared, balancer, handle, partitions } = self;
         // Ends with this future, though an aborted task of the loop may be dropped later.
         let _permit = balancer.permit();
@@ -320,10 +326,10 @@ fn background<S: EventSource, H: Handler<S::Event>>(
     handle: &ProcessorHandle,
 ) -> JoinSet<()> {
     let mut background = JoinSet::new();
-    background.spawn(refresh(Arc::clone(shared), partitions));
+    background.spawn(refresh(Arc::clone(shared), partitions).in_current_span());
     background.spawn(heartbeat(shared.liveness.clone(), shared.config.stall_timeout / 8));
     if let Some(period) = shared.config.lag_check_interval {
-        background.spawn(prober::check_lag(Arc::clone(shared), handle.registry.clone(), period));
+        background.spawn(prober::check_lag(Arc::clone(shared), handle.registry.clone(), period).in_current_span());
     }
     #[cfg(feature = "metrics")]
     background.spawn(gauges::sample(shared.store.telemetry().metrics().clone(), handle.clone()));
@@ -389,7 +395,7 @@ async fn close<S: EventSource, H>(shared: Arc<Shared<S, H>>) -> PhaseReport {
     match closed {
         Some(Ok(())) => {}
         Some(Err(error)) => telemetry::source_not_closed(&error),
-        None => telemetry::source_not_closed(&Error::new(ErrorKind::EventSource, "closing took too long")),
+        None => telemetry::source_not_closed(&Error::new(ErrorKind::EventSource, "timed out")),
     }
     report
 }

@@ -65,7 +65,8 @@ impl<E> PartitionStreams<E> {
     /// Those of [`Processor::run`](super::Processor::run); [`ErrorKind::Internal`] if it panicked, which is a bug.
     pub async fn shutdown(mut self) -> Result<ShutdownReport> {
         self.handle.requests.request_once();
-        let panicked = |error| Error::new(ErrorKind::Internal, "the processor panicked").with_source(error);
+        let panicked =
+            |error| Error::new(ErrorKind::Internal, "internal error: the processor panicked").with_source(error);
         (&mut self.running.0).await.map_err(panicked)?
     }
 }

@@ -12,6 +12,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use super::batch::Gathered;
 use super::panics::{caught, caught_in};
@@ -134,7 +135,7 @@ impl<E: Send + 'static> EventReceiver<E> {
         F: Future<Output = ()> + Send + 'static,
     {
         let (sender, events) = mpsc::channel(prefetch.max(1));
-        let forwarding = tokio::spawn(forward(EventSender { events: sender }));
+        let forwarding = tokio::spawn(forward(EventSender { events: sender }).in_current_span());
         Self::over(Reading::Task { events, forwarding })
     }
 
@@ -258,7 +259,7 @@ async fn close<E>((mut stream, stop): Open<E>, limit: Duration) {
 
 fn close_later<E: Send + 'static>(open: Open<E>) {
     if let Ok(runtime) = Handle::try_current() {
-        runtime.spawn(close(open, DROPPED_LIMIT));
+        runtime.spawn(close(open, DROPPED_LIMIT).in_current_span());
     }
 }
 

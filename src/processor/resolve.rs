@@ -119,7 +119,7 @@ impl<S: EventSource> Search<'_, S> {
         let (before, event) = self.event(number.saturating_sub(1)).await?;
         if event.is_some_and(|event| is_after(self.start, &event) == Some(true)) {
             return Err(
-                self.distrusted(&format!("the link began with event {number}, which is not the first one after"))
+                self.distrusted(&format!("the link started at event {number}, which is not the first one after"))
             );
         }
         Ok(before)
@@ -146,7 +146,7 @@ impl<S: EventSource> Search<'_, S> {
     async fn nothing_came(&self, before: &PartitionProperties, exists: bool) -> Result<Position> {
         let now = caught_request(self.source.partition_properties(self.partition)).await?;
         if exists || now.last_enqueued() != before.last_enqueued() || !self.nothing_is_after(&now).await? {
-            return Err(self.distrusted("the link delivers nothing, although the hub may have events after"));
+            return Err(self.distrusted("the link delivers nothing, although the event hub may have events after"));
         }
         Ok(now.end())
     }
@@ -172,7 +172,7 @@ impl<S: EventSource> Search<'_, S> {
 
     fn distrusted(&self, what: &str) -> Error {
         self.source.connection_suspect(self.partition);
-        Error::new(ErrorKind::EventSource, format!("{what} the start, {:?}", self.start))
+        Error::new(ErrorKind::EventSource, format!("{what} the start position {:?}", self.start))
     }
 
     fn refused(&self, error: Error) -> Error {
@@ -180,15 +180,17 @@ impl<S: EventSource> Search<'_, S> {
         if error.kind() != ErrorKind::InvalidPosition {
             return error;
         }
-        Error::config(format!("the broker refuses the start of partition {partition}, {start:?}: choose another"))
-            .with_source(error)
+        Error::config(format!(
+            "the broker rejects the start position {start:?} of partition {partition}: choose another one"
+        ))
+        .with_source(error)
     }
 
     fn unnumbered(&self) -> Error {
         let (partition, start) = (self.partition, self.start);
         Error::config(format!(
-            "partition {partition} cannot start {start:?}: the events of the source carry no sequence numbers; start at the \
-             earliest or the latest event"
+            "partition {partition} cannot start at {start:?}, because the events of the source have no sequence numbers: start \
+             at the earliest or the latest event"
         ))
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
+use tracing::Span;
 
 use crate::model::PartitionId;
 use crate::telemetry;
@@ -15,9 +16,13 @@ use crate::telemetry;
 /// twice.
 const TOGETHER: Duration = Duration::from_secs(1);
 
-/// Whether the processor was asked to end, once or again. All clones are one.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Requests(Arc<watch::Sender<Asked>>);
+/// Whether the processor was asked to end, once or again. All clones share the state.
+#[derive(Clone, Debug)]
+pub(super) struct Requests {
+    state: Arc<watch::Sender<Asked>>,
+    /// That of the processor: requests come from anywhere.
+    span: Span,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Asked {
@@ -27,16 +32,20 @@ struct Asked {
 }
 
 impl Requests {
+    pub(super) fn new(span: Span) -> Self {
+        Self { state: Arc::default(), span }
+    }
+
     pub(super) fn request(&self) {
-        self.0.send_if_modified(|asked| match asked.first {
+        self.state.send_if_modified(|asked| match asked.first {
             None => {
                 asked.first = Some(Instant::now());
-                telemetry::asked_to_end();
+                telemetry::asked_to_end(&self.span);
                 true
             }
             Some(first) if first.elapsed() >= TOGETHER && !asked.again => {
                 asked.again = true;
-                telemetry::asked_again();
+                telemetry::asked_again(&self.span);
                 true
             }
             Some(_) => false,
@@ -51,15 +60,15 @@ impl Requests {
     }
 
     pub(super) fn is_requested(&self) -> bool {
-        self.0.borrow().first.is_some()
+        self.state.borrow().first.is_some()
     }
 
     pub(super) fn end(&self) {
-        self.0.send_modify(|asked| asked.ended = true);
+        self.state.send_modify(|asked| asked.ended = true);
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.0.borrow().ended
+        self.state.borrow().ended
     }
 
     pub(super) async fn requested(&self) {
@@ -71,7 +80,7 @@ impl Requests {
     }
 
     async fn wait_for(&self, condition: impl FnMut(&Asked) -> bool) {
-        let mut asked = self.0.subscribe();
+        let mut asked = self.state.subscribe();
         // The sender is `self`: it does not go away.
         let _ = asked.wait_for(condition).await;
     }
@@ -145,8 +154,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_second_request_counts_from_a_second_after_the_first_on() {
-        let requests = Requests::default();
-        let asked = |requests: &Requests| (requests.is_requested(), requests.0.borrow().again);
+        let requests = Requests::new(Span::none());
+        let asked = |requests: &Requests| (requests.is_requested(), requests.state.borrow().again);
         assert_eq!(asked(&requests), (false, false));
         requests.request();
         requests.request();

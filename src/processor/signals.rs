@@ -43,6 +43,5 @@ impl Signals {
 }
 
 fn unheard(error: std::io::Error) -> Error {
-    Error::config("the system does not let signals be listened to: use `run` with a future of your own")
-        .with_source(error)
+    Error::config("cannot install signal handlers; use `run` with another shutdown future").with_source(error)
 }

@@ -51,7 +51,7 @@ impl StartPosition {
     pub(crate) fn check(&self) -> Result<()> {
         match self {
             Self::EnqueuedAfter(time) if *time < OffsetDateTime::UNIX_EPOCH => Err(Error::config(format!(
-                "the start is after {time}, but no event was enqueued before 1970: use StartPosition::Earliest"
+                "the start position is {time}, but no event was enqueued before 1970: use StartPosition::Earliest"
             ))),
             _ => Ok(()),
         }
@@ -142,6 +142,6 @@ pub trait EventSource: Send + Sync + 'static {
 /// The outcome of a request to the event source, which may neither take for ever nor panic.
 pub(super) async fn caught_request<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(HUB_DEADLINE, caught(request)).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Unavailable, format!("the event hub did not answer within {HUB_DEADLINE:?}")))
+        Err(Error::new(ErrorKind::Unavailable, format!("the event hub did not respond within {HUB_DEADLINE:?}")))
     })
 }

@@ -46,9 +46,9 @@ impl InvalidReason {
 impl fmt::Display for InvalidReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Expired => "events behind it have expired unprocessed",
-            Self::BeyondEnd => "the event hub was made anew, or it is another hub's",
-            Self::Refused => "the broker refuses to start there",
+            Self::Expired => "events after it expired before they were processed",
+            Self::BeyondEnd => "the event hub was recreated, or the checkpoint belongs to another hub",
+            Self::Refused => "the broker rejects the position",
         })
     }
 }
@@ -254,7 +254,9 @@ pub(super) fn choose(policy: &OnInvalidCheckpoint, invalid: &InvalidCheckpoint) 
         OnInvalidCheckpoint::Earliest => Ok(StartPosition::Earliest),
         OnInvalidCheckpoint::Latest => Ok(StartPosition::Latest),
         OnInvalidCheckpoint::Custom(choose) => catch_unwind(AssertUnwindSafe(|| choose(invalid))).map_err(|_| {
-            Error::config(format!("{invalid}; the function that is to choose where to start instead panicked"))
+            Error::config(format!(
+                "{invalid}; the function of the application that chooses another start position panicked"
+            ))
         }),
         OnInvalidCheckpoint::Fail => Err(Error::config(format!(
             "{invalid}; delete the checkpoint, or choose another policy for invalid checkpoints"
@@ -403,7 +405,7 @@ mod tests {
         let error = choose(&OnInvalidCheckpoint::Fail, &invalid()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         let message = error.to_string();
-        for named in ["partition 3", "number 70", "offset \"700\"", "5 to 9", "offset \"90\"", "made anew", "delete"] {
+        for named in ["partition 3", "number 70", "offset \"700\"", "5 to 9", "offset \"90\"", "recreated", "delete"] {
             assert!(message.contains(named), "{named} is missing: {message}");
         }
     }

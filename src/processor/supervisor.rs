@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use super::control::Control;
 use super::handler::Handler;
@@ -85,7 +86,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
                 biased;
                 () = &mut shutdown => return Ok(()),
                 Some(ended) = balancing.join_next() => {
-                    let panicked = |error| Error::new(ErrorKind::Internal, "the load-balancing loop panicked").with_source(error);
+                    let panicked = |error| Error::new(ErrorKind::Internal, "internal error: the load-balancing loop panicked").with_source(error);
                     return ended.map_err(panicked).flatten().map_err(Arc::new);
                 }
                 Some(Ok((control, outcome))) = self.tasks.join_next() => self.task_ended(&control, outcome)?,
@@ -116,15 +117,17 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     }
 
     fn start(&mut self, partition: PartitionId, epoch: i64) {
-        let metrics = self.shared.store.telemetry().metrics().of_partition(&partition);
-        let control = Arc::new(Control::new(partition.clone(), epoch, metrics));
+        let telemetry = self.shared.store.telemetry();
+        let (metrics, span) = (telemetry.metrics().of_partition(&partition), telemetry.partition_span(&partition));
+        let control = Arc::new(Control::new(partition.clone(), epoch, metrics, span.clone()));
         self.registry.insert(Arc::clone(&control));
         self.entries.insert(partition, Entry { control: Arc::clone(&control), ended: false });
         let task = PartitionTask { shared: Arc::clone(&self.shared), control: Arc::clone(&control) };
-        self.tasks.spawn(async move {
+        let working = async move {
             let outcome = AssertUnwindSafe(task.run()).catch_unwind().await;
             (control, outcome)
-        });
+        };
+        self.tasks.spawn(working.instrument(span));
     }
 
     /// Passes on to the balancer what becomes of the partition. An error ends the processor.

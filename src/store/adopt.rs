@@ -7,7 +7,7 @@ use crate::blob::{Blob, ETag, Metadata};
 use crate::codec::{self, RecordKind};
 use crate::error::Result;
 use crate::model::{CheckpointRecord, OwnerId, PartitionId, Position};
-use crate::telemetry::{self, Operation};
+use crate::telemetry::{Operation, Telemetry};
 
 /// The right to write one partition's checkpoints, and what was last written.
 #[derive(Debug)]
@@ -90,12 +90,13 @@ impl GroupStore {
     /// taken from there and nobody of another SDK has written it since.
     async fn read_for_adoption(&self, partition: &PartitionId) -> Result<Read> {
         let found = self.read(&self.inner.names.of(RecordKind::Checkpoint, partition)).await?;
-        let found = found.map(decoded);
+        let found = found.map(|blob| decoded(self.telemetry(), blob));
         let imported = found.as_ref().map(|(record, _)| record.source_etag.clone());
         let Some(twin) = self.inner.other_name_case.as_ref().filter(|_| imported != Some(None)) else {
             return Ok(Read { found, other: None });
         };
-        let other = self.read(&twin.of(RecordKind::Checkpoint, partition)).await?.map(decoded);
+        let other =
+            self.read(&twin.of(RecordKind::Checkpoint, partition)).await?.map(|blob| decoded(self.telemetry(), blob));
         let changed = other.filter(|(_, blob)| imported.flatten().as_deref() != Some(blob.etag.as_str()));
         Ok(Read { found, other: changed.map(|(record, blob)| (record, blob.etag)) })
     }
@@ -181,8 +182,10 @@ impl Read {
 }
 
 /// What cannot be used of it is reported.
-pub(super) fn decoded(blob: Blob) -> (CheckpointRecord, Blob) {
+pub(super) fn decoded(telemetry: &Telemetry, blob: Blob) -> (CheckpointRecord, Blob) {
     let (record, problem) = codec::decode_checkpoint(&blob.name, &blob.metadata);
-    problem.iter().for_each(telemetry::malformed_record);
+    if let Some(problem) = &problem {
+        telemetry.malformed_record(problem);
+    }
     (record, blob)
 }

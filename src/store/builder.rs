@@ -7,6 +7,7 @@ use std::time::Duration;
 use rand::Rng;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, sleep};
+use tracing::Instrument;
 
 use super::config::StoreConfig;
 use super::listing::ListingTimeouts;
@@ -120,7 +121,12 @@ impl GroupStoreBuilder {
     pub async fn connect(self) -> Result<GroupStore> {
         self.config.check()?;
         let request_timeout = self.config.effective_request_timeout();
-        let telemetry = Telemetry::new(&self.group, self.config.lease_duration / 2);
+        let telemetry = Telemetry::new(&self.group, &self.owner, self.config.lease_duration / 2);
+        let span = telemetry.span().clone();
+        self.connect_with(telemetry, request_timeout).instrument(span).await
+    }
+
+    async fn connect_with(self, telemetry: Telemetry, request_timeout: Duration) -> Result<GroupStore> {
         let names = BlobNames::new(&self.group, self.config.blob_name_case);
         if self.config.create_container {
             let create = || within(request_timeout, "create container", self.container.create_container());

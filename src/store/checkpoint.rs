@@ -122,13 +122,13 @@ impl ConditionalWrite for CheckpointWrite<'_> {
 
     async fn look(&mut self) -> Result<Next<ETag, CheckpointOutcome>> {
         let name = self.store.inner.names.of(RecordKind::Checkpoint, &self.adoption.partition);
-        let seen = self.store.read(&name).await?.map(decoded);
+        let seen = self.store.read(&name).await?.map(|blob| decoded(self.store.telemetry(), blob));
         self.by(seen).await
     }
 
     fn contended(&self) -> Error {
-        let other = self.adoption.record.owner.as_ref().map_or("an unnamed owner", OwnerId::as_str);
-        Error::new(ErrorKind::Contended, format!("{other} keeps writing {}, which is mine", self.subject()))
+        let other = self.adoption.record.owner.as_ref().map_or("without an owner id", OwnerId::as_str);
+        Error::new(ErrorKind::Contended, format!("another writer ({other}) keeps overwriting {}", self.subject()))
     }
 }
 

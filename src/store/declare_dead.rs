@@ -68,7 +68,7 @@ impl ConditionalWrite for DeclareDeadWrite<'_> {
     }
 
     fn subject(&self) -> String {
-        format!("the presence of {}", self.broken.owner)
+        format!("the heartbeat of {}", self.broken.owner)
     }
 
     async fn begin(&mut self) -> Result<Next<ETag, DeclareDeadOutcome>> {

@@ -106,7 +106,7 @@ impl ConditionalWrite for HandoffRequestWrite<'_> {
     }
 
     fn subject(&self) -> String {
-        format!("the ownership of partition {}", self.handoff.partition())
+        format!("the ownership record of partition {}", self.handoff.partition())
     }
 
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<HandoffRequestOutcome<()>> {

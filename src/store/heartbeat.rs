@@ -238,4 +238,4 @@ impl ConditionalWrite for HeartbeatRemoval<'_> {
     }
 }
 
-const OWN: &str = "the presence of this owner";
+const OWN: &str = "the heartbeat of this instance";

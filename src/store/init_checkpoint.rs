@@ -51,7 +51,8 @@ impl GroupStore {
 
     async fn seen_in_other_tree(&self, partition: &PartitionId) -> Result<OtherNameCase> {
         let Some(twin) = &self.inner.other_name_case else { return Ok(OtherNameCase::Ignored) };
-        let there = self.read(&twin.of(RecordKind::Checkpoint, partition)).await?.map(decoded);
+        let there =
+            self.read(&twin.of(RecordKind::Checkpoint, partition)).await?.map(|blob| decoded(self.telemetry(), blob));
         Ok(match there {
             Some((record, _)) if record.has_position() => OtherNameCase::Taken,
             Some((_, blob)) => OtherNameCase::Free(blob.etag.as_str().to_owned()),
@@ -75,7 +76,7 @@ impl ConditionalWrite for InitWrite<'_> {
     }
 
     fn subject(&self) -> String {
-        format!("the start of partition {}", self.partition)
+        format!("the initial checkpoint of partition {}", self.partition)
     }
 
     async fn begin(&mut self) -> Result<Next<ETag, bool>> {
@@ -89,13 +90,13 @@ impl ConditionalWrite for InitWrite<'_> {
     }
 
     fn contended(&self) -> Error {
-        Error::new(ErrorKind::Contended, format!("{} could not be written, and is not there", self.subject()))
+        Error::new(ErrorKind::Contended, format!("cannot determine whether {} was written", self.subject()))
     }
 
     /// A pin touches nothing that is there.
     async fn look(&mut self) -> Result<Next<ETag, bool>> {
         let found = self.store.read(&self.store.inner.names.of(RecordKind::Checkpoint, self.partition)).await?;
-        let found = found.map(|blob| decoded(blob).0);
+        let found = found.map(|blob| decoded(self.store.telemetry(), blob).0);
         Ok(found.map_or(Next::Write(WriteCondition::Create), |found| Next::Done(is_same_start(&found, &self.record))))
     }
 }

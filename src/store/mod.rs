@@ -46,6 +46,7 @@ use rand::rngs::StdRng;
 use time::OffsetDateTime;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, timeout};
+use tracing::Instrument;
 
 use crate::blob::{Blob, BlobContainer, ETag, Metadata, ResponseInfo, WriteResult, take_unwritable};
 use crate::clock::LeaseClock;
@@ -56,7 +57,7 @@ use crate::lock::lock;
 use crate::model::{
     CheckpointRecord, ConsumerGroup, Identity, LeaseDurations, LeaseScope, Moment, OwnerId, PartitionId,
 };
-use crate::telemetry::{self, Operation, RequestCounts, Telemetry};
+use crate::telemetry::{Operation, RequestCounts, Telemetry};
 
 pub use adopt::{AdoptOutcome, Adoption};
 pub(crate) use attempts::BackOff;
@@ -346,7 +347,8 @@ impl GroupStore {
     fn report_malformed(&self, listing: usize, malformed: &[MalformedRecord], versions: HashSet<(String, ETag)>) {
         let mut reported = lock(&self.inner.reported[listing]);
         let new: HashSet<_> = versions.difference(&reported).map(|(blob, _)| blob).collect();
-        malformed.iter().filter(|problem| new.contains(&problem.blob)).for_each(telemetry::malformed_record);
+        let unreported = malformed.iter().filter(|problem| new.contains(&problem.blob));
+        unreported.for_each(|problem| self.telemetry().malformed_record(problem));
         *reported = versions;
     }
 
@@ -407,7 +409,7 @@ impl GroupStore {
                 self.note(blob.response);
                 for rejected in take_unwritable(&mut blob.metadata) {
                     let problem = format!("has a value that cannot be written back and is dropped: {rejected}");
-                    telemetry::malformed_record(&MalformedRecord { blob: name.to_owned(), problem });
+                    self.telemetry().malformed_record(&MalformedRecord { blob: name.to_owned(), problem });
                 }
                 Ok(Some(blob))
             }
@@ -440,6 +442,8 @@ impl GroupStore {
     ) -> Result<T> {
         let observed = self.outages.start(operation, || self.lease_clock_now());
         let counted = self.inner.telemetry.requests().start(operation);
+        // The backend may log, and the caller may be outside of the span.
+        let request = request.instrument(self.telemetry().span().clone());
         let response = within(limit, operation.name(), request).await;
         observed.answered(counted.answered(&response));
         response.as_ref().err().and_then(Error::server_time).into_iter().for_each(|time| self.note_time(time));
@@ -471,6 +475,9 @@ pub(crate) fn ownership_listed(
 
 async fn within<T>(limit: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(limit, request).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Indeterminate, format!("no response to the {what} request within {limit:?}")))
+        Err(Error::new(
+            ErrorKind::Indeterminate,
+            format!("no response to the {what} request within the request timeout of {limit:?}"),
+        ))
     })
 }

@@ -36,8 +36,8 @@ impl GroupStore {
     pub(crate) fn loop_permit(&self) -> Result<LoopPermit> {
         if self.inner.balanced.swap(true, Ordering::AcqRel) {
             return Err(Error::config(format!(
-                "another balancing loop or processor works with this store or a clone of it, as owner {}: the two would take \
-                 the partitions of each other. Connect a store for each, with an owner id of its own, or end the other first",
+                "another load-balancing loop or processor uses this store or a clone of it, as owner {}: the two would take \
+                 partitions from each other. Connect a store for each, with its own owner id, or stop the other one first",
                 self.identity().owner
             )));
         }

@@ -64,8 +64,8 @@ impl GroupStore {
         let Some(seen) = listing.records.iter().find(fresh) else { return Ok(()) };
         let owner = seen.record.owner.as_ref().map(ToString::to_string).unwrap_or_default();
         Err(Error::config(format!(
-            "partition {} of {} is owned by {owner} under names of another case: stop that application, or set the key \
-             case to its own",
+            "partition {} of {} is owned by {owner} under a different blob-name case: stop that application, or use \
+             its blob-name case",
             seen.partition,
             self.group()
         )))

@@ -183,7 +183,10 @@ impl GroupStore {
                 return Ok(Ok(seen));
             }
         }
-        Err(Error::new(ErrorKind::Contended, format!("the ownership of partition {partition} does not grow older")))
+        Err(Error::new(
+            ErrorKind::Contended,
+            format!("the ownership record of partition {partition} does not age; check the clock of the storage"),
+        ))
     }
 
     /// A lease of an earlier tenure does not touch what this store has won again since.
@@ -300,7 +303,7 @@ impl ConditionalWrite for OwnershipWrite<'_> {
     }
 
     fn subject(&self) -> String {
-        format!("the ownership of partition {}", self.partition)
+        format!("the ownership record of partition {}", self.partition)
     }
 
     async fn begin(&mut self) -> Result<Next<ETag, Self::Outcome>> {

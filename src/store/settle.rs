@@ -43,7 +43,7 @@ pub(super) trait ConditionalWrite {
 
     /// The error after so many writes in doubt.
     fn contended(&self) -> Error {
-        Error::new(ErrorKind::Contended, format!("{} changes all the time", self.subject()))
+        Error::new(ErrorKind::Contended, format!("gave up after {MAX_WRITES} conflicting writes to {}", self.subject()))
     }
 }
 
@@ -55,7 +55,7 @@ impl GroupStore {
         timeout(limit, until_settled(write)).await.unwrap_or_else(|_| {
             Err(Error::new(
                 ErrorKind::Indeterminate,
-                format!("{operation}: {subject} was not settled within {limit:?}"),
+                format!("{operation}: the outcome of writing {subject} is still unknown after {limit:?}"),
             ))
         })
     }

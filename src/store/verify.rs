@@ -51,8 +51,8 @@ impl StorageWarning {
     #[must_use]
     pub fn advice(&self) -> String {
         match self {
-            Self::Versioning => "the container keeps every version of a blob, so listings grow slower and dearer with \
-                 each renewal: switch versioning off, or delete old versions by a lifecycle rule"
+            Self::Versioning => "the container keeps every version of a blob, so listings become slower and more \
+                 expensive with each renewal: turn off versioning, or delete old versions with a lifecycle rule"
                 .to_owned(),
             Self::SlowListing { took } => {
                 format!("a listing takes {took:?}: keep the storage account in the region of the consumers")
@@ -60,12 +60,14 @@ impl StorageWarning {
             Self::ClockSkew { by, ahead } => {
                 let direction = if *ahead { "ahead of" } else { "behind" };
                 format!(
-                    "the local clock is {by:?} {direction} the server's: other SDKs in the group will misjudge ages"
+                    "the local clock is {by:?} {direction} that of the server: other SDKs in the group will misjudge ages"
                 )
             }
-            Self::CannotDelete => "deleting blobs is not permitted, so the probe leaves one at each start: \
-                 grant the permission, or delete them"
-                .to_owned(),
+            Self::CannotDelete => {
+                "deleting blobs is not permitted, so each start leaves the blob of its storage check: \
+                 grant the permission, or delete these blobs"
+                    .to_owned()
+            }
         }
     }
 }
@@ -115,10 +117,12 @@ impl StorageCheck<'_> {
     async fn must_be_refused(&self, condition: &Condition, what: &str) -> Result<()> {
         match self.in_time(self.container.write(self.name, &content("3"), condition)).await {
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
-            Err(error) => Err(failed("a conditional write fails for another reason than its condition", error)),
+            Err(error) => Err(failed("a conditional write fails for a reason other than its condition", error)),
             Ok(_) => Err(Error::new(
                 ErrorKind::Rejected,
-                format!("the storage accepts {what}: two instances could own the same partition, so it cannot be used"),
+                format!(
+                    "the storage accepts {what}: two instances could own the same partition, so this storage cannot be used"
+                ),
             )),
         }
     }
@@ -163,8 +167,9 @@ fn shows(blob: &Blob, etag: &ETag) -> bool {
 }
 
 fn not_shown(answer: &str) -> Error {
-    let message =
-        format!("{answer} does not show what was just written, with its metadata, so the storage cannot be used");
+    let message = format!(
+        "{answer} does not return the blob that was just written with its metadata, so this storage cannot be used"
+    );
     Error::new(ErrorKind::Rejected, message)
 }
 

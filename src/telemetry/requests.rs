@@ -1,4 +1,4 @@
-//! Counts of the requests to the storage, by what they were for and what became of them.
+//! Counts of the requests to the storage, by operation and outcome.
 
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,13 +9,13 @@ use serde::{Serialize, Serializer};
 use super::GroupMetrics;
 use crate::error::{ErrorKind, Result};
 
-/// What a request to the storage was for.
+/// The purpose of a request to the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
     /// Listing ownerships or checkpoints.
     List,
-    /// Reading one record, after an ambiguous answer or while adopting.
+    /// Reading one record, after an ambiguous response or while adopting.
     Read,
     /// Claiming a partition.
     Claim,
@@ -23,18 +23,18 @@ pub enum Operation {
     Renew,
     /// Releasing a partition.
     Release,
-    /// Taking a checkpoint over from the owner before.
+    /// Adopting a checkpoint from the previous owner.
     Adopt,
     /// Advancing a checkpoint.
     Checkpoint,
-    /// Asking an owner for a partition.
+    /// Requesting a handoff from an owner.
     Mark,
-    /// Announcing this owner, or clearing what others announced.
+    /// Writing the heartbeat of this instance, or deleting stale heartbeats.
     Presence,
 }
 
 impl Operation {
-    /// All of them, in the order of their declaration.
+    /// All operations, in the order of their declaration.
     pub const ALL: [Self; 9] = [
         Self::List,
         Self::Read,
@@ -47,7 +47,7 @@ impl Operation {
         Self::Presence,
     ];
 
-    /// The name in logs and metrics.
+    /// Returns the name in logs and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -58,48 +58,48 @@ impl Operation {
             Self::Release => "release",
             Self::Adopt => "adopt",
             Self::Checkpoint => "checkpoint",
-            Self::Mark => "mark",
-            Self::Presence => "presence",
+            Self::Mark => "request_handoff",
+            Self::Presence => "heartbeat",
         }
     }
 }
 
-/// What became of a request to the storage.
+/// The outcome of a request to the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It was done.
+    /// The request succeeded.
     Done,
-    /// Somebody else had written first. Normal while partitions move.
+    /// Another writer was first. Normal while partitions move.
     Conflict,
-    /// There was no such blob. Normal before the first checkpoint.
+    /// The blob does not exist. Normal before the first checkpoint.
     NotFound,
     /// The server asked for fewer requests.
     Throttled,
-    /// No usable answer came.
+    /// No usable response arrived, so the request may have been applied.
     Unknown,
     /// The server could not be reached.
     Unavailable,
-    /// The server refused it: see the log.
+    /// The server rejected the request: see the log.
     Refused,
 }
 
 impl Outcome {
-    /// All of them, in the order of their declaration.
+    /// All outcomes, in the order of their declaration.
     pub const ALL: [Self; 7] =
         [Self::Done, Self::Conflict, Self::NotFound, Self::Throttled, Self::Unknown, Self::Unavailable, Self::Refused];
 
-    /// The name in logs and metrics.
+    /// Returns the name in logs and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Done => "done",
+            Self::Done => "ok",
             Self::Conflict => "conflict",
             Self::NotFound => "not_found",
             Self::Throttled => "throttled",
-            Self::Unknown => "unknown",
+            Self::Unknown => "indeterminate",
             Self::Unavailable => "unavailable",
-            Self::Refused => "refused",
+            Self::Refused => "rejected",
         }
     }
 
@@ -118,7 +118,7 @@ impl Outcome {
 
 type Table<T> = [[T; Outcome::ALL.len()]; Operation::ALL.len()];
 
-/// Counts the requests that one store sends.
+/// Counts the requests of one store.
 #[derive(Debug, Default)]
 pub(crate) struct RequestCounters {
     table: Table<AtomicU64>,
@@ -130,7 +130,8 @@ impl RequestCounters {
         Self { table: Table::default(), metrics }
     }
 
-    /// A request that is about to be sent. Dropped without an answer it counts as [`Outcome::Indeterminate`].
+    /// Starts to count a request that is about to be sent. If it is dropped without a response, its outcome is
+    /// [`Outcome::Indeterminate`].
     pub(crate) fn start(&self, operation: Operation) -> Request<'_> {
         Request { counters: self, operation, outcome: Outcome::Unknown }
     }
@@ -140,7 +141,7 @@ impl RequestCounters {
     }
 }
 
-/// Counts itself when dropped.
+/// Counts the request when dropped.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     counters: &'a RequestCounters,
@@ -163,21 +164,21 @@ impl Drop for Request<'_> {
     }
 }
 
-/// How many requests a store has sent to the storage since it was connected, by purpose and outcome. A listing counts
-/// once; it is one request for up to 5000 partitions. Reads that the backend repeated by itself count once, too.
+/// The number of requests that a store has sent since it was connected, by operation and outcome.
 ///
-/// Serialized, it is a map of the totals per purpose.
+/// A listing counts once; it is one request for up to 5000 partitions. A read that the backend repeats counts once.
+/// Serialized, this is a map from each operation to its total.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestCounts(Table<u64>);
 
 impl RequestCounts {
-    /// The requests for this purpose with this outcome.
+    /// Returns the number of requests of this operation with this outcome.
     #[must_use]
     pub fn of(&self, operation: Operation, outcome: Outcome) -> u64 {
         self.0[operation as usize][outcome as usize]
     }
 
-    /// All requests for this purpose.
+    /// Returns the number of requests of this operation.
     #[must_use]
     pub fn total(&self, operation: Operation) -> u64 {
         self.0[operation as usize].iter().sum()
@@ -208,7 +209,7 @@ mod tests {
     use crate::error::Error;
 
     #[test]
-    fn requests_are_counted_by_purpose_and_outcome_and_can_be_summed_up() {
+    fn requests_are_counted_by_operation_and_outcome() {
         let counters = RequestCounters::default();
         let refusal = |kind| Err::<(), _>(Error::new(kind, "x"));
         counters.start(Operation::Claim).answered(&Ok(()));
@@ -224,12 +225,12 @@ mod tests {
         let json = serde_json::to_string(&counts).unwrap();
         assert_eq!(
             json,
-            r#"{"list":0,"read":2,"claim":4,"renew":0,"release":2,"adopt":0,"checkpoint":0,"mark":0,"presence":0}"#
+            r#"{"list":0,"read":2,"claim":4,"renew":0,"release":2,"adopt":0,"checkpoint":0,"request_handoff":0,"heartbeat":0}"#
         );
     }
 
     #[test]
-    fn every_operation_and_outcome_stands_at_its_own_place() {
+    fn operations_and_outcomes_index_the_table() {
         assert!(Operation::ALL.iter().enumerate().all(|(index, operation)| *operation as usize == index));
         assert!(Outcome::ALL.iter().enumerate().all(|(index, outcome)| *outcome as usize == index));
     }

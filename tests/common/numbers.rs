@@ -1,4 +1,4 @@
-//! A recorder that keeps what it is told.
+//! A recorder that keeps all values.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Re
 
 const PREFIX: &str = "eventhubs_checkpoint_";
 
-/// What was told of each series. By name, and labels as `a=1,b=2` in their order, without those that all have.
+/// The values of each series, by name and by labels as `a=1,b=2` in order, without the labels that all series have.
 #[derive(Default)]
 pub struct Numbers {
     counters: Mutex<BTreeMap<(String, String), Arc<AtomicU64>>>,
@@ -37,13 +37,13 @@ impl Numbers {
         counters.chain(gauges).collect()
     }
 
-    /// 0 if nothing was told.
+    /// Returns 0 if the series does not exist.
     pub fn get(&self, name: &str, labels: &str) -> f64 {
         let key = (format!("{PREFIX}{name}"), labels.to_owned());
         self.all().get(&key).copied().unwrap_or_default()
     }
 
-    /// Over all labels.
+    /// Returns the sum over all labels.
     pub fn sum(&self, name: &str) -> f64 {
         let name = format!("{PREFIX}{name}");
         self.all().iter().filter(|((known, _), _)| *known == name).map(|(_, value)| value).sum()
@@ -58,7 +58,7 @@ impl Numbers {
         self.values(name).len()
     }
 
-    /// All of these were described, nothing else was told, and everything with the labels that it should have.
+    /// Checks that exactly these metrics were described, and that every series belongs to one of them and has its labels.
     pub fn assert_described(&self, metrics: &[Metric]) {
         let described = self.described.lock().unwrap();
         let expected = metrics.iter().map(|metric| {

@@ -33,7 +33,7 @@ async fn b04_a_link_that_begins_again_is_replaced() {
     world.hub.reattach(0);
     let status = a.wait_for_status("the link ends", |status| status.failures == 1).await;
     let error = status.last_error.expect("the failure");
-    assert!(error.contains("event 0 came after event 99"), "{error}");
+    assert!(error.contains("event 0 arrived after event 99"), "{error}");
     published.extend(numbered(&world.hub, 100..101));
 
     world.log.wait_for("event 100", |log| log.times("100") == 1).await;

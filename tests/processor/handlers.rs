@@ -148,7 +148,7 @@ async fn a_silent_hub_is_reported_in_time_and_delays_no_shutdown() {
         let (captured, _guard) = Captured::begin();
         let patient = world.start_with("a", source(), Slow::default()).await;
         sleep(Duration::from_secs(31)).await;
-        assert!(captured.text().contains("the event hub did not answer within 30s"), "{}", captured.text());
+        assert!(captured.text().contains("the event hub did not respond within 30s"), "{}", captured.text());
         sleep(Duration::from_secs(300)).await;
         assert!(!patient.handle.health().ready);
         patient.shut_down().await.unwrap();

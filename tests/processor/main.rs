@@ -290,10 +290,10 @@ async fn a_second_instance_with_the_same_owner_id_ends_the_first() {
     assert_eq!(error.kind(), ErrorKind::Replaced);
     let stops = world.log.stops.lock().unwrap().clone();
     assert!(stops.iter().all(|(_, _, reason)| matches!(reason, StopReason::Replaced)), "{stops:?}");
-    assert!(error.to_string().contains("give every instance an id of its own"), "{error}");
+    assert!(error.to_string().contains("give every instance a unique owner id"), "{error}");
     let told = log.text();
-    let end = told.lines().find(|line| line.contains("the processor has ended, though nobody asked it to"));
-    assert!(end.is_some_and(|end| end.contains("WARN") && end.contains("an id of its own")), "{told}");
+    let end = told.lines().find(|line| line.contains("processor stopped unexpectedly"));
+    assert!(end.is_some_and(|end| end.contains("ERROR") && end.contains("a unique owner id")), "{told}");
     second.shut_down().await.unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! What an instance tells a monitoring system, compared with what happened.
+//! The metrics of an instance, compared with what happened.
 
 #![expect(clippy::float_cmp, reason = "small whole numbers are exact")]
 
@@ -46,7 +46,7 @@ async fn events_handlers_checkpoints_and_links_are_counted() {
     world.hub.stall_link(1, true);
     world.hub.publish(1, "late");
     world.log.wait_for("late", |log| log.times("late") == 1).await;
-    assert_eq!(numbers.get("silent_links_total", "partition=1"), 1.0);
+    assert_eq!(numbers.get("stalled_links_total", "partition=1"), 1.0);
     assert_eq!(numbers.get("link_failures_total", "partition=1"), 2.0);
 
     assert_eq!(numbers.get("claims_total", "reason=unowned"), 2.0);
@@ -57,7 +57,7 @@ async fn events_handlers_checkpoints_and_links_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_has_the_batch_for_as_long_as_is_told() {
+async fn the_duration_of_a_handler_is_recorded() {
     let numbers = Numbers::default();
     let _recorder = set_default_local_recorder(&numbers);
     let world = World::new(1);
@@ -76,7 +76,7 @@ async fn a_handler_has_the_batch_for_as_long_as_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_gauges_tell_what_is_held_and_go_to_zero_with_it() {
+async fn gauges_go_to_zero_with_the_partition() {
     let numbers = Numbers::default();
     let _recorder = set_default_local_recorder(&numbers);
     let world = World::new(2);
@@ -86,42 +86,42 @@ async fn the_gauges_tell_what_is_held_and_go_to_zero_with_it() {
     assert!(a.handle.pause(&0.into()));
     world.hub.publish_many(0, 5, "x");
     sleep(40 * SECOND).await;
-    assert_eq!(numbers.get("partitions_held", ""), 2.0);
+    assert_eq!(numbers.get("partitions_owned", ""), 2.0);
     assert_eq!(numbers.get("partitions", "state=paused"), 1.0);
     assert_eq!(numbers.get("partitions", "state=idle"), 1.0);
     assert_eq!(numbers.get("lag_events", "partition=0"), 5.0);
     assert_eq!(numbers.get("lag_events", "partition=1"), 0.0);
-    let age = numbers.get("renewal_age_seconds", "");
+    let age = numbers.get("oldest_lease_age_seconds", "");
     assert!(age > 0.0 && age <= 60.0, "{age}");
 
     world.give_to("python").await;
     a.wait_until_it_holds(1).await;
     sleep(SAMPLE_EVERY + SECOND).await;
-    assert_eq!(numbers.get("losses_total", "reason=taken"), 1.0);
-    assert_eq!(numbers.get("partitions_held", ""), 1.0);
+    assert_eq!(numbers.get("ownership_losses_total", "reason=taken"), 1.0);
+    assert_eq!(numbers.get("partitions_owned", ""), 1.0);
     assert_eq!(numbers.get("lag_events", "partition=0"), 0.0);
     assert_eq!(numbers.get("partitions", "state=paused"), 0.0);
     a.shut_down().await.unwrap();
-    for gauge in ["partitions_held", "renewal_age_seconds", "partitions", "lag_events", "events_in_flight"] {
+    for gauge in ["partitions_owned", "oldest_lease_age_seconds", "partitions", "lag_events", "events_in_flight"] {
         assert_eq!(numbers.sum(gauge), 0.0, "{gauge}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_leaves_no_gauge_behind() {
+async fn a_crash_resets_the_gauges() {
     let numbers = Numbers::default();
     let _recorder = set_default_local_recorder(&numbers);
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     sleep(SAMPLE_EVERY).await;
-    assert_eq!((numbers.sum("partitions_held"), numbers.sum("partitions")), (2.0, 2.0));
+    assert_eq!((numbers.sum("partitions_owned"), numbers.sum("partitions")), (2.0, 2.0));
     a.crash().await;
-    assert_eq!((numbers.sum("partitions_held"), numbers.sum("partitions")), (0.0, 0.0));
+    assert_eq!((numbers.sum("partitions_owned"), numbers.sum("partitions")), (0.0, 0.0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_in_flight_are_those_that_are_tracked() {
+async fn tracked_events_are_in_flight() {
     let numbers = Numbers::default();
     let _recorder = set_default_local_recorder(&numbers);
     let world = World::new(1);
@@ -143,7 +143,7 @@ async fn events_in_flight_are_those_that_are_tracked() {
     a.shut_down().await.unwrap();
 }
 
-/// Two instances share two partitions, of which the first had both.
+/// Two instances share two partitions that the first one owned.
 async fn moved(handoff: bool) -> Numbers {
     let numbers = Numbers::default();
     let recorder = set_default_local_recorder(&numbers);
@@ -161,18 +161,18 @@ async fn moved(handoff: bool) -> Numbers {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_moves_is_asked_for_and_handed_over() {
+async fn a_handoff_is_counted_by_both_instances() {
     let numbers = moved(true).await;
-    assert_eq!(numbers.get("asked_total", ""), 1.0);
+    assert_eq!(numbers.get("handoff_requests_total", ""), 1.0);
     assert_eq!(numbers.get("releases_total", "reason=handed_over"), 1.0);
     assert_eq!(numbers.get("claims_total", "reason=handed_over"), 1.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_handoffs_it_is_stolen_by_one_and_lost_by_the_other() {
+async fn a_theft_is_counted_by_both_instances() {
     let numbers = moved(false).await;
     assert_eq!(numbers.get("claims_total", "reason=stolen"), 1.0);
-    assert_eq!(numbers.get("losses_total", "reason=taken"), 1.0);
+    assert_eq!(numbers.get("ownership_losses_total", "reason=taken"), 1.0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,7 +194,7 @@ async fn an_invalid_checkpoint_is_counted_with_its_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_to_the_storage_are_those_of_the_store() {
+async fn requests_match_the_counts_of_the_store() {
     let numbers = Numbers::default();
     let _recorder = set_default_local_recorder(&numbers);
     let world = World::new(3);
@@ -214,8 +214,8 @@ async fn requests_to_the_storage_are_those_of_the_store() {
     for operation in Operation::ALL {
         for outcome in Outcome::ALL {
             let labels = format!("operation={},outcome={}", operation.name(), outcome.name());
-            let told = numbers.get("storage_requests_total", &labels);
-            assert_eq!(told.to_string(), requests.of(operation, outcome).to_string(), "{labels}");
+            let counted = numbers.get("storage_requests_total", &labels);
+            assert_eq!(counted.to_string(), requests.of(operation, outcome).to_string(), "{labels}");
         }
     }
     assert!(requests.of(Operation::List, Outcome::Done) > 10 && requests.of(Operation::Renew, Outcome::Done) > 10);

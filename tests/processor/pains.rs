@@ -362,7 +362,7 @@ async fn pain_18_a_handler_that_takes_too_long_is_given_up_and_others_go_on() {
     let stops = world.log.stops.lock().unwrap().clone();
     let [(_, partition, StopReason::Failed { error })] = &stops[..] else { panic!("{stops:?}") };
     assert_eq!((partition.as_str(), error.kind()), ("0", ErrorKind::Handler));
-    assert!(error.to_string().contains("deadline, 20s"), "{error}");
+    assert!(error.to_string().contains("handler timeout of 20s"), "{error}");
     a.shut_down().await.unwrap();
 }
 

@@ -137,7 +137,7 @@ impl Handler<MemoryEvent> for Hasty {
         let last = events.last().unwrap();
         let refused = context.checkpoint_now(last).await.unwrap_err();
         self.0.lock().unwrap().push(refused.kind());
-        assert!(refused.to_string().contains("waits until event 0 is finished"), "{refused}");
+        assert!(refused.to_string().contains("waits until the tracked event 0 is finished"), "{refused}");
         open.finish();
         context.flush().await?;
         assert_eq!(context.checkpoint_now(last).await.map_err(|error| error.kind()), Ok(()));

@@ -84,7 +84,7 @@ mod unaccepted {
         let (listener, _queued) = unaccepting().await;
         for (operation, error) in all_errors(&container_at(listener.local_addr().unwrap(), DEADLINE)).await {
             assert_eq!(error.kind(), ErrorKind::Indeterminate, "{operation}: {error}");
-            assert!(error.to_string().contains("deadline of 400ms"), "{operation}: {error}");
+            assert!(error.to_string().contains("timeout of 400ms"), "{operation}: {error}");
         }
     }
 }
@@ -101,7 +101,7 @@ async fn every_call_ends_at_its_deadline_wherever_the_answer_stops() {
         let stub = Stub::start([act.clone()]);
         for (operation, error) in all_errors(&container(&stub, DEADLINE)).await {
             assert_eq!(error.kind(), ErrorKind::Indeterminate, "{operation} {act:?}: {error}");
-            assert!(error.to_string().contains("deadline of 400ms"), "{operation} {act:?}: {error}");
+            assert!(error.to_string().contains("timeout of 400ms"), "{operation} {act:?}: {error}");
         }
         assert_eq!(stub.requests().len(), 5, "{act:?}: {:?}", stub.requests());
     }
@@ -323,6 +323,6 @@ mod defects {
         isolated.list("p/").await.unwrap();
         assert_eq!((times("p/one"), times("p/two")), (2, 1));
         container.list("p/o").await.unwrap();
-        assert!(log.text().contains("has no usable ETag or date"));
+        assert!(log.text().contains("without valid ETag or Last-Modified"));
     }
 }

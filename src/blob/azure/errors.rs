@@ -90,7 +90,7 @@ impl ErrorResponse<'_> {
 fn clock_advice(skew: time::Duration) -> String {
     let direction = if skew.is_negative() { "behind" } else { "ahead of" };
     let seconds = skew.whole_seconds().abs();
-    format!("; or the reason is the local clock, which is {seconds} s {direction} the service's: set the clock")
+    format!("; the cause may be the local clock, which is {seconds} s {direction} that of the service: set the clock")
 }
 
 /// How errors begin that are about tokens.
@@ -122,7 +122,7 @@ impl NoResponse {
                 format!("cannot connect to {host}; check its name in DNS, firewalls, proxies and certificates"),
             ),
             Self::IssuerTimedOut => {
-                (ErrorKind::Unavailable, format!("{NOT_SENT}, and the token issuer does not response as it should"))
+                (ErrorKind::Unavailable, format!("{NOT_SENT}, and the token issuer is unavailable or failing"))
             }
             Self::NoToken => (ErrorKind::Unauthorized, "cannot get a token from the credential".to_owned()),
             Self::Lost => {
@@ -167,13 +167,13 @@ pub(super) fn no_refresh(error: &azure_core::Error) -> Error {
 
 /// An answer that did not come in time.
 pub(in crate::blob) fn timed_out(operation: Operation<'_>, deadline: Duration, host: &str) -> Error {
-    let message = format!("{operation}: no response from {host} within the request deadline of {deadline:?}");
+    let message = format!("{operation}: no response from {host} within the request timeout of {deadline:?}");
     Error::new(ErrorKind::Indeterminate, message)
 }
 
 /// A successful answer that lacks what has to be in it.
 pub(in crate::blob) fn unusable_response(operation: Operation<'_>, what: &str) -> Error {
-    Error::new(ErrorKind::Indeterminate, format!("{operation}: the response cannot be used: {what}"))
+    Error::new(ErrorKind::Indeterminate, format!("{operation}: unusable response: {what}"))
 }
 
 /// Whether a credential failed for want of a network or of a healthy issuer. An answer that cannot be read counts as
@@ -218,7 +218,7 @@ mod tests {
         (Verb::List, Token, 404, "ContainerNotFound", ErrorKind::ContainerNotFound, "create the container"),
         (Verb::CreateContainer, Token, 409, "ContainerBeingDeleted", ErrorKind::ContainerNotFound, "wait and create"),
         (Verb::Write, Token, 409, "ContainerDisabled", ErrorKind::ContainerNotFound, "has disabled"),
-        (Verb::Write, Token, 409, "AccountBeingCreated", ErrorKind::Unavailable, "being made"),
+        (Verb::Write, Token, 409, "AccountBeingCreated", ErrorKind::Unavailable, "being created"),
         (Verb::Write, Token, 503, "ServerBusy", THROTTLED, ""),
         (Verb::List, Token, 503, "ServerBusy", THROTTLED, ""),
         (Verb::Get, Token, 500, "InternalError", ErrorKind::Unavailable, ""),
@@ -231,15 +231,15 @@ mod tests {
         (Verb::Get, Token, 401, "InvalidAuthenticationInfo", ErrorKind::Unauthorized, "of another tenant"),
         (Verb::Get, Sas, 401, "InvalidAuthenticationInfo", ErrorKind::Unauthorized, "not accepted"),
         (Verb::Write, Token, 403, "AuthorizationPermissionMismatch", ErrorKind::Unauthorized, "Blob Data Contributor"),
-        (Verb::Write, Sas, 403, "AuthorizationPermissionMismatch", ErrorKind::Unauthorized, "too narrow"),
-        (Verb::List, Sas, 403, "AuthorizationResourceTypeMismatch", ErrorKind::Unauthorized, "too narrow"),
-        (Verb::List, Sas, 403, "AuthorizationServiceMismatch", ErrorKind::Unauthorized, "too narrow"),
-        (Verb::Write, Sas, 403, "UnauthorizedBlobOverwrite", ErrorKind::Unauthorized, "too narrow"),
+        (Verb::Write, Sas, 403, "AuthorizationPermissionMismatch", ErrorKind::Unauthorized, "lacks permissions"),
+        (Verb::List, Sas, 403, "AuthorizationResourceTypeMismatch", ErrorKind::Unauthorized, "lacks permissions"),
+        (Verb::List, Sas, 403, "AuthorizationServiceMismatch", ErrorKind::Unauthorized, "lacks permissions"),
+        (Verb::Write, Sas, 403, "UnauthorizedBlobOverwrite", ErrorKind::Unauthorized, "lacks permissions"),
         (Verb::List, Sas, 403, "AuthorizationSourceIPMismatch", ErrorKind::Unauthorized, "does not allow this address"),
         (Verb::List, Sas, 403, "AuthorizationProtocolMismatch", ErrorKind::Unauthorized, "or protocol"),
         (Verb::List, AccountKey, 403, "AuthorizationFailure", ErrorKind::Unauthorized, "firewall"),
         (Verb::List, Sas, 403, "KeyBasedAuthenticationNotPermitted", ErrorKind::Unauthorized, "use a token credential"),
-        (Verb::Write, Token, 403, "InsufficientAccountPermissions", ErrorKind::Unauthorized, "no such operation now"),
+        (Verb::Write, Token, 403, "InsufficientAccountPermissions", ErrorKind::Unauthorized, "currently read-only"),
         (Verb::Get, Token, 403, "AccountIsDisabled", ErrorKind::Unauthorized, "account is disabled"),
         (Verb::Get, Token, 403, "KeyVaultEncryptionKeyNotFound", ErrorKind::Unauthorized, "key vault"),
         (Verb::Get, Token, 403, "KeyVaultAccessTokenCannotBeAcquired", ErrorKind::Unauthorized, "key vault"),
@@ -248,14 +248,14 @@ mod tests {
         (Verb::Get, Token, 400, "InvalidAuthenticationInfo", ErrorKind::Unauthorized, "cannot read the credentials"),
         (Verb::Get, Token, 409, "PublicAccessNotPermitted", ErrorKind::Unauthorized, "without credentials"),
         (Verb::Get, AccountKey, 400, "AccountRequiresHttps", ErrorKind::Rejected, "https only"),
-        (Verb::Write, Token, 412, "LeaseIdMissing", ErrorKind::Rejected, "break it"),
-        (Verb::Write, Token, 412, "LeaseIdMismatchWithBlobOperation", ErrorKind::Rejected, "break it"),
-        (Verb::Write, Token, 412, "LeaseLost", ErrorKind::Rejected, "break it"),
+        (Verb::Write, Token, 412, "LeaseIdMissing", ErrorKind::Rejected, "break the lease"),
+        (Verb::Write, Token, 412, "LeaseIdMismatchWithBlobOperation", ErrorKind::Rejected, "break the lease"),
+        (Verb::Write, Token, 412, "LeaseLost", ErrorKind::Rejected, "break the lease"),
         (Verb::Write, Token, 409, "BlobImmutableDueToPolicy", ErrorKind::Rejected, "immutability policy"),
         (Verb::Delete, Token, 409, "BlobImmutableDueToLegalHold", ErrorKind::Rejected, "legal hold"),
         (Verb::Write, Token, 409, "BlobArchived", ErrorKind::Rejected, "archived"),
         (Verb::Write, Token, 409, "BlobBeingRehydrated", ErrorKind::Rejected, "archived"),
-        (Verb::Write, Token, 409, "BlobUsesCustomerSpecifiedEncryption", ErrorKind::Rejected, "a key of their own"),
+        (Verb::Write, Token, 409, "BlobUsesCustomerSpecifiedEncryption", ErrorKind::Rejected, "its own encryption key"),
         (Verb::Delete, Token, 409, "SnapshotsPresent", ErrorKind::Rejected, "snapshots"),
         (Verb::Write, Token, 409, "InvalidBlobType", ErrorKind::Rejected, "another type"),
         (Verb::Write, Token, 409, "FeatureVersionMismatch", ErrorKind::Rejected, "newer api_version"),
@@ -263,7 +263,7 @@ mod tests {
         (Verb::Write, Token, 400, "InvalidMetadata", ErrorKind::Rejected, ""),
         (Verb::Write, Token, 400, "EmptyMetadataKey", ErrorKind::Rejected, ""),
         (Verb::Write, Token, 400, "MetadataTooLarge", ErrorKind::Rejected, ""),
-        (Verb::Write, Token, 400, "InvalidResourceName", ErrorKind::Rejected, "has a name"),
+        (Verb::Write, Token, 400, "InvalidResourceName", ErrorKind::Rejected, "does not accept the name"),
         (Verb::List, Token, 400, "OutOfRangeQueryParameterValue", ErrorKind::Rejected, ""),
         (Verb::List, Token, 400, "InvalidQueryParameterValue", ErrorKind::Rejected, ""),
         (Verb::List, Token, 400, "InvalidUri", ErrorKind::Rejected, ""),

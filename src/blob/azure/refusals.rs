@@ -62,23 +62,23 @@ const fn row_with(credentials: CredentialKind, status: u16, code: &'static str, 
     Row { status, code, credentials: Some(credentials), class: Class::Unauthorized, advice }
 }
 
-const WRONG_KEY: &str = "; the account key is wrong or has been replaced, or it belongs to another account";
-const BAD_SAS: &str = "; the SAS has expired, is not valid yet, was cut, or the key that signed it has been replaced";
+const WRONG_KEY: &str = "; the account key is wrong, was replaced, or belongs to another account";
+const BAD_SAS: &str = "; the SAS has expired, is not valid yet, was truncated, or the key that signed it was replaced";
 const BAD_TOKEN: &str = "; the token was not accepted: it has expired or is of another tenant";
 const NO_ROLE: &str = "; the identity lacks the role Storage Blob Data Contributor on this container (a new role assignment \
                        takes some minutes)";
 const NARROW_SAS: &str =
-    "; the SAS is too narrow: it needs rcwdl on the container, an account SAS also ss=b and srt=co";
+    "; the SAS lacks permissions: it needs rcwdl on the container, an account SAS also ss=b and srt=co";
 const ELSEWHERE_SAS: &str = "; the SAS does not allow this address or protocol";
-const FIREWALL: &str = "; a firewall or network rule of the account refuses this client (Azurite answers so to a wrong key \
-                        or signature)";
+const FIREWALL: &str = "; a firewall or network rule of the account refuses this client (Azurite responds the same to a wrong \
+                        key or signature)";
 const NO_KEYS: &str = "; the account allows no keys and no SAS signed with them: use a token credential";
-const DISABLED: &str = "; the storage account is disabled: look at its state and at the subscription";
-const READ_ONLY: &str = "; the account allows no such operation now, as after a failover or with a read-only endpoint";
-const VAULT: &str = "; the account's own encryption key cannot be had: look at its key vault";
-const LEASED: &str = "; somebody holds a lease on the blob, which this crate never takes: break it";
-const IMMUTABLE: &str = "; an immutability policy or legal hold forbids changes: use a container without";
-const GOING_AWAY: &str = "; the container is going away, wait and create it again";
+const DISABLED: &str = "; the storage account is disabled: check its state and the subscription";
+const READ_ONLY: &str = "; the account is currently read-only, as after a failover or with a read-only endpoint";
+const VAULT: &str = "; the customer-managed encryption key of the account is not available: check its key vault";
+const LEASED: &str = "; another client holds a lease on the blob, and this crate never takes one: break the lease";
+const IMMUTABLE: &str = "; an immutability policy or legal hold forbids changes: use a container without one";
+const GOING_AWAY: &str = "; the container is being deleted: wait and create it again";
 const OLD_SERVICE: &str = "; if it is the header x-ms-version, set an older api_version";
 const ARCHIVED: &str = "; the blob was archived: delete it or bring it back to a tier that is online";
 
@@ -89,7 +89,7 @@ const TABLE: &[Row] = &[
     row(404, "ContainerNotFound", Class::ContainerNotFound, "; create the container or correct its name"),
     row(409, "ContainerBeingDeleted", Class::ContainerNotFound, GOING_AWAY),
     row(409, "ContainerDisabled", Class::ContainerNotFound, "; an administrator has disabled the container"),
-    row(409, "AccountBeingCreated", Class::NotNow, "; the storage account is being made, wait"),
+    row(409, "AccountBeingCreated", Class::NotNow, "; the storage account is being created: wait"),
     row(503, "ServerBusy", Class::Throttled, ""),
     row(500, "InternalError", Class::Failed, ""),
     row(500, "OperationTimedOut", Class::Failed, ""),
@@ -129,7 +129,7 @@ const TABLE: &[Row] = &[
         Class::Unauthorized,
         "; the request came without credentials: does a proxy remove them?",
     ),
-    row(400, "AccountRequiresHttps", Class::Rejected, "; the account takes https only: correct the address"),
+    row(400, "AccountRequiresHttps", Class::Rejected, "; the account accepts https only: correct the address"),
     row(412, "LeaseIdMissing", Class::Rejected, LEASED),
     row(412, "LeaseIdMismatchWithBlobOperation", Class::Rejected, LEASED),
     row(412, "LeaseLost", Class::Rejected, LEASED),
@@ -141,7 +141,7 @@ const TABLE: &[Row] = &[
         409,
         "BlobUsesCustomerSpecifiedEncryption",
         Class::Rejected,
-        "; somebody wrote the blob with a key of their own: delete it",
+        "; another client wrote the blob with its own encryption key: delete the blob",
     ),
     row(409, "SnapshotsPresent", Class::Rejected, "; the blob has snapshots: delete them first"),
     row(409, "InvalidBlobType", Class::Rejected, "; there is a blob of another type with this name: delete it"),
@@ -150,12 +150,7 @@ const TABLE: &[Row] = &[
     row(400, "InvalidMetadata", Class::Rejected, ""),
     row(400, "EmptyMetadataKey", Class::Rejected, ""),
     row(400, "MetadataTooLarge", Class::Rejected, ""),
-    row(
-        400,
-        "InvalidResourceName",
-        Class::Rejected,
-        "; the container or the blob has a name that the service does not take",
-    ),
+    row(400, "InvalidResourceName", Class::Rejected, "; the service does not accept the name of the container or blob"),
     row(400, "OutOfRangeQueryParameterValue", Class::Rejected, ""),
     row(400, "InvalidQueryParameterValue", Class::Rejected, ""),
     row(400, "InvalidUri", Class::Rejected, ""),

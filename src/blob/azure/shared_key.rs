@@ -321,11 +321,8 @@ mod tests {
         assert_eq!(send(&policy, &service).await, 200);
         assert_eq!(service.requests(), 4);
         let text = std::fs::read_to_string(log.path()).unwrap();
-        assert!(
-            text.contains("offset_seconds=7200") && text.contains("agrees with that of the storage again"),
-            "{text}"
-        );
-        assert!(!text.contains("offset_seconds=0"), "{text}");
+        assert!(text.contains("skew=\"7200s\"") && text.contains("local clock is in sync again"), "{text}");
+        assert!(!text.contains("skew=\"0s\""), "{text}");
     }
 
     #[tokio::test]

@@ -158,7 +158,7 @@ async fn every_operation_ends_at_the_deadline() {
     for (error, operation) in errors.iter().zip(["listing", "reading", "writing", "deleting", "creating"]) {
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
         let message = error.to_string();
-        assert!(message.starts_with(operation) && message.contains("deadline of 5s"), "{message}");
+        assert!(message.starts_with(operation) && message.contains("timeout of 5s"), "{message}");
     }
 }
 

@@ -27,6 +27,7 @@ use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{Context, Request, StatusCode};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+use tracing::Instrument;
 
 use super::errors::{is_temporary, no_refresh};
 use super::refresh::{Failure, Refreshes, Step, Token};
@@ -86,7 +87,8 @@ impl TokenSource {
         };
         // Not under the lock: a runtime that ends drops the task at once, which locks again.
         if let Some(number) = begun {
-            tokio::spawn(Refresh { source: Arc::clone(self), number, outcome: None }.run());
+            let refresh = Refresh { source: Arc::clone(self), number, outcome: None };
+            tokio::spawn(refresh.run().in_current_span());
         }
         step
     }
@@ -150,7 +152,7 @@ impl Refresh {
         self.outcome = Some(outcome.unwrap_or_else(|_| {
             Err(Error::with_message(
                 ErrorKind::Io,
-                format!("the token issuer did not response within {REFRESH_LIMIT:?}"),
+                format!("the token issuer did not respond within {REFRESH_LIMIT:?}"),
             ))
         }));
     }
@@ -158,7 +160,7 @@ impl Refresh {
 
 impl Drop for Refresh {
     fn drop(&mut self) {
-        let cut_off = || Err(Error::with_message(ErrorKind::Io, "asking the token issuer was cut off"));
+        let cut_off = || Err(Error::with_message(ErrorKind::Io, "the request to the token issuer was canceled"));
         let outcome = self.outcome.take().unwrap_or_else(cut_off);
         self.source.settle(self.number, outcome);
     }

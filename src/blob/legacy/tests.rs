@@ -205,7 +205,7 @@ async fn a_client_that_repeats_is_cut_off_at_the_deadline() {
         let container = container.with_request_timeout(Duration::from_millis(100)).build().unwrap();
         let error = write(&container).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
-        assert!(error.to_string().contains("within the request deadline of 100ms"), "{error}");
+        assert!(error.to_string().contains("within the request timeout of 100ms"), "{error}");
     }
 }
 

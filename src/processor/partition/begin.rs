@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
+use tracing::Instrument;
 
 use super::machine::Happened;
 use super::task::{PartitionTask, Session};
@@ -141,7 +142,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let invalid = InvalidCheckpoint { partition, checkpoint: adoption.record().clone(), properties, reason };
         let from = choose(&self.shared.config.on_invalid_checkpoint, &invalid)?;
         let place = self.position_of(&from, &invalid.properties).await?;
-        telemetry::invalid_checkpoint(&invalid, &from);
+        let events_lost = reason == InvalidReason::Expired;
+        telemetry::invalid_checkpoint(&invalid.partition, &invalid, &from, events_lost);
         self.control.metrics.invalid_checkpoint(reason.name());
         self.shared.store.replace_checkpoint(&mut adoption, &place).await?;
         // Every link goes on from what is recorded: the latest event is another one when a link is opened again.
@@ -154,11 +156,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let (policy, metrics) = (config.checkpoint_policy.clone(), self.control.metrics.clone());
         let over = watch::Sender::new(false);
         let (partition, stopping) = (self.control.partition.clone(), self.control.watch_stopping());
-        let start = Start { partition, stopping, over: over.subscribe() };
+        let span = self.control.span.clone();
+        let start = Start { partition, stopping, over: over.subscribe(), span };
         let (checkpointer, writer) = Checkpointer::new(store.clone(), adoption, policy, metrics, start);
         self.control.progress.writes_with(writer.clone());
         let mut writing = JoinSet::new();
-        writing.spawn(checkpointer.run());
+        writing.spawn(checkpointer.run().in_current_span());
         let context = PartitionContext {
             group: Arc::clone(group),
             checkpoints: writer.clone(),

@@ -111,7 +111,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let deadline = self.shared.config.handler_timeout.unwrap_or_default();
         Error::new(
             ErrorKind::Handler,
-            format!("the handler did not finish its batch within its deadline, {deadline:?}"),
+            format!("the handler did not finish its batch within the handler timeout of {deadline:?}"),
         )
     }
 

@@ -24,7 +24,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Until the link breaks, the handler fails, or the partition is to stop. The link is closed then.
     pub(super) async fn deliver(&self, session: &mut Session<S::Event>, pauses: &mut RestartBackoff) -> Happened {
         let Some(mut link) = session.link.take() else {
-            return Happened::Failed(Arc::new(Error::new(ErrorKind::Internal, "internal error: no receiver is open")));
+            return Happened::Failed(Arc::new(Error::new(
+                ErrorKind::Internal,
+                "internal error: the partition has no link",
+            )));
         };
         let happened = loop {
             let batch = match self.next_batch(&mut link.receiver, session).await {
@@ -106,7 +109,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                             self.go_on_until_open(receiver, writer).await;
                         }
                         let came = batch.last().and_then(S::Event::sequence_number);
-                        self.control.metrics.repeated(delivered.keep_new(&mut batch));
+                        self.control.metrics.events_repeated(delivered.keep_new(&mut batch));
                         // Old events of a link that gets on are a sign of activity: there is an end to them.
                         silence.received(came);
                         if !batch.is_empty() {
@@ -147,10 +150,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
         self.shared.source.connection_suspect(&self.control.partition);
         let Gap { due, came } = gap;
-        Err(Error::new(
-            ErrorKind::EventSource,
-            format!("the link began with event {came}, although event {due} was due"),
-        ))
+        Err(Error::new(ErrorKind::EventSource, format!("the link started at event {came} instead of event {due}")))
     }
 
     fn judge_silence(&self, silence: &mut StallDetector, properties: &PartitionProperties) -> Result<()> {
@@ -159,13 +159,14 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let (kind, message) = match verdict {
             LinkState::Healthy | LinkState::Behind => return Ok(()),
             LinkState::Reopen => {
-                self.control.metrics.link_silent();
+                self.control.metrics.link_stalled();
                 self.shared.source.connection_suspect(&self.control.partition);
-                (ErrorKind::EventSource, "the link delivers nothing, although the hub has newer events")
+                (ErrorKind::EventSource, "the link delivers nothing, although the event hub has newer events")
             }
-            LinkState::BeyondEnd => {
-                (ErrorKind::InvalidPosition, "the hub ends before what was delivered: it was made anew")
-            }
+            LinkState::BeyondEnd => (
+                ErrorKind::InvalidPosition,
+                "the last event of the event hub is before the last delivered event: the event hub was recreated",
+            ),
         };
         Err(Error::new(kind, message))
     }
@@ -204,5 +205,5 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
 fn begun_again(again: Restarted) -> Error {
     let Restarted { came, after } = again;
-    Error::new(ErrorKind::EventSource, format!("the link began again: event {came} came after event {after}"))
+    Error::new(ErrorKind::EventSource, format!("the link restarted: event {came} arrived after event {after}"))
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use self::machine::{Happened, Machine, Next};
+use super::config::OnFailure;
 use super::handler::Handler;
 use super::pauses::jittered;
 use super::source::{EventSource, caught_request};
@@ -80,7 +81,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 progress.batch_failed(true);
                 self.control.expects_resume();
                 self.control.metrics.handler_failed();
-                telemetry::handler_failed(partition, &error, &self.shared.config.on_failure);
+                let policy = &self.shared.config.on_failure;
+                telemetry::handler_failed(partition, &error, policy, matches!(policy, OnFailure::Park));
                 machine.step(Happened::HandlerFailed(error))
             }
             other => machine.step(other),

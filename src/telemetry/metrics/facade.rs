@@ -1,4 +1,4 @@
-//! The way to the recorder.
+//! Access to the recorder.
 
 use ::metrics::{Gauge, Label};
 use tokio::time::Instant;
@@ -10,7 +10,7 @@ pub(super) use ::metrics::{Counter, Histogram};
 
 pub(super) const IS_ON: bool = true;
 
-/// The labels that all have.
+/// The labels of all metrics.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope(Vec<Label>);
 
@@ -38,9 +38,9 @@ impl Scope {
     }
 }
 
-/// Something that takes time.
+/// Measures a duration.
 #[derive(Debug)]
-#[must_use = "it counts when it is told to end"]
+#[must_use = "the duration is recorded by `end`"]
 pub(crate) struct Timer {
     began: Instant,
     histogram: Histogram,

@@ -1,52 +1,65 @@
-//! Numbers for a monitoring system, through the facade of the `metrics` crate; with the feature `metrics`.
+//! Metrics for a monitoring system, through the facade of the `metrics` crate, with the feature `metrics`.
 //!
 //! Install a recorder, such as an exporter for Prometheus, before [`GroupStore`](crate::store::GroupStore) connects:
-//! what is counted before goes nowhere. Without the feature nothing is counted, at no cost.
+//! what is counted before is lost. Without the feature nothing is counted, at no cost.
 //!
-//! All have the labels `with_event_hub` and `with_consumer_group`, and those of the table:
+//! All metrics have the labels `with_event_hub` and `with_consumer_group`, and the labels of the table:
 //!
-//! | name | kind | unit | labels | what |
+//! | name | kind | unit | labels | meaning |
 //! |---|---|---|---|---|
-//! | `eventhubs_checkpoint_events_handled_total` | counter | count | `partition` | Events of batches from which the handler returned well. |
-//! | `eventhubs_checkpoint_batches_handled_total` | counter | count | `partition` | Batches from which the handler returned well. |
-//! | `eventhubs_checkpoint_handler_duration_seconds` | histogram | seconds | | How long the handler had a batch, whatever came of it. |
-//! | `eventhubs_checkpoint_handler_failures_total` | counter | count | `partition` | Errors, panics and missed deadlines of the handler. |
-//! | `eventhubs_checkpoint_link_failures_total` | counter | count | `partition` | Links that could not be opened, or broke, or were silent. |
-//! | `eventhubs_checkpoint_silent_links_total` | counter | count | `partition` | Links that delivered nothing although there were events, and were opened again. |
-//! | `eventhubs_checkpoint_repeated_events_total` | counter | count | `partition` | Events that a link delivered again, and that were left out. |
-//! | `eventhubs_checkpoint_checkpoint_writes_total` | counter | count | `partition`, `outcome` | Checkpoints that were to be written: `written`, `superseded` by a later one, `failed`, and so pending, or refused: `fenced`. |
-//! | `eventhubs_checkpoint_checkpoint_write_duration_seconds` | histogram | seconds | | How long writing a checkpoint took, whatever came of it. |
-//! | `eventhubs_checkpoint_invalid_checkpoints_total` | counter | count | `partition`, `reason` | Checkpoints from which reading could not go on: `expired`, `beyond_end`, `refused`. |
+//! | `eventhubs_checkpoint_events_handled_total` | counter | count | `partition` | Events that the handler processed without an error. |
+//! | `eventhubs_checkpoint_batches_handled_total` | counter | count | `partition` | Batches that the handler processed without an error. |
+//! | `eventhubs_checkpoint_handler_duration_seconds` | histogram | seconds | | Time that the handler took for a batch, whatever the outcome. |
+//! | `eventhubs_checkpoint_handler_failures_total` | counter | count | `partition` | Errors, panics and timeouts of the handler. |
+//! | `eventhubs_checkpoint_link_failures_total` | counter | count | `partition` | Links that failed to open, broke, stalled, or were taken by another reader. |
+//! | `eventhubs_checkpoint_stalled_links_total` | counter | count | `partition` | Links that were reopened because they delivered nothing although the partition had events. |
+//! | `eventhubs_checkpoint_repeated_events_total` | counter | count | `partition` | Events that a link delivered again and that were dropped. |
+//! | `eventhubs_checkpoint_checkpoint_writes_total` | counter | count | `partition`, `outcome` | Checkpoint writes: `written`, `superseded` by a later checkpoint, `failed` and pending, or `fenced` because the partition has another owner. |
+//! | `eventhubs_checkpoint_checkpoint_write_duration_seconds` | histogram | seconds | | Time that a checkpoint write took, whatever the outcome. |
+//! | `eventhubs_checkpoint_invalid_checkpoints_total` | counter | count | `partition`, `reason` | Checkpoints from which reading could not continue: `expired`, `beyond_end`, `refused`. |
 //! | `eventhubs_checkpoint_events_in_flight` | gauge | count | `partition` | Events that are tracked and not finished. |
-//! | `eventhubs_checkpoint_lag_events` | gauge | count | `partition` | Events behind the checkpoint, as of the last probe. |
-//! | `eventhubs_checkpoint_partitions` | gauge | count | `state` | Partitions at work, by what they are doing. |
-//! | `eventhubs_checkpoint_partitions_held` | gauge | count | | Partitions that this instance holds. |
-//! | `eventhubs_checkpoint_renewal_age_seconds` | gauge | seconds | | Age of the own lease that was renewed longest ago. Beyond the expiry others take it. |
-//! | `eventhubs_checkpoint_claims_total` | counter | count | `reason` | Partitions won: `reclaimed`, `unowned`, `released`, `handed_over`, `expired`, or `stolen` from a live owner. |
-//! | `eventhubs_checkpoint_losses_total` | counter | count | `reason` | Partitions lost: `taken` by another owner, or `outlived` their lease. |
-//! | `eventhubs_checkpoint_releases_total` | counter | count | `reason` | Partitions given back: `asked`, `shutdown`, `stalled`, `handed_over`, `gone`, `not_assigned`, `above_max`. |
-//! | `eventhubs_checkpoint_asked_total` | counter | count | | Partitions that other owners were asked to hand over. |
-//! | `eventhubs_checkpoint_declared_dead_total` | counter | count | | Times that another instance took this one for dead. |
-//! | `eventhubs_checkpoint_duplicates_possible_total` | counter | count | `cause` | Partitions that moved without their last checkpoint although they were asked for: `not_answered`, `not_released`, `still_running`, `not_settled`. |
-//! | `eventhubs_checkpoint_cycle_duration_seconds` | histogram | seconds | | How long a balancing cycle took, from its listing to its decision. |
-//! | `eventhubs_checkpoint_cycle_failures_total` | counter | count | | Balancing cycles that failed. |
+//! | `eventhubs_checkpoint_lag_events` | gauge | count | `partition` | Events after the checkpoint, as of the last lag check. |
+//! | `eventhubs_checkpoint_partitions` | gauge | count | `state` | Partitions that this instance processes, by state. |
+//! | `eventhubs_checkpoint_partitions_owned` | gauge | count | | Partitions that this instance owns. |
+//! | `eventhubs_checkpoint_oldest_lease_age_seconds` | gauge | seconds | | Time since the least recent renewal among the leases of this instance. After the lease duration others claim the partition. |
+//! | `eventhubs_checkpoint_claims_total` | counter | count | `reason` | Partitions claimed: `reclaimed`, `unowned`, `released`, `handed_over`, `expired`, `stolen`. |
+//! | `eventhubs_checkpoint_ownership_losses_total` | counter | count | `reason` | Partitions lost: `taken` by another owner, or `lease_expired`. |
+//! | `eventhubs_checkpoint_releases_total` | counter | count | `reason` | Partitions released: `requested`, `shutdown`, `stalled`, `handed_over`, `partition_removed`, `not_assigned`, `over_limit`. |
+//! | `eventhubs_checkpoint_handoff_requests_total` | counter | count | | Handoffs that this instance requested from other owners. |
+//! | `eventhubs_checkpoint_declared_dead_total` | counter | count | | Times that another instance declared this instance dead, or deleted its heartbeat. |
+//! | `eventhubs_checkpoint_incomplete_handoffs_total` | counter | count | `cause` | Requested handoffs in which the partition moved without its last checkpoint: `not_acknowledged`, `not_released`, `handler_still_running`, `checkpoint_not_written`. |
+//! | `eventhubs_checkpoint_cycle_duration_seconds` | histogram | seconds | | Time that a load-balancing cycle took, from its listing to its decision. |
+//! | `eventhubs_checkpoint_cycle_failures_total` | counter | count | | Load-balancing cycles that failed. |
 //! | `eventhubs_checkpoint_storage_requests_total` | counter | count | `operation`, `outcome` | Requests to the storage: see [`Operation`](crate::Operation) and [`Outcome`](crate::Outcome). |
 //!
 //! # Gauges
 //!
-//! `events_in_flight`, `lag_events` and `partitions` are set every five seconds. What
-//! belongs to a partition that is not at work here any more goes to 0, as the facade cannot take a series away; so do
-//! all of them at the end. So sums and maxima over the instances of a group are right, but for the moment in which a
-//! partition moves. A lag that is not known, as without probes, is not set.
+//! `events_in_flight`, `lag_events` and `partitions` are set every five seconds. When this instance stops processing a
+//! partition, the gauges of the partition are set to 0, because the facade cannot remove a series. When a processor
+//! ends, all its gauges are set to 0. Sums and maxima over the instances of a group are therefore correct, except while
+//! a partition moves. A lag that is unknown, for example without lag checks, is not set.
 //!
-//! Instances of one group within one process share their series: of the gauges the last one written is seen.
+//! Instances of one group in one process share their series, so a gauge shows the value that was written last.
 //!
-//! Histograms have no label for the partition, for each of their series is many.
+//! # Histograms
+//!
+//! Most exporters make summaries of histograms without buckets, and summaries of several instances cannot be
+//! aggregated. [`BUCKETS`] has recommended buckets for each histogram. With `metrics-exporter-prometheus`:
+//!
+//! ```ignore
+//! let mut exporter = PrometheusBuilder::new();
+//! for (name, buckets) in eventhubs_checkpoint::metrics::BUCKETS {
+//!     exporter = exporter.set_buckets_for_metric(Matcher::Full(name.to_owned()), buckets)?;
+//! }
+//! ```
+//!
+//! Histograms have no label for the partition, because each histogram has many series.
 
+mod buckets;
 #[cfg(feature = "metrics")]
 mod facade;
 #[cfg(not(feature = "metrics"))]
-#[path = "silent.rs"]
+#[path = "disabled.rs"]
 mod facade;
 mod names;
 
@@ -55,23 +68,25 @@ use std::time::Duration;
 use crate::model::{ConsumerGroup, PartitionId};
 use facade::{Counter, Histogram, Scope};
 use names::{
-    ASKED, BATCHES_HANDLED, CHECKPOINT_WRITE_DURATION, CHECKPOINT_WRITES, CLAIMS, CYCLE_DURATION, CYCLE_FAILURES,
-    DECLARED_DEAD, DUPLICATES_POSSIBLE, EVENTS_HANDLED, HANDLER_DURATION, HANDLER_FAILURES, INVALID_CHECKPOINTS,
-    LINK_FAILURES, LOSSES, PARTITIONS_HELD, RELEASES, RENEWAL_AGE, REPEATED_EVENTS, SILENT_LINKS, STORAGE_REQUESTS,
+    BATCHES_HANDLED, CHECKPOINT_WRITE_DURATION, CHECKPOINT_WRITES, CLAIMS, CYCLE_DURATION, CYCLE_FAILURES,
+    DECLARED_DEAD, EVENTS_HANDLED, HANDLER_DURATION, HANDLER_FAILURES, HANDOFF_REQUESTS, INCOMPLETE_HANDOFFS,
+    INVALID_CHECKPOINTS, LINK_FAILURES, OLDEST_LEASE_AGE, OWNERSHIP_LOSSES, PARTITIONS_OWNED, RELEASES,
+    REPEATED_EVENTS, STALLED_LINKS, STORAGE_REQUESTS,
 };
 #[cfg(feature = "metrics")]
 use names::{EVENTS_IN_FLIGHT, LAG, PARTITIONS};
 
+pub use buckets::{BUCKETS, CHECKPOINT_WRITE_BUCKETS, CYCLE_BUCKETS, HANDLER_BUCKETS};
 pub(crate) use facade::Timer;
 #[doc(hidden)]
 pub use names::{ALL, Kind, Metric, SAMPLE_EVERY, Unit};
 
-/// Those of one consumer group in this process. Each call looks its metric up, so not for every event.
+/// The metrics of one consumer group. Each call looks up its metric, so it is too slow to be made per event.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupMetrics(Scope);
 
 impl GroupMetrics {
-    /// Describes them all to the recorder that is there now.
+    /// Describes all metrics to the current recorder.
     pub(crate) fn describe(group: &ConsumerGroup) -> Self {
         facade::describe();
         Self(Scope::new(group))
@@ -91,23 +106,23 @@ impl GroupMetrics {
     }
 
     pub(crate) fn lost(&self, reason: &'static str) {
-        self.0.counter(&LOSSES, &[("reason", reason)]).increment(1);
+        self.0.counter(&OWNERSHIP_LOSSES, &[("reason", reason)]).increment(1);
     }
 
     pub(crate) fn releasing(&self, reason: &'static str) {
         self.0.counter(&RELEASES, &[("reason", reason)]).increment(1);
     }
 
-    pub(crate) fn asked(&self) {
-        self.0.counter(&ASKED, &[]).increment(1);
+    pub(crate) fn handoff_requested(&self) {
+        self.0.counter(&HANDOFF_REQUESTS, &[]).increment(1);
     }
 
     pub(crate) fn declared_dead(&self) {
         self.0.counter(&DECLARED_DEAD, &[]).increment(1);
     }
 
-    pub(crate) fn duplicates_possible(&self, cause: &'static str) {
-        self.0.counter(&DUPLICATES_POSSIBLE, &[("cause", cause)]).increment(1);
+    pub(crate) fn handoff_incomplete(&self, cause: &'static str) {
+        self.0.counter(&INCOMPLETE_HANDOFFS, &[("cause", cause)]).increment(1);
     }
 
     pub(crate) fn cycle_took(&self, time: Duration) {
@@ -118,14 +133,14 @@ impl GroupMetrics {
         self.0.counter(&CYCLE_FAILURES, &[]).increment(1);
     }
 
-    pub(crate) fn held(&self, partitions: usize) {
-        self.0.gauge(&PARTITIONS_HELD, &[]).set(count(partitions));
+    pub(crate) fn owned(&self, partitions: usize) {
+        self.0.gauge(&PARTITIONS_OWNED, &[]).set(count(partitions));
     }
 
-    /// Not asked for where nobody wants to know.
-    pub(crate) fn renewal_age(&self, age: impl FnOnce() -> Duration) {
+    /// Does not compute the age without the feature `metrics`.
+    pub(crate) fn oldest_lease_age(&self, age: impl FnOnce() -> Duration) {
         if facade::IS_ON {
-            self.0.gauge(&RENEWAL_AGE, &[]).set(age().as_secs_f64());
+            self.0.gauge(&OLDEST_LEASE_AGE, &[]).set(age().as_secs_f64());
         }
     }
 
@@ -147,13 +162,13 @@ impl GroupMetrics {
     }
 }
 
-/// Counts beyond 2^53 are rounded.
+/// Counts above 2^53 are rounded.
 #[expect(clippy::cast_precision_loss, reason = "as exact as a gauge can be")]
 fn count(things: usize) -> f64 {
     things as f64
 }
 
-/// Those of one partition, looked up once.
+/// The metrics of one partition. The frequent ones are looked up once.
 #[derive(Clone, Debug)]
 pub(crate) struct PartitionMetrics {
     group: GroupMetrics,
@@ -192,11 +207,11 @@ impl PartitionMetrics {
         self.counter(&LINK_FAILURES).increment(1);
     }
 
-    pub(crate) fn link_silent(&self) {
-        self.counter(&SILENT_LINKS).increment(1);
+    pub(crate) fn link_stalled(&self) {
+        self.counter(&STALLED_LINKS).increment(1);
     }
 
-    pub(crate) fn repeated(&self, events: usize) {
+    pub(crate) fn events_repeated(&self, events: usize) {
         if events > 0 {
             self.counter(&REPEATED_EVENTS).increment(u64::try_from(events).unwrap_or(u64::MAX));
         }
@@ -221,14 +236,14 @@ impl PartitionMetrics {
     }
 }
 
-/// What the balancing loop holds. Nothing any more, when this is dropped.
+/// The gauges of the load-balancing loop. They are set to 0 when this is dropped.
 #[derive(Debug)]
-pub(crate) struct HeldMetrics(pub(crate) GroupMetrics);
+pub(crate) struct OwnedMetrics(pub(crate) GroupMetrics);
 
-impl Drop for HeldMetrics {
+impl Drop for OwnedMetrics {
     fn drop(&mut self) {
-        self.0.held(0);
-        self.0.renewal_age(|| Duration::ZERO);
+        self.0.owned(0);
+        self.0.oldest_lease_age(|| Duration::ZERO);
     }
 }
 
@@ -237,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_of_the_docs_tells_all_and_nothing_else() {
+    fn the_table_of_the_docs_is_complete() {
         let rows = include_str!("mod.rs").lines().filter(|line| line.starts_with("//! | `"));
         let table = ALL.iter().map(|metric| {
             let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
@@ -255,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_kind_and_unit() {
+    fn names_end_with_kind_or_unit() {
         for metric in ALL {
             assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
             assert_eq!(metric.name.ends_with("_seconds"), metric.unit == Unit::Seconds, "{}", metric.name);

@@ -2,48 +2,48 @@
 
 use std::time::Duration;
 
-/// How often the gauges of partitions are set: well within the period at which exporters are asked.
+/// The interval at which the gauges of partitions are set, shorter than the usual interval of scrapes.
 pub const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 
-/// How a metric behaves.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// It only grows.
+    /// A number that only grows.
     Counter,
-    /// It goes up and down.
+    /// A number that goes up and down.
     Gauge,
     /// A distribution.
     Histogram,
 }
 
-/// What a metric is measured in.
+/// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unit {
-    /// A number of things.
+    /// A count.
     Count,
     /// Seconds.
     Seconds,
 }
 
-/// One metric, as it is described to the recorder.
+/// One metric, as described to the recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metric {
-    /// The whole name.
+    /// The full name.
     pub name: &'static str,
-    /// How it behaves.
+    /// The kind.
     pub kind: Kind,
-    /// What it is measured in.
+    /// The unit.
     pub unit: Unit,
-    /// Its labels, beside those that all have.
+    /// The labels in addition to `event_hub` and `consumer_group`.
     pub labels: &'static [&'static str],
-    /// What it tells.
+    /// The meaning.
     pub description: &'static str,
 }
 
-/// Declares the metrics, and a list of them all.
+/// Declares the metrics and a list of them.
 macro_rules! metrics {
     ($($id:ident = $name:literal, $kind:ident, $unit:ident, [$($label:literal),*], $description:literal;)*) => {
         $(
@@ -56,58 +56,58 @@ macro_rules! metrics {
             };
         )*
 
-        /// All of them.
+        /// All metrics.
         pub const ALL: &[Metric] = &[$($id),*];
     };
 }
 
 metrics! {
     EVENTS_HANDLED = "events_handled_total", Counter, Count, ["partition"],
-        "Events of batches from which the handler returned well.";
+        "Events that the handler processed without an error.";
     BATCHES_HANDLED = "batches_handled_total", Counter, Count, ["partition"],
-        "Batches from which the handler returned well.";
+        "Batches that the handler processed without an error.";
     HANDLER_DURATION = "handler_duration_seconds", Histogram, Seconds, [],
-        "How long the handler had a batch, whatever came of it.";
+        "Time that the handler took for a batch, whatever the outcome.";
     HANDLER_FAILURES = "handler_failures_total", Counter, Count, ["partition"],
-        "Errors, panics and missed deadlines of the handler.";
+        "Errors, panics and timeouts of the handler.";
     LINK_FAILURES = "link_failures_total", Counter, Count, ["partition"],
-        "Links that could not be opened, or broke, or were silent.";
-    SILENT_LINKS = "silent_links_total", Counter, Count, ["partition"],
-        "Links that delivered nothing although there were events, and were opened again.";
+        "Links that failed to open, broke, stalled, or were taken by another reader.";
+    STALLED_LINKS = "stalled_links_total", Counter, Count, ["partition"],
+        "Links that were reopened because they delivered nothing although the partition had events.";
     REPEATED_EVENTS = "repeated_events_total", Counter, Count, ["partition"],
-        "Events that a link delivered again, and that were left out.";
+        "Events that a link delivered again and that were dropped.";
     CHECKPOINT_WRITES = "checkpoint_writes_total", Counter, Count, ["partition", "outcome"],
-        "Checkpoints that were to be written: `written`, `superseded` by a later one, `failed`, and so pending, or refused: `fenced`.";
+        "Checkpoint writes: `written`, `superseded` by a later checkpoint, `failed` and pending, or `fenced` because the partition has another owner.";
     CHECKPOINT_WRITE_DURATION = "checkpoint_write_duration_seconds", Histogram, Seconds, [],
-        "How long writing a checkpoint took, whatever came of it.";
+        "Time that a checkpoint write took, whatever the outcome.";
     INVALID_CHECKPOINTS = "invalid_checkpoints_total", Counter, Count, ["partition", "reason"],
-        "Checkpoints from which reading could not go on: `expired`, `beyond_end`, `refused`.";
+        "Checkpoints from which reading could not continue: `expired`, `beyond_end`, `refused`.";
     EVENTS_IN_FLIGHT = "events_in_flight", Gauge, Count, ["partition"],
         "Events that are tracked and not finished.";
     LAG = "lag_events", Gauge, Count, ["partition"],
-        "Events behind the checkpoint, as of the last probe.";
+        "Events after the checkpoint, as of the last lag check.";
     PARTITIONS = "partitions", Gauge, Count, ["state"],
-        "Partitions at work, by what they are doing.";
-    PARTITIONS_HELD = "partitions_held", Gauge, Count, [],
-        "Partitions that this instance holds.";
-    RENEWAL_AGE = "renewal_age_seconds", Gauge, Seconds, [],
-        "Age of the own lease that was renewed longest ago. Beyond the expiry others take it.";
+        "Partitions that this instance processes, by state.";
+    PARTITIONS_OWNED = "partitions_owned", Gauge, Count, [],
+        "Partitions that this instance owns.";
+    OLDEST_LEASE_AGE = "oldest_lease_age_seconds", Gauge, Seconds, [],
+        "Time since the least recent renewal among the leases of this instance. After the lease duration others claim the partition.";
     CLAIMS = "claims_total", Counter, Count, ["reason"],
-        "Partitions won: `reclaimed`, `unowned`, `released`, `handed_over`, `expired`, or `stolen` from a live owner.";
-    LOSSES = "losses_total", Counter, Count, ["reason"],
-        "Partitions lost: `taken` by another owner, or `outlived` their lease.";
+        "Partitions claimed: `reclaimed`, `unowned`, `released`, `handed_over`, `expired`, `stolen`.";
+    OWNERSHIP_LOSSES = "ownership_losses_total", Counter, Count, ["reason"],
+        "Partitions lost: `taken` by another owner, or `lease_expired`.";
     RELEASES = "releases_total", Counter, Count, ["reason"],
-        "Partitions given back: `asked`, `shutdown`, `stalled`, `handed_over`, `gone`, `not_assigned`, `above_max`.";
-    ASKED = "asked_total", Counter, Count, [],
-        "Partitions that other owners were asked to hand over.";
+        "Partitions released: `requested`, `shutdown`, `stalled`, `handed_over`, `partition_removed`, `not_assigned`, `over_limit`.";
+    HANDOFF_REQUESTS = "handoff_requests_total", Counter, Count, [],
+        "Handoffs that this instance requested from other owners.";
     DECLARED_DEAD = "declared_dead_total", Counter, Count, [],
-        "Times that another instance took this one for dead.";
-    DUPLICATES_POSSIBLE = "duplicates_possible_total", Counter, Count, ["cause"],
-        "Partitions that moved without their last checkpoint although they were asked for: `not_answered`, `not_released`, `still_running`, `not_settled`.";
+        "Times that another instance declared this instance dead, or deleted its heartbeat.";
+    INCOMPLETE_HANDOFFS = "incomplete_handoffs_total", Counter, Count, ["cause"],
+        "Requested handoffs in which the partition moved without its last checkpoint: `not_acknowledged`, `not_released`, `handler_still_running`, `checkpoint_not_written`.";
     CYCLE_DURATION = "cycle_duration_seconds", Histogram, Seconds, [],
-        "How long a balancing cycle took, from its listing to its decision.";
+        "Time that a load-balancing cycle took, from its listing to its decision.";
     CYCLE_FAILURES = "cycle_failures_total", Counter, Count, [],
-        "Balancing cycles that failed.";
+        "Load-balancing cycles that failed.";
     STORAGE_REQUESTS = "storage_requests_total", Counter, Count, ["operation", "outcome"],
         "Requests to the storage: see [`Operation`](crate::Operation) and [`Outcome`](crate::Outcome).";
 }

@@ -99,6 +99,6 @@ async fn a_split_that_is_to_be_refused_ends_the_processor_at_its_first_cycle() {
     };
     let error = settings(OnCaseMismatch::Fail).list_ownerships(NAMESPACE, HUB, GROUP).await.unwrap_err();
     assert_eq!(kind_of(&error), ErrorKind::Config);
-    assert!(error.to_string().contains("owned by old under names of another case"), "{error}");
+    assert!(error.to_string().contains("owned by old under a different blob-name case"), "{error}");
     assert_eq!(cycle(&*settings(OnCaseMismatch::Ignore), "new", [0]).await, [0]);
 }

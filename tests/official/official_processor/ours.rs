@@ -53,7 +53,7 @@ async fn a_checkpoint_of_a_partition_never_claimed_is_refused() {
     assert!(told.contains("nothing was written"), "{told}");
     cycle(&*a, "a", [0]).await;
     let told = refused(checkpoint(&*a, 1, 5).await);
-    assert!(told.contains("partition 1 is not held"), "{told}");
+    assert!(told.contains("partition 1 is not owned"), "{told}");
     for partition in [0, 1] {
         assert!(!exists(&container, &name_of("checkpoint", partition)).await);
     }
@@ -112,7 +112,7 @@ async fn a_lost_partition_is_forgotten() {
         faulty.set_plan(FaultPlan::always(Fault::Hang));
         let started = Instant::now();
         let told = refused(checkpoint(&*a, 0, 7).await);
-        assert!(told.contains("is not held"), "{way}: {told}");
+        assert!(told.contains("is not owned"), "{way}: {told}");
         assert_eq!(started.elapsed(), Duration::ZERO, "{way}");
         faulty.set_plan(FaultPlan::default());
         assert_eq!(a.release_all().await.len(), 0, "{way}");
@@ -232,7 +232,7 @@ async fn a_checkpoint_without_sequence_number_or_offset_is_refused_and_not_writt
     for bad in [Checkpoint { sequence_number: None, ..good.clone() }, Checkpoint { offset: None, ..good }] {
         let error = a.update_checkpoint(bad).await.unwrap_err();
         assert_eq!(kind_of(&error), ErrorKind::Rejected);
-        assert!(error.to_string().contains("partition 0 lacks"), "{error}");
+        assert!(error.to_string().contains("partition 0 has no"), "{error}");
     }
     assert_eq!(position(&*a, 0).await, Some(5));
     let blob = container.get(&name_of("checkpoint", 0)).await.unwrap();

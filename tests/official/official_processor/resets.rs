@@ -65,10 +65,10 @@ async fn a_reset_that_a_checkpoint_meets_ends_the_old_client() {
     let a = settled(container.clone()).await;
     reset_to_two(&container).await;
     let told = refused(checkpoint(&*a, 0, 6).await);
-    assert!(told.contains("belongs to nobody"), "{told}");
+    assert!(told.contains("current owner: none"), "{told}");
     assert_eq!(position(&*a, 0).await, Some(2));
     assert_eq!(cycle(&*a, "a", [0]).await, NONE);
-    assert!(refused(checkpoint(&*a, 0, 7).await).contains("is not held"));
+    assert!(refused(checkpoint(&*a, 0, 7).await).contains("is not owned"));
     starts_anew(&*a, "after a checkpoint").await;
 }
 

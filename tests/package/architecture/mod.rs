@@ -182,9 +182,15 @@ fn only_the_probe_credentials_and_the_official_adapter_ask_for_the_local_time() 
     }
 }
 
-/// Texts of more than one word, with the lines that are continued put together. They begin in lower case.
+/// The files in which log events are named.
+fn is_telemetry(module: &str) -> bool {
+    module == "telemetry"
+}
+
+/// Returns the texts of more than one word that begin in lower case. Lines that are continued are joined.
 fn sentences(text: &str) -> Vec<String> {
-    let code: String = code(text).fold(String::new(), |all, line| match all.strip_suffix("\\\n") {
+    let lines = code(text).filter(|line| !line.trim_start().starts_with("#["));
+    let code: String = lines.fold(String::new(), |all, line| match all.strip_suffix("\\\n") {
         Some(continued) => format!("{continued}{}\n", line.trim_start()),
         None => format!("{all}{line}\n"),
     });
@@ -194,29 +200,40 @@ fn sentences(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_log_event_and_every_metric_is_explained_to_operators() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md");
+fn every_log_event_and_metric_is_documented() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/observability.md");
     let page = fs::read_to_string(page).unwrap();
-    let source = |wanted: &str| sources().into_iter().find(|(_, path, _)| path == Path::new(wanted)).unwrap().2;
-    let events = sentences(&source("telemetry.rs"));
-    assert!(events.len() > 50 && events.iter().all(|event| !event.ends_with('\\')), "{events:?}");
-    for event in events {
-        assert!(page.contains(&format!("`{event}`")), "docs/operations.md does not explain the log event {event:?}");
+    let telemetry = sources().into_iter().filter(|(module, _, _)| is_telemetry(module));
+    let events: Vec<_> = telemetry.flat_map(|(_, _, text)| sentences(&text)).collect();
+    assert!(events.len() > 60 && events.iter().all(|event| !event.ends_with('\\')), "{events:?}");
+    for event in &events {
+        assert!(page.contains(&format!("`{event}`")), "docs/observability.md does not explain the log event {event:?}");
     }
     for metric in eventhubs_checkpoint::metrics::ALL {
-        assert!(page.contains(&format!("`{}`", metric.name)), "docs/operations.md does not explain {}", metric.name);
+        assert!(page.contains(&format!("`{}`", metric.name)), "docs/observability.md does not explain {}", metric.name);
+    }
+    let is_row = |line: &&str| ["| error", "| warn", "| info", "| debug"].iter().any(|level| line.starts_with(level));
+    let documented = page.lines().filter(is_row).filter_map(|line| line.split(" | `").nth(1)?.split_once("` "));
+    for (event, _) in documented {
+        assert!(
+            events.iter().any(|known| known == event),
+            "docs/observability.md explains {event:?}, which is no event"
+        );
     }
 }
 
-/// So that they are found together, and explained.
+/// So that all events are found together, with a target, and documented.
 #[test]
-fn log_events_are_named_in_one_file() {
+fn log_events_are_named_in_telemetry() {
     for (module, path, text) in sources() {
-        if module == "testing" || path == Path::new("telemetry.rs") {
-            continue;
-        }
-        let event =
+        let is_event =
             |line: &&str| ["trace!(", "debug!(", "info!(", "warn!(", "error!("].iter().any(|it| line.contains(it));
-        assert_eq!(code(&text).find(event), None, "{path:?} has a log event of its own: put it into telemetry.rs");
+        if is_telemetry(&module) {
+            let events = text.matches("target: ").count();
+            let lines = code(&text).filter(is_event).count();
+            assert!(lines <= events, "{path:?} has an event without a target");
+        } else if module != "testing" {
+            assert_eq!(code(&text).find(is_event), None, "{path:?} has a log event: put it into telemetry");
+        }
     }
 }

@@ -221,7 +221,7 @@ async fn a_narrow_sas_is_unauthorized_with_a_hint() {
     assert!(container.list("").await.unwrap().blobs.is_empty());
     let error = refusal(&container).await;
     assert_eq!(error.kind(), ErrorKind::Unauthorized);
-    assert!(error.to_string().contains("too narrow: it needs rcwdl"), "{error}");
+    assert!(error.to_string().contains("lacks permissions: it needs rcwdl"), "{error}");
 }
 
 #[tokio::test]

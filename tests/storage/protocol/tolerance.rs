@@ -153,7 +153,8 @@ pub async fn tolerance_a_checkpoint_with_empty_values(bench: Bench) {
 }
 
 pub async fn tolerance_a_checkpoint_with_an_empty_offset(bench: Bench) {
-    assert_read(&bench, &[("sequencenumber", "7"), ("offset", "")], Some(7), None, "offset \"\" names no place").await;
+    assert_read(&bench, &[("sequencenumber", "7"), ("offset", "")], Some(7), None, "offset \"\" is not a position")
+        .await;
 }
 
 pub async fn tolerance_a_checkpoint_without_an_offset(bench: Bench) {

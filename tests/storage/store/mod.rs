@@ -118,9 +118,9 @@ async fn the_probe_refuses_a_storage_that_cannot_be_trusted_and_says_why() {
     for (weakness, told) in [
         (Weakness::IgnoresConditions, "accepts a write under an ETag that has changed"),
         (Weakness::RefusesETags, "a blob cannot be written"),
-        (Weakness::ListsWithoutMetadata, "does not show what was just written"),
+        (Weakness::ListsWithoutMetadata, "does not return the blob that was just written"),
         (Weakness::ReadOnly, "a blob cannot be written"),
-        (Weakness::Silent, "was not answered within 5s"),
+        (Weakness::Silent, "within the request timeout of 5s"),
     ] {
         let container = Arc::new(Meddled { inner: Arc::new(MemoryContainer::new()), meddler: weakness });
         let builder = GroupStore::builder(container, group(), OwnerId::new("a").unwrap());
@@ -221,7 +221,7 @@ async fn a_storage_that_is_busy_or_away_for_a_moment_does_not_end_an_instance_th
     assert_eq!(faulty.pending(), 0);
     // As long as it asks to, but no longer than a request may take.
     assert_eq!(began.elapsed(), Duration::from_millis(250 + 2000 + 5000 + 1000 + 250));
-    assert_eq!(log.text().matches("the storage does not answer as it should yet, trying again").count(), 5);
+    assert_eq!(log.text().matches("cannot connect to storage; retrying").count(), 5);
 }
 
 #[tokio::test(start_paused = true)]

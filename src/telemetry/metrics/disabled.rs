@@ -1,4 +1,4 @@
-//! What takes the place of the recorder without the feature `metrics`: nothing, of no size and without any code.
+//! Replaces `facade` without the feature `metrics`: all types are zero-sized, and all functions are empty.
 
 use super::names::Metric;
 use crate::model::ConsumerGroup;
@@ -19,7 +19,7 @@ pub(super) struct Histogram;
 #[derive(Debug)]
 pub(crate) struct Timer;
 
-#[expect(clippy::unused_self, reason = "called as the ones of the recorder are")]
+#[expect(clippy::unused_self, reason = "same signature as in `facade`")]
 impl Scope {
     pub(super) fn new(_: &ConsumerGroup) -> Self {
         Self
@@ -38,17 +38,17 @@ impl Scope {
     }
 }
 
-#[expect(clippy::unused_self, reason = "called as the ones of the recorder are")]
+#[expect(clippy::unused_self, reason = "same signature as in `facade`")]
 impl Counter {
     pub(super) fn increment(&self, _: u64) {}
 }
 
-#[expect(clippy::unused_self, reason = "called as the ones of the recorder are")]
+#[expect(clippy::unused_self, reason = "same signature as in `facade`")]
 impl Gauge {
     pub(super) fn set(&self, _: f64) {}
 }
 
-#[expect(clippy::unused_self, reason = "called as the ones of the recorder are")]
+#[expect(clippy::unused_self, reason = "same signature as in `facade`")]
 impl Histogram {
     pub(super) fn record(&self, _: f64) {}
 }
@@ -58,7 +58,7 @@ impl Timer {
         Self
     }
 
-    #[expect(clippy::unused_self, reason = "called as the one of the recorder is")]
+    #[expect(clippy::unused_self, reason = "same signature as in `facade`")]
     pub(crate) fn end(self) {}
 }
 

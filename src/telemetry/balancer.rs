@@ -1,0 +1,189 @@
+//! Events of the ownership of partitions.
+//!
+//! `owner_id` is a field of the span and names this instance. The field `other_owner_id` names another instance.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use tracing::{debug, info, warn};
+
+use super::Telemetry;
+use super::causes::Causes;
+use super::rate_limit::warn_retry;
+use super::requests::Operation;
+use super::spans::BALANCER;
+use crate::error::Error;
+use crate::model::{OwnerId, PartitionId};
+
+/// What an operator is to do when leases of an instance's scope are given up.
+const SCOPE_ADVICE: &str = "Set the lease scope to `Partition` while instances of another SDK are in the group";
+
+impl Telemetry {
+    pub(crate) fn ownership_undecided(&self, operation: Operation, partition: &PartitionId, error: &Error) {
+        let (topic, operation) = (Some(operation), operation.name());
+        warn_retry!(
+            of topic, BALANCER, self, error,
+            "outcome of storage operation unknown; retrying", partition_id = %partition, operation
+        );
+    }
+
+    pub(crate) fn presence_failed(&self, error: &Error) {
+        let operation = Operation::Presence.name();
+        self.span().in_scope(|| {
+            warn_retry!(BALANCER, self, error, "heartbeat failed; other instances may not count this one", operation);
+        });
+    }
+
+    pub(crate) fn cycle_failed(&self, error: &Error, retry_in: Duration) {
+        self.metrics().cycle_failed();
+        warn_retry!(BALANCER, self, error, "load-balancing cycle failed; retrying", ?retry_in);
+    }
+}
+
+pub(crate) fn claim_won(partition: &PartitionId, reason: &str, previous_owner: Option<&OwnerId>) {
+    let other_owner_id = previous_owner.map(OwnerId::as_str);
+    info!(target: BALANCER, partition_id = %partition, reason, other_owner_id, "partition claimed");
+}
+
+pub(crate) fn claim_lost(partition: &PartitionId, owner: Option<&OwnerId>) {
+    let other_owner_id = owner.map(OwnerId::as_str);
+    debug!(target: BALANCER, partition_id = %partition, other_owner_id, "lost the race to claim partition");
+}
+
+pub(crate) fn ownership_lost(partition: &PartitionId, owner: Option<&OwnerId>) {
+    let other_owner_id = owner.map(OwnerId::as_str);
+    info!(target: BALANCER, partition_id = %partition, other_owner_id, "partition lost");
+}
+
+pub(crate) fn lease_outlived(partition: &PartitionId) {
+    warn!(target: BALANCER, partition_id = %partition, "lease expired before renewal; stopping partition");
+}
+
+pub(crate) fn releasing(partition: &PartitionId, reason: &str) {
+    info!(target: BALANCER, partition_id = %partition, reason, "releasing partition");
+}
+
+pub(crate) fn released(partition: &PartitionId) {
+    info!(target: BALANCER, partition_id = %partition, "partition released");
+}
+
+pub(crate) fn release_undecided(partition: &PartitionId, error: &Error) {
+    warn!(
+        target: BALANCER,
+        partition_id = %partition,
+        error = %Causes(error),
+        "failed to release partition; it stays owned until the lease expires"
+    );
+}
+
+pub(crate) fn not_released(unreleased: usize) {
+    warn!(target: BALANCER, unreleased, "failed to release partitions in time; they stay owned until their leases expire");
+}
+
+pub(crate) fn kept(partition: &PartitionId) {
+    info!(target: BALANCER, partition_id = %partition, "partition kept for the restart of this instance");
+}
+
+pub(crate) fn owner_away(owner: &OwnerId, partitions: usize) {
+    let other_owner_id = owner.as_str();
+    if partitions > 0 {
+        info!(target: BALANCER, other_owner_id, partitions, "another instance shut down and kept partitions for its restart");
+    } else {
+        info!(target: BALANCER, other_owner_id, "another instance restarted, or the partitions that it kept have expired");
+    }
+}
+
+pub(crate) fn capped(unclaimed: usize) {
+    if unclaimed > 0 {
+        warn!(
+            target: BALANCER,
+            unclaimed,
+            "partitions stay unowned because of max_partitions: raise it, or add instances"
+        );
+    } else {
+        info!(target: BALANCER, "no partition is unowned because of max_partitions any more");
+    }
+}
+
+pub(crate) fn owner_idle(owner: &OwnerId) {
+    warn!(
+        target: BALANCER,
+        other_owner_id = owner.as_str(),
+        "another instance does not claim unowned partitions; the other instances claim its share"
+    );
+}
+
+pub(crate) fn outage_over(outage: Duration) {
+    warn!(target: BALANCER, ?outage, "storage reachable again; other owners get one lease duration to renew");
+}
+
+pub(crate) fn cycle_late(delay: Duration) {
+    warn!(
+        target: BALANCER,
+        ?delay,
+        "load-balancing loop is late; its runtime was blocked or the process suspended"
+    );
+}
+
+pub(crate) fn stalled(runtime_blocked: bool, partitions: &BTreeSet<PartitionId>) {
+    let partition_ids = partitions.iter().map(PartitionId::as_str).collect::<Vec<_>>().join(" ");
+    warn!(target: BALANCER, runtime_blocked, partition_ids, "application stalled");
+}
+
+pub(crate) fn well_again() {
+    info!(target: BALANCER, "application recovered");
+}
+
+pub(crate) fn asked(partition: &PartitionId, owner: &OwnerId) {
+    info!(target: BALANCER, partition_id = %partition, other_owner_id = owner.as_str(), "requested handoff");
+}
+
+pub(crate) fn not_asked(partition: &PartitionId, reason: &dyn fmt::Debug) {
+    debug!(target: BALANCER, partition_id = %partition, ?reason, "handoff not requested");
+}
+
+pub(crate) fn asked_for(partition: &PartitionId, by: &OwnerId) {
+    info!(
+        target: BALANCER,
+        partition_id = %partition,
+        other_owner_id = by.as_str(),
+        "handoff requested by another instance; draining partition"
+    );
+}
+
+pub(crate) fn duplicates_possible(partition: &PartitionId, cause: &str) {
+    warn!(
+        target: BALANCER,
+        partition_id = %partition,
+        cause,
+        "handoff incomplete: the partition moves without its last checkpoint; some events may be processed twice"
+    );
+}
+
+pub(crate) fn declared_dead(by: Option<&OwnerId>) {
+    let other_owner_id = by.map(OwnerId::as_str);
+    warn!(target: BALANCER, other_owner_id, "another instance declared this one dead; re-registering");
+}
+
+pub(crate) fn lease_scope_given_up(owner: Option<&OwnerId>) {
+    warn!(
+        target: BALANCER,
+        other_owner_id = owner.map(OwnerId::as_str),
+        advice = SCOPE_ADVICE,
+        "another SDK is active in the group and does not honor LeaseScope::Instance; renewing partitions individually"
+    );
+}
+
+pub(crate) fn presence_cleared(owner: &OwnerId) {
+    debug!(target: BALANCER, other_owner_id = owner.as_str(), "deleted stale heartbeat");
+}
+
+pub(crate) fn in_the_other_tree(partition: &PartitionId, owner: &OwnerId) {
+    warn!(
+        target: BALANCER,
+        partition_id = %partition,
+        other_owner_id = owner.as_str(),
+        "partition is owned under a different blob-name case; waiting until it is released or expires"
+    );
+}

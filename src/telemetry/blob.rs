@@ -1,0 +1,31 @@
+//! Events of Azure Blob Storage.
+
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use super::causes::Causes;
+use super::spans::BLOB;
+use crate::error::Error;
+
+pub(crate) fn clock_differs(offset_seconds: i64) {
+    let skew = format!("{offset_seconds}s");
+    warn!(target: BLOB, skew, "local clock is skewed; signing requests with server time");
+}
+
+pub(crate) fn clock_agrees() {
+    info!(target: BLOB, "local clock is in sync again; signing requests with local time");
+}
+
+pub(crate) fn token_not_replaced(error: &Error, valid_for: Duration) {
+    let error = Causes(error);
+    warn!(target: BLOB, %error, ?valid_for, "failed to refresh token; using the current token until it expires");
+}
+
+pub(crate) fn token_replaced() {
+    info!(target: BLOB, "obtained a token after failed attempts");
+}
+
+pub(crate) fn unusable_blob(blob: &str) {
+    warn!(target: BLOB, blob, "skipping blob without valid ETag or Last-Modified");
+}

@@ -1,0 +1,31 @@
+//! Events of the connections to the event hub, and of the store for the official `EventProcessor`.
+
+use std::fmt;
+use std::time::Duration;
+
+use tracing::{debug, warn};
+
+use super::Telemetry;
+use super::causes::Causes;
+use super::rate_limit::warn_retry;
+use super::spans::EVENTHUBS;
+use crate::error::Error;
+use crate::model::PartitionId;
+
+impl Telemetry {
+    pub(crate) fn adoption_failed(&self, partition: &PartitionId, error: &Error) {
+        warn_retry!(EVENTHUBS, self, error, "cannot take over checkpoint yet; retrying", partition_id = %partition);
+    }
+}
+
+pub(crate) fn link_not_closed(partition: &str, error: &dyn fmt::Display) {
+    debug!(target: EVENTHUBS, partition_id = %partition, %error, "failed to close link cleanly");
+}
+
+pub(crate) fn reconnected() {
+    warn!(target: EVENTHUBS, "reconnected to event hub");
+}
+
+pub(crate) fn reconnect_failed(error: &Error, retry_in: Duration) {
+    warn!(target: EVENTHUBS, error = %Causes(error), ?retry_in, "failed to reconnect to event hub; retrying");
+}

@@ -1,0 +1,36 @@
+//! Recommended buckets of the histograms.
+
+use super::names::{CHECKPOINT_WRITE_DURATION, CYCLE_DURATION, HANDLER_DURATION};
+
+/// Buckets for `handler_duration_seconds`, in seconds. With the default settings a handler has 15 s to finish when its
+/// partition stops, and is stalled after 300 s.
+pub const HANDLER_BUCKETS: &[f64] =
+    &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 300.0];
+
+/// Buckets for `checkpoint_write_duration_seconds`, in seconds. With the default settings a request has 5 s, and a
+/// write makes up to two requests.
+pub const CHECKPOINT_WRITE_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// Buckets for `cycle_duration_seconds`, in seconds. With the default settings a listing has 5 s, and up to 30 s after
+/// it timed out.
+pub const CYCLE_BUCKETS: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+/// The full name and the recommended buckets of each histogram.
+pub const BUCKETS: [(&str, &[f64]); 3] = [
+    (HANDLER_DURATION.name, HANDLER_BUCKETS),
+    (CHECKPOINT_WRITE_DURATION.name, CHECKPOINT_WRITE_BUCKETS),
+    (CYCLE_DURATION.name, CYCLE_BUCKETS),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::names::{ALL, Kind};
+    use super::*;
+
+    #[test]
+    fn every_histogram_has_ascending_buckets() {
+        let histograms = ALL.iter().filter(|metric| metric.kind == Kind::Histogram).map(|metric| metric.name);
+        assert_eq!(BUCKETS.map(|(name, _)| name).to_vec(), histograms.collect::<Vec<_>>());
+        assert!(BUCKETS.iter().all(|(_, buckets)| buckets.is_sorted_by(|one, next| one < next)));
+    }
+}

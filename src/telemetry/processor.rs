@@ -1,0 +1,211 @@
+//! Events of the processing of partitions, and of the start and the end of a processor.
+
+use std::fmt;
+use std::time::Duration;
+
+use tracing::{Span, debug, error, info, warn};
+
+use super::Telemetry;
+use super::causes::Causes;
+use super::rate_limit::warn_retry;
+use super::spans::PROCESSOR;
+use crate::error::Error;
+use crate::model::PartitionId;
+
+/// Logs the same event at one of two levels. A level is part of the static metadata of an event.
+macro_rules! either {
+    ($condition:expr, $one:ident, $other:ident, $($event:tt)+) => {
+        if $condition { $one!($($event)+) } else { $other!($($event)+) }
+    };
+}
+
+impl Telemetry {
+    pub(crate) fn hub_not_ready(&self, error: &Error, retry_in: Duration) {
+        warn_retry!(PROCESSOR, self, error, "failed to read event hub properties; retrying", ?retry_in);
+    }
+
+    pub(crate) fn group_not_begun(&self, error: &Error, retry_in: Duration) {
+        warn_retry!(PROCESSOR, self, error, "failed to record start positions; retrying", ?retry_in);
+    }
+
+    pub(crate) fn partition_list_failed(&self, error: &Error, retry_in: Duration) {
+        warn_retry!(PROCESSOR, self, error, "failed to list partitions; using the last known list", ?retry_in);
+    }
+
+    pub(crate) fn partition_failed(&self, partition: &PartitionId, error: &Error, retry_in: Option<Duration>) {
+        let partition_id = partition.as_str();
+        if let Some(retry_in) = retry_in {
+            warn_retry!(PROCESSOR, self, error, "failed to receive from partition; retrying", %partition_id, ?retry_in);
+        } else {
+            warn!(target: PROCESSOR, %partition_id, error = %Causes(error), "failed to receive from partition");
+        }
+    }
+
+    pub(crate) fn checkpoint_failed(&self, partition: &PartitionId, error: &Error) {
+        let partition_id = partition.as_str();
+        warn_retry!(PROCESSOR, self, error, "checkpoint was not written and stays pending", %partition_id);
+    }
+}
+
+pub(crate) fn group_begins(with_checkpoint: usize, initial: usize, added: usize) {
+    info!(target: PROCESSOR, with_checkpoint, initial, added, "recorded start positions of the group");
+}
+
+pub(crate) fn partition_started(partition: &PartitionId, start_position: &dyn fmt::Debug) {
+    info!(target: PROCESSOR, partition_id = %partition, ?start_position, "processing started");
+}
+
+pub(crate) fn partition_stopped(partition: &PartitionId, reason: &dyn fmt::Debug) {
+    info!(target: PROCESSOR, partition_id = %partition, ?reason, "processing stopped");
+}
+
+pub(crate) fn partition_given_back(partition: &PartitionId, cooldown: Duration) {
+    info!(target: PROCESSOR, partition_id = %partition, ?cooldown, "releasing partition after handler failure");
+}
+
+pub(crate) fn adoption_contended(partition: &PartitionId, error: &Error) {
+    let error = Causes(error);
+    warn!(target: PROCESSOR, partition_id = %partition, %error, "checkpoint keeps changing; releasing partition");
+}
+
+/// At `error` if the policy parks the partition, because nothing retries it then.
+pub(crate) fn handler_failed(partition: &PartitionId, error: &Error, policy: &dyn fmt::Debug, parks: bool) {
+    let error = Causes(error);
+    either!(parks, error, warn, target: PROCESSOR, partition_id = %partition, %error, ?policy, "handler failed");
+}
+
+pub(crate) fn handler_failed_while_draining(partition: &PartitionId, error: &Error) {
+    warn!(
+        target: PROCESSOR,
+        partition_id = %partition,
+        error = %Causes(error),
+        "handler failed while draining; its batch will be redelivered"
+    );
+}
+
+pub(crate) fn drain_timed_out(partition: &PartitionId, timeout: Duration) {
+    warn!(
+        target: PROCESSOR,
+        partition_id = %partition,
+        ?timeout,
+        "handler did not finish in time; its batch will be redelivered"
+    );
+}
+
+pub(crate) fn callback_cut_short(partition: &PartitionId, callback: &str, timeout: Duration) {
+    warn!(target: PROCESSOR, partition_id = %partition, callback, ?timeout, "handler callback timed out");
+}
+
+pub(crate) fn callback_panicked(partition: &PartitionId, callback: &str, error: &Error) {
+    let error = Causes(error);
+    error!(target: PROCESSOR, partition_id = %partition, callback, %error, "handler callback panicked");
+}
+
+pub(crate) fn partition_task_panicked(partition: &PartitionId, error: &str) {
+    error!(target: PROCESSOR, partition_id = %partition, error, "partition task panicked; releasing partition");
+}
+
+/// At `error` if events expired before they were processed, because they are lost.
+pub(crate) fn invalid_checkpoint(
+    partition: &PartitionId,
+    checkpoint: &dyn fmt::Display,
+    start_position: &dyn fmt::Debug,
+    events_lost: bool,
+) {
+    either!(
+        events_lost, error, warn,
+        target: PROCESSOR,
+        partition_id = %partition,
+        %checkpoint,
+        ?start_position,
+        "checkpoint unusable; starting from another position"
+    );
+}
+
+pub(crate) fn checkpoint_not_repaired(partition: &PartitionId, error: &Error) {
+    let error = Causes(error);
+    debug!(target: PROCESSOR, partition_id = %partition, %error, "failed to correct the sequence number of the checkpoint");
+}
+
+/// `span` is that of the partition, because the application may be in a task without a span.
+pub(crate) fn tracked_late(span: &Span, partition: &PartitionId, sequence_number: i64) {
+    span.in_scope(|| {
+        warn!(
+            target: PROCESSOR,
+            partition_id = %partition,
+            sequence_number,
+            "event tracked too late to hold back the checkpoint"
+        );
+    });
+}
+
+/// At `warn` for the first token of a start of the partition. `span` is that of the partition.
+pub(crate) fn token_dropped(
+    span: &Span,
+    partition: &PartitionId,
+    sequence_number: i64,
+    checkpoint: Option<i64>,
+    first: bool,
+) {
+    span.in_scope(|| {
+        either!(
+            first, warn, debug,
+            target: PROCESSOR,
+            partition_id = %partition,
+            sequence_number,
+            checkpoint,
+            "token dropped unfinished; the checkpoint stays before its event"
+        );
+    });
+}
+
+/// `span` is that of the partition.
+pub(crate) fn unpositioned_event(span: &Span, partition: &PartitionId) {
+    span.in_scope(|| {
+        warn!(
+            target: PROCESSOR,
+            partition_id = %partition,
+            "event has no sequence number or no offset and cannot be checkpointed"
+        );
+    });
+}
+
+pub(crate) fn left_in_flight(partition: &PartitionId, events: usize) {
+    warn!(
+        target: PROCESSOR,
+        partition_id = %partition,
+        events,
+        "events in flight were not finished in time; they will be redelivered"
+    );
+}
+
+pub(crate) fn probe_failed(partition: &PartitionId, error: &Error) {
+    let error = Causes(error);
+    debug!(target: PROCESSOR, partition_id = %partition, %error, "failed to read partition properties; lag is stale");
+}
+
+/// `span` is that of the processor, because the application may be in a task without a span.
+pub(crate) fn asked_to_end(span: &Span) {
+    span.in_scope(|| info!(target: PROCESSOR, "shutdown requested"));
+}
+
+/// `span` is that of the processor.
+pub(crate) fn asked_again(span: &Span) {
+    span.in_scope(|| warn!(target: PROCESSOR, "shutdown requested again; stopping immediately"));
+}
+
+pub(crate) fn shutdown_cut_short(timeout: Duration) {
+    warn!(target: PROCESSOR, ?timeout, "aborted partitions that did not stop in time");
+}
+
+pub(crate) fn shut_down(by: Option<&Error>, clean: bool, report: &dyn fmt::Debug) {
+    match by {
+        Some(error) => error!(target: PROCESSOR, error = %Causes(error), ?report, "processor stopped unexpectedly"),
+        None if clean => info!(target: PROCESSOR, ?report, "processor stopped"),
+        None => warn!(target: PROCESSOR, ?report, "processor shut down uncleanly"),
+    }
+}
+
+pub(crate) fn source_not_closed(error: &Error) {
+    debug!(target: PROCESSOR, error = %Causes(error), "failed to close event source cleanly");
+}

@@ -1,0 +1,28 @@
+//! Events of the records of a group.
+
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::Telemetry;
+use super::causes::Causes;
+use super::spans::STORE;
+use crate::codec::MalformedRecord;
+use crate::error::Error;
+
+pub(crate) fn storage_finding(advice: &str) {
+    warn!(target: STORE, advice, "storage check reported a problem");
+}
+
+pub(crate) fn connect_failed(error: &Error, retry_in: Duration) {
+    warn!(target: STORE, error = %Causes(error), ?retry_in, "cannot connect to storage; retrying");
+}
+
+impl Telemetry {
+    pub(crate) fn malformed_record(&self, malformed: &MalformedRecord) {
+        let MalformedRecord { blob, problem, .. } = malformed;
+        self.span().in_scope(|| {
+            warn!(target: STORE, blob, problem, "malformed record; unreadable fields are ignored");
+        });
+    }
+}

@@ -1,0 +1,59 @@
+//! Two processors of two groups in one process, each with its load-balancing loop on a dedicated thread.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use eventhubs_checkpoint::processor::ProcessorConfig;
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
+use tokio::time::sleep;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::scoped::Scoped;
+use crate::{Group, SECOND, ownerships};
+
+/// What all threads log that have no subscriber of their own: only those of this file.
+static LOG: LazyLock<Scoped> = LazyLock::new(|| {
+    let scoped = Scoped::default();
+    tracing_subscriber::registry().with(scoped.clone()).init();
+    scoped
+});
+
+pub fn of_the_process() -> &'static Scoped {
+    &LOG
+}
+
+fn group(event_hub: &str, name: &str, partitions: u32) -> Group {
+    let mut group = Group::new(event_hub, name, partitions);
+    group.world.expiry = 4 * SECOND;
+    group.world.config = ProcessorConfig::default().with_load_balancing_interval(SECOND);
+    group
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_event_of_a_dedicated_thread_names_its_instance() {
+    let log = of_the_process();
+    let (orders, bills) = (group("orders", "$Default", 2), group("bills", "audit", 3));
+    let (mut a, of_a) = orders.start("a").await;
+    let (mut b, of_b) = bills.start("b").await;
+    a.wait_until_it_holds(2).await;
+    b.wait_until_it_holds(3).await;
+    orders.world.hub.publish(0, "fail");
+    bills.world.hub.publish(2, "x");
+    of_a.wait_for("fail", 2).await;
+    of_b.wait_for("x", 1).await;
+    orders.world.faulty.set_plan(FaultPlan::default().with_on(1.0, ownerships(), Fault::Unreachable));
+    sleep(3 * SECOND).await;
+    orders.world.faulty.set_plan(FaultPlan::default());
+    sleep(Duration::from_millis(1500)).await;
+    for instance in [a, b] {
+        instance.handle.shutdown();
+        instance.ended().await.unwrap();
+    }
+    let instances = [orders.instance("a"), bills.instance("b")];
+    log.check(&instances);
+    assert!(log.count(&instances[0], "load-balancing cycle failed; retrying") > 0);
+    assert_eq!(log.count(&instances[1], "load-balancing cycle failed; retrying"), 0);
+    assert_eq!(log.count(&instances[0], "partition released"), 2);
+    assert_eq!(log.count(&instances[1], "partition released"), 3);
+}
