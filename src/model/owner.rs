@@ -3,15 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rand::Rng;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{Duration, OffsetDateTime, PrimitiveDateTime};
 
 use super::conversions::text_conversions;
 use super::names::InvalidName;
-use crate::error::Result as CrateResult;
-use crate::random::seeded;
 
 /// The id of one running instance of the application.
 ///
@@ -51,17 +48,6 @@ impl OwnerId {
             return Err(InvalidName::new(WHAT, id, "it must be printable ASCII without a space at either end"));
         }
         Ok(Self(id.into()))
-    }
-
-    /// Creates a random id, for instances that have no stable name. A restarted instance then has another id, and waits
-    /// until the leases of the previous one have expired or were released.
-    ///
-    /// # Errors
-    ///
-    /// If the operating system provides no random numbers.
-    pub fn random() -> CrateResult<Self> {
-        let mut rng = seeded(None)?;
-        Ok(Self(format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64()).into()))
     }
 
     /// An owner id that another SDK recorded, which may not follow the rules of [`new`](Self::new).
