@@ -1,7 +1,7 @@
 //! Randomness: from a seed where things must be repeatable, from the operating system otherwise.
 
-use rand::{Rng, SeedableRng};
 use rand::rngs::{StdRng, SysRng};
+use rand::{Rng, SeedableRng};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::OwnerId;

@@ -11,17 +11,18 @@ use tokio::time::Instant;
 
 use super::validation::{delete_cannot_create, normalize_metadata, validate_blob_name};
 use super::{Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult};
+use crate::clock::{SystemWallClock, WallClock, is_paused};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 
-/// What the server's clock shows when a container is made.
+/// The server time of a new container under paused time, so that tests are repeatable.
 const EPOCH: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);
 
 /// A blob container in memory. Clones share their blobs.
 ///
 /// It behaves like Azure where the difference can be seen through [`BlobContainer`]: whole seconds, an ETag that is new
 /// on every write, the same errors. Its server clock is tokio's clock, so that a paused runtime stops it and
-/// `tokio::time::advance` moves it. Nothing survives the process.
+/// `tokio::time::advance` moves it. It starts at the local time, or on 2026-01-01 under paused time.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -42,6 +43,7 @@ pub struct MemoryContainer {
 
 struct Server {
     started: Instant,
+    started_at: OffsetDateTime,
     state: Mutex<State>,
 }
 
@@ -80,7 +82,9 @@ impl MemoryContainer {
     }
 
     fn with_state(state: State) -> Self {
-        Self { server: Arc::new(Server { started: Instant::now(), state: Mutex::new(state) }) }
+        let started_at = if is_paused() { EPOCH } else { SystemWallClock.now() };
+        let server = Server { started: Instant::now(), started_at, state: Mutex::new(state) };
+        Self { server: Arc::new(server) }
     }
 
     /// Runs one request: the scheduler gets a turn on its way there and on its way back, as with real I/O.
@@ -111,8 +115,8 @@ impl fmt::Debug for MemoryContainer {
 impl Server {
     fn response(&self) -> ResponseInfo {
         let received_at = Instant::now();
-        let seconds = received_at.saturating_duration_since(self.started).as_secs();
-        ResponseInfo { server_time: EPOCH + std::time::Duration::from_secs(seconds), received_at }
+        let now = self.started_at + received_at.saturating_duration_since(self.started);
+        ResponseInfo { server_time: now.replace_nanosecond(0).unwrap_or(now), received_at }
     }
 
     /// The state is whole after every statement, so a panic elsewhere while it was locked does no harm.

@@ -202,7 +202,7 @@ impl BlobCheckpointStore {
 
     fn describe(&self, group: &ConsumerGroup, owner: OwnerId) -> GroupStoreBuilder {
         let mut builder = GroupStore::builder(Arc::clone(&self.container), group.clone(), owner);
-        builder.wall_clock = Arc::clone(&self.wall_clock);
+        builder.wall_clock = Some(Arc::clone(&self.wall_clock));
         builder.with_config(self.config.clone())
     }
 

@@ -16,7 +16,7 @@ use super::partitions::Partitions;
 use super::verify::{StorageCheck, StorageWarning};
 use super::{GroupStore, Inner, OnCaseMismatch, within};
 use crate::blob::{Blob, BlobContainer};
-use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock};
+use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock, is_paused};
 use crate::codec::{self, BlobNameCase, BlobNames, RecordKind};
 use crate::error::Result;
 use crate::model::{ConsumerGroup, Identity, Incarnation, LeaseScope, OwnerId};
@@ -38,7 +38,7 @@ pub struct GroupStoreBuilder {
     group: ConsumerGroup,
     owner: OwnerId,
     config: StoreConfig,
-    pub(crate) wall_clock: Arc<dyn WallClock>,
+    pub(crate) wall_clock: Option<Arc<dyn WallClock>>,
     lease_clock: Option<Arc<dyn LeaseClock>>,
     operator: bool,
     seed: Option<u64>,
@@ -51,7 +51,7 @@ impl GroupStoreBuilder {
             group,
             owner,
             config: StoreConfig::default(),
-            wall_clock: Arc::new(SystemWallClock),
+            wall_clock: None,
             lease_clock: None,
             operator: false,
             seed: None,
@@ -85,10 +85,11 @@ impl GroupStoreBuilder {
         Ok(self.with_verify_storage(false))
     }
 
-    /// Sets the local clock that the verification of the storage compares with the server's, for tests.
+    /// Sets the local clock that the verification of the storage compares with the server's, for tests. Default: the
+    /// clock of the operating system, or no comparison under paused time.
     #[cfg(feature = "testing")]
     pub fn with_wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
-        self.wall_clock = clock;
+        self.wall_clock = Some(clock);
         self
     }
 
@@ -207,7 +208,8 @@ impl GroupStoreBuilder {
 
     async fn verify(&self, name: &str, timeout: Duration) -> Result<Vec<StorageWarning>> {
         let check = StorageCheck { container: &*self.container, name, timeout };
-        let warnings = with_retries(timeout, || check.run(&*self.wall_clock)).await?;
+        let wall_clock = self.wall_clock.clone().or_else(|| (!is_paused()).then(|| Arc::new(SystemWallClock) as _));
+        let warnings = with_retries(timeout, || check.run(wall_clock.as_deref())).await?;
         for warning in &warnings {
             telemetry::storage_finding(&warning.advice());
         }

@@ -159,6 +159,7 @@ fn only_one_folder_knows_the_official_client() {
 fn only_the_probe_credentials_and_the_official_adapter_ask_for_the_local_time() {
     let store = ["store/builder.rs", "store/verify.rs"];
     let azure = [
+        "blob/memory.rs",
         "blob/azure/builder.rs",
         "blob/azure/client.rs",
         "blob/azure/settings.rs",

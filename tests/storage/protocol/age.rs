@@ -69,7 +69,7 @@ pub async fn age_mine_counts_from_before_sending_the_last_write_that_succeeded(b
     // An attempt that did not succeed changes nothing.
     a.next_write("ownership/0", Fault::RequestLost);
     a.next_read_fails("ownership/0");
-    assert_eq!(a.renew(&renewed).await.said(), "undecided: Unknown");
+    assert_eq!(a.renew(&renewed).await.said(), "undecided: Indeterminate");
     let again = a.renew(&renewed).await.lease();
     assert!(a.valid_from(&again) >= a.sent()[1].when);
 }

@@ -93,7 +93,7 @@ pub async fn handoff_1_only_a_record_younger_than_half_the_expiry(bench: Bench) 
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     b.wire().age("ownership/0", EXPIRY / 2);
-    assert_eq!(mark(&b, 0).await.said(), "not eligible: TooOld");
+    assert_eq!(mark(&b, 0).await.said(), "not eligible: LeaseTooOld");
     assert_eq!(handoff_keys(&bench, 0).await, []);
     b.wire().age("ownership/0", EXPIRY / 2 - 1);
     assert_eq!(mark(&b, 0).await.said(), "standing");
@@ -113,7 +113,7 @@ pub async fn handoff_1_not_one_that_another_has_asked_for(bench: Bench) {
     let (a, b, c) = (cooperative(&bench, "a").await, bench.owner("b").await, bench.owner("c").await);
     a.win(0).await;
     ask(&b, 0).await;
-    assert_eq!(mark(&c, 0).await.said(), "not eligible: Taken");
+    assert_eq!(mark(&c, 0).await.said(), "not eligible: AlreadyRequested");
     assert_eq!(mark(&b, 0).await.said(), "standing");
     assert_eq!(handoff_keys(&bench, 0).await, keys(&[("handoffto", "b")]));
 }
@@ -194,7 +194,7 @@ pub async fn claim_3_a_mark_whose_read_fails_is_undecided(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     b.next_read_fails("ownership/0");
-    assert_eq!(mark(&b, 0).await.said(), "undecided: Unknown");
+    assert_eq!(mark(&b, 0).await.said(), "undecided: Indeterminate");
     let mut handoff = ask(&b, 0).await;
     b.next_read_fails("ownership/0");
     b.store.poll_handoff(&mut handoff, &NONE).await.unwrap_err();

@@ -78,12 +78,12 @@ pub async fn claim_3_a_read_that_fails_leaves_it_undecided(bench: Bench) {
         a.next_read_fails(name);
     };
     lose_both("ownership/0");
-    assert_eq!(a.claim(0).await.said(), "undecided: Unknown");
+    assert_eq!(a.claim(0).await.said(), "undecided: Indeterminate");
     assert_eq!(a.requests(), ["create ownership/0", "read ownership/0"]);
     lose_both("ownership/1");
-    assert_eq!(a.renew(&lease).await.said(), "undecided: Unknown");
+    assert_eq!(a.renew(&lease).await.said(), "undecided: Indeterminate");
     lose_both("ownership/1");
-    assert_eq!(a.release(&lease).await.said(), "undecided: Unknown");
+    assert_eq!(a.release(&lease).await.said(), "undecided: Indeterminate");
     assert_eq!(bench.owner_of(1).await, "a");
 }
 
@@ -94,7 +94,7 @@ pub async fn claim_3_the_previous_belief_stands(bench: Bench) {
         let lease = a.win(0).await;
         a.next_write("ownership/0", fault);
         a.next_read_fails("ownership/0");
-        assert_eq!(a.renew(&lease).await.said(), "undecided: Unknown");
+        assert_eq!(a.renew(&lease).await.said(), "undecided: Indeterminate");
         assert_eq!(a.renew(&lease).await.lease().epoch(), lease.epoch());
         bench.delete(&ownership(0)).await;
     }

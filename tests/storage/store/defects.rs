@@ -175,7 +175,11 @@ impl Meddle for ForeignValues {
 async fn a11_an_owner_beyond_ascii_is_read_as_it_is_listed() {
     let inner = MemoryContainer::new();
     put(&inner, "ownership/0", &[]).await;
-    let a = build(Meddled { inner: Arc::new(inner), meddler: ForeignValues }, "a").connect().await.unwrap();
+    let a = build(Meddled { inner: Arc::new(inner), meddler: ForeignValues }, "a")
+        .with_verify_storage(false)
+        .connect()
+        .await
+        .unwrap();
     let seen = a.read_ownership(&zero()).await.unwrap().unwrap();
     assert_eq!(seen.record.owner.as_ref().map(OwnerId::as_str), Some("gr\u{f6}\u{df}e"));
     let lost = a.claim_all(vec![Claim::unowned(zero())]).await.remove(0).1;
@@ -187,7 +191,11 @@ async fn a11_a_value_with_a_tab_does_not_prevent_adoption() {
     let (log, _guard) = Captured::begin();
     let inner = MemoryContainer::new();
     put(&inner, "checkpoint/0", &[("sequencenumber", "7"), ("offset", "70"), ("kept", "a  b")]).await;
-    let a = build(Meddled { inner: Arc::new(inner.clone()), meddler: ForeignValues }, "a").connect().await.unwrap();
+    let a = build(Meddled { inner: Arc::new(inner.clone()), meddler: ForeignValues }, "a")
+        .with_verify_storage(false)
+        .connect()
+        .await
+        .unwrap();
     let lease = win(&a).await;
     let adopted = a.adopt(&zero(), lease.epoch(), None).await.unwrap();
     assert!(matches!(&adopted, AdoptOutcome::Adopted(adopted) if adopted.record().sequence_number == Some(7)));

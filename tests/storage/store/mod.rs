@@ -182,14 +182,14 @@ async fn settings_that_cannot_work_are_refused_with_the_value_and_the_rule() {
     let build = || GroupStore::builder(Arc::new(MemoryContainer::new()), group(), OwnerId::new("a").unwrap());
     let seconds = Duration::from_secs;
     for (builder, named) in [
-        (build().with_lease_duration(seconds(3)), "the expiry is 3s, but must be at least 4s"),
+        (build().with_lease_duration(seconds(3)), "`with_lease_duration` is 3s, but must be at least 4s"),
         (build().with_lease_duration(Duration::MAX), "must be at most a day"),
         (
             build().with_foreign_lease_duration(seconds(30)),
-            "the peer expiry is 30s, but must be at least the expiry, 60s",
+            "`with_foreign_lease_duration` is 30s, but must be at least `with_lease_duration`, 60s",
         ),
-        (build().with_request_timeout(seconds(30)), "the request deadline is 30s"),
-        (build().with_request_timeout(Duration::ZERO), "the request deadline is 0ns"),
+        (build().with_request_timeout(seconds(30)), "`with_request_timeout` is 30s"),
+        (build().with_request_timeout(Duration::ZERO), "`with_request_timeout` is 0ns"),
     ] {
         let error = builder.connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
