@@ -80,7 +80,8 @@ impl Instance {
         let worker = Worker { owner: owner.clone(), ledger };
         let source = hub.source().await?;
         let processor = Processor::builder(source, store.clone(), worker).with_config(config).build()?;
-        let (snapshots, events) = (processor.watch(), processor.handle().ownership_events());
+        let handle = processor.handle();
+        let (snapshots, events) = (handle.snapshots(), handle.ownership_events());
         let (shutdown, asked) = oneshot::channel();
         let running = tokio::spawn(processor.run(async {
             // An error means that nobody will ever ask: the sample itself has ended.

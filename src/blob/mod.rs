@@ -177,7 +177,7 @@ pub enum ContainerCreation {
 /// [`Unavailable`](crate::ErrorKind::Unavailable) (certainly not applied), [`Rejected`](crate::ErrorKind::Rejected) or
 /// [`Unknown`](crate::ErrorKind::Indeterminate) (possibly applied).
 #[async_trait]
-pub trait BlobContainer: fmt::Debug + Send + Sync {
+pub trait BlobContainer: fmt::Debug + Send + Sync + 'static {
     /// Lists all blobs whose names start with `prefix`, with their metadata. An account with a hierarchical namespace
     /// also shows directories, as entries with the metadata `hdi_isfolder=true`.
     async fn list(&self, prefix: &str) -> Result<ListResult>;

@@ -64,21 +64,18 @@ impl ProcessorHandle {
 
     /// Delivers no further batches of this partition until [`resume`](Self::resume). It is kept meanwhile. False if
     /// this instance does not process it. A partition that is lost and won again is not paused.
-    #[must_use = "false says that nothing was paused"]
     pub fn pause(&self, partition: &PartitionId) -> bool {
         self.control(partition, Control::pause)
     }
 
     /// Goes on with a partition that was paused, or parked by [`OnFailure::Park`](super::OnFailure::Park). False if
     /// this instance does not process it.
-    #[must_use = "false says that nothing was resumed"]
     pub fn resume(&self, partition: &PartitionId) -> bool {
         self.control(partition, Control::resume)
     }
 
     /// Gives a partition back, in good order, and does not take it again before this time is over, nor within the next
     /// interval. Others may take it at once. False if this instance does not process it, or if it stops already.
-    #[must_use = "false says that nothing is released"]
     pub fn release(&self, partition: &PartitionId, cooldown: Duration) -> bool {
         self.registry.get(partition).is_some_and(|control| control.release(cooldown))
     }

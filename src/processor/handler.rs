@@ -4,6 +4,8 @@ use std::future::Future;
 
 use super::context::PartitionContext;
 use super::stop::{HandlerError, StopReason};
+use crate::error::Error;
+use crate::model::PartitionId;
 
 /// Processes the events of every partition that this instance owns.
 ///
@@ -29,6 +31,16 @@ pub trait Handler<E>: Send + Sync + 'static {
     fn started(&self, context: PartitionContext) -> impl Future<Output = ()> + Send {
         let _ = context;
         async {}
+    }
+
+    /// A partition failed: the handler returned an error, panicked or timed out, or its events cannot be read. The default
+    /// does nothing; every failure is logged in any case.
+    ///
+    /// Called once per failure, before the processor retries or does what [`OnFailure`](super::OnFailure) says. It must
+    /// not block: to report the failure somewhere, spawn a task.
+    #[doc(alias = "process_error")]
+    fn failed(&self, partition_id: &PartitionId, error: &Error) {
+        let _ = (partition_id, error);
     }
 
     /// No more events of the partition will come, unless it is started again. It gets the drain time. What it marks is

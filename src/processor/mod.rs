@@ -68,7 +68,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
-use crate::balancer::{Balancer, LivenessTracker, Snapshots};
+use crate::balancer::{Balancer, LivenessTracker};
 use crate::clock::is_paused;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
@@ -154,12 +154,6 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// owner.
     pub fn builder(source: S, store: GroupStore, handler: H) -> ProcessorBuilder<S, H> {
         ProcessorBuilder { source, store, handler, config: ProcessorConfig::default() }
-    }
-
-    /// What this instance knows of the group: who owns what.
-    #[must_use]
-    pub fn watch(&self) -> Snapshots {
-        self.handle.snapshots()
     }
 
     /// Watches and steers the processor while it runs.

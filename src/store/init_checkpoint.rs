@@ -13,6 +13,16 @@ use crate::telemetry::Operation;
 /// Stands for the version of a checkpoint that the other tree does not have. No ETag reads like this.
 pub(super) const NONE_THERE: &str = "none";
 
+/// The outcome of [`GroupStore::init_checkpoint`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InitOutcome {
+    /// The start is recorded.
+    Written,
+    /// The partition has a checkpoint, or another start. Nothing was written.
+    Exists,
+}
+
 impl GroupStore {
     /// Writes a first checkpoint where there is none, owned or not, and never touches one that is there. True if it
     /// stands, false if there is another.
@@ -30,10 +40,10 @@ impl GroupStore {
     ///
     /// [`ErrorKind::Contended`] if other writers kept getting in between, [`ErrorKind::Indeterminate`] if it was not settled in
     /// time, else the error of the storage. Pin again, as often as it takes.
-    pub async fn init_checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<bool> {
+    pub async fn init_checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<InitOutcome> {
         let _turn = self.acquire(RecordKind::Checkpoint, partition).await;
         let imported = match self.seen_in_other_tree(partition).await? {
-            OtherNameCase::Taken => return Ok(false),
+            OtherNameCase::Taken => return Ok(InitOutcome::Exists),
             OtherNameCase::Free(version) => Some(version),
             OtherNameCase::Ignored => None,
         };
@@ -68,8 +78,7 @@ struct InitWrite<'a> {
 }
 
 impl ConditionalWrite for InitWrite<'_> {
-    /// Whether it stands.
-    type Outcome = bool;
+    type Outcome = InitOutcome;
 
     fn operation(&self) -> Operation {
         Operation::Checkpoint
@@ -79,14 +88,14 @@ impl ConditionalWrite for InitWrite<'_> {
         format!("the initial checkpoint of partition {}", self.partition)
     }
 
-    async fn begin(&mut self) -> Result<Next<ETag, bool>> {
+    async fn begin(&mut self) -> Result<Next<ETag, InitOutcome>> {
         Ok(Next::Write(WriteCondition::Create))
     }
 
-    async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<bool> {
+    async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<InitOutcome> {
         let name = self.store.inner.names.of(RecordKind::Checkpoint, self.partition);
         self.store.write(Operation::Checkpoint, &name, &codec::encode_checkpoint(&self.record), under).await?;
-        Ok(true)
+        Ok(InitOutcome::Written)
     }
 
     fn contended(&self) -> Error {
@@ -94,10 +103,14 @@ impl ConditionalWrite for InitWrite<'_> {
     }
 
     /// A pin touches nothing that is there.
-    async fn look(&mut self) -> Result<Next<ETag, bool>> {
+    async fn look(&mut self) -> Result<Next<ETag, InitOutcome>> {
         let found = self.store.read(&self.store.inner.names.of(RecordKind::Checkpoint, self.partition)).await?;
         let found = found.map(|blob| decoded(self.store.telemetry(), blob).0);
-        Ok(found.map_or(Next::Write(WriteCondition::Create), |found| Next::Done(is_same_start(&found, &self.record))))
+        Ok(match found {
+            None => Next::Write(WriteCondition::Create),
+            Some(found) if is_same_start(&found, &self.record) => Next::Done(InitOutcome::Written),
+            Some(_) => Next::Done(InitOutcome::Exists),
+        })
     }
 }
 

@@ -65,6 +65,7 @@ pub use builder::GroupStoreBuilder;
 pub use checkpoint::CheckpointOutcome;
 pub use config::StoreConfig;
 pub use heartbeat::HeartbeatOutcome;
+pub use init_checkpoint::InitOutcome;
 pub use lease::{Claim, Lease};
 use listing::ListingTimeouts;
 pub(crate) use only_loop::LoopPermit;
@@ -285,6 +286,20 @@ impl GroupStore {
             (checkpoint, problem)
         })
         .await
+    }
+
+    /// Reads the checkpoint of one partition; returns `None` if it has none.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BlobContainer`]. A malformed record is not an error: its unreadable fields are empty, and it is logged.
+    pub async fn checkpoint_of(&self, partition: &PartitionId) -> Result<Option<Checkpoint>> {
+        let blob = self.read(&self.inner.names.of(RecordKind::Checkpoint, partition)).await?;
+        Ok(blob.map(|blob| {
+            let (etag, last_modified) = (blob.etag.clone(), blob.last_modified);
+            let (record, _) = adopt::decoded(self.telemetry(), blob);
+            Checkpoint { partition: partition.clone(), record, etag, last_modified }
+        }))
     }
 
     async fn list<T>(

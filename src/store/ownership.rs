@@ -58,7 +58,7 @@ pub enum ReleaseOutcome {
 }
 
 impl GroupStore {
-    /// Claims partitions, each with its own outcome; a failure of one never discards another's.
+    /// Claims partitions concurrently. Returns one outcome per partition, in the order in which they complete.
     pub async fn claim_all(&self, claims: Vec<Claim>) -> Vec<(PartitionId, ClaimOutcome)> {
         concurrently(claims, |claim| async move {
             let outcome = self.claim(&claim).await;
@@ -67,8 +67,8 @@ impl GroupStore {
         .await
     }
 
-    /// Renews leases, each with its own outcome. Every key of the record is kept, the mark of one that
-    /// [asked for the partition](Lease::handoff_requested_by) too.
+    /// Renews leases concurrently. Returns one outcome per partition, in the order in which they complete. A renewal keeps
+    /// every key of the record, a [handoff request](Lease::handoff_requested_by) included.
     pub async fn renew_all(&self, leases: Vec<Lease>) -> Vec<(PartitionId, ClaimOutcome)> {
         concurrently(leases, |lease| async move {
             let outcome = self.renew(&lease).await;
@@ -77,8 +77,9 @@ impl GroupStore {
         .await
     }
 
-    /// Gives partitions back, so that others may claim them in their next cycle. One that somebody asked for is
-    /// reserved for that one for a while.
+    /// Releases partitions concurrently, so that other instances can claim them in their next cycle. A partition with a
+    /// handoff request is reserved for the requesting instance for a while. Returns one outcome per partition, in the
+    /// order in which they complete.
     pub async fn release_all(&self, leases: Vec<Lease>) -> Vec<(PartitionId, ReleaseOutcome)> {
         concurrently(leases, |lease| async move {
             let outcome = self.release(&lease).await;
@@ -104,7 +105,8 @@ impl GroupStore {
         Ok((owned, record.and_then(|record| record.owner)))
     }
 
-    pub(crate) async fn claim(&self, claim: &Claim) -> ClaimOutcome {
+    /// Claims one partition. See [`claim_all`](Self::claim_all).
+    pub async fn claim(&self, claim: &Claim) -> ClaimOutcome {
         let me = self.identity();
         let record = OwnershipRecord {
             owner: Some(me.owner.clone()),
@@ -122,7 +124,8 @@ impl GroupStore {
         self.settle_with_epoch(write).await.unwrap_or_else(ClaimOutcome::Indeterminate)
     }
 
-    pub(crate) async fn renew(&self, lease: &Lease) -> ClaimOutcome {
+    /// Renews one lease. See [`renew_all`](Self::renew_all).
+    pub async fn renew(&self, lease: &Lease) -> ClaimOutcome {
         let goal = match lease {
             Lease { rewrite: true, .. } => Goal::Rewrite,
             lease if lease.record.draining => Goal::Acknowledge,
@@ -132,7 +135,8 @@ impl GroupStore {
         self.settle_with_epoch(write).await.unwrap_or_else(ClaimOutcome::Indeterminate)
     }
 
-    pub(crate) async fn release(&self, lease: &Lease) -> ReleaseOutcome {
+    /// Releases one lease. See [`release_all`](Self::release_all).
+    pub async fn release(&self, lease: &Lease) -> ReleaseOutcome {
         let mut write = OwnershipWrite::of(self, lease, Goal::Release, lease.record.released());
         match self.settle_ownership(&mut write).await {
             Ok(Ended::Lost { by }) => ReleaseOutcome::Lost { by },

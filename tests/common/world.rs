@@ -360,7 +360,8 @@ impl World {
     {
         let builder = Processor::builder(source, store, handler);
         let processor = builder.with_config(self.config.clone()).build().unwrap();
-        let (snapshots, handle) = (processor.watch(), processor.handle());
+        let handle = processor.handle();
+        let snapshots = handle.snapshots();
         let (shutdown, asked) = oneshot::channel();
         let running = tokio::spawn(processor.run(async move {
             let _ = asked.await;

@@ -16,7 +16,7 @@ use eventhubs_checkpoint::processor::{
     CheckpointPolicy, EventHubProperties, EventReceiver, EventSource, Handler, HandlerError, PartitionContext,
     PartitionProperties, Processor, ProcessorConfig, ProcessorHandle, ShutdownReport, StartPosition, StopReason,
 };
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, InitOutcome};
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Position};
@@ -113,7 +113,7 @@ async fn a_look_at_a_partition_of_another_owner_does_not_displace_its_reader() {
     let producer = producer(&hub).await;
     send(&producer, "1", numbered(3)).await;
     let store = store(Arc::new(MemoryContainer::new()), "a").await;
-    assert!(store.init_checkpoint(&0.into(), &Position::new(-1, "-1")).await.unwrap());
+    assert_eq!(store.init_checkpoint(&0.into(), &Position::new(-1, "-1")).await.unwrap(), InitOutcome::Written);
     let other_sdk = consumer(&hub).await;
     let other_reader = open(&other_sdk, "1", OpenReceiverOptions { owner_level: Some(0), ..earliest() }).await;
     assert_eq!(next(&other_reader, 3).await.len(), 3);
@@ -134,7 +134,7 @@ async fn a_look_at_a_partition_of_another_owner_does_not_displace_its_reader() {
     assert!(handler.numbers().is_empty());
 
     let offset = hub.partition_properties("1").unwrap().last_enqueued_offset;
-    assert!(store.init_checkpoint(&1.into(), &Position::new(3, offset)).await.unwrap());
+    assert_eq!(store.init_checkpoint(&1.into(), &Position::new(3, offset)).await.unwrap(), InitOutcome::Written);
     let displaced = failure(&other_reader).await;
     assert!(matches!(displaced.kind, ClientErrorKind::ConsumerDisconnected(Some(_))), "by an owner: {displaced:?}");
     send(&producer, "1", numbered(1)).await;

@@ -86,7 +86,7 @@ impl World {
             .with_checkpoint_policy(CheckpointPolicy::default().with_interval(Duration::from_millis(200)));
         let processor =
             Processor::builder(source, store, Recorder(self.seen.clone())).with_config(config).build().unwrap();
-        let snapshots = processor.watch();
+        let snapshots = processor.handle().snapshots();
         let (shutdown, asked) = oneshot::channel();
         let running = tokio::spawn(processor.run(async {
             let _ = asked.await;

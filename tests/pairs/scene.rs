@@ -374,7 +374,8 @@ impl Scene {
 
 fn start_pulling(world: &World, store: GroupStore, source: MemorySource, application: Application) -> Instance {
     let processor = Processor::streams(source, store).with_config(world.config.clone()).build().unwrap();
-    let (snapshots, handle) = (processor.watch(), processor.handle());
+    let handle = processor.handle();
+    let snapshots = handle.snapshots();
     let (shutdown, asked) = oneshot::channel();
     let running = tokio::spawn(pull(processor, application, asked));
     Instance { snapshots, running, handle, shutdown: Some(shutdown) }

@@ -280,3 +280,59 @@ async fn a_partition_that_cannot_be_adopted_is_released_and_left_alone_for_a_whi
     world.log.wait_for("x", |log| log.times("x") == 1).await;
     instance.shut_down().await.unwrap();
 }
+
+mod failed_is_called {
+    use super::*;
+    use eventhubs_checkpoint::{Error, ErrorKind, PartitionId};
+
+    /// Notes its failures; fails once, and panics in `failed` if told so.
+    #[derive(Clone, Default)]
+    struct Reporting {
+        failures: Arc<Mutex<Vec<(String, ErrorKind)>>>,
+        panics: bool,
+        due: Arc<AtomicU32>,
+    }
+
+    impl Handler<MemoryEvent> for Reporting {
+        async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+            if Failing::is_due(&self.due) {
+                return Err("failed on request".into());
+            }
+            context.checkpoint(events.last().unwrap());
+            Ok(())
+        }
+
+        fn failed(&self, partition_id: &PartitionId, error: &Error) {
+            self.failures.lock().unwrap().push((partition_id.to_string(), error.kind()));
+            assert!(!self.panics, "panicked on request");
+        }
+    }
+
+    async fn failures_of(panics: bool) -> Vec<(String, ErrorKind)> {
+        let world = World::new(1);
+        world.hub.publish(0, "x");
+        let handler = Reporting { panics, due: Arc::new(1.into()), ..Reporting::default() };
+        let a = world.start_with("a", world.hub.source(), handler.clone()).await;
+        while world.checkpoint().await != Some(0) {
+            sleep(SECOND).await;
+        }
+        world.hub.break_link(0);
+        while handler.failures.lock().unwrap().len() < 2 {
+            sleep(SECOND).await;
+        }
+        a.shut_down().await.unwrap();
+        let failures = handler.failures.lock().unwrap().clone();
+        failures
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn for_the_handler_and_for_the_source() {
+        let expected = [("0".to_owned(), ErrorKind::Handler), ("0".to_owned(), ErrorKind::EventSource)];
+        assert_eq!(failures_of(false).await, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn and_its_panic_changes_nothing_else() {
+        assert_eq!(failures_of(true).await.len(), 2);
+    }
+}

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{Assignment, LoadBalancingStrategy};
 use eventhubs_checkpoint::processor::StartPosition;
+use eventhubs_checkpoint::store::InitOutcome;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{ErrorKind, Position};
 use tokio::time::sleep;
@@ -137,7 +138,7 @@ async fn whoever_joins_while_a_group_begins_takes_nothing_for_added() {
     }
     // The first one dies when it has pinned the last partition and no other.
     let properties = Position::new(0, "0");
-    assert!(world.store("dead").await.init_checkpoint(&7.into(), &properties).await.unwrap());
+    assert_eq!(world.store("dead").await.init_checkpoint(&7.into(), &properties).await.unwrap(), InitOutcome::Written);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(8).await;
     a.wait_until_all_idle(8).await;

@@ -75,6 +75,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 self.control.progress.batch_failed(true);
                 self.control.metrics.handler_failed();
                 telemetry::handler_failed_while_draining(&self.control.partition, &error);
+                self.report_failure(&error);
             }
             Err(_) => {
                 telemetry::drain_timed_out(&self.control.partition, self.shared.drain_timeout);

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 use self::machine::{Happened, Machine, Next};
 use super::config::OnFailure;
 use super::handler::Handler;
+use super::panics::caught_in;
 use super::pauses::jittered;
 use super::source::{EventSource, caught_request};
 use super::status::Phase;
@@ -74,6 +75,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 progress.failed(&error);
                 let next = machine.step(Happened::Failed(Arc::clone(&error)));
                 self.shared.store.telemetry().partition_failed(partition, &error, next.pause());
+                self.report_failure(&error);
                 next
             }
             Happened::HandlerFailed(error) => {
@@ -83,9 +85,17 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 self.control.metrics.handler_failed();
                 let policy = &self.shared.config.on_failure;
                 telemetry::handler_failed(partition, &error, policy, matches!(policy, OnFailure::Park));
+                self.report_failure(&error);
                 machine.step(Happened::HandlerFailed(error))
             }
             other => machine.step(other),
+        }
+    }
+
+    /// Calls the handler's `failed`. A panic of that call changes nothing else.
+    pub(super) fn report_failure(&self, error: &Error) {
+        if let Err(panic) = caught_in(|| self.shared.handler.failed(&self.control.partition, error)) {
+            telemetry::callback_panicked(&self.control.partition, "failed", &panic);
         }
     }
 

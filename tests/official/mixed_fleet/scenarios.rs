@@ -1,7 +1,7 @@
 //! What happens to two or three that share partitions. `a` and `b` are ours.
 
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::store::HandoffRequestOutcome;
+use eventhubs_checkpoint::store::{HandoffRequestOutcome, InitOutcome};
 use eventhubs_checkpoint::{OwnerId, OwnershipRecord, PartitionId, Position};
 
 use super::peer::{Owners, Peer, Positions};
@@ -172,7 +172,7 @@ pub async fn each_reads_the_others_checkpoints(bench: Bench, peer: Peer) {
 
 pub async fn a_pinned_start_is_a_checkpoint_like_any_other(bench: Bench, peer: Peer) {
     let a = bench.owner("a").await;
-    assert!(a.store.init_checkpoint(&0.into(), &beginning()).await.unwrap());
+    assert_eq!(a.store.init_checkpoint(&0.into(), &beginning()).await.unwrap(), InitOutcome::Written);
     let lease = a.win(1).await;
     a.store.adopt(&1.into(), lease.epoch(), Some(&beginning())).await.unwrap().adoption();
     let expected = Positions::from([(0, beginning()), (1, beginning())]);

@@ -2,6 +2,7 @@
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::Metadata;
+use eventhubs_checkpoint::store::InitOutcome;
 use eventhubs_checkpoint::store::OnCaseMismatch;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use futures::future::join_all;
@@ -16,7 +17,7 @@ fn pinned(sequence_number: i64) -> Metadata {
 }
 
 async fn pin(owner: &Owner, partition: u32, sequence_number: i64) -> bool {
-    owner.store.init_checkpoint(&partition.into(), &at(sequence_number)).await.unwrap()
+    owner.store.init_checkpoint(&partition.into(), &at(sequence_number)).await.unwrap() == InitOutcome::Written
 }
 
 fn there(partition: u32) -> String {
