@@ -198,7 +198,7 @@ async fn a_batch_that_failed_before_its_partition_is_handed_over_may_be_processe
         let mut by_a = Told::by(&a);
         let (b, _) = asking(&world).await;
         by_a.wait_for("released").await;
-        let told = by_a.so_far().iter().any(|told| told == "duplicates: NotSettled");
+        let told = by_a.so_far().iter().any(|told| told == "duplicates: CheckpointNotWritten");
         assert_eq!(told, body != "good", "{body}");
         a.crash().await;
         b.crash().await;
@@ -225,7 +225,7 @@ async fn a_partition_that_has_not_stopped_when_the_time_of_the_handoff_is_over_i
     let (b, _) = asking(&world).await;
     by_a.wait_for("releasing: HandedOver").await;
     let began = Instant::now();
-    by_a.wait_for("duplicates: StillRunning").await;
+    by_a.wait_for("duplicates: HandlerStillRunning").await;
     assert!((39 * SECOND..=41 * SECOND).contains(&began.elapsed()), "{:?}", began.elapsed());
     by_a.wait_for("released").await;
     a.crash().await;

@@ -492,7 +492,7 @@ async fn b21_a_partition_given_back_by_a_failure_in_a_handoff() {
     world.hub.publish(asked.as_str().parse().unwrap(), "fail");
     world.log.wait_for("a failure", |log| log.times("fail") == 1).await;
     by_a.wait_for("released").await;
-    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "duplicates: NotSettled", "released"]);
+    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "duplicates: CheckpointNotWritten", "released"]);
     a.crash().await;
     b.crash().await;
 }
@@ -589,7 +589,7 @@ async fn e04_a_handoff_with_a_dropped_token() {
     let mut by_a = Told::by(&a);
     let (b, _) = asking(&world).await;
     by_a.wait_for("released").await;
-    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "duplicates: NotSettled", "released"]);
+    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "duplicates: CheckpointNotWritten", "released"]);
     a.crash().await;
     b.crash().await;
 }

@@ -84,7 +84,7 @@ async fn an_owner_that_dies_before_it_answers_is_stolen_from_and_nothing_is_lost
     a.crash().await;
     publish(&world, 2, "after");
     b.wait_until_it_holds(2).await;
-    assert_eq!(by_b.so_far(), ["duplicates: NotAnswered", "claimed: Stolen(a)", "claimed: Expired(a)"]);
+    assert_eq!(by_b.so_far(), ["duplicates: NotAcknowledged", "claimed: Stolen(a)", "claimed: Expired(a)"]);
     repeated(&world, 2, &["before", "after"]).await;
     b.shut_down().await.unwrap();
 }
@@ -215,7 +215,7 @@ async fn a_record_that_is_deleted_in_the_middle_of_a_handoff_does_not_hold_it_up
     assert!(asked_to_stop.elapsed() < 14 * SECOND + CYCLE, "{:?}", asked_to_stop.elapsed());
     publish(&world, 2, "after");
     repeated(&world, 2, &["before", "after"]).await;
-    assert!(!by_a.so_far().iter().any(|told| told.contains("StillRunning")));
+    assert!(!by_a.so_far().iter().any(|told| told.contains("HandlerStillRunning")));
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
 }

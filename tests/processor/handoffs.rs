@@ -95,7 +95,7 @@ async fn what_its_handler_does_not_let_go_in_time_is_released_all_the_same_and_t
     let (b, _) = asking(&world).await;
     let mut by_b = Told::by(&b);
     by_b.wait_for("claimed: HandedOver").await;
-    let expected = ["asked by b", "releasing: HandedOver", "duplicates: NotSettled", "released"];
+    let expected = ["asked by b", "releasing: HandedOver", "duplicates: CheckpointNotWritten", "released"];
     assert_eq!(by_a.so_far(), expected);
     assert_eq!(by_b.so_far(), ["claimed: HandedOver"]);
     world.log.wait_for("it again", |log| log.times("hang") == 3).await;

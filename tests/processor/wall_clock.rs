@@ -78,7 +78,7 @@ impl Recorded {
 
 /// Instants are not the same in two runs.
 fn without_instants(mut text: String) -> String {
-    while let Some(start) = text.find(", received: Instant {") {
+    while let Some(start) = text.find(", received_at: Instant {") {
         let end = text[start..].find('}').map_or(text.len(), |end| start + end + 1);
         text.replace_range(start..end, "");
     }
