@@ -55,6 +55,19 @@ pub mod listed {
     }
 }
 
+/// Who a record belongs to, compared with an identity.
+pub mod relation {
+    pub use crate::model::Relation;
+
+    use crate::model::{Identity, OwnershipRecord};
+
+    /// Compares the owner of a record with an identity.
+    #[must_use]
+    pub fn of(record: &OwnershipRecord, identity: &Identity) -> Relation {
+        record.relation_to(identity)
+    }
+}
+
 /// Locks.
 pub mod lock {
     pub use crate::lock::*;

@@ -104,13 +104,10 @@ mod telemetry;
 pub mod testing;
 
 pub use error::{Error, ErrorKind, Result};
-pub use model::{
-    CheckpointRecord, ConsumerGroup, HeartbeatRecord, Identity, Incarnation, InvalidName, LeaseDurations, LeaseScope,
-    OwnerId, OwnershipRecord, PartitionId, Position, Relation,
-};
+pub use model::{ConsumerGroup, Identity, Incarnation, InvalidName, LeaseScope, OwnerId, PartitionId, Position};
 pub use processor::{Handler, PartitionContext, Processor, handler_fn};
 pub use store::GroupStore;
-pub use telemetry::{Operation, Outcome, RequestCounts, metrics};
+pub use telemetry::metrics;
 
 #[cfg(feature = "azure")]
 pub use blob::azure::AzureContainer;

@@ -37,7 +37,7 @@ pub(crate) use metrics::{GroupMetrics, OwnedMetrics, PartitionMetrics};
 pub(crate) use processor::*;
 use rate_limit::WarningRateLimiter;
 use requests::RequestCounters;
-pub use requests::{Operation, Outcome, RequestCounts};
+pub use requests::{RequestCounts, StorageOperation, StorageOutcome};
 pub(crate) use store::*;
 
 /// The telemetry of one store: its span, the limit of its warnings, its metrics and the numbers of its requests. All

@@ -11,9 +11,8 @@ use std::time::Duration;
 use eventhubs_checkpoint::balancer::{Assignment, LoadBalancingStrategy};
 
 use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat, Observer, Ownership, Policy, View, observe, plan};
-use eventhubs_checkpoint::{
-    HeartbeatRecord, Identity, Incarnation, InvalidName, LeaseDurations, OwnerId, OwnershipRecord, PartitionId,
-};
+use eventhubs_checkpoint::store::{HeartbeatRecord, LeaseDurations, OwnershipRecord};
+use eventhubs_checkpoint::{Identity, Incarnation, InvalidName, OwnerId, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use time::OffsetDateTime;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use eventhubs_checkpoint::{Operation, RequestCounts};
+use eventhubs_checkpoint::store::{RequestCounts, StorageOperation};
 use serde::Serialize;
 
 use crate::ledger::Ledger;
@@ -59,7 +59,7 @@ impl fmt::Display for Report {
         let owned: Vec<_> = owned.iter().map(|(owner, held)| format!("{owner} {held}")).collect();
         let owned = owned.join(", ");
         writeln!(f, "partitions held at the end: {owned}; moved {moved} times, handed over {handed_over}")?;
-        let requests = Operation::ALL.map(|purpose| format!("{} {}", requests.total(purpose), purpose.name()));
+        let requests = StorageOperation::ALL.map(|purpose| format!("{} {}", requests.total(purpose), purpose.name()));
         write!(f, "storage requests: {}", requests.join(", "))
     }
 }

@@ -23,7 +23,7 @@ const MAX_CLAIMS: u32 = 3;
 pub struct ResetOptions {
     /// Whether to reset although an owner of another SDK is alive in the group. Default false. Such an owner does not
     /// learn that it lost a partition before its next listing or checkpoint, and its checkpoints are not refused before.
-    pub beside_foreign: bool,
+    pub allow_foreign: bool,
     /// How long the operator then holds each partition before it writes the new position, so that owners of other SDKs
     /// find it in other hands, and their last handlers end. Default 60 s: twice the longest default interval of the
     /// other SDKs. It does not help against a handler that takes longer.
@@ -32,15 +32,15 @@ pub struct ResetOptions {
 
 impl Default for ResetOptions {
     fn default() -> Self {
-        Self { beside_foreign: false, settle: Duration::from_secs(60) }
+        Self { allow_foreign: false, settle: Duration::from_secs(60) }
     }
 }
 
 impl ResetOptions {
     /// Resets also where an owner of another SDK is alive.
     #[must_use]
-    pub fn with_beside_foreign(mut self, beside_foreign: bool) -> Self {
-        self.beside_foreign = beside_foreign;
+    pub fn with_allow_foreign(mut self, beside_foreign: bool) -> Self {
+        self.allow_foreign = beside_foreign;
         self
     }
 
@@ -219,7 +219,7 @@ impl Operator {
             outage_ended: None,
         };
         let view = observe(&survey.ownerships, &hub, &observer, self.store.lease_clock_now());
-        takeover(&view, partition, options.beside_foreign)
+        takeover(&view, partition, options.allow_foreign)
     }
 
     async fn claim(&self, survey: &Survey, partition: &PartitionId, takeover: Takeover) -> ClaimOutcome {

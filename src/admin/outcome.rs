@@ -17,7 +17,7 @@ pub enum ResetOutcome {
     /// If the storage [failed](NotDone::Failed), it may have no owner until the operator's ownership expires.
     NotDone(NotDone),
     /// The storage did not say what became of a write. Look at the checkpoint, or reset again.
-    Unsure {
+    Indeterminate {
         /// Whether the new position was written. If not, that is unknown: the checkpoint is at the old position or at
         /// the new one, at the latest when the next owner adopts it. If so, only the release failed. Without an `error`,
         /// another owner took the partition before it was released: one of this crate starts at the new position, one
@@ -50,7 +50,7 @@ pub enum NotDone {
         owner: OwnerId,
     },
     /// The partition is owned under names of another letter case. Use the key case of that application.
-    OtherTree {
+    OtherNameCase {
         /// Its owner.
         owner: OwnerId,
     },
@@ -72,7 +72,7 @@ impl fmt::Display for NotDone {
                     "{owner}, an owner of another SDK, is active in the group and may undo the reset: stop it first"
                 )
             }
-            Self::OtherTree { owner } => write!(
+            Self::OtherNameCase { owner } => write!(
                 f,
                 "{owner} owns the partition under a different blob-name case: use the blob-name case of its application"
             ),

@@ -45,8 +45,10 @@ impl Session {
             self.release().await;
         }
         match failure {
-            Failure::Lost { .. } if self.in_doubt => ResetOutcome::Unsure { written: false, error: None },
-            Failure::Failed(error) if self.in_doubt => ResetOutcome::Unsure { written: false, error: Some(error) },
+            Failure::Lost { .. } if self.in_doubt => ResetOutcome::Indeterminate { written: false, error: None },
+            Failure::Failed(error) if self.in_doubt => {
+                ResetOutcome::Indeterminate { written: false, error: Some(error) }
+            }
             Failure::Lost { by } => ResetOutcome::NotDone(NotDone::Lost { by }),
             Failure::Failed(error) => ResetOutcome::NotDone(NotDone::Failed(error)),
         }
@@ -108,8 +110,8 @@ impl Session {
     async fn release_written(&self) -> ResetOutcome {
         match self.release().await {
             ReleaseOutcome::Released => ResetOutcome::Done,
-            ReleaseOutcome::Lost { .. } => ResetOutcome::Unsure { written: true, error: None },
-            ReleaseOutcome::Indeterminate(error) => ResetOutcome::Unsure { written: true, error: Some(error) },
+            ReleaseOutcome::Lost { .. } => ResetOutcome::Indeterminate { written: true, error: None },
+            ReleaseOutcome::Indeterminate(error) => ResetOutcome::Indeterminate { written: true, error: Some(error) },
         }
     }
 

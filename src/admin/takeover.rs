@@ -28,7 +28,7 @@ pub fn takeover(view: &View<'_>, partition: &PartitionId, beside_foreign: bool) 
     let free = PartitionView::new(partition.clone(), PartitionOwner::Unowned);
     let entry = entry.unwrap_or(&free);
     match &entry.owner {
-        PartitionOwner::OtherNameCase(owner) => return Err(NotDone::OtherTree { owner: owner.clone() }),
+        PartitionOwner::OtherNameCase(owner) => return Err(NotDone::OtherNameCase { owner: owner.clone() }),
         PartitionOwner::Other(operator) if entry.is_held_by_operator() => {
             return Err(NotDone::Busy { operator: operator.clone() });
         }
@@ -170,6 +170,6 @@ mod tests {
     fn the_other_tree_is_left_alone() {
         let there = seen(0, OwnershipRecord::owned_by(owner("go"), None), 0);
         let refused = decided(&[], std::slice::from_ref(&there), true).unwrap_err();
-        assert!(matches!(refused, NotDone::OtherTree { owner: found } if found == owner("go")));
+        assert!(matches!(refused, NotDone::OtherNameCase { owner: found } if found == owner("go")));
     }
 }

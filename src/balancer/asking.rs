@@ -12,7 +12,7 @@ use crate::model::{Moment, OwnerId, PartitionId};
 use crate::planner::ReleaseReason;
 use crate::planner::{ClaimReason, PartitionOwner, PlannedHandoff, View};
 use crate::store::{Claim, Handoff, HandoffRequestOutcome, HandoffStatus};
-use crate::telemetry::Operation;
+use crate::telemetry::StorageOperation;
 
 /// The instance that asks.
 impl Partitions {
@@ -44,7 +44,7 @@ impl Partitions {
             // The next cycle plans again.
             Ok(refused) => context.note(Note::HandoffNotRequested(partition.clone(), refused)),
             Err(error) => {
-                self.indeterminate(context, Operation::Mark, vec![partition.clone()], error);
+                self.indeterminate(context, StorageOperation::RequestHandoff, vec![partition.clone()], error);
             }
         }
     }
@@ -111,7 +111,7 @@ impl Partitions {
                 let next = context.now + pause.max(context.settings.asked_to_wait(&error));
                 self.activities
                     .insert(partition.clone(), Activity::AwaitingHandoff(PendingHandoff { next: Some(next), ..asked }));
-                context.note(Note::Indeterminate(Operation::Read, vec![partition], error));
+                context.note(Note::Indeterminate(StorageOperation::Read, vec![partition], error));
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::model::{Heartbeat, PartitionId};
 use crate::planner::ReleaseReason;
 use crate::planner::{ClaimReason, PartitionOwner, PlannedClaim};
 use crate::store::{Claim, ClaimOutcome, DeclareDeadOutcome, Lease};
-use crate::telemetry::Operation;
+use crate::telemetry::StorageOperation;
 
 impl Partitions {
     /// Claims what was planned. An owner that lives by its presence is declared dead before anything is claimed from it
@@ -74,7 +74,7 @@ impl Partitions {
         }
         match outcome {
             Ok(_) => context.disturb(),
-            Err(error) => self.indeterminate(context, Operation::Presence, partitions, error),
+            Err(error) => self.indeterminate(context, StorageOperation::Heartbeat, partitions, error),
         }
     }
 
@@ -90,7 +90,7 @@ impl Partitions {
             }
             ClaimOutcome::Replaced { by } => context.replaced(by),
             ClaimOutcome::Indeterminate(error) => {
-                self.indeterminate(context, Operation::Claim, vec![partition.clone()], error);
+                self.indeterminate(context, StorageOperation::Claim, vec![partition.clone()], error);
                 self.ask_further(partition, asked);
             }
         }
@@ -127,7 +127,7 @@ impl Partitions {
     pub(super) fn indeterminate(
         &mut self,
         context: &mut Context,
-        operation: Operation,
+        operation: StorageOperation,
         partitions: Vec<PartitionId>,
         error: Error,
     ) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
 use crate::store::{Handoff, HandoffRequestOutcome};
-use crate::telemetry::{self, Operation, Telemetry};
+use crate::telemetry::{self, StorageOperation, Telemetry};
 
 /// One thing to log or to count.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub enum Note {
     /// A partition was claimed in vain; it has this owner now.
     ClaimLost(PartitionId, Option<OwnerId>),
     /// The outcome of an operation on these ownerships is not known.
-    Indeterminate(Operation, Vec<PartitionId>, Error),
+    Indeterminate(StorageOperation, Vec<PartitionId>, Error),
     /// The outcome of a release is not known.
     ReleaseIndeterminate(PartitionId, Error),
     /// A partition could not be asked for.

@@ -14,7 +14,7 @@ use crate::model::{OwnerId, PartitionId};
 use crate::planner::PartitionOwner;
 use crate::planner::ReleaseReason;
 use crate::store::{ClaimOutcome, ReleaseOutcome};
-use crate::telemetry::Operation;
+use crate::telemetry::StorageOperation;
 
 impl Partitions {
     /// Releases a partition that may be processed: it is released when its task reports that it stopped, or when the
@@ -202,7 +202,7 @@ impl Partitions {
             ClaimOutcome::Replaced { .. } => {}
             ClaimOutcome::Indeterminate(error) => {
                 self.left.unreleased += 1;
-                context.note(Note::Indeterminate(Operation::Renew, vec![partition.clone()], error));
+                context.note(Note::Indeterminate(StorageOperation::Renew, vec![partition.clone()], error));
             }
         }
     }

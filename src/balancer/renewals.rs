@@ -9,7 +9,7 @@ use super::partitions::Partitions;
 use crate::model::{OwnerId, PartitionId};
 use crate::planner::PartitionOwner;
 use crate::store::{ClaimOutcome, Lease};
-use crate::telemetry::Operation;
+use crate::telemetry::StorageOperation;
 
 impl Partitions {
     /// Renews what is due; of the leases that wait for a turn only the one that has it.
@@ -61,7 +61,7 @@ impl Partitions {
             ClaimOutcome::Indeterminate(error) => {
                 held.postpone(context.try_again_at(held.failures(), held.valid_from(live_by), &error));
                 self.turns.wait();
-                context.note(Note::Indeterminate(Operation::Renew, vec![partition.clone()], error));
+                context.note(Note::Indeterminate(StorageOperation::Renew, vec![partition.clone()], error));
             }
         }
         let Some(epoch) = self.get(partition).map(OwnedLease::epoch) else { return };

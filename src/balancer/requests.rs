@@ -8,7 +8,7 @@ use super::action::Request;
 use super::happened::{Done, Others};
 use crate::error::Result;
 use crate::store::{ClaimOutcome, GroupStore, Lease, ReleaseOutcome};
-use crate::telemetry::Operation;
+use crate::telemetry::StorageOperation;
 
 /// Makes a request, and returns what came of it.
 pub(super) async fn perform(store: GroupStore, request: Request) -> Done {
@@ -66,7 +66,7 @@ async fn release(store: &GroupStore, lease: &Lease, left: Option<Duration>) -> R
         match store.release(lease).await {
             ReleaseOutcome::Indeterminate(error) => {
                 let Some(next) = attempts.next_after(&error) else { return ReleaseOutcome::Indeterminate(error) };
-                store.telemetry().ownership_undecided(Operation::Release, lease.partition(), &error);
+                store.telemetry().ownership_undecided(StorageOperation::Release, lease.partition(), &error);
                 sleep_until(next).await;
             }
             settled => return settled,

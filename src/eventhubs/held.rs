@@ -18,7 +18,7 @@ use crate::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, DeclareDeadOutcome, GroupStore, Lease, Ownership,
     ReleaseOutcome,
 };
-use crate::telemetry::{self, Operation};
+use crate::telemetry::{self, StorageOperation};
 
 /// One partition in one tenure.
 #[derive(Debug)]
@@ -214,7 +214,7 @@ impl OwnedPartitions {
             // Here another incarnation is another owner: replicas may have the same application id.
             ClaimOutcome::Replaced { .. } => telemetry::claim_lost(partition, Some(self.owner())),
             ClaimOutcome::Indeterminate(error) => {
-                self.store.telemetry().ownership_undecided(Operation::Claim, partition, &error);
+                self.store.telemetry().ownership_undecided(StorageOperation::Claim, partition, &error);
             }
         }
         None
@@ -232,7 +232,7 @@ impl OwnedPartitions {
         match self.store.read_ownership(partition).await {
             Ok(Some(seen)) if seen.etag == *version => return Some(Claim::over(&seen)),
             Ok(seen) => telemetry::claim_lost(partition, seen.and_then(|seen| seen.record.owner).as_ref()),
-            Err(error) => self.store.telemetry().ownership_undecided(Operation::Claim, partition, &error),
+            Err(error) => self.store.telemetry().ownership_undecided(StorageOperation::Claim, partition, &error),
         }
         None
     }
@@ -243,7 +243,7 @@ impl OwnedPartitions {
         match self.store.declare_dead(&seen, presence.as_ref()).await {
             Ok(verdict) => verdict == DeclareDeadOutcome::Declared,
             Err(error) => {
-                self.store.telemetry().ownership_undecided(Operation::Presence, partition, &error);
+                self.store.telemetry().ownership_undecided(StorageOperation::Heartbeat, partition, &error);
                 false
             }
         }
@@ -262,7 +262,7 @@ impl OwnedPartitions {
             ClaimOutcome::Replaced { .. } => self.forget(partition, held, Some(self.owner())),
             // What was believed before stands.
             ClaimOutcome::Indeterminate(error) => {
-                self.store.telemetry().ownership_undecided(Operation::Renew, partition, &error);
+                self.store.telemetry().ownership_undecided(StorageOperation::Renew, partition, &error);
                 return (held.stage() == Stage::Adopted).then_some(lease);
             }
         }
@@ -330,7 +330,7 @@ impl OwnedPartitions {
         let outcome = loop {
             match self.store.release(&held.lease()).await {
                 ReleaseOutcome::Indeterminate(error) if attempts.again_after(&error).await => {
-                    self.store.telemetry().ownership_undecided(Operation::Release, partition, &error);
+                    self.store.telemetry().ownership_undecided(StorageOperation::Release, partition, &error);
                 }
                 outcome => break outcome,
             }

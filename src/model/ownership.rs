@@ -80,14 +80,14 @@ impl OwnershipRecord {
 
     /// How this record relates to me.
     #[must_use]
-    pub fn relation_to(&self, me: &Identity) -> Relation {
+    pub(crate) fn relation_to(&self, me: &Identity) -> Relation {
         self.owner.as_ref().map_or(Relation::Unowned, |owner| relation(owner, self.incarnation.as_ref(), me))
     }
 
     /// Whether it is mine, in the tenure with this epoch. A record that is mine with another epoch is an orphan: a late
     /// write of an operation that was given up.
     #[must_use]
-    pub fn is_mine_in(&self, me: &Identity, epoch: i64) -> bool {
+    pub(crate) fn is_mine_in(&self, me: &Identity, epoch: i64) -> bool {
         self.relation_to(me) == Relation::This && self.epoch == Some(epoch)
     }
 }

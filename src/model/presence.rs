@@ -29,7 +29,7 @@ impl HeartbeatRecord {
 
     /// How this record relates to me.
     #[must_use]
-    pub fn relation_to(&self, me: &Identity) -> Relation {
+    pub(crate) fn relation_to(&self, me: &Identity) -> Relation {
         relation(&self.owner, self.incarnation.as_ref(), me)
     }
 }

@@ -7,7 +7,7 @@ use crate::blob::{Blob, ETag, Metadata};
 use crate::codec::{self, RecordKind};
 use crate::error::Result;
 use crate::model::{CheckpointRecord, OwnerId, PartitionId, Position};
-use crate::telemetry::{Operation, Telemetry};
+use crate::telemetry::{StorageOperation, Telemetry};
 
 /// The right to write one partition's checkpoints, and what was last written.
 #[derive(Debug)]
@@ -144,8 +144,8 @@ impl AdoptionWrite<'_> {
 impl ConditionalWrite for AdoptionWrite<'_> {
     type Outcome = AdoptOutcome;
 
-    fn operation(&self) -> Operation {
-        Operation::Adopt
+    fn operation(&self) -> StorageOperation {
+        StorageOperation::Adopt
     }
 
     fn subject(&self) -> String {
@@ -155,7 +155,7 @@ impl ConditionalWrite for AdoptionWrite<'_> {
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<AdoptOutcome> {
         let (record, metadata) = self.content();
         let name = self.store.inner.names.of(RecordKind::Checkpoint, self.partition);
-        let written = self.store.write(Operation::Adopt, &name, &metadata, under).await?;
+        let written = self.store.write(StorageOperation::Adopt, &name, &metadata, under).await?;
         Ok(self.adopted(Some(written.etag), record))
     }
 

@@ -22,7 +22,7 @@ use crate::error::Result;
 use crate::model::{ConsumerGroup, Identity, Incarnation, LeaseScope, OwnerId};
 use crate::random::seeded;
 use crate::setters::config_setters;
-use crate::telemetry::{self, Operation, Telemetry};
+use crate::telemetry::{self, StorageOperation, Telemetry};
 
 /// How often the first requests are sent: throttling or a restart of the storage must not end an instance that begins.
 const CONNECT_ATTEMPTS: u32 = 4;
@@ -134,7 +134,7 @@ impl GroupStoreBuilder {
             with_retries(request_timeout, create).await?;
         }
         let prefix = names.prefix(RecordKind::Ownership);
-        let list = || within(request_timeout, Operation::List.name(), self.container.list(prefix));
+        let list = || within(request_timeout, StorageOperation::List.name(), self.container.list(prefix));
         let listing = with_retries(request_timeout, list).await?;
         let earlier = self.latest_incarnation(&names, &listing.blobs, request_timeout).await?;
         let mut rng = seeded(self.seed)?;
@@ -193,7 +193,7 @@ impl GroupStoreBuilder {
         timeout: Duration,
     ) -> Result<Option<Incarnation>> {
         let heartbeat = names.heartbeat(&self.owner);
-        let list = || within(timeout, Operation::List.name(), self.container.list(&heartbeat));
+        let list = || within(timeout, StorageOperation::List.name(), self.container.list(&heartbeat));
         let heartbeats = with_retries(timeout, list).await?.blobs;
         let heartbeats = heartbeats.iter().filter(|blob| blob.name == heartbeat).filter_map(|blob| {
             let (record, _) = codec::decode_heartbeat(&blob.name, self.owner.clone(), &blob.metadata);

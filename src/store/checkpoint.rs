@@ -14,7 +14,7 @@ use crate::blob::{Blob, ETag};
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, OwnerId, Position};
-use crate::telemetry::Operation;
+use crate::telemetry::StorageOperation;
 
 /// What became of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,8 +95,8 @@ impl CheckpointWrite<'_> {
 impl ConditionalWrite for CheckpointWrite<'_> {
     type Outcome = CheckpointOutcome;
 
-    fn operation(&self) -> Operation {
-        Operation::Checkpoint
+    fn operation(&self) -> StorageOperation {
+        StorageOperation::Checkpoint
     }
 
     fn subject(&self) -> String {
@@ -115,7 +115,8 @@ impl ConditionalWrite for CheckpointWrite<'_> {
         let Adoption { partition, record, .. } = &*self.adoption;
         let name = self.store.inner.names.of(RecordKind::Checkpoint, partition);
         let record = self.store.checkpoint_record(self.position, record);
-        let written = self.store.write(Operation::Checkpoint, &name, &codec::encode_checkpoint(&record), under).await?;
+        let written =
+            self.store.write(StorageOperation::Checkpoint, &name, &codec::encode_checkpoint(&record), under).await?;
         (self.adoption.etag, self.adoption.record) = (Some(written.etag), record);
         Ok(CheckpointOutcome::Written)
     }

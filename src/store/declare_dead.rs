@@ -14,7 +14,7 @@ use crate::blob::ETag;
 use crate::codec;
 use crate::error::Result;
 use crate::model::HeartbeatRecord;
-use crate::telemetry::Operation;
+use crate::telemetry::StorageOperation;
 
 impl GroupStore {
     /// Declares the owner of a partition dead, as far as its leases live by its presence, which was listed as given, or
@@ -63,8 +63,8 @@ impl DeclareDeadWrite<'_> {
 impl ConditionalWrite for DeclareDeadWrite<'_> {
     type Outcome = DeclareDeadOutcome;
 
-    fn operation(&self) -> Operation {
-        Operation::Presence
+    fn operation(&self) -> StorageOperation {
+        StorageOperation::Heartbeat
     }
 
     fn subject(&self) -> String {
@@ -79,7 +79,7 @@ impl ConditionalWrite for DeclareDeadWrite<'_> {
 
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<DeclareDeadOutcome> {
         let name = self.store.inner.names.heartbeat(&self.broken.owner);
-        self.store.write(Operation::Presence, &name, &codec::encode_heartbeat(&self.broken), under).await?;
+        self.store.write(StorageOperation::Heartbeat, &name, &codec::encode_heartbeat(&self.broken), under).await?;
         Ok(DeclareDeadOutcome::Declared)
     }
 

@@ -14,7 +14,7 @@ use super::{Claim, GroupStore, Ownership};
 use crate::blob::{ETag, Metadata};
 use crate::codec::{self, RecordKind};
 use crate::error::Result;
-use crate::telemetry::Operation;
+use crate::telemetry::StorageOperation;
 
 impl GroupStore {
     /// The time that this crate's owners have for a handoff by default: half the expiry and a request deadline to
@@ -101,8 +101,8 @@ struct HandoffRequestWrite<'a> {
 impl ConditionalWrite for HandoffRequestWrite<'_> {
     type Outcome = HandoffRequestOutcome<()>;
 
-    fn operation(&self) -> Operation {
-        Operation::Mark
+    fn operation(&self) -> StorageOperation {
+        StorageOperation::RequestHandoff
     }
 
     fn subject(&self) -> String {
@@ -112,7 +112,7 @@ impl ConditionalWrite for HandoffRequestWrite<'_> {
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<HandoffRequestOutcome<()>> {
         let name = self.store.inner.names.of(RecordKind::Ownership, self.handoff.partition());
         let marked = codec::with_handoff_request(self.metadata.clone(), &self.store.identity().owner);
-        self.store.write(Operation::Mark, &name, &marked, under).await?;
+        self.store.write(StorageOperation::RequestHandoff, &name, &marked, under).await?;
         Ok(HandoffRequestOutcome::Requested(()))
     }
 

@@ -9,7 +9,7 @@ use crate::blob::{Blob, ETag};
 use crate::codec;
 use crate::error::{ErrorKind, Result};
 use crate::model::{Heartbeat, HeartbeatRecord, Incarnation, LeaseScope, OwnerId, OwnershipRecord, Relation};
-use crate::telemetry::Operation;
+use crate::telemetry::StorageOperation;
 
 /// A presence that is as many times older than the expiry says nothing any more, and anybody may delete it.
 const DELETED_AFTER: u32 = 10;
@@ -128,7 +128,7 @@ impl GroupStore {
 
     async fn delete_heartbeat(&self, owner: &OwnerId, under: &WriteCondition<ETag>) -> Result<()> {
         let (name, condition) = (self.inner.names.heartbeat(owner), under.into());
-        let answer = self.send(Operation::Presence, self.container.delete(&name, &condition)).await?;
+        let answer = self.send(StorageOperation::Heartbeat, self.container.delete(&name, &condition)).await?;
         self.note(answer);
         Ok(())
     }
@@ -157,8 +157,8 @@ struct HeartbeatWrite<'a> {
 impl ConditionalWrite for HeartbeatWrite<'_> {
     type Outcome = HeartbeatOutcome;
 
-    fn operation(&self) -> Operation {
-        Operation::Presence
+    fn operation(&self) -> StorageOperation {
+        StorageOperation::Heartbeat
     }
 
     fn subject(&self) -> String {
@@ -173,7 +173,8 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
         let me = self.store.identity();
         let record = HeartbeatRecord::new(me.owner.clone(), me.incarnation.clone());
         let name = self.store.inner.names.heartbeat(&record.owner);
-        let written = self.store.write(Operation::Presence, &name, &codec::encode_heartbeat(&record), under).await?;
+        let written =
+            self.store.write(StorageOperation::Heartbeat, &name, &codec::encode_heartbeat(&record), under).await?;
         *self.known = Some(written.etag);
         Ok(HeartbeatOutcome::Written)
     }
@@ -211,8 +212,8 @@ struct HeartbeatRemoval<'a> {
 impl ConditionalWrite for HeartbeatRemoval<'_> {
     type Outcome = ();
 
-    fn operation(&self) -> Operation {
-        Operation::Presence
+    fn operation(&self) -> StorageOperation {
+        StorageOperation::Heartbeat
     }
 
     fn subject(&self) -> String {

@@ -8,7 +8,7 @@ use crate::blob::ETag;
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, PartitionId, Position};
-use crate::telemetry::Operation;
+use crate::telemetry::StorageOperation;
 
 /// Stands for the version of a checkpoint that the other tree does not have. No ETag reads like this.
 pub(super) const NONE_THERE: &str = "none";
@@ -80,8 +80,8 @@ struct InitWrite<'a> {
 impl ConditionalWrite for InitWrite<'_> {
     type Outcome = InitOutcome;
 
-    fn operation(&self) -> Operation {
-        Operation::Checkpoint
+    fn operation(&self) -> StorageOperation {
+        StorageOperation::Checkpoint
     }
 
     fn subject(&self) -> String {
@@ -94,7 +94,7 @@ impl ConditionalWrite for InitWrite<'_> {
 
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<InitOutcome> {
         let name = self.store.inner.names.of(RecordKind::Checkpoint, self.partition);
-        self.store.write(Operation::Checkpoint, &name, &codec::encode_checkpoint(&self.record), under).await?;
+        self.store.write(StorageOperation::Checkpoint, &name, &codec::encode_checkpoint(&self.record), under).await?;
         Ok(InitOutcome::Written)
     }
 

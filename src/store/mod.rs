@@ -54,10 +54,8 @@ use crate::codec::{self, BlobNames, RecordKind};
 pub use crate::codec::{BlobNameCase, MalformedRecord};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
-use crate::model::{
-    CheckpointRecord, ConsumerGroup, Identity, LeaseDurations, LeaseScope, Moment, OwnerId, PartitionId,
-};
-use crate::telemetry::{Operation, RequestCounts, Telemetry};
+use crate::model::{ConsumerGroup, Identity, LeaseScope, Moment, OwnerId, PartitionId};
+use crate::telemetry::Telemetry;
 
 pub use adopt::{AdoptOutcome, Adoption};
 pub(crate) use attempts::BackOff;
@@ -77,7 +75,8 @@ use rules::WriteCondition;
 pub use rules::{DeclareDeadOutcome, Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts};
 pub use verify::StorageWarning;
 
-pub use crate::model::{Heartbeat, Ownership};
+pub use crate::model::{CheckpointRecord, Heartbeat, HeartbeatRecord, LeaseDurations, Ownership, OwnershipRecord};
+pub use crate::telemetry::{RequestCounts, StorageOperation, StorageOutcome};
 
 /// The records of one kind.
 #[derive(Clone, Debug)]
@@ -327,7 +326,7 @@ impl GroupStore {
         decode: impl Fn(&Blob) -> Result<(T, Option<MalformedRecord>), MalformedRecord>,
     ) -> Result<(Listing<T>, HashSet<(String, ETag)>)> {
         let (limit, began) = (self.inner.listing_timeouts.of(prefix), Instant::now());
-        let list = self.send_within(limit, Operation::List, self.container.list(prefix)).await;
+        let list = self.send_within(limit, StorageOperation::List, self.container.list(prefix)).await;
         self.inner.listing_timeouts.ended(prefix, began.elapsed(), list.is_ok());
         let list = list?;
         self.note(list.response);
@@ -405,7 +404,7 @@ impl GroupStore {
 
     async fn write(
         &self,
-        operation: Operation,
+        operation: StorageOperation,
         name: &str,
         metadata: &Metadata,
         condition: &WriteCondition<ETag>,
@@ -419,7 +418,7 @@ impl GroupStore {
     /// Reads one blob; returns `None` if it is missing. Removes metadata that a write would reject and logs them, because
     /// the blob is usually written back with all its keys.
     async fn read(&self, name: &str) -> Result<Option<Blob>> {
-        match self.send(Operation::Read, self.container.get(name)).await {
+        match self.send(StorageOperation::Read, self.container.get(name)).await {
             Ok(mut blob) => {
                 self.note(blob.response);
                 for rejected in take_unwritable(&mut blob.metadata) {
@@ -440,19 +439,19 @@ impl GroupStore {
         if read.as_ref().is_none_or(|blob| codec::names_owner(&blob.metadata)) {
             return Ok(read);
         }
-        let list = self.send(Operation::List, self.container.list(name)).await?;
+        let list = self.send(StorageOperation::List, self.container.list(name)).await?;
         self.note(list.response);
         Ok(list.blobs.into_iter().find(|blob| blob.name == name))
     }
 
-    async fn send<T>(&self, operation: Operation, request: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn send<T>(&self, operation: StorageOperation, request: impl Future<Output = Result<T>>) -> Result<T> {
         self.send_within(self.inner.request_timeout, operation, request).await
     }
 
     async fn send_within<T>(
         &self,
         limit: Duration,
-        operation: Operation,
+        operation: StorageOperation,
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let observed = self.outages.start(operation, || self.lease_clock_now());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::lock::lock;
 use crate::model::LeaseDurations;
-use crate::telemetry::{Operation, Outcome};
+use crate::telemetry::{StorageOperation, StorageOutcome};
 
 /// The record of the storage's answers. All clones are one.
 #[derive(Clone, Debug)]
@@ -38,11 +38,18 @@ enum Signal {
 
 /// A refused condition and a missing blob show that the storage works, because it had to look at the blob. Any other
 /// refusal, such as a missing permission, keeps this instance from its records just as an unreachable storage does.
-fn sign(operation: Operation, outcome: Outcome) -> Signal {
+fn sign(operation: StorageOperation, outcome: StorageOutcome) -> Signal {
     match outcome {
-        Outcome::Done | Outcome::Conflict | Outcome::NotFound if operation == Operation::Read => Signal::Nothing,
-        Outcome::Done | Outcome::Conflict | Outcome::NotFound => Signal::Works,
-        Outcome::Throttled | Outcome::Unknown | Outcome::Unavailable | Outcome::Refused => Signal::Fails,
+        StorageOutcome::Ok | StorageOutcome::Conflict | StorageOutcome::NotFound
+            if operation == StorageOperation::Read =>
+        {
+            Signal::Nothing
+        }
+        StorageOutcome::Ok | StorageOutcome::Conflict | StorageOutcome::NotFound => Signal::Works,
+        StorageOutcome::Throttled
+        | StorageOutcome::Indeterminate
+        | StorageOutcome::Unavailable
+        | StorageOutcome::Rejected => Signal::Fails,
     }
 }
 
@@ -83,8 +90,8 @@ impl Outages {
 
     /// A request that is about to be sent. Dropped without an answer, it counts as a failure: the operation that it
     /// belongs to had no more time.
-    pub(super) fn start<N: Fn() -> Duration>(&self, operation: Operation, now: N) -> Observed<'_, N> {
-        Observed { outages: self, operation, outcome: Outcome::Unknown, now }
+    pub(super) fn start<N: Fn() -> Duration>(&self, operation: StorageOperation, now: N) -> Observed<'_, N> {
+        Observed { outages: self, operation, outcome: StorageOutcome::Indeterminate, now }
     }
 
     /// How long the outage has lasted, if there is one now.
@@ -106,13 +113,13 @@ impl Outages {
 /// Observed when dropped.
 pub(super) struct Observed<'a, N: Fn() -> Duration> {
     outages: &'a Outages,
-    operation: Operation,
-    outcome: Outcome,
+    operation: StorageOperation,
+    outcome: StorageOutcome,
     now: N,
 }
 
 impl<N: Fn() -> Duration> Observed<'_, N> {
-    pub(super) fn answered(mut self, outcome: Outcome) {
+    pub(super) fn answered(mut self, outcome: StorageOutcome) {
         self.outcome = outcome;
     }
 }
@@ -158,12 +165,16 @@ mod tests {
             (ErrorKind::ContainerNotFound, false),
             (ErrorKind::Rejected, false),
         ] {
-            let outcome = Outcome::of::<()>(&Err(Error::new(kind, "x")));
+            let outcome = StorageOutcome::of::<()>(&Err(Error::new(kind, "x")));
             let shown = if works { [Signal::Works, Signal::Nothing] } else { [Signal::Fails, Signal::Fails] };
-            assert_eq!([Operation::Renew, Operation::Read].map(|it| sign(it, outcome)), shown, "{kind:?}");
+            assert_eq!(
+                [StorageOperation::Renew, StorageOperation::Read].map(|it| sign(it, outcome)),
+                shown,
+                "{kind:?}"
+            );
         }
-        assert_eq!(sign(Operation::List, Outcome::Done), Signal::Works);
-        assert_eq!(sign(Operation::Read, Outcome::Done), Signal::Nothing);
+        assert_eq!(sign(StorageOperation::List, StorageOutcome::Ok), Signal::Works);
+        assert_eq!(sign(StorageOperation::Read, StorageOutcome::Ok), Signal::Nothing);
     }
 
     #[test]
@@ -192,7 +203,7 @@ mod tests {
         let other = store().await;
         let store = other.clone().with_own_outages();
         let failure = async { Err::<(), _>(Error::new(ErrorKind::Unavailable, "x")) };
-        store.send(Operation::Renew, failure).await.unwrap_err();
+        store.send(StorageOperation::Renew, failure).await.unwrap_err();
         advance(at(36)).await;
         other.list_checkpoints().await.unwrap();
         assert_eq!(store.outages().silence(store.lease_clock_now()), Some(at(36)));
@@ -212,21 +223,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn answered_reads_hide_no_outage_of_writes() {
         let store = store().await.with_own_outages();
-        let write = || store.send(Operation::Renew, pending::<crate::error::Result<()>>());
+        let write = || store.send(StorageOperation::Renew, pending::<crate::error::Result<()>>());
         for _ in 0..5 {
             write().await.unwrap_err();
-            store.send(Operation::Read, async { Ok(()) }).await.unwrap();
+            store.send(StorageOperation::Read, async { Ok(()) }).await.unwrap();
             timeout(at(4), write()).await.unwrap_err();
         }
         assert_eq!(store.outages().silence(store.lease_clock_now()), Some(at(45)));
-        store.send(Operation::Renew, async { Ok(()) }).await.unwrap();
+        store.send(StorageOperation::Renew, async { Ok(()) }).await.unwrap();
         assert_eq!(store.outages().take_ended(), Some(at(45)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_that_is_cut_off_is_a_failure() {
         let store = store().await.with_own_outages();
-        let write = store.send(Operation::Renew, pending::<crate::error::Result<()>>());
+        let write = store.send(StorageOperation::Renew, pending::<crate::error::Result<()>>());
         timeout(at(4), write).await.unwrap_err();
         advance(at(32)).await;
         assert_eq!(store.outages().silence(store.lease_clock_now()), Some(at(36)));

@@ -20,7 +20,7 @@ use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{Incarnation, OwnerId, OwnershipRecord, PartitionId, Relation};
-use crate::telemetry::Operation;
+use crate::telemetry::StorageOperation;
 
 /// What became of a claim or a renewal.
 #[derive(Debug)]
@@ -229,7 +229,7 @@ struct OwnershipWrite<'a> {
     under: WriteCondition<ETag>,
     /// The record under that version, as it was seen; unless that is the lease's own.
     seen: Option<Ownership>,
-    operation: Operation,
+    operation: StorageOperation,
     state: Option<Arc<PartitionState>>,
 }
 
@@ -246,7 +246,7 @@ impl<'a> OwnershipWrite<'a> {
 
     /// Goes on as a claim over this record.
     fn over(&mut self, seen: Option<Ownership>) {
-        (self.goal, self.operation) = (Goal::Claim, Operation::Claim);
+        (self.goal, self.operation) = (Goal::Claim, StorageOperation::Claim);
         self.under = seen.as_ref().map(|seen| seen.etag.clone()).into();
         self.seen = seen;
     }
@@ -302,7 +302,7 @@ impl<'a> OwnershipWrite<'a> {
 impl ConditionalWrite for OwnershipWrite<'_> {
     type Outcome = Ended;
 
-    fn operation(&self) -> Operation {
+    fn operation(&self) -> StorageOperation {
         self.operation
     }
 
@@ -370,11 +370,11 @@ where
 }
 
 impl Goal {
-    fn operation(self) -> Operation {
+    fn operation(self) -> StorageOperation {
         match self {
-            Self::Claim => Operation::Claim,
-            Self::Renew | Self::Acknowledge | Self::Rewrite => Operation::Renew,
-            Self::Release => Operation::Release,
+            Self::Claim => StorageOperation::Claim,
+            Self::Renew | Self::Acknowledge | Self::Rewrite => StorageOperation::Renew,
+            Self::Release => StorageOperation::Release,
         }
     }
 }

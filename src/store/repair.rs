@@ -6,7 +6,7 @@ use super::settle::is_ambiguous;
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, Position};
-use crate::telemetry::Operation;
+use crate::telemetry::StorageOperation;
 
 impl GroupStore {
     /// Puts the checkpoint of a partition that was adopted anywhere, backwards too: in place of one from which
@@ -49,7 +49,7 @@ impl GroupStore {
         }
         let name = self.inner.names.of(RecordKind::Checkpoint, &adoption.partition);
         let under = adoption.etag.clone().into();
-        match self.write(Operation::Adopt, &name, &codec::encode_checkpoint(&record), &under).await {
+        match self.write(StorageOperation::Adopt, &name, &codec::encode_checkpoint(&record), &under).await {
             Ok(written) => {
                 (adoption.etag, adoption.record) = (Some(written.etag), record);
                 Ok(())

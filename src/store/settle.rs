@@ -9,7 +9,7 @@ use super::GroupStore;
 use super::rules::{Next, WriteCondition};
 use crate::blob::{Condition, ETag};
 use crate::error::{Error, ErrorKind, Result};
-use crate::telemetry::Operation;
+use crate::telemetry::StorageOperation;
 
 /// How often a write is sent before the operation gives up for now.
 const MAX_WRITES: u32 = 5;
@@ -25,7 +25,7 @@ const MAX_TIMEOUTS: u32 = 2;
 pub(super) trait ConditionalWrite {
     type Outcome;
 
-    fn operation(&self) -> Operation;
+    fn operation(&self) -> StorageOperation;
 
     /// The record that is written, for errors.
     fn subject(&self) -> String;

@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 use super::Telemetry;
 use super::causes::Causes;
 use super::rate_limit::warn_retry;
-use super::requests::Operation;
+use super::requests::StorageOperation;
 use super::spans::BALANCER;
 use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
@@ -20,7 +20,7 @@ use crate::model::{OwnerId, PartitionId};
 const SCOPE_ADVICE: &str = "Set the lease scope to `Partition` while instances of another SDK are in the group";
 
 impl Telemetry {
-    pub(crate) fn ownership_undecided(&self, operation: Operation, partition: &PartitionId, error: &Error) {
+    pub(crate) fn ownership_undecided(&self, operation: StorageOperation, partition: &PartitionId, error: &Error) {
         let (topic, operation) = (Some(operation), operation.name());
         warn_retry!(
             of topic, BALANCER, self, error,
@@ -29,7 +29,7 @@ impl Telemetry {
     }
 
     pub(crate) fn presence_failed(&self, error: &Error) {
-        let operation = Operation::Presence.name();
+        let operation = StorageOperation::Heartbeat.name();
         self.span().in_scope(|| {
             warn_retry!(BALANCER, self, error, "heartbeat failed; other instances may not count this one", operation);
         });

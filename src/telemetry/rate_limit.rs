@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::requests::Operation;
+use super::requests::StorageOperation;
 use crate::error::ErrorKind;
 use crate::lock::lock;
 
 /// The message, the operation, and the kind of error. Failures with the same topic share one limit.
-type Topic = (&'static str, Option<Operation>, Discriminant<ErrorKind>);
+type Topic = (&'static str, Option<StorageOperation>, Discriminant<ErrorKind>);
 
 /// Limits the warnings of one instance: the first failure of a topic is a warning, then one per interval.
 #[derive(Debug)]
@@ -41,7 +41,12 @@ impl WarningRateLimiter {
 
     /// Returns the number of failures that were suppressed since the last warning, if this failure is to be a warning.
     /// After an interval without a failure the count starts again at zero.
-    pub(super) fn check(&self, message: &'static str, operation: Option<Operation>, kind: ErrorKind) -> Option<u64> {
+    pub(super) fn check(
+        &self,
+        message: &'static str,
+        operation: Option<StorageOperation>,
+        kind: ErrorKind,
+    ) -> Option<u64> {
         let now = Instant::now();
         let mut windows = lock(&self.windows);
         let topic = (message, operation, discriminant(&kind));
@@ -104,10 +109,10 @@ mod tests {
         let limiter = WarningRateLimiter::new(INTERVAL);
         let throttled = |seconds| ErrorKind::Throttled { retry_after: Some(Duration::from_secs(seconds)) };
         let unsettled = |operation, kind| limiter.check("unsettled", Some(operation), kind);
-        assert_eq!(unsettled(Operation::Renew, ErrorKind::Indeterminate), Some(0));
-        assert_eq!(unsettled(Operation::Claim, ErrorKind::Indeterminate), Some(0));
+        assert_eq!(unsettled(StorageOperation::Renew, ErrorKind::Indeterminate), Some(0));
+        assert_eq!(unsettled(StorageOperation::Claim, ErrorKind::Indeterminate), Some(0));
         assert_eq!(limiter.check("checkpoint", None, ErrorKind::Indeterminate), Some(0));
-        assert_eq!(unsettled(Operation::Renew, throttled(1)), Some(0));
-        assert_eq!(unsettled(Operation::Renew, throttled(2)), None, "the time to wait is not part of the topic");
+        assert_eq!(unsettled(StorageOperation::Renew, throttled(1)), Some(0));
+        assert_eq!(unsettled(StorageOperation::Renew, throttled(2)), None, "the time to wait is not part of the topic");
     }
 }

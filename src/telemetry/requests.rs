@@ -12,7 +12,7 @@ use crate::error::{ErrorKind, Result};
 /// The purpose of a request to the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Operation {
+pub enum StorageOperation {
     /// Listing ownerships or checkpoints.
     List,
     /// Reading one record, after an ambiguous response or while adopting.
@@ -28,12 +28,12 @@ pub enum Operation {
     /// Advancing a checkpoint.
     Checkpoint,
     /// Requesting a handoff from an owner.
-    Mark,
+    RequestHandoff,
     /// Writing the heartbeat of this instance, or deleting stale heartbeats.
-    Presence,
+    Heartbeat,
 }
 
-impl Operation {
+impl StorageOperation {
     /// All operations, in the order of their declaration.
     pub const ALL: [Self; 9] = [
         Self::List,
@@ -43,8 +43,8 @@ impl Operation {
         Self::Release,
         Self::Adopt,
         Self::Checkpoint,
-        Self::Mark,
-        Self::Presence,
+        Self::RequestHandoff,
+        Self::Heartbeat,
     ];
 
     /// Returns the name in logs and metrics.
@@ -58,8 +58,8 @@ impl Operation {
             Self::Release => "release",
             Self::Adopt => "adopt",
             Self::Checkpoint => "checkpoint",
-            Self::Mark => "request_handoff",
-            Self::Presence => "heartbeat",
+            Self::RequestHandoff => "request_handoff",
+            Self::Heartbeat => "heartbeat",
         }
     }
 }
@@ -67,9 +67,9 @@ impl Operation {
 /// The outcome of a request to the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Outcome {
+pub enum StorageOutcome {
     /// The request succeeded.
-    Done,
+    Ok,
     /// Another writer was first. Normal while partitions move.
     Conflict,
     /// The blob does not exist. Normal before the first checkpoint.
@@ -77,46 +77,53 @@ pub enum Outcome {
     /// The server asked for fewer requests.
     Throttled,
     /// No usable response arrived, so the request may have been applied.
-    Unknown,
+    Indeterminate,
     /// The server could not be reached.
     Unavailable,
     /// The server rejected the request: see the log.
-    Refused,
+    Rejected,
 }
 
-impl Outcome {
+impl StorageOutcome {
     /// All outcomes, in the order of their declaration.
-    pub const ALL: [Self; 7] =
-        [Self::Done, Self::Conflict, Self::NotFound, Self::Throttled, Self::Unknown, Self::Unavailable, Self::Refused];
+    pub const ALL: [Self; 7] = [
+        Self::Ok,
+        Self::Conflict,
+        Self::NotFound,
+        Self::Throttled,
+        Self::Indeterminate,
+        Self::Unavailable,
+        Self::Rejected,
+    ];
 
     /// Returns the name in logs and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Done => "ok",
+            Self::Ok => "ok",
             Self::Conflict => "conflict",
             Self::NotFound => "not_found",
             Self::Throttled => "throttled",
-            Self::Unknown => "indeterminate",
+            Self::Indeterminate => "indeterminate",
             Self::Unavailable => "unavailable",
-            Self::Refused => "rejected",
+            Self::Rejected => "rejected",
         }
     }
 
     pub(crate) fn of<T>(answer: &Result<T>) -> Self {
-        let Err(error) = answer else { return Self::Done };
+        let Err(error) = answer else { return Self::Ok };
         match error.kind() {
             ErrorKind::Conflict => Self::Conflict,
             ErrorKind::NotFound => Self::NotFound,
             ErrorKind::Throttled { .. } => Self::Throttled,
-            ErrorKind::Indeterminate => Self::Unknown,
+            ErrorKind::Indeterminate => Self::Indeterminate,
             ErrorKind::Unavailable => Self::Unavailable,
-            _ => Self::Refused,
+            _ => Self::Rejected,
         }
     }
 }
 
-type Table<T> = [[T; Outcome::ALL.len()]; Operation::ALL.len()];
+type Table<T> = [[T; StorageOutcome::ALL.len()]; StorageOperation::ALL.len()];
 
 /// Counts the requests of one store.
 #[derive(Debug, Default)]
@@ -132,8 +139,8 @@ impl RequestCounters {
 
     /// Starts to count a request that is about to be sent. If it is dropped without a response, its outcome is
     /// [`Outcome::Indeterminate`].
-    pub(crate) fn start(&self, operation: Operation) -> Request<'_> {
-        Request { counters: self, operation, outcome: Outcome::Unknown }
+    pub(crate) fn start(&self, operation: StorageOperation) -> Request<'_> {
+        Request { counters: self, operation, outcome: StorageOutcome::Indeterminate }
     }
 
     pub(crate) fn read(&self) -> RequestCounts {
@@ -145,13 +152,13 @@ impl RequestCounters {
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     counters: &'a RequestCounters,
-    operation: Operation,
-    outcome: Outcome,
+    operation: StorageOperation,
+    outcome: StorageOutcome,
 }
 
 impl Request<'_> {
-    pub(crate) fn answered<T>(mut self, answer: &Result<T>) -> Outcome {
-        self.outcome = Outcome::of(answer);
+    pub(crate) fn answered<T>(mut self, answer: &Result<T>) -> StorageOutcome {
+        self.outcome = StorageOutcome::of(answer);
         self.outcome
     }
 }
@@ -174,13 +181,13 @@ pub struct RequestCounts(Table<u64>);
 impl RequestCounts {
     /// Returns the number of requests of this operation with this outcome.
     #[must_use]
-    pub fn of(&self, operation: Operation, outcome: Outcome) -> u64 {
+    pub fn of(&self, operation: StorageOperation, outcome: StorageOutcome) -> u64 {
         self.0[operation as usize][outcome as usize]
     }
 
     /// Returns the number of requests of this operation.
     #[must_use]
-    pub fn total(&self, operation: Operation) -> u64 {
+    pub fn total(&self, operation: StorageOperation) -> u64 {
         self.0[operation as usize].iter().sum()
     }
 }
@@ -195,8 +202,8 @@ impl AddAssign for RequestCounts {
 
 impl Serialize for RequestCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut totals = serializer.serialize_map(Some(Operation::ALL.len()))?;
-        for operation in Operation::ALL {
+        let mut totals = serializer.serialize_map(Some(StorageOperation::ALL.len()))?;
+        for operation in StorageOperation::ALL {
             totals.serialize_entry(operation.name(), &self.total(operation))?;
         }
         totals.end()
@@ -212,16 +219,16 @@ mod tests {
     fn requests_are_counted_by_operation_and_outcome() {
         let counters = RequestCounters::default();
         let refusal = |kind| Err::<(), _>(Error::new(kind, "x"));
-        counters.start(Operation::Claim).answered(&Ok(()));
-        counters.start(Operation::Claim).answered(&refusal(ErrorKind::Conflict));
-        counters.start(Operation::Read).answered(&refusal(ErrorKind::Unauthorized));
-        drop(counters.start(Operation::Release));
+        counters.start(StorageOperation::Claim).answered(&Ok(()));
+        counters.start(StorageOperation::Claim).answered(&refusal(ErrorKind::Conflict));
+        counters.start(StorageOperation::Read).answered(&refusal(ErrorKind::Unauthorized));
+        drop(counters.start(StorageOperation::Release));
         let mut counts = counters.read();
         counts += counters.read();
-        assert_eq!((counts.total(Operation::Claim), counts.total(Operation::Renew)), (4, 0));
-        assert_eq!(counts.of(Operation::Claim, Outcome::Conflict), 2);
-        assert_eq!(counts.of(Operation::Read, Outcome::Refused), 2);
-        assert_eq!(counts.of(Operation::Release, Outcome::Unknown), 2);
+        assert_eq!((counts.total(StorageOperation::Claim), counts.total(StorageOperation::Renew)), (4, 0));
+        assert_eq!(counts.of(StorageOperation::Claim, StorageOutcome::Conflict), 2);
+        assert_eq!(counts.of(StorageOperation::Read, StorageOutcome::Rejected), 2);
+        assert_eq!(counts.of(StorageOperation::Release, StorageOutcome::Indeterminate), 2);
         let json = serde_json::to_string(&counts).unwrap();
         assert_eq!(
             json,
@@ -231,7 +238,7 @@ mod tests {
 
     #[test]
     fn operations_and_outcomes_index_the_table() {
-        assert!(Operation::ALL.iter().enumerate().all(|(index, operation)| *operation as usize == index));
-        assert!(Outcome::ALL.iter().enumerate().all(|(index, outcome)| *outcome as usize == index));
+        assert!(StorageOperation::ALL.iter().enumerate().all(|(index, operation)| *operation as usize == index));
+        assert!(StorageOutcome::ALL.iter().enumerate().all(|(index, outcome)| *outcome as usize == index));
     }
 }

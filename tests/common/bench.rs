@@ -8,12 +8,13 @@ use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ETag, Metadata, ResponseInfo};
 use eventhubs_checkpoint::internal::listed;
+use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, Lease,
     ReleaseOutcome,
 };
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
-use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Position, Relation, Result};
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Position, Result};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -295,7 +296,7 @@ impl Owner {
     /// How the record of a partition, which must be there, relates to this owner.
     pub async fn relation(&self, partition: u32) -> Relation {
         let seen = self.store.read_ownership(&partition.into()).await.unwrap().unwrap();
-        seen.record.relation_to(self.store.identity())
+        eventhubs_checkpoint::internal::relation::of(&seen.record, self.store.identity())
     }
 
     pub async fn renew(&self, lease: &Lease) -> ClaimOutcome {

@@ -11,10 +11,11 @@ use eventhubs_checkpoint::processor::{
     EventHubProperties, EventReceiver, EventSource, Handler, HandlerError, PartitionContext, PartitionProperties,
     PartitionState, StartPosition,
 };
+use eventhubs_checkpoint::store::StorageOperation as Purpose;
 use eventhubs_checkpoint::store::{GroupStore, HandoffRequestOutcome};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
-use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, Operation as Purpose, OwnerId, PartitionId, Result};
+use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::meddled::{Meddle, Meddled};

@@ -12,9 +12,10 @@ use eventhubs_checkpoint::processor::{
     ShutdownReport,
 };
 use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::StorageOperation as Purpose;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
-use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, Operation as Purpose, OwnerId, Result};
+use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, Result};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 

@@ -342,7 +342,10 @@ async fn settings_that_cannot_work_are_refused_with_the_value_and_the_rule() {
     let checkpoints = CheckpointPolicy::default().with_interval(Duration::ZERO);
     let endless = CheckpointPolicy::default().with_interval(Duration::MAX);
     for (config, named) in [
-        (balancing(seconds(21)), "`with_lease_duration` is 60s, but must be at least three times `with_load_balancing_interval`, 21s"),
+        (
+            balancing(seconds(21)),
+            "`with_lease_duration` is 60s, but must be at least three times `with_load_balancing_interval`, 21s",
+        ),
         (balancing(Duration::ZERO), "`with_load_balancing_interval` is 0s"),
         (ProcessorConfig::default().with_max_batch_size(0), "`with_max_batch_size` is 0"),
         (ProcessorConfig::default().with_prefetch(0), "`with_prefetch` is 0"),

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::metrics::{ALL, SAMPLE_EVERY};
 use eventhubs_checkpoint::processor::{HandlerError, PartitionContext, Processor, handler_fn};
+use eventhubs_checkpoint::store::{StorageOperation, StorageOutcome};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
-use eventhubs_checkpoint::{Operation, Outcome};
 use metrics::set_default_local_recorder;
 use tokio::time::sleep;
 
@@ -211,13 +211,16 @@ async fn requests_match_the_counts_of_the_store() {
     world.faulty.set_plan(FaultPlan::default().with(0.1, Fault::Unreachable).with(0.1, Fault::RequestLost));
     processor.run(sleep(600 * SECOND)).await.unwrap();
     let requests = store.request_counts();
-    for operation in Operation::ALL {
-        for outcome in Outcome::ALL {
+    for operation in StorageOperation::ALL {
+        for outcome in StorageOutcome::ALL {
             let labels = format!("operation={},outcome={}", operation.name(), outcome.name());
             let counted = numbers.get("storage_requests_total", &labels);
             assert_eq!(counted.to_string(), requests.of(operation, outcome).to_string(), "{labels}");
         }
     }
-    assert!(requests.of(Operation::List, Outcome::Done) > 10 && requests.of(Operation::Renew, Outcome::Done) > 10);
+    assert!(
+        requests.of(StorageOperation::List, StorageOutcome::Ok) > 10
+            && requests.of(StorageOperation::Renew, StorageOutcome::Ok) > 10
+    );
     assert!(numbers.sum("cycle_failures_total") > 0.0);
 }

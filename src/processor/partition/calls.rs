@@ -15,7 +15,7 @@ use crate::processor::checkpointing::CheckpointWriter;
 use crate::processor::context::PartitionContext;
 use crate::processor::handler::Handler;
 use crate::processor::limits::{CLOSE_LIMIT, stop_limit};
-use crate::processor::panics::message_of;
+use crate::processor::panics::{caught_in, message_of};
 use crate::processor::shared::Shared;
 use crate::processor::source::EventSource;
 use crate::processor::stop::{HandlerError, StopReason};
@@ -83,6 +83,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             }
         }
         Happened::Stop(reason)
+    }
+
+    /// Calls the handler's `failed`. A panic of that call changes nothing else.
+    pub(super) fn report_failure(&self, error: &Error) {
+        if let Err(panic) = caught_in(|| self.shared.handler.failed(&self.control.partition, error)) {
+            telemetry::callback_panicked(&self.control.partition, "failed", &panic);
+        }
     }
 
     /// A handler that waits for a checkpoint fails when that is refused: then the partition is lost.

@@ -14,7 +14,6 @@ use tokio::time::{Instant, sleep};
 use self::machine::{Happened, Machine, Next};
 use super::config::OnFailure;
 use super::handler::Handler;
-use super::panics::caught_in;
 use super::pauses::jittered;
 use super::source::{EventSource, caught_request};
 use super::status::Phase;
@@ -89,13 +88,6 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 machine.step(Happened::HandlerFailed(error))
             }
             other => machine.step(other),
-        }
-    }
-
-    /// Calls the handler's `failed`. A panic of that call changes nothing else.
-    pub(super) fn report_failure(&self, error: &Error) {
-        if let Err(panic) = caught_in(|| self.shared.handler.failed(&self.control.partition, error)) {
-            telemetry::callback_panicked(&self.control.partition, "failed", &panic);
         }
     }
 

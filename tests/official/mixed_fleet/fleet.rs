@@ -135,7 +135,7 @@ impl Fleet {
         let builder = GroupStore::builder(self.container.clone(), group(), OwnerId::new("operator").unwrap());
         let operator =
             Operator::connect(builder.with_lease_duration(EXPIRY).with_foreign_lease_duration(EXPIRY)).await.unwrap();
-        let options = ResetOptions::default().with_beside_foreign(true).with_settle(SETTLE);
+        let options = ResetOptions::default().with_allow_foreign(true).with_settle(SETTLE);
         let resets = targets.iter().map(|(id, to)| (PartitionId::new(id).unwrap(), to.clone())).collect();
         let outcomes = operator.reset(resets, &options).await.unwrap();
         let done = outcomes.into_iter().filter_map(|(partition, outcome)| match outcome {

@@ -1,8 +1,9 @@
 //! What happens to two or three that share partitions. `a` and `b` are ours.
 
 use eventhubs_checkpoint::blob::Metadata;
+use eventhubs_checkpoint::store::OwnershipRecord;
 use eventhubs_checkpoint::store::{HandoffRequestOutcome, InitOutcome};
-use eventhubs_checkpoint::{OwnerId, OwnershipRecord, PartitionId, Position};
+use eventhubs_checkpoint::{OwnerId, PartitionId, Position};
 
 use super::peer::{Owners, Peer, Positions};
 use crate::bench::{Adopted, Bench, Owner, Said, Win, at, checkpoint, metadata, ownership};

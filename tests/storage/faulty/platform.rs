@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eventhubs_checkpoint::blob::{ContainerCreation, ResponseInfo};
+use eventhubs_checkpoint::store::LeaseDurations;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, HandoffRequestOutcome, HandoffStatus,
     HeartbeatOutcome, Lease,
 };
 use eventhubs_checkpoint::testing::faulty::Platform;
-use eventhubs_checkpoint::{ConsumerGroup, LeaseDurations, LeaseScope, OwnerId, PartitionId, Position};
+use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, OwnerId, PartitionId, Position};
 
 use super::*;
 use crate::captured::Captured;

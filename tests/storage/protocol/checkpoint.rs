@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
-use eventhubs_checkpoint::{ErrorKind, Operation as Purpose};
+use eventhubs_checkpoint::{ErrorKind, StorageOperation as Purpose};
 use tokio::join;
 
 use crate::bench::{Bench, Said, at, checkpoint, metadata, not_owned_by_a, owned_by, ownership, position};

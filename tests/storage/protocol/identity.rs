@@ -1,7 +1,8 @@
 //! Identity: whose record it is, and one operation at a time.
 
+use eventhubs_checkpoint::Incarnation;
+use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault};
-use eventhubs_checkpoint::{Incarnation, Relation};
 use std::time::Duration;
 use tokio::join;
 
@@ -118,7 +119,7 @@ pub async fn identity_a_late_write_of_mine_that_landed_is_claimed_again_and_neve
     assert_eq!(claimed.to_string(), "match ownership/0");
     let listed = bench.container.list(LOWER).await.unwrap();
     assert_eq!(listed.blobs[0].metadata, claimed.metadata);
-    let renewals = a.store.request_counts().total(eventhubs_checkpoint::Operation::Renew);
+    let renewals = a.store.request_counts().total(eventhubs_checkpoint::store::StorageOperation::Renew);
     assert_eq!((renewals, a.adopt(0, None).await.said().as_str()), (0, "adopted"));
     group.stop().await;
 }

@@ -41,10 +41,10 @@ impl Said for ResetOutcome {
             Self::NotDone(NotDone::Lost { by }) => format!("lost to {}", named(by)),
             Self::NotDone(NotDone::Busy { operator }) => format!("busy: {operator}"),
             Self::NotDone(NotDone::Foreign { owner }) => format!("foreign: {owner}"),
-            Self::NotDone(NotDone::OtherTree { owner }) => format!("other tree: {owner}"),
+            Self::NotDone(NotDone::OtherNameCase { owner }) => format!("other tree: {owner}"),
             Self::NotDone(NotDone::Failed(error)) => format!("failed: {:?}", error.kind()),
-            Self::Unsure { written: true, .. } => "unsure, written".to_owned(),
-            Self::Unsure { written: false, .. } => "unsure".to_owned(),
+            Self::Indeterminate { written: true, .. } => "unsure, written".to_owned(),
+            Self::Indeterminate { written: false, .. } => "unsure".to_owned(),
             other => panic!("{other:?}"),
         }
     }
@@ -297,7 +297,7 @@ pub async fn reset_beside_a_foreign_owner_is_refused(bench: Bench) {
 /// With the shortest expiry there is, so that a second is long enough for a renewal before the last one.
 async fn settling(bench: &Bench) -> (Owner<Operator>, ResetOptions) {
     let operator = bench.operator("o", |builder| impatient(builder.with_lease_duration(Duration::from_secs(4)))).await;
-    (operator, ResetOptions::default().with_beside_foreign(true).with_settle(Duration::from_secs(1)))
+    (operator, ResetOptions::default().with_allow_foreign(true).with_settle(Duration::from_secs(1)))
 }
 
 pub async fn reset_beside_a_foreign_owner_waits_and_renews(bench: Bench) {
@@ -319,7 +319,7 @@ pub async fn reset_what_a_foreign_owner_left_waits_too(bench: Bench) {
     put_young(&bench, 0, &[("ownerid", "python")]).await;
     operator.wire().age("ownership/0", 3 * EXPIRY + 2);
     let began = Instant::now();
-    assert_eq!(reset_with(&operator, 0, NEW, &options.clone().with_beside_foreign(false)).await.said(), "done");
+    assert_eq!(reset_with(&operator, 0, NEW, &options.clone().with_allow_foreign(false)).await.said(), "done");
     assert!(began.elapsed() >= options.settle);
 }
 
@@ -353,7 +353,7 @@ pub async fn reset_what_is_owned_in_the_other_tree_is_refused(bench: Bench) {
     let operator = bench.operator("o", impatient).await;
     bench.put(&ownership(0), &metadata(&[("ownerid", "")])).await;
     bench.put(&format!("{VERBATIM}ownership/0"), &metadata(&[("ownerid", "go")])).await;
-    for options in [ResetOptions::default(), ResetOptions::default().with_beside_foreign(true)] {
+    for options in [ResetOptions::default(), ResetOptions::default().with_allow_foreign(true)] {
         assert_eq!(reset_with(&operator, 0, NEW, &options).await.said(), "other tree: go");
         assert_eq!(operator.requests(), ["list ownership/", "list verbatim ownership/", "list heartbeat/"]);
     }

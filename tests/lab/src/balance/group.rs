@@ -10,7 +10,8 @@ use eventhubs_checkpoint::balancer::{ClaimReason, LoadBalancingStrategy};
 use eventhubs_checkpoint::internal::planner::{
     ETag, Heartbeat, Moment, Observer, Ownership, Plan, Policy, View, observe, plan,
 };
-use eventhubs_checkpoint::{HeartbeatRecord, Identity, OwnerId, OwnershipRecord, PartitionId};
+use eventhubs_checkpoint::store::{HeartbeatRecord, OwnershipRecord};
+use eventhubs_checkpoint::{Identity, OwnerId, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::sim::Simulation;
+use eventhubs_checkpoint::LeaseScope;
 use eventhubs_checkpoint::balancer::BalancerConfig;
-use eventhubs_checkpoint::{LeaseScope, Operation};
+use eventhubs_checkpoint::store::StorageOperation;
 
 use super::group::{by_presence, config, group_with};
 
@@ -12,7 +13,7 @@ const SIZES: [(u32, usize); 2] = [(32, 4), (64, 8)];
 
 fn requests(group: &Simulation, owners: &[&str]) -> u64 {
     let counts = owners.iter().map(|owner| group.store(owner).unwrap().request_counts());
-    counts.flat_map(|counts| Operation::ALL.map(|operation| counts.total(operation))).sum()
+    counts.flat_map(|counts| StorageOperation::ALL.map(|operation| counts.total(operation))).sum()
 }
 
 async fn requests_per_hour(partitions: u32, instances: usize, config: &BalancerConfig) -> u64 {

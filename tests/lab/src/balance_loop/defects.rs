@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use crate::sim::Simulation;
+use eventhubs_checkpoint::LeaseScope;
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::balancer::{BalancerConfig, OnLeaseExpiry, OwnershipEvent};
+use eventhubs_checkpoint::store::StorageOperation;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
-use eventhubs_checkpoint::{LeaseScope, Operation};
 
 use super::group::{EXPIRY, MINUTE, by_presence, config, group_with, told};
 
 fn requests(group: &Simulation) -> u64 {
     let counts = group.store("a").unwrap().request_counts();
-    Operation::ALL.map(|operation| counts.total(operation)).into_iter().sum()
+    StorageOperation::ALL.map(|operation| counts.total(operation)).into_iter().sum()
 }
 
 async fn requests_in(group: &Simulation, time: Duration) -> u64 {

@@ -73,8 +73,8 @@ impl From<&ResetOutcome> for Outcome {
             ResetOutcome::NotDone(NotDone::Lost { .. }) => Self::Lost,
             ResetOutcome::NotDone(NotDone::Busy { .. }) => Self::Busy,
             ResetOutcome::NotDone(NotDone::Failed(_)) => Self::Failed,
-            ResetOutcome::Unsure { written: true, .. } => Self::UnsureButWritten,
-            ResetOutcome::Unsure { .. } => Self::Unsure,
+            ResetOutcome::Indeterminate { written: true, .. } => Self::UnsureButWritten,
+            ResetOutcome::Indeterminate { .. } => Self::Unsure,
             _ => Self::Refused,
         }
     }
@@ -184,8 +184,8 @@ mod tests {
             (ResetOutcome::NotDone(lost), Outcome::Lost),
             (ResetOutcome::NotDone(busy), Outcome::Busy),
             (ResetOutcome::NotDone(foreign), Outcome::Refused),
-            (ResetOutcome::Unsure { written: true, error: None }, Outcome::UnsureButWritten),
-            (ResetOutcome::Unsure { written: false, error: None }, Outcome::Unsure),
+            (ResetOutcome::Indeterminate { written: true, error: None }, Outcome::UnsureButWritten),
+            (ResetOutcome::Indeterminate { written: false, error: None }, Outcome::Unsure),
         ] {
             assert_eq!(Outcome::from(&report), outcome, "{report:?}");
         }

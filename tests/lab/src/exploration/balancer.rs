@@ -10,7 +10,7 @@ use std::hash::BuildHasherDefault;
 
 use rustc_hash::FxHasher;
 
-use eventhubs_checkpoint::Relation;
+use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::internal::rules::Goal;
 
 use super::driven::Driven;

@@ -11,7 +11,8 @@ use eventhubs_checkpoint::store::{
     Claim, ClaimOutcome, Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts, HeartbeatOutcome, Lease,
     ReleaseOutcome,
 };
-use eventhubs_checkpoint::{Error, ErrorKind, HeartbeatRecord, Identity, OwnershipRecord, PartitionId};
+use eventhubs_checkpoint::store::{HeartbeatRecord, OwnershipRecord};
+use eventhubs_checkpoint::{Error, ErrorKind, Identity, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 

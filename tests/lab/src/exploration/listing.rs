@@ -6,7 +6,9 @@ use time::OffsetDateTime;
 
 use eventhubs_checkpoint::internal::planner::{ETag, Ownership};
 use eventhubs_checkpoint::internal::recorded as names;
-use eventhubs_checkpoint::{Identity, LeaseDurations, OwnerId, OwnershipRecord, PartitionId, Relation};
+use eventhubs_checkpoint::internal::relation::Relation;
+use eventhubs_checkpoint::store::{LeaseDurations, OwnershipRecord};
+use eventhubs_checkpoint::{Identity, OwnerId, PartitionId};
 
 use super::scenario::Member;
 use super::state::{Keys, Owner};
@@ -19,8 +21,13 @@ pub(super) struct Relations(Vec<Vec<Relation>>);
 impl Relations {
     pub(super) fn of_all(members: &[Member]) -> Self {
         let owners = || [Owner::Nobody, Owner::Foreign].into_iter().chain((0..members.len()).map(Owner::ours));
-        let relations =
-            |me: &Identity| owners().map(|owner| recorded(members, owner, Keys::default()).relation_to(me)).collect();
+        let relations = |me: &Identity| {
+            owners()
+                .map(|owner| {
+                    eventhubs_checkpoint::internal::relation::of(&recorded(members, owner, Keys::default()), me)
+                })
+                .collect()
+        };
         Self(members.iter().map(|member| relations(&member.identity())).collect())
     }
 

@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::internal::rules::{Found, Goal, Next, Settled, goal_after, resolve_ambiguous_write};
-use eventhubs_checkpoint::{LeaseDurations, Relation};
+use eventhubs_checkpoint::store::LeaseDurations;
 
 use super::balancer::{Condition, Mark, Outcome, Renewal, Stimulus};
 use super::listing::TERMS;

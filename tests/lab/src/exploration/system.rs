@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use eventhubs_checkpoint::Relation;
+use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::internal::rules::Goal;
 
 use super::balancer::{Balancers, Condition, Listing, Stimulus};

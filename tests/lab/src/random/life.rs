@@ -8,9 +8,10 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::BlobContainer;
+use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::store::{AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease};
 use eventhubs_checkpoint::testing::faulty::FaultyContainer;
-use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position, Relation, Result};
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position, Result};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -170,7 +171,7 @@ impl Acting {
         let seen = listing.records.into_iter().find(|ownership| ownership.partition == zero());
         let Some(seen) = seen else { return self.claim(since, Claim::unowned(zero()), "first claim").await };
         let live = self.store.lease_durations().counts_as_live(&seen.record, seen.age_at(self.store.lease_clock_now()));
-        let why = match (seen.record.relation_to(self.store.identity()), live) {
+        let why = match (eventhubs_checkpoint::internal::relation::of(&seen.record, self.store.identity()), live) {
             (Relation::Unowned, _) => "claim of a released one",
             (Relation::This | Relation::EarlierIncarnation, _) => "reclaim",
             (Relation::LaterIncarnation, true) => {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::LeaseDurations;
 use eventhubs_checkpoint::processor::OnFailure;
+use eventhubs_checkpoint::store::LeaseDurations;
 
 use super::plan::{HEAVY, Settings, Tuning};
 

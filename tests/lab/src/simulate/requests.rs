@@ -7,7 +7,8 @@ use std::time::Duration;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, Operation, OwnerId, PartitionId};
+use eventhubs_checkpoint::store::StorageOperation;
+use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, OwnerId, PartitionId};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -94,7 +95,7 @@ fn counted((partitions, instances): (u32, u32), scope: LeaseScope) -> Result<u64
 
 fn sent(stores: &[GroupStore]) -> u64 {
     let counts = stores.iter().map(GroupStore::request_counts);
-    counts.flat_map(|counts| Operation::ALL.map(|operation| counts.total(operation))).sum()
+    counts.flat_map(|counts| StorageOperation::ALL.map(|operation| counts.total(operation))).sum()
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use eventhubs_checkpoint::internal::balancer::{Action, Done, Happened, Others, R
 use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat};
 use eventhubs_checkpoint::internal::recorded as names;
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, DeclareDeadOutcome, HeartbeatOutcome, Lease};
-use eventhubs_checkpoint::{HeartbeatRecord, Identity, LeaseScope, OwnershipRecord, PartitionId};
+use eventhubs_checkpoint::store::{HeartbeatRecord, OwnershipRecord};
+use eventhubs_checkpoint::{Identity, LeaseScope, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::time::Duration;
 
-use eventhubs_checkpoint::Relation;
+use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::internal::rules::{
     DeclareDeadOutcome, Found, Goal, HeartbeatLoss, HeartbeatState, Next, OwnHeartbeat, Settled, WriteCondition,
     declaring_dead, resolve_ambiguous_write, sending_heartbeat,

@@ -3,7 +3,8 @@
 use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::internal::codec::{decode_heartbeat, decode_ownership};
 use eventhubs_checkpoint::internal::recorded;
-use eventhubs_checkpoint::{Incarnation, OwnerId, OwnershipRecord};
+use eventhubs_checkpoint::store::OwnershipRecord;
+use eventhubs_checkpoint::{Incarnation, OwnerId};
 use tokio::time::Instant;
 
 use super::State;

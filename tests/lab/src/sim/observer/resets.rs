@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use eventhubs_checkpoint::OwnershipRecord;
 use eventhubs_checkpoint::admin::ResetOutcome;
+use eventhubs_checkpoint::store::OwnershipRecord;
 
 use super::State;
 use crate::sim::invariant::Invariant;
@@ -85,7 +85,7 @@ impl State {
         let holds = match outcome {
             ResetOutcome::Done => written,
             ResetOutcome::NotDone(_) => !moved,
-            ResetOutcome::Unsure { written: reported, .. } => written || !reported,
+            ResetOutcome::Indeterminate { written: reported, .. } => written || !reported,
             _ => false,
         };
         progress.given_up = matches!(outcome, ResetOutcome::NotDone(_));
@@ -141,7 +141,7 @@ fn name_of(outcome: &ResetOutcome) -> &'static str {
     match outcome {
         ResetOutcome::Done => "resets done",
         ResetOutcome::NotDone(_) => "resets not done",
-        ResetOutcome::Unsure { written: true, .. } => "resets unsure, written",
+        ResetOutcome::Indeterminate { written: true, .. } => "resets unsure, written",
         _ => "resets unsure",
     }
 }

@@ -6,8 +6,9 @@ use eventhubs_checkpoint::admin::{NotDone, ResetOutcome};
 use eventhubs_checkpoint::blob::Condition;
 use eventhubs_checkpoint::internal::codec::{encode_checkpoint, encode_ownership};
 use eventhubs_checkpoint::processor::StopReason;
+use eventhubs_checkpoint::store::{CheckpointRecord, OwnershipRecord};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
-use eventhubs_checkpoint::{CheckpointRecord, Identity, Incarnation, OwnerId, OwnershipRecord};
+use eventhubs_checkpoint::{Identity, Incarnation, OwnerId};
 use time::macros::datetime;
 use tokio::time::advance;
 
@@ -190,7 +191,7 @@ fn an_operator_puts_a_checkpoint_where_it_is_wanted_and_only_as_the_owner() {
 #[test]
 fn an_operator_reports_what_is_so() {
     let lost = || ResetOutcome::NotDone(NotDone::Lost { by: None });
-    let unsure = |written| ResetOutcome::Unsure { written, error: None };
+    let unsure = |written| ResetOutcome::Indeterminate { written, error: None };
     // What it does, and whether these reports are true: done, not done, unsure, unsure but written.
     let cases: [(&[i64], bool, [bool; 4]); 4] = [
         (&[9], true, [false, true, true, false]),

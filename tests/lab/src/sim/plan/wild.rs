@@ -5,9 +5,10 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
+use eventhubs_checkpoint::LeaseScope;
 use eventhubs_checkpoint::balancer::OnStall;
 use eventhubs_checkpoint::processor::OnFailure;
-use eventhubs_checkpoint::{LeaseDurations, LeaseScope};
+use eventhubs_checkpoint::store::LeaseDurations;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 

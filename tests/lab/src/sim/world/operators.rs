@@ -37,7 +37,7 @@ impl World<'_> {
         faulty.set_plan(reset.trouble.map_or_else(|| self.usual_faults(), |trouble| trouble.faults(latency)));
         let settings = GroupStore::builder(Arc::new(faulty), self.group.clone(), owner);
         let settings = with_terms(settings, &self.plan.settings).with_seed(seed);
-        let options = ResetOptions::default().with_beside_foreign(reset.beside_foreign).with_settle(reset.settle);
+        let options = ResetOptions::default().with_allow_foreign(reset.beside_foreign).with_settle(reset.settle);
         let operating = operate(self.observer.clone(), life, settings, wanted, options);
         self.operators.push(tokio::spawn(killed_after(reset.dies_after, self.observer.clone(), life, operating)));
     }
