@@ -1,4 +1,4 @@
-//! Which partitions were added to the hub after the group had begun.
+//! Determines which partitions were added to the event hub after the group had started.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -7,22 +7,25 @@ use super::config::ProcessorConfig;
 use super::source::StartPosition;
 use crate::model::PartitionId;
 
-/// Matters only for a start at the latest event: an added partition that starts there loses what came before it was
-/// noticed.
+/// The partitions that belonged to the event hub when the group started.
 ///
-/// A group that begins pins all its partitions at once, the last one first. Of the added ones none gets a checkpoint
-/// before all before it have theirs. So whichever is behind all that have a checkpoint was added.
+/// They matter only for a start at the latest event: a new partition that starts there loses the events that were sent
+/// before the group noticed it.
+///
+/// When a group starts, it records the starts of all its partitions, the last partition first. A new partition gets no
+/// checkpoint before all partitions before it have theirs. So every partition after the last one with a checkpoint was
+/// added later.
 #[derive(Debug, Default)]
 pub(super) struct NewPartitions(OnceLock<BTreeSet<PartitionId>>);
 
 impl NewPartitions {
-    /// The group began with these.
-    pub(super) fn started_with(&self, founders: impl IntoIterator<Item = PartitionId>) {
+    /// Records the partitions with which the group started.
+    pub(super) fn started_with(&self, initial: impl IntoIterator<Item = PartitionId>) {
         // Set once, at the start.
-        let _ = self.0.set(founders.into_iter().collect());
+        let _ = self.0.set(initial.into_iter().collect());
     }
 
-    /// Where a partition without a checkpoint starts.
+    /// Returns where a partition without a checkpoint starts.
     pub(super) fn start_of<'a>(&self, partition: &PartitionId, config: &'a ProcessorConfig) -> &'a StartPosition {
         if self.contains(partition, config) {
             config.start_position_of_new(partition)
@@ -31,10 +34,10 @@ impl NewPartitions {
         }
     }
 
-    /// Whether it was added, if that matters.
+    /// Returns whether the partition was added after the group had started and the configured start depends on that.
     pub(super) fn contains(&self, partition: &PartitionId, config: &ProcessorConfig) -> bool {
-        let is_founder = self.0.get().is_none_or(|founders| founders.contains(partition));
-        config.start_position == StartPosition::Latest && !is_founder
+        let is_initial = self.0.get().is_none_or(|initial| initial.contains(partition));
+        config.start_position == StartPosition::Latest && !is_initial
     }
 }
 
@@ -43,13 +46,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_added_partition_of_a_group_that_starts_at_the_latest_starts_elsewhere() {
+    fn added_partitions_start_at_the_earliest_event() {
         let latest = ProcessorConfig::default().with_start_position(StartPosition::Latest);
-        let begun = NewPartitions::default();
-        begun.started_with([0.into()]);
-        assert_eq!(begun.start_of(&0.into(), &latest), &StartPosition::Latest);
-        assert_eq!(begun.start_of(&1.into(), &latest), &StartPosition::Earliest);
+        let new = NewPartitions::default();
+        new.started_with([0.into()]);
+        assert_eq!(new.start_of(&0.into(), &latest), &StartPosition::Latest);
+        assert_eq!(new.start_of(&1.into(), &latest), &StartPosition::Earliest);
         let fixed = ProcessorConfig::default().with_start_position(StartPosition::AfterSequenceNumber(7));
-        assert_eq!(begun.start_of(&1.into(), &fixed), &fixed.start_position);
+        assert_eq!(new.start_of(&1.into(), &fixed), &fixed.start_position);
     }
 }

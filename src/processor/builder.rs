@@ -1,4 +1,4 @@
-//! Describes a processor.
+//! The builder of a processor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,10 @@ use crate::model::{ConsumerGroup, LeaseScope, PartitionId};
 use crate::setters::config_setters;
 use crate::store::GroupStore;
 
-/// Numbers from the hub that are older than so many probes are stale.
+/// Partition properties are stale after this many missed lag checks.
 const PROBES_MISSED: u32 = 3;
 
-/// Describes a [`Processor`]. Setters cannot fail; [`build`](Self::build) can.
+/// Configures a [`Processor`]. Setters cannot fail; [`build`](Self::build) can.
 #[derive(Debug)]
 #[must_use = "nothing happens until `build` is called"]
 pub struct ProcessorBuilder<S, H> {
@@ -111,11 +111,12 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         }
     }
 
-    /// Checks the settings.
+    /// Checks the settings and creates the processor. Sends no request.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setter and the rule: correct the setting.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a setting is invalid: the message names the setter and the
+    /// rule. Correct the setting.
     pub fn build(self) -> Result<Processor<S, H>> {
         self.config.check()?;
         self.check_group()?;

@@ -1,61 +1,64 @@
-//! When a receiver that yields nothing must be opened again.
+//! Detects a receiver that has stalled and must be reopened.
 //!
-//! A link can die without a word: the client takes it for alive, and nothing comes any more. Silence alone proves
-//! nothing, for there may be nothing to say. Nor does a hub that is ahead of the receiver: the handler may be busy, the
-//! partition paused, the events on their way. But an event that has been in the hub for `patience`, while somebody
-//! waited on the receiver all that time and nothing at all came out, will not come any more.
+//! A link can fail without an error: the client considers it open, but no more events arrive. The absence of events
+//! alone proves nothing, because there may be no new ones. Nor does a partition with newer events than the last
+//! received one: the handler may be busy, the partition paused, or the events on their way. But an event that was in
+//! the event hub for `timeout`, while the processor waited on the receiver all that time and received nothing, will not
+//! arrive.
 //!
-//! What came out counts when it was received, and not when its batch is full: a batch can be gathered for longer than
-//! two looks take.
+//! An event counts when it is received, not when its batch is full: a batch may be gathered for longer than the time
+//! between two lag checks.
 //!
-//! So two looks at the hub are needed: one that finds it ahead, and one at least `patience` later, with uninterrupted
-//! waiting in between. Whatever interrupts the waiting (an event, a pause) makes it begin anew; so an event that comes
-//! between a look and the decision never counts, and neither does the time in which the handler was at work.
+//! So two lag checks are needed: one that finds newer events in the event hub, and one at least `timeout` later, with
+//! uninterrupted waiting in between. Any interruption, by an event or a pause, restarts the waiting. So an event that
+//! arrives between a check and the decision never counts as missing, and the time in which the handler works does not
+//! count.
 //!
-//! And a hub that ends before what came was made anew; its events would have to pass the old end before one of them
-//! came. Two looks, 10 s apart or more, and all between them must say so, for what a hub says of itself can be a little
-//! old.
+//! An event hub that ends before the last received event was recreated. Its events would have to pass the old end
+//! before the receiver delivered one of them. All checks over at least 10 s must show this, because the properties that
+//! an event hub reports can be some seconds old.
 //!
-//! With a look every `patience` or less often, a link that is dead is found by the second look after the event that it
-//! keeps back was enqueued: within two periods. With looks more often, within `patience` and two periods.
+//! If checks are `timeout` or more apart, the second check after the missing event was enqueued detects the stall:
+//! within two periods. With more frequent checks, it is detected within `timeout` and two periods.
 
 use std::time::Duration;
 
 use super::properties::PartitionProperties;
 use super::source::StartPosition;
 
-/// How long reports of a hub must say that it ends before what came. A report can be some seconds old.
+/// How long all reports of an event hub must show that it ends before the last received event. A report can be some
+/// seconds old.
 pub(super) const OLDEST_REPORT: Duration = Duration::from_secs(10);
 
-/// What a look at the hub says of the receiver.
+/// What a lag check shows about the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
-    /// Nothing is missing, or nobody waits for it.
+    /// No event is missing, or the processor does not wait for events.
     Healthy,
-    /// The hub has more than what came, but not for long enough.
+    /// The event hub has newer events than the last received one, but not for long enough.
     Behind,
-    /// What is missing will not come: open the receiver anew.
+    /// The missing events will not arrive: reopen the receiver.
     Reopen,
-    /// The hub ends before what came: it was made anew.
+    /// The event hub ends before the last received event: it was recreated.
     BeyondEnd,
 }
 
-/// One partition's receiver, from its opening to the next one. Times are those of any clock, all of the same.
+/// The state of one partition's receiver, from one opening to the next. All times are of one clock, of any kind.
 #[derive(Debug)]
 pub(super) struct StallDetector {
     patience: Duration,
-    /// Nothing up to here is still to come. None as long as that is unknown: what is in the hub at the first look
-    /// need not come then.
+    /// No event up to this one is missing. `None` while that is unknown: the events that are in the event hub at the
+    /// first check may not be delivered then.
     seen: Option<i64>,
-    /// That was told by what came, or by where the link was opened; not by a look.
+    /// A received event, or the position at which the receiver was opened, determined `seen`; not a lag check.
     certain: bool,
-    /// Somebody waits on the receiver now.
+    /// The processor waits on the receiver now.
     waiting: bool,
-    /// The first look since the waiting began that found the hub ahead.
+    /// The first check since the waiting began that found newer events in the event hub.
     behind_since: Option<Duration>,
-    /// The first look of those in a row that found the hub to end before what came.
+    /// The first of consecutive checks that found that the event hub ends before the last received event.
     beyond_end_since: Option<Duration>,
-    /// The verdict was [`Verdict::BeyondEnd`].
+    /// The last state was [`LinkState::BeyondEnd`].
     is_beyond_end: bool,
 }
 
@@ -72,7 +75,7 @@ impl StallDetector {
         }
     }
 
-    /// A link was opened here.
+    /// Records that a receiver was opened at this start.
     pub(super) fn opened(&mut self, from: &StartPosition) {
         self.seen = match from {
             StartPosition::Earliest => Some(i64::MIN),
@@ -84,27 +87,27 @@ impl StallDetector {
         self.rests();
     }
 
-    /// From now on somebody waits on the receiver. Nothing changes if somebody does already.
+    /// Records that the processor waits on the receiver. Changes nothing if it already does.
     pub(super) fn waits(&mut self) {
         self.waiting = true;
     }
 
-    /// Nobody waits any more, though nothing came: the partition is paused.
+    /// Records that the processor no longer waits although it received no event: the partition is paused.
     pub(super) fn rests(&mut self) {
         self.waiting = false;
         self.behind_since = None;
         self.beyond_end_since = None;
     }
 
-    /// Events came out of the receiver, up to this one. Nobody waits until they are handled.
+    /// Records received events, up to this one. The processor does not wait until they are handled.
     pub(super) fn received(&mut self, number: Option<i64>) {
         self.seen = number.map(|number| self.seen.unwrap_or(i64::MIN).max(number));
         self.certain = number.is_some();
         self.rests();
     }
 
-    /// Events came out of the receiver, up to this one, and wait until their batch is full. The receiver is still
-    /// waited on. False if this was known already.
+    /// Records received events, up to this one, that wait until their batch is full. The processor continues to wait on
+    /// the receiver. Returns false if the event was recorded already.
     pub(super) fn gathered(&mut self, number: Option<i64>) -> bool {
         let is_new = number.is_none() || number > self.seen;
         if is_new {
@@ -115,16 +118,16 @@ impl StallDetector {
         is_new
     }
 
-    /// Whether looks at the hub have found that it ends before what came through this link.
+    /// Returns whether lag checks have found that the event hub ends before the last event received through this link.
     pub(super) fn is_beyond_end(&self) -> bool {
         self.is_beyond_end
     }
 
-    /// The hub was looked at; `now` is when its answer was here. The receiver must be waited on while the answer is
-    /// under way, and what came out meanwhile told first.
+    /// Records a lag check; `now` is when the response arrived. The processor must wait on the receiver during the
+    /// request, and must record the events that arrive meanwhile first.
     pub(super) fn checked(&mut self, now: Duration, properties: &PartitionProperties) -> LinkState {
         let last = properties.last_enqueued().map(|last| last.sequence_number);
-        // What retention took will not come, and is not missing.
+        // Expired events will not arrive, and are not missing.
         let readable = last.filter(|_| !properties.is_empty());
         let seen = *self.seen.get_or_insert(last.unwrap_or(i64::MIN));
         if !(self.waiting && self.certain && seen > last.unwrap_or(-1)) {
@@ -154,7 +157,7 @@ mod tests {
         Rests,
         Received(Option<i64>),
         Gathered(Option<i64>),
-        /// At this second, the hub with events from here to there.
+        /// A check at this second, of an event hub with events from the first number to the second.
         Probed(u64, i64, Option<i64>, LinkState),
     }
 
@@ -165,7 +168,7 @@ mod tests {
         Opened(StartPosition::AfterSequenceNumber(number))
     }
 
-    /// With a patience of 30 s.
+    /// Runs the steps with a timeout of 30 s.
     fn run(case: &str, steps: impl IntoIterator<Item = Step>) {
         let mut silence = StallDetector::new(Duration::from_secs(30));
         for (index, step) in steps.into_iter().enumerate() {
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_link_is_found_by_the_second_look_at_what_it_keeps_back() {
+    fn the_second_check_detects_a_stalled_link() {
         run("at once", [after(4), Waits, Probed(30, 0, Some(5), Behind), Probed(60, 0, Some(5), Reopen)]);
         run(
             "after a while",
@@ -204,7 +207,7 @@ mod tests {
             [after(4), Waits, Received(Some(7)), Waits, Probed(30, 0, Some(8), Behind), Probed(60, 0, Some(8), Reopen)],
         );
         run(
-            "by looks that come often",
+            "by frequent checks",
             [
                 after(4),
                 Waits,
@@ -222,10 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_fine_where_there_is_nothing_to_say() {
-        run("all was seen", [after(4), Waits, Probed(30, 0, Some(4), Healthy), Probed(90, 0, Some(4), Healthy)]);
+    fn a_link_without_new_events_is_healthy() {
         run(
-            "a new hub",
+            "all events were received",
+            [after(4), Waits, Probed(30, 0, Some(4), Healthy), Probed(90, 0, Some(4), Healthy)],
+        );
+        run(
+            "a new event hub",
             [Opened(StartPosition::Earliest), Waits, Probed(30, 0, None, Healthy), Probed(90, 0, None, Healthy)],
         );
         run("emptied", [after(4), Waits, Probed(30, 8, Some(7), Healthy), Probed(90, 8, Some(7), Healthy)]);
@@ -242,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_nobody_waits_does_not_count() {
+    fn only_time_spent_waiting_counts() {
         run(
             "a busy handler",
             [
@@ -269,11 +275,11 @@ mod tests {
                 Probed(150, 0, Some(9), Reopen),
             ],
         );
-        run("not waited on yet", [after(4), Probed(30, 0, Some(9), Healthy), Probed(90, 0, Some(9), Healthy)]);
+        run("no waiting yet", [after(4), Probed(30, 0, Some(9), Healthy), Probed(90, 0, Some(9), Healthy)]);
     }
 
     #[test]
-    fn an_event_that_comes_between_the_looks_makes_the_waiting_begin_anew() {
+    fn an_event_between_two_checks_restarts_the_waiting() {
         run(
             "a slow link",
             [
@@ -290,7 +296,7 @@ mod tests {
             ],
         );
         run(
-            "one that was handled already",
+            "an event that was handled before",
             [
                 after(4),
                 Waits,
@@ -304,11 +310,11 @@ mod tests {
     }
 
     #[test]
-    fn a_hub_that_was_made_anew_is_found_by_the_second_look_at_its_end() {
+    fn the_second_check_detects_a_recreated_event_hub() {
         run("empty", [after(4), Waits, Probed(30, 0, None, Healthy), Probed(60, 0, None, BeyondEnd)]);
-        run("begun again", [after(4), Waits, Probed(30, 0, Some(1), Healthy), Probed(60, 0, Some(3), BeyondEnd)]);
+        run("with new events", [after(4), Waits, Probed(30, 0, Some(1), Healthy), Probed(60, 0, Some(3), BeyondEnd)]);
         run(
-            "only an old answer",
+            "one old response",
             [
                 after(4),
                 Waits,
@@ -319,17 +325,17 @@ mod tests {
             ],
         );
         run(
-            "nobody waited in between",
+            "no waiting in between",
             [after(4), Waits, Probed(30, 0, Some(1), Healthy), Rests, Waits, Probed(60, 0, Some(1), Healthy)],
         );
         run(
-            "nothing came yet",
+            "no event received yet",
             [Opened(StartPosition::Earliest), Waits, Probed(30, 0, None, Healthy), Probed(60, 0, None, Healthy)],
         );
     }
 
     #[test]
-    fn a_link_that_was_opened_again_gets_its_time() {
+    fn a_reopened_link_has_the_full_timeout() {
         run(
             "reopened",
             [
@@ -347,10 +353,10 @@ mod tests {
     }
 
     #[test]
-    fn where_it_is_unknown_what_must_come_only_what_is_new_must() {
+    fn from_an_unknown_start_only_new_events_are_due() {
         for from in [StartPosition::Latest, StartPosition::AfterOffset("x".into())] {
             run(
-                "behind the last event",
+                "after the last event",
                 [
                     Opened(from),
                     Waits,
@@ -379,22 +385,25 @@ mod tests {
         use super::*;
 
         #[test]
-        fn b03_looks_that_are_close_to_each_other_prove_nothing() {
+        fn b03_checks_within_a_short_time_prove_nothing() {
             let old = |second| Probed(second, 0, Some(8), Healthy);
-            run("two old ones", [after(9), Waits, old(1), old(2), Probed(3, 0, Some(9), Healthy), old(12)]);
-            run("old for 10 s", [after(9), Waits, old(1), old(2), old(10), Probed(11, 0, Some(8), BeyondEnd)]);
+            run("two old responses", [after(9), Waits, old(1), old(2), Probed(3, 0, Some(9), Healthy), old(12)]);
+            run(
+                "old responses for 10 s",
+                [after(9), Waits, old(1), old(2), old(10), Probed(11, 0, Some(8), BeyondEnd)],
+            );
             let between = [after(9), Waits, old(1), Received(Some(10)), Waits, old(8), old(12), old(17)];
             run("an event in between", between.into_iter().chain([Probed(18, 0, Some(8), BeyondEnd)]));
         }
 
         #[test]
-        fn b05_what_was_gathered_is_not_missing() {
+        fn b05_gathered_events_are_not_missing() {
             run(
-                "all of it",
+                "all events",
                 [after(4), Waits, Gathered(Some(5)), Probed(30, 0, Some(5), Healthy), Probed(60, 0, Some(5), Healthy)],
             );
             run(
-                "a part of it, and then silence",
+                "some events, then none",
                 [
                     after(4),
                     Waits,
@@ -410,14 +419,14 @@ mod tests {
                 [after(4), Waits, Gathered(None), Probed(30, 0, Some(9), Healthy), Probed(60, 0, Some(10), Behind)],
             );
             run(
-                "not waited on",
+                "no waiting",
                 [after(4), Gathered(Some(5)), Probed(30, 0, Some(9), Healthy), Probed(60, 0, Some(9), Healthy)],
             );
         }
 
-        /// A new group at the earliest event of a quiet hub: its link has nothing to deliver, however long it waits.
+        /// A new group starts at the earliest event of an emptied partition: its receiver has nothing to deliver.
         #[test]
-        fn c01_a_link_to_an_emptied_partition_is_not_behind() {
+        fn c01_a_link_to_an_emptied_partition_is_healthy() {
             for begin in [255, 256] {
                 let last = Position { sequence_number: 255, offset: "x".into() };
                 let emptied = PartitionProperties::new(begin, Some(last), true);

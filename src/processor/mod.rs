@@ -3,22 +3,22 @@
 //! # Guarantees
 //!
 //! - Every event is delivered at least once, those of one partition in order and one batch at a time.
-//! - Processing goes on after the last checkpoint; without one, at the configured start. A start of any kind is
+//! - Processing continues after the last checkpoint; without one, it starts at the configured position. The start is
 //!   recorded as a position before anything is read from there.
-//! - A failing handler, a broken link or a refused checkpoint stops its own partition only, and a slow one delays no
-//!   other.
+//! - A failing handler, a failed receiver or a rejected checkpoint stops its own partition only. A slow handler delays
+//!   no other partition.
 //! - A checkpoint never passes an event that is [tracked](PartitionContext::track) and not finished, and never moves
 //!   backwards.
-//! - A link that delivers nothing although there are events is opened again; a checkpoint from which reading cannot go
-//!   on is told, and [`OnInvalidCheckpoint`] says where to go on.
-//! - At shutdown every handler may finish its batch. Then the last checkpoint of its partition is written, and then the
-//!   partition is released, while others still drain. Each step has its time, in which requests that fail are tried
-//!   again. A [`ShutdownReport`] says how it went.
+//! - A receiver that delivers nothing although there are events is reopened. A checkpoint after which the partition
+//!   cannot be read is reported, and [`OnInvalidCheckpoint`] determines where to continue.
+//! - At shutdown every handler may finish its batch. Then the last checkpoint of its partition is written, and the
+//!   partition is released, while other partitions still drain. Each step has a time limit, within which failed
+//!   requests are retried. [`Processor::run`] returns a [`ShutdownReport`].
 //!
 //! # Non-guarantees
 //!
-//! After a crash, a failure or a move, events behind the last checkpoint come again. Dropping the future of
-//! [`Processor::run`] is such a crash: nothing is released.
+//! After a crash, a failure or a handoff that was not completed, events after the last checkpoint are redelivered.
+//! Dropping the future of [`Processor::run`] is a crash: nothing is released.
 
 mod added;
 mod batch;
@@ -102,15 +102,15 @@ use shutdown::phase;
 use signals::Signals;
 use supervisor::Supervisor;
 
-/// How long the source may take to close at the end.
+/// How long the event source may take to close.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// One instance of a consumer: shares the hub's partitions with the others of its group, and processes its own.
+/// One instance of a consumer: shares the partitions of an event hub with the other instances of its consumer group,
+/// and processes its own.
 ///
 /// ```
 /// # #[cfg(feature = "testing")]
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// # use std::sync::Arc;
 /// # use eventhubs_checkpoint::blob::memory::MemoryContainer;
 /// # use eventhubs_checkpoint::store::GroupStore;
 /// # use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
@@ -121,8 +121,7 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 /// # hub.publish(0, "hello");
 /// # let source = hub.source();
 /// # let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
-/// # let container = Arc::new(MemoryContainer::new());
-/// # let store = GroupStore::builder(container, group, OwnerId::new("worker-1")?).connect().await?;
+/// # let store = GroupStore::connect(MemoryContainer::new(), group, OwnerId::new("worker-1")?).await?;
 /// let (done, finished) = tokio::sync::oneshot::channel();
 /// let done = std::sync::Mutex::new(Some(done));
 /// let handler = handler_fn(move |events: Vec<_>, context: PartitionContext| {
@@ -135,8 +134,7 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 ///         Ok(())
 ///     }
 /// });
-/// let processor = Processor::builder(source, store, handler).build()?;
-/// processor.run(async { assert_eq!(finished.await, Ok(1)) }).await?;
+/// Processor::builder(source, store, handler).run(async { assert_eq!(finished.await, Ok(1)) }).await?;
 /// # Ok::<(), eventhubs_checkpoint::Error>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -150,37 +148,43 @@ pub struct Processor<S, H> {
 }
 
 impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
-    /// Starts to describe a processor of the store's consumer group, reading from `source`, on behalf of the store's
-    /// owner.
+    /// Returns a builder for a processor of the store's consumer group that reads from `source`, on behalf of the
+    /// store's owner.
     pub fn builder(source: S, store: GroupStore, handler: H) -> ProcessorBuilder<S, H> {
         ProcessorBuilder { source, store, handler, config: ProcessorConfig::default() }
     }
 
-    /// What this instance knows of the group: who owns what.
+    /// Returns what this instance knows of the group: which instance owns which partition.
     #[must_use]
     pub fn watch(&self) -> Snapshots {
         self.handle.snapshots()
     }
 
-    /// Watches and steers the processor while it runs.
+    /// Returns a handle that observes and controls the processor while it runs.
     #[must_use]
     pub fn handle(&self) -> ProcessorHandle {
         self.handle.clone()
     }
 
-    /// Processes until `shutdown` is ready or [`ProcessorHandle::shutdown`] is called, then ends in good order:
-    /// handlers finish, last checkpoints are written, the partitions released, the source closed; each within its time.
-    /// Asked through the handle once more, at least a second later, it ends at once.
+    /// Processes until `shutdown` completes or [`ProcessorHandle::shutdown`] is called, and then shuts down cleanly:
+    /// handlers finish, last checkpoints are written, partitions are released and the source is closed. Each phase has
+    /// a time limit. A second request through the handle, at least a second later, ends the processor at once.
     ///
-    /// Dropping the future is a crash: nothing is written or released, and others wait for the expiry.
+    /// Dropping the future is a crash: nothing is written or released, and other instances claim the partitions when
+    /// their leases expire.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] for what only the operator can mend: no such hub, no partitions, no such consumer group.
-    /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. [`ErrorKind::Internal`] if the
-    /// load-balancing loop panicked. Everything else is reported and tried again, also at the start. Before anything
-    /// starts, also any other error of the hub or the storage for which [`Error::is_retryable`] and [`Error::is_indeterminate`] are false, such as
-    /// [`ErrorKind::Unauthorized`]: correct the setting or the permission, and start again.
+    /// - [`ErrorKind::Config`] if the event hub, its partitions or the consumer group do not exist, or another setting
+    ///   is wrong. Correct the setting.
+    /// - [`ErrorKind::Replaced`] if a newer incarnation of this owner is running. Give every instance a unique owner
+    ///   id.
+    /// - [`ErrorKind::Internal`] if the load-balancing loop panicked.
+    /// - At the start also any other error of the event hub or the storage for which [`Error::is_retryable`] and
+    ///   [`Error::is_indeterminate`] are false, such as [`ErrorKind::Unauthorized`]. Correct the setting or the
+    ///   permission, and start again.
+    ///
+    /// The processor logs and retries all other errors, also at the start.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let span = self.shared.store.telemetry().span().clone();
         self.run_in_span(shutdown).instrument(span).await
@@ -188,7 +192,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
     async fn run_in_span(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let Self { shared, balancer, handle, partitions } = self;
-        // Ends with this future, though an aborted task of the loop may be dropped later.
+        // Dropped with this future, although an aborted task of the loop may be dropped later.
         let _permit = balancer.permit();
         let requests = handle.requests.clone();
         let asked_here = requests.clone();
@@ -238,15 +242,15 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         ended.map(|()| report).map_err(unshared)
     }
 
-    /// The same as [`run`](Self::run), until the process is asked to end: by Ctrl-C, or on Unix by SIGTERM, as
-    /// container runtimes do. Another signal, at least a second after the first one, ends it at once.
+    /// Does the same as [`run`](Self::run), until a signal requests the shutdown: Ctrl-C, or SIGTERM on Unix, as
+    /// container runtimes send. A second signal, at least a second later, ends the processor at once.
     ///
-    /// With the default settings the end may take 94 s, but Kubernetes kills a process 30 s after SIGTERM unless
-    /// `terminationGracePeriodSeconds` says otherwise. The operations guide has the bounds of all phases.
+    /// With the default settings a shutdown may take 94 s. Kubernetes kills a process 30 s after SIGTERM, unless
+    /// `terminationGracePeriodSeconds` is longer. docs/kubernetes.md has the limits of all phases.
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run), and [`ErrorKind::Config`] if the system does not let signals be listened to.
+    /// Those of [`run`](Self::run). [`ErrorKind::Config`] also if the signal handlers cannot be installed.
     pub async fn run_until_signal(self) -> Result<ShutdownReport> {
         let requests = self.handle.requests.clone();
         let mut signals = Signals::listen()?;
@@ -264,13 +268,12 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 }
 
 impl<S: EventSource> Processor<S, StreamHandler<S::Event>> {
-    /// Starts to describe a processor whose events are asked for, partition by partition, instead of being handed to a
+    /// Returns a builder for a processor that provides the events as streams, one per partition, instead of calling a
     /// handler.
     ///
     /// ```
     /// # #[cfg(feature = "testing")]
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// # use std::sync::Arc;
     /// # use eventhubs_checkpoint::blob::memory::MemoryContainer;
     /// # use eventhubs_checkpoint::store::GroupStore;
     /// # use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
@@ -281,16 +284,15 @@ impl<S: EventSource> Processor<S, StreamHandler<S::Event>> {
     /// # hub.publish(0, "hello");
     /// # let source = hub.source();
     /// # let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
-    /// # let container = Arc::new(MemoryContainer::new());
-    /// # let store = GroupStore::builder(container, group, OwnerId::new("worker-1")?).connect().await?;
-    /// let mut partitions = Processor::streams(source, store).build()?.partitions();
+    /// # let store = GroupStore::connect(MemoryContainer::new(), group, OwnerId::new("worker-1")?).await?;
+    /// let mut partitions = Processor::streams(source, store).build()?.start_streams();
     /// let mut partition = partitions.next().await.expect("runs until it is shut down");
     /// let working = tokio::spawn(async move {
     ///     while let Some(events) = partition.next().await {
     ///         for event in &events {
     ///             partition.context().checkpoint(event);
     ///         }
-    /// #       partition.context().flush().await.expect("the storage answers");
+    /// #       partition.context().flush().await.expect("the storage responds");
     /// #       partition.context().release(std::time::Duration::from_secs(60));
     ///     }
     /// });
@@ -305,11 +307,11 @@ impl<S: EventSource> Processor<S, StreamHandler<S::Event>> {
         Self::builder(source, store, StreamHandler::new())
     }
 
-    /// Starts to process, and yields the partitions as they start.
+    /// Starts to process, and returns the partitions as they start.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     #[must_use = "dropping it ends the processor as a crash does"]
     pub fn start_streams(self) -> PartitionStreams<S::Event> {
         let handle = self.handle();
@@ -319,7 +321,7 @@ impl<S: EventSource> Processor<S, StreamHandler<S::Event>> {
     }
 }
 
-/// What goes on beside the partitions.
+/// Starts the tasks that run in addition to the partitions.
 fn background<S: EventSource, H: Handler<S::Event>>(
     shared: &Arc<Shared<S, H>>,
     partitions: watch::Sender<Arc<[PartitionId]>>,
@@ -336,7 +338,8 @@ fn background<S: EventSource, H: Handler<S::Event>>(
     background
 }
 
-/// Stop, drain, settle the checkpoint, release: each partition by itself. Then close.
+/// Shuts down: stops and drains each partition, writes its last checkpoint and releases it, independently of the
+/// others. Then closes the source.
 async fn finish<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<Shared<S, H>>,
     mut supervisor: Supervisor<S, H>,
@@ -350,7 +353,7 @@ async fn finish<S: EventSource, H: Handler<S::Event>>(
     let ending = async { if keeps { balancer.shutdown_and_keep().await } else { balancer.shutdown().await } };
     let (release, left) = phase(Duration::MAX, ending).await;
     let left = left.unwrap_or_default();
-    // Both hold the source.
+    // Both own the source.
     drop(supervisor);
     let _ = timeout(CLOSE_LIMIT, background.shutdown()).await;
     let close = close(shared).await;
@@ -367,7 +370,7 @@ async fn finish<S: EventSource, H: Handler<S::Event>>(
     }
 }
 
-/// What the handlers are told when the processor ends.
+/// Returns the reason for which handlers stop when the processor ends.
 fn reason_for(ended: &Result<(), Arc<Error>>) -> StopReason {
     match ended {
         Err(error) if error.kind() == ErrorKind::Replaced => StopReason::Replaced,
@@ -375,12 +378,12 @@ fn reason_for(ended: &Result<(), Arc<Error>>) -> StopReason {
     }
 }
 
-/// The error itself, unless a handler has kept it.
+/// Returns the error itself, unless a handler has kept a reference.
 fn unshared(error: Arc<Error>) -> Error {
     Arc::try_unwrap(error).unwrap_or_else(|error| Error::new(error.kind(), error.to_string()).with_source(error))
 }
 
-/// As long as this runs, the application's runtime does.
+/// Reports that the application's runtime runs, as long as this task does.
 async fn heartbeat(vitals: LivenessTracker, every: Duration) {
     loop {
         vitals.tick();
@@ -388,7 +391,7 @@ async fn heartbeat(vitals: LivenessTracker, every: Duration) {
     }
 }
 
-/// Closes the source, if no task that was cut short still has it.
+/// Closes the source, unless an aborted task still owns it.
 async fn close<S: EventSource, H>(shared: Arc<Shared<S, H>>) -> PhaseReport {
     let Some(shared) = Arc::into_inner(shared) else { return PhaseReport::default() };
     let (report, closed) = phase(CLOSE_DEADLINE, shared.source.close()).await;

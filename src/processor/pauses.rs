@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-/// The wait before the first restart; it doubles up to [`LONGEST_PAUSE`] until a batch is handled.
+/// The wait before the first restart. It doubles up to [`LONGEST_PAUSE`] until a batch is handled.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The wait with jitter, up to a quarter shorter by a random number: what lost its links together does not open them
-/// together for ever.
+/// Returns the wait with jitter, up to a quarter shorter: receivers that failed at the same time are not all reopened
+/// at the same time.
 pub(super) fn jittered(pause: Duration, random: u64) -> Duration {
     let quarter = pause / 4;
-    // The number of a percent is random enough.
+    // A hundred steps are random enough.
     pause.saturating_sub(quarter * u32::try_from(random % 100).unwrap_or_default() / 100)
 }
 
@@ -18,7 +18,7 @@ pub(super) fn jittered(pause: Duration, random: u64) -> Duration {
 #[derive(Debug, Default)]
 pub(super) struct RestartBackoff {
     failures: u32,
-    /// The furthest event that was ever handled. What comes again after a failure is no progress.
+    /// The last event ever handled. Redelivered events are no progress.
     furthest: Option<i64>,
 }
 
@@ -27,10 +27,10 @@ impl RestartBackoff {
         self.next_between(Duration::ZERO, LONGEST_PAUSE)
     }
 
-    /// The same, but no wait is longer than `longest`, nor shorter than what the server asks for, up to
+    /// Returns the next wait. It is no longer than `longest`, but no shorter than what the server requests, up to
     /// [`LONGEST_PAUSE`], also with [jitter](jittered).
-    pub(super) fn next_between(&mut self, asked: Duration, longest: Duration) -> Duration {
-        let first = FIRST_PAUSE.max(asked.min(LONGEST_PAUSE) * 4 / 3);
+    pub(super) fn next_between(&mut self, requested: Duration, longest: Duration) -> Duration {
+        let first = FIRST_PAUSE.max(requested.min(LONGEST_PAUSE) * 4 / 3);
         let pause = first.saturating_mul(2u32.saturating_pow(self.failures.min(16)));
         self.failures = self.failures.saturating_add(1);
         pause.min(longest.max(first))
@@ -47,7 +47,7 @@ impl RestartBackoff {
         }
     }
 
-    /// A link held for so long was a good one, even if nothing came.
+    /// Records how long a link was open. A link that was open for long was healthy, even without events.
     pub(super) fn link_held(&mut self, time: Duration) {
         if time > LONGEST_PAUSE {
             self.failures = 0;
@@ -61,7 +61,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn b23_jitter_shortens_a_wait_by_up_to_a_quarter() {
+    fn b23_jitter_shortens_a_wait_by_a_quarter_at_most() {
         let waits: BTreeSet<_> = (0..1000).map(|random| jittered(LONGEST_PAUSE, random)).collect();
         assert_eq!(waits.len(), 100);
         assert!(waits.first() > Some(&(LONGEST_PAUSE * 3 / 4)) && waits.last() == Some(&LONGEST_PAUSE));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn restarts_wait_longer_each_time_up_to_a_limit() {
+    fn waits_grow_up_to_a_limit() {
         let mut pauses = RestartBackoff::default();
         let waits: Vec<_> = (0..10).map(|_| pauses.next()).collect();
         assert!(waits.is_sorted());
@@ -80,7 +80,7 @@ mod tests {
         pauses.handled(Some(5));
         assert_eq!(pauses.next(), FIRST_PAUSE);
         pauses.handled(Some(5));
-        assert_eq!(pauses.next(), FIRST_PAUSE * 2, "the same event again is no progress");
+        assert_eq!(pauses.next(), FIRST_PAUSE * 2, "a redelivered event is no progress");
         pauses.link_held(LONGEST_PAUSE);
         assert_eq!(pauses.next(), FIRST_PAUSE * 4);
         pauses.link_held(LONGEST_PAUSE * 2);

@@ -1,4 +1,4 @@
-//! Keeps one task per partition held, and none for any other.
+//! Runs one task for each owned partition, and none for any other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
@@ -26,14 +26,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::telemetry;
 
-/// A partition's task, from its start until the balancer no longer holds what it was started for.
+/// A partition's task, from its start until the balancer no longer owns the partition in the task's epoch.
 #[derive(Debug)]
 struct Entry {
     control: Arc<Control>,
     ended: bool,
 }
 
-/// How a partition's task ended; or by a panic, which is a bug.
+/// How a partition's task ended. An error is a panic, which is a bug.
 type Outcome = std::thread::Result<Ended>;
 
 #[derive(Debug)]
@@ -43,9 +43,9 @@ pub(super) struct Supervisor<S, H> {
     registry: Registry,
     tasks: JoinSet<(Arc<Control>, Outcome)>,
     entries: BTreeMap<PartitionId, Entry>,
-    /// Nothing is started again.
+    /// No task is started again.
     ending: bool,
-    /// What stops at the end is left for the restart of this owner.
+    /// The partitions that stop at shutdown are kept for the restart of this owner.
     keeps: bool,
 }
 
@@ -71,7 +71,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         }
     }
 
-    /// Follows the balancer until shutdown, until the balancer ends, or until a partition fails for good.
+    /// Follows the balancer until a shutdown is requested, the balancer ends, or a partition fails permanently.
     pub(super) async fn run(
         &mut self,
         balancing: &mut JoinSet<Result<()>>,
@@ -130,7 +130,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         self.tasks.spawn(working.instrument(span));
     }
 
-    /// Passes on to the balancer what becomes of the partition. An error ends the processor.
+    /// Reports to the balancer what happens to the partition. An error ends the processor.
     fn task_ended(&mut self, control: &Arc<Control>, outcome: Outcome) -> Result<(), Arc<Error>> {
         self.registry.remove(control);
         let (partition, epoch) = (control.partition.clone(), control.epoch);
@@ -149,7 +149,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
                 }
             }
             Ok(Ended::Stopped(_)) => {}
-            // Of the batch that failed, a part may have been processed.
+            // The failed batch may have been processed in part.
             Ok(Ended::GiveBack { cooldown }) => self.balancer.release_unsettled(partition, epoch, cooldown),
             Ok(Ended::Failed(error)) => {
                 let contended = error.kind() == ErrorKind::Contended;
@@ -167,8 +167,9 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         Ok(())
     }
 
-    /// Stops every partition within the drain time and what the last checkpoints may take. Each is released when it has
-    /// stopped, while others still drain; or it is left to the balancer if this instance keeps its partitions.
+    /// Stops every partition within the drain timeout and the time for the last checkpoints. Each partition is released
+    /// as soon as it has stopped, while others still drain. If this instance keeps its partitions, the balancer keeps
+    /// them afterwards.
     pub(super) async fn stop_all(&mut self, reason: StopReason, keeps: bool) -> Drained {
         self.keeps = keeps;
         self.ending = true;
@@ -181,7 +182,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             while let Some(ended) = self.tasks.join_next().await {
                 let Ok((control, outcome)) = ended else { continue };
                 drained.note(&control);
-                // The processor ends already.
+                // The processor is already ending.
                 let _ = self.task_ended(&control, outcome);
             }
         };
@@ -191,7 +192,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             telemetry::shutdown_cut_short(limit);
             let to_be_written = self.shared.config.checkpoint_policy.on_stop;
             self.registry.all().iter().for_each(|control| drained.cut(control, to_be_written));
-            // A handler that blocks its thread cannot be ended, and nobody waits for it.
+            // A handler that blocks its thread cannot be aborted, so it is not awaited without a limit.
             let _ = timeout(CLOSE_LIMIT, self.tasks.shutdown()).await;
         }
         drained
@@ -220,7 +221,7 @@ impl Drained {
     }
 }
 
-/// Why a partition is not held any more under the tenure that its task was started for.
+/// Returns why the balancer no longer owns a partition in the epoch that its task was started for.
 fn lost(snapshot: &Snapshot, partition: &PartitionId) -> StopReason {
     match snapshot.owned.get(partition) {
         None if snapshot.releasing.contains(partition) => StopReason::Released,

@@ -1,4 +1,4 @@
-//! Takes over the checkpoint, and finds out where to start.
+//! Takes over the checkpoint, and determines where to start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,20 +26,21 @@ use crate::processor::start::{Doubt, InvalidCheckpoint, InvalidReason, blame, ch
 use crate::store::{AdoptOutcome, Adoption};
 use crate::telemetry;
 
-/// A report of a hub can be some seconds old. A checkpoint counts as beyond the end only if it still is so after each
-/// of these waits, because a mistake would process everything twice. The same for events
-/// that a link leaves out again, and that may have expired. Together they are as long as
+/// The waits between checks of the partition properties, which can be some seconds old. A checkpoint counts as after
+/// the end only if it still is after each of these waits, because an error would process all events twice. The same
+/// applies to a gap that a link shows again: its events may have expired. The sum of the waits is
 /// [`OLDEST_REPORT`](crate::processor::liveness::OLDEST_REPORT).
 pub(super) const SECOND_LOOKS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(5)];
 
-/// What came of taking over.
+/// The outcome of taking over the checkpoint.
 enum Begun {
     At(Box<Adoption>, StartPosition),
     Lost { by: Option<OwnerId> },
 }
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
-    /// `doubt`: why it starts again, if reading could not go on.
+    /// Takes over the checkpoint. `doubt` is why reading could not continue before, if that is the reason for the
+    /// restart.
     pub(super) async fn begin(&self, doubt: Option<&Doubt>) -> Result<Session<S::Event>, Happened> {
         let begun = tokio::select! {
             biased;
@@ -73,8 +74,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Ok(Begun::At(Box::new(adoption), from))
     }
 
-    /// A number that is too great has to be replaced: it would hold back all checkpoints up to it. Any other only
-    /// matters to others who read the record, so a failure changes nothing here.
+    /// Corrects the sequence number of the checkpoint if necessary. A number that is too great must be replaced,
+    /// because it would hold back all checkpoints up to it. Any other number matters only to other readers of the
+    /// record, so a failure is only logged.
     async fn repair(&self, adoption: &mut Adoption, properties: &PartitionProperties) -> Result<()> {
         let Some(place) = reworded(adoption.record(), properties) else { return Ok(()) };
         let too_great = adoption.record().sequence_number.is_some_and(|recorded| recorded > place.sequence_number);
@@ -95,7 +97,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Ok(properties)
     }
 
-    /// What is wrong with the checkpoint, if anything is, and by which properties.
+    /// Returns why the checkpoint is invalid, if it is, and the properties that show it.
     async fn judged(
         &self,
         record: &CheckpointRecord,
@@ -115,7 +117,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Ok((judge(&properties), properties))
     }
 
-    /// There is no checkpoint. The start is recorded as a position before anything is read from there.
+    /// Starts without a checkpoint. The start is recorded as a position before anything is read from there.
     async fn first_start(&self, properties: &PartitionProperties) -> Result<Begun> {
         let partition = &self.control.partition;
         let start = self.shared.new_partitions.start_of(partition, &self.shared.config);
@@ -130,8 +132,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// Where the policy says. The checkpoint is put there, too: left where it is, it would refuse all that are before
-    /// it.
+    /// Starts where the policy says, and replaces the checkpoint: the old one would reject all smaller positions.
     async fn start_elsewhere(
         &self,
         mut adoption: Adoption,
@@ -146,7 +147,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         telemetry::invalid_checkpoint(&invalid.partition, &invalid, &from, events_lost);
         self.control.metrics.invalid_checkpoint(reason.name());
         self.shared.store.replace_checkpoint(&mut adoption, &place).await?;
-        // Every link goes on from what is recorded: the latest event is another one when a link is opened again.
+        // Every link continues from the recorded position. If it were opened at "the latest event" again, it would skip
+        // events.
         let from = resume(adoption.record(), &from);
         Ok(Begun::At(Box::new(adoption), from))
     }

@@ -1,4 +1,4 @@
-//! Hands batches to the handler.
+//! Passes batches to the handler.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ use crate::processor::source::EventSource;
 use crate::processor::status::Phase;
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
-    /// Until the link breaks, the handler fails, or the partition is to stop. The link is closed then.
+    /// Delivers batches until the link fails, the handler fails, or the partition is requested to stop. Then closes the
+    /// link.
     pub(super) async fn deliver(&self, session: &mut Session<S::Event>, pauses: &mut RestartBackoff) -> Happened {
         let Some(mut link) = session.link.take() else {
             return Happened::Failed(Arc::new(Error::new(
@@ -65,7 +66,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         handling.end();
         if let Happened::Done = happened {
             self.control.progress.handled(last);
-            // The token of an event that came again may fail again.
+            // The token of a redelivered event may fail again, so progress counts only if no such event is open.
             if pauses.furthest().and_then(|furthest| session.writer.waits_for(furthest)).is_none() {
                 pauses.handled(last);
             }
@@ -73,7 +74,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         happened
     }
 
-    /// The next events that are new. Outer error: not to be waited for any more.
+    /// Returns the next new events. The outer error ends the wait: a stop or a failed token.
     async fn next_batch(
         &self,
         receiver: &mut EventReceiver<S::Event>,
@@ -105,12 +106,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                         let Some(mut batch) = batch? else { continue };
                         if let Some(gap) = delivered.gap(&batch) {
                             self.judge_gap(delivered, gap).await?;
-                            // Meanwhile it may have been paused.
+                            // The partition may have been paused meanwhile.
                             self.go_on_until_open(receiver, writer).await;
                         }
                         let came = batch.last().and_then(S::Event::sequence_number);
                         self.control.metrics.events_repeated(delivered.keep_new(&mut batch));
-                        // Old events of a link that gets on are a sign of activity: there is an end to them.
+                        // Old events that arrive through a link whose numbers increase show that the link works: they
+                        // come to an end.
                         silence.received(came);
                         if !batch.is_empty() {
                             return Ok(batch);
@@ -134,7 +136,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// A link may go on where an earlier one was, and not where it was opened. What it leaves out would be lost.
+    /// Checks a gap. A link may continue where an earlier one ended, and not where it was opened. The events in the gap
+    /// would be lost.
     async fn judge_gap(&self, delivered: &mut Delivered, gap: Gap) -> Result<()> {
         let mut properties = self.properties().await?;
         let looks = if delivered.refused_another(gap) { &SECOND_LOOKS[..] } else { &[] };
@@ -179,7 +182,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// Until the partition is not paused, and events may be in flight.
+    /// Waits until the partition is not paused and fewer than the maximum of events are in flight.
     async fn until_open(&self, writer: &CheckpointWriter) {
         let most = self.shared.config.max_in_flight;
         while self.control.is_paused() {

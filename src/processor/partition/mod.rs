@@ -1,4 +1,5 @@
-//! One partition from its win to its loss, in one task: what the [`Machine`] says is done here.
+//! Runs one partition in one task, from its win to its loss. The [`Machine`] decides what to do next; this module does
+//! it.
 
 mod begin;
 mod calls;
@@ -25,7 +26,7 @@ pub(in crate::processor) use self::task::PartitionTask;
 use self::task::{Link, Session};
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
-    /// Runs until stopped, restarting after failures as the policy says.
+    /// Runs until the partition stops. Restarts it after failures as the policy says.
     pub(super) async fn run(self) -> Ended {
         let (mut machine, mut next) =
             Machine::new(self.shared.config.on_failure, self.shared.config.load_balancing_interval);
@@ -66,7 +67,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// Tells of failures, and what follows.
+    /// Reports failures, and returns what follows.
     fn step(&self, machine: &mut Machine, happened: Happened) -> Next {
         let (partition, progress) = (&self.control.partition, &self.control.progress);
         match happened {
@@ -104,7 +105,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         {
             return happened;
         }
-        // The call is inside, for it may panic before it returns its future.
+        // The call is inside the future because it may panic before it returns one.
         let opening = async {
             let (partition, from) = (&self.control.partition, session.delivered.next());
             self.shared.source.open_receiver(partition, from, self.shared.config.prefetch, self.control.epoch).await
@@ -126,7 +127,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// Waits before the next attempt, unless asked to stop.
+    /// Waits before the next attempt, unless the partition is requested to stop.
     async fn wait(&self, pause: Duration, session: Option<&mut Session<S::Event>>) -> Happened {
         let stopping = async {
             match session {
