@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Processor;
-use super::added::NewPartitions;
 use super::config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
 use super::limits::{CLOSE_LIMIT, stopping_time};
+use super::new_partitions::NewPartitions;
 use super::registry::Registry;
 use super::shared::Shared;
 use super::shutdown::{Requests, ShutdownReport};
@@ -23,7 +23,7 @@ use crate::setters::config_setters;
 use crate::store::GroupStore;
 
 /// Partition properties are stale after this many missed lag checks.
-const PROBES_MISSED: u32 = 3;
+const LAG_CHECKS_MISSED: u32 = 3;
 
 /// Configures a [`Processor`]. Setters cannot fail; [`build`](Self::build) can.
 #[derive(Debug)]
@@ -129,8 +129,8 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let stopping = if is_chosen { stopping_time(drain) } else { drain };
         settings.check_handoff(&self.store, drain, stopping)?;
         let balancer = balancer.with_drain(stopping_time(drain))?;
-        let probes_due =
-            self.config.lag_check_interval.map_or(Duration::MAX, |period| period.saturating_mul(PROBES_MISSED));
+        let lag_checks_due =
+            self.config.lag_check_interval.map_or(Duration::MAX, |period| period.saturating_mul(LAG_CHECKS_MISSED));
         let requests = Requests::new(self.store.telemetry().span().clone());
         let shared = Shared {
             new_partitions: NewPartitions::default(),
@@ -145,7 +145,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
             config: self.config,
         };
         let registry = Registry::default();
-        let handle = ProcessorHandle { balancer: handle, registry, requests, lag_checks_due: probes_due };
+        let handle = ProcessorHandle { balancer: handle, registry, requests, lag_checks_due };
         Ok(Processor { shared: Arc::new(shared), balancer, handle, partitions })
     }
 }

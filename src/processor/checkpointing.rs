@@ -31,7 +31,7 @@ const RETRY: Duration = Duration::from_secs(1);
 struct Pending {
     tracker: Tracker,
     /// The greatest position that may be written. Kept after the write, so that its text is reused.
-    marked: Option<Position>,
+    requested: Option<Position>,
     /// The sequence number of the durable checkpoint.
     written: Option<i64>,
     /// Why the last write failed, until a write succeeds.
@@ -41,28 +41,30 @@ struct Pending {
 
 impl Pending {
     fn new(written: Option<i64>) -> Self {
-        Self { tracker: Tracker::new(written), marked: None, written, failure: None, dropped: Dropped::default() }
+        Self { tracker: Tracker::new(written), requested: None, written, failure: None, dropped: Dropped::default() }
     }
 
     /// Replaces the position. The tracker returns increasing positions only.
-    fn reach(marked: &mut Option<Position>, reached: &Reached<'_>) {
-        if let Some(marked) = marked {
-            marked.sequence_number = reached.sequence_number;
-            marked.offset.clear();
-            marked.offset.push_str(&reached.offset);
+    fn reach(requested: &mut Option<Position>, reached: &Reached<'_>) {
+        if let Some(requested) = requested {
+            requested.sequence_number = reached.sequence_number;
+            requested.offset.clear();
+            requested.offset.push_str(&reached.offset);
         } else {
             let offset = reached.offset.clone().into_owned();
-            *marked = Some(Position { sequence_number: reached.sequence_number, offset });
+            *requested = Some(Position { sequence_number: reached.sequence_number, offset });
         }
     }
 
     fn unwritten(&self) -> Option<&Position> {
-        self.marked.as_ref().filter(|marked| self.written.is_none_or(|written| written < marked.sequence_number))
+        self.requested
+            .as_ref()
+            .filter(|requested| self.written.is_none_or(|written| written < requested.sequence_number))
     }
 
     /// Returns how many events lie between the durable position and the requested one.
     fn distance(&self) -> i64 {
-        self.unwritten().map_or(0, |marked| marked.sequence_number.saturating_sub(self.written.unwrap_or(-1)))
+        self.unwritten().map_or(0, |requested| requested.sequence_number.saturating_sub(self.written.unwrap_or(-1)))
     }
 }
 
@@ -70,12 +72,12 @@ impl Pending {
 struct Shared {
     pending: Mutex<Pending>,
     /// Wakes the writing task if it has something new to write, or enough for a write.
-    marked: Notify,
+    advanced: Notify,
     /// Changes when a token is finished, dropped or failed. A token is one [`TrackedEvent`](super::TrackedEvent).
     finished: watch::Sender<()>,
     /// The error of the first token that failed.
     failed: watch::Sender<Option<Arc<Error>>>,
-    every_events: Option<i64>,
+    max_events: Option<i64>,
     start: Start,
 }
 
@@ -102,20 +104,20 @@ impl Shared {
     }
 
     fn has_enough(&self, pending: &Pending) -> bool {
-        self.every_events.is_some_and(|events| pending.distance() >= events)
+        self.max_events.is_some_and(|events| pending.distance() >= events)
     }
 
     /// Advances the position that may be written, and wakes the writing task if that changes what the task has to do.
     fn advance<'a>(&self, step: impl FnOnce(&mut Tracker) -> Option<Reached<'a>>) {
         let wake = self.with(|pending| {
             let idle = pending.unwritten().is_none();
-            let Pending { tracker, marked, .. } = pending;
+            let Pending { tracker, requested, .. } = pending;
             let Some(reached) = step(tracker) else { return false };
-            Pending::reach(marked, &reached);
+            Pending::reach(requested, &reached);
             idle || self.has_enough(pending)
         });
         if wake {
-            self.marked.notify_one();
+            self.advanced.notify_one();
         }
     }
 }
@@ -161,14 +163,14 @@ impl CheckpointWriter {
     /// Records a token that was dropped unfinished. Reports it, unless the partition is stopping: the application may
     /// then give up work.
     pub(super) fn abandon(&self, sequence_number: i64) {
-        let at_work = !self.shared.start.is_stopping();
+        let running = !self.shared.start.is_stopping();
         let (holds, is_first, checkpoint) = self.shared.with(|pending| {
             if !pending.tracker.is_open(sequence_number) {
                 // The checkpoint has passed the event, so nothing waits for the token.
                 pending.tracker.finish(sequence_number, "");
                 return (false, false, pending.written);
             }
-            let holds = at_work;
+            let holds = running;
             (holds, pending.dropped.add(holds.then_some(sequence_number)), pending.written)
         });
         self.shared.finished.send_replace(());
@@ -264,9 +266,9 @@ impl CheckpointWriter {
 
     pub(super) async fn flush(&self) -> Result<()> {
         let closed = || Error::new(ErrorKind::Closed, "the partition has stopped; nothing was written");
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         self.commands.send(Command::Flush(reply)).map_err(|_| closed())?;
-        answer.await.unwrap_or_else(|_| Err(closed()))
+        response.await.unwrap_or_else(|_| Err(closed()))
     }
 
     /// Ends the writing task. With `last_by`, the task first writes the requested position; it begins attempts until
@@ -310,13 +312,13 @@ impl Checkpointer {
     ) -> (Self, CheckpointWriter) {
         let (commands, receiver) = mpsc::unbounded_channel();
         let pending = Pending::new(adoption.record().sequence_number);
-        let every_events = policy.max_events.map(|events| i64::from(events));
+        let max_events = policy.max_events.map(|events| i64::from(events));
         let shared = Arc::new(Shared {
             pending: Mutex::new(pending),
-            marked: Notify::new(),
+            advanced: Notify::new(),
             finished: watch::Sender::default(),
             failed: watch::Sender::default(),
-            every_events,
+            max_events,
             start,
         });
         let writer = CheckpointWriter { shared: Arc::clone(&shared), commands };
@@ -335,7 +337,7 @@ impl Checkpointer {
                     Some(Command::Close { last_by }) => return self.close(last_by).await,
                     None => return Ended::Closed,
                 },
-                () = self.shared.marked.notified() => self.woken_by_mark(),
+                () = self.shared.advanced.notified() => self.woken_by_request(),
                 () = at(due) => Wake::Write(None),
             };
             let Wake::Write(reply) = wake else {
@@ -345,10 +347,10 @@ impl Checkpointer {
             let outcome = self.write().await;
             self.not_before = self.next_after(&outcome);
             due = self.not_before.or_else(|| self.next_due());
-            let ended = refusal(&outcome);
+            let ended = end_after(&outcome);
             if let Some(reply) = reply {
                 // An error means that the caller no longer waits.
-                let _ = reply.send(self.answer(outcome));
+                let _ = reply.send(self.flush_result(outcome));
             }
             if let Some(ended) = ended {
                 return ended;
@@ -363,12 +365,12 @@ impl Checkpointer {
             let outcome = self.write().await;
             match &outcome {
                 Err(error) if attempts.again_after(error).await => {}
-                _ => return refusal(&outcome).unwrap_or(Ended::Closed),
+                _ => return end_after(&outcome).unwrap_or(Ended::Closed),
             }
         }
     }
 
-    fn woken_by_mark(&self) -> Wake {
+    fn woken_by_request(&self) -> Wake {
         let enough = self.shared.with(|pending| self.shared.has_enough(pending));
         let waiting = self.not_before.is_some_and(|not_before| Instant::now() < not_before);
         if enough && !waiting { Wake::Write(None) } else { Wake::Later }
@@ -414,7 +416,7 @@ impl Checkpointer {
     }
 
     /// Returns the outcome of a flush for the caller.
-    fn answer(&self, outcome: Result<CheckpointOutcome>) -> Result<()> {
+    fn flush_result(&self, outcome: Result<CheckpointOutcome>) -> Result<()> {
         let partition = self.adoption.partition();
         match outcome? {
             CheckpointOutcome::Fenced { by } => {
@@ -430,9 +432,9 @@ impl Checkpointer {
 
 /// Failed writes are repeated no more often than successful ones, so that a storage that throttles does not receive
 /// more requests.
-fn back_off(policy: &CheckpointPolicy, expiry: Duration) -> BackOff {
+fn back_off(policy: &CheckpointPolicy, lease_duration: Duration) -> BackOff {
     let first = policy.interval.unwrap_or_default().max(RETRY);
-    BackOff::new(first, first.max(expiry / 2))
+    BackOff::new(first, first.max(lease_duration / 2))
 }
 
 enum Wake {
@@ -453,7 +455,7 @@ fn name(outcome: &Result<CheckpointOutcome>) -> &'static str {
 }
 
 /// Returns why the task ends after this outcome, if it does: no checkpoint is accepted any more.
-fn refusal(outcome: &Result<CheckpointOutcome>) -> Option<Ended> {
+fn end_after(outcome: &Result<CheckpointOutcome>) -> Option<Ended> {
     match outcome {
         Ok(CheckpointOutcome::Fenced { by }) => Some(Ended::Fenced { by: by.clone() }),
         _ => None,
@@ -470,10 +472,10 @@ mod tests {
     fn writer() -> CheckpointWriter {
         let shared = Shared {
             pending: Mutex::new(Pending::new(None)),
-            marked: Notify::new(),
+            advanced: Notify::new(),
             finished: watch::Sender::default(),
             failed: watch::Sender::default(),
-            every_events: None,
+            max_events: None,
             start: Start {
                 partition: PartitionId::from(0),
                 stopping: Stopping::new(watch::channel(Orders::default()).1),
@@ -506,9 +508,9 @@ mod tests {
         let mut pending = Pending::new(Some(3));
         assert_eq!(pending.unwritten(), None);
         for (number, offset) in [(5, "five"), (9, "nine"), (7, "seven")] {
-            let Pending { tracker, marked, .. } = &mut pending;
+            let Pending { tracker, requested, .. } = &mut pending;
             if let Some(reached) = tracker.request(number, offset) {
-                Pending::reach(marked, &reached);
+                Pending::reach(requested, &reached);
             }
         }
         assert_eq!(pending.unwritten(), Some(&Position { sequence_number: 9, offset: "nine".into() }));

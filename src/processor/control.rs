@@ -52,7 +52,7 @@ impl Control {
     }
 
     /// Sets the reason for the stop and replaces an earlier one: a rejected checkpoint is a fact.
-    pub(super) fn found(&self, reason: StopReason) {
+    pub(super) fn set_stop_reason(&self, reason: StopReason) {
         self.orders.send_modify(|orders| orders.stop = Some(reason));
     }
 
@@ -128,7 +128,7 @@ impl Control {
     }
 
     pub(super) fn properties_read(&self, properties: PartitionProperties) {
-        self.progress.probed(properties.clone());
+        self.progress.lag_checked(properties.clone());
         self.properties.send_replace(Some(properties));
     }
 

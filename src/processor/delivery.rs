@@ -19,16 +19,16 @@ pub(super) struct Delivered {
     /// No event has arrived since the link was opened.
     opened: bool,
     /// The gap because of which the previous link was closed.
-    refused: Option<Gap>,
+    rejected: Option<Gap>,
     /// The last event that arrived through the link, new or not.
-    came: Option<i64>,
-    begun_again: Option<Restarted>,
+    last_received: Option<i64>,
+    restarted: Option<Restarted>,
 }
 
 /// The first event that a link delivered again, and the event that arrived before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Restarted {
-    pub(super) came: i64,
+    pub(super) received: i64,
     pub(super) after: i64,
 }
 
@@ -38,13 +38,13 @@ pub(super) struct Gap {
     /// The event that is due: the one after the last delivered event, or the first event ever if reading starts at the
     /// earliest one.
     pub(super) due: i64,
-    pub(super) came: i64,
+    pub(super) received: i64,
 }
 
 impl Gap {
     /// Returns whether the events in the gap have expired.
     pub(super) fn is_expired(self, properties: &PartitionProperties) -> bool {
-        self.came <= properties.beginning_sequence_number()
+        self.received <= properties.beginning_sequence_number()
     }
 }
 
@@ -54,12 +54,12 @@ impl Delivered {
             StartPosition::AfterSequenceNumber(seen) => Some(*seen),
             _ => None,
         };
-        Self { from, last, opened: false, refused: None, came: None, begun_again: None }
+        Self { from, last, opened: false, rejected: None, last_received: None, restarted: None }
     }
 
     /// Records that a link was opened at [`next`](Self::next).
     pub(super) fn opened(&mut self) {
-        (self.opened, self.came, self.begun_again) = (true, None, None);
+        (self.opened, self.last_received, self.restarted) = (true, None, None);
     }
 
     /// Returns the gap before the first events that arrive through a link, if there is one.
@@ -72,23 +72,23 @@ impl Delivered {
             StartPosition::Earliest => 0,
             StartPosition::Latest | StartPosition::AfterOffset(_) | StartPosition::EnqueuedAfter(_) => return None,
         };
-        let came = batch.first()?.sequence_number()?;
-        (came > due).then_some(Gap { due, came })
+        let received = batch.first()?.sequence_number()?;
+        (received > due).then_some(Gap { due, received })
     }
 
     /// Returns whether the previous link left out other events at the same position. Events may expire all the time,
     /// and the reports of the event hub can be some seconds old.
-    pub(super) fn refused_another(&self, gap: Gap) -> bool {
-        self.refused.is_some_and(|refused| refused.due == gap.due && refused != gap)
+    pub(super) fn rejected_another(&self, gap: Gap) -> bool {
+        self.rejected.is_some_and(|rejected| rejected.due == gap.due && rejected != gap)
     }
 
     /// Returns whether to open another link, because the events in the gap still exist according to the event hub. If
     /// the next link has the same gap, the gap belongs to the event hub, as gaps of compaction do.
-    pub(super) fn refuses(&mut self, gap: Gap, properties: &PartitionProperties) -> bool {
-        if gap.is_expired(properties) || self.refused == Some(gap) {
+    pub(super) fn rejects(&mut self, gap: Gap, properties: &PartitionProperties) -> bool {
+        if gap.is_expired(properties) || self.rejected == Some(gap) {
             return false;
         }
-        self.refused = Some(gap);
+        self.rejected = Some(gap);
         true
     }
 
@@ -100,8 +100,8 @@ impl Delivered {
     /// Removes events that were delivered already, and all events from the point where the link restarted. The
     /// remaining numbers increase. Returns how many events were removed.
     pub(super) fn keep_new<E: Positioned>(&mut self, batch: &mut Vec<E>) -> usize {
-        let came = batch.len();
-        if let Some(first) = batch.iter().position(|event| self.begins_again(event)) {
+        let total = batch.len();
+        if let Some(first) = batch.iter().position(|event| self.restarts_at(event)) {
             batch.truncate(first);
         }
         batch.retain(|event| {
@@ -112,21 +112,21 @@ impl Delivered {
             }
             new
         });
-        came - batch.len()
+        total - batch.len()
     }
 
-    fn begins_again<E: Positioned>(&mut self, event: &E) -> bool {
+    fn restarts_at<E: Positioned>(&mut self, event: &E) -> bool {
         let Some(number) = event.sequence_number() else { return false };
-        match self.came {
-            Some(after) if number <= after => self.begun_again = Some(Restarted { came: number, after }),
-            _ => self.came = Some(number),
+        match self.last_received {
+            Some(after) if number <= after => self.restarted = Some(Restarted { received: number, after }),
+            _ => self.last_received = Some(number),
         }
-        self.begun_again.is_some()
+        self.restarted.is_some()
     }
 
     /// Returns where the link restarted, if it has: the processor must read no more from it.
     pub(super) fn restarted(&self) -> Option<Restarted> {
-        self.begun_again
+        self.restarted
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
         let mut delivered = after(6);
         assert_eq!(delivered.gap(&[Numbered(9)]), None, "no link was opened");
         delivered.opened();
-        assert_eq!(delivered.gap(&[Numbered(9)]), Some(Gap { due: 7, came: 9 }));
+        assert_eq!(delivered.gap(&[Numbered(9)]), Some(Gap { due: 7, received: 9 }));
         assert_eq!(delivered.gap(&[Numbered(9)]), None);
         for first in [5, 6, 7] {
             delivered.opened();
@@ -183,10 +183,10 @@ mod tests {
         }
         kept(&mut delivered, &[7, 8]);
         delivered.opened();
-        assert_eq!(delivered.gap(&[Numbered(10)]), Some(Gap { due: 9, came: 10 }));
+        assert_eq!(delivered.gap(&[Numbered(10)]), Some(Gap { due: 9, received: 10 }));
         let mut earliest = Delivered::new(StartPosition::Earliest);
         earliest.opened();
-        assert_eq!(earliest.gap(&[Numbered(3)]), Some(Gap { due: 0, came: 3 }));
+        assert_eq!(earliest.gap(&[Numbered(3)]), Some(Gap { due: 0, received: 3 }));
         let mut latest = Delivered::new(StartPosition::Latest);
         latest.opened();
         assert_eq!(latest.gap(&[Numbered(3)]), None);
@@ -195,12 +195,12 @@ mod tests {
     #[test]
     fn a_gap_is_rejected_unless_the_hub_confirms_it() {
         let mut delivered = Delivered::new(StartPosition::AfterSequenceNumber(6));
-        let gap = Gap { due: 7, came: 9 };
-        assert!(!delivered.refuses(gap, &holds(9)), "the events in the gap have expired");
-        assert!(delivered.refuses(gap, &holds(8)), "event 8 is still available");
-        let another = Gap { due: 7, came: 12 };
-        assert!(delivered.refuses(another, &holds(8)), "the link continues where the previous one ended");
-        assert!(!delivered.refuses(another, &holds(8)), "two links have the same gap");
+        let gap = Gap { due: 7, received: 9 };
+        assert!(!delivered.rejects(gap, &holds(9)), "the events in the gap have expired");
+        assert!(delivered.rejects(gap, &holds(8)), "event 8 is still available");
+        let another = Gap { due: 7, received: 12 };
+        assert!(delivered.rejects(another, &holds(8)), "the link continues where the previous one ended");
+        assert!(!delivered.rejects(another, &holds(8)), "two links have the same gap");
     }
 
     mod defects {
@@ -222,7 +222,7 @@ mod tests {
                 delivered.opened();
                 kept(&mut delivered, before);
                 assert_eq!(kept(&mut delivered, batch), expected, "{batch:?} after {before:?}");
-                let again = again.map(|(came, after)| Restarted { came, after });
+                let again = again.map(|(received, after)| Restarted { received, after });
                 assert_eq!(delivered.restarted(), again, "{batch:?} after {before:?}");
                 delivered.opened();
                 assert_eq!(delivered.restarted(), None, "another link");

@@ -17,7 +17,7 @@ impl<E: Positioned + Send + 'static> EventReceiver<E> {
     ///
     /// Those of [`next_batch`](Self::next_batch), after all earlier events.
     pub(super) async fn gather(&mut self, limits: &BatchLimits) -> Result<Option<Vec<E>>> {
-        if limits.takes_what_is_here() && self.gathered.events.is_empty() {
+        if limits.takes_available() && self.gathered.events.is_empty() {
             let batch = self.next_batch(limits.events).await?;
             self.gathered.count(&batch);
             return Ok(Some(batch));
@@ -61,7 +61,7 @@ impl<E: Positioned + Send + 'static> EventReceiver<E> {
     ///
     /// A stream of the official client that is not polled while it restores its link holds a lock that all partitions
     /// of the client need. A source with its own task does not need this.
-    pub(super) async fn keep_going(&mut self, ahead: usize) -> Infallible {
+    pub(super) async fn read_ahead(&mut self, ahead: usize) -> Infallible {
         while self.is_polled_here() && self.failure.is_none() && self.gathered.events.len() < ahead {
             match self.next_batch(ahead - self.gathered.events.len()).await {
                 Ok(events) => self.gathered.add(events),
@@ -155,11 +155,11 @@ mod tests {
             sender.unbounded_send(Ok(Sized(size))).unwrap();
         }
         sender.unbounded_send(Err(Error::new(ErrorKind::EventSource, "broken"))).unwrap();
-        assert!(tokio::time::timeout(SECOND, receiver.keep_going(3)).await.is_err());
+        assert!(tokio::time::timeout(SECOND, receiver.read_ahead(3)).await.is_err());
         assert_eq!(receiver.gathered.events.len(), 3);
         let limits = BatchLimits { events: 2, bytes: usize::MAX, wait: Duration::ZERO };
         assert_eq!(next(&mut receiver, &limits).await.unwrap(), [Sized(1), Sized(2)]);
-        assert!(tokio::time::timeout(SECOND, receiver.keep_going(10)).await.is_err());
+        assert!(tokio::time::timeout(SECOND, receiver.read_ahead(10)).await.is_err());
         assert_eq!(batches(receiver, limits).await, [vec![3, 4], vec![5]]);
     }
 

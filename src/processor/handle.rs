@@ -52,7 +52,7 @@ impl ProcessorHandle {
         let controls = self.registry.all();
         let failure = |control: &Control| Some((control.partition.clone(), control.progress.checkpoint_failure()?));
         let held = |control: &Control| Some((control.partition.clone(), control.progress.held()?));
-        health::of(&health::Signs {
+        health::of(&health::HealthInputs {
             snapshot: &self.balancer.snapshots().borrow(),
             storage_unavailable: self.balancer.storage_unavailable_for(),
             cycles_failing: self.balancer.cycles_failing_for(),

@@ -121,7 +121,7 @@ pub enum HealthIssue {
 }
 
 /// The state that determines the health.
-pub(super) struct Signs<'a> {
+pub(super) struct HealthInputs<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) storage_unavailable: Option<Duration>,
     /// How long no cycle has succeeded, if that is too long.
@@ -133,32 +133,32 @@ pub(super) struct Signs<'a> {
     pub(super) liveness: &'a LivenessTracker,
 }
 
-pub(super) fn of(signs: &Signs<'_>) -> Health {
-    let mut degraded = Vec::new();
-    degraded.extend(signs.storage_unavailable.map(|silent_for| HealthIssue::StorageUnavailable { silent_for }));
-    let blind = signs.cycles_failing.filter(|_| !signs.ending);
-    degraded.extend(blind.map(|blind_for| HealthIssue::CyclesFailing { blind_for }));
-    degraded.extend(signs.snapshot.stalled.runtime.then_some(HealthIssue::RuntimeStalled));
-    degraded.extend(signs.partitions.iter().filter_map(|status| complaint(status, signs.liveness)));
-    degraded.extend(signs.checkpoint_failures.iter().map(|(partition, error)| HealthIssue::CheckpointFailing {
+pub(super) fn of(inputs: &HealthInputs<'_>) -> Health {
+    let mut issues = Vec::new();
+    issues.extend(inputs.storage_unavailable.map(|silent_for| HealthIssue::StorageUnavailable { silent_for }));
+    let failing_for = inputs.cycles_failing.filter(|_| !inputs.ending);
+    issues.extend(failing_for.map(|blind_for| HealthIssue::CyclesFailing { blind_for }));
+    issues.extend(inputs.snapshot.stalled.runtime.then_some(HealthIssue::RuntimeStalled));
+    issues.extend(inputs.partitions.iter().filter_map(|status| partition_issue(status, inputs.liveness)));
+    issues.extend(inputs.checkpoint_failures.iter().map(|(partition, error)| HealthIssue::CheckpointFailing {
         partition: partition.clone(),
         error: error.clone(),
     }));
-    degraded.extend(signs.held.iter().map(|(partition, held)| HealthIssue::CheckpointHeld {
+    issues.extend(inputs.held.iter().map(|(partition, held)| HealthIssue::CheckpointHeld {
         partition: partition.clone(),
         held_for: held.held_for,
         event: held.event,
         checkpoint: held.checkpoint,
         finished_after: held.finished_after,
     }));
-    let away = signs.snapshot.away().into_iter();
-    degraded.extend(away.map(|(owner, partitions)| HealthIssue::OwnerAway { owner, partitions }));
-    let unclaimed = signs.snapshot.unclaimed_due_to_limit;
-    degraded.extend((unclaimed > 0).then_some(HealthIssue::Unclaimed { partitions: unclaimed }));
-    Health { ready: signs.snapshot.cycles > 0 && !signs.ending, issues: degraded }
+    let away = inputs.snapshot.away().into_iter();
+    issues.extend(away.map(|(owner, partitions)| HealthIssue::OwnerAway { owner, partitions }));
+    let unclaimed = inputs.snapshot.unclaimed_due_to_limit;
+    issues.extend((unclaimed > 0).then_some(HealthIssue::Unclaimed { partitions: unclaimed }));
+    Health { ready: inputs.snapshot.cycles > 0 && !inputs.ending, issues }
 }
 
-fn complaint(status: &PartitionStatus, vitals: &LivenessTracker) -> Option<HealthIssue> {
+fn partition_issue(status: &PartitionStatus, liveness: &LivenessTracker) -> Option<HealthIssue> {
     let (partition, error) = (status.partition.clone(), status.last_error.clone());
     match status.state {
         PartitionState::HandlerStalled => Some(HealthIssue::HandlerStalled { partition, stuck_for: status.state_for }),
@@ -171,7 +171,7 @@ fn complaint(status: &PartitionStatus, vitals: &LivenessTracker) -> Option<Healt
             Some(HealthIssue::Failing { partition, error })
         }
         PartitionState::Adopting | PartitionState::Starting | PartitionState::Opening
-            if vitals.is_too_long(status.state_for) =>
+            if liveness.is_too_long(status.state_for) =>
         {
             Some(HealthIssue::Starting { partition, starting_for: status.state_for })
         }

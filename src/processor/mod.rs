@@ -20,7 +20,6 @@
 //! After a crash, a failure or a handoff that was not completed, events after the last checkpoint are redelivered.
 //! Dropping the future of [`Processor::run`] is a crash: nothing is released.
 
-mod added;
 mod batch;
 mod builder;
 mod checkpointing;
@@ -35,28 +34,29 @@ mod gauges;
 mod handle;
 mod handler;
 mod health;
-mod hub;
 mod lag;
+mod lag_checks;
 mod limits;
-mod liveness;
+mod new_partitions;
 mod orders;
 mod panics;
 mod partition;
-mod pauses;
+mod partition_discovery;
 mod positioned;
-mod prober;
 mod properties;
-mod pull;
 mod receiver;
 mod registry;
 mod resolve;
+mod restart_backoff;
 mod shared;
 mod shutdown;
 mod signals;
 mod source;
+mod stall_detector;
 mod start;
 mod status;
 mod stop;
+mod streams;
 mod supervisor;
 mod tracker;
 
@@ -84,7 +84,6 @@ pub use health::{Health, HealthIssue};
 pub use lag::{Lag, LagState};
 pub use positioned::Positioned;
 pub use properties::PartitionProperties;
-pub use pull::{PartitionStream, PartitionStreams, StreamHandler};
 pub use receiver::{EventReceiver, EventSender, StopSignal};
 pub use shutdown::{PhaseReport, ShutdownReport};
 #[cfg(feature = "eventhubs")]
@@ -93,17 +92,18 @@ pub use source::{EventHubProperties, EventSource, StartPosition};
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
 pub use status::{PartitionState, PartitionStatus};
 pub use stop::{HandlerError, StopReason};
+pub use streams::{PartitionStream, PartitionStreams, StreamHandler};
 
-use hub::{refresh, start_up};
 use limits::CLOSE_LIMIT;
-use pull::Running;
+use partition_discovery::{refresh, start_up};
 use shared::Shared;
 use shutdown::phase;
 use signals::Signals;
+use streams::Running;
 use supervisor::Supervisor;
 
 /// How long the event source may take to close.
-const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
+const SOURCE_CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// One instance of a consumer: shares the partitions of an event hub with the other instances of its consumer group,
 /// and processes its own.
@@ -195,17 +195,17 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         // Dropped with this future, although an aborted task of the loop may be dropped later.
         let _permit = balancer.permit();
         let requests = handle.requests.clone();
-        let asked_here = requests.clone();
-        let asked = async move {
+        let shutdown_requests = requests.clone();
+        let requested = async move {
             tokio::select! {
-                () = shutdown => asked_here.request_once(),
-                () = asked_here.requested() => {}
+                () = shutdown => shutdown_requests.request_once(),
+                () = shutdown_requests.requested() => {}
             }
         };
-        tokio::pin!(asked);
+        tokio::pin!(requested);
         let named = tokio::select! {
             biased;
-            () = &mut asked => None,
+            () = &mut requested => None,
             named = start_up(&shared) => Some(named),
         };
         let named = match named {
@@ -229,10 +229,10 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         }
 
         let mut supervisor = Supervisor::new(Arc::clone(&shared), handle.balancer.clone(), handle.registry.clone());
-        let ended = supervisor.run(&mut balancing, asked).await;
+        let ended = supervisor.run(&mut balancing, requested).await;
         requests.end();
-        let keeps = ended.is_ok() && shared.config.on_shutdown == OnShutdown::Keep;
-        let finishing = finish(shared, supervisor, background, &handle, (reason_for(&ended), keeps));
+        let keep = ended.is_ok() && shared.config.on_shutdown == OnShutdown::Keep;
+        let finishing = finish(shared, supervisor, background, &handle, (reason_for(&ended), keep));
         let report = tokio::select! {
             biased;
             () = requests.requested_again() => ShutdownReport { forced: true, ..ShutdownReport::default() },
@@ -329,9 +329,9 @@ fn background<S: EventSource, H: Handler<S::Event>>(
 ) -> JoinSet<()> {
     let mut background = JoinSet::new();
     background.spawn(refresh(Arc::clone(shared), partitions).in_current_span());
-    background.spawn(heartbeat(shared.liveness.clone(), shared.config.stall_timeout / 8));
+    background.spawn(tick_liveness(shared.liveness.clone(), shared.config.stall_timeout / 8));
     if let Some(period) = shared.config.lag_check_interval {
-        background.spawn(prober::check_lag(Arc::clone(shared), handle.registry.clone(), period).in_current_span());
+        background.spawn(lag_checks::check_lag(Arc::clone(shared), handle.registry.clone(), period).in_current_span());
     }
     #[cfg(feature = "metrics")]
     background.spawn(gauges::sample(shared.store.telemetry().metrics().clone(), handle.clone()));
@@ -345,12 +345,12 @@ async fn finish<S: EventSource, H: Handler<S::Event>>(
     mut supervisor: Supervisor<S, H>,
     mut background: JoinSet<()>,
     handle: &ProcessorHandle,
-    (reason, keeps): (StopReason, bool),
+    (reason, keep): (StopReason, bool),
 ) -> ShutdownReport {
     handle.balancer.stop_claiming();
-    let drained = supervisor.stop_all(reason, keeps).await;
+    let drained = supervisor.stop_all(reason, keep).await;
     let balancer = &handle.balancer;
-    let ending = async { if keeps { balancer.shutdown_and_keep().await } else { balancer.shutdown().await } };
+    let ending = async { if keep { balancer.shutdown_and_keep().await } else { balancer.shutdown().await } };
     let (release, left) = phase(Duration::MAX, ending).await;
     let left = left.unwrap_or_default();
     // Both own the source.
@@ -361,8 +361,8 @@ async fn finish<S: EventSource, H: Handler<S::Event>>(
         drain: drained.phase,
         release,
         close,
-        aborted: drained.cut_short,
-        uncheckpointed: drained.unwritten,
+        aborted: drained.aborted,
+        uncheckpointed: drained.uncheckpointed,
         held_back: drained.held_back,
         kept: left.kept,
         unreleased: left.unreleased,
@@ -384,9 +384,9 @@ fn unshared(error: Arc<Error>) -> Error {
 }
 
 /// Reports that the application's runtime runs, as long as this task does.
-async fn heartbeat(vitals: LivenessTracker, every: Duration) {
+async fn tick_liveness(liveness: LivenessTracker, every: Duration) {
     loop {
-        vitals.tick();
+        liveness.tick();
         sleep(every).await;
     }
 }
@@ -394,7 +394,7 @@ async fn heartbeat(vitals: LivenessTracker, every: Duration) {
 /// Closes the source, unless an aborted task still owns it.
 async fn close<S: EventSource, H>(shared: Arc<Shared<S, H>>) -> PhaseReport {
     let Some(shared) = Arc::into_inner(shared) else { return PhaseReport::default() };
-    let (report, closed) = phase(CLOSE_DEADLINE, shared.source.close()).await;
+    let (report, closed) = phase(SOURCE_CLOSE_LIMIT, shared.source.close()).await;
     match closed {
         Some(Ok(())) => {}
         Some(Err(error)) => telemetry::source_not_closed(&error),

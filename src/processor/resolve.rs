@@ -111,7 +111,7 @@ struct Search<'a, S> {
 impl<S: EventSource> Search<'_, S> {
     /// Returns the position before the first event after the start.
     async fn before_first(&self, properties: &PartitionProperties, exists: bool) -> Result<Position> {
-        let Some(first) = self.first_event(self.start).await.map_err(|error| self.refused(error))? else {
+        let Some(first) = self.first_event(self.start).await.map_err(|error| self.rejected(error))? else {
             return self.nothing_came(properties, exists).await;
         };
         let number = first.sequence_number().ok_or_else(|| self.unnumbered())?;
@@ -120,9 +120,7 @@ impl<S: EventSource> Search<'_, S> {
         }
         let (before, event) = self.event(number.saturating_sub(1)).await?;
         if event.is_some_and(|event| is_after(self.start, &event) == Some(true)) {
-            return Err(
-                self.distrusted(&format!("the link started at event {number}, which is not the first one after"))
-            );
+            return Err(self.suspect(&format!("the link started at event {number}, which is not the first one after")));
         }
         Ok(before)
     }
@@ -147,7 +145,7 @@ impl<S: EventSource> Search<'_, S> {
     async fn nothing_came(&self, before: &PartitionProperties, exists: bool) -> Result<Position> {
         let now = caught_request(self.source.partition_properties(self.partition)).await?;
         if exists || now.last_enqueued() != before.last_enqueued() || !self.nothing_is_after(&now).await? {
-            return Err(self.distrusted("the link delivers nothing, although the event hub may have events after"));
+            return Err(self.suspect("the link delivers nothing, although the event hub may have events after"));
         }
         Ok(now.end())
     }
@@ -172,12 +170,12 @@ impl<S: EventSource> Search<'_, S> {
         first.map_or(Ok(None), |events| Ok(events?.into_iter().next()))
     }
 
-    fn distrusted(&self, what: &str) -> Error {
+    fn suspect(&self, what: &str) -> Error {
         self.source.connection_suspect(self.partition);
         Error::new(ErrorKind::EventSource, format!("{what} the start position {:?}", self.start))
     }
 
-    fn refused(&self, error: Error) -> Error {
+    fn rejected(&self, error: Error) -> Error {
         let (partition, start) = (self.partition, self.start);
         if error.kind() != ErrorKind::InvalidPosition {
             return error;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::added::NewPartitions;
 use super::config::ProcessorConfig;
+use super::new_partitions::NewPartitions;
 use crate::balancer::{LivenessTracker, LoadTracker};
 use crate::model::ConsumerGroup;
 use crate::store::GroupStore;

@@ -14,18 +14,18 @@ use crate::telemetry;
 
 /// A request within this time after the first one counts as the same request: a program may listen for a signal in two
 /// places, and some senders send it twice.
-const TOGETHER: Duration = Duration::from_secs(1);
+const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// The shutdown requests of a processor. All clones share the state.
 #[derive(Clone, Debug)]
 pub(super) struct Requests {
-    state: Arc<watch::Sender<Asked>>,
+    state: Arc<watch::Sender<RequestState>>,
     /// The span of the processor, because requests may come from any task.
     span: Span,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Asked {
+struct RequestState {
     first: Option<Instant>,
     again: bool,
     ended: bool,
@@ -37,14 +37,14 @@ impl Requests {
     }
 
     pub(super) fn request(&self) {
-        self.state.send_if_modified(|asked| match asked.first {
+        self.state.send_if_modified(|state| match state.first {
             None => {
-                asked.first = Some(Instant::now());
+                state.first = Some(Instant::now());
                 telemetry::asked_to_end(&self.span);
                 true
             }
-            Some(first) if first.elapsed() >= TOGETHER && !asked.again => {
-                asked.again = true;
+            Some(first) if first.elapsed() >= SAME_REQUEST && !state.again => {
+                state.again = true;
                 telemetry::asked_again(&self.span);
                 true
             }
@@ -64,7 +64,7 @@ impl Requests {
     }
 
     pub(super) fn end(&self) {
-        self.state.send_modify(|asked| asked.ended = true);
+        self.state.send_modify(|state| state.ended = true);
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -72,17 +72,17 @@ impl Requests {
     }
 
     pub(super) async fn requested(&self) {
-        self.wait_for(|asked| asked.first.is_some()).await;
+        self.wait_for(|state| state.first.is_some()).await;
     }
 
     pub(super) async fn requested_again(&self) {
-        self.wait_for(|asked| asked.again).await;
+        self.wait_for(|state| state.again).await;
     }
 
-    async fn wait_for(&self, condition: impl FnMut(&Asked) -> bool) {
-        let mut asked = self.state.subscribe();
+    async fn wait_for(&self, condition: impl FnMut(&RequestState) -> bool) {
+        let mut state = self.state.subscribe();
         // The sender belongs to `self`, so it is not dropped.
-        let _ = asked.wait_for(condition).await;
+        let _ = state.wait_for(condition).await;
     }
 }
 
@@ -157,17 +157,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_second_request_counts_after_one_second() {
         let requests = Requests::new(Span::none());
-        let asked = |requests: &Requests| (requests.is_requested(), requests.state.borrow().again);
-        assert_eq!(asked(&requests), (false, false));
+        let requested = |requests: &Requests| (requests.is_requested(), requests.state.borrow().again);
+        assert_eq!(requested(&requests), (false, false));
         requests.request();
         requests.request();
-        advance(TOGETHER.saturating_sub(Duration::from_millis(1))).await;
+        advance(SAME_REQUEST.saturating_sub(Duration::from_millis(1))).await;
         requests.request();
-        assert_eq!(asked(&requests), (true, false));
+        assert_eq!(requested(&requests), (true, false));
         advance(Duration::from_millis(1)).await;
         requests.request_once();
-        assert_eq!(asked(&requests), (true, false));
+        assert_eq!(requested(&requests), (true, false));
         requests.request();
-        assert_eq!(asked(&requests), (true, true));
+        assert_eq!(requested(&requests), (true, true));
     }
 }

@@ -19,7 +19,7 @@ use crate::model::{ConsumerGroup, PartitionId};
 pub(crate) const NO_EPOCH: i64 = 0;
 
 /// How long the event hub may take to respond to a request.
-const HUB_DEADLINE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where to start reading a partition that has no checkpoint.
 ///
@@ -148,7 +148,7 @@ pub trait EventSource: Send + Sync + 'static {
 
 /// Returns the outcome of a request to the event source. A panic and a timeout are errors.
 pub(super) async fn caught_request<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(HUB_DEADLINE, caught(request)).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Unavailable, format!("the event hub did not respond within {HUB_DEADLINE:?}")))
+    timeout(REQUEST_TIMEOUT, caught(request)).await.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Unavailable, format!("the event hub did not respond within {REQUEST_TIMEOUT:?}")))
     })
 }

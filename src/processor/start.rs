@@ -163,7 +163,7 @@ pub(super) fn resume(record: &CheckpointRecord, start: &StartPosition) -> StartP
 
 /// Returns why a checkpoint is invalid, as far as the properties show. They must have been read after the checkpoint:
 /// compared with older ones, a checkpoint that was written meanwhile appears to be after the end.
-pub(super) fn verdict(record: &CheckpointRecord, properties: &PartitionProperties) -> Option<InvalidReason> {
+pub(super) fn invalid_reason(record: &CheckpointRecord, properties: &PartitionProperties) -> Option<InvalidReason> {
     let offset = record.offset.as_deref();
     if offset == Some(BEFORE_EVERYTHING) {
         return None;
@@ -191,7 +191,7 @@ pub(super) fn verdict(record: &CheckpointRecord, properties: &PartitionPropertie
 ///   expired, or belongs to another event hub and would hold back smaller checkpoints.
 /// - A record without a number gets the number of the last event if it has the offset of that event. Any other number
 ///   would be a guess, and reading continues by the number.
-pub(super) fn reworded(record: &CheckpointRecord, properties: &PartitionProperties) -> Option<Position> {
+pub(super) fn corrected(record: &CheckpointRecord, properties: &PartitionProperties) -> Option<Position> {
     let offset = record.offset.as_deref()?;
     if offset == BEFORE_EVERYTHING {
         let beginning = properties.beginning();
@@ -222,23 +222,23 @@ pub(super) fn plain(offset: &str) -> Option<u64> {
 /// Why a partition restarts although its checkpoint looked valid. Each variant has the position where reading could not
 /// continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Doubt {
+pub(super) enum ResumeFailure {
     /// The broker rejected the position.
-    Refused(StartPosition),
+    Rejected(StartPosition),
     /// Lag checks found the position after the end of the event hub. Their properties may have been old.
     BeyondEnd(StartPosition),
 }
 
 /// Returns why a checkpoint that looks valid is invalid: the broker rejected it, or the event hub ends before events
 /// that were delivered since. The properties decide the latter, and must be newer than the failure.
-pub(super) fn blame(
+pub(super) fn confirmed_reason(
     record: &CheckpointRecord,
-    doubt: &Doubt,
+    failure: &ResumeFailure,
     properties: &PartitionProperties,
 ) -> Option<InvalidReason> {
-    let (Doubt::Refused(place) | Doubt::BeyondEnd(place)) = doubt;
-    let is_refused = matches!(doubt, Doubt::Refused(_));
-    if is_refused && *place == resume(record, place) && record.has_position() {
+    let (ResumeFailure::Rejected(place) | ResumeFailure::BeyondEnd(place)) = failure;
+    let is_rejected = matches!(failure, ResumeFailure::Rejected(_));
+    if is_rejected && *place == resume(record, place) && record.has_position() {
         return Some(InvalidReason::Refused);
     }
     let StartPosition::AfterSequenceNumber(delivered) = place else { return None };
@@ -288,11 +288,11 @@ mod tests {
             PartitionProperties::new(0, Some(last), false)
         };
         let record = CheckpointRecord { sequence_number: Some(9), offset: Some("90".into()), ..Default::default() };
-        let refused = |number| Doubt::Refused(StartPosition::AfterSequenceNumber(number));
-        assert_eq!(blame(&record, &refused(9), &holds(50)), Some(InvalidReason::Refused));
-        assert_eq!(blame(&record, &refused(30), &holds(20)), Some(InvalidReason::BeyondEnd));
-        assert_eq!(blame(&record, &refused(30), &holds(30)), None, "the properties were only a little old");
-        assert_eq!(blame(&record, &Doubt::Refused(StartPosition::Earliest), &holds(30)), None);
+        let rejected = |number| ResumeFailure::Rejected(StartPosition::AfterSequenceNumber(number));
+        assert_eq!(confirmed_reason(&record, &rejected(9), &holds(50)), Some(InvalidReason::Refused));
+        assert_eq!(confirmed_reason(&record, &rejected(30), &holds(20)), Some(InvalidReason::BeyondEnd));
+        assert_eq!(confirmed_reason(&record, &rejected(30), &holds(30)), None, "the properties were only a little old");
+        assert_eq!(confirmed_reason(&record, &ResumeFailure::Rejected(StartPosition::Earliest), &holds(30)), None);
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
             ("an offset before text", record(None, "91"), holds(5, (9, "a:90")), None),
         ];
         for (case, record, properties, expected) in table {
-            assert_eq!(verdict(&record, &properties), expected, "{case}");
+            assert_eq!(invalid_reason(&record, &properties), expected, "{case}");
         }
     }
 
@@ -375,8 +375,8 @@ mod tests {
             ("no position", record(None, None), full(), None),
         ];
         for (case, record, properties, expected) in table {
-            let reworded = reworded(&record, &properties);
-            let place = reworded.as_ref().map(|place| (place.sequence_number, place.offset.as_str()));
+            let corrected = corrected(&record, &properties);
+            let place = corrected.as_ref().map(|place| (place.sequence_number, place.offset.as_str()));
             assert_eq!(place, expected, "{case}");
         }
     }
@@ -427,10 +427,10 @@ mod tests {
         /// A failure by old properties is dropped if newer properties refute it.
         #[test]
         fn b03_new_properties_must_confirm_the_end() {
-            let beyond_end = |number| Doubt::BeyondEnd(StartPosition::AfterSequenceNumber(number));
-            assert_eq!(blame(&record(9, "90"), &beyond_end(9), &holds(0, (50, "500"))), None);
-            assert_eq!(blame(&record(9, "90"), &beyond_end(9), &holds(0, (9, "90"))), None);
-            let reason = blame(&record(9, "90"), &beyond_end(30), &holds(0, (20, "200")));
+            let beyond_end = |number| ResumeFailure::BeyondEnd(StartPosition::AfterSequenceNumber(number));
+            assert_eq!(confirmed_reason(&record(9, "90"), &beyond_end(9), &holds(0, (50, "500"))), None);
+            assert_eq!(confirmed_reason(&record(9, "90"), &beyond_end(9), &holds(0, (9, "90"))), None);
+            let reason = confirmed_reason(&record(9, "90"), &beyond_end(30), &holds(0, (20, "200")));
             assert_eq!(reason, Some(InvalidReason::BeyondEnd), "fresh properties confirm it");
         }
 
@@ -439,8 +439,12 @@ mod tests {
             for begin in [9, 10] {
                 let last = Position { sequence_number: 9, offset: "90".into() };
                 let emptied = PartitionProperties::new(begin, Some(last), true);
-                assert_eq!(verdict(&record(8, "80"), &emptied), Some(InvalidReason::Expired), "begins at {begin}");
-                assert_eq!(verdict(&record(9, "90"), &emptied), None, "begins at {begin}");
+                assert_eq!(
+                    invalid_reason(&record(8, "80"), &emptied),
+                    Some(InvalidReason::Expired),
+                    "begins at {begin}"
+                );
+                assert_eq!(invalid_reason(&record(9, "90"), &emptied), None, "begins at {begin}");
                 let invalid = InvalidCheckpoint { properties: emptied, ..invalid() };
                 assert!(invalid.to_string().contains("is empty and ended at 9"), "{invalid}");
             }

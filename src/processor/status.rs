@@ -138,7 +138,7 @@ struct Inner {
     phase: Phase,
     since: Instant,
     handled: Option<i64>,
-    silent: bool,
+    link_stalled: bool,
     failures: u64,
     last_error: Option<Arc<Error>>,
     properties: Option<(PartitionProperties, Instant)>,
@@ -151,9 +151,9 @@ struct Inner {
 #[expect(clippy::struct_excessive_bools, reason = "each is independent of the others")]
 pub(super) struct End {
     /// The handler, or an event in flight, did not finish in time.
-    pub(super) cut_short: bool,
+    pub(super) aborted: bool,
     /// The last requested position is not durable.
-    pub(super) unwritten: bool,
+    pub(super) uncheckpointed: bool,
     /// A dropped token holds the checkpoint back.
     pub(super) held_back: bool,
     /// The handler failed with its last batch, which may have been processed in part.
@@ -163,7 +163,7 @@ pub(super) struct End {
 impl End {
     /// Returns whether no processed event will be processed again.
     pub(super) fn is_settled(self) -> bool {
-        !(self.cut_short || self.unwritten || self.held_back || self.failed)
+        !(self.aborted || self.uncheckpointed || self.held_back || self.failed)
     }
 }
 
@@ -177,7 +177,7 @@ impl Progress {
             phase: Phase::Adopting,
             since: Instant::now(),
             handled: None,
-            silent: false,
+            link_stalled: false,
             failures: 0,
             last_error: None,
             properties: None,
@@ -200,13 +200,13 @@ impl Progress {
     /// Records that a batch was handled: the task waits for the next one.
     pub(super) fn handled(&self, last: Option<i64>) {
         let mut inner = self.inner();
-        (inner.phase, inner.since, inner.silent) = (Phase::Idle, Instant::now(), false);
+        (inner.phase, inner.since, inner.link_stalled) = (Phase::Idle, Instant::now(), false);
         inner.handled = last.max(inner.handled);
         inner.last_error = None;
     }
 
-    pub(super) fn silent(&self, silent: bool) {
-        self.inner().silent = silent;
+    pub(super) fn link_stalled(&self, link_stalled: bool) {
+        self.inner().link_stalled = link_stalled;
     }
 
     pub(super) fn failed(&self, error: &Arc<Error>) {
@@ -215,7 +215,7 @@ impl Progress {
         inner.last_error = Some(Arc::clone(error));
     }
 
-    pub(super) fn probed(&self, properties: PartitionProperties) {
+    pub(super) fn lag_checked(&self, properties: PartitionProperties) {
         self.inner().properties = Some((properties, Instant::now()));
     }
 
@@ -223,12 +223,12 @@ impl Progress {
         self.inner().writer = Some(writer);
     }
 
-    pub(super) fn cut_short(&self) {
-        self.inner().end.cut_short = true;
+    pub(super) fn aborted(&self) {
+        self.inner().end.aborted = true;
     }
 
-    pub(super) fn unwritten(&self, unwritten: bool) {
-        self.inner().end.unwritten = unwritten;
+    pub(super) fn uncheckpointed(&self, uncheckpointed: bool) {
+        self.inner().end.uncheckpointed = uncheckpointed;
     }
 
     pub(super) fn held_back(&self, held_back: bool) {
@@ -261,8 +261,8 @@ impl Progress {
     pub(super) fn status(
         &self,
         partition: &PartitionId,
-        vitals: &LivenessTracker,
-        probes_due: Duration,
+        liveness: &LivenessTracker,
+        lag_checks_due: Duration,
     ) -> PartitionStatus {
         let inner = self.inner();
         let state_for = inner.since.elapsed();
@@ -271,12 +271,17 @@ impl Progress {
         let (properties, age) = known.unzip();
         PartitionStatus {
             partition: partition.clone(),
-            state: state_of(inner.phase, inner.silent, vitals.has_stalled(partition), vitals.is_too_long(state_for)),
+            state: state_of(
+                inner.phase,
+                inner.link_stalled,
+                liveness.has_stalled(partition),
+                liveness.is_too_long(state_for),
+            ),
             state_for,
             handled: inner.handled,
             checkpoint: written,
             last_enqueued: properties.and_then(PartitionProperties::last_enqueued).map(|last| last.sequence_number),
-            lag: Lag::between(written, properties, age.unwrap_or_default(), probes_due),
+            lag: Lag::between(written, properties, age.unwrap_or_default(), lag_checks_due),
             in_flight: inner.writer.as_ref().map_or(0, CheckpointWriter::in_flight),
             failures: inner.failures,
             last_error: inner.last_error.as_deref().map(|error| Causes(error).to_string()),
@@ -284,12 +289,12 @@ impl Progress {
     }
 }
 
-fn state_of(phase: Phase, silent: bool, stalled: bool, for_long: bool) -> PartitionState {
+fn state_of(phase: Phase, link_stalled: bool, stalled: bool, for_long: bool) -> PartitionState {
     match phase {
         Phase::Adopting => PartitionState::Adopting,
         Phase::Starting => PartitionState::Starting,
         Phase::Opening => PartitionState::Opening,
-        Phase::Idle if silent => PartitionState::LinkStalled,
+        Phase::Idle if link_stalled => PartitionState::LinkStalled,
         Phase::Idle => PartitionState::Idle,
         Phase::Handling if stalled => PartitionState::HandlerStalled,
         Phase::Full if for_long => PartitionState::InFlightFull,

@@ -46,29 +46,21 @@ pub(super) struct Supervisor<S, H> {
     /// No task is started again.
     ending: bool,
     /// The partitions that stop at shutdown are kept for the restart of this owner.
-    keeps: bool,
+    keep: bool,
 }
 
 /// How the partitions stopped.
 #[derive(Debug, Default)]
 pub(super) struct Drained {
     pub(super) phase: PhaseReport,
-    pub(super) cut_short: BTreeSet<PartitionId>,
-    pub(super) unwritten: BTreeSet<PartitionId>,
+    pub(super) aborted: BTreeSet<PartitionId>,
+    pub(super) uncheckpointed: BTreeSet<PartitionId>,
     pub(super) held_back: BTreeSet<PartitionId>,
 }
 
 impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     pub(super) fn new(shared: Arc<Shared<S, H>>, balancer: BalancerHandle, registry: Registry) -> Self {
-        Self {
-            shared,
-            balancer,
-            registry,
-            tasks: JoinSet::new(),
-            entries: BTreeMap::new(),
-            ending: false,
-            keeps: false,
-        }
+        Self { shared, balancer, registry, tasks: JoinSet::new(), entries: BTreeMap::new(), ending: false, keep: false }
     }
 
     /// Follows the balancer until a shutdown is requested, the balancer ends, or a partition fails permanently.
@@ -140,7 +132,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         match outcome {
             Ok(Ended::Stopped(StopReason::OwnershipLost { by })) => self.balancer.lost(partition, epoch, by),
             Ok(Ended::Stopped(StopReason::Replaced)) => self.balancer.mark_lost(partition, epoch),
-            Ok(Ended::Stopped(StopReason::Shutdown)) if self.keeps => {}
+            Ok(Ended::Stopped(StopReason::Shutdown)) if self.keep => {}
             Ok(Ended::Stopped(StopReason::Released | StopReason::Shutdown)) => {
                 if control.progress.end().is_settled() {
                     self.balancer.release(partition, epoch, control.cooldown());
@@ -150,7 +142,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             }
             Ok(Ended::Stopped(_)) => {}
             // The failed batch may have been processed in part.
-            Ok(Ended::GiveBack { cooldown }) => self.balancer.release_unsettled(partition, epoch, cooldown),
+            Ok(Ended::Release { cooldown }) => self.balancer.release_unsettled(partition, epoch, cooldown),
             Ok(Ended::Failed(error)) => {
                 let contended = error.kind() == ErrorKind::Contended;
                 if contended {
@@ -170,8 +162,8 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     /// Stops every partition within the drain timeout and the time for the last checkpoints. Each partition is released
     /// as soon as it has stopped, while others still drain. If this instance keeps its partitions, the balancer keeps
     /// them afterwards.
-    pub(super) async fn stop_all(&mut self, reason: StopReason, keeps: bool) -> Drained {
-        self.keeps = keeps;
+    pub(super) async fn stop_all(&mut self, reason: StopReason, keep: bool) -> Drained {
+        self.keep = keep;
         self.ending = true;
         for entry in self.entries.values() {
             entry.control.stop(reason.clone());
@@ -191,7 +183,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         if !phase.complete {
             telemetry::shutdown_cut_short(limit);
             let to_be_written = self.shared.config.checkpoint_policy.on_stop;
-            self.registry.all().iter().for_each(|control| drained.cut(control, to_be_written));
+            self.registry.all().iter().for_each(|control| drained.abort(control, to_be_written));
             // A handler that blocks its thread cannot be aborted, so it is not awaited without a limit.
             let _ = timeout(CLOSE_LIMIT, self.tasks.shutdown()).await;
         }
@@ -202,21 +194,21 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
 impl Drained {
     fn note(&mut self, control: &Control) {
         let end = control.progress.end();
-        if end.cut_short {
-            self.cut_short.insert(control.partition.clone());
+        if end.aborted {
+            self.aborted.insert(control.partition.clone());
         }
-        if end.unwritten {
-            self.unwritten.insert(control.partition.clone());
+        if end.uncheckpointed {
+            self.uncheckpointed.insert(control.partition.clone());
         }
         if end.held_back {
             self.held_back.insert(control.partition.clone());
         }
     }
 
-    fn cut(&mut self, control: &Control, to_be_written: bool) {
-        self.cut_short.insert(control.partition.clone());
+    fn abort(&mut self, control: &Control, to_be_written: bool) {
+        self.aborted.insert(control.partition.clone());
         if to_be_written && control.progress.is_behind() {
-            self.unwritten.insert(control.partition.clone());
+            self.uncheckpointed.insert(control.partition.clone());
         }
     }
 }

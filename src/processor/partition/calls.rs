@@ -67,7 +67,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             biased;
             handled = &mut handling => return self.after_handling(handled, events, session).await,
             reason = self.stopping_or_fenced(&mut session.writing) => reason,
-            () = at(deadline) => return Happened::HandlerFailed(Arc::new(self.too_late())),
+            () = at(deadline) => return Happened::HandlerFailed(Arc::new(self.timed_out())),
         };
         let drained_by = Instant::now() + self.shared.drain_timeout;
         session.drained_by = Some(drained_by);
@@ -80,7 +80,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             }
             Err(_) => {
                 telemetry::drain_timed_out(&self.control.partition, self.shared.drain_timeout);
-                self.control.progress.cut_short();
+                self.control.progress.aborted();
             }
         }
         Happened::Stop(reason)
@@ -110,11 +110,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         self.control.metrics.handled(events);
     }
 
-    fn too_late(&self) -> Error {
-        let deadline = self.shared.config.handler_timeout.unwrap_or_default();
+    fn timed_out(&self) -> Error {
+        let timeout = self.shared.config.handler_timeout.unwrap_or_default();
         Error::new(
             ErrorKind::Handler,
-            format!("the handler did not finish its batch within the handler timeout of {deadline:?}"),
+            format!("the handler did not finish its batch within the handler timeout of {timeout:?}"),
         )
     }
 
@@ -133,7 +133,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let to_be_written = checkpoints_count && (failed || self.shared.config.checkpoint_policy.on_stop);
         session.writer.close(to_be_written.then(|| self.last_checkpoint_by(failed)));
         session.writing.join_all().await;
-        self.control.progress.unwritten(to_be_written && session.writer.is_behind());
+        self.control.progress.uncheckpointed(to_be_written && session.writer.is_behind());
         self.control.progress.held_back(checkpoints_count && session.writer.is_held_back());
     }
 
@@ -144,10 +144,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let Shared { store, config, drain_timeout, handoff_timeout, .. } = &*self.shared;
         let request = store.request_timeout();
         match self.control.stop_requested() {
-            Some((StopReason::Released, asked)) if config.handoff => {
-                asked + handoff_timeout.saturating_sub(3 * request)
+            Some((StopReason::Released, requested_at)) if config.handoff => {
+                requested_at + handoff_timeout.saturating_sub(3 * request)
             }
-            Some((_, asked)) if !failed => asked + stop_limit(*drain_timeout, store).saturating_sub(3 * request),
+            Some((_, requested_at)) if !failed => {
+                requested_at + stop_limit(*drain_timeout, store).saturating_sub(3 * request)
+            }
             // The next start of the partition needs the storage, too.
             _ => Instant::now() + 4 * request,
         }
@@ -166,7 +168,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             () = writer.until_all_finished() => {}
             () = sleep_until(drained_by) => {
                 telemetry::left_in_flight(&self.control.partition, writer.unfinished());
-                self.control.progress.cut_short();
+                self.control.progress.aborted();
             }
         }
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 use crate::processor::config::OnFailure;
-use crate::processor::pauses::{LONGEST_PAUSE, RestartBackoff};
+use crate::processor::restart_backoff::{LONGEST_WAIT, RestartBackoff};
 use crate::processor::stop::StopReason;
 
 /// The next step of the partition's task. Each step ends with a [`Happened`].
@@ -47,9 +47,9 @@ pub(super) enum Next {
 
 impl Next {
     /// Returns the wait, if the next step is one.
-    pub(super) fn pause(&self) -> Option<Duration> {
+    pub(super) fn wait(&self) -> Option<Duration> {
         match self {
-            Self::Wait(pause) => Some(*pause),
+            Self::Wait(wait) => Some(*wait),
             _ => None,
         }
     }
@@ -74,7 +74,7 @@ pub(in crate::processor) enum Ended {
     /// It was requested to stop, or the partition was lost.
     Stopped(StopReason),
     /// The partition is to be released, and not to be claimed again for this long.
-    GiveBack { cooldown: Duration },
+    Release { cooldown: Duration },
     /// A restart cannot help.
     Failed(Arc<Error>),
 }
@@ -114,13 +114,13 @@ pub(super) struct Machine {
     on_failure: OnFailure,
     /// The load-balancing interval. A wait for an unavailable storage is at most this long.
     interval: Duration,
-    pub(super) pauses: RestartBackoff,
+    pub(super) backoff: RestartBackoff,
 }
 
 impl Machine {
     pub(super) fn new(on_failure: OnFailure, interval: Duration) -> (Self, Next) {
-        let pauses = RestartBackoff::default();
-        (Self { state: State::Adopting, on_failure, interval, pauses }, Next::Adopt)
+        let backoff = RestartBackoff::default();
+        (Self { state: State::Adopting, on_failure, interval, backoff }, Next::Adopt)
     }
 
     pub(super) fn step(&mut self, happened: Happened) -> Next {
@@ -149,19 +149,19 @@ impl Machine {
 
     fn wait(&mut self, before: Before, error: &Error) -> (State, Next) {
         use ErrorKind as K;
-        let pause = match error.kind() {
+        let wait = match error.kind() {
             // These kinds are errors of the storage; the event source returns other kinds.
             K::Indeterminate | K::Unavailable => {
-                self.pauses.next_between(Duration::ZERO, self.interval.min(LONGEST_PAUSE))
+                self.backoff.next_between(Duration::ZERO, self.interval.min(LONGEST_WAIT))
             }
             // An adoption takes three requests, so it is attempted a third as often.
             K::Throttled { retry_after } => {
-                let longest = (3 * self.interval).min(2 * LONGEST_PAUSE);
-                self.pauses.next_between(retry_after.unwrap_or_default(), longest)
+                let longest = (3 * self.interval).min(2 * LONGEST_WAIT);
+                self.backoff.next_between(retry_after.unwrap_or_default(), longest)
             }
-            _ => self.pauses.next(),
+            _ => self.backoff.next(),
         };
-        (State::Waiting { before }, Next::Wait(pause))
+        (State::Waiting { before }, Next::Wait(wait))
     }
 
     fn not_adopted(&mut self, error: Arc<Error>) -> (State, Next) {
@@ -184,7 +184,7 @@ impl Machine {
     fn handler_failed(&mut self, error: Arc<Error>) -> (State, Next) {
         let then = match self.on_failure {
             OnFailure::Restart => Then::Restart,
-            OnFailure::Release { cooldown } => Then::End(Ended::GiveBack { cooldown }),
+            OnFailure::Release { cooldown } => Then::End(Ended::Release { cooldown }),
             OnFailure::Park => Then::Park,
         };
         stopping(StopReason::Failed { error }, then)
@@ -193,7 +193,7 @@ impl Machine {
     fn after_stopped(&mut self, then: Then) -> (State, Next) {
         match then {
             Then::End(how) => ended(how),
-            Then::Restart => (State::Waiting { before: Before::Adopting }, Next::Wait(self.pauses.next())),
+            Then::Restart => (State::Waiting { before: Before::Adopting }, Next::Wait(self.backoff.next())),
             Then::Park => (State::Parked, Next::Park),
         }
     }
@@ -218,7 +218,7 @@ fn ended(how: Ended) -> (State, Next) {
 mod tests {
     use super::*;
 
-    const COOL_DOWN: Duration = Duration::from_secs(7);
+    const COOLDOWN: Duration = Duration::from_secs(7);
     const INTERVAL: Duration = Duration::from_secs(10);
 
     fn error(kind: ErrorKind) -> Arc<Error> {
@@ -281,7 +281,7 @@ mod tests {
     /// Each `started` has its `stopped`, and nothing is read outside of them.
     #[test]
     fn started_and_stopped_are_always_paired() {
-        for policy in [OnFailure::Restart, OnFailure::Release { cooldown: COOL_DOWN }, OnFailure::Park] {
+        for policy in [OnFailure::Restart, OnFailure::Release { cooldown: COOLDOWN }, OnFailure::Park] {
             let ways = explore(policy, &mut Vec::new(), 9);
             assert!(ways > 1000, "{ways}");
         }
@@ -313,8 +313,8 @@ mod tests {
             || running().into_iter().chain([Happened::HandlerFailed(error(ErrorKind::Handler)), Happened::Done]);
         let restarted = after(OnFailure::Restart, failure().chain([Happened::Done]));
         assert!(matches!(restarted[4..], [Next::Stop(_), Next::Wait(_), Next::Adopt]), "{restarted:?}");
-        let released = after(OnFailure::Release { cooldown: COOL_DOWN }, failure());
-        assert!(matches!(released[5], Next::End(Ended::GiveBack { cooldown: COOL_DOWN })), "{released:?}");
+        let released = after(OnFailure::Release { cooldown: COOLDOWN }, failure());
+        assert!(matches!(released[5], Next::End(Ended::Release { cooldown: COOLDOWN })), "{released:?}");
         let parked = after(OnFailure::Park, failure().chain([Happened::Done]));
         assert!(matches!(parked[5..], [Next::Park, Next::Adopt]), "{parked:?}");
     }
@@ -322,10 +322,10 @@ mod tests {
     #[test]
     fn waits_for_an_unavailable_storage_are_shorter() {
         for (kind, longest) in [(ErrorKind::Unavailable, 10), (ErrorKind::EventSource, 30)] {
-            for begun in [Vec::new(), running()] {
+            for prefix in [Vec::new(), running()] {
                 let failures = (0..12).flat_map(|_| [Happened::Failed(error(kind)), Happened::Done]);
-                let steps = after(OnFailure::Restart, begun.into_iter().chain(failures));
-                let waits: Vec<_> = steps.iter().filter_map(Next::pause).collect();
+                let steps = after(OnFailure::Restart, prefix.into_iter().chain(failures));
+                let waits: Vec<_> = steps.iter().filter_map(Next::wait).collect();
                 assert_eq!(waits.len(), 12, "{steps:?}");
                 assert!(waits.is_sorted() && waits[0] < Duration::from_secs(1), "{waits:?}");
                 assert_eq!(waits[11], Duration::from_secs(longest), "{kind:?}");
@@ -337,7 +337,7 @@ mod tests {
     fn waits_for_a_throttling_storage_are_longer() {
         let throttled = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(3)) };
         let failures = (0..6).flat_map(|_| [Happened::Failed(error(throttled)), Happened::Done]);
-        let waits: Vec<_> = after(OnFailure::Restart, failures).iter().filter_map(Next::pause).collect();
+        let waits: Vec<_> = after(OnFailure::Restart, failures).iter().filter_map(Next::wait).collect();
         assert_eq!(waits, [4, 8, 16, 30, 30, 30].map(Duration::from_secs), "at least 3 s, also with jitter");
     }
 

@@ -14,11 +14,11 @@ use crate::processor::context::PartitionContext;
 use crate::processor::control::Control;
 use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
-use crate::processor::liveness::StallDetector;
 use crate::processor::receiver::EventReceiver;
 use crate::processor::shared::Shared;
 use crate::processor::source::EventSource;
-use crate::processor::start::Doubt;
+use crate::processor::stall_detector::StallDetector;
+use crate::processor::start::ResumeFailure;
 use crate::processor::stop::StopReason;
 
 /// The task of one partition.
@@ -36,7 +36,7 @@ pub(super) struct Session<E> {
     pub(super) writer: CheckpointWriter,
     pub(super) writing: JoinSet<WritingEnded>,
     pub(super) delivered: Delivered,
-    pub(super) silence: StallDetector,
+    pub(super) stall_detector: StallDetector,
     pub(super) link: Option<Link<E>>,
     /// Another reader displaced the receiver, and the storage has not shown yet who owns the partition.
     pub(super) displaced: bool,
@@ -51,9 +51,13 @@ pub(super) struct Link<E> {
 
 impl<E> Session<E> {
     /// Returns why reading cannot continue after the last delivered event.
-    pub(super) fn doubt(&self) -> Doubt {
+    pub(super) fn resume_failure(&self) -> ResumeFailure {
         let place = self.delivered.next();
-        if self.silence.is_beyond_end() { Doubt::BeyondEnd(place) } else { Doubt::Refused(place) }
+        if self.stall_detector.is_beyond_end() {
+            ResumeFailure::BeyondEnd(place)
+        } else {
+            ResumeFailure::Rejected(place)
+        }
     }
 }
 
@@ -73,12 +77,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             Ok(WritingEnded::Fenced { by }) => {
                 // Set it at once: this future may be dropped while it waits below, and the outcome of the task is
                 // delivered only once.
-                self.control.found(StopReason::OwnershipLost { by: by.clone() });
+                self.control.set_stop_reason(StopReason::OwnershipLost { by: by.clone() });
                 self.lost(by).await
             }
             _ => StopReason::OwnershipLost { by: None },
         };
-        self.control.found(reason.clone());
+        self.control.set_stop_reason(reason.clone());
         reason
     }
 
@@ -113,15 +117,15 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// not reopened before that. The other reader may be the new owner, and the two would displace each other until the
     /// storage responds.
     pub(super) async fn confirm_owner(&self, session: &mut Session<S::Event>) -> Result<(), Happened> {
-        let asked = tokio::select! {
+        let read = tokio::select! {
             biased;
             reason = self.stopping_or_fenced(&mut session.writing) => return Err(Happened::Stop(reason)),
-            asked = self.shared.store.read_ownership(&self.control.partition) => asked,
+            read = self.shared.store.read_ownership(&self.control.partition) => read,
         };
-        session.displaced = asked.is_err();
-        let (me, epoch) = (self.shared.store.identity(), self.control.epoch);
-        match asked {
-            Ok(Some(seen)) if seen.record.is_mine_in(me, epoch) => Ok(()),
+        session.displaced = read.is_err();
+        let (this, epoch) = (self.shared.store.identity(), self.control.epoch);
+        match read {
+            Ok(Some(seen)) if seen.record.is_mine_in(this, epoch) => Ok(()),
             Ok(seen) => Err(Happened::Stop(self.lost(seen.and_then(|seen| seen.record.owner)).await)),
             Err(error) => Err(Happened::Failed(Arc::new(error))),
         }

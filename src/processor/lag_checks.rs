@@ -25,11 +25,11 @@ pub(super) async fn check_lag<S: EventSource, H: Send + Sync + 'static>(
 ) {
     loop {
         sleep(period).await;
-        stream::iter(registry.all()).for_each_concurrent(AT_ONCE, |control| probe_one(&shared, control)).await;
+        stream::iter(registry.all()).for_each_concurrent(AT_ONCE, |control| check_one(&shared, control)).await;
     }
 }
 
-async fn probe_one<S: EventSource, H>(shared: &Shared<S, H>, control: Arc<Control>) {
+async fn check_one<S: EventSource, H>(shared: &Shared<S, H>, control: Arc<Control>) {
     match caught_request(shared.source.partition_properties(&control.partition)).await {
         Ok(properties) => control.properties_read(properties),
         Err(error) => telemetry::probe_failed(&control.partition, &error),

@@ -46,7 +46,7 @@ pub(super) enum LinkState {
 /// The state of one partition's receiver, from one opening to the next. All times are of one clock, of any kind.
 #[derive(Debug)]
 pub(super) struct StallDetector {
-    patience: Duration,
+    timeout: Duration,
     /// No event up to this one is missing. `None` while that is unknown: the events that are in the event hub at the
     /// first check may not be delivered then.
     seen: Option<i64>,
@@ -63,9 +63,9 @@ pub(super) struct StallDetector {
 }
 
 impl StallDetector {
-    pub(super) fn new(patience: Duration) -> Self {
+    pub(super) fn new(timeout: Duration) -> Self {
         Self {
-            patience,
+            timeout,
             seen: None,
             certain: false,
             waiting: false,
@@ -84,16 +84,16 @@ impl StallDetector {
         };
         self.certain = self.seen.is_some();
         self.is_beyond_end = false;
-        self.rests();
+        self.waiting_stopped();
     }
 
     /// Records that the processor waits on the receiver. Changes nothing if it already does.
-    pub(super) fn waits(&mut self) {
+    pub(super) fn waiting_started(&mut self) {
         self.waiting = true;
     }
 
     /// Records that the processor no longer waits although it received no event: the partition is paused.
-    pub(super) fn rests(&mut self) {
+    pub(super) fn waiting_stopped(&mut self) {
         self.waiting = false;
         self.behind_since = None;
         self.beyond_end_since = None;
@@ -103,7 +103,7 @@ impl StallDetector {
     pub(super) fn received(&mut self, number: Option<i64>) {
         self.seen = number.map(|number| self.seen.unwrap_or(i64::MIN).max(number));
         self.certain = number.is_some();
-        self.rests();
+        self.waiting_stopped();
     }
 
     /// Records received events, up to this one, that wait until their batch is full. The processor continues to wait on
@@ -141,7 +141,7 @@ impl StallDetector {
             return LinkState::Healthy;
         }
         let since = *self.behind_since.get_or_insert(now);
-        if now.saturating_sub(since) >= self.patience { LinkState::Reopen } else { LinkState::Behind }
+        if now.saturating_sub(since) >= self.timeout { LinkState::Reopen } else { LinkState::Behind }
     }
 }
 
@@ -153,16 +153,16 @@ mod tests {
     #[derive(Debug)]
     enum Step {
         Opened(StartPosition),
-        Waits,
-        Rests,
+        Waiting,
+        Paused,
         Received(Option<i64>),
         Gathered(Option<i64>),
         /// A check at this second, of an event hub with events from the first number to the second.
-        Probed(u64, i64, Option<i64>, LinkState),
+        Checked(u64, i64, Option<i64>, LinkState),
     }
 
     use LinkState::{Behind, BeyondEnd, Healthy, Reopen};
-    use Step::{Gathered, Opened, Probed, Received, Rests, Waits};
+    use Step::{Checked, Gathered, Opened, Paused, Received, Waiting};
 
     fn after(number: i64) -> Step {
         Opened(StartPosition::AfterSequenceNumber(number))
@@ -170,19 +170,19 @@ mod tests {
 
     /// Runs the steps with a timeout of 30 s.
     fn run(case: &str, steps: impl IntoIterator<Item = Step>) {
-        let mut silence = StallDetector::new(Duration::from_secs(30));
+        let mut detector = StallDetector::new(Duration::from_secs(30));
         for (index, step) in steps.into_iter().enumerate() {
             match step {
-                Opened(from) => silence.opened(&from),
-                Waits => silence.waits(),
-                Rests => silence.rests(),
-                Received(number) => silence.received(number),
-                Gathered(number) => _ = silence.gathered(number),
-                Probed(second, first, last, expected) => {
+                Opened(from) => detector.opened(&from),
+                Waiting => detector.waiting_started(),
+                Paused => detector.waiting_stopped(),
+                Received(number) => detector.received(number),
+                Gathered(number) => _ = detector.gathered(number),
+                Checked(second, first, last, expected) => {
                     let last = last.map(|sequence_number| Position { sequence_number, offset: "x".into() });
                     let properties = PartitionProperties::new(first, last, false);
-                    let verdict = silence.checked(Duration::from_secs(second), &properties);
-                    assert_eq!(verdict, expected, "{case}: step {index}");
+                    let state = detector.checked(Duration::from_secs(second), &properties);
+                    assert_eq!(state, expected, "{case}: step {index}");
                 }
             }
         }
@@ -190,37 +190,49 @@ mod tests {
 
     #[test]
     fn the_second_check_detects_a_stalled_link() {
-        run("at once", [after(4), Waits, Probed(30, 0, Some(5), Behind), Probed(60, 0, Some(5), Reopen)]);
+        run("at once", [after(4), Waiting, Checked(30, 0, Some(5), Behind), Checked(60, 0, Some(5), Reopen)]);
         run(
             "after a while",
             [
                 after(4),
-                Waits,
-                Probed(30, 0, Some(4), Healthy),
-                Probed(60, 0, Some(5), Behind),
-                Probed(90, 0, Some(9), Reopen),
-                Probed(120, 0, Some(9), Reopen),
+                Waiting,
+                Checked(30, 0, Some(4), Healthy),
+                Checked(60, 0, Some(5), Behind),
+                Checked(90, 0, Some(9), Reopen),
+                Checked(120, 0, Some(9), Reopen),
             ],
         );
         run(
             "having delivered before",
-            [after(4), Waits, Received(Some(7)), Waits, Probed(30, 0, Some(8), Behind), Probed(60, 0, Some(8), Reopen)],
+            [
+                after(4),
+                Waiting,
+                Received(Some(7)),
+                Waiting,
+                Checked(30, 0, Some(8), Behind),
+                Checked(60, 0, Some(8), Reopen),
+            ],
         );
         run(
             "by frequent checks",
             [
                 after(4),
-                Waits,
-                Probed(10, 0, Some(5), Behind),
-                Waits,
-                Probed(25, 0, Some(5), Behind),
-                Probed(39, 0, Some(5), Behind),
-                Probed(40, 0, Some(5), Reopen),
+                Waiting,
+                Checked(10, 0, Some(5), Behind),
+                Waiting,
+                Checked(25, 0, Some(5), Behind),
+                Checked(39, 0, Some(5), Behind),
+                Checked(40, 0, Some(5), Reopen),
             ],
         );
         run(
             "from the first event on",
-            [Opened(StartPosition::Earliest), Waits, Probed(30, 0, Some(0), Behind), Probed(60, 0, Some(0), Reopen)],
+            [
+                Opened(StartPosition::Earliest),
+                Waiting,
+                Checked(30, 0, Some(0), Behind),
+                Checked(60, 0, Some(0), Reopen),
+            ],
         );
     }
 
@@ -228,21 +240,21 @@ mod tests {
     fn a_link_without_new_events_is_healthy() {
         run(
             "all events were received",
-            [after(4), Waits, Probed(30, 0, Some(4), Healthy), Probed(90, 0, Some(4), Healthy)],
+            [after(4), Waiting, Checked(30, 0, Some(4), Healthy), Checked(90, 0, Some(4), Healthy)],
         );
         run(
             "a new event hub",
-            [Opened(StartPosition::Earliest), Waits, Probed(30, 0, None, Healthy), Probed(90, 0, None, Healthy)],
+            [Opened(StartPosition::Earliest), Waiting, Checked(30, 0, None, Healthy), Checked(90, 0, None, Healthy)],
         );
-        run("emptied", [after(4), Waits, Probed(30, 8, Some(7), Healthy), Probed(90, 8, Some(7), Healthy)]);
+        run("emptied", [after(4), Waiting, Checked(30, 8, Some(7), Healthy), Checked(90, 8, Some(7), Healthy)]);
         run(
             "emptied while it was behind",
             [
                 after(4),
-                Waits,
-                Probed(30, 0, Some(7), Behind),
-                Probed(60, 8, Some(7), Healthy),
-                Probed(90, 8, Some(8), Behind),
+                Waiting,
+                Checked(30, 0, Some(7), Behind),
+                Checked(60, 8, Some(7), Healthy),
+                Checked(90, 8, Some(8), Behind),
             ],
         );
     }
@@ -253,29 +265,29 @@ mod tests {
             "a busy handler",
             [
                 after(4),
-                Waits,
+                Waiting,
                 Received(Some(5)),
-                Probed(30, 0, Some(99), Healthy),
-                Probed(60, 0, Some(99), Healthy),
-                Waits,
-                Probed(90, 0, Some(99), Behind),
+                Checked(30, 0, Some(99), Healthy),
+                Checked(60, 0, Some(99), Healthy),
+                Waiting,
+                Checked(90, 0, Some(99), Behind),
             ],
         );
         run(
             "a paused partition",
             [
                 after(4),
-                Waits,
-                Probed(30, 0, Some(9), Behind),
-                Rests,
-                Probed(60, 0, Some(9), Healthy),
-                Probed(90, 0, Some(9), Healthy),
-                Waits,
-                Probed(120, 0, Some(9), Behind),
-                Probed(150, 0, Some(9), Reopen),
+                Waiting,
+                Checked(30, 0, Some(9), Behind),
+                Paused,
+                Checked(60, 0, Some(9), Healthy),
+                Checked(90, 0, Some(9), Healthy),
+                Waiting,
+                Checked(120, 0, Some(9), Behind),
+                Checked(150, 0, Some(9), Reopen),
             ],
         );
-        run("no waiting yet", [after(4), Probed(30, 0, Some(9), Healthy), Probed(90, 0, Some(9), Healthy)]);
+        run("no waiting yet", [after(4), Checked(30, 0, Some(9), Healthy), Checked(90, 0, Some(9), Healthy)]);
     }
 
     #[test]
@@ -284,53 +296,56 @@ mod tests {
             "a slow link",
             [
                 after(4),
-                Waits,
-                Probed(30, 0, Some(9), Behind),
+                Waiting,
+                Checked(30, 0, Some(9), Behind),
                 Received(Some(5)),
-                Waits,
-                Probed(60, 0, Some(9), Behind),
+                Waiting,
+                Checked(60, 0, Some(9), Behind),
                 Received(Some(6)),
-                Waits,
-                Probed(90, 0, Some(9), Behind),
-                Probed(120, 0, Some(9), Reopen),
+                Waiting,
+                Checked(90, 0, Some(9), Behind),
+                Checked(120, 0, Some(9), Reopen),
             ],
         );
         run(
             "an event that was handled before",
             [
                 after(4),
-                Waits,
-                Probed(30, 0, Some(9), Behind),
+                Waiting,
+                Checked(30, 0, Some(9), Behind),
                 Received(Some(2)),
-                Waits,
-                Probed(60, 0, Some(4), Healthy),
-                Probed(90, 0, Some(5), Behind),
+                Waiting,
+                Checked(60, 0, Some(4), Healthy),
+                Checked(90, 0, Some(5), Behind),
             ],
         );
     }
 
     #[test]
     fn the_second_check_detects_a_recreated_event_hub() {
-        run("empty", [after(4), Waits, Probed(30, 0, None, Healthy), Probed(60, 0, None, BeyondEnd)]);
-        run("with new events", [after(4), Waits, Probed(30, 0, Some(1), Healthy), Probed(60, 0, Some(3), BeyondEnd)]);
+        run("empty", [after(4), Waiting, Checked(30, 0, None, Healthy), Checked(60, 0, None, BeyondEnd)]);
+        run(
+            "with new events",
+            [after(4), Waiting, Checked(30, 0, Some(1), Healthy), Checked(60, 0, Some(3), BeyondEnd)],
+        );
         run(
             "one old response",
             [
                 after(4),
-                Waits,
+                Waiting,
                 Received(Some(9)),
-                Waits,
-                Probed(30, 0, Some(8), Healthy),
-                Probed(60, 0, Some(9), Healthy),
+                Waiting,
+                Checked(30, 0, Some(8), Healthy),
+                Checked(60, 0, Some(9), Healthy),
             ],
         );
         run(
             "no waiting in between",
-            [after(4), Waits, Probed(30, 0, Some(1), Healthy), Rests, Waits, Probed(60, 0, Some(1), Healthy)],
+            [after(4), Waiting, Checked(30, 0, Some(1), Healthy), Paused, Waiting, Checked(60, 0, Some(1), Healthy)],
         );
         run(
             "no event received yet",
-            [Opened(StartPosition::Earliest), Waits, Probed(30, 0, None, Healthy), Probed(60, 0, None, Healthy)],
+            [Opened(StartPosition::Earliest), Waiting, Checked(30, 0, None, Healthy), Checked(60, 0, None, Healthy)],
         );
     }
 
@@ -340,14 +355,14 @@ mod tests {
             "reopened",
             [
                 after(4),
-                Waits,
-                Probed(30, 0, Some(5), Behind),
-                Probed(60, 0, Some(5), Reopen),
+                Waiting,
+                Checked(30, 0, Some(5), Behind),
+                Checked(60, 0, Some(5), Reopen),
                 after(4),
-                Waits,
-                Probed(61, 0, Some(5), Behind),
-                Probed(90, 0, Some(5), Behind),
-                Probed(91, 0, Some(5), Reopen),
+                Waiting,
+                Checked(61, 0, Some(5), Behind),
+                Checked(90, 0, Some(5), Behind),
+                Checked(91, 0, Some(5), Reopen),
             ],
         );
     }
@@ -359,11 +374,11 @@ mod tests {
                 "after the last event",
                 [
                     Opened(from),
-                    Waits,
-                    Probed(30, 0, Some(9), Healthy),
-                    Probed(60, 0, Some(9), Healthy),
-                    Probed(90, 0, Some(10), Behind),
-                    Probed(120, 0, Some(10), Reopen),
+                    Waiting,
+                    Checked(30, 0, Some(9), Healthy),
+                    Checked(60, 0, Some(9), Healthy),
+                    Checked(90, 0, Some(10), Behind),
+                    Checked(120, 0, Some(10), Reopen),
                 ],
             );
         }
@@ -371,12 +386,12 @@ mod tests {
             "events without a number",
             [
                 after(4),
-                Waits,
+                Waiting,
                 Received(None),
-                Waits,
-                Probed(30, 0, Some(9), Healthy),
-                Probed(90, 0, Some(9), Healthy),
-                Probed(120, 0, Some(10), Behind),
+                Waiting,
+                Checked(30, 0, Some(9), Healthy),
+                Checked(90, 0, Some(9), Healthy),
+                Checked(120, 0, Some(10), Behind),
             ],
         );
     }
@@ -386,41 +401,47 @@ mod tests {
 
         #[test]
         fn b03_checks_within_a_short_time_prove_nothing() {
-            let old = |second| Probed(second, 0, Some(8), Healthy);
-            run("two old responses", [after(9), Waits, old(1), old(2), Probed(3, 0, Some(9), Healthy), old(12)]);
+            let old = |second| Checked(second, 0, Some(8), Healthy);
+            run("two old responses", [after(9), Waiting, old(1), old(2), Checked(3, 0, Some(9), Healthy), old(12)]);
             run(
                 "old responses for 10 s",
-                [after(9), Waits, old(1), old(2), old(10), Probed(11, 0, Some(8), BeyondEnd)],
+                [after(9), Waiting, old(1), old(2), old(10), Checked(11, 0, Some(8), BeyondEnd)],
             );
-            let between = [after(9), Waits, old(1), Received(Some(10)), Waits, old(8), old(12), old(17)];
-            run("an event in between", between.into_iter().chain([Probed(18, 0, Some(8), BeyondEnd)]));
+            let between = [after(9), Waiting, old(1), Received(Some(10)), Waiting, old(8), old(12), old(17)];
+            run("an event in between", between.into_iter().chain([Checked(18, 0, Some(8), BeyondEnd)]));
         }
 
         #[test]
         fn b05_gathered_events_are_not_missing() {
             run(
                 "all events",
-                [after(4), Waits, Gathered(Some(5)), Probed(30, 0, Some(5), Healthy), Probed(60, 0, Some(5), Healthy)],
+                [
+                    after(4),
+                    Waiting,
+                    Gathered(Some(5)),
+                    Checked(30, 0, Some(5), Healthy),
+                    Checked(60, 0, Some(5), Healthy),
+                ],
             );
             run(
                 "some events, then none",
                 [
                     after(4),
-                    Waits,
-                    Probed(30, 0, Some(9), Behind),
+                    Waiting,
+                    Checked(30, 0, Some(9), Behind),
                     Gathered(Some(7)),
-                    Probed(60, 0, Some(9), Behind),
+                    Checked(60, 0, Some(9), Behind),
                     Gathered(Some(7)),
-                    Probed(90, 0, Some(9), Reopen),
+                    Checked(90, 0, Some(9), Reopen),
                 ],
             );
             run(
                 "events without a number",
-                [after(4), Waits, Gathered(None), Probed(30, 0, Some(9), Healthy), Probed(60, 0, Some(10), Behind)],
+                [after(4), Waiting, Gathered(None), Checked(30, 0, Some(9), Healthy), Checked(60, 0, Some(10), Behind)],
             );
             run(
                 "no waiting",
-                [after(4), Gathered(Some(5)), Probed(30, 0, Some(9), Healthy), Probed(60, 0, Some(9), Healthy)],
+                [after(4), Gathered(Some(5)), Checked(30, 0, Some(9), Healthy), Checked(60, 0, Some(9), Healthy)],
             );
         }
 
@@ -430,12 +451,12 @@ mod tests {
             for begin in [255, 256] {
                 let last = Position { sequence_number: 255, offset: "x".into() };
                 let emptied = PartitionProperties::new(begin, Some(last), true);
-                let mut silence = StallDetector::new(Duration::from_secs(30));
-                silence.opened(&StartPosition::Earliest);
-                silence.waits();
+                let mut detector = StallDetector::new(Duration::from_secs(30));
+                detector.opened(&StartPosition::Earliest);
+                detector.waiting_started();
                 for second in [30, 60, 90] {
-                    let verdict = silence.checked(Duration::from_secs(second), &emptied);
-                    assert_eq!(verdict, Healthy, "begins at {begin}, after {second} s");
+                    let state = detector.checked(Duration::from_secs(second), &emptied);
+                    assert_eq!(state, Healthy, "begins at {begin}, after {second} s");
                 }
             }
         }

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::handler::Handler;
-use super::pauses::{LONGEST_PAUSE, RestartBackoff, jittered};
 use super::resolve::position_of;
+use super::restart_backoff::{LONGEST_WAIT, RestartBackoff, jittered};
 use super::shared::Shared;
 use super::source::{EventSource, NO_EPOCH, StartPosition, caught_request};
 use crate::error::{Error, ErrorKind, Result};
@@ -29,7 +29,7 @@ pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
     let store = &shared.store;
     let partitions = repeated(store, || hub_partitions(shared), Telemetry::hub_not_ready).await?;
     repeated(store, || caught_request(shared.source.check_access(&partitions[0])), Telemetry::hub_not_ready).await?;
-    begin_group(shared, &partitions).await?;
+    record_group_starts(shared, &partitions).await?;
     Ok(partitions)
 }
 
@@ -75,7 +75,7 @@ pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
 /// partitions after it were added later.
 ///
 /// Retries without a limit: the storage and the event hub may be unavailable.
-async fn begin_group<S: EventSource, H: Handler<S::Event>>(
+async fn record_group_starts<S: EventSource, H: Handler<S::Event>>(
     shared: &Arc<Shared<S, H>>,
     partitions: &[PartitionId],
 ) -> Result<()> {
@@ -83,7 +83,7 @@ async fn begin_group<S: EventSource, H: Handler<S::Event>>(
         shared.new_partitions.started_with(partitions.to_vec());
         return record_single_latest(shared, partitions).await;
     }
-    let started = repeated(&shared.store, || recorded(&shared.store), Telemetry::group_not_started).await?;
+    let started = repeated(&shared.store, || recorded(&shared.store), Telemetry::group_not_begun).await?;
     let last = started.last().or(partitions.iter().max()).cloned();
     let (initial, added): (Vec<_>, Vec<_>) = partitions.iter().cloned().partition(|p| Some(p) <= last.as_ref());
     telemetry::group_begins(started.len(), initial.len(), added.len());
@@ -208,14 +208,14 @@ async fn repeated<T, F: Future<Output = Result<T>>>(
     request: impl Fn() -> F,
     failed: impl Fn(&Telemetry, &Error, Duration),
 ) -> Result<T> {
-    let mut pauses = RestartBackoff::default();
+    let mut backoff = RestartBackoff::default();
     loop {
         match request().await {
             Err(error) if error.may_pass() => {
                 let requested = error.retry_after().unwrap_or_default();
-                let pause = jittered(pauses.next_between(requested, LONGEST_PAUSE), store.random());
-                failed(store.telemetry(), &error, pause);
-                sleep(pause).await;
+                let wait = jittered(backoff.next_between(requested, LONGEST_WAIT), store.random());
+                failed(store.telemetry(), &error, wait);
+                sleep(wait).await;
             }
             outcome => return outcome,
         }

@@ -94,7 +94,7 @@ impl<E> Stream for PartitionStreams<E> {
 pub struct PartitionStream<E> {
     context: PartitionContext,
     batches: mpsc::Receiver<Delivery<E>>,
-    at_hand: Option<oneshot::Sender<()>>,
+    current: Option<oneshot::Sender<()>>,
     stopped: Arc<OnceLock<StopReason>>,
     /// Closed when the stream is dropped.
     _dropped: oneshot::Sender<()>,
@@ -119,7 +119,7 @@ impl<E> PartitionStream<E> {
     }
 
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<E>>> {
-        if let Some(done) = self.at_hand.take() {
+        if let Some(done) = self.current.take() {
             // An error means that the handler no longer waits: it was aborted.
             let _ = done.send(());
         }
@@ -128,7 +128,7 @@ impl<E> PartitionStream<E> {
         }
         let delivery = ready!(self.batches.poll_recv(cx));
         Poll::Ready(delivery.map(|(batch, done)| {
-            self.at_hand = Some(done);
+            self.current = Some(done);
             batch
         }))
     }
@@ -182,7 +182,7 @@ impl<E: Send + 'static> Handler<E> for StreamHandler<E> {
         let (dropping, dropped) = oneshot::channel();
         let outlet = Outlet { batches, stopped: Arc::clone(&stopped), dropped };
         self.outlets().insert(context.partition_id().clone(), outlet);
-        let stream = PartitionStream { context, batches: receiver, at_hand: None, stopped, _dropped: dropping };
+        let stream = PartitionStream { context, batches: receiver, current: None, stopped, _dropped: dropping };
         // An error means that the application has dropped the partitions, and the processor is about to be dropped.
         let _ = self.started.send(stream);
     }
