@@ -1,4 +1,4 @@
-//! The client that is in use, those that it replaced, and how to make the next one.
+//! The current client of a source, the clients that it replaced, and how to create the next one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,21 +20,20 @@ use crate::lock::lock;
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::telemetry;
 
-/// How long to wait at the end until no link uses a client any more. Links are closed before; what is left was cut
-/// short.
+/// How long to wait at the end until no link uses a client. Links are closed before; a remaining one was aborted.
 const UNUSED_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long a connection may take to close. Together less than the processor waits for it.
+/// How long a connection may take to close. The sum of both limits is less than the processor waits for the source.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
-/// Lives as long as a link does.
+/// Dropped when the link is closed.
 pub(super) type Used = watch::Sender<()>;
 
-/// A client, shared by the links that were opened through it.
+/// A client that all links opened through it share.
 pub(super) struct SharedClient {
     client: ConsumerClient,
     health: SyncMutex<Health>,
-    /// Whether another one is in use by now.
+    /// True once another client has replaced it.
     replaced: watch::Sender<bool>,
 }
 
@@ -60,12 +59,12 @@ impl SharedClient {
         self.health().is_dead()
     }
 
-    /// Every link keeps one of these, which also tells that there are links.
+    /// Returns a receiver for a link to keep. As long as receivers exist, links use the client.
     pub(super) fn replaced(&self) -> watch::Receiver<bool> {
         self.replaced.subscribe()
     }
 
-    /// Waits for the answer to a request, but not for ever, and notes what it says about the connection.
+    /// Waits for the response to a request, up to the request timeout, and records what it shows about the connection.
     pub(super) async fn answer<T>(
         &self,
         request: impl Future<Output = Result<T, EventHubsError>>,
@@ -90,7 +89,7 @@ impl SharedClient {
         }
     }
 
-    /// Ends the connection. The client can wait for ever where it is dead.
+    /// Closes the connection. The client may wait forever if the connection is broken.
     async fn close(self) -> Result<()> {
         let failed = || Error::new(ErrorKind::EventSource, "cannot close the connection to the event hub");
         match timeout(CLOSE_LIMIT, self.client.close()).await {
@@ -103,27 +102,27 @@ impl SharedClient {
 /// The clients of a source.
 pub(super) struct Clients {
     connector: Connector,
-    /// Locked while a fresh client is made, so that all who need it get the same one.
+    /// Locked while a client is created, so that all callers get the same one.
     state: Mutex<State>,
     links: SyncMutex<HashMap<PartitionId, LastLink>>,
 }
 
-/// A partition's last link.
+/// The last link of a partition.
 struct LastLink {
     client: Weak<SharedClient>,
-    /// Changes when it is closed.
+    /// Closed when the link is closed.
     used: watch::Receiver<()>,
 }
 
 struct State {
     current: Arc<SharedClient>,
-    /// Replaced ones that links may still use.
+    /// Replaced clients that links may still use.
     retired: Vec<Arc<SharedClient>>,
     pace: Pace,
 }
 
 impl Clients {
-    /// The client was made by the connector.
+    /// Creates the clients of a source, with a first client that the connector created.
     pub(super) fn new(client: ConsumerClient, connector: Connector) -> Self {
         let state = State { current: SharedClient::new(client), retired: Vec::new(), pace: Pace::new() };
         Self { connector, state: Mutex::new(state), links: SyncMutex::default() }
@@ -133,7 +132,8 @@ impl Clients {
         self.connector.group()
     }
 
-    /// The client to use: a fresh one if the connection of the last one is dead. If none can be made now, the last one.
+    /// Returns the client to use: a new one if the connection of the last one is broken. If none can be created now,
+    /// the last one.
     pub(super) async fn current(&self) -> Arc<SharedClient> {
         let mut state = self.state.lock().await;
         state.close_unused();
@@ -145,7 +145,7 @@ impl Clients {
         lock(&self.links)
     }
 
-    /// The partition is about to be read through this client. Waits until the partition's last link through it is
+    /// Registers a link of the partition through this client. Waits until the last link of the partition through it is
     /// closed: otherwise the client would continue that link.
     pub(super) async fn use_for(&self, partition: &PartitionId, client: &Arc<SharedClient>) -> Result<Used> {
         let through = Arc::downgrade(client);
@@ -163,14 +163,14 @@ impl Clients {
         Ok(open)
     }
 
-    /// The client of the partition's link counts as dead.
+    /// Records that the client of the partition's link is broken.
     pub(super) fn distrust(&self, partition: &PartitionId) {
         if let Some(client) = self.links().get(partition).and_then(|last| last.client.upgrade()) {
             client.note(Signal::Dead);
         }
     }
 
-    /// Ends the connections, all at once. Answers the first failure.
+    /// Closes all connections concurrently. Returns the first error.
     pub(super) async fn close(self) -> Result<()> {
         let State { current, retired, .. } = self.state.into_inner();
         let closed = join_all(retired.into_iter().chain([current]).map(close_once_unused)).await;
@@ -220,7 +220,7 @@ impl State {
     }
 }
 
-/// The clients hold keys.
+/// Omits the clients, which hold keys.
 impl fmt::Debug for Clients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Clients").field("connector", &self.connector).finish_non_exhaustive()

@@ -1,35 +1,36 @@
-//! When the connection of a client counts as dead, and how often a fresh one is made. Decided without I/O.
+//! Determines when the connection of a client counts as broken, and when to create the next one. Without I/O.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many failures in a row, over all partitions, make a connection dead. One is a link's own trouble, two may be its
-/// second try; and a fresh connection too many costs little, for [`Pace`] bounds how often one is made.
+/// This many consecutive failures, over all partitions, break a connection. One failure may concern one link, and a
+/// second one its retry. An unnecessary connection costs little, because [`Pace`] limits how often one is created.
 const FAILURES: u32 = 3;
 
-/// The least time between two attempts at a fresh connection. It doubles up to [`LONGEST_PAUSE`] as long as nothing
-/// comes through them.
+/// The shortest time between two attempts to reconnect. It doubles up to [`LONGEST_PAUSE`] while no response arrives
+/// through the new connections.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// What the outcome of a request, or the end of a link, says about the connection.
+/// What the outcome of a request or the end of a link shows about the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// The broker answered, if only with a refusal.
+    /// The broker responded, possibly with a rejection.
     Alive,
-    /// It may be the connection, or something else.
+    /// The connection or something else failed.
     Failing,
-    /// It is the connection, and the client does not mend it.
+    /// The connection is broken, and the client does not restore it.
     Dead,
 }
 
-/// What is known of a client's connection. Dead is for good: some of its links may go on for a while.
+/// The state of a client's connection. A broken connection stays broken, although some of its links may continue for a
+/// while.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Health {
     failures: u32,
     dead: bool,
-    /// Something came through it.
+    /// A response arrived through it.
     proven: bool,
 }
 
@@ -54,7 +55,7 @@ impl Health {
     }
 }
 
-/// When the next attempt at a fresh connection may be made.
+/// When the next attempt to reconnect may start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     last: Option<Instant>,
@@ -66,7 +67,7 @@ impl Pace {
         Self { last: None, pause: FIRST_PAUSE }
     }
 
-    /// Whether to try now; yes is noted as an attempt. `proven`: the connection in use has worked.
+    /// Returns whether to try now, and records an attempt in that case. `proven`: the current connection has worked.
     pub(super) fn try_now(&mut self, now: Instant, proven: bool) -> bool {
         if proven {
             self.pause = FIRST_PAUSE;
@@ -81,7 +82,7 @@ impl Pace {
         true
     }
 
-    /// The least time from the last attempt to the next one.
+    /// Returns the shortest time from the last attempt to the next one.
     pub(super) fn pause(&self) -> Duration {
         self.pause
     }
@@ -93,7 +94,7 @@ mod tests {
     use Signal::{Alive, Dead, Failing};
 
     #[test]
-    fn a_connection_is_dead_for_good_at_a_sure_sign_or_after_failures_in_a_row() {
+    fn a_broken_connection_stays_broken() {
         for (signs, dead) in [
             (&[][..], false),
             (&[Alive], false),
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_come_more_seldom_until_a_connection_works() {
+    fn attempts_slow_down_until_a_connection_works() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut pace = Pace::new();

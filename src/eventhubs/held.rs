@@ -1,5 +1,5 @@
-//! What one owner holds in one consumer group through the official processor, which remembers none of it: leases,
-//! adoptions, and which of its partitions must start again.
+//! The partitions that one owner owns in one consumer group through the official processor. The processor keeps no
+//! state, so this module keeps the leases, the adoptions, and the partitions that must restart.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,17 +20,17 @@ use crate::store::{
 };
 use crate::telemetry::{self, Operation};
 
-/// One partition in one tenure.
+/// One partition in one epoch of its ownership.
 #[derive(Debug)]
 struct Owned {
     known: Mutex<Known>,
     stage: Mutex<Stage>,
-    /// There while the stage is [`Stage::Adopted`]. Locked while a checkpoint is under way, which may take long:
-    /// whoever renews looks at the stage instead.
+    /// Present if the stage is [`Stage::Adopted`]. Locked during a checkpoint, which may take long, so renewals read
+    /// the stage instead.
     adoption: AsyncMutex<Option<Adoption>>,
 }
 
-/// A lease, and since when it has been known.
+/// A lease, and when it was obtained.
 #[derive(Clone, Debug)]
 struct Known {
     lease: Lease,
@@ -39,9 +39,9 @@ struct Known {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// To be adopted. The processor does not read it, or from an earlier start.
+    /// The partition must be adopted. The processor does not read it, or reads it from an earlier start.
     Won,
-    /// The processor may read it, and checkpoint.
+    /// The processor may read the partition and write checkpoints.
     Adopted,
 }
 
@@ -75,15 +75,16 @@ impl Owned {
 #[derive(Debug, Default)]
 struct Memory {
     held: HashMap<PartitionId, Arc<Owned>>,
-    /// Lost since the last answer: the processor may still read them, from an earlier start.
+    /// Partitions that were lost since the last response to the processor. The processor may still read them from an
+    /// earlier start.
     untold: HashSet<PartitionId>,
-    /// Partitions that are owned in the other tree of names, by the last listing.
+    /// The owners of partitions under the other name case, by the last listing.
     elsewhere: HashMap<PartitionId, OwnerId>,
     listed: Listed,
 }
 
 impl Memory {
-    /// Removes the partition in this tenure.
+    /// Removes the partition, unless it is in another epoch by now.
     fn remove(&mut self, partition: &PartitionId, held: &Arc<Owned>) -> bool {
         let is_there = self.held.get(partition).is_some_and(|known| Arc::ptr_eq(known, held));
         if is_there {
@@ -92,7 +93,7 @@ impl Memory {
         is_there
     }
 
-    /// Whether it was still there, in this tenure.
+    /// Removes the partition and logs the loss. Returns whether it was present in this epoch.
     fn forget(&mut self, partition: &PartitionId, held: &Arc<Owned>, to: Option<&OwnerId>) -> bool {
         let was_there = self.remove(partition, held);
         if was_there {
@@ -102,7 +103,7 @@ impl Memory {
     }
 }
 
-/// One owner in one consumer group.
+/// The partitions of one owner in one consumer group.
 #[derive(Debug)]
 pub(super) struct OwnedPartitions {
     pub(super) store: GroupStore,
@@ -122,7 +123,7 @@ impl OwnedPartitions {
         lock(&self.memory)
     }
 
-    /// The official processor calls from outside of it.
+    /// The official processor calls from outside of this span.
     fn span(&self) -> &Span {
         self.store.telemetry().span()
     }
@@ -139,8 +140,9 @@ impl OwnedPartitions {
         self.span().in_scope(|| self.memory().forget(partition, held, to));
     }
 
-    /// The same outside of a claim, whose result would show the processor the loss. Under one lock: a claim in between
-    /// would win the partition back, and the processor would go on reading where it was.
+    /// Removes a partition outside of a claim, whose result would report the loss to the processor. Both changes happen
+    /// under one lock: a claim in between would win the partition back, and the processor would continue to read from
+    /// its old position.
     fn forget_unreported(&self, partition: &PartitionId, held: &Arc<Owned>, to: Option<&OwnerId>) {
         let mut memory = self.memory();
         if self.span().in_scope(|| memory.forget(partition, held, to)) {
@@ -148,8 +150,8 @@ impl OwnedPartitions {
         }
     }
 
-    /// Takes notice of a listing that was asked for at this moment: what it shows in other hands is not mine any more,
-    /// unless I have won it since.
+    /// Applies a listing that was requested at this time: removes the partitions that another owner has, unless this
+    /// instance has won them since.
     pub(super) fn notice(&self, listed: &[Ownership], asked: Instant) {
         for ownership in listed {
             if ownership.record.relation_to(self.store.identity()) == Relation::This {
@@ -161,7 +163,7 @@ impl OwnedPartitions {
         }
     }
 
-    /// Takes notice of who is live in the other tree of names.
+    /// Replaces the owners under the other name case, and logs new ones.
     pub(super) fn set_elsewhere(&self, elsewhere: HashMap<PartitionId, OwnerId>) {
         let mut memory = self.memory();
         for (partition, owner) in elsewhere.iter().filter(|(partition, _)| !memory.elsewhere.contains_key(*partition)) {
@@ -183,10 +185,11 @@ impl OwnedPartitions {
         self.memory().held.is_empty()
     }
 
-    /// Claims, or renews what is held, all at once. Answers the leases of those that may be processed now.
+    /// Claims partitions, or renews those that are owned, concurrently. Returns the leases of the partitions that the
+    /// processor may process now.
     ///
-    /// What was lost since the last answer is left out of this one even if it could be won back: the processor would go
-    /// on reading where it was, and not where the checkpoint is now.
+    /// Partitions that were lost since the last response are omitted once, even if they could be won back: otherwise
+    /// the processor would continue to read from its old position instead of the current checkpoint.
     pub(super) async fn claim(&self, wanted: Vec<Wanted>) -> Vec<Lease> {
         let untold = std::mem::take(&mut self.memory().untold);
         let wanted = wanted.into_iter().filter(|wanted| !untold.contains(&wanted.partition));
@@ -211,7 +214,7 @@ impl OwnedPartitions {
                 return self.adopt(partition, &held).await;
             }
             ClaimOutcome::Lost { by } => telemetry::claim_lost(partition, by.as_ref()),
-            // Here another incarnation is another owner: replicas may have the same application id.
+            // Another incarnation counts as another owner here, because replicas may have the same application id.
             ClaimOutcome::Replaced { .. } => telemetry::claim_lost(partition, Some(self.owner())),
             ClaimOutcome::Indeterminate(error) => {
                 self.store.telemetry().ownership_undecided(Operation::Claim, partition, &error);
@@ -220,14 +223,14 @@ impl OwnedPartitions {
         None
     }
 
-    /// By what was listed last. `None` for a partition that is owned in the other tree.
+    /// Returns how to claim, by the last listing. `None` if the partition is owned under the other name case.
     fn aim_at(&self, wanted: &Wanted) -> Option<Aim> {
         let memory = self.memory();
         let is_elsewhere = memory.elsewhere.contains_key(&wanted.partition);
         (!is_elsewhere).then(|| memory.listed.aim_at(wanted))
     }
 
-    /// A claim over this version, unless the record has another one by now.
+    /// Returns a claim that replaces this version, unless the record has changed.
     async fn claim_over(&self, partition: &PartitionId, version: &ETag) -> Option<Claim> {
         match self.store.read_ownership(partition).await {
             Ok(Some(seen)) if seen.etag == *version => return Some(Claim::over(&seen)),
@@ -237,7 +240,7 @@ impl OwnedPartitions {
         None
     }
 
-    /// Not if the owner has shown a sign of life since it was taken for dead.
+    /// Declares the owner dead if necessary. Returns false if it has sent a heartbeat since the listing.
     async fn is_free(&self, partition: &PartitionId, to_declare_dead: Option<Box<Expired>>) -> bool {
         let Some(Expired { seen, presence }) = to_declare_dead.map(|abandoned| *abandoned) else { return true };
         match self.store.declare_dead(&seen, presence.as_ref()).await {
@@ -256,11 +259,11 @@ impl OwnedPartitions {
                 held.set_lease(renewed);
                 return self.started(partition, held).await;
             }
-            // The record had vanished. This answer leaves the partition out.
+            // The record had been deleted. This response omits the partition.
             ClaimOutcome::Won(renewed) => self.remember(partition, &Owned::new(renewed)),
             ClaimOutcome::Lost { by } => self.forget(partition, held, by.as_ref()),
             ClaimOutcome::Replaced { .. } => self.forget(partition, held, Some(self.owner())),
-            // What was believed before stands.
+            // The last known state remains valid.
             ClaimOutcome::Indeterminate(error) => {
                 self.store.telemetry().ownership_undecided(Operation::Renew, partition, &error);
                 return (held.stage() == Stage::Adopted).then_some(lease);
@@ -269,7 +272,7 @@ impl OwnedPartitions {
         None
     }
 
-    /// The lease, if the partition may be processed now.
+    /// Returns the lease if the processor may process the partition now.
     async fn started(&self, partition: &PartitionId, held: &Arc<Owned>) -> Option<Lease> {
         match held.stage() {
             Stage::Adopted => Some(held.lease()),
@@ -277,7 +280,8 @@ impl OwnedPartitions {
         }
     }
 
-    /// Where processing starts without a checkpoint only the processor knows, so no start is pinned.
+    /// Adopts the partition. Only the processor knows where a partition without a checkpoint starts, so no start is
+    /// recorded.
     async fn adopt(&self, partition: &PartitionId, held: &Arc<Owned>) -> Option<Lease> {
         match self.store.adopt(partition, held.lease().epoch(), None).await {
             Ok(AdoptOutcome::Adopted(adopted)) => {
@@ -295,7 +299,7 @@ impl OwnedPartitions {
         None
     }
 
-    /// Writes a checkpoint of a partition that is held.
+    /// Writes a checkpoint of an owned partition.
     pub(super) async fn checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<()> {
         let held = self.find(partition).ok_or_else(|| not_owner(partition))?;
         let mut adoption = held.adoption.lock().await;
@@ -311,8 +315,8 @@ impl OwnedPartitions {
         }
     }
 
-    /// Releases everything. What fails is repeated within four request deadlines. A call that was dropped or had no
-    /// outcome can be repeated.
+    /// Releases all partitions. Retries failed releases for four request timeouts. The caller may repeat a call that
+    /// was dropped or had an unknown outcome.
     pub(super) async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
         let until = Instant::now() + 4 * self.store.request_timeout();
         let all: Vec<_> =
@@ -324,7 +328,7 @@ impl OwnedPartitions {
         releasing.collect::<FuturesUnordered<_>>().collect().instrument(self.span().clone()).await
     }
 
-    /// Attempts begin until this moment. The partition stays in the memory until its release is settled.
+    /// Releases one partition. Attempts begin until `until`. The partition stays owned until the outcome is known.
     async fn release_held(&self, partition: &PartitionId, held: &Arc<Owned>, until: Instant) -> ReleaseOutcome {
         let mut attempts = self.store.attempts(Some(until));
         let outcome = loop {
@@ -380,9 +384,9 @@ mod tests {
     mod defects {
         use super::*;
 
-        /// Another thread, which claims, must see the partition either as held or as one to leave out.
+        /// A claim on another thread must always see the partition either as owned or as unreported.
         #[tokio::test]
-        async fn a14_forgetting_and_leaving_out_are_one_step() {
+        async fn a14_a_loss_is_recorded_in_one_step() {
             let group = ConsumerGroup::new("ns", "hub", "$Default").unwrap();
             let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
             let store = builder.connect().await.unwrap();

@@ -1,9 +1,9 @@
-//! The last listing of a group. The processor gets of a record its version alone, and claims by that; what else a claim
-//! needs of the record is remembered here.
+//! The last listing of a group. The processor gets only the version of a record and claims by it; this module keeps the
+//! rest of the record that a claim needs.
 //!
-//! Records that no live owner holds are not shown to the processor: it takes every partition in a listing for one of the
-//! hub, also one that the hub does not have. Those that the hub has it adds by itself, without a version. A claim of one
-//! is aimed at the version that was listed here.
+//! Records without a live owner are not shown to the processor: it takes every partition in a listing for one of the
+//! event hub, even one that the event hub does not have. The processor itself adds the partitions of the event hub,
+//! without a version. A claim of such a partition replaces the version that was listed here.
 
 use std::collections::HashMap;
 
@@ -18,31 +18,31 @@ pub(super) struct Listed(HashMap<PartitionId, Record>);
 #[derive(Clone, Debug)]
 struct Record {
     seen: Ownership,
-    /// Released, expired, or no record of any owner.
+    /// Released, expired, or without an owner.
     is_unowned: bool,
     abandoned: Option<Box<Expired>>,
 }
 
-/// An ownership that its owner kept alive by its presence, and has not for too long: that owner is to be declared dead
-/// before the partition is claimed.
+/// An ownership whose owner kept it alive by its heartbeat, and whose heartbeat has expired. The owner must be declared
+/// dead before the partition is claimed.
 #[derive(Clone, Debug)]
 pub(super) struct Expired {
     pub(super) seen: Ownership,
-    /// The presence of that owner, as it was listed.
+    /// The heartbeat of that owner, as listed.
     pub(super) presence: Option<Heartbeat>,
 }
 
-/// What the processor wants: a partition, over the version that it was shown.
+/// A partition that the processor claims, over the version that it was shown.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) partition: PartitionId,
     pub(super) version: Option<ETag>,
 }
 
-/// What to do in order to get it.
+/// How to claim the partition.
 pub(super) enum Aim {
     Claim(Claim, Option<Box<Expired>>),
-    /// The version is not that of the last listing: read the record, and claim it if it has this version.
+    /// The version is not the listed one: read the record, and claim it if it has this version.
     Read(ETag),
 }
 
@@ -62,7 +62,8 @@ impl Listed {
         self.0.get(partition).is_some_and(|record| record.is_unowned)
     }
 
-    /// What is wanted without a version is claimed over the record that was left out, if there is one.
+    /// Returns how to claim a partition. A claim without a version replaces the record that was not shown, if there is
+    /// one.
     pub(super) fn aim_at(&self, wanted: &Wanted) -> Aim {
         let record = self.0.get(&wanted.partition);
         match (&wanted.version, record) {
