@@ -15,8 +15,8 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
-use super::held::OwnedPartitions;
 use super::listed::{Listed, Wanted};
+use super::owned_partitions::OwnedPartitions;
 use crate::blob::{BlobContainer, ETag};
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, ErrorKind, Result};
@@ -166,9 +166,9 @@ impl BlobCheckpointStore {
     /// partition of a consumer group, it serves the same owner there.
     pub async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
         let served = self.forget_viewed().await;
-        let releasing = served.iter().map(|(group, holder)| async move {
-            let released = holder.release_all().await;
-            self.forget_released(group, holder).await;
+        let releasing = served.iter().map(|(group, owned)| async move {
+            let released = owned.release_all().await;
+            self.forget_released(group, owned).await;
             released
         });
         releasing.collect::<FuturesUnordered<_>>().concat().await
@@ -179,16 +179,16 @@ impl BlobCheckpointStore {
         let mut groups = self.groups.lock().await;
         groups.retain(|_, group| matches!(group, Group::Served(_)));
         let served = |(name, group): (&ConsumerGroup, &Group)| match group {
-            Group::Served(holder) => Some((name.clone(), Arc::clone(holder))),
+            Group::Served(owned) => Some((name.clone(), Arc::clone(owned))),
             Group::Viewed(_) => None,
         };
         groups.iter().filter_map(served).collect()
     }
 
-    async fn forget_released(&self, group: &ConsumerGroup, holder: &Arc<OwnedPartitions>) {
+    async fn forget_released(&self, group: &ConsumerGroup, owned: &Arc<OwnedPartitions>) {
         let mut groups = self.groups.lock().await;
-        let is_there = matches!(groups.get(group), Some(Group::Served(known)) if Arc::ptr_eq(known, holder));
-        if is_there && holder.holds_nothing() {
+        let is_there = matches!(groups.get(group), Some(Group::Served(known)) if Arc::ptr_eq(known, owned));
+        if is_there && owned.is_empty() {
             groups.remove(group);
         }
     }
@@ -218,47 +218,47 @@ impl BlobCheckpointStore {
         Ok(viewed)
     }
 
-    async fn holder(&self, group: &ConsumerGroup, owner: &str) -> Result<Arc<OwnedPartitions>> {
+    async fn owned_partitions(&self, group: &ConsumerGroup, owner: &str) -> Result<Arc<OwnedPartitions>> {
         let mut groups = self.groups.lock().await;
-        if let Some(Group::Served(holder)) = groups.get(group) {
-            if holder.owner().as_str() == owner {
-                return Ok(Arc::clone(holder));
+        if let Some(Group::Served(owned)) = groups.get(group) {
+            if owned.owner().as_str() == owner {
+                return Ok(Arc::clone(owned));
             }
             return Err(Error::config(format!(
                 "this store already serves owner {} in {group} and cannot serve {owner:?}: give every processor its own store, \
                  or call release_all after the first processor has stopped, until every partition is released",
-                holder.owner()
+                owned.owner()
             )));
         }
         let store = self.describe(group, OwnerId::new(owner)?).connect().await?;
-        let elsewhere = owners_elsewhere(&store, &store.list_other_name_case().await?);
+        let other_name_case = owners_in_other_name_case(&store, &store.list_other_name_case().await?);
         // The processor claims by a listing of the read-only store, which does not remember versions.
         let here = store.list_ownerships().await?.records;
-        let listed = Listed::of(&store, &here, &presences_behind(&store, &here).await?);
-        let holder = Arc::new(OwnedPartitions::new(store));
-        holder.set_elsewhere(elsewhere);
-        holder.set_listed(listed);
-        groups.insert(group.clone(), Group::Served(Arc::clone(&holder)));
-        Ok(holder)
+        let listed = Listed::of(&store, &here, &heartbeats_needed_by(&store, &here).await?);
+        let owned = Arc::new(OwnedPartitions::new(store));
+        owned.set_other_name_case(other_name_case);
+        owned.set_listed(listed);
+        groups.insert(group.clone(), Group::Served(Arc::clone(&owned)));
+        Ok(owned)
     }
 
     async fn ownerships(&self, group: &ConsumerGroup) -> Result<Vec<ClientOwnership>> {
         let known = self.group(group).await?;
         let store = known.store();
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let (here, other) = futures::try_join!(store.list_ownerships(), store.list_other_name_case())?;
-        let presences = presences_behind(store, &here.records).await?;
-        let elsewhere = owners_elsewhere(store, &other);
-        let listed = Listed::of(store, &here.records, &presences);
-        if let Group::Served(holder) = &known {
-            holder.notice(&here.records, asked);
-            holder.set_elsewhere(elsewhere.clone());
-            holder.set_listed(listed.clone());
+        let heartbeats = heartbeats_needed_by(store, &here.records).await?;
+        let other_name_case = owners_in_other_name_case(store, &other);
+        let listed = Listed::of(store, &here.records, &heartbeats);
+        if let Group::Served(owned) = &known {
+            owned.observe(&here.records, requested_at);
+            owned.set_other_name_case(other_name_case.clone());
+            owned.set_listed(listed.clone());
         }
-        let is_shown = |seen: &&Ownership| known.holds(&seen.partition) || !listed.is_unowned(&seen.partition);
-        let shown = |seen: &Ownership| (seen.partition.clone(), self.shown(group, &known, seen, &presences));
+        let is_shown = |seen: &&Ownership| known.owns_partition(&seen.partition) || !listed.is_unowned(&seen.partition);
+        let shown = |seen: &Ownership| (seen.partition.clone(), self.shown(group, &known, seen, &heartbeats));
         let mut shown: HashMap<_, _> = here.records.iter().filter(is_shown).map(shown).collect();
-        for (partition, owner) in elsewhere {
+        for (partition, owner) in other_name_case {
             let entry = shown.entry(partition.clone()).or_insert_with(|| unowned(group, &partition));
             if !known.owns(entry) {
                 entry.owner_id = Some(owner.to_string());
@@ -275,16 +275,16 @@ impl BlobCheckpointStore {
         group: &ConsumerGroup,
         known: &Group,
         seen: &Ownership,
-        presences: &[Heartbeat],
+        heartbeats: &[Heartbeat],
     ) -> ClientOwnership {
-        let terms = known.store().lease_durations();
-        let slower = terms.own.div_duration_f64(terms.lifetime(&seen.record));
+        let durations = known.store().lease_durations();
+        let scale = durations.own.div_duration_f64(durations.lifetime(&seen.record));
         ClientOwnership {
             owner_id: known.name_of_owner(seen),
             etag: Some(to_client(&seen.etag)),
             last_modified_time: Some(
                 self.wall_clock.now()
-                    - seen.time_since_renewal(presences, known.store().lease_clock_now()).mul_f64(slower),
+                    - seen.time_since_renewal(heartbeats, known.store().lease_clock_now()).mul_f64(scale),
             ),
             ..unowned(group, &seen.partition)
         }
@@ -314,9 +314,9 @@ impl BlobCheckpointStore {
             let partition = PartitionId::new(&ownership.partition_id)?;
             wanted.push(Wanted { partition, version: ownership.etag.as_ref().map(from_client) });
         }
-        let holder = self.holder(&group, owner).await?;
-        let leases = holder.claim(wanted).await;
-        Ok(leases.iter().map(|lease| self.won(&group, &holder.store, lease)).collect())
+        let owned = self.owned_partitions(&group, owner).await?;
+        let leases = owned.claim(wanted).await;
+        Ok(leases.iter().map(|lease| self.won(&group, &owned.store, lease)).collect())
     }
 
     async fn checkpoints(&self, group: &ConsumerGroup) -> Result<Vec<ClientCheckpoint>> {
@@ -343,11 +343,11 @@ impl BlobCheckpointStore {
         };
         let position = Position { sequence_number, offset };
         let known = self.groups.lock().await.get(&group).cloned();
-        let Some(Group::Served(holder)) = known else {
+        let Some(Group::Served(owned)) = known else {
             let message = format!("no partition of {group} was claimed through this store; nothing was written");
             return Err(Error::new(ErrorKind::Fenced, message));
         };
-        holder.checkpoint(&partition, &position).await
+        owned.checkpoint(&partition, &position).await
     }
 }
 
@@ -355,7 +355,7 @@ impl Group {
     fn store(&self) -> &GroupStore {
         match self {
             Self::Viewed(store) => store,
-            Self::Served(holder) => &holder.store,
+            Self::Served(owned) => &owned.store,
         }
     }
 
@@ -364,27 +364,27 @@ impl Group {
     /// be such a record.
     fn name_of_owner(&self, seen: &Ownership) -> Option<String> {
         let owner = seen.record.owner.as_ref()?;
-        let other_life = match seen.record.relation_to(self.store().identity()) {
+        let is_other_incarnation = match seen.record.relation_to(self.store().identity()) {
             Relation::This | Relation::Unowned => false,
             Relation::EarlierIncarnation | Relation::LaterIncarnation => true,
             Relation::Other => matches!(self, Self::Viewed(_)),
         };
-        let life = seen.record.incarnation.as_ref().map_or("", |life| life.as_str());
-        Some(if other_life { format!("{owner}~{life}") } else { owner.to_string() })
+        let incarnation = seen.record.incarnation.as_ref().map_or("", |incarnation| incarnation.as_str());
+        Some(if is_other_incarnation { format!("{owner}~{incarnation}") } else { owner.to_string() })
     }
 
     /// Returns whether this store owns the partition, as far as it knows.
-    fn holds(&self, partition: &PartitionId) -> bool {
-        matches!(self, Self::Served(holder) if holder.holds(partition))
+    fn owns_partition(&self, partition: &PartitionId) -> bool {
+        matches!(self, Self::Served(owned) if owned.contains(partition))
     }
 
     fn owns(&self, shown: &ClientOwnership) -> bool {
-        matches!(self, Self::Served(holder) if shown.owner_id.as_deref() == Some(holder.owner().as_str()))
+        matches!(self, Self::Served(owned) if shown.owner_id.as_deref() == Some(owned.owner().as_str()))
     }
 }
 
 /// Returns the live owners whose records have the other name case, by partition.
-fn owners_elsewhere(store: &GroupStore, other: &Listing<Ownership>) -> HashMap<PartitionId, OwnerId> {
+fn owners_in_other_name_case(store: &GroupStore, other: &Listing<Ownership>) -> HashMap<PartitionId, OwnerId> {
     let now = store.lease_clock_now();
     let live =
         other.records.iter().filter(|seen| store.lease_durations().counts_as_live(&seen.record, seen.age_at(now)));
@@ -392,7 +392,7 @@ fn owners_elsewhere(store: &GroupStore, other: &Listing<Ownership>) -> HashMap<P
 }
 
 /// Lists the heartbeats, if the leases of other owners depend on them.
-async fn presences_behind(store: &GroupStore, listed: &[Ownership]) -> Result<Vec<Heartbeat>> {
+async fn heartbeats_needed_by(store: &GroupStore, listed: &[Ownership]) -> Result<Vec<Heartbeat>> {
     if listed.iter().any(|seen| seen.is_kept_alive_by_heartbeat(store.identity())) {
         return Ok(store.list_heartbeats().await?.records);
     }

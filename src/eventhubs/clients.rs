@@ -11,10 +11,10 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
-use super::REQUEST_DEADLINE;
+use super::REQUEST_TIMEOUT;
+use super::connection_health::{ConnectionHealth, Pace, Signal};
 use super::connector::Connector;
 use super::errors;
-use super::health::{Health, Pace, Signal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{ConsumerGroup, PartitionId};
@@ -32,7 +32,7 @@ pub(super) type Used = watch::Sender<()>;
 /// A client that all links opened through it share.
 pub(super) struct SharedClient {
     client: ConsumerClient,
-    health: SyncMutex<Health>,
+    health: SyncMutex<ConnectionHealth>,
     /// True once another client has replaced it.
     replaced: watch::Sender<bool>,
 }
@@ -46,17 +46,17 @@ impl SharedClient {
         &self.client
     }
 
-    fn health(&self) -> MutexGuard<'_, Health> {
+    fn health(&self) -> MutexGuard<'_, ConnectionHealth> {
         lock(&self.health)
     }
 
-    pub(super) fn note(&self, sign: Signal) {
+    pub(super) fn note(&self, signal: Signal) {
         let mut health = self.health();
-        *health = health.after(sign);
+        *health = health.after(signal);
     }
 
-    pub(super) fn is_dead(&self) -> bool {
-        self.health().is_dead()
+    pub(super) fn is_broken(&self) -> bool {
+        self.health().is_broken()
     }
 
     /// Returns a receiver for a link to keep. As long as receivers exist, links use the client.
@@ -65,25 +65,25 @@ impl SharedClient {
     }
 
     /// Waits for the response to a request, up to the request timeout, and records what it shows about the connection.
-    pub(super) async fn answer<T>(
+    pub(super) async fn send<T>(
         &self,
         request: impl Future<Output = Result<T, EventHubsError>>,
         failed: impl FnOnce(EventHubsError) -> Error,
     ) -> Result<T> {
-        match timeout(REQUEST_DEADLINE, request).await {
-            Ok(Ok(answer)) => {
-                self.note(Signal::Alive);
-                Ok(answer)
+        match timeout(REQUEST_TIMEOUT, request).await {
+            Ok(Ok(response)) => {
+                self.note(Signal::Responding);
+                Ok(response)
             }
             Ok(Err(error)) => {
                 self.note(errors::signal(&error));
                 Err(failed(error))
             }
             Err(_) => {
-                self.note(Signal::Dead);
+                self.note(Signal::Broken);
                 Err(Error::new(
                     ErrorKind::EventSource,
-                    format!("the event hub did not respond within {REQUEST_DEADLINE:?}"),
+                    format!("the event hub did not respond within {REQUEST_TIMEOUT:?}"),
                 ))
             }
         }
@@ -153,7 +153,7 @@ impl Clients {
             self.links().get(partition).filter(|last| last.client.ptr_eq(&through)).map(|last| last.used.clone());
         if let Some(mut used) = last {
             let closed = async { while used.changed().await.is_ok() {} };
-            timeout(REQUEST_DEADLINE, closed).await.map_err(|_| {
+            timeout(REQUEST_TIMEOUT, closed).await.map_err(|_| {
                 let open = format!("the last link to partition {partition} is still open: close its receiver first");
                 Error::new(ErrorKind::EventSource, open)
             })?;
@@ -164,9 +164,9 @@ impl Clients {
     }
 
     /// Records that the client of the partition's link is broken.
-    pub(super) fn distrust(&self, partition: &PartitionId) {
+    pub(super) fn suspect(&self, partition: &PartitionId) {
         if let Some(client) = self.links().get(partition).and_then(|last| last.client.upgrade()) {
-            client.note(Signal::Dead);
+            client.note(Signal::Broken);
         }
     }
 
@@ -189,7 +189,7 @@ async fn close_once_unused(client: Arc<SharedClient>) -> Result<()> {
 impl State {
     async fn renew(&mut self, connector: &Connector) {
         let health = *self.current.health();
-        if !health.is_dead() || !self.pace.try_now(Instant::now(), health.is_proven()) {
+        if !health.is_broken() || !self.pace.try_now(Instant::now(), health.is_proven()) {
             return;
         }
         match connector.client().await {
@@ -199,7 +199,7 @@ impl State {
                 old.replaced.send_replace(true);
                 self.retired.push(old);
             }
-            Err(error) => telemetry::reconnect_failed(&error, self.pace.pause()),
+            Err(error) => telemetry::reconnect_failed(&error, self.pace.wait()),
         }
     }
 

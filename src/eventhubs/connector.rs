@@ -10,7 +10,7 @@ use azure_messaging_eventhubs::builders::ConsumerClientBuilder;
 use azure_messaging_eventhubs::{ConnectionString, ConsumerClient, EventHubsError};
 use tokio::time::timeout;
 
-use super::REQUEST_DEADLINE;
+use super::REQUEST_TIMEOUT;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::ConsumerGroup;
 
@@ -66,7 +66,7 @@ impl Connector {
     /// Opens a connection.
     pub(super) async fn client(&self) -> Result<ConsumerClient> {
         let failed = || Error::new(ErrorKind::EventSource, format!("cannot create a client for {}", self.group));
-        match timeout(REQUEST_DEADLINE, self.open()).await {
+        match timeout(REQUEST_TIMEOUT, self.open()).await {
             Ok(Ok(client)) => Ok(client),
             Ok(Err(error)) => Err(failed().with_source(error)),
             Err(elapsed) => Err(failed().with_source(elapsed)),

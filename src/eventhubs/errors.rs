@@ -7,7 +7,7 @@ use azure_core_amqp::{AmqpDescribedError, AmqpError};
 use azure_messaging_eventhubs::EventHubsError;
 use azure_messaging_eventhubs::error::ErrorKind as ClientErrorKind;
 
-use super::health::Signal;
+use super::connection_health::Signal;
 use crate::error::{Error, ErrorKind};
 
 /// The cause of a failed request to the event hub.
@@ -74,7 +74,7 @@ pub(super) fn checking(partition: &str, error: EventHubsError) -> Option<Error> 
 /// Returns what a failure shows about the connection.
 pub(super) fn signal(error: &EventHubsError) -> Signal {
     if cause_of(error) == Cause::Displaced {
-        return Signal::Alive;
+        return Signal::Responding;
     }
     amqp_errors(error).find_map(signal_of_amqp).unwrap_or(Signal::Failing)
 }
@@ -104,8 +104,8 @@ fn signal_of_amqp(error: &AmqpError) -> Option<Signal> {
         K::AzureCore(_) => None,
         // Possibly because the service's own connection is interrupted.
         _ if cause_of_amqp(error) == Cause::NotFoundNow => Some(Signal::Failing),
-        K::AmqpDescribedError(answer) => Some(signal_of_condition(&answer.condition)),
-        K::ManagementStatusCode(status, _) if !matches!(u16::from(*status), 401 | 403) => Some(Signal::Alive),
+        K::AmqpDescribedError(response) => Some(signal_of_condition(&response.condition)),
+        K::ManagementStatusCode(status, _) if !matches!(u16::from(*status), 401 | 403) => Some(Signal::Responding),
         // The client reconnects by itself after these errors; if it returns them, it did not succeed.
         K::ConnectionClosedByRemote(_)
         | K::ConnectionDetachedByRemote(_)
@@ -113,10 +113,10 @@ fn signal_of_amqp(error: &AmqpError) -> Option<Signal> {
         | K::FramingError(_)
         | K::IdleTimeoutElapsed(_)
         | K::SessionClosedByRemote(_)
-        | K::SessionDetachedByRemote(_) => Some(Signal::Dead),
+        | K::SessionDetachedByRemote(_) => Some(Signal::Broken),
         // An error of the client after links that failed immediately. Its type is not public.
         K::TransportImplementationError(error) if error.to_string().contains("Link name is not unique") => {
-            Some(Signal::Dead)
+            Some(Signal::Broken)
         }
         _ => Some(Signal::Failing),
     }
@@ -124,16 +124,16 @@ fn signal_of_amqp(error: &AmqpError) -> Option<Signal> {
 
 fn signal_of_condition(condition: &AmqpErrorCondition) -> Signal {
     match condition {
-        AmqpErrorCondition::ConnectionForced | AmqpErrorCondition::ConnectionFramingError => Signal::Dead,
+        AmqpErrorCondition::ConnectionForced | AmqpErrorCondition::ConnectionFramingError => Signal::Broken,
         // The client may have failed to renew its token.
         AmqpErrorCondition::UnauthorizedAccess => Signal::Failing,
-        _ => Signal::Alive,
+        _ => Signal::Responding,
     }
 }
 
 fn cause_of_amqp(error: &AmqpError) -> Cause {
     match error.kind() {
-        AmqpErrorKind::AmqpDescribedError(answer) => cause_of_answer(answer),
+        AmqpErrorKind::AmqpDescribedError(response) => cause_of_response(response),
         AmqpErrorKind::ManagementStatusCode(status, text) => match u16::from(*status) {
             404 => not_found(text.as_deref()),
             401 | 403 => Cause::Unauthorized,
@@ -143,13 +143,13 @@ fn cause_of_amqp(error: &AmqpError) -> Cause {
     }
 }
 
-fn cause_of_answer(answer: &AmqpDescribedError) -> Cause {
-    match &answer.condition {
-        AmqpErrorCondition::NotFound => not_found(answer.description.as_deref()),
+fn cause_of_response(response: &AmqpDescribedError) -> Cause {
+    match &response.condition {
+        AmqpErrorCondition::NotFound => not_found(response.description.as_deref()),
         AmqpErrorCondition::UnauthorizedAccess => Cause::Unauthorized,
         AmqpErrorCondition::LinkStolen => Cause::Displaced,
         AmqpErrorCondition::ArgumentError | AmqpErrorCondition::ArgumentOutOfRangeError
-            if names_a_position(answer.description.as_deref()) =>
+            if names_a_position(response.description.as_deref()) =>
         {
             Cause::InvalidPosition
         }
@@ -158,11 +158,12 @@ fn cause_of_answer(answer: &AmqpDescribedError) -> Cause {
     }
 }
 
-/// Returns whether a text names a missing entity. The official clients use the same text: `NotFoundExpression` in
-/// `AmqpError.cs` of .NET, `distinguishNotFound` in `ExceptionUtil.java`, `translate` in `errors.ts` of
-/// `@azure/core-amqp`. The name in the text has several forms: `The messaging entity
-/// 'sb://NAMESPACE/HUB/consumergroups/GROUP/partitions/0' could not be found` (microsoft/AzureMonitorAddonForSplunk#8),
-/// or `'NAMESPACE:eventhub:HUB~32766|GROUP'` (logstash-plugins/logstash-input-azure_event_hubs#32).
+/// Returns the cause of a response that something was not found: a missing entity, if the text names one. The official
+/// clients use the same text: `NotFoundExpression` in `AmqpError.cs` of .NET, `distinguishNotFound` in
+/// `ExceptionUtil.java`, `translate` in `errors.ts` of `@azure/core-amqp`. The name in the text has several forms: `The
+/// messaging entity 'sb://NAMESPACE/HUB/consumergroups/GROUP/partitions/0' could not be found`
+/// (microsoft/AzureMonitorAddonForSplunk#8), or `'NAMESPACE:eventhub:HUB~32766|GROUP'`
+/// (logstash-plugins/logstash-input-azure_event_hubs#32).
 fn not_found(text: Option<&str>) -> Cause {
     let text = text.unwrap_or_default().to_ascii_lowercase();
     let entity = text.split_once("the messaging entity ").map(|(_, rest)| rest);
@@ -192,7 +193,7 @@ mod tests {
          could not be found. To know more visit https://aka.ms/sbResourceMgrExceptions.  TrackingId:41ba789e_G21";
     const PARTITION: &str = "The specified partition is invalid for an EventHub partition sender or receiver.";
 
-    fn answer(condition: &str, text: &str) -> AmqpError {
+    fn response(condition: &str, text: &str) -> AmqpError {
         let Ok(condition) = condition.parse();
         AmqpErrorKind::AmqpDescribedError(AmqpDescribedError::new(
             condition,
@@ -205,25 +206,25 @@ mod tests {
     #[test]
     fn an_error_shows_the_state_of_the_connection() {
         let kind = |kind: AmqpErrorKind| AmqpError::from(kind);
-        let told = |text: &str| Box::<dyn StdError + Send + Sync>::from(text);
+        let source = |text: &str| Box::<dyn StdError + Send + Sync>::from(text);
         for (error, expected) in [
-            (kind(AmqpErrorKind::ConnectionDropped(told("Illegal session state"))), Signal::Dead),
-            (kind(AmqpErrorKind::SessionClosedByRemote(told(""))), Signal::Dead),
-            (kind(AmqpErrorKind::TransportImplementationError(told("Link name is not unique."))), Signal::Dead),
-            (kind(AmqpErrorKind::TransportImplementationError(told("something else"))), Signal::Failing),
-            (kind(AmqpErrorKind::LinkStateError(told(""))), Signal::Failing),
+            (kind(AmqpErrorKind::ConnectionDropped(source("Illegal session state"))), Signal::Broken),
+            (kind(AmqpErrorKind::SessionClosedByRemote(source(""))), Signal::Broken),
+            (kind(AmqpErrorKind::TransportImplementationError(source("Link name is not unique."))), Signal::Broken),
+            (kind(AmqpErrorKind::TransportImplementationError(source("something else"))), Signal::Failing),
+            (kind(AmqpErrorKind::LinkStateError(source(""))), Signal::Failing),
             (AmqpError::with_message("anything"), Signal::Failing),
-            (answer("amqp:connection:forced", ""), Signal::Dead),
-            (answer("amqp:unauthorized-access", ""), Signal::Failing),
-            (answer("amqp:link:detach-forced", ""), Signal::Alive),
-            (answer("amqp:link:stolen", ""), Signal::Alive),
-            (answer("com.microsoft:argument-error", OFFSET), Signal::Alive),
+            (response("amqp:connection:forced", ""), Signal::Broken),
+            (response("amqp:unauthorized-access", ""), Signal::Failing),
+            (response("amqp:link:detach-forced", ""), Signal::Responding),
+            (response("amqp:link:stolen", ""), Signal::Responding),
+            (response("com.microsoft:argument-error", OFFSET), Signal::Responding),
         ] {
             let shown = format!("{error:?}");
             let error = wrapped(error);
             assert_eq!(signal(&EventHubsError::from(error)), expected, "{shown}");
         }
-        assert_eq!(signal(&EventHubsError::from(ClientErrorKind::ConsumerDisconnected(None))), Signal::Alive);
+        assert_eq!(signal(&EventHubsError::from(ClientErrorKind::ConsumerDisconnected(None))), Signal::Responding);
     }
 
     /// Wraps an error as the client does.
@@ -250,14 +251,14 @@ mod tests {
             ("com.microsoft:server-busy", OFFSET, ErrorKind::EventSource),
             ("com.microsoft:something-new", OFFSET, ErrorKind::EventSource),
         ] {
-            assert_eq!(receiving_kind(Some("offset 336"), answer(condition, text)), kind, "{condition}: {text}");
+            assert_eq!(receiving_kind(Some("offset 336"), response(condition, text)), kind, "{condition}: {text}");
         }
     }
 
     /// The error may be wrapped.
     #[test]
     fn only_a_given_position_can_be_invalid() {
-        let rejection = || answer("com.microsoft:argument-error", OFFSET);
+        let rejection = || response("com.microsoft:argument-error", OFFSET);
         assert_eq!(receiving_kind(Some("offset 336"), wrapped(rejection())), ErrorKind::InvalidPosition);
         assert_eq!(receiving_kind(None, rejection()), ErrorKind::EventSource);
         assert_eq!(properties("it", EventHubsError::from(rejection())).kind(), ErrorKind::EventSource);
@@ -282,16 +283,20 @@ mod tests {
                 ("could not be found: The messaging entity 'hub'", EventSource),
                 ("The messaging entity 'hub' is being moved", EventSource),
             ] {
-                let of_link = || EventHubsError::from(wrapped(answer("amqp:not-found", text)));
+                let of_link = || EventHubsError::from(wrapped(response("amqp:not-found", text)));
                 let of_management = || EventHubsError::from(wrapped(status(404, text)));
                 assert_eq!(receiving("0", None, of_link()).kind(), kind, "{text}");
                 assert_eq!(properties("it", of_management()).kind(), kind, "{text}");
-                let sign_expected = if kind == Config { Signal::Alive } else { Signal::Failing };
-                assert_eq!((signal(&of_link()), signal(&of_management())), (sign_expected, sign_expected), "{text}");
+                let expected_signal = if kind == Config { Signal::Responding } else { Signal::Failing };
+                assert_eq!(
+                    (signal(&of_link()), signal(&of_management())),
+                    (expected_signal, expected_signal),
+                    "{text}"
+                );
                 assert_eq!(checking("0", of_link()).map(|error| error.kind()), Some(Config), "at the start: {text}");
             }
             assert_eq!(properties("it", EventHubsError::from(status(404, None))).kind(), EventSource);
-            assert!(checking("0", EventHubsError::from(answer("com.microsoft:server-busy", ""))).is_none());
+            assert!(checking("0", EventHubsError::from(response("com.microsoft:server-busy", ""))).is_none());
         }
     }
 }

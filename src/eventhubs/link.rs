@@ -15,10 +15,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
-use super::REQUEST_DEADLINE;
+use super::REQUEST_TIMEOUT;
 use super::clients::{SharedClient, Used};
+use super::connection_health::Signal;
 use super::errors;
-use super::health::Signal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Position;
 use crate::processor::PartitionProperties;
@@ -27,10 +27,10 @@ use crate::telemetry;
 
 /// How long closing a link of a broken connection may take. The time does not matter, because the next link uses
 /// another connection.
-const DEAD_CLOSE_LIMIT: Duration = Duration::from_millis(500);
+const BROKEN_CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// How long a link may deliver nothing after its client was replaced.
-const SILENCE_LIMIT: Duration = Duration::from_secs(3);
+const IDLE_LIMIT: Duration = Duration::from_secs(3);
 
 /// An open link. It is always closed completely: the client keeps one link per partition and would continue it,
 /// wherever the next one should start. An incomplete close is worse than none, because events that arrive over such a
@@ -39,7 +39,7 @@ pub(super) struct Link {
     open: Option<Open>,
 }
 
-/// The fields are dropped in this order: the link holds the client until the subscription is dropped.
+/// The fields are dropped in this order: once the subscription is dropped, the link no longer holds the client.
 struct Open {
     receiver: ClientReceiver,
     client: Arc<SharedClient>,
@@ -86,11 +86,11 @@ impl Link {
                         biased;
                         event = events.next() => event,
                         () = &mut stopped => break None,
-                        failure = link.left_behind() => break Some(failure),
+                        failure = link.client_replaced() => break Some(failure),
                     };
                     match event {
                         Some(Ok(event)) => {
-                            link.client.note(Signal::Alive);
+                            link.client.note(Signal::Responding);
                             position = None;
                             yield Ok(event);
                         }
@@ -107,13 +107,13 @@ impl Link {
     }
 
     /// Returns the error that ends the start of a processor, if the broker rejects the link with one within the limit.
-    pub(super) async fn refusal(mut self, limit: Duration) -> Option<Error> {
-        let refusal = match &self.open {
-            Some(link) => link.refusal(limit).await,
+    pub(super) async fn rejection(mut self, limit: Duration) -> Option<Error> {
+        let rejection = match &self.open {
+            Some(link) => link.rejection(limit).await,
             None => None,
         };
         self.close().await;
-        refusal
+        rejection
     }
 
     async fn close(&mut self) {
@@ -137,7 +137,7 @@ impl Drop for Link {
 }
 
 impl Open {
-    async fn refusal(&self, limit: Duration) -> Option<Error> {
+    async fn rejection(&self, limit: Duration) -> Option<Error> {
         match timeout(limit, pin!(self.receiver.stream_events()).next()).await {
             Ok(Some(Err(error))) => {
                 self.client.note(errors::signal(&error));
@@ -154,22 +154,22 @@ impl Open {
 
     /// Waits until the client was replaced and the link has delivered nothing since: the client can lose a link without
     /// an error.
-    async fn left_behind(&self) -> Error {
+    async fn client_replaced(&self) -> Error {
         let _ = self.replaced.clone().wait_for(|replaced| *replaced).await;
-        sleep(SILENCE_LIMIT).await;
+        sleep(IDLE_LIMIT).await;
         Error::new(ErrorKind::EventSource, "the client of the link was replaced")
     }
 
     /// Closes the link. The client first removes the link, so after an error there is nothing that it could continue.
     /// An error is usual if the broker has ended the link before.
     async fn close(self) {
-        let limit = if self.client.is_dead() { DEAD_CLOSE_LIMIT } else { REQUEST_DEADLINE };
+        let limit = if self.client.is_broken() { BROKEN_CLOSE_LIMIT } else { REQUEST_TIMEOUT };
         let partition = self.receiver.partition_id().to_owned();
         match timeout(limit, self.receiver.close()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => telemetry::link_not_closed(&partition, &error),
             Err(_) => {
-                self.client.note(Signal::Dead);
+                self.client.note(Signal::Broken);
                 telemetry::link_not_closed(&partition, &"it took too long");
             }
         }
@@ -180,7 +180,7 @@ impl Open {
 pub(super) async fn properties(client: &SharedClient, partition: &str) -> Result<PartitionProperties> {
     let request = client.client().get_partition_properties(partition);
     let failed = |error| errors::properties(&format!("partition {partition}"), error);
-    let properties = client.answer(request, failed).await?;
+    let properties = client.send(request, failed).await?;
     let last =
         Position { sequence_number: properties.last_enqueued_sequence_number, offset: properties.last_enqueued_offset };
     let reported = PartitionProperties::new(properties.beginning_sequence_number, Some(last), properties.is_empty);

@@ -20,7 +20,7 @@ struct Record {
     seen: Ownership,
     /// Released, expired, or without an owner.
     is_unowned: bool,
-    abandoned: Option<Box<Expired>>,
+    expired: Option<Box<Expired>>,
 }
 
 /// An ownership whose owner kept it alive by its heartbeat, and whose heartbeat has expired. The owner must be declared
@@ -29,7 +29,7 @@ struct Record {
 pub(super) struct Expired {
     pub(super) seen: Ownership,
     /// The heartbeat of that owner, as listed.
-    pub(super) presence: Option<Heartbeat>,
+    pub(super) heartbeat: Option<Heartbeat>,
 }
 
 /// A partition that the processor claims, over the version that it was shown.
@@ -47,13 +47,13 @@ pub(super) enum Aim {
 }
 
 impl Listed {
-    pub(super) fn of(store: &GroupStore, listed: &[Ownership], presences: &[Heartbeat]) -> Self {
-        let (terms, now) = (store.lease_durations(), store.lease_clock_now());
+    pub(super) fn of(store: &GroupStore, listed: &[Ownership], heartbeats: &[Heartbeat]) -> Self {
+        let (durations, now) = (store.lease_durations(), store.lease_clock_now());
         let record = |seen: &Ownership| {
-            let is_unowned = !terms.counts_as_live(&seen.record, seen.time_since_renewal(presences, now));
-            let abandoned = is_unowned && seen.is_kept_alive_by_heartbeat(store.identity());
-            let abandoned = abandoned.then(|| Box::new(Expired::of(seen, presences)));
-            (seen.partition.clone(), Record { seen: seen.clone(), is_unowned, abandoned })
+            let is_unowned = !durations.counts_as_live(&seen.record, seen.time_since_renewal(heartbeats, now));
+            let expired = is_unowned && seen.is_kept_alive_by_heartbeat(store.identity());
+            let expired = expired.then(|| Box::new(Expired::of(seen, heartbeats)));
+            (seen.partition.clone(), Record { seen: seen.clone(), is_unowned, expired })
         };
         Self(listed.iter().map(record).collect())
     }
@@ -77,13 +77,13 @@ impl Listed {
 
 impl Record {
     fn aim(&self) -> Aim {
-        Aim::Claim(Claim::over(&self.seen), self.abandoned.clone())
+        Aim::Claim(Claim::over(&self.seen), self.expired.clone())
     }
 }
 
 impl Expired {
-    fn of(seen: &Ownership, presences: &[Heartbeat]) -> Self {
-        let presence = presences.iter().find(|presence| Some(&presence.record.owner) == seen.record.owner.as_ref());
-        Self { seen: seen.clone(), presence: presence.cloned() }
+    fn of(seen: &Ownership, heartbeats: &[Heartbeat]) -> Self {
+        let heartbeat = heartbeats.iter().find(|heartbeat| Some(&heartbeat.record.owner) == seen.record.owner.as_ref());
+        Self { seen: seen.clone(), heartbeat: heartbeat.cloned() }
     }
 }

@@ -3,12 +3,12 @@
 mod checkpoint_store;
 mod clients;
 mod connect;
+mod connection_health;
 mod connector;
 mod errors;
-mod health;
-mod held;
 mod link;
 mod listed;
+mod owned_partitions;
 mod owner_level;
 mod source;
 
@@ -20,4 +20,4 @@ pub use owner_level::OwnerLevel;
 pub use source::EventHubSource;
 
 /// How long a request may take. The client may wait forever for a lost response.
-const REQUEST_DEADLINE: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);

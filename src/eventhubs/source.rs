@@ -20,7 +20,7 @@ use crate::processor::{
 
 /// How long to wait for the broker to reject a consumer group. A rejection is the first response; on an empty partition
 /// of an existing group there is no response.
-const CHECK_DEADLINE: Duration = Duration::from_secs(1);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An [`EventSource`] that reads an event hub through the official client. Every instance needs its own source, because
 /// two receivers of one client share a link.
@@ -109,7 +109,7 @@ impl EventSource for EventHubSource {
     async fn event_hub_properties(&self) -> Result<EventHubProperties> {
         let client = self.clients.current().await;
         let failed = |error| errors::properties("the event hub", error);
-        let properties = client.answer(client.client().get_eventhub_properties(), failed).await?;
+        let properties = client.send(client.client().get_eventhub_properties(), failed).await?;
         let partitions = properties.partition_ids.iter().map(PartitionId::new).collect::<Result<_, _>>()?;
         Ok(EventHubProperties { event_hub: properties.name, partitions })
     }
@@ -140,11 +140,11 @@ impl EventSource for EventHubSource {
     async fn check_access(&self, partition: &PartitionId) -> Result<()> {
         let client = self.clients.current().await;
         let link = self.open_link(client, partition, client_position(StartPosition::Earliest), None, 1).await?;
-        link.refusal(CHECK_DEADLINE).await.map_or(Ok(()), Err)
+        link.rejection(CHECK_TIMEOUT).await.map_or(Ok(()), Err)
     }
 
     fn connection_suspect(&self, partition: &PartitionId) {
-        self.clients.distrust(partition);
+        self.clients.suspect(partition);
     }
 
     async fn close(self) -> Result<()> {

@@ -74,28 +74,28 @@ impl Owned {
 
 #[derive(Debug, Default)]
 struct Memory {
-    held: HashMap<PartitionId, Arc<Owned>>,
+    owned: HashMap<PartitionId, Arc<Owned>>,
     /// Partitions that were lost since the last response to the processor. The processor may still read them from an
     /// earlier start.
-    untold: HashSet<PartitionId>,
+    unreported: HashSet<PartitionId>,
     /// The owners of partitions under the other name case, by the last listing.
-    elsewhere: HashMap<PartitionId, OwnerId>,
+    other_name_case: HashMap<PartitionId, OwnerId>,
     listed: Listed,
 }
 
 impl Memory {
     /// Removes the partition, unless it is in another epoch by now.
-    fn remove(&mut self, partition: &PartitionId, held: &Arc<Owned>) -> bool {
-        let is_there = self.held.get(partition).is_some_and(|known| Arc::ptr_eq(known, held));
+    fn remove(&mut self, partition: &PartitionId, owned: &Arc<Owned>) -> bool {
+        let is_there = self.owned.get(partition).is_some_and(|known| Arc::ptr_eq(known, owned));
         if is_there {
-            self.held.remove(partition);
+            self.owned.remove(partition);
         }
         is_there
     }
 
     /// Removes the partition and logs the loss. Returns whether it was present in this epoch.
-    fn forget(&mut self, partition: &PartitionId, held: &Arc<Owned>, to: Option<&OwnerId>) -> bool {
-        let was_there = self.remove(partition, held);
+    fn forget(&mut self, partition: &PartitionId, owned: &Arc<Owned>, to: Option<&OwnerId>) -> bool {
+        let was_there = self.remove(partition, owned);
         if was_there {
             telemetry::ownership_lost(partition, to);
         }
@@ -129,47 +129,49 @@ impl OwnedPartitions {
     }
 
     fn find(&self, partition: &PartitionId) -> Option<Arc<Owned>> {
-        self.memory().held.get(partition).cloned()
+        self.memory().owned.get(partition).cloned()
     }
 
-    fn remember(&self, partition: &PartitionId, held: &Arc<Owned>) {
-        self.memory().held.insert(partition.clone(), Arc::clone(held));
+    fn remember(&self, partition: &PartitionId, owned: &Arc<Owned>) {
+        self.memory().owned.insert(partition.clone(), Arc::clone(owned));
     }
 
-    fn forget(&self, partition: &PartitionId, held: &Arc<Owned>, to: Option<&OwnerId>) {
-        self.span().in_scope(|| self.memory().forget(partition, held, to));
+    fn forget(&self, partition: &PartitionId, owned: &Arc<Owned>, to: Option<&OwnerId>) {
+        self.span().in_scope(|| self.memory().forget(partition, owned, to));
     }
 
     /// Removes a partition outside of a claim, whose result would report the loss to the processor. Both changes happen
     /// under one lock: a claim in between would win the partition back, and the processor would continue to read from
     /// its old position.
-    fn forget_unreported(&self, partition: &PartitionId, held: &Arc<Owned>, to: Option<&OwnerId>) {
+    fn forget_unreported(&self, partition: &PartitionId, owned: &Arc<Owned>, to: Option<&OwnerId>) {
         let mut memory = self.memory();
-        if self.span().in_scope(|| memory.forget(partition, held, to)) {
-            memory.untold.insert(partition.clone());
+        if self.span().in_scope(|| memory.forget(partition, owned, to)) {
+            memory.unreported.insert(partition.clone());
         }
     }
 
     /// Applies a listing that was requested at this time: removes the partitions that another owner has, unless this
     /// instance has won them since.
-    pub(super) fn notice(&self, listed: &[Ownership], asked: Instant) {
+    pub(super) fn observe(&self, listed: &[Ownership], requested_at: Instant) {
         for ownership in listed {
             if ownership.record.relation_to(self.store.identity()) == Relation::This {
                 continue;
             }
-            if let Some(held) = self.find(&ownership.partition).filter(|held| held.known().since <= asked) {
-                self.forget_unreported(&ownership.partition, &held, ownership.record.owner.as_ref());
+            if let Some(owned) = self.find(&ownership.partition).filter(|owned| owned.known().since <= requested_at) {
+                self.forget_unreported(&ownership.partition, &owned, ownership.record.owner.as_ref());
             }
         }
     }
 
     /// Replaces the owners under the other name case, and logs new ones.
-    pub(super) fn set_elsewhere(&self, elsewhere: HashMap<PartitionId, OwnerId>) {
+    pub(super) fn set_other_name_case(&self, other_name_case: HashMap<PartitionId, OwnerId>) {
         let mut memory = self.memory();
-        for (partition, owner) in elsewhere.iter().filter(|(partition, _)| !memory.elsewhere.contains_key(*partition)) {
+        for (partition, owner) in
+            other_name_case.iter().filter(|(partition, _)| !memory.other_name_case.contains_key(*partition))
+        {
             self.span().in_scope(|| telemetry::in_the_other_tree(partition, owner));
         }
-        memory.elsewhere = elsewhere;
+        memory.other_name_case = other_name_case;
     }
 
     /// Replaces the last listing.
@@ -177,12 +179,12 @@ impl OwnedPartitions {
         self.memory().listed = listed;
     }
 
-    pub(super) fn holds(&self, partition: &PartitionId) -> bool {
-        self.memory().held.contains_key(partition)
+    pub(super) fn contains(&self, partition: &PartitionId) -> bool {
+        self.memory().owned.contains_key(partition)
     }
 
-    pub(super) fn holds_nothing(&self) -> bool {
-        self.memory().held.is_empty()
+    pub(super) fn is_empty(&self) -> bool {
+        self.memory().owned.is_empty()
     }
 
     /// Claims partitions, or renews those that are owned, concurrently. Returns the leases of the partitions that the
@@ -191,16 +193,16 @@ impl OwnedPartitions {
     /// Partitions that were lost since the last response are omitted once, even if they could be won back: otherwise
     /// the processor would continue to read from its old position instead of the current checkpoint.
     pub(super) async fn claim(&self, wanted: Vec<Wanted>) -> Vec<Lease> {
-        let untold = std::mem::take(&mut self.memory().untold);
-        let wanted = wanted.into_iter().filter(|wanted| !untold.contains(&wanted.partition));
+        let unreported = std::mem::take(&mut self.memory().unreported);
+        let wanted = wanted.into_iter().filter(|wanted| !unreported.contains(&wanted.partition));
         let claims: FuturesUnordered<_> = wanted.map(|wanted| self.claim_one(wanted)).collect();
         claims.filter_map(std::future::ready).collect().instrument(self.span().clone()).await
     }
 
     async fn claim_one(&self, wanted: Wanted) -> Option<Lease> {
         let partition = &wanted.partition;
-        if let Some(held) = self.find(partition) {
-            return self.renew(partition, &held).await;
+        if let Some(owned) = self.find(partition) {
+            return self.renew(partition, &owned).await;
         }
         let claim = match self.aim_at(&wanted)? {
             Aim::Claim(claim, to_declare_dead) => self.is_free(partition, to_declare_dead).await.then_some(claim)?,
@@ -209,9 +211,9 @@ impl OwnedPartitions {
         match self.store.claim(&claim).await {
             ClaimOutcome::Won(lease) => {
                 telemetry::claim_won(partition, "official_processor", None);
-                let held = Owned::new(lease);
-                self.remember(partition, &held);
-                return self.adopt(partition, &held).await;
+                let owned = Owned::new(lease);
+                self.remember(partition, &owned);
+                return self.adopt(partition, &owned).await;
             }
             ClaimOutcome::Lost { by } => telemetry::claim_lost(partition, by.as_ref()),
             // Another incarnation counts as another owner here, because replicas may have the same application id.
@@ -226,8 +228,8 @@ impl OwnedPartitions {
     /// Returns how to claim, by the last listing. `None` if the partition is owned under the other name case.
     fn aim_at(&self, wanted: &Wanted) -> Option<Aim> {
         let memory = self.memory();
-        let is_elsewhere = memory.elsewhere.contains_key(&wanted.partition);
-        (!is_elsewhere).then(|| memory.listed.aim_at(wanted))
+        let is_in_other_name_case = memory.other_name_case.contains_key(&wanted.partition);
+        (!is_in_other_name_case).then(|| memory.listed.aim_at(wanted))
     }
 
     /// Returns a claim that replaces this version, unless the record has changed.
@@ -242,9 +244,9 @@ impl OwnedPartitions {
 
     /// Declares the owner dead if necessary. Returns false if it has sent a heartbeat since the listing.
     async fn is_free(&self, partition: &PartitionId, to_declare_dead: Option<Box<Expired>>) -> bool {
-        let Some(Expired { seen, presence }) = to_declare_dead.map(|abandoned| *abandoned) else { return true };
-        match self.store.declare_dead(&seen, presence.as_ref()).await {
-            Ok(verdict) => verdict == DeclareDeadOutcome::Declared,
+        let Some(Expired { seen, heartbeat }) = to_declare_dead.map(|expired| *expired) else { return true };
+        match self.store.declare_dead(&seen, heartbeat.as_ref()).await {
+            Ok(outcome) => outcome == DeclareDeadOutcome::Declared,
             Err(error) => {
                 self.store.telemetry().ownership_undecided(Operation::Presence, partition, &error);
                 false
@@ -252,47 +254,47 @@ impl OwnedPartitions {
         }
     }
 
-    async fn renew(&self, partition: &PartitionId, held: &Arc<Owned>) -> Option<Lease> {
-        let lease = held.lease();
+    async fn renew(&self, partition: &PartitionId, owned: &Arc<Owned>) -> Option<Lease> {
+        let lease = owned.lease();
         match self.store.renew(&lease).await {
             ClaimOutcome::Won(renewed) if renewed.epoch() == lease.epoch() => {
-                held.set_lease(renewed);
-                return self.started(partition, held).await;
+                owned.set_lease(renewed);
+                return self.started(partition, owned).await;
             }
             // The record had been deleted. This response omits the partition.
             ClaimOutcome::Won(renewed) => self.remember(partition, &Owned::new(renewed)),
-            ClaimOutcome::Lost { by } => self.forget(partition, held, by.as_ref()),
-            ClaimOutcome::Replaced { .. } => self.forget(partition, held, Some(self.owner())),
+            ClaimOutcome::Lost { by } => self.forget(partition, owned, by.as_ref()),
+            ClaimOutcome::Replaced { .. } => self.forget(partition, owned, Some(self.owner())),
             // The last known state remains valid.
             ClaimOutcome::Indeterminate(error) => {
                 self.store.telemetry().ownership_undecided(Operation::Renew, partition, &error);
-                return (held.stage() == Stage::Adopted).then_some(lease);
+                return (owned.stage() == Stage::Adopted).then_some(lease);
             }
         }
         None
     }
 
     /// Returns the lease if the processor may process the partition now.
-    async fn started(&self, partition: &PartitionId, held: &Arc<Owned>) -> Option<Lease> {
-        match held.stage() {
-            Stage::Adopted => Some(held.lease()),
-            Stage::Won => self.adopt(partition, held).await,
+    async fn started(&self, partition: &PartitionId, owned: &Arc<Owned>) -> Option<Lease> {
+        match owned.stage() {
+            Stage::Adopted => Some(owned.lease()),
+            Stage::Won => self.adopt(partition, owned).await,
         }
     }
 
     /// Adopts the partition. Only the processor knows where a partition without a checkpoint starts, so no start is
     /// recorded.
-    async fn adopt(&self, partition: &PartitionId, held: &Arc<Owned>) -> Option<Lease> {
-        match self.store.adopt(partition, held.lease().epoch(), None).await {
+    async fn adopt(&self, partition: &PartitionId, owned: &Arc<Owned>) -> Option<Lease> {
+        match self.store.adopt(partition, owned.lease().epoch(), None).await {
             Ok(AdoptOutcome::Adopted(adopted)) => {
-                *held.adoption.lock().await = Some(adopted);
-                held.set_stage(Stage::Adopted);
-                return Some(held.lease());
+                *owned.adoption.lock().await = Some(adopted);
+                owned.set_stage(Stage::Adopted);
+                return Some(owned.lease());
             }
-            Ok(AdoptOutcome::Lost { by }) => self.forget(partition, held, by.as_ref()),
+            Ok(AdoptOutcome::Lost { by }) => self.forget(partition, owned, by.as_ref()),
             Err(error) if error.kind() == ErrorKind::Contended => {
                 telemetry::adoption_contended(partition, &error);
-                self.release_held(partition, held, Instant::now()).await;
+                self.release_one(partition, owned, Instant::now()).await;
             }
             Err(error) => self.store.telemetry().adoption_failed(partition, &error),
         }
@@ -301,15 +303,15 @@ impl OwnedPartitions {
 
     /// Writes a checkpoint of an owned partition.
     pub(super) async fn checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<()> {
-        let held = self.find(partition).ok_or_else(|| not_owner(partition))?;
-        let mut adoption = held.adoption.lock().await;
+        let owned = self.find(partition).ok_or_else(|| not_owner(partition))?;
+        let mut adoption = owned.adoption.lock().await;
         let Some(adopted) = adoption.as_mut() else {
             return Err(not_started(partition));
         };
         match self.store.checkpoint(adopted, position).await? {
             CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
             CheckpointOutcome::Fenced { by } => {
-                self.forget_unreported(partition, &held, by.as_ref());
+                self.forget_unreported(partition, &owned, by.as_ref());
                 Err(fenced(partition, by.as_ref()))
             }
         }
@@ -320,19 +322,19 @@ impl OwnedPartitions {
     pub(super) async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
         let until = Instant::now() + 4 * self.store.request_timeout();
         let all: Vec<_> =
-            self.memory().held.iter().map(|(partition, held)| (partition.clone(), held.clone())).collect();
-        let releasing = all.iter().map(|(partition, held)| async move {
-            let outcome = self.release_held(partition, held, until).await;
+            self.memory().owned.iter().map(|(partition, owned)| (partition.clone(), owned.clone())).collect();
+        let releasing = all.iter().map(|(partition, owned)| async move {
+            let outcome = self.release_one(partition, owned, until).await;
             (partition.clone(), outcome)
         });
         releasing.collect::<FuturesUnordered<_>>().collect().instrument(self.span().clone()).await
     }
 
     /// Releases one partition. Attempts begin until `until`. The partition stays owned until the outcome is known.
-    async fn release_held(&self, partition: &PartitionId, held: &Arc<Owned>, until: Instant) -> ReleaseOutcome {
+    async fn release_one(&self, partition: &PartitionId, owned: &Arc<Owned>, until: Instant) -> ReleaseOutcome {
         let mut attempts = self.store.attempts(Some(until));
         let outcome = loop {
-            match self.store.release(&held.lease()).await {
+            match self.store.release(&owned.lease()).await {
                 ReleaseOutcome::Indeterminate(error) if attempts.again_after(&error).await => {
                     self.store.telemetry().ownership_undecided(Operation::Release, partition, &error);
                 }
@@ -341,7 +343,7 @@ impl OwnedPartitions {
         };
         match &outcome {
             ReleaseOutcome::Released | ReleaseOutcome::Lost { .. } => {
-                self.memory().remove(partition, held);
+                self.memory().remove(partition, owned);
                 telemetry::released(partition);
             }
             ReleaseOutcome::Indeterminate(error) => telemetry::release_undecided(partition, error),
@@ -392,25 +394,25 @@ mod tests {
             let store = builder.connect().await.unwrap();
             let partition = PartitionId::from(0);
             let ClaimOutcome::Won(lease) = store.claim(&Claim::unowned(partition.clone())).await else { panic!() };
-            let (holder, held) = (OwnedPartitions::new(store), Owned::new(lease));
-            holder.remember(&partition, &held);
+            let (partitions, owned) = (OwnedPartitions::new(store), Owned::new(lease));
+            partitions.remember(&partition, &owned);
             let ended = AtomicBool::new(false);
             std::thread::scope(|scope| {
-                let looking = scope.spawn(|| {
+                let observer = scope.spawn(|| {
                     let mut missing = 0;
                     while !ended.load(Ordering::Relaxed) {
-                        let memory = holder.memory();
-                        missing += usize::from(memory.held.is_empty() && memory.untold.is_empty());
+                        let memory = partitions.memory();
+                        missing += usize::from(memory.owned.is_empty() && memory.unreported.is_empty());
                     }
                     missing
                 });
                 for _ in 0..20_000 {
-                    holder.remember(&partition, &held);
-                    holder.memory().untold.clear();
-                    holder.forget_unreported(&partition, &held, None);
+                    partitions.remember(&partition, &owned);
+                    partitions.memory().unreported.clear();
+                    partitions.forget_unreported(&partition, &owned, None);
                 }
                 ended.store(true, Ordering::Relaxed);
-                assert_eq!(looking.join().unwrap(), 0);
+                assert_eq!(observer.join().unwrap(), 0);
             });
         }
     }

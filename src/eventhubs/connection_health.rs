@@ -8,46 +8,46 @@ use tokio::time::Instant;
 /// second one its retry. An unnecessary connection costs little, because [`Pace`] limits how often one is created.
 const FAILURES: u32 = 3;
 
-/// The shortest time between two attempts to reconnect. It doubles up to [`LONGEST_PAUSE`] while no response arrives
+/// The shortest time between two attempts to reconnect. It doubles up to [`LONGEST_WAIT`] while no response arrives
 /// through the new connections.
-const FIRST_PAUSE: Duration = Duration::from_secs(2);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const FIRST_WAIT: Duration = Duration::from_secs(2);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// What the outcome of a request or the end of a link shows about the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     /// The broker responded, possibly with a rejection.
-    Alive,
+    Responding,
     /// The connection or something else failed.
     Failing,
     /// The connection is broken, and the client does not restore it.
-    Dead,
+    Broken,
 }
 
 /// The state of a client's connection. A broken connection stays broken, although some of its links may continue for a
 /// while.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Health {
+pub(super) struct ConnectionHealth {
     failures: u32,
-    dead: bool,
+    broken: bool,
     /// A response arrived through it.
     proven: bool,
 }
 
-impl Health {
-    pub(super) fn after(self, sign: Signal) -> Self {
-        match sign {
-            Signal::Alive => Self { failures: 0, proven: true, ..self },
+impl ConnectionHealth {
+    pub(super) fn after(self, signal: Signal) -> Self {
+        match signal {
+            Signal::Responding => Self { failures: 0, proven: true, ..self },
             Signal::Failing => {
                 let failures = self.failures.saturating_add(1);
-                Self { failures, dead: self.dead || failures >= FAILURES, ..self }
+                Self { failures, broken: self.broken || failures >= FAILURES, ..self }
             }
-            Signal::Dead => Self { dead: true, ..self },
+            Signal::Broken => Self { broken: true, ..self },
         }
     }
 
-    pub(super) fn is_dead(self) -> bool {
-        self.dead
+    pub(super) fn is_broken(self) -> bool {
+        self.broken
     }
 
     pub(super) fn is_proven(self) -> bool {
@@ -59,56 +59,56 @@ impl Health {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     last: Option<Instant>,
-    pause: Duration,
+    wait: Duration,
 }
 
 impl Pace {
     pub(super) fn new() -> Self {
-        Self { last: None, pause: FIRST_PAUSE }
+        Self { last: None, wait: FIRST_WAIT }
     }
 
     /// Returns whether to try now, and records an attempt in that case. `proven`: the current connection has worked.
     pub(super) fn try_now(&mut self, now: Instant, proven: bool) -> bool {
         if proven {
-            self.pause = FIRST_PAUSE;
+            self.wait = FIRST_WAIT;
         }
         if let Some(last) = self.last {
-            if now.saturating_duration_since(last) < self.pause {
+            if now.saturating_duration_since(last) < self.wait {
                 return false;
             }
-            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            self.wait = (self.wait * 2).min(LONGEST_WAIT);
         }
         self.last = Some(now);
         true
     }
 
     /// Returns the shortest time from the last attempt to the next one.
-    pub(super) fn pause(&self) -> Duration {
-        self.pause
+    pub(super) fn wait(&self) -> Duration {
+        self.wait
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Signal::{Alive, Dead, Failing};
+    use Signal::{Broken, Failing, Responding};
 
     #[test]
     fn a_broken_connection_stays_broken() {
-        for (signs, dead) in [
+        for (signals, broken) in [
             (&[][..], false),
-            (&[Alive], false),
+            (&[Responding], false),
             (&[Failing, Failing], false),
             (&[Failing, Failing, Failing], true),
-            (&[Failing, Failing, Alive, Failing, Failing], false),
-            (&[Failing, Failing, Alive, Failing, Failing, Failing], true),
-            (&[Alive, Dead], true),
-            (&[Dead, Alive], true),
-            (&[Failing, Failing, Failing, Alive], true),
+            (&[Failing, Failing, Responding, Failing, Failing], false),
+            (&[Failing, Failing, Responding, Failing, Failing, Failing], true),
+            (&[Responding, Broken], true),
+            (&[Broken, Responding], true),
+            (&[Failing, Failing, Failing, Responding], true),
         ] {
-            let health = signs.iter().fold(Health::default(), |health, sign| health.after(*sign));
-            assert_eq!(health.is_dead(), dead, "{signs:?}");
-            assert_eq!(health.is_proven(), signs.contains(&Alive), "{signs:?}");
+            let health = signals.iter().fold(ConnectionHealth::default(), |health, signal| health.after(*signal));
+            assert_eq!(health.is_broken(), broken, "{signals:?}");
+            assert_eq!(health.is_proven(), signals.contains(&Responding), "{signals:?}");
         }
     }
 
