@@ -34,8 +34,8 @@ type AzureResult<T> = std::result::Result<T, AzureError>;
 ///
 /// In contrast to a plain store, and without a change to the processor:
 ///
-/// - *Fenced checkpoints*: every claimed partition is [adopted](GroupStore::adopt) before the processor learns that it
-///   owns it, so that checkpoints of the previous owner are rejected. A checkpoint of a partition that is not owned is
+/// - *Fenced checkpoints*: every claimed partition is [adopted](GroupStore::adopt) before it is reported to the
+///   processor as owned, so that checkpoints of the previous owner are rejected. A checkpoint of a partition that is not owned is
 ///   rejected, too.
 /// - *No clock skew*: the processor compares ages with its local clock. The store reports times of that clock,
 ///   calculated from ages that the server reported, so that a wrong local clock has no effect.
@@ -43,7 +43,7 @@ type AzureResult<T> = std::result::Result<T, AzureError>;
 ///   of a renewal is unknown, the partition stays where it is.
 /// - *Released* partitions can be claimed at once; the processor would take `ownerid=""` for a live owner.
 /// - *Leftover records* of partitions that the event hub does not have are never claimed. The processor takes every
-///   partition in a listing for one of the event hub, so the store lists only records with a live owner. The processor
+///   partition in a listing for one of the event hub, so the store lists only its own partitions and records with a live owner. The processor
 ///   itself adds the other partitions of the event hub, and the store claims them over their records.
 /// - *Replicas with the same application id*, which the processor uses as its owner id, are distinguished.
 /// - A malformed blob is logged, and does not hide the others.

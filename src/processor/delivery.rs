@@ -32,7 +32,7 @@ pub(super) struct Restarted {
     pub(super) after: i64,
 }
 
-/// The events between the one that is due after a link was opened and the first one that arrived through it.
+/// The events from the due event up to the first event that arrived through a new link, which is excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
     /// The event that is due: the one after the last delivered event, or the first event ever if reading starts at the

@@ -127,24 +127,28 @@ mod tests {
         batches
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_batch_is_limited_by_events_and_by_bytes() {
-        let all: &[_] = &[(0, 10), (0, 10), (0, 10), (0, 50), (0, 1), (0, 1)];
-        let limits = BatchLimits { events: 100, bytes: usize::MAX, wait: Duration::ZERO };
-        assert_eq!(batches(receiver(all), limits).await, [vec![10, 10, 10, 50, 1, 1]]);
-        let few = BatchLimits { events: 4, ..limits };
-        assert_eq!(batches(receiver(all), few).await, [vec![10, 10, 10, 50], vec![1, 1]]);
-        let small = BatchLimits { bytes: 25, ..limits };
-        assert_eq!(batches(receiver(all), small).await, [vec![10, 10], vec![10], vec![50], vec![1, 1]]);
-    }
+    mod limits {
+        use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_batch_waits_for_more_events_up_to_a_limit() {
-        let slow: &[_] = &[(1, 1), (1, 2), (1, 3), (4, 4), (1, 5)];
-        let limits = BatchLimits { events: 10, bytes: usize::MAX, wait: SECOND * 3 };
-        assert_eq!(batches(receiver(slow), limits).await, [vec![1, 2, 3], vec![4, 5]]);
-        let few = BatchLimits { events: 2, ..limits };
-        assert_eq!(batches(receiver(slow), few).await, [vec![1, 2], vec![3], vec![4, 5]]);
+        #[tokio::test(start_paused = true)]
+        async fn a_batch_is_limited_by_events_and_by_bytes() {
+            let all: &[_] = &[(0, 10), (0, 10), (0, 10), (0, 50), (0, 1), (0, 1)];
+            let limits = BatchLimits { events: 100, bytes: usize::MAX, wait: Duration::ZERO };
+            assert_eq!(batches(receiver(all), limits).await, [vec![10, 10, 10, 50, 1, 1]]);
+            let few = BatchLimits { events: 4, ..limits };
+            assert_eq!(batches(receiver(all), few).await, [vec![10, 10, 10, 50], vec![1, 1]]);
+            let small = BatchLimits { bytes: 25, ..limits };
+            assert_eq!(batches(receiver(all), small).await, [vec![10, 10], vec![10], vec![50], vec![1, 1]]);
+        }
+
+        #[tokio::test(start_paused = true)]
+        async fn a_batch_waits_for_more_events_up_to_a_limit() {
+            let slow: &[_] = &[(1, 1), (1, 2), (1, 3), (4, 4), (1, 5)];
+            let limits = BatchLimits { events: 10, bytes: usize::MAX, wait: SECOND * 3 };
+            assert_eq!(batches(receiver(slow), limits).await, [vec![1, 2, 3], vec![4, 5]]);
+            let few = BatchLimits { events: 2, ..limits };
+            assert_eq!(batches(receiver(slow), few).await, [vec![1, 2], vec![3], vec![4, 5]]);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -291,103 +291,111 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn an_error_follows_the_events_before_it() {
-        let mut receiver = EventReceiver::spawn(8, |sender| async move {
-            for number in 0..3 {
-                sender.send(Ok(number)).await;
-            }
-            sender.send(Err(Error::new(ErrorKind::EventSource, "broken"))).await;
-        });
-        tokio::task::yield_now().await;
-        assert_eq!(receiver.next_batch(2).await.unwrap(), [0, 1]);
-        assert_eq!(receiver.next_batch(2).await.unwrap(), [2]);
-        assert_eq!(receiver.next_batch(2).await.unwrap_err().to_string(), "broken");
-    }
+    mod spawned_task {
+        use super::*;
 
-    #[tokio::test]
-    async fn many_events_wait_for_capacity_in_order() {
-        let mut receiver = EventReceiver::spawn(3, |sender| async move {
-            assert_eq!(sender.ready_capacity().await, 3);
-            assert!(sender.send(Ok(0)).await);
-            assert_eq!(sender.ready_capacity().await, 2);
-            assert!(sender.send_all((1..10).collect()).await);
-            sender.closed().await;
-            assert_eq!(sender.ready_capacity().await, 0);
-            assert!(!sender.send_all(vec![10]).await);
-        });
-        let mut numbers = Vec::new();
-        while numbers.len() < 10 {
-            let batch = receiver.next_batch(100).await.unwrap();
-            assert!(batch.len() <= 3, "more than the prefetch was held");
-            numbers.extend(batch);
+        #[tokio::test]
+        async fn an_error_follows_the_events_before_it() {
+            let mut receiver = EventReceiver::spawn(8, |sender| async move {
+                for number in 0..3 {
+                    sender.send(Ok(number)).await;
+                }
+                sender.send(Err(Error::new(ErrorKind::EventSource, "broken"))).await;
+            });
+            tokio::task::yield_now().await;
+            assert_eq!(receiver.next_batch(2).await.unwrap(), [0, 1]);
+            assert_eq!(receiver.next_batch(2).await.unwrap(), [2]);
+            assert_eq!(receiver.next_batch(2).await.unwrap_err().to_string(), "broken");
         }
-        assert_eq!(numbers, (0..10).collect::<Vec<_>>());
-        let Reading::Task { events, forwarding } = receiver.reading else { panic!("it was spawned") };
-        drop(events);
-        forwarding.await.unwrap();
-    }
 
-    #[tokio::test(start_paused = true)]
-    async fn closing_stops_the_task_within_the_limit() {
-        let receiver = EventReceiver::<()>::spawn(1, |sender| async move { sender.closed().await });
-        receiver.close(Duration::from_secs(1)).await;
-        let unresponsive = EventReceiver::<()>::spawn(1, |_sender| std::future::pending());
-        unresponsive.close(Duration::from_secs(1)).await;
+        #[tokio::test]
+        async fn many_events_wait_for_capacity_in_order() {
+            let mut receiver = EventReceiver::spawn(3, |sender| async move {
+                assert_eq!(sender.ready_capacity().await, 3);
+                assert!(sender.send(Ok(0)).await);
+                assert_eq!(sender.ready_capacity().await, 2);
+                assert!(sender.send_all((1..10).collect()).await);
+                sender.closed().await;
+                assert_eq!(sender.ready_capacity().await, 0);
+                assert!(!sender.send_all(vec![10]).await);
+            });
+            let mut numbers = Vec::new();
+            while numbers.len() < 10 {
+                let batch = receiver.next_batch(100).await.unwrap();
+                assert!(batch.len() <= 3, "more than the prefetch was held");
+                numbers.extend(batch);
+            }
+            assert_eq!(numbers, (0..10).collect::<Vec<_>>());
+            let Reading::Task { events, forwarding } = receiver.reading else { panic!("it was spawned") };
+            drop(events);
+            forwarding.await.unwrap();
+        }
+
+        #[tokio::test(start_paused = true)]
+        async fn closing_stops_the_task_within_the_limit() {
+            let receiver = EventReceiver::<()>::spawn(1, |sender| async move { sender.closed().await });
+            receiver.close(Duration::from_secs(1)).await;
+            let unresponsive = EventReceiver::<()>::spawn(1, |_sender| std::future::pending());
+            unresponsive.close(Duration::from_secs(1)).await;
+        }
     }
 
     fn broken() -> Error {
         Error::new(ErrorKind::EventSource, "broken")
     }
 
-    #[tokio::test]
-    async fn a_stream_is_read_in_batches_of_ready_events() {
-        let ready = stream::iter([Ok(0), Ok(1), Ok(2), Err(broken())]);
-        let later = stream::once(tokio::task::yield_now()).map(|()| Ok(3));
-        let mut receiver = EventReceiver::new(|_stopped| later.chain(ready));
-        assert_eq!(receiver.next_batch(3).await.unwrap(), [3, 0, 1]);
-        assert_eq!(receiver.next_batch(3).await.unwrap(), [2]);
-        assert_eq!(receiver.next_batch(3).await.unwrap_err().to_string(), "broken");
-        assert_eq!(receiver.next_batch(3).await.unwrap_err().to_string(), "the event source ended");
-    }
+    mod polled_stream {
+        use super::*;
 
-    #[tokio::test]
-    async fn a_canceled_wait_loses_no_events() {
-        let (sender, events) = futures::channel::mpsc::unbounded();
-        let mut receiver = EventReceiver::new(|_stopped| events);
-        for number in 0..3 {
-            assert!(receiver.next_batch(2).now_or_never().is_none());
-            sender.unbounded_send(Ok(number)).unwrap();
-            sender.unbounded_send(Ok(number)).unwrap();
-            assert_eq!(receiver.next_batch(1).await.unwrap(), [number]);
-            assert!(matches!(receiver.next_batch(2).now_or_never(), Some(Ok(rest)) if rest == [number]));
+        #[tokio::test]
+        async fn a_stream_is_read_in_batches_of_ready_events() {
+            let ready = stream::iter([Ok(0), Ok(1), Ok(2), Err(broken())]);
+            let later = stream::once(tokio::task::yield_now()).map(|()| Ok(3));
+            let mut receiver = EventReceiver::new(|_stopped| later.chain(ready));
+            assert_eq!(receiver.next_batch(3).await.unwrap(), [3, 0, 1]);
+            assert_eq!(receiver.next_batch(3).await.unwrap(), [2]);
+            assert_eq!(receiver.next_batch(3).await.unwrap_err().to_string(), "broken");
+            assert_eq!(receiver.next_batch(3).await.unwrap_err().to_string(), "the event source ended");
         }
-    }
 
-    /// A stream that ends this many seconds after it was stopped. It drops the sender unused if it is dropped earlier.
-    fn slow_to_close(seconds: u64, held: oneshot::Sender<()>) -> EventReceiver<()> {
-        EventReceiver::new(move |stopped| {
-            stream::once(async move {
-                stopped.await;
-                tokio::time::sleep(Duration::from_secs(seconds)).await;
-                let _ = held.send(());
-                Err(broken())
+        #[tokio::test]
+        async fn a_canceled_wait_loses_no_events() {
+            let (sender, events) = futures::channel::mpsc::unbounded();
+            let mut receiver = EventReceiver::new(|_stopped| events);
+            for number in 0..3 {
+                assert!(receiver.next_batch(2).now_or_never().is_none());
+                sender.unbounded_send(Ok(number)).unwrap();
+                sender.unbounded_send(Ok(number)).unwrap();
+                assert_eq!(receiver.next_batch(1).await.unwrap(), [number]);
+                assert!(matches!(receiver.next_batch(2).now_or_never(), Some(Ok(rest)) if rest == [number]));
+            }
+        }
+
+        /// A stream that ends this many seconds after it was stopped. It drops the sender unused if it is dropped earlier.
+        fn slow_to_close(seconds: u64, held: oneshot::Sender<()>) -> EventReceiver<()> {
+            EventReceiver::new(move |stopped| {
+                stream::once(async move {
+                    stopped.await;
+                    tokio::time::sleep(Duration::from_secs(seconds)).await;
+                    let _ = held.send(());
+                    Err(broken())
+                })
             })
-        })
-    }
+        }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_stopped_stream_has_a_limited_time_to_close() {
-        for (seconds, closed) in [(1, true), (3, false)] {
-            for drop_only in [false, true] {
-                let (held, gone) = oneshot::channel();
-                let receiver = slow_to_close(seconds, held);
-                if drop_only {
-                    drop(receiver);
-                } else {
-                    receiver.close(DROPPED_LIMIT).await;
+        #[tokio::test(start_paused = true)]
+        async fn a_stopped_stream_has_a_limited_time_to_close() {
+            for (seconds, closed) in [(1, true), (3, false)] {
+                for drop_only in [false, true] {
+                    let (held, gone) = oneshot::channel();
+                    let receiver = slow_to_close(seconds, held);
+                    if drop_only {
+                        drop(receiver);
+                    } else {
+                        receiver.close(DROPPED_LIMIT).await;
+                    }
+                    assert_eq!(gone.await.is_ok(), closed, "{seconds} s, only dropped: {drop_only}");
                 }
-                assert_eq!(gone.await.is_ok(), closed, "{seconds} s, only dropped: {drop_only}");
             }
         }
     }

@@ -103,7 +103,7 @@ type Choose = dyn Fn(&InvalidCheckpoint) -> StartPosition + Send + Sync;
 
 /// What the processor does if a partition cannot be read from its checkpoint.
 ///
-/// No choice is right for every application. Whatever the choice, the processor logs and counts it.
+/// No choice is right for every application. The processor logs and counts every invalid checkpoint.
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -235,101 +235,113 @@ mod tests {
         assert_eq!(tracker.handled(), None);
     }
 
-    #[test]
-    fn a_finished_token_waits_for_earlier_ones() {
-        let mut tracker = Numbered::with_batch(0..=3);
-        tracker.track(0..=3);
-        assert_eq!(tracker.handled(), None);
-        assert_eq!(tracker.finish(2), None);
-        assert_eq!(tracker.finish(1), None);
-        assert_eq!(tracker.0.oldest_open(), Some(0));
-        assert_eq!(tracker.finish(0), Some(2));
-        assert_eq!(tracker.0.in_flight(), 1);
-        assert_eq!(tracker.finish(3), Some(3));
-        assert_eq!((tracker.0.in_flight(), tracker.0.oldest_open()), (0, None));
-    }
+    mod finished_tokens {
+        use super::*;
 
-    #[test]
-    fn a_finished_token_waits_for_undecided_events() {
-        let mut tracker = Numbered::with_batch(0..=2);
-        tracker.track([1]);
-        assert_eq!(tracker.finish(1), None, "event 0 may still be tracked");
-        tracker.track([0]);
-        assert_eq!(tracker.finish(0), Some(1));
-    }
-
-    #[test]
-    fn untracked_events_hold_back_until_the_handler_returns() {
-        let mut tracker = Numbered::with_batch(0..=4);
-        tracker.track([1, 3]);
-        assert_eq!(tracker.finish(1), None);
-        assert_eq!(tracker.handled(), Some(1), "only event 3 holds the checkpoint back now");
-        assert_eq!(tracker.finish(3), Some(3), "an untracked event does not advance the checkpoint");
-    }
-
-    #[test]
-    fn a_request_waits_for_tracked_events_only() {
-        let mut tracker = Numbered::with_batch(0..=9);
-        tracker.track([3]);
-        assert_eq!(tracker.request(2), Some(2));
-        assert_eq!(tracker.request(5), None);
-        assert_eq!(tracker.request(3), None, "the event's own token counts, too");
-        assert_eq!(tracker.finish(3), Some(5));
-        assert_eq!(tracker.request(6), Some(6));
-    }
-
-    #[test]
-    fn a_waiting_request_still_settles_undecided_events() {
-        let mut tracker = Numbered::with_batch(0..=9);
-        tracker.track([2, 5]);
-        assert_eq!(tracker.finish(2), None, "0 and 1 are undecided");
-        assert_eq!(tracker.request(7), Some(2));
-        assert_eq!(tracker.finish(5), Some(7));
-    }
-
-    #[test]
-    fn all_tokens_of_an_event_must_finish() {
-        let mut tracker = Numbered::with_batch(0..=0);
-        tracker.track([0, 0]);
-        assert_eq!(tracker.finish(0), None);
-        assert_eq!(tracker.0.in_flight(), 1);
-        assert_eq!(tracker.finish(0), Some(0));
-    }
-
-    #[test]
-    fn a_token_of_a_passed_event_is_only_in_flight() {
-        let mut tracker = Numbered::with_batch(0..=4);
-        assert_eq!(tracker.request(2), Some(2));
-        assert!(!tracker.0.track(1));
-        assert_eq!((tracker.0.in_flight(), tracker.0.oldest_open()), (1, None));
-        assert_eq!(tracker.request(3), Some(3));
-        assert_eq!(tracker.finish(1), None);
-        assert_eq!(tracker.0.in_flight(), 0);
-    }
-
-    #[test]
-    fn a_token_of_an_earlier_batch_holds_back() {
-        let mut tracker = Numbered::with_batch(0..=1);
-        tracker.track([0]);
-        assert_eq!(tracker.handled(), None);
-        tracker.0.delivered(2..=3);
-        assert_eq!(tracker.request(3), None);
-        assert_eq!(tracker.handled(), None);
-        assert_eq!(tracker.finish(0), Some(3));
-    }
-
-    #[test]
-    fn one_open_event_does_not_grow_the_memory() {
-        let mut tracker = Numbered::with_batch(0..=10_000);
-        tracker.track(0..=10_000);
-        for number in (1..=10_000).filter(|number| number % 2 == 0) {
-            assert_eq!(tracker.finish(number), None);
+        #[test]
+        fn a_finished_token_waits_for_earlier_ones() {
+            let mut tracker = Numbered::with_batch(0..=3);
+            tracker.track(0..=3);
+            assert_eq!(tracker.handled(), None);
+            assert_eq!(tracker.finish(2), None);
+            assert_eq!(tracker.finish(1), None);
+            assert_eq!(tracker.0.oldest_open(), Some(0));
+            assert_eq!(tracker.finish(0), Some(2));
+            assert_eq!(tracker.0.in_flight(), 1);
+            assert_eq!(tracker.finish(3), Some(3));
+            assert_eq!((tracker.0.in_flight(), tracker.0.oldest_open()), (0, None));
         }
-        for number in (1..=10_000).filter(|number| number % 2 == 1) {
-            assert_eq!(tracker.finish(number), None);
+
+        #[test]
+        fn a_finished_token_waits_for_undecided_events() {
+            let mut tracker = Numbered::with_batch(0..=2);
+            tracker.track([1]);
+            assert_eq!(tracker.finish(1), None, "event 0 may still be tracked");
+            tracker.track([0]);
+            assert_eq!(tracker.finish(0), Some(1));
         }
-        assert_eq!(tracker.0.finished.len(), 1);
-        assert_eq!(tracker.finish(0), Some(10_000));
+
+        #[test]
+        fn untracked_events_hold_back_until_handle_returns() {
+            let mut tracker = Numbered::with_batch(0..=4);
+            tracker.track([1, 3]);
+            assert_eq!(tracker.finish(1), None);
+            assert_eq!(tracker.handled(), Some(1), "only event 3 holds the checkpoint back now");
+            assert_eq!(tracker.finish(3), Some(3), "an untracked event does not advance the checkpoint");
+        }
+    }
+
+    mod requests {
+        use super::*;
+
+        #[test]
+        fn a_request_waits_for_tracked_events_only() {
+            let mut tracker = Numbered::with_batch(0..=9);
+            tracker.track([3]);
+            assert_eq!(tracker.request(2), Some(2));
+            assert_eq!(tracker.request(5), None);
+            assert_eq!(tracker.request(3), None, "the event's own token counts, too");
+            assert_eq!(tracker.finish(3), Some(5));
+            assert_eq!(tracker.request(6), Some(6));
+        }
+
+        #[test]
+        fn a_waiting_request_still_settles_undecided_events() {
+            let mut tracker = Numbered::with_batch(0..=9);
+            tracker.track([2, 5]);
+            assert_eq!(tracker.finish(2), None, "0 and 1 are undecided");
+            assert_eq!(tracker.request(7), Some(2));
+            assert_eq!(tracker.finish(5), Some(7));
+        }
+    }
+
+    mod open_events {
+        use super::*;
+
+        #[test]
+        fn all_tokens_of_an_event_must_finish() {
+            let mut tracker = Numbered::with_batch(0..=0);
+            tracker.track([0, 0]);
+            assert_eq!(tracker.finish(0), None);
+            assert_eq!(tracker.0.in_flight(), 1);
+            assert_eq!(tracker.finish(0), Some(0));
+        }
+
+        #[test]
+        fn a_token_of_a_passed_event_is_only_in_flight() {
+            let mut tracker = Numbered::with_batch(0..=4);
+            assert_eq!(tracker.request(2), Some(2));
+            assert!(!tracker.0.track(1));
+            assert_eq!((tracker.0.in_flight(), tracker.0.oldest_open()), (1, None));
+            assert_eq!(tracker.request(3), Some(3));
+            assert_eq!(tracker.finish(1), None);
+            assert_eq!(tracker.0.in_flight(), 0);
+        }
+
+        #[test]
+        fn a_token_of_an_earlier_batch_holds_back() {
+            let mut tracker = Numbered::with_batch(0..=1);
+            tracker.track([0]);
+            assert_eq!(tracker.handled(), None);
+            tracker.0.delivered(2..=3);
+            assert_eq!(tracker.request(3), None);
+            assert_eq!(tracker.handled(), None);
+            assert_eq!(tracker.finish(0), Some(3));
+        }
+
+        #[test]
+        fn one_open_event_does_not_grow_the_memory() {
+            let mut tracker = Numbered::with_batch(0..=10_000);
+            tracker.track(0..=10_000);
+            for number in (1..=10_000).filter(|number| number % 2 == 0) {
+                assert_eq!(tracker.finish(number), None);
+            }
+            for number in (1..=10_000).filter(|number| number % 2 == 1) {
+                assert_eq!(tracker.finish(number), None);
+            }
+            assert_eq!(tracker.0.finished.len(), 1);
+            assert_eq!(tracker.finish(0), Some(10_000));
+        }
     }
 
     #[derive(Clone, Debug)]

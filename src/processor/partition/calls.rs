@@ -1,4 +1,4 @@
-//! Calls the handler. Each call ends, whatever the handler does.
+//! Calls the handler. A panic is caught, and once the partition stops, each call has a time limit.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;

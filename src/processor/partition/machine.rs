@@ -319,26 +319,30 @@ mod tests {
         assert!(matches!(parked[5..], [Next::Park, Next::Adopt]), "{parked:?}");
     }
 
-    #[test]
-    fn waits_for_an_unavailable_storage_are_shorter() {
-        for (kind, longest) in [(ErrorKind::Unavailable, 10), (ErrorKind::EventSource, 30)] {
-            for prefix in [Vec::new(), running()] {
-                let failures = (0..12).flat_map(|_| [Happened::Failed(error(kind)), Happened::Done]);
-                let steps = after(OnFailure::Restart, prefix.into_iter().chain(failures));
-                let waits: Vec<_> = steps.iter().filter_map(Next::wait).collect();
-                assert_eq!(waits.len(), 12, "{steps:?}");
-                assert!(waits.is_sorted() && waits[0] < Duration::from_secs(1), "{waits:?}");
-                assert_eq!(waits[11], Duration::from_secs(longest), "{kind:?}");
+    mod waits {
+        use super::*;
+
+        #[test]
+        fn waits_for_an_unavailable_storage_are_shorter() {
+            for (kind, longest) in [(ErrorKind::Unavailable, 10), (ErrorKind::EventSource, 30)] {
+                for prefix in [Vec::new(), running()] {
+                    let failures = (0..12).flat_map(|_| [Happened::Failed(error(kind)), Happened::Done]);
+                    let steps = after(OnFailure::Restart, prefix.into_iter().chain(failures));
+                    let waits: Vec<_> = steps.iter().filter_map(Next::wait).collect();
+                    assert_eq!(waits.len(), 12, "{steps:?}");
+                    assert!(waits.is_sorted() && waits[0] < Duration::from_secs(1), "{waits:?}");
+                    assert_eq!(waits[11], Duration::from_secs(longest), "{kind:?}");
+                }
             }
         }
-    }
 
-    #[test]
-    fn waits_for_a_throttling_storage_are_longer() {
-        let throttled = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(3)) };
-        let failures = (0..6).flat_map(|_| [Happened::Failed(error(throttled)), Happened::Done]);
-        let waits: Vec<_> = after(OnFailure::Restart, failures).iter().filter_map(Next::wait).collect();
-        assert_eq!(waits, [4, 8, 16, 30, 30, 30].map(Duration::from_secs), "at least 3 s, also with jitter");
+        #[test]
+        fn waits_for_a_throttling_storage_are_longer() {
+            let throttled = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(3)) };
+            let failures = (0..6).flat_map(|_| [Happened::Failed(error(throttled)), Happened::Done]);
+            let waits: Vec<_> = after(OnFailure::Restart, failures).iter().filter_map(Next::wait).collect();
+            assert_eq!(waits, [4, 8, 16, 30, 30, 30].map(Duration::from_secs), "at least 3 s, also with jitter");
+        }
     }
 
     #[test]
