@@ -170,7 +170,7 @@ impl Open {
             Ok(Err(error)) => telemetry::link_not_closed(&partition, &error),
             Err(_) => {
                 self.client.note(Signal::Broken);
-                telemetry::link_not_closed(&partition, &"it took too long");
+                telemetry::link_not_closed(&partition, &"timed out");
             }
         }
     }

@@ -142,7 +142,6 @@ impl PartitionContext {
     /// events are delivered. Below this limit, any number of events after an open one may be delivered and finished;
     /// they are redelivered if the partition restarts before the open one is finished. If the partition stops for
     /// another reason than a failure, tracked events may be finished within the drain timeout.
-    #[doc(alias = "acknowledge")]
     #[must_use = "an event that is never finished holds the checkpoint back forever"]
     pub fn track(&self, event: &impl Positioned) -> TrackedEvent {
         let place = event.position().map(|position| (position.sequence_number, position.offset.into_boxed_str()));
@@ -220,6 +219,7 @@ pub struct TrackedEvent {
 
 impl TrackedEvent {
     /// Finishes the event. Does not wait and does not fail.
+    #[doc(alias = "acknowledge")]
     #[doc(alias = "dead_letter")]
     pub fn finish(mut self) {
         if let Some((number, offset)) = self.place.take() {

@@ -139,6 +139,8 @@ const SOURCE_CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias = "EventProcessor")]
+#[doc(alias = "EventProcessorClient")]
 #[derive(Debug)]
 pub struct Processor<S, H> {
     shared: Arc<Shared<S, H>>,

@@ -48,7 +48,7 @@ impl fmt::Display for InvalidReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Expired => "events after it expired before they were processed",
-            Self::BeyondEnd => "the event hub was recreated, or the checkpoint belongs to another event hub",
+            Self::BeyondEnd => "the event hub was recreated, or the checkpoint belongs to another hub",
             Self::Refused => "the broker rejects the position",
         })
     }
@@ -104,6 +104,8 @@ type Choose = dyn Fn(&InvalidCheckpoint) -> StartPosition + Send + Sync;
 /// What the processor does if a partition cannot be read from its checkpoint.
 ///
 /// No choice is right for every application. The processor logs and counts every invalid checkpoint.
+#[doc(alias = "auto.offset.reset")]
+#[doc(alias = "offset_reset")]
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
