@@ -58,7 +58,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// # Two readers of a partition
 ///
-/// The broker admits one of them. By default it is the one that opened its link last, as with the processors of other
+/// The broker admits one of them: by default the reader that opened its link last, as with the processors of other
 /// SDKs; see [`OwnerLevel`](super::OwnerLevel).
 ///
 /// # Memory
