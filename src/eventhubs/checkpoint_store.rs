@@ -1,4 +1,4 @@
-//! The official `EventProcessor`'s checkpoint store, on our own.
+//! The checkpoint store of the official `EventProcessor`, on the store of this crate.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -15,8 +15,8 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
-use super::held::OwnedPartitions;
 use super::listed::{Listed, Wanted};
+use super::owned_partitions::OwnedPartitions;
 use crate::blob::{BlobContainer, ETag};
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, ErrorKind, Result};
@@ -29,44 +29,44 @@ use crate::store::{
 
 type AzureResult<T> = std::result::Result<T, AzureError>;
 
-/// Lets the official [`EventProcessor`](azure_messaging_eventhubs::EventProcessor) keep its records here, in the format
-/// that all SDKs share.
+/// Lets the official [`EventProcessor`](azure_messaging_eventhubs::EventProcessor) keep its records through this crate,
+/// in the format that all SDKs share.
 ///
-/// What it does better than a plain store, without the processor knowing:
+/// In contrast to a plain store, and without a change to the processor:
 ///
-/// - *Fenced checkpoints*: every partition that is won is [adopted](GroupStore::adopt) before the processor hears of
-///   it, so that no checkpoint of the previous owner is accepted any more. One of a partition that is not held is
-///   refused.
-/// - *No skew*: the processor compares ages with its local clock. It is given times of that clock, from ages that the
-///   server told, so that a clock that is wrong harms nobody.
-/// - *Lost answers* cost no partition: after a conflict or a missing answer the record is read. A renewal of which
-///   nobody can tell leaves the partition where it is.
-/// - *Released* partitions are free at once; the processor would take `ownerid=""` for a live owner.
-/// - *Leftover records* of partitions that the hub does not have are never claimed. The processor takes every partition
-///   of a listing for one of the hub, so a listing leaves out what no live owner holds. The processor adds the
-///   partitions of the hub by itself, and the store claims them over the records that it left out.
-/// - *Replicas with one application id*, which the processor takes for its owner id, are told apart.
-/// - One bad blob is reported, and hides no other.
-/// - Claims and renewals go out together, not one after another.
+/// - *Fenced checkpoints*: every claimed partition is [adopted](GroupStore::adopt) before it is reported to the
+///   processor as owned, so that checkpoints of the previous owner are rejected. A checkpoint of a partition that is not owned is
+///   rejected, too.
+/// - *No clock skew*: the processor compares ages with its local clock. The store reports times of that clock,
+///   calculated from ages that the server reported, so that a wrong local clock has no effect.
+/// - *Lost responses* cost no partition: after a conflict or a lost response the store reads the record. If the outcome
+///   of a renewal is unknown, the partition stays where it is.
+/// - *Released* partitions can be claimed at once; the processor would take `ownerid=""` for a live owner.
+/// - *Leftover records* of partitions that the event hub does not have are never claimed. The processor takes every
+///   partition in a listing for one of the event hub, so the store lists only its own partitions and records with a live owner. The processor
+///   itself adds the other partitions of the event hub, and the store claims them over their records.
+/// - *Replicas with the same application id*, which the processor uses as its owner id, are distinguished.
+/// - A malformed blob is logged, and does not hide the others.
+/// - Claims and renewals run concurrently.
 ///
-/// A store serves one owner in each consumer group, until [`release_all`](Self::release_all): give every processor a
-/// store of its own.
+/// A store serves one owner per consumer group, until [`release_all`](Self::release_all): create one store for every
+/// processor.
 ///
 /// # Non-guarantees
 ///
-/// How partitions are shared is the processor's business, and so is what it does about errors: its `run` returns when a
-/// listing fails. It never releases anything: call [`release_all`](Self::release_all) when it has ended. A start
-/// without a checkpoint is not written down, for the store does not know it: until the first checkpoint of a partition,
-/// a displaced owner's own first one may still be accepted.
+/// The processor decides how partitions are shared, and how to handle errors: its `run` returns if a listing fails. It
+/// never releases a partition: call [`release_all`](Self::release_all) after it has ended. The store does not know
+/// where a partition without a checkpoint starts, so it does not record the start. Until the first checkpoint of a
+/// partition, the first checkpoint of a previous owner may still be accepted.
 ///
-/// Clients of one partition cannot be told apart: one whose checkpoint was refused and that goes on nevertheless is
-/// believed again as soon as the processor has given the next one. Nor can two processors with one application id that
-/// share a store.
+/// The store cannot distinguish several clients of one partition. If a client continues after its checkpoint was
+/// rejected, its checkpoints are accepted again as soon as the processor has provided the next client of that
+/// partition. Nor can the store distinguish two processors with one application id that share it.
 ///
-/// The official client keeps one link per partition. Close a `PartitionClient` when its stream has ended or a
-/// checkpoint was refused, but not if the processor has given another one of the same partition since: that would close
-/// the link of its successor. And do not drop one that is waiting for events: its partition may become unreadable for
-/// this client.
+/// The official client keeps one link per partition. Close a `PartitionClient` when its stream has ended or its
+/// checkpoint was rejected, unless the processor has already provided another one for the same partition: the close
+/// would close the link of the new one. Do not drop a `PartitionClient` that is waiting for events: its partition may
+/// become unreadable for this client.
 ///
 /// ```
 /// # #[cfg(feature = "testing")]
@@ -89,15 +89,15 @@ pub struct BlobCheckpointStore {
     groups: AsyncMutex<HashMap<ConsumerGroup, Group>>,
 }
 
-/// What is connected to one consumer group. The owner is not known before the first claim.
+/// The store of one consumer group. The owner is not known before the first claim.
 #[derive(Clone, Debug)]
 enum Group {
     Viewed(GroupStore),
     Served(Arc<OwnedPartitions>),
 }
 
-/// Describes a [`BlobCheckpointStore`] that differs from the defaults.
-#[must_use = "nothing is made until `build` is called"]
+/// Configures a [`BlobCheckpointStore`].
+#[must_use = "nothing happens until `build` is called"]
 pub struct BlobCheckpointStoreBuilder {
     container: Arc<dyn BlobContainer>,
     config: StoreConfig,
@@ -107,9 +107,9 @@ pub struct BlobCheckpointStoreBuilder {
 impl BlobCheckpointStoreBuilder {
     /// Replaces the settings of the store.
     ///
-    /// [`lease_duration`](StoreConfig::with_lease_duration) must be the processor's `partition_expiration_duration`; both
-    /// are 60 s by default. An ownership that was not renewed within the lease duration counts as expired even if the
-    /// processor has a longer duration.
+    /// [`lease_duration`](StoreConfig::with_lease_duration) must be equal to the processor's
+    /// `partition_expiration_duration`; the default of both is 60 s. An ownership that was not renewed within the lease
+    /// duration counts as expired, even if the processor has a longer duration.
     pub fn with_config(mut self, config: StoreConfig) -> Self {
         self.config = config;
         self
@@ -134,7 +134,7 @@ impl BlobCheckpointStoreBuilder {
         self
     }
 
-    /// Makes the store. Nothing is sent yet.
+    /// Creates the store. Sends no request.
     #[must_use]
     pub fn build(self) -> Arc<BlobCheckpointStore> {
         let Self { container, config, wall_clock } = self;
@@ -143,12 +143,12 @@ impl BlobCheckpointStoreBuilder {
 }
 
 impl BlobCheckpointStore {
-    /// A store in this container, which must exist.
+    /// Creates a store with the default settings in this container, which must exist.
     pub fn new(container: impl BlobContainer + 'static) -> Arc<Self> {
         Self::builder(container).build()
     }
 
-    /// Starts to describe a store in this container.
+    /// Returns a builder for a store in this container with other settings.
     pub fn builder(container: impl BlobContainer + 'static) -> BlobCheckpointStoreBuilder {
         BlobCheckpointStoreBuilder {
             container: Arc::new(container),
@@ -157,44 +157,44 @@ impl BlobCheckpointStore {
         }
     }
 
-    /// Gives back every partition that is held, so that others need not wait for the expiry. To be called when the
-    /// processor has ended: a running one claims them again. After it the store may serve another processor. A release
-    /// that fails is tried again, for four request deadlines, 20 s by default.
+    /// Releases all owned partitions, so that other instances can claim them at once. Call it after the processor has
+    /// ended, because a running processor claims them again. Afterwards the store may serve another processor. The
+    /// store retries failed releases for four request timeouts, 20 s by default.
     ///
-    /// The call may be dropped, by a time limit for instance, and repeated: a partition stays held until its release is
-    /// settled. The same after [`ReleaseOutcome::Indeterminate`]. As long as a partition of it is held, the store serves
-    /// the same owner.
+    /// The call may be dropped, for instance by a timeout, and repeated: a partition stays owned until the outcome of
+    /// its release is known. The same applies after [`ReleaseOutcome::Indeterminate`]. As long as the store owns a
+    /// partition of a consumer group, it serves the same owner there.
     pub async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
         let served = self.forget_viewed().await;
-        let releasing = served.iter().map(|(group, holder)| async move {
-            let released = holder.release_all().await;
-            self.forget_released(group, holder).await;
+        let releasing = served.iter().map(|(group, owned)| async move {
+            let released = owned.release_all().await;
+            self.forget_released(group, owned).await;
             released
         });
         releasing.collect::<FuturesUnordered<_>>().concat().await
     }
 
-    /// Returns what remains: the groups with an owner.
+    /// Removes the groups without an owner, and returns the others.
     async fn forget_viewed(&self) -> Vec<(ConsumerGroup, Arc<OwnedPartitions>)> {
         let mut groups = self.groups.lock().await;
         groups.retain(|_, group| matches!(group, Group::Served(_)));
         let served = |(name, group): (&ConsumerGroup, &Group)| match group {
-            Group::Served(holder) => Some((name.clone(), Arc::clone(holder))),
+            Group::Served(owned) => Some((name.clone(), Arc::clone(owned))),
             Group::Viewed(_) => None,
         };
         groups.iter().filter_map(served).collect()
     }
 
-    async fn forget_released(&self, group: &ConsumerGroup, holder: &Arc<OwnedPartitions>) {
+    async fn forget_released(&self, group: &ConsumerGroup, owned: &Arc<OwnedPartitions>) {
         let mut groups = self.groups.lock().await;
-        let is_there = matches!(groups.get(group), Some(Group::Served(known)) if Arc::ptr_eq(known, holder));
-        if is_there && holder.holds_nothing() {
+        let is_there = matches!(groups.get(group), Some(Group::Served(known)) if Arc::ptr_eq(known, owned));
+        if is_there && owned.is_empty() {
             groups.remove(group);
         }
     }
 
-    /// The error of this crate within one that the processor or its clients return. Its kind says what to do: after
-    /// [`ErrorKind::Fenced`], close the partition's client.
+    /// Returns the error of this crate inside an error that the processor or its clients return. Its kind says what to
+    /// do: after [`ErrorKind::Fenced`], close the partition's client.
     #[must_use]
     pub fn error_of<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
         std::iter::successors(Some(error), |error| (*error).source()).find_map(|error| error.downcast_ref())
@@ -218,47 +218,47 @@ impl BlobCheckpointStore {
         Ok(viewed)
     }
 
-    async fn holder(&self, group: &ConsumerGroup, owner: &str) -> Result<Arc<OwnedPartitions>> {
+    async fn owned_partitions(&self, group: &ConsumerGroup, owner: &str) -> Result<Arc<OwnedPartitions>> {
         let mut groups = self.groups.lock().await;
-        if let Some(Group::Served(holder)) = groups.get(group) {
-            if holder.owner().as_str() == owner {
-                return Ok(Arc::clone(holder));
+        if let Some(Group::Served(owned)) = groups.get(group) {
+            if owned.owner().as_str() == owner {
+                return Ok(Arc::clone(owned));
             }
             return Err(Error::config(format!(
                 "this store already serves owner {} in {group} and cannot serve {owner:?}: give every processor its own store, \
                  or call release_all after the first processor has stopped, until every partition is released",
-                holder.owner()
+                owned.owner()
             )));
         }
         let store = self.describe(group, OwnerId::new(owner)?).connect().await?;
-        let elsewhere = owners_elsewhere(&store, &store.list_other_name_case().await?);
-        // The processor claims by a listing of the store that only looked, whose versions are not remembered.
+        let other_name_case = owners_in_other_name_case(&store, &store.list_other_name_case().await?);
+        // The processor claims by a listing of the read-only store, which does not remember versions.
         let here = store.list_ownerships().await?.records;
-        let listed = Listed::of(&store, &here, &presences_behind(&store, &here).await?);
-        let holder = Arc::new(OwnedPartitions::new(store));
-        holder.set_elsewhere(elsewhere);
-        holder.set_listed(listed);
-        groups.insert(group.clone(), Group::Served(Arc::clone(&holder)));
-        Ok(holder)
+        let listed = Listed::of(&store, &here, &heartbeats_needed_by(&store, &here).await?);
+        let owned = Arc::new(OwnedPartitions::new(store));
+        owned.set_other_name_case(other_name_case);
+        owned.set_listed(listed);
+        groups.insert(group.clone(), Group::Served(Arc::clone(&owned)));
+        Ok(owned)
     }
 
     async fn ownerships(&self, group: &ConsumerGroup) -> Result<Vec<ClientOwnership>> {
         let known = self.group(group).await?;
         let store = known.store();
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let (here, other) = futures::try_join!(store.list_ownerships(), store.list_other_name_case())?;
-        let presences = presences_behind(store, &here.records).await?;
-        let elsewhere = owners_elsewhere(store, &other);
-        let listed = Listed::of(store, &here.records, &presences);
-        if let Group::Served(holder) = &known {
-            holder.notice(&here.records, asked);
-            holder.set_elsewhere(elsewhere.clone());
-            holder.set_listed(listed.clone());
+        let heartbeats = heartbeats_needed_by(store, &here.records).await?;
+        let other_name_case = owners_in_other_name_case(store, &other);
+        let listed = Listed::of(store, &here.records, &heartbeats);
+        if let Group::Served(owned) = &known {
+            owned.observe(&here.records, requested_at);
+            owned.set_other_name_case(other_name_case.clone());
+            owned.set_listed(listed.clone());
         }
-        let is_shown = |seen: &&Ownership| known.holds(&seen.partition) || !listed.is_unowned(&seen.partition);
-        let shown = |seen: &Ownership| (seen.partition.clone(), self.shown(group, &known, seen, &presences));
+        let is_shown = |seen: &&Ownership| known.owns_partition(&seen.partition) || !listed.is_unowned(&seen.partition);
+        let shown = |seen: &Ownership| (seen.partition.clone(), self.shown(group, &known, seen, &heartbeats));
         let mut shown: HashMap<_, _> = here.records.iter().filter(is_shown).map(shown).collect();
-        for (partition, owner) in elsewhere {
+        for (partition, owner) in other_name_case {
             let entry = shown.entry(partition.clone()).or_insert_with(|| unowned(group, &partition));
             if !known.owns(entry) {
                 entry.owner_id = Some(owner.to_string());
@@ -268,29 +268,29 @@ impl BlobCheckpointStore {
         Ok(shown.into_values().collect())
     }
 
-    /// A record, as the processor should understand it. It knows one expiry, and no grace: what lives longer is shown
-    /// to age more slowly.
+    /// Converts a record for the processor. The processor has one lease duration and no grace, so the age of a record
+    /// with a longer lease is shown scaled down.
     fn shown(
         &self,
         group: &ConsumerGroup,
         known: &Group,
         seen: &Ownership,
-        presences: &[Heartbeat],
+        heartbeats: &[Heartbeat],
     ) -> ClientOwnership {
-        let terms = known.store().lease_durations();
-        let slower = terms.own.div_duration_f64(terms.lifetime(&seen.record));
+        let durations = known.store().lease_durations();
+        let scale = durations.own.div_duration_f64(durations.lifetime(&seen.record));
         ClientOwnership {
             owner_id: known.name_of_owner(seen),
             etag: Some(to_client(&seen.etag)),
             last_modified_time: Some(
                 self.wall_clock.now()
-                    - seen.time_since_renewal(presences, known.store().lease_clock_now()).mul_f64(slower),
+                    - seen.time_since_renewal(heartbeats, known.store().lease_clock_now()).mul_f64(scale),
             ),
             ..unowned(group, &seen.partition)
         }
     }
 
-    /// A lease, as the processor should understand it.
+    /// Converts a lease for the processor.
     fn won(&self, group: &ConsumerGroup, store: &GroupStore, lease: &Lease) -> ClientOwnership {
         ClientOwnership {
             owner_id: lease.record().owner.as_ref().map(ToString::to_string),
@@ -314,9 +314,9 @@ impl BlobCheckpointStore {
             let partition = PartitionId::new(&ownership.partition_id)?;
             wanted.push(Wanted { partition, version: ownership.etag.as_ref().map(from_client) });
         }
-        let holder = self.holder(&group, owner).await?;
-        let leases = holder.claim(wanted).await;
-        Ok(leases.iter().map(|lease| self.won(&group, &holder.store, lease)).collect())
+        let owned = self.owned_partitions(&group, owner).await?;
+        let leases = owned.claim(wanted).await;
+        Ok(leases.iter().map(|lease| self.won(&group, &owned.store, lease)).collect())
     }
 
     async fn checkpoints(&self, group: &ConsumerGroup) -> Result<Vec<ClientCheckpoint>> {
@@ -343,11 +343,11 @@ impl BlobCheckpointStore {
         };
         let position = Position { sequence_number, offset };
         let known = self.groups.lock().await.get(&group).cloned();
-        let Some(Group::Served(holder)) = known else {
+        let Some(Group::Served(owned)) = known else {
             let message = format!("no partition of {group} was claimed through this store; nothing was written");
             return Err(Error::new(ErrorKind::Fenced, message));
         };
-        holder.checkpoint(&partition, &position).await
+        owned.checkpoint(&partition, &position).await
     }
 }
 
@@ -355,43 +355,44 @@ impl Group {
     fn store(&self) -> &GroupStore {
         match self {
             Self::Viewed(store) => store,
-            Self::Served(holder) => &holder.store,
+            Self::Served(owned) => &owned.store,
         }
     }
 
-    /// Under my own name the processor would take any record for its own, so those of my other lives get another one.
-    /// Before the first claim my name is not known, so that any record may be such a one.
+    /// Returns the owner id to report. The processor considers every record with its own owner id its own, so records
+    /// of other incarnations get a different id. Before the first claim the owner id is not known, and any record may
+    /// be such a record.
     fn name_of_owner(&self, seen: &Ownership) -> Option<String> {
         let owner = seen.record.owner.as_ref()?;
-        let other_life = match seen.record.relation_to(self.store().identity()) {
+        let is_other_incarnation = match seen.record.relation_to(self.store().identity()) {
             Relation::This | Relation::Unowned => false,
             Relation::EarlierIncarnation | Relation::LaterIncarnation => true,
             Relation::Other => matches!(self, Self::Viewed(_)),
         };
-        let life = seen.record.incarnation.as_ref().map_or("", |life| life.as_str());
-        Some(if other_life { format!("{owner}~{life}") } else { owner.to_string() })
+        let incarnation = seen.record.incarnation.as_ref().map_or("", |incarnation| incarnation.as_str());
+        Some(if is_other_incarnation { format!("{owner}~{incarnation}") } else { owner.to_string() })
     }
 
-    /// Whether the partition is one that this store has won and not lost, as far as it knows.
-    fn holds(&self, partition: &PartitionId) -> bool {
-        matches!(self, Self::Served(holder) if holder.holds(partition))
+    /// Returns whether this store owns the partition, as far as it knows.
+    fn owns_partition(&self, partition: &PartitionId) -> bool {
+        matches!(self, Self::Served(owned) if owned.contains(partition))
     }
 
     fn owns(&self, shown: &ClientOwnership) -> bool {
-        matches!(self, Self::Served(holder) if shown.owner_id.as_deref() == Some(holder.owner().as_str()))
+        matches!(self, Self::Served(owned) if shown.owner_id.as_deref() == Some(owned.owner().as_str()))
     }
 }
 
-/// Who is live in the other tree of names, by partition.
-fn owners_elsewhere(store: &GroupStore, other: &Listing<Ownership>) -> HashMap<PartitionId, OwnerId> {
+/// Returns the live owners whose records have the other name case, by partition.
+fn owners_in_other_name_case(store: &GroupStore, other: &Listing<Ownership>) -> HashMap<PartitionId, OwnerId> {
     let now = store.lease_clock_now();
     let live =
         other.records.iter().filter(|seen| store.lease_durations().counts_as_live(&seen.record, seen.age_at(now)));
     live.filter_map(|seen| Some((seen.partition.clone(), seen.record.owner.clone()?))).collect()
 }
 
-/// Only where ownerships of others live by them.
-async fn presences_behind(store: &GroupStore, listed: &[Ownership]) -> Result<Vec<Heartbeat>> {
+/// Lists the heartbeats, if the leases of other owners depend on them.
+async fn heartbeats_needed_by(store: &GroupStore, listed: &[Ownership]) -> Result<Vec<Heartbeat>> {
     if listed.iter().any(|seen| seen.is_kept_alive_by_heartbeat(store.identity())) {
         return Ok(store.list_heartbeats().await?.records);
     }

@@ -1,4 +1,4 @@
-//! The client that is in use, those that it replaced, and how to make the next one.
+//! The current client of a source, the clients that it replaced, and how to create the next one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,30 +11,29 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
-use super::REQUEST_DEADLINE;
+use super::REQUEST_TIMEOUT;
+use super::connection_health::{ConnectionHealth, Pace, Signal};
 use super::connector::Connector;
 use super::errors;
-use super::health::{Health, Pace, Signal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::telemetry;
 
-/// How long to wait at the end until no link uses a client any more. Links are closed before; what is left was cut
-/// short.
+/// How long to wait at the end until no link uses a client. Links are closed before; a remaining one was aborted.
 const UNUSED_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long a connection may take to close. Together less than the processor waits for it.
+/// How long a connection may take to close. The sum of both limits is less than the processor waits for the source.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
-/// Lives as long as a link does.
+/// Dropped when the link is closed.
 pub(super) type Used = watch::Sender<()>;
 
-/// A client, shared by the links that were opened through it.
+/// A client that all links opened through it share.
 pub(super) struct SharedClient {
     client: ConsumerClient,
-    health: SyncMutex<Health>,
-    /// Whether another one is in use by now.
+    health: SyncMutex<ConnectionHealth>,
+    /// True once another client has replaced it.
     replaced: watch::Sender<bool>,
 }
 
@@ -47,50 +46,50 @@ impl SharedClient {
         &self.client
     }
 
-    fn health(&self) -> MutexGuard<'_, Health> {
+    fn health(&self) -> MutexGuard<'_, ConnectionHealth> {
         lock(&self.health)
     }
 
-    pub(super) fn note(&self, sign: Signal) {
+    pub(super) fn note(&self, signal: Signal) {
         let mut health = self.health();
-        *health = health.after(sign);
+        *health = health.after(signal);
     }
 
-    pub(super) fn is_dead(&self) -> bool {
-        self.health().is_dead()
+    pub(super) fn is_broken(&self) -> bool {
+        self.health().is_broken()
     }
 
-    /// Every link keeps one of these, which also tells that there are links.
+    /// Returns a receiver for a link to keep. As long as receivers exist, links use the client.
     pub(super) fn replaced(&self) -> watch::Receiver<bool> {
         self.replaced.subscribe()
     }
 
-    /// Waits for the answer to a request, but not for ever, and notes what it says about the connection.
-    pub(super) async fn answer<T>(
+    /// Waits for the response to a request, up to the request timeout, and records what it shows about the connection.
+    pub(super) async fn send<T>(
         &self,
         request: impl Future<Output = Result<T, EventHubsError>>,
         failed: impl FnOnce(EventHubsError) -> Error,
     ) -> Result<T> {
-        match timeout(REQUEST_DEADLINE, request).await {
-            Ok(Ok(answer)) => {
-                self.note(Signal::Alive);
-                Ok(answer)
+        match timeout(REQUEST_TIMEOUT, request).await {
+            Ok(Ok(response)) => {
+                self.note(Signal::Responding);
+                Ok(response)
             }
             Ok(Err(error)) => {
                 self.note(errors::signal(&error));
                 Err(failed(error))
             }
             Err(_) => {
-                self.note(Signal::Dead);
+                self.note(Signal::Broken);
                 Err(Error::new(
                     ErrorKind::EventSource,
-                    format!("the event hub did not respond within {REQUEST_DEADLINE:?}"),
+                    format!("the event hub did not respond within {REQUEST_TIMEOUT:?}"),
                 ))
             }
         }
     }
 
-    /// Ends the connection. The client can wait for ever where it is dead.
+    /// Closes the connection. The client may wait forever if the connection is broken.
     async fn close(self) -> Result<()> {
         let failed = || Error::new(ErrorKind::EventSource, "cannot close the connection to the event hub");
         match timeout(CLOSE_LIMIT, self.client.close()).await {
@@ -103,27 +102,27 @@ impl SharedClient {
 /// The clients of a source.
 pub(super) struct Clients {
     connector: Connector,
-    /// Locked while a fresh client is made, so that all who need it get the same one.
+    /// Locked while a client is created, so that all callers get the same one.
     state: Mutex<State>,
     links: SyncMutex<HashMap<PartitionId, LastLink>>,
 }
 
-/// A partition's last link.
+/// The last link of a partition.
 struct LastLink {
     client: Weak<SharedClient>,
-    /// Changes when it is closed.
+    /// Closed when the link is closed.
     used: watch::Receiver<()>,
 }
 
 struct State {
     current: Arc<SharedClient>,
-    /// Replaced ones that links may still use.
+    /// Replaced clients that links may still use.
     retired: Vec<Arc<SharedClient>>,
     pace: Pace,
 }
 
 impl Clients {
-    /// The client was made by the connector.
+    /// Creates the clients of a source, with a first client that the connector created.
     pub(super) fn new(client: ConsumerClient, connector: Connector) -> Self {
         let state = State { current: SharedClient::new(client), retired: Vec::new(), pace: Pace::new() };
         Self { connector, state: Mutex::new(state), links: SyncMutex::default() }
@@ -133,7 +132,8 @@ impl Clients {
         self.connector.group()
     }
 
-    /// The client to use: a fresh one if the connection of the last one is dead. If none can be made now, the last one.
+    /// Returns the client to use: a new one if the connection of the last one is broken. If none can be created now,
+    /// the last one.
     pub(super) async fn current(&self) -> Arc<SharedClient> {
         let mut state = self.state.lock().await;
         state.close_unused();
@@ -145,7 +145,7 @@ impl Clients {
         lock(&self.links)
     }
 
-    /// The partition is about to be read through this client. Waits until the partition's last link through it is
+    /// Registers a link of the partition through this client. Waits until the last link of the partition through it is
     /// closed: otherwise the client would continue that link.
     pub(super) async fn use_for(&self, partition: &PartitionId, client: &Arc<SharedClient>) -> Result<Used> {
         let through = Arc::downgrade(client);
@@ -153,7 +153,7 @@ impl Clients {
             self.links().get(partition).filter(|last| last.client.ptr_eq(&through)).map(|last| last.used.clone());
         if let Some(mut used) = last {
             let closed = async { while used.changed().await.is_ok() {} };
-            timeout(REQUEST_DEADLINE, closed).await.map_err(|_| {
+            timeout(REQUEST_TIMEOUT, closed).await.map_err(|_| {
                 let open = format!("the last link to partition {partition} is still open: close its receiver first");
                 Error::new(ErrorKind::EventSource, open)
             })?;
@@ -163,14 +163,14 @@ impl Clients {
         Ok(open)
     }
 
-    /// The client of the partition's link counts as dead.
-    pub(super) fn distrust(&self, partition: &PartitionId) {
+    /// Records that the client of the partition's link is broken.
+    pub(super) fn suspect(&self, partition: &PartitionId) {
         if let Some(client) = self.links().get(partition).and_then(|last| last.client.upgrade()) {
-            client.note(Signal::Dead);
+            client.note(Signal::Broken);
         }
     }
 
-    /// Ends the connections, all at once. Answers the first failure.
+    /// Closes all connections concurrently. Returns the first error.
     pub(super) async fn close(self) -> Result<()> {
         let State { current, retired, .. } = self.state.into_inner();
         let closed = join_all(retired.into_iter().chain([current]).map(close_once_unused)).await;
@@ -189,7 +189,7 @@ async fn close_once_unused(client: Arc<SharedClient>) -> Result<()> {
 impl State {
     async fn renew(&mut self, connector: &Connector) {
         let health = *self.current.health();
-        if !health.is_dead() || !self.pace.try_now(Instant::now(), health.is_proven()) {
+        if !health.is_broken() || !self.pace.try_now(Instant::now(), health.is_proven()) {
             return;
         }
         match connector.client().await {
@@ -199,7 +199,7 @@ impl State {
                 old.replaced.send_replace(true);
                 self.retired.push(old);
             }
-            Err(error) => telemetry::reconnect_failed(&error, self.pace.pause()),
+            Err(error) => telemetry::reconnect_failed(&error, self.pace.wait()),
         }
     }
 
@@ -220,7 +220,7 @@ impl State {
     }
 }
 
-/// The clients hold keys.
+/// Omits the clients, which hold keys.
 impl fmt::Debug for Clients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Clients").field("connector", &self.connector).finish_non_exhaustive()

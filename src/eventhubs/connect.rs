@@ -1,4 +1,4 @@
-//! How a source is described and connected.
+//! The builder of a source.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::source::EventHubSource;
 use crate::error::Result;
 use crate::model::ConsumerGroup;
 
-/// Describes an [`EventHubSource`]; see [`from_connection_string`](EventHubSource::from_connection_string) and
+/// Configures an [`EventHubSource`]; see [`from_connection_string`](EventHubSource::from_connection_string) and
 /// [`from_credential`](EventHubSource::from_credential).
 #[must_use = "nothing happens until `connect` is called"]
 pub struct EventHubSourceBuilder {
@@ -22,10 +22,11 @@ pub struct EventHubSourceBuilder {
 }
 
 impl EventHubSource {
-    /// Reads the events of a consumer group, with a connection string of the namespace or of the event hub.
+    /// Returns a builder for a source that reads the events of a consumer group with a connection string of the
+    /// namespace or of the event hub.
     ///
-    /// With `UseDevelopmentEmulator=true` in it, as the emulator of Event Hubs wants it, the client connects without
-    /// TLS to the host and the port of its `Endpoint`, 5672 by default.
+    /// With `UseDevelopmentEmulator=true`, which the Event Hubs emulator requires, the client connects without TLS to
+    /// the host and port of the `Endpoint`. The default port is 5672.
     ///
     /// ```no_run
     /// # use eventhubs_checkpoint::{ConsumerGroup, eventhubs::EventHubSource};
@@ -42,8 +43,8 @@ impl EventHubSource {
         EventHubSourceBuilder::new(group, Access::ConnectionString(Secret::new(connection_string.into())))
     }
 
-    /// Reads the events of a consumer group, with a credential of Entra ID. It needs the role *Azure Event Hubs Data
-    /// Receiver*.
+    /// Returns a builder for a source that reads the events of a consumer group with a credential of Microsoft Entra
+    /// ID. The credential needs the role *Azure Event Hubs Data Receiver*.
     ///
     /// ```no_run
     /// # use std::sync::Arc;
@@ -65,15 +66,15 @@ impl EventHubSourceBuilder {
         Self { connector: Connector::new(group, access), owner_level: OwnerLevel::default() }
     }
 
-    /// Sets what else the client's own builder can: a custom endpoint, WebSockets, how often to retry. Called for the
-    /// first client and for every fresh one. The consumer group is set afterwards: it is that of the source.
+    /// Sets options of the client's own builder, such as a custom endpoint, WebSockets or retries. The function is
+    /// called for the first client and for every later one. Afterwards the source sets its own consumer group.
     ///
     /// ```no_run
     /// # use azure_messaging_eventhubs::RetryOptions;
     /// # use eventhubs_checkpoint::{ConsumerGroup, eventhubs::EventHubSource};
     /// # async fn example(group: ConsumerGroup, connection_string: String) -> eventhubs_checkpoint::Result<()> {
     /// let source = EventHubSource::from_connection_string(&group, connection_string)
-    ///     .settings(|client| client.with_retry_options(RetryOptions { max_retries: 3, ..RetryOptions::default() }))
+    ///     .with_consumer(|client| client.with_retry_options(RetryOptions { max_retries: 3, ..RetryOptions::default() }))
     ///     .connect()
     ///     .await?;
     /// # Ok(())
@@ -86,10 +87,10 @@ impl EventHubSourceBuilder {
         Self { connector: self.connector.with_settings(Box::new(settings)), ..self }
     }
 
-    /// Sets the owner level of the links. Default `OwnerLevel::Fixed(0)`, as the processors of all SDKs have it.
+    /// Sets the owner level of the links. Default `OwnerLevel::Fixed(0)`, which the processors of all SDKs use.
     ///
-    /// [`OwnerLevel::Epoch`] lets the broker refuse a displaced owner, and is only for groups in which every processor
-    /// has it.
+    /// With [`OwnerLevel::Epoch`] the broker rejects previous owners. Use it only in groups in which every processor
+    /// does.
     pub fn with_owner_level(self, owner_level: OwnerLevel) -> Self {
         Self { owner_level, ..self }
     }
@@ -98,10 +99,12 @@ impl EventHubSourceBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the connection string cannot be used, or names another
-    /// namespace or event hub than the consumer group, or if the owner level is negative: correct it.
-    /// [`ErrorKind::EventSource`](crate::ErrorKind::EventSource) if the event hub cannot be reached: try again. Whether the key or
-    /// the credential is good, and the event hub and its consumer group exist, is found out by the first requests.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the connection string is invalid or names another namespace
+    ///   or event hub than the consumer group, or if the owner level is negative. Correct the setting.
+    /// - [`ErrorKind::EventSource`](crate::ErrorKind::EventSource) if the event hub cannot be reached. Retry.
+    ///
+    /// The first requests show whether the key or the credential is valid, and whether the event hub and its consumer
+    /// group exist.
     pub async fn connect(self) -> Result<EventHubSource> {
         let Self { connector, owner_level } = self;
         owner_level.check()?;
@@ -127,15 +130,15 @@ mod tests {
 
     const SECRET: &str = "c2VjcmV0";
 
-    fn refusal(group: (&str, &str), connection_string: &str) -> Option<String> {
+    fn rejection(group: (&str, &str), connection_string: &str) -> Option<String> {
         let group = ConsumerGroup::new(group.0, group.1, "billing").unwrap();
         let connection_string =
             connection_string.replace("KEY", &format!("SharedAccessKeyName=n;SharedAccessKey={SECRET}"));
         let builder = EventHubSource::from_connection_string(&group, connection_string);
         assert!(!format!("{builder:?}{:?}", builder.connector).contains(SECRET));
-        let refusal = builder.connector.check().err()?;
-        assert_eq!(refusal.kind(), ErrorKind::Config);
-        let shown = format!("{refusal} {refusal:?}");
+        let rejection = builder.connector.check().err()?;
+        assert_eq!(rejection.kind(), ErrorKind::Config);
+        let shown = format!("{rejection} {rejection:?}");
         assert!(!shown.contains(SECRET), "{shown}");
         Some(shown)
     }
@@ -144,7 +147,7 @@ mod tests {
         use super::*;
 
         #[test]
-        fn e03_a_connection_string_of_another_hub_is_refused() {
+        fn e03_a_connection_string_of_another_hub_is_rejected() {
             for (connection_string, named) in [
                 ("Endpoint=sb://ns.example.net/;KEY", None),
                 ("Endpoint=sb://NS.example.net;KEY;EntityPath=Orders", None),
@@ -153,9 +156,9 @@ mod tests {
                 ("Endpoint=sb://ns.example.net;EntityPath=orders", Some("missing shared access key")),
                 (SECRET, Some("invalid connection string")),
             ] {
-                let refusal = refusal(("ns.example.net", "orders"), connection_string);
-                assert_eq!(refusal.is_some(), named.is_some(), "{connection_string}: {refusal:?}");
-                assert!(refusal.unwrap_or_default().contains(named.unwrap_or_default()), "{connection_string}");
+                let rejection = rejection(("ns.example.net", "orders"), connection_string);
+                assert_eq!(rejection.is_some(), named.is_some(), "{connection_string}: {rejection:?}");
+                assert!(rejection.unwrap_or_default().contains(named.unwrap_or_default()), "{connection_string}");
             }
         }
     }

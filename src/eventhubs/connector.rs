@@ -1,4 +1,5 @@
-//! How the clients of a source are made: the first and every fresh one alike, for the consumer group of the source.
+//! Creates the clients of a source, the first and every later one in the same way, for the consumer group of the
+//! source.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,22 +10,22 @@ use azure_messaging_eventhubs::builders::ConsumerClientBuilder;
 use azure_messaging_eventhubs::{ConnectionString, ConsumerClient, EventHubsError};
 use tokio::time::timeout;
 
-use super::REQUEST_DEADLINE;
+use super::REQUEST_TIMEOUT;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::ConsumerGroup;
 
-/// The port of AMQP without TLS.
+/// The default port of AMQP without TLS.
 const AMQP_PORT: u16 = 5672;
 
 pub(super) type Settings = Box<dyn Fn(ConsumerClientBuilder) -> ConsumerClientBuilder + Send + Sync>;
 
-/// How the client shows that it may read.
+/// How the client authenticates.
 pub(super) enum Access {
     ConnectionString(Secret),
     Token(Arc<dyn TokenCredential>),
 }
 
-/// Makes clients for a consumer group.
+/// Creates clients for a consumer group.
 pub(super) struct Connector {
     group: ConsumerGroup,
     access: Access,
@@ -44,7 +45,7 @@ impl Connector {
         &self.group
     }
 
-    /// Whether the connection string is of the group's event hub.
+    /// Checks that the connection string belongs to the group's event hub.
     pub(super) fn check(&self) -> Result<()> {
         let Access::ConnectionString(secret) = &self.access else { return Ok(()) };
         let unusable = |error| Error::config("invalid connection string of the event hub").with_source(error);
@@ -65,7 +66,7 @@ impl Connector {
     /// Opens a connection.
     pub(super) async fn client(&self) -> Result<ConsumerClient> {
         let failed = || Error::new(ErrorKind::EventSource, format!("cannot create a client for {}", self.group));
-        match timeout(REQUEST_DEADLINE, self.open()).await {
+        match timeout(REQUEST_TIMEOUT, self.open()).await {
             Ok(Ok(client)) => Ok(client),
             Ok(Err(error)) => Err(failed().with_source(error)),
             Err(elapsed) => Err(failed().with_source(elapsed)),
@@ -77,7 +78,7 @@ impl Connector {
             Access::ConnectionString(secret) => {
                 let named = ConnectionString::try_from(secret)?;
                 let client = self.builder(without_tls(secret.secret(), &named.endpoint));
-                // The client wants the event hub spelled as it is in there.
+                // The client requires the name of the event hub in the spelling of the connection string.
                 let event_hub = named.entity_path.as_deref().unwrap_or(self.group.event_hub());
                 client.open_with_connection_string(secret.secret(), Some(event_hub)).await
             }
@@ -94,7 +95,7 @@ impl Connector {
     }
 }
 
-/// Where the emulator listens, if the connection string is of one. The client does not know the key.
+/// Returns the endpoint of the emulator, if the connection string is for one. The client ignores that key.
 fn without_tls(connection_string: &str, endpoint: &str) -> Option<String> {
     let is_key = |part: &&str| part.trim().eq_ignore_ascii_case("UseDevelopmentEmulator=true");
     connection_string.split(';').find(is_key)?;
@@ -102,7 +103,7 @@ fn without_tls(connection_string: &str, endpoint: &str) -> Option<String> {
     Some(format!("amqp://{}:{}", endpoint.host_str()?, endpoint.port().unwrap_or(AMQP_PORT)))
 }
 
-/// The access is a secret.
+/// Omits the access, which is a secret.
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connector").field("group", &self.group).finish_non_exhaustive()
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_emulator_is_reached_without_tls_at_its_port() {
+    fn the_emulator_is_used_without_tls() {
         for (connection_string, endpoint, expected) in [
             ("A=b; UseDevelopmentEmulator=true;", "sb://localhost:5673", Some("amqp://localhost:5673")),
             ("usedevelopmentemulator=true", "sb://emulator/", Some("amqp://emulator:5672")),

@@ -1,4 +1,4 @@
-//! What the official client's errors mean for the caller's next step.
+//! Maps errors of the official client to error kinds.
 
 use std::error::Error as StdError;
 
@@ -7,15 +7,16 @@ use azure_core_amqp::{AmqpDescribedError, AmqpError};
 use azure_messaging_eventhubs::EventHubsError;
 use azure_messaging_eventhubs::error::ErrorKind as ClientErrorKind;
 
-use super::health::Signal;
+use super::connection_health::Signal;
 use crate::error::{Error, ErrorKind};
 
-/// Why a request to the hub failed, as far as it matters here.
+/// The cause of a failed request to the event hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
-    /// The hub, the consumer group or the partition does not exist.
+    /// The event hub, the consumer group or the partition does not exist.
     NotFound,
-    /// The service says so without naming what it misses. It also does that when its own communication is interrupted.
+    /// The service did not find something and does not report what. It also responds so if its internal communication
+    /// is interrupted.
     NotFoundNow,
     Unauthorized,
     Displaced,
@@ -23,15 +24,15 @@ enum Cause {
     Other,
 }
 
-/// What a namespace with geo-replication answers to an offset from before it had that. The official Go client knows it,
-/// too: `ErrCondGeoReplicationOffset` of `azeventhubs`.
+/// The response of a namespace with geo-replication to an offset from before it was enabled. The official Go client
+/// handles it, too: `ErrCondGeoReplicationOffset` of `azeventhubs`.
 const GEO_REPLICATION_OFFSET: &str = "com.microsoft:georeplication:invalid-offset";
 
 const MISSING: &str = ": the consumer group or the partition does not exist";
 
 const NOT_FOUND_NOW: &str = ": the service did not find it and does not report what is missing";
 
-/// An error while reading the properties of the hub or of a partition.
+/// Returns the error for a failed read of the properties of the event hub or of a partition.
 pub(super) fn properties(what: &str, error: EventHubsError) -> Error {
     let (kind, hint) = match cause_of(&error) {
         Cause::NotFound => (ErrorKind::Config, ": it does not exist in this namespace"),
@@ -42,8 +43,8 @@ pub(super) fn properties(what: &str, error: EventHubsError) -> Error {
     Error::new(kind, format!("cannot read the properties of {what}{hint}")).with_source(error)
 }
 
-/// An error while reading events. `position`: the offset or sequence number at which the link was opened, as long as no
-/// event has come through it; later on it cannot be what the broker refuses.
+/// Returns the error for a failed read of events. `position` is the offset or sequence number at which the link was
+/// opened, as long as no event has arrived through it; after that the broker cannot mean that position.
 pub(super) fn receiving(partition: &str, position: Option<&str>, error: EventHubsError) -> Error {
     let (kind, hint) = match (cause_of(&error), position) {
         (Cause::InvalidPosition, Some(position)) => {
@@ -60,8 +61,8 @@ pub(super) fn receiving(partition: &str, position: Option<&str>, error: EventHub
     Error::new(kind, format!("cannot read partition {partition}{hint}")).with_source(error)
 }
 
-/// The error that ends the start of a processor, if `error` does. A setting is probably wrong if anything is not found
-/// before it was ever read, so the text does not matter here.
+/// Returns the error that ends the start of a processor, if `error` does. If the service does not find something before
+/// anything was read, a setting is probably wrong, so the text does not matter here.
 pub(super) fn checking(partition: &str, error: EventHubsError) -> Option<Error> {
     if !matches!(cause_of(&error), Cause::NotFound | Cause::NotFoundNow) {
         return None;
@@ -70,10 +71,10 @@ pub(super) fn checking(partition: &str, error: EventHubsError) -> Option<Error> 
     Some(Error::config(message).with_source(error))
 }
 
-/// What a failure says about the connection.
+/// Returns what a failure shows about the connection.
 pub(super) fn signal(error: &EventHubsError) -> Signal {
     if cause_of(error) == Cause::Displaced {
-        return Signal::Alive;
+        return Signal::Responding;
     }
     amqp_errors(error).find_map(signal_of_amqp).unwrap_or(Signal::Failing)
 }
@@ -85,7 +86,7 @@ fn cause_of(error: &EventHubsError) -> Cause {
     amqp_errors(error).map(cause_of_amqp).find(|cause| *cause != Cause::Other).unwrap_or(Cause::Other)
 }
 
-/// All of the chain, for the client wraps the broker's answer several times.
+/// Returns all AMQP errors of the chain, because the client wraps the broker's response several times.
 fn amqp_errors(error: &EventHubsError) -> impl Iterator<Item = &AmqpError> {
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
     let chain = std::iter::from_fn(move || {
@@ -96,26 +97,26 @@ fn amqp_errors(error: &EventHubsError) -> impl Iterator<Item = &AmqpError> {
     chain.filter_map(|error| error.downcast_ref())
 }
 
-/// Nothing if the error only wraps another one.
+/// Returns `None` if the error only wraps another one.
 fn signal_of_amqp(error: &AmqpError) -> Option<Signal> {
     use AmqpErrorKind as K;
     match error.kind() {
         K::AzureCore(_) => None,
-        // Perhaps because the connection's other end is gone.
+        // Possibly because the service's own connection is interrupted.
         _ if cause_of_amqp(error) == Cause::NotFoundNow => Some(Signal::Failing),
-        K::AmqpDescribedError(answer) => Some(signal_of_condition(&answer.condition)),
-        K::ManagementStatusCode(status, _) if !matches!(u16::from(*status), 401 | 403) => Some(Signal::Alive),
-        // The client connects anew by itself after these; that they are told says that it did not succeed.
+        K::AmqpDescribedError(response) => Some(signal_of_condition(&response.condition)),
+        K::ManagementStatusCode(status, _) if !matches!(u16::from(*status), 401 | 403) => Some(Signal::Responding),
+        // The client reconnects by itself after these errors; if it returns them, it did not succeed.
         K::ConnectionClosedByRemote(_)
         | K::ConnectionDetachedByRemote(_)
         | K::ConnectionDropped(_)
         | K::FramingError(_)
         | K::IdleTimeoutElapsed(_)
         | K::SessionClosedByRemote(_)
-        | K::SessionDetachedByRemote(_) => Some(Signal::Dead),
-        // The client's own mistake, after links that broke at once. Its type is not public.
+        | K::SessionDetachedByRemote(_) => Some(Signal::Broken),
+        // An error of the client after links that failed immediately. Its type is not public.
         K::TransportImplementationError(error) if error.to_string().contains("Link name is not unique") => {
-            Some(Signal::Dead)
+            Some(Signal::Broken)
         }
         _ => Some(Signal::Failing),
     }
@@ -123,16 +124,16 @@ fn signal_of_amqp(error: &AmqpError) -> Option<Signal> {
 
 fn signal_of_condition(condition: &AmqpErrorCondition) -> Signal {
     match condition {
-        AmqpErrorCondition::ConnectionForced | AmqpErrorCondition::ConnectionFramingError => Signal::Dead,
-        // The client may have missed to renew its token.
+        AmqpErrorCondition::ConnectionForced | AmqpErrorCondition::ConnectionFramingError => Signal::Broken,
+        // The client may have failed to renew its token.
         AmqpErrorCondition::UnauthorizedAccess => Signal::Failing,
-        _ => Signal::Alive,
+        _ => Signal::Responding,
     }
 }
 
 fn cause_of_amqp(error: &AmqpError) -> Cause {
     match error.kind() {
-        AmqpErrorKind::AmqpDescribedError(answer) => cause_of_answer(answer),
+        AmqpErrorKind::AmqpDescribedError(response) => cause_of_response(response),
         AmqpErrorKind::ManagementStatusCode(status, text) => match u16::from(*status) {
             404 => not_found(text.as_deref()),
             401 | 403 => Cause::Unauthorized,
@@ -142,13 +143,13 @@ fn cause_of_amqp(error: &AmqpError) -> Cause {
     }
 }
 
-fn cause_of_answer(answer: &AmqpDescribedError) -> Cause {
-    match &answer.condition {
-        AmqpErrorCondition::NotFound => not_found(answer.description.as_deref()),
+fn cause_of_response(response: &AmqpDescribedError) -> Cause {
+    match &response.condition {
+        AmqpErrorCondition::NotFound => not_found(response.description.as_deref()),
         AmqpErrorCondition::UnauthorizedAccess => Cause::Unauthorized,
         AmqpErrorCondition::LinkStolen => Cause::Displaced,
         AmqpErrorCondition::ArgumentError | AmqpErrorCondition::ArgumentOutOfRangeError
-            if names_a_position(answer.description.as_deref()) =>
+            if names_a_position(response.description.as_deref()) =>
         {
             Cause::InvalidPosition
         }
@@ -157,9 +158,10 @@ fn cause_of_answer(answer: &AmqpDescribedError) -> Cause {
     }
 }
 
-/// What the official clients go by, too: `NotFoundExpression` in `AmqpError.cs` of .NET, `distinguishNotFound` in
-/// `ExceptionUtil.java`, `translate` in `errors.ts` of `@azure/core-amqp`. The name in between has several forms:
-/// `The messaging entity 'sb://NAMESPACE/HUB/consumergroups/GROUP/partitions/0' could not be found`
+/// Returns the cause of a response that something was not found: a missing entity, if the text names one. The official
+/// clients use the same text: `NotFoundExpression` in `AmqpError.cs` of .NET, `distinguishNotFound` in
+/// `ExceptionUtil.java`, `translate` in `errors.ts` of `@azure/core-amqp`. The name in the text has several forms: `The
+/// messaging entity 'sb://NAMESPACE/HUB/consumergroups/GROUP/partitions/0' could not be found`
 /// (microsoft/AzureMonitorAddonForSplunk#8), or `'NAMESPACE:eventhub:HUB~32766|GROUP'`
 /// (logstash-plugins/logstash-input-azure_event_hubs#32).
 fn not_found(text: Option<&str>) -> Cause {
@@ -169,9 +171,10 @@ fn not_found(text: Option<&str>) -> Cause {
     if is_missing { Cause::NotFound } else { Cause::NotFoundNow }
 }
 
-/// The service refuses other arguments with the same conditions, a partition for instance. Of a position it says `The
-/// supplied offset '51541496928' is invalid. The last offset in the system is '12916091040'`, or the same of a
-/// `sequence number` (Azure/azure-event-hubs-python#13, Azure/azure-event-hubs-spark#315).
+/// Returns whether a description is about a position. The service rejects other arguments, such as a partition, with
+/// the same conditions. For a position it responds `The supplied offset '51541496928' is invalid. The last offset in
+/// the system is '12916091040'`, or the same with `sequence number` (Azure/azure-event-hubs-python#13,
+/// Azure/azure-event-hubs-spark#315).
 fn names_a_position(description: Option<&str>) -> bool {
     let text = description.unwrap_or_default();
     text.contains("supplied offset") || text.contains("supplied sequence number")
@@ -190,7 +193,7 @@ mod tests {
          could not be found. To know more visit https://aka.ms/sbResourceMgrExceptions.  TrackingId:41ba789e_G21";
     const PARTITION: &str = "The specified partition is invalid for an EventHub partition sender or receiver.";
 
-    fn answer(condition: &str, text: &str) -> AmqpError {
+    fn response(condition: &str, text: &str) -> AmqpError {
         let Ok(condition) = condition.parse();
         AmqpErrorKind::AmqpDescribedError(AmqpDescribedError::new(
             condition,
@@ -201,30 +204,30 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_tells_whether_the_connection_is_dead() {
+    fn an_error_shows_the_state_of_the_connection() {
         let kind = |kind: AmqpErrorKind| AmqpError::from(kind);
-        let told = |text: &str| Box::<dyn StdError + Send + Sync>::from(text);
+        let source = |text: &str| Box::<dyn StdError + Send + Sync>::from(text);
         for (error, expected) in [
-            (kind(AmqpErrorKind::ConnectionDropped(told("Illegal session state"))), Signal::Dead),
-            (kind(AmqpErrorKind::SessionClosedByRemote(told(""))), Signal::Dead),
-            (kind(AmqpErrorKind::TransportImplementationError(told("Link name is not unique."))), Signal::Dead),
-            (kind(AmqpErrorKind::TransportImplementationError(told("something else"))), Signal::Failing),
-            (kind(AmqpErrorKind::LinkStateError(told(""))), Signal::Failing),
+            (kind(AmqpErrorKind::ConnectionDropped(source("Illegal session state"))), Signal::Broken),
+            (kind(AmqpErrorKind::SessionClosedByRemote(source(""))), Signal::Broken),
+            (kind(AmqpErrorKind::TransportImplementationError(source("Link name is not unique."))), Signal::Broken),
+            (kind(AmqpErrorKind::TransportImplementationError(source("something else"))), Signal::Failing),
+            (kind(AmqpErrorKind::LinkStateError(source(""))), Signal::Failing),
             (AmqpError::with_message("anything"), Signal::Failing),
-            (answer("amqp:connection:forced", ""), Signal::Dead),
-            (answer("amqp:unauthorized-access", ""), Signal::Failing),
-            (answer("amqp:link:detach-forced", ""), Signal::Alive),
-            (answer("amqp:link:stolen", ""), Signal::Alive),
-            (answer("com.microsoft:argument-error", OFFSET), Signal::Alive),
+            (response("amqp:connection:forced", ""), Signal::Broken),
+            (response("amqp:unauthorized-access", ""), Signal::Failing),
+            (response("amqp:link:detach-forced", ""), Signal::Responding),
+            (response("amqp:link:stolen", ""), Signal::Responding),
+            (response("com.microsoft:argument-error", OFFSET), Signal::Responding),
         ] {
             let shown = format!("{error:?}");
             let error = wrapped(error);
             assert_eq!(signal(&EventHubsError::from(error)), expected, "{shown}");
         }
-        assert_eq!(signal(&EventHubsError::from(ClientErrorKind::ConsumerDisconnected(None))), Signal::Alive);
+        assert_eq!(signal(&EventHubsError::from(ClientErrorKind::ConsumerDisconnected(None))), Signal::Responding);
     }
 
-    /// As the client does it.
+    /// Wraps an error as the client does.
     fn wrapped(error: AmqpError) -> AmqpError {
         azure_core::Error::with_error(azure_core::error::ErrorKind::Other, error, "failed to ensure receiver").into()
     }
@@ -234,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_broker_answers_tells_what_to_do() {
+    fn a_response_determines_the_error_kind() {
         for (condition, text, kind) in [
             ("amqp:not-found", MISSING_GROUP, ErrorKind::Config),
             ("amqp:unauthorized-access", "", ErrorKind::Unauthorized),
@@ -248,16 +251,17 @@ mod tests {
             ("com.microsoft:server-busy", OFFSET, ErrorKind::EventSource),
             ("com.microsoft:something-new", OFFSET, ErrorKind::EventSource),
         ] {
-            assert_eq!(receiving_kind(Some("offset 336"), answer(condition, text)), kind, "{condition}: {text}");
+            assert_eq!(receiving_kind(Some("offset 336"), response(condition, text)), kind, "{condition}: {text}");
         }
     }
 
+    /// The error may be wrapped.
     #[test]
-    fn a_position_is_refused_only_where_one_was_named_and_through_any_wrapping() {
-        let refusal = || answer("com.microsoft:argument-error", OFFSET);
-        assert_eq!(receiving_kind(Some("offset 336"), wrapped(refusal())), ErrorKind::InvalidPosition);
-        assert_eq!(receiving_kind(None, refusal()), ErrorKind::EventSource);
-        assert_eq!(properties("it", EventHubsError::from(refusal())).kind(), ErrorKind::EventSource);
+    fn only_a_given_position_can_be_invalid() {
+        let rejection = || response("com.microsoft:argument-error", OFFSET);
+        assert_eq!(receiving_kind(Some("offset 336"), wrapped(rejection())), ErrorKind::InvalidPosition);
+        assert_eq!(receiving_kind(None, rejection()), ErrorKind::EventSource);
+        assert_eq!(properties("it", EventHubsError::from(rejection())).kind(), ErrorKind::EventSource);
     }
 
     mod defects {
@@ -268,7 +272,7 @@ mod tests {
         }
 
         #[test]
-        fn a04_only_a_named_entity_is_missing() {
+        fn a04_only_a_named_entity_counts_as_missing() {
             use ErrorKind::{Config, EventSource};
             for (text, kind) in [
                 (MISSING_GROUP, Config),
@@ -279,16 +283,20 @@ mod tests {
                 ("could not be found: The messaging entity 'hub'", EventSource),
                 ("The messaging entity 'hub' is being moved", EventSource),
             ] {
-                let of_link = || EventHubsError::from(wrapped(answer("amqp:not-found", text)));
+                let of_link = || EventHubsError::from(wrapped(response("amqp:not-found", text)));
                 let of_management = || EventHubsError::from(wrapped(status(404, text)));
                 assert_eq!(receiving("0", None, of_link()).kind(), kind, "{text}");
                 assert_eq!(properties("it", of_management()).kind(), kind, "{text}");
-                let sign_expected = if kind == Config { Signal::Alive } else { Signal::Failing };
-                assert_eq!((signal(&of_link()), signal(&of_management())), (sign_expected, sign_expected), "{text}");
+                let expected_signal = if kind == Config { Signal::Responding } else { Signal::Failing };
+                assert_eq!(
+                    (signal(&of_link()), signal(&of_management())),
+                    (expected_signal, expected_signal),
+                    "{text}"
+                );
                 assert_eq!(checking("0", of_link()).map(|error| error.kind()), Some(Config), "at the start: {text}");
             }
             assert_eq!(properties("it", EventHubsError::from(status(404, None))).kind(), EventSource);
-            assert!(checking("0", EventHubsError::from(answer("com.microsoft:server-busy", ""))).is_none());
+            assert!(checking("0", EventHubsError::from(response("com.microsoft:server-busy", ""))).is_none());
         }
     }
 }

@@ -15,31 +15,31 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
-use super::REQUEST_DEADLINE;
+use super::REQUEST_TIMEOUT;
 use super::clients::{SharedClient, Used};
+use super::connection_health::Signal;
 use super::errors;
-use super::health::Signal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Position;
 use crate::processor::PartitionProperties;
 use crate::processor::{StartPosition, StopSignal};
 use crate::telemetry;
 
-/// How long closing a link of a dead connection may take. Nothing hangs on it, for the next link has another
-/// connection.
-const DEAD_CLOSE_LIMIT: Duration = Duration::from_millis(500);
+/// How long closing a link of a broken connection may take. The time does not matter, because the next link uses
+/// another connection.
+const BROKEN_CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
-/// How long a link may stay silent after its client was replaced.
-const SILENCE_LIMIT: Duration = Duration::from_secs(3);
+/// How long a link may deliver nothing after its client was replaced.
+const IDLE_LIMIT: Duration = Duration::from_secs(3);
 
-/// An open link. However it ends, it is closed to the end: the client keeps one link per partition and would go on with
-/// it, wherever the next one is to begin. Half a close is worse than none, for what then comes over the link ends the
-/// whole session.
+/// An open link. It is always closed completely: the client keeps one link per partition and would continue it,
+/// wherever the next one should start. An incomplete close is worse than none, because events that arrive over such a
+/// link end the whole session.
 pub(super) struct Link {
     open: Option<Open>,
 }
 
-/// The fields are dropped in this order: once the subscription is dropped, this link no longer holds the client.
+/// The fields are dropped in this order: once the subscription is dropped, the link no longer holds the client.
 struct Open {
     receiver: ClientReceiver,
     client: Arc<SharedClient>,
@@ -48,7 +48,7 @@ struct Open {
     _used: Used,
 }
 
-/// What the broker may refuse of a start: an offset or a sequence number.
+/// Returns the part of a start that the broker may reject: an offset or a sequence number.
 fn position_of(from: &StartPosition) -> Option<String> {
     match from {
         StartPosition::AfterSequenceNumber(number) => Some(format!("sequence number {number}")),
@@ -63,34 +63,34 @@ impl Link {
         Self { open: Some(Open { receiver, client, replaced, _used: used }) }
     }
 
-    /// The events, until nobody wants any more or the link ends. The link is closed before its failure is told, so that
-    /// it can be opened again at once.
+    /// Returns the events, until the receiver is closed or the link ends. The link is closed before its failure is
+    /// returned, so that it can be reopened at once.
     pub(super) fn events(
         mut self,
         from: &StartPosition,
         mut stopped: StopSignal,
     ) -> impl Stream<Item = Result<ReceivedEventData>> + use<> {
-        // Until an event came; later on it cannot be what the broker refuses.
+        // Until an event arrives; after that the broker cannot mean this position.
         let mut position = position_of(from);
         stream! {
             let Some(link) = &self.open else { return };
             let failure = {
                 let mut events = pin!(link.receiver.stream_events());
                 loop {
-                    // A link in full flow always has another event, so that nothing else would be polled.
+                    // A busy link always has another event, so that nothing else would be polled.
                     if stopped.is_stopped() {
                         break None;
                     }
-                    // With the events first the others cost nothing as long as events are there.
+                    // Events come first, so that the other branches cost nothing while events are available.
                     let event = select! {
                         biased;
                         event = events.next() => event,
                         () = &mut stopped => break None,
-                        failure = link.left_behind() => break Some(failure),
+                        failure = link.client_replaced() => break Some(failure),
                     };
                     match event {
                         Some(Ok(event)) => {
-                            link.client.note(Signal::Alive);
+                            link.client.note(Signal::Responding);
                             position = None;
                             yield Ok(event);
                         }
@@ -106,24 +106,24 @@ impl Link {
         }
     }
 
-    /// The error that ends the start of a processor, if the broker refuses the link with one within the limit.
-    pub(super) async fn refusal(mut self, limit: Duration) -> Option<Error> {
-        let refusal = match &self.open {
-            Some(link) => link.refusal(limit).await,
+    /// Returns the error that ends the start of a processor, if the broker rejects the link with one within the limit.
+    pub(super) async fn rejection(mut self, limit: Duration) -> Option<Error> {
+        let rejection = match &self.open {
+            Some(link) => link.rejection(limit).await,
             None => None,
         };
         self.close().await;
-        refusal
+        rejection
     }
 
     async fn close(&mut self) {
         if let Some(closing) = self.start_closing() {
-            // It does not panic, and ends with the runtime at the latest.
+            // The task does not panic, and ends with the runtime at the latest.
             let _ = closing.await;
         }
     }
 
-    /// In a task of its own, for the caller may wait for less than it takes.
+    /// Closes the link in its own task, because the caller may not wait as long as it takes.
     fn start_closing(&mut self) -> Option<JoinHandle<()>> {
         let runtime = Handle::try_current().ok()?;
         Some(runtime.spawn(self.open.take()?.close().in_current_span()))
@@ -137,7 +137,7 @@ impl Drop for Link {
 }
 
 impl Open {
-    async fn refusal(&self, limit: Duration) -> Option<Error> {
+    async fn rejection(&self, limit: Duration) -> Option<Error> {
         match timeout(limit, pin!(self.receiver.stream_events()).next()).await {
             Ok(Some(Err(error))) => {
                 self.client.note(errors::signal(&error));
@@ -152,34 +152,35 @@ impl Open {
         errors::receiving(self.receiver.partition_id(), position, error)
     }
 
-    /// Ready when the client was replaced and the link is silent since: the client can lose one without an error.
-    async fn left_behind(&self) -> Error {
+    /// Waits until the client was replaced and the link has delivered nothing since: the client can lose a link without
+    /// an error.
+    async fn client_replaced(&self) -> Error {
         let _ = self.replaced.clone().wait_for(|replaced| *replaced).await;
-        sleep(SILENCE_LIMIT).await;
+        sleep(IDLE_LIMIT).await;
         Error::new(ErrorKind::EventSource, "the client of the link was replaced")
     }
 
-    /// The client forgets the link first, so an error leaves nothing that it could go on with. It fails where the
-    /// broker has ended the link before, for instance.
+    /// Closes the link. The client first removes the link, so after an error there is nothing that it could continue.
+    /// An error is usual if the broker has ended the link before.
     async fn close(self) {
-        let limit = if self.client.is_dead() { DEAD_CLOSE_LIMIT } else { REQUEST_DEADLINE };
+        let limit = if self.client.is_broken() { BROKEN_CLOSE_LIMIT } else { REQUEST_TIMEOUT };
         let partition = self.receiver.partition_id().to_owned();
         match timeout(limit, self.receiver.close()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => telemetry::link_not_closed(&partition, &error),
             Err(_) => {
-                self.client.note(Signal::Dead);
-                telemetry::link_not_closed(&partition, &"it took too long");
+                self.client.note(Signal::Broken);
+                telemetry::link_not_closed(&partition, &"timed out");
             }
         }
     }
 }
 
-/// Asks what is in a partition.
+/// Reads the properties of a partition.
 pub(super) async fn properties(client: &SharedClient, partition: &str) -> Result<PartitionProperties> {
     let request = client.client().get_partition_properties(partition);
     let failed = |error| errors::properties(&format!("partition {partition}"), error);
-    let properties = client.answer(request, failed).await?;
+    let properties = client.send(request, failed).await?;
     let last =
         Position { sequence_number: properties.last_enqueued_sequence_number, offset: properties.last_enqueued_offset };
     let reported = PartitionProperties::new(properties.beginning_sequence_number, Some(last), properties.is_empty);
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_offsets_and_sequence_numbers_can_be_refused() {
+    fn only_offsets_and_sequence_numbers_can_be_rejected() {
         for (from, position) in [
             (StartPosition::Earliest, None),
             (StartPosition::Latest, None),

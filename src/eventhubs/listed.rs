@@ -1,9 +1,9 @@
-//! The last listing of a group. The processor gets of a record its version alone, and claims by that; what else a claim
-//! needs of the record is remembered here.
+//! The last listing of a group. The processor gets only the version of a record and claims by it; this module keeps the
+//! rest of the record that a claim needs.
 //!
-//! Records that no live owner holds are not shown to the processor: it takes every partition in a listing for one of the
-//! hub, also one that the hub does not have. Those that the hub has it adds by itself, without a version. A claim of one
-//! is aimed at the version that was listed here.
+//! Records without a live owner are not shown to the processor: it takes every partition in a listing for one of the
+//! event hub, even one that the event hub does not have. The processor itself adds the partitions of the event hub,
+//! without a version. A claim of such a partition replaces the version that was listed here.
 
 use std::collections::HashMap;
 
@@ -18,42 +18,42 @@ pub(super) struct Listed(HashMap<PartitionId, Record>);
 #[derive(Clone, Debug)]
 struct Record {
     seen: Ownership,
-    /// Released, expired, or no record of any owner.
+    /// Released, expired, or without an owner.
     is_unowned: bool,
-    abandoned: Option<Box<Expired>>,
+    expired: Option<Box<Expired>>,
 }
 
-/// An ownership that its owner kept alive by its presence, and has not for too long: that owner is to be declared dead
-/// before the partition is claimed.
+/// An ownership whose owner kept it alive by its heartbeat, and whose heartbeat has expired. The owner must be declared
+/// dead before the partition is claimed.
 #[derive(Clone, Debug)]
 pub(super) struct Expired {
     pub(super) seen: Ownership,
-    /// The presence of that owner, as it was listed.
-    pub(super) presence: Option<Heartbeat>,
+    /// The heartbeat of that owner, as listed.
+    pub(super) heartbeat: Option<Heartbeat>,
 }
 
-/// What the processor wants: a partition, over the version that it was shown.
+/// A partition that the processor claims, over the version that it was shown.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) partition: PartitionId,
     pub(super) version: Option<ETag>,
 }
 
-/// What to do in order to get it.
+/// How to claim the partition.
 pub(super) enum Aim {
     Claim(Claim, Option<Box<Expired>>),
-    /// The version is not that of the last listing: read the record, and claim it if it has this version.
+    /// The version is not the listed one: read the record, and claim it if it has this version.
     Read(ETag),
 }
 
 impl Listed {
-    pub(super) fn of(store: &GroupStore, listed: &[Ownership], presences: &[Heartbeat]) -> Self {
-        let (terms, now) = (store.lease_durations(), store.lease_clock_now());
+    pub(super) fn of(store: &GroupStore, listed: &[Ownership], heartbeats: &[Heartbeat]) -> Self {
+        let (durations, now) = (store.lease_durations(), store.lease_clock_now());
         let record = |seen: &Ownership| {
-            let is_unowned = !terms.counts_as_live(&seen.record, seen.time_since_renewal(presences, now));
-            let abandoned = is_unowned && seen.is_kept_alive_by_heartbeat(store.identity());
-            let abandoned = abandoned.then(|| Box::new(Expired::of(seen, presences)));
-            (seen.partition.clone(), Record { seen: seen.clone(), is_unowned, abandoned })
+            let is_unowned = !durations.counts_as_live(&seen.record, seen.time_since_renewal(heartbeats, now));
+            let expired = is_unowned && seen.is_kept_alive_by_heartbeat(store.identity());
+            let expired = expired.then(|| Box::new(Expired::of(seen, heartbeats)));
+            (seen.partition.clone(), Record { seen: seen.clone(), is_unowned, expired })
         };
         Self(listed.iter().map(record).collect())
     }
@@ -62,7 +62,8 @@ impl Listed {
         self.0.get(partition).is_some_and(|record| record.is_unowned)
     }
 
-    /// What is wanted without a version is claimed over the record that was left out, if there is one.
+    /// Returns how to claim a partition. A claim without a version replaces the record that was not shown, if there is
+    /// one.
     pub(super) fn aim_at(&self, wanted: &Wanted) -> Aim {
         let record = self.0.get(&wanted.partition);
         match (&wanted.version, record) {
@@ -76,13 +77,13 @@ impl Listed {
 
 impl Record {
     fn aim(&self) -> Aim {
-        Aim::Claim(Claim::over(&self.seen), self.abandoned.clone())
+        Aim::Claim(Claim::over(&self.seen), self.expired.clone())
     }
 }
 
 impl Expired {
-    fn of(seen: &Ownership, presences: &[Heartbeat]) -> Self {
-        let presence = presences.iter().find(|presence| Some(&presence.record.owner) == seen.record.owner.as_ref());
-        Self { seen: seen.clone(), presence: presence.cloned() }
+    fn of(seen: &Ownership, heartbeats: &[Heartbeat]) -> Self {
+        let heartbeat = heartbeats.iter().find(|heartbeat| Some(&heartbeat.record.owner) == seen.record.owner.as_ref());
+        Self { seen: seen.clone(), heartbeat: heartbeat.cloned() }
     }
 }

@@ -1,14 +1,14 @@
-//! Azure Event Hubs through its official client. The only folder that knows `azure_messaging_eventhubs`.
+//! Azure Event Hubs through the official client.
 
 mod checkpoint_store;
 mod clients;
 mod connect;
+mod connection_health;
 mod connector;
 mod errors;
-mod health;
-mod held;
 mod link;
 mod listed;
+mod owned_partitions;
 mod owner_level;
 mod source;
 
@@ -19,5 +19,5 @@ pub use connect::EventHubSourceBuilder;
 pub use owner_level::OwnerLevel;
 pub use source::EventHubSource;
 
-/// The client can wait for ever for an answer that got lost.
-const REQUEST_DEADLINE: Duration = Duration::from_secs(20);
+/// How long a request may take. The client may wait forever for a lost response.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);

@@ -3,36 +3,36 @@
 use crate::error::{Error, Result};
 use crate::processor::NO_EPOCH;
 
-/// The owner level (in some SDKs *epoch*) at which the links of an [`EventHubSource`](super::EventHubSource) are opened.
+/// The owner level (in some SDKs *epoch*) of the links of an [`EventHubSource`](super::EventHubSource).
 ///
-/// Of the receivers that are attached to a partition in a consumer group, the broker compares the levels. A receiver
+/// The broker compares the levels of the receivers that are attached to a partition in a consumer group. A receiver
 /// with a level displaces all receivers with an equal or lower level, and those without one. A receiver with a lower
-/// level, or without one, is refused. A level has no effect once its receiver is detached. If a connection is lost
+/// level, or without one, is rejected. A level has no effect once its receiver is detached. If a connection is lost
 /// without a close, the service detects that [after about ten minutes][mixed].
 ///
-/// To find out whether a consumer group exists, and where a partition starts that this instance may not own, a source
-/// opens links without a level, which displace no other receiver.
+/// To check whether a consumer group exists, and to determine where a partition starts that this instance may not own,
+/// a source opens links without a level, which displace no other receiver.
 ///
 /// [mixed]: https://learn.microsoft.com/azure/event-hubs/event-hubs-event-processor-host#mixed-mode
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OwnerLevel {
     /// Every link has this level, 0 or greater. The default is `Fixed(0)`, which the processors of all SDKs use: the
-    /// reader that opens last reads.
+    /// receiver that was opened last reads.
     ///
-    /// An owner that is displaced asks the storage who owns the partition before it opens another link. But if the link
-    /// of an owner that is cut off from the storage breaks for another reason, that owner opens another link at once,
-    /// or the official client attaches the link again, which takes the partition back from the new owner. The new owner
-    /// then displaces the former owner again. Events that the former owner reads in between are processed twice; its
-    /// checkpoints are refused.
+    /// If the broker displaces the receiver of an owner, that owner reads the ownership record before it reopens the
+    /// receiver. But if an owner has lost the storage and its link fails for another reason, it opens another link at
+    /// once, or the official client re-attaches the link. This takes the partition back from the new owner, which then
+    /// displaces the previous owner again. Events that the previous owner reads in between are processed twice; its
+    /// checkpoints are rejected.
     Fixed(i64),
     /// The level is the epoch of the ownership for which the partition is read. Each new owner has a greater epoch, so
-    /// the broker refuses every earlier owner: one that is cut off from the storage, but not from the event hub, cannot
-    /// take the partition back.
+    /// the broker rejects every earlier owner: one that has lost the storage, but not the event hub, cannot take the
+    /// partition back.
     ///
-    /// **Only where every processor of the consumer group does it.** Readers at level 0 are refused while a link with a
+    /// **Only if every processor of the consumer group uses it.** Readers at level 0 are rejected while a link with a
     /// higher level is attached: the processors of other SDKs, the official `EventProcessor`, and instances of this
-    /// crate with `Fixed(0)`. A partition that such a processor takes over stays unread until the link of the former
+    /// crate with `Fixed(0)`. A partition that such a processor takes over stays unread until the link of the previous
     /// owner is gone. So this level is not for a mixed group, and not for a rolling update from or to `Fixed(0)`: stop
     /// all instances, then start them with the other level.
     Epoch,
@@ -45,7 +45,7 @@ impl Default for OwnerLevel {
 }
 
 impl OwnerLevel {
-    /// Other SDKs accept no negative level either, and what the service does with one is not documented.
+    /// Rejects negative levels. Other SDKs reject them, too, and the behavior of the service is not documented.
     pub(super) fn check(self) -> Result<()> {
         match self {
             Self::Fixed(level) if level < 0 => {
@@ -55,8 +55,8 @@ impl OwnerLevel {
         }
     }
 
-    /// The level of a link that is opened for a tenure with this epoch; none for a look at a partition that this
-    /// instance may not own.
+    /// Returns the level of a link that is opened for an ownership with this epoch; `None` if this instance may not own
+    /// the partition.
     pub(super) fn of_link(self, epoch: i64) -> Result<Option<i64>> {
         match self {
             _ if epoch == NO_EPOCH => Ok(None),
@@ -89,11 +89,11 @@ mod tests {
     }
 
     #[test]
-    fn negative_levels_are_refused() {
+    fn negative_levels_are_rejected() {
         assert_eq!(OwnerLevel::Epoch.of_link(-1).unwrap_err().kind(), ErrorKind::Config);
-        let refusal = OwnerLevel::Fixed(-1).check().unwrap_err();
-        assert_eq!(refusal.kind(), ErrorKind::Config);
-        assert!(refusal.to_string().contains("-1"), "{refusal}");
+        let rejection = OwnerLevel::Fixed(-1).check().unwrap_err();
+        assert_eq!(rejection.kind(), ErrorKind::Config);
+        assert!(rejection.to_string().contains("-1"), "{rejection}");
         for allowed in [OwnerLevel::Fixed(0), OwnerLevel::Fixed(i64::MAX), OwnerLevel::Epoch] {
             assert!(allowed.check().is_ok(), "{allowed:?}");
         }

@@ -18,48 +18,55 @@ use crate::processor::{
     EventHubProperties, EventReceiver, EventSource, PartitionProperties, Positioned, StartPosition,
 };
 
-/// How long to look whether the broker refuses a consumer group. A refusal comes with the first answer; on an empty
-/// partition nothing comes where all is well.
-const CHECK_DEADLINE: Duration = Duration::from_secs(1);
+/// How long to wait for the broker to reject a consumer group. A rejection is the first response; on an empty partition
+/// of an existing group there is no response.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An [`EventSource`] over an event hub. Every instance needs a source of its own: two receivers of one client share a
-/// link.
+/// An [`EventSource`] that reads an event hub through the official client. Every instance needs its own source, because
+/// two receivers of one client share a link.
 ///
-/// Its clients are made [from a connection string](Self::from_connection_string) or [with a token](Self::from_credential),
-/// for the consumer group whose records the store keeps.
+/// It is created [from a connection string](Self::from_connection_string) or [with a
+/// credential](Self::from_credential), for the consumer group whose records the store keeps.
 ///
-/// # Connections that die
+/// # Broken connections
 ///
-/// The official client mends a link that breaks. When many break at once, as with a connection that is cut or a broker
-/// that restarts, version 0.16 may not get over it: its links then fail for ever, or fall silent. Only a fresh client
-/// helps, so the source makes one when the connection of the last one is dead.
+/// The official client restores a link that fails. If many fail at once, because a connection is lost or a broker
+/// restarts, version 0.16 may not recover: its links then fail forever, or deliver nothing. Only a new client helps, so
+/// the source creates one when the connection of the last one is broken.
 ///
-/// A connection counts as dead after an error that says so, a request that got no answer within 20 s, a link that was
-/// [distrusted](EventSource::connection_suspect) or took as long to close, or three failures in a row over all partitions. What
-/// is opened next goes through the fresh client. Links that still get events keep the old one, the others end with an
-/// error, to be opened again; the old client is closed once no link uses it. A fresh one is made 2 s after the last one
-/// at the earliest, and more seldom, up to every 30 s, while nothing comes through them.
+/// A connection counts as broken after one of these:
 ///
-/// # Links that begin again
+/// - an error that shows it
+/// - a request without a response within 20 s
+/// - a link that took that long to close
+/// - a [suspect](EventSource::connection_suspect) link
+/// - three consecutive failures over all partitions.
 ///
-/// The official client re-attaches a link that the broker detaches at the place where it was opened, so that everything
-/// since then would be delivered again. The [`Processor`](crate::processor::Processor) sees it by the first event that
-/// does, and opens another link after the last event. What was on its way by then, up to `prefetch` events, was sent
-/// for nothing.
-/// `RetryOptions { max_retries: 0, .. }` in the [settings](super::EventHubSourceBuilder::with_consumer) spares that, too:
-/// the client then repairs nothing by itself.
+/// Links that are opened later use the new client. Links that still receive events keep the old one; the others end
+/// with an error, and the processor reopens them. The old client is closed when no link uses it. A new client is
+/// created at the earliest 2 s after the last one. This time grows to 30 s while no response arrives through the new
+/// clients.
+///
+/// # Restarted links
+///
+/// If the broker detaches a link, the official client re-attaches it at the position where it was opened, so that all
+/// events since then would be delivered again. The [`Processor`](crate::processor::Processor) detects this by the first
+/// repeated event, and opens another link after the last delivered event. The events that are in transit by then, up to
+/// `prefetch`, are received in vain. `RetryOptions { max_retries: 0, .. }` in
+/// [`with_consumer`](super::EventHubSourceBuilder::with_consumer) avoids this: the client then restores no link by
+/// itself.
 ///
 /// # Two readers of a partition
 ///
-/// The broker lets one of them read: by default the one that opened its link last, as with the processors of other
+/// The broker admits one of them: by default the reader that opened its link last, as with the processors of other
 /// SDKs; see [`OwnerLevel`](super::OwnerLevel).
 ///
 /// # Memory
 ///
-/// A partition holds at most [`prefetch`](crate::processor::ProcessorConfig::prefetch) events ahead of its reader, in
-/// the client: it is the credit that the broker gets. In the worst case, with readers that stand still, that is
-/// `prefetch` times the size of an event for every partition: 300 KiB with the default of 300 events and 1 KiB each,
-/// but 300 MiB with the greatest events of 1 MiB. Two batches come on top, the one at hand and the next.
+/// For each partition the client holds at most [`prefetch`](crate::processor::ProcessorConfig::prefetch) events that
+/// its reader has not taken: this is the credit that the broker gets. In the worst case, if all readers are blocked,
+/// this is `prefetch` times the event size for every partition: 300 KiB with the default of 300 events of 1 KiB each,
+/// but 300 MiB with events of the maximum size of 1 MiB. Two batches are added, the one in the handler and the next.
 #[derive(Debug)]
 pub struct EventHubSource {
     clients: Clients,
@@ -102,7 +109,7 @@ impl EventSource for EventHubSource {
     async fn event_hub_properties(&self) -> Result<EventHubProperties> {
         let client = self.clients.current().await;
         let failed = |error| errors::properties("the event hub", error);
-        let properties = client.answer(client.client().get_eventhub_properties(), failed).await?;
+        let properties = client.send(client.client().get_eventhub_properties(), failed).await?;
         let partitions = properties.partition_ids.iter().map(PartitionId::new).collect::<Result<_, _>>()?;
         Ok(EventHubProperties { event_hub: properties.name, partitions })
     }
@@ -128,15 +135,16 @@ impl EventSource for EventHubSource {
         Ok(EventReceiver::new(|stopped| link.events(&from, stopped)))
     }
 
-    /// Opens a link without an owner level, which displaces no other: the broker refuses it where a processor reads.
+    /// Opens a link without an owner level, which displaces no other link: the broker rejects it if a processor reads
+    /// the partition.
     async fn check_access(&self, partition: &PartitionId) -> Result<()> {
         let client = self.clients.current().await;
         let link = self.open_link(client, partition, client_position(StartPosition::Earliest), None, 1).await?;
-        link.refusal(CHECK_DEADLINE).await.map_or(Ok(()), Err)
+        link.rejection(CHECK_TIMEOUT).await.map_or(Ok(()), Err)
     }
 
     fn connection_suspect(&self, partition: &PartitionId) {
-        self.clients.distrust(partition);
+        self.clients.suspect(partition);
     }
 
     async fn close(self) -> Result<()> {
@@ -157,8 +165,8 @@ impl Positioned for ReceivedEventData {
         self.enqueued_time().map(OffsetDateTime::from)
     }
 
-    /// Of a body of data, which is what producers send; the other kinds of AMQP count 0. Taken from the message, for
-    /// the event's own body is a copy.
+    /// Returns the size of a data body, which producers send; other kinds of AMQP bodies count as 0. Reads the message,
+    /// because the body of the event is a copy.
     fn size(&self) -> usize {
         match &self.raw_amqp_message().body {
             AmqpMessageBody::Binary(parts) => parts.iter().map(Vec::len).sum(),
@@ -185,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_size_of_an_event_is_that_of_its_data() {
+    fn the_size_of_an_event_is_its_data_size() {
         for (body, size) in [
             (AmqpMessageBody::Binary(vec![vec![0; 3], vec![0; 4]]), 7),
             (AmqpMessageBody::Binary(Vec::new()), 0),

@@ -1,4 +1,4 @@
-//! Gathers events into batches: so many, so large, within such a time.
+//! Gathers events into batches that are limited by number, bytes and waiting time.
 
 use std::time::Duration;
 
@@ -9,20 +9,21 @@ use super::positioned::Positioned;
 /// When a batch is full.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BatchLimits {
-    /// So many events.
+    /// The most events.
     pub(super) events: usize,
-    /// So many bytes of bodies. A single larger event is a batch of its own.
+    /// The most bytes of event bodies. A larger event is a batch of its own.
     pub(super) bytes: usize,
-    /// This long after the first event of it was here.
+    /// The longest wait after the first event of the batch was received.
     pub(super) wait: Duration,
 }
 
 impl BatchLimits {
-    pub(super) fn takes_what_is_here(&self) -> bool {
+    /// Returns whether a batch is what was received at once: neither its bytes nor its waiting time matter.
+    pub(super) fn takes_available(&self) -> bool {
         self.bytes == usize::MAX && self.wait.is_zero()
     }
 
-    /// How many of these make up a batch, and whether it is full with them.
+    /// Returns how many of these events make up a batch, and whether the batch is full.
     pub(super) fn measure<E: Positioned>(&self, events: &[E]) -> (usize, bool) {
         let mut bytes = 0_usize;
         for (count, event) in events.iter().take(self.events).enumerate() {
@@ -35,13 +36,13 @@ impl BatchLimits {
     }
 }
 
-/// What came and was not handed out yet.
+/// The received events that no batch contains yet.
 #[derive(Debug)]
 pub(super) struct Gathered<E> {
     pub(super) events: Vec<E>,
-    /// When the first of them was here.
+    /// When the first of them was received.
     pub(super) since: Option<Instant>,
-    /// How many events were received since that was last asked.
+    /// How many events were received since the caller last took this number.
     pub(super) received: u64,
 }
 

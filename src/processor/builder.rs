@@ -1,4 +1,4 @@
-//! Describes a processor.
+//! The builder of a processor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Processor;
-use super::added::NewPartitions;
 use super::config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
 use super::limits::{CLOSE_LIMIT, stopping_time};
+use super::new_partitions::NewPartitions;
 use super::registry::Registry;
 use super::shared::Shared;
 use super::shutdown::{Requests, ShutdownReport};
@@ -22,10 +22,10 @@ use crate::model::{ConsumerGroup, LeaseScope, PartitionId};
 use crate::setters::config_setters;
 use crate::store::GroupStore;
 
-/// Numbers from the hub that are older than so many probes are stale.
-const PROBES_MISSED: u32 = 3;
+/// Partition properties are stale after this many missed lag checks.
+const LAG_CHECKS_MISSED: u32 = 3;
 
-/// Describes a [`Processor`]. Setters cannot fail; [`build`](Self::build) can.
+/// Configures a [`Processor`]. Setters cannot fail; [`build`](Self::build) can.
 #[derive(Debug)]
 #[must_use = "nothing happens until `build` is called"]
 pub struct ProcessorBuilder<S, H> {
@@ -111,11 +111,12 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         }
     }
 
-    /// Checks the settings.
+    /// Checks the settings and creates the processor. Sends no request.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setter and the rule: correct the setting.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a setting is invalid: the message names the setter and the
+    /// rule. Correct the setting.
     pub fn build(self) -> Result<Processor<S, H>> {
         self.config.check()?;
         self.check_group()?;
@@ -128,8 +129,8 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let stopping = if is_chosen { stopping_time(drain) } else { drain };
         settings.check_handoff(&self.store, drain, stopping)?;
         let balancer = balancer.with_drain(stopping_time(drain))?;
-        let probes_due =
-            self.config.lag_check_interval.map_or(Duration::MAX, |period| period.saturating_mul(PROBES_MISSED));
+        let lag_checks_due =
+            self.config.lag_check_interval.map_or(Duration::MAX, |period| period.saturating_mul(LAG_CHECKS_MISSED));
         let requests = Requests::new(self.store.telemetry().span().clone());
         let shared = Shared {
             new_partitions: NewPartitions::default(),
@@ -144,7 +145,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
             config: self.config,
         };
         let registry = Registry::default();
-        let handle = ProcessorHandle { balancer: handle, registry, requests, lag_checks_due: probes_due };
+        let handle = ProcessorHandle { balancer: handle, registry, requests, lag_checks_due };
         Ok(Processor { shared: Arc::new(shared), balancer, handle, partitions })
     }
 }

@@ -1,7 +1,8 @@
-//! Writes one partition's checkpoints in the background: marks are many and cheap, writes are few.
+//! Writes the checkpoints of one partition in the background. Requests are many and cheap, writes are few.
 //!
-//! One task per partition owns the [`Adoption`], so at most one write is in flight; what is marked meanwhile goes into
-//! the next one, of which only the greatest position counts. What may be marked, the [`Tracker`] says.
+//! One task per partition owns the [`Adoption`], so at most one write is in flight. Positions that are requested during
+//! a write go into the next write; only the greatest one counts. The [`Tracker`] determines which position may be
+//! written.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,59 +23,61 @@ use crate::model::{OwnerId, PartitionId, Position};
 use crate::store::{Adoption, BackOff, CheckpointOutcome, GroupStore};
 use crate::telemetry::{self, PartitionMetrics};
 
-/// The least wait before a failed write is tried again.
+/// The shortest wait before the task repeats a write that failed.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What is marked and not yet written.
+/// The state of requested positions.
 #[derive(Debug)]
 struct Pending {
     tracker: Tracker,
-    /// The greatest position that may be written. Kept when written, so that its text is reused.
-    marked: Option<Position>,
-    /// The sequence number that is known to be durable.
+    /// The greatest position that may be written. Kept after the write, so that its text is reused.
+    requested: Option<Position>,
+    /// The sequence number of the durable checkpoint.
     written: Option<i64>,
-    /// Why the last write failed, until one succeeds.
+    /// Why the last write failed, until a write succeeds.
     failure: Option<String>,
     dropped: Dropped,
 }
 
 impl Pending {
     fn new(written: Option<i64>) -> Self {
-        Self { tracker: Tracker::new(written), marked: None, written, failure: None, dropped: Dropped::default() }
+        Self { tracker: Tracker::new(written), requested: None, written, failure: None, dropped: Dropped::default() }
     }
 
-    /// The tracker only ever goes on.
-    fn reach(marked: &mut Option<Position>, reached: &Reached<'_>) {
-        if let Some(marked) = marked {
-            marked.sequence_number = reached.sequence_number;
-            marked.offset.clear();
-            marked.offset.push_str(&reached.offset);
+    /// Replaces the position. The tracker returns increasing positions only.
+    fn reach(requested: &mut Option<Position>, reached: &Reached<'_>) {
+        if let Some(requested) = requested {
+            requested.sequence_number = reached.sequence_number;
+            requested.offset.clear();
+            requested.offset.push_str(&reached.offset);
         } else {
             let offset = reached.offset.clone().into_owned();
-            *marked = Some(Position { sequence_number: reached.sequence_number, offset });
+            *requested = Some(Position { sequence_number: reached.sequence_number, offset });
         }
     }
 
     fn unwritten(&self) -> Option<&Position> {
-        self.marked.as_ref().filter(|marked| self.written.is_none_or(|written| written < marked.sequence_number))
+        self.requested
+            .as_ref()
+            .filter(|requested| self.written.is_none_or(|written| written < requested.sequence_number))
     }
 
-    /// How many events lie between the durable position and the marked one.
+    /// Returns how many events lie between the durable position and the requested one.
     fn distance(&self) -> i64 {
-        self.unwritten().map_or(0, |marked| marked.sequence_number.saturating_sub(self.written.unwrap_or(-1)))
+        self.unwritten().map_or(0, |requested| requested.sequence_number.saturating_sub(self.written.unwrap_or(-1)))
     }
 }
 
 #[derive(Debug)]
 struct Shared {
     pending: Mutex<Pending>,
-    /// Something may be written that might not before, or enough for a write.
-    marked: Notify,
-    /// A token was finished, or never will be.
+    /// Wakes the writing task if it has something new to write, or enough for a write.
+    advanced: Notify,
+    /// Changes when a token is finished, dropped or failed. A token is one [`TrackedEvent`](super::TrackedEvent).
     finished: watch::Sender<()>,
     /// The error of the first token that failed.
     failed: watch::Sender<Option<Arc<Error>>>,
-    every_events: Option<i64>,
+    max_events: Option<i64>,
     start: Start,
 }
 
@@ -83,7 +86,7 @@ struct Shared {
 pub(super) struct Start {
     pub(super) partition: PartitionId,
     pub(super) stopping: Stopping,
-    /// True once this start comes to its end.
+    /// True once this start is ending.
     pub(super) over: watch::Receiver<bool>,
     /// Tokens may be dropped outside of the partition's task.
     pub(super) span: Span,
@@ -101,20 +104,20 @@ impl Shared {
     }
 
     fn has_enough(&self, pending: &Pending) -> bool {
-        self.every_events.is_some_and(|events| pending.distance() >= events)
+        self.max_events.is_some_and(|events| pending.distance() >= events)
     }
 
-    /// Moves what may be written on, and wakes the writing task if that changes what it has to do.
+    /// Advances the position that may be written, and wakes the writing task if that changes what the task has to do.
     fn advance<'a>(&self, step: impl FnOnce(&mut Tracker) -> Option<Reached<'a>>) {
         let wake = self.with(|pending| {
             let idle = pending.unwritten().is_none();
-            let Pending { tracker, marked, .. } = pending;
+            let Pending { tracker, requested, .. } = pending;
             let Some(reached) = step(tracker) else { return false };
-            Pending::reach(marked, &reached);
+            Pending::reach(requested, &reached);
             idle || self.has_enough(pending)
         });
         if wake {
-            self.marked.notify_one();
+            self.advanced.notify_one();
         }
     }
 }
@@ -125,7 +128,7 @@ enum Command {
     Close { last_by: Option<Instant> },
 }
 
-/// The marking end, one for all clones of a partition's context.
+/// Requests checkpoints, for all clones of a partition's context.
 #[derive(Clone, Debug)]
 pub(super) struct CheckpointWriter {
     shared: Arc<Shared>,
@@ -137,17 +140,17 @@ impl CheckpointWriter {
         self.shared.advance(|tracker| tracker.request(sequence_number, offset));
     }
 
-    /// A batch goes to the handler.
+    /// Records a batch that goes to the handler.
     pub(super) fn delivered(&self, numbers: impl Iterator<Item = i64>) {
         self.shared.with(|pending| pending.tracker.delivered(numbers));
     }
 
-    /// The handler returned from it.
+    /// Records that the handler returned.
     pub(super) fn handled(&self) {
         self.shared.advance(Tracker::handled);
     }
 
-    /// Answers whether the checkpoint waits for it: not, if it has passed the event already.
+    /// Returns whether the checkpoint waits for the event: false if it has passed the event already.
     pub(super) fn track(&self, sequence_number: i64) -> bool {
         self.shared.with(|pending| pending.tracker.track(sequence_number))
     }
@@ -157,16 +160,17 @@ impl CheckpointWriter {
         self.shared.finished.send_replace(());
     }
 
-    /// A token was dropped without being finished. Work that is given up because the partition stops is no fault.
+    /// Records a token that was dropped unfinished. Reports it, unless the partition is stopping: the application may
+    /// then give up work.
     pub(super) fn abandon(&self, sequence_number: i64) {
-        let at_work = !self.shared.start.is_stopping();
+        let running = !self.shared.start.is_stopping();
         let (holds, is_first, checkpoint) = self.shared.with(|pending| {
             if !pending.tracker.is_open(sequence_number) {
-                // The checkpoint has passed the event: nothing waits for the token.
+                // The checkpoint has passed the event, so nothing waits for the token.
                 pending.tracker.finish(sequence_number, "");
                 return (false, false, pending.written);
             }
-            let holds = at_work;
+            let holds = running;
             (holds, pending.dropped.add(holds.then_some(sequence_number)), pending.written)
         });
         self.shared.finished.send_replace(());
@@ -176,7 +180,7 @@ impl CheckpointWriter {
         }
     }
 
-    /// The event of a token cannot be processed. The first such error counts.
+    /// Records that the event of a token cannot be processed. The first such error counts.
     pub(super) fn fail(&self, sequence_number: Option<i64>, error: HandlerError) {
         if sequence_number.is_some() {
             self.shared.with(|pending| pending.dropped.add(None));
@@ -187,28 +191,28 @@ impl CheckpointWriter {
         self.shared.failed.send_if_modified(|failed| failed.is_none() && failed.replace(Arc::new(error)).is_none());
     }
 
-    /// Ready when a token has failed.
+    /// Waits until a token has failed.
     pub(super) async fn failed(&self) -> Arc<Error> {
         let mut failed = self.shared.failed.subscribe();
         let error = failed.wait_for(Option::is_some).await.ok().and_then(|failed| failed.clone());
         match error {
             Some(error) => error,
-            // The sender is `self`: it does not go away.
+            // The sender belongs to `self`, so it is not dropped.
             None => std::future::pending().await,
         }
     }
 
-    /// How many tokens are not finished.
+    /// Returns how many tokens are not finished.
     pub(super) fn in_flight(&self) -> usize {
         self.shared.with(|pending| pending.tracker.in_flight())
     }
 
-    /// How many of these may be finished yet: those that were neither dropped nor failed.
+    /// Returns how many tokens may still be finished: neither dropped nor failed.
     pub(super) fn unfinished(&self) -> usize {
         self.shared.with(|pending| pending.tracker.in_flight().saturating_sub(pending.dropped.tokens()))
     }
 
-    /// The checkpoint stays where it is because of a token that was dropped.
+    /// Returns why the checkpoint cannot advance, if a dropped token holds it back.
     pub(super) fn held(&self) -> Option<HeldCheckpoint> {
         self.shared.with(|pending| {
             let (event, since) = pending.dropped.first()?;
@@ -218,8 +222,8 @@ impl CheckpointWriter {
         })
     }
 
-    /// Whether finished events are processed again because a token was dropped, or one was dropped while the partition
-    /// was at work.
+    /// Returns whether finished events will be redelivered because of a dropped token, or a token was dropped while the
+    /// partition was running.
     pub(super) fn is_held_back(&self) -> bool {
         self.shared.with(|pending| {
             let waits = pending.dropped.tokens() > 0 && pending.tracker.last_waiting().is_some();
@@ -229,62 +233,62 @@ impl CheckpointWriter {
 
     pub(super) async fn until_fewer_in_flight(&self, than: usize) {
         let mut finished = self.shared.finished.subscribe();
-        // The sender is `self`: it does not go away.
+        // The sender belongs to `self`, so it is not dropped.
         let _ = finished.wait_for(|()| self.in_flight() < than).await;
     }
 
-    /// But for those that never will be.
+    /// Waits until all tokens are finished, except those that cannot be any more.
     pub(super) async fn until_all_finished(&self) {
         let mut finished = self.shared.finished.subscribe();
         let _ = finished.wait_for(|()| self.unfinished() == 0).await;
     }
 
-    /// The event that the checkpoint waits for, if it is this one or one before it.
+    /// Returns the first open event, if the checkpoint at this event waits for it.
     pub(super) fn waits_for(&self, sequence_number: i64) -> Option<i64> {
         let open = self.shared.with(|pending| pending.tracker.oldest_open());
         open.filter(|open| *open <= sequence_number)
     }
 
-    /// The sequence number that is known to be durable.
+    /// Returns the sequence number of the durable checkpoint.
     pub(super) fn written(&self) -> Option<i64> {
         self.shared.with(|pending| pending.written)
     }
 
-    /// Why the last write failed, if nothing was written since.
+    /// Returns why the last write failed, if none has succeeded since.
     pub(super) fn failure(&self) -> Option<String> {
         self.shared.with(|pending| pending.failure.clone())
     }
 
-    /// Whether something is marked that is not durable.
+    /// Returns whether a requested position is not durable.
     pub(super) fn is_behind(&self) -> bool {
         self.shared.with(|pending| pending.unwritten().is_some())
     }
 
     pub(super) async fn flush(&self) -> Result<()> {
         let closed = || Error::new(ErrorKind::Closed, "the partition has stopped; nothing was written");
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         self.commands.send(Command::Flush(reply)).map_err(|_| closed())?;
-        answer.await.unwrap_or_else(|_| Err(closed()))
+        response.await.unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Ends the writing task. What is marked is written first if there is a time for it: attempts
-    /// begin up to this moment.
+    /// Ends the writing task. With `last_by`, the task first writes the requested position; it begins attempts until
+    /// that time.
     pub(super) fn close(&self, last_by: Option<Instant>) {
-        // An error means that the task has ended already.
+        // An error means that the task has already ended.
         let _ = self.commands.send(Command::Close { last_by });
     }
 }
 
-/// How the writing task ended.
+/// Why the writing task ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// As asked.
+    /// It was closed.
     Closed,
-    /// The partition belongs to somebody else, or to nobody.
+    /// Another instance owns the partition, or none does.
     Fenced { by: Option<OwnerId> },
 }
 
-/// The writing task's end.
+/// Writes the checkpoints.
 #[derive(Debug)]
 pub(super) struct Checkpointer {
     store: GroupStore,
@@ -293,7 +297,7 @@ pub(super) struct Checkpointer {
     metrics: PartitionMetrics,
     shared: Arc<Shared>,
     commands: mpsc::UnboundedReceiver<Command>,
-    /// No write by policy before, after one that failed.
+    /// After a failed write, the time before which the policy starts no other write.
     not_before: Option<Instant>,
     back_off: BackOff,
 }
@@ -308,13 +312,13 @@ impl Checkpointer {
     ) -> (Self, CheckpointWriter) {
         let (commands, receiver) = mpsc::unbounded_channel();
         let pending = Pending::new(adoption.record().sequence_number);
-        let every_events = policy.max_events.map(|events| i64::from(events));
+        let max_events = policy.max_events.map(|events| i64::from(events));
         let shared = Arc::new(Shared {
             pending: Mutex::new(pending),
-            marked: Notify::new(),
+            advanced: Notify::new(),
             finished: watch::Sender::default(),
             failed: watch::Sender::default(),
-            every_events,
+            max_events,
             start,
         });
         let writer = CheckpointWriter { shared: Arc::clone(&shared), commands };
@@ -322,7 +326,7 @@ impl Checkpointer {
         (Self { store, adoption, policy, metrics, shared, commands: receiver, not_before: None, back_off }, writer)
     }
 
-    /// Writes what is marked, when the policy says so, until closed or refused.
+    /// Writes the requested positions when the policy says so, until the task is closed or the partition is fenced.
     pub(super) async fn run(mut self) -> Ended {
         let mut due: Option<Instant> = None;
         loop {
@@ -333,7 +337,7 @@ impl Checkpointer {
                     Some(Command::Close { last_by }) => return self.close(last_by).await,
                     None => return Ended::Closed,
                 },
-                () = self.shared.marked.notified() => self.woken_by_mark(),
+                () = self.shared.advanced.notified() => self.woken_by_request(),
                 () = at(due) => Wake::Write(None),
             };
             let Wake::Write(reply) = wake else {
@@ -343,10 +347,10 @@ impl Checkpointer {
             let outcome = self.write().await;
             self.not_before = self.next_after(&outcome);
             due = self.not_before.or_else(|| self.next_due());
-            let ended = refusal(&outcome);
+            let ended = end_after(&outcome);
             if let Some(reply) = reply {
-                // An error means that nobody waits any more.
-                let _ = reply.send(self.answer(outcome));
+                // An error means that the caller no longer waits.
+                let _ = reply.send(self.flush_result(outcome));
             }
             if let Some(ended) = ended {
                 return ended;
@@ -361,18 +365,18 @@ impl Checkpointer {
             let outcome = self.write().await;
             match &outcome {
                 Err(error) if attempts.again_after(error).await => {}
-                _ => return refusal(&outcome).unwrap_or(Ended::Closed),
+                _ => return end_after(&outcome).unwrap_or(Ended::Closed),
             }
         }
     }
 
-    fn woken_by_mark(&self) -> Wake {
+    fn woken_by_request(&self) -> Wake {
         let enough = self.shared.with(|pending| self.shared.has_enough(pending));
         let waiting = self.not_before.is_some_and(|not_before| Instant::now() < not_before);
         if enough && !waiting { Wake::Write(None) } else { Wake::Later }
     }
 
-    /// When the policy may write again after a failure.
+    /// Returns when the policy may write again, if the write failed.
     fn next_after(&mut self, outcome: &Result<CheckpointOutcome>) -> Option<Instant> {
         match outcome {
             Ok(_) => {
@@ -383,13 +387,13 @@ impl Checkpointer {
         }
     }
 
-    /// When the policy wants what is marked now to be written.
+    /// Returns when the policy wants the position that is requested now to be written.
     fn next_due(&self) -> Option<Instant> {
         self.shared.with(|pending| pending.unwritten().is_some()).then_some(())?;
         self.policy.interval.map(|every| Instant::now() + every)
     }
 
-    /// Writes the greatest position, if it is not written yet.
+    /// Writes the greatest requested position, unless it is written already.
     async fn write(&mut self) -> Result<CheckpointOutcome> {
         let Some(position) = self.shared.with(|pending| pending.unwritten().cloned()) else {
             return Ok(CheckpointOutcome::Superseded);
@@ -411,8 +415,8 @@ impl Checkpointer {
         outcome
     }
 
-    /// What the one who asked for a flush is told.
-    fn answer(&self, outcome: Result<CheckpointOutcome>) -> Result<()> {
+    /// Returns the outcome of a flush for the caller.
+    fn flush_result(&self, outcome: Result<CheckpointOutcome>) -> Result<()> {
         let partition = self.adoption.partition();
         match outcome? {
             CheckpointOutcome::Fenced { by } => {
@@ -426,21 +430,21 @@ impl Checkpointer {
     }
 }
 
-/// A write that fails is repeated no more often than those that succeed, so that a storage that asks for fewer requests
-/// gets no more of them.
-fn back_off(policy: &CheckpointPolicy, expiry: Duration) -> BackOff {
+/// Failed writes are repeated no more often than successful ones, so that a storage that throttles does not receive
+/// more requests.
+fn back_off(policy: &CheckpointPolicy, lease_duration: Duration) -> BackOff {
     let first = policy.interval.unwrap_or_default().max(RETRY);
-    BackOff::new(first, first.max(expiry / 2))
+    BackOff::new(first, first.max(lease_duration / 2))
 }
 
 enum Wake {
-    /// Something is marked, but the policy does not want it written yet.
+    /// A position is requested, but the policy does not write it yet.
     Later,
-    /// Write, and tell the one who asked for it.
+    /// Write now, and return the outcome to the caller of `flush`, if there is one.
     Write(Option<oneshot::Sender<Result<()>>>),
 }
 
-/// In metrics.
+/// Returns the name of the outcome in metrics.
 fn name(outcome: &Result<CheckpointOutcome>) -> &'static str {
     match outcome {
         Ok(CheckpointOutcome::Written) => "written",
@@ -450,8 +454,8 @@ fn name(outcome: &Result<CheckpointOutcome>) -> &'static str {
     }
 }
 
-/// After these no checkpoint is accepted any more.
-fn refusal(outcome: &Result<CheckpointOutcome>) -> Option<Ended> {
+/// Returns why the task ends after this outcome, if it does: no checkpoint is accepted any more.
+fn end_after(outcome: &Result<CheckpointOutcome>) -> Option<Ended> {
     match outcome {
         Ok(CheckpointOutcome::Fenced { by }) => Some(Ended::Fenced { by: by.clone() }),
         _ => None,
@@ -468,10 +472,10 @@ mod tests {
     fn writer() -> CheckpointWriter {
         let shared = Shared {
             pending: Mutex::new(Pending::new(None)),
-            marked: Notify::new(),
+            advanced: Notify::new(),
             finished: watch::Sender::default(),
             failed: watch::Sender::default(),
-            every_events: None,
+            max_events: None,
             start: Start {
                 partition: PartitionId::from(0),
                 stopping: Stopping::new(watch::channel(Orders::default()).1),
@@ -482,8 +486,9 @@ mod tests {
         CheckpointWriter { shared: Arc::new(shared), commands: mpsc::unbounded_channel().0 }
     }
 
+    /// Tokens are taken and dropped on another thread while they are counted.
     #[test]
-    fn b22_tokens_that_are_taken_and_dropped_while_they_are_counted() {
+    fn b22_counting_tokens_is_consistent() {
         let writer = writer();
         let other = writer.clone();
         let dropping = thread::spawn(move || {
@@ -499,13 +504,13 @@ mod tests {
     }
 
     #[test]
-    fn of_several_marks_the_greatest_counts_whatever_their_order() {
+    fn the_greatest_requested_position_counts() {
         let mut pending = Pending::new(Some(3));
         assert_eq!(pending.unwritten(), None);
         for (number, offset) in [(5, "five"), (9, "nine"), (7, "seven")] {
-            let Pending { tracker, marked, .. } = &mut pending;
+            let Pending { tracker, requested, .. } = &mut pending;
             if let Some(reached) = tracker.request(number, offset) {
-                Pending::reach(marked, &reached);
+                Pending::reach(requested, &reached);
             }
         }
         assert_eq!(pending.unwritten(), Some(&Position { sequence_number: 9, offset: "nine".into() }));

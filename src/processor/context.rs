@@ -1,4 +1,4 @@
-//! What a handler can do with its partition.
+//! The operations that a handler has on its partition.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,60 +13,71 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::telemetry;
 
-/// What a handler can do with its partition. Cheap to clone, and fit to be moved into tasks of the application's own.
-/// It belongs to one start of the handler: after `stopped` nothing that is marked with it counts any more.
+/// The operations that a handler has on its partition. Cheap to clone; the application may move clones into its own
+/// tasks.
+///
+/// A context belongs to one start of the handler. After [`Handler::stopped`](super::Handler::stopped) has returned, its
+/// checkpoints are no longer accepted.
 #[derive(Clone, Debug)]
 pub struct PartitionContext {
     pub(super) group: Arc<ConsumerGroup>,
     pub(super) checkpoints: CheckpointWriter,
     pub(super) control: Arc<Control>,
-    /// True once this start of the handler comes to its end.
+    /// True once this start of the handler is ending.
     pub(super) over: watch::Receiver<bool>,
 }
 
 impl PartitionContext {
-    /// The partition.
+    /// Returns the partition.
     #[must_use]
     pub fn partition_id(&self) -> &PartitionId {
         &self.control.partition
     }
 
-    /// The consumer group.
+    /// Returns the consumer group.
     #[must_use]
     pub fn group(&self) -> &ConsumerGroup {
         &self.group
     }
 
-    /// The number of the tenure in which this instance has the partition: from the claim that won it until it is lost or
-    /// given back. A partition that starts again within one tenure keeps its epoch.
+    /// Returns the epoch in which this instance owns the partition. An epoch begins when an instance wins the
+    /// partition, and ends when the instance loses or releases it. A partition that restarts within one ownership keeps
+    /// its epoch.
     ///
-    /// It is strictly greater than the epoch of every earlier tenure of the partition in which events were processed,
-    /// whichever instance had it, and no two tenures have the same. An application that writes its results elsewhere can
-    /// refuse those of an owner that was displaced and does not know it yet. Store the epoch beside each result, or once
-    /// for the partition, and write only where the stored one is not greater:
+    /// It is strictly greater than the epochs of all earlier owners that processed events of the partition, and no two
+    /// ownerships have the same epoch. An application that writes its results elsewhere can use it to reject the writes
+    /// of a previous owner that does not yet know that it lost the partition. Store the epoch with each result, or once
+    /// per partition, and write only if the stored epoch is not greater:
     ///
     /// ```sql
     /// UPDATE results SET total = $2, epoch = $1 WHERE partition = $3 AND epoch <= $1
     /// ```
     ///
-    /// A write that changes no row was refused: a later owner has written. The comparison must include equality, for
-    /// one tenure writes many times, and every write must store the epoch, for the stored one is what refuses others.
-    /// The epoch refuses late writes only. It does not prevent that events are processed twice: between the claim of
-    /// the new owner and its first write, writes of the displaced one are still accepted. Store the position together
-    /// with the result to recognize an event that was processed before.
+    /// A write that changes no row was rejected: a later owner has written. The comparison must include equality,
+    /// because one owner writes many times. Every write must store the epoch, because the stored epoch rejects the
+    /// others. The epoch rejects late writes only. It does not prevent that events are processed twice: between the
+    /// claim of the new owner and its first write, writes of the previous owner are still accepted. Store the position
+    /// together with the result to recognize an event that was processed before.
     ///
-    /// Owners of other SDKs have no epoch, so their writes pass such a guard or fail it, as the application decides.
-    /// Nothing is promised after the ownership record was deleted within two seconds of a claim or while a claim was
-    /// under way, nor if the clock of the storage is set back, as that of an emulator may be.
+    /// Owners of other SDKs have no epoch; the application decides whether such a guard accepts their writes. The epoch
+    /// is not guaranteed to increase if the ownership record is deleted within two seconds of a claim or while a claim
+    /// is in progress, or if the clock of the storage is set back, as an emulator's may be.
+    #[doc(alias = "fencing_token")]
+    #[doc(alias = "owner_level")]
     #[must_use]
     pub fn epoch(&self) -> i64 {
         self.control.epoch
     }
 
-    /// Says that this event and all before it are processed. It is written down in the background, as the
-    /// [`CheckpointPolicy`](super::CheckpointPolicy) says; of several the greatest counts. Never blocks, never fails.
+    /// Requests a checkpoint at this event: the event and all events before it are processed. Does not wait and does
+    /// not fail. The processor writes the greatest requested position in the background, as the
+    /// [`CheckpointPolicy`](super::CheckpointPolicy) says.
     ///
-    /// An event before it that is [tracked](Self::track) and not finished holds it back until it is.
+    /// An earlier event that is [tracked](Self::track) and not finished holds the checkpoint back until it is finished.
+    ///
+    /// The `update_checkpoint` of other SDKs waits for the write, as [`checkpoint_now`](Self::checkpoint_now) does.
+    #[doc(alias = "commit")]
+    #[doc(alias = "store_offset")]
     pub fn checkpoint(&self, event: &impl Positioned) {
         match (event.sequence_number(), event.offset()) {
             (Some(sequence_number), Some(offset)) => self.checkpoints.request(sequence_number, offset),
@@ -74,13 +85,18 @@ impl PartitionContext {
         }
     }
 
-    /// The same, and returns when it is durable.
+    /// Requests a checkpoint at this event and waits until it is durable.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::EventsInFlight`] if a tracked event before it holds it back: it stays marked, and is written when that
-    /// one is finished. [`ErrorKind::Fenced`] if the partition belongs to somebody else now; [`ErrorKind::Closed`] if it
-    /// has been stopped; otherwise what the storage answered: the position stays pending and is written later.
+    /// - [`ErrorKind::EventsInFlight`] if an earlier tracked event is not finished. The position stays requested and is
+    ///   written when that event is finished.
+    /// - [`ErrorKind::Fenced`] if this instance no longer owns the partition. Stop working on it.
+    /// - [`ErrorKind::Closed`] if the partition has stopped.
+    /// - [`ErrorKind::InvalidArgument`] if the event has no sequence number or no offset.
+    /// - Any other error of the storage. The position stays requested, and the processor retries the write.
+    #[doc(alias = "commit_sync")]
+    #[doc(alias = "update_checkpoint")]
     pub async fn checkpoint_now(&self, event: &impl Positioned) -> Result<()> {
         let Some(position) = event.position() else {
             return Err(Error::new(
@@ -95,7 +111,7 @@ impl PartitionContext {
             if self.checkpoints.written() >= Some(number) {
                 return Ok(());
             }
-            // If nothing is in its way any more, that was finished only after the flush.
+            // If no event holds the checkpoint back now, the last one was finished after the flush.
             if let Some(open) = self.checkpoints.waits_for(number) {
                 let message =
                     format!("the checkpoint at event {number} waits until the tracked event {open} is finished");
@@ -104,27 +120,29 @@ impl PartitionContext {
         }
     }
 
-    /// Writes what is marked, and returns when it is durable.
+    /// Writes the requested position and waits until it is durable. A position that waits for a tracked event is not
+    /// written.
     ///
     /// # Errors
     ///
-    /// As of [`checkpoint_now`](Self::checkpoint_now), but for the first.
+    /// Those of [`checkpoint_now`](Self::checkpoint_now), except [`ErrorKind::EventsInFlight`] and
+    /// [`ErrorKind::InvalidArgument`].
     pub async fn flush(&self) -> Result<()> {
         self.checkpoints.flush().await
     }
 
-    /// Tracks an event that will be finished later, in whatever order: by [`TrackedEvent::finish`]. The checkpoint goes as far
-    /// as all events are finished in the order of their delivery, by itself.
+    /// Tracks an event that the application will finish later, with [`TrackedEvent::finish`]. Events may be finished in
+    /// any order. The checkpoint advances by itself, up to the last event before which all tracked events are finished.
     ///
-    /// Take the token before `handle` returns from the batch: events of it without a token then stand in nobody's way
-    /// any more. Of those, the ones that were neither tracked nor marked are checkpointed together with the next one
-    /// that is.
+    /// Track the events of a batch before `handle` returns: after that, an untracked event no longer holds the
+    /// checkpoint back. An event that is neither tracked nor checkpointed does not advance the checkpoint by itself; a
+    /// later one that is covers it.
     ///
-    /// When [`max_in_flight`](super::ProcessorConfig::max_in_flight) events are tracked and not finished, no more are
-    /// delivered. With fewer, events after an open one are delivered and finished as ever, however many; they are
-    /// processed again if the partition starts again before the open one is finished. When the partition stops, but for
-    /// a failure, those in flight have the drain time to be finished.
-    #[must_use = "an event that is never finished holds the checkpoint back for ever"]
+    /// While [`max_in_flight`](super::ProcessorConfig::max_in_flight) events are tracked and not finished, no more
+    /// events are delivered. Below this limit, any number of events after an open one may be delivered and finished;
+    /// they are redelivered if the partition restarts before the open one is finished. If the partition stops for
+    /// another reason than a failure, tracked events may be finished within the drain timeout.
+    #[must_use = "an event that is never finished holds the checkpoint back forever"]
     pub fn track(&self, event: &impl Positioned) -> TrackedEvent {
         let place = event.position().map(|position| (position.sequence_number, position.offset.into_boxed_str()));
         match &place {
@@ -137,25 +155,26 @@ impl PartitionContext {
         TrackedEvent { place, checkpoints: self.checkpoints.clone() }
     }
 
-    /// Whether this start of the partition comes to its end: it is asked to stop, or it failed. A handler that takes
-    /// long should look, and return early; tasks of the application's own should end.
+    /// Returns whether this start of the partition is ending: it was requested to stop, or it failed. A handler that
+    /// takes long should check this and return early. Tasks of the application that belong to the partition should end.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         *self.over.borrow() || self.control.is_stopping()
     }
 
-    /// Ready when this start of the partition comes to its end.
+    /// Waits until this start of the partition is ending.
     pub async fn stopping(&self) {
         let mut over = self.over.clone();
         tokio::select! {
-            // An error means that the partition's task is gone.
+            // An error means that the partition's task has ended.
             _ = over.wait_for(|over| *over) => {}
             _ = self.control.stopping() => {}
         }
     }
 
-    /// Runs this until it ends, or until the partition is [stopping](Self::stopping): then it is dropped, and there is
-    /// no result.
+    /// Runs a future until it completes, or until the partition is [stopping](Self::stopping). In the latter case the
+    /// future is dropped, and `None` is returned.
+    #[doc(alias = "run_until_cancelled")]
     pub async fn run_until_stopping<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -164,55 +183,58 @@ impl PartitionContext {
         }
     }
 
-    /// Delivers no further batches until [`resume`](Self::resume). The partition is kept meanwhile, and what the source
-    /// holds ahead is kept, too. A partition that is lost and won again is not paused.
+    /// Stops delivering batches until [`resume`](Self::resume). This instance keeps the partition and the events that
+    /// the source has prefetched. If it loses the partition and wins it again, the partition is not paused.
     pub fn pause(&self) {
         self.control.pause();
     }
 
-    /// Delivers batches again.
+    /// Continues to deliver batches.
     pub fn resume(&self) {
         self.control.resume();
     }
 
-    /// Gives the partition back, in good order, and does not take it again before this time is over. Others may take it
-    /// at once. Nothing changes if it stops already.
+    /// Releases the partition after a clean stop, and does not claim it again within `cooldown`. Other instances may
+    /// claim it at once. Does nothing if the partition is already stopping.
     pub fn release(&self, cooldown: Duration) {
         let _ = self.control.release(cooldown);
     }
 }
 
-/// An event in flight: see [`PartitionContext::track`].
+/// A tracked event in flight; see [`PartitionContext::track`].
 ///
-/// Dropped without being finished, it keeps its event open, and counts as in flight: what was not said to be done is
-/// not done. The checkpoint stays before the event, and when the partition starts again, the event and all after it are
-/// delivered again. While the partition is at work, a warning and
-/// [`HealthIssue::CheckpointHeld`](super::HealthIssue::CheckpointHeld) report it. At the end nothing waits for it, and
-/// [`ShutdownReport::held_back`](super::ShutdownReport::held_back) names the partition.
+/// A tracked event that is dropped unfinished counts as not processed and stays in flight. The checkpoint stays before
+/// the event, and when the partition restarts, this event and all later ones are redelivered. While the partition runs,
+/// a warning and [`HealthIssue::CheckpointHeld`](super::HealthIssue::CheckpointHeld) report it. A shutdown does not
+/// wait for it; [`ShutdownReport::held_back`](super::ShutdownReport::held_back) names the partition.
 ///
-/// Call [`fail`](Self::fail) for an event that cannot be processed now, and [`finish`](Self::finish) for one that never
-/// can, after it was put aside elsewhere.
+/// Call [`fail`](Self::fail) for an event that cannot be processed now. Call [`finish`](Self::finish) for an event that
+/// can never be processed, after storing it elsewhere.
 #[derive(Debug)]
-#[must_use = "an event that is never finished holds the checkpoint back for ever"]
+#[must_use = "an event that is never finished holds the checkpoint back forever"]
 pub struct TrackedEvent {
     place: Option<(i64, Box<str>)>,
     checkpoints: CheckpointWriter,
 }
 
 impl TrackedEvent {
-    /// The event is done. Never blocks, never fails.
+    /// Finishes the event. Does not wait and does not fail.
+    #[doc(alias = "acknowledge")]
+    #[doc(alias = "dead_letter")]
     pub fn finish(mut self) {
         if let Some((number, offset)) = self.place.take() {
             self.checkpoints.finish(number, &offset);
         }
     }
 
-    /// The event cannot be processed: fails the partition as an error of [`Handler::handle`](super::Handler::handle)
-    /// does, and [`OnFailure`](super::OnFailure) says what follows. By default the partition starts again from its
-    /// checkpoint, and the event is delivered again.
+    /// Reports that the event cannot be processed. The partition fails, as after an error of
+    /// [`Handler::handle`](super::Handler::handle), and [`OnFailure`](super::OnFailure) determines what follows. By
+    /// default the partition restarts from its checkpoint, and the event is redelivered.
     ///
-    /// A batch that the handler has at hand is finished first. Of several that fail the first counts. A partition that
-    /// stops already does so as before, and the event is delivered again at its next start.
+    /// The handler first finishes the batch that it has. If several events fail, the first error counts. If the
+    /// partition is already stopping, the failure does not change that, and the event is redelivered after the next
+    /// start.
+    #[doc(alias = "nack")]
     pub fn fail(mut self, error: impl Into<HandlerError>) {
         let event = self.place.take().map(|(number, _)| number);
         self.checkpoints.fail(event, error.into());

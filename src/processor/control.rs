@@ -1,4 +1,4 @@
-//! What a partition's task is asked to do. Shared by the task, the supervisor, contexts and handles.
+//! Requests to the task of one partition. The task, the supervisor, contexts and handles share them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::stop::StopReason;
 use crate::model::PartitionId;
 use crate::telemetry::PartitionMetrics;
 
-/// One partition under one tenure.
+/// One partition in one epoch of its ownership.
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) partition: PartitionId,
@@ -23,7 +23,7 @@ pub(super) struct Control {
     pub(super) span: Span,
     began: Instant,
     orders: watch::Sender<Orders>,
-    /// What the hub last said of the partition.
+    /// The last properties that the event hub reported for the partition.
     properties: watch::Sender<Option<PartitionProperties>>,
 }
 
@@ -41,22 +41,23 @@ impl Control {
         }
     }
 
-    /// Time since the tenure began here.
+    /// Returns the time since this instance won the partition.
     pub(super) fn age(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Asks the task to stop. The first reason counts.
+    /// Requests the task to stop. The first reason counts.
     pub(super) fn stop(&self, reason: StopReason) {
         self.orders.send_if_modified(|orders| orders.request_stop(reason));
     }
 
-    /// Says why it stops, whatever was asked before: a refused checkpoint is a fact.
-    pub(super) fn found(&self, reason: StopReason) {
+    /// Sets the reason for the stop and replaces an earlier one: a rejected checkpoint is a fact.
+    pub(super) fn set_stop_reason(&self, reason: StopReason) {
         self.orders.send_modify(|orders| orders.stop = Some(reason));
     }
 
-    /// Asks for the partition to be given back. False if it stops already, for another reason.
+    /// Requests the task to release the partition. Returns false if the partition is already stopping for another
+    /// reason.
     pub(super) fn release(&self, cooldown: Duration) -> bool {
         self.orders.send_if_modified(|orders| {
             let first = orders.request_stop(StopReason::Released);
@@ -71,7 +72,7 @@ impl Control {
         self.orders.borrow().cooldown
     }
 
-    /// Why, and since when, if it was.
+    /// Returns the reason and the time of the stop request, if there is one.
     pub(super) fn stop_requested(&self) -> Option<(StopReason, Instant)> {
         let orders = self.orders.borrow();
         orders.stop.clone().zip(orders.requested_at)
@@ -81,7 +82,7 @@ impl Control {
         self.orders.borrow().stop.is_some()
     }
 
-    /// The same for those that must not keep the task's state.
+    /// Returns a view of the stop request for users that must not keep the task's state.
     pub(super) fn watch_stopping(&self) -> Stopping {
         Stopping::new(self.orders.subscribe())
     }
@@ -90,7 +91,7 @@ impl Control {
         let mut orders = self.orders.subscribe();
         match orders.wait_for(|orders| orders.stop.is_some()).await.as_deref() {
             Ok(Orders { stop: Some(reason), .. }) => reason.clone(),
-            // The sender is `self`.
+            // The sender belongs to `self`, so it is not dropped.
             _ => StopReason::Shutdown,
         }
     }
@@ -112,11 +113,11 @@ impl Control {
 
     pub(super) async fn until_paused(&self, paused: bool) {
         let mut orders = self.orders.subscribe();
-        // The sender is `self`: it does not go away.
+        // The sender belongs to `self`, so it is not dropped.
         let _ = orders.wait_for(|orders| orders.paused == paused).await;
     }
 
-    /// The handler failed: from now on a call of [`resume`](Self::resume) counts.
+    /// Records that the handler failed: only a later [`resume`](Self::resume) counts.
     pub(super) fn expects_resume(&self) {
         self.orders.send_modify(|orders| orders.resumed = false);
     }
@@ -127,11 +128,11 @@ impl Control {
     }
 
     pub(super) fn properties_read(&self, properties: PartitionProperties) {
-        self.progress.probed(properties.clone());
+        self.progress.lag_checked(properties.clone());
         self.properties.send_replace(Some(properties));
     }
 
-    /// What the hub says from now on.
+    /// Returns a receiver of the properties that the event hub reports from now on.
     pub(super) fn properties(&self) -> watch::Receiver<Option<PartitionProperties>> {
         self.properties.subscribe()
     }

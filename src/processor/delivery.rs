@@ -1,50 +1,50 @@
-//! Which events of a partition are new.
+//! Determines which events of a partition are new.
 
 use super::positioned::Positioned;
 use super::properties::PartitionProperties;
 use super::source::StartPosition;
 
-/// How far a partition was delivered since its handler started. What comes twice is left out.
+/// How far a partition was delivered since its handler started. Events that arrive twice are dropped.
 ///
-/// The numbers that come through a link only grow. Where one does not, the link has begun again: the official client
-/// re-attaches a link at the place where it was opened, and everything since then would come before the next new event.
-/// Such a link must be closed, and another one opened after the last event that was delivered.
+/// The sequence numbers that arrive through one link must increase. If one does not, the link has restarted: the
+/// official client re-attaches a link at the position where it was opened, so all events since then would arrive before
+/// the next new one. Such a link must be closed, and another one opened after the last delivered event.
 ///
-/// It belongs to one start of the handler: what was delivered before a failure has to come again.
+/// The state belongs to one start of the handler: events that were delivered before a failure must be redelivered.
 #[derive(Debug)]
 pub(super) struct Delivered {
-    /// Where reading began.
+    /// The position at which reading started.
     from: StartPosition,
     last: Option<i64>,
-    /// No event has come since a link was opened.
+    /// No event has arrived since the link was opened.
     opened: bool,
-    /// The gap for which the last link was closed.
-    refused: Option<Gap>,
-    /// The last event that came through the link, whether it was new or not.
-    came: Option<i64>,
-    begun_again: Option<Restarted>,
+    /// The gap because of which the previous link was closed.
+    rejected: Option<Gap>,
+    /// The last event that arrived through the link, new or not.
+    last_received: Option<i64>,
+    restarted: Option<Restarted>,
 }
 
-/// The first event that a link delivered again, and the one that came before it.
+/// The first event that a link delivered again, and the event that arrived before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Restarted {
-    pub(super) came: i64,
+    pub(super) received: i64,
     pub(super) after: i64,
 }
 
-/// The events between the one that is due after the opening of a link, and the first one that came through it.
+/// The events from the due event up to the first event that arrived through a new link, which is excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
-    /// The event that is due: after the last one that was delivered; or the first that there ever was, where reading
-    /// begins with the earliest one.
+    /// The event that is due: the one after the last delivered event, or the first event ever if reading starts at the
+    /// earliest one.
     pub(super) due: i64,
-    pub(super) came: i64,
+    pub(super) received: i64,
 }
 
 impl Gap {
-    /// Whether retention has taken the events in between.
+    /// Returns whether the events in the gap have expired.
     pub(super) fn is_expired(self, properties: &PartitionProperties) -> bool {
-        self.came <= properties.beginning_sequence_number()
+        self.received <= properties.beginning_sequence_number()
     }
 }
 
@@ -54,15 +54,15 @@ impl Delivered {
             StartPosition::AfterSequenceNumber(seen) => Some(*seen),
             _ => None,
         };
-        Self { from, last, opened: false, refused: None, came: None, begun_again: None }
+        Self { from, last, opened: false, rejected: None, last_received: None, restarted: None }
     }
 
-    /// A link was opened at [`next`](Self::inject).
+    /// Records that a link was opened at [`next`](Self::next).
     pub(super) fn opened(&mut self) {
-        (self.opened, self.came, self.begun_again) = (true, None, None);
+        (self.opened, self.last_received, self.restarted) = (true, None, None);
     }
 
-    /// What a link leaves out with the first events that come through it.
+    /// Returns the gap before the first events that arrive through a link, if there is one.
     pub(super) fn gap<E: Positioned>(&mut self, batch: &[E]) -> Option<Gap> {
         if !std::mem::take(&mut self.opened) {
             return None;
@@ -72,36 +72,36 @@ impl Delivered {
             StartPosition::Earliest => 0,
             StartPosition::Latest | StartPosition::AfterOffset(_) | StartPosition::EnqueuedAfter(_) => return None,
         };
-        let came = batch.first()?.sequence_number()?;
-        (came > due).then_some(Gap { due, came })
+        let received = batch.first()?.sequence_number()?;
+        (received > due).then_some(Gap { due, received })
     }
 
-    /// Whether the last link left out something else at the same place. Retention may be taking events all the time,
-    /// and the hub's reports are a little old.
-    pub(super) fn refused_another(&self, gap: Gap) -> bool {
-        self.refused.is_some_and(|refused| refused.due == gap.due && refused != gap)
+    /// Returns whether the previous link left out other events at the same position. Events may expire all the time,
+    /// and the reports of the event hub can be some seconds old.
+    pub(super) fn rejected_another(&self, gap: Gap) -> bool {
+        self.rejected.is_some_and(|rejected| rejected.due == gap.due && rejected != gap)
     }
 
-    /// Whether to open another link instead: what is left out is still there, as far as the hub says. A gap that comes
-    /// again through the next link is one of the hub's, as those that compaction leaves.
-    pub(super) fn refuses(&mut self, gap: Gap, properties: &PartitionProperties) -> bool {
-        if gap.is_expired(properties) || self.refused == Some(gap) {
+    /// Returns whether to open another link, because the events in the gap still exist according to the event hub. If
+    /// the next link has the same gap, the gap belongs to the event hub, as gaps of compaction do.
+    pub(super) fn rejects(&mut self, gap: Gap, properties: &PartitionProperties) -> bool {
+        if gap.is_expired(properties) || self.rejected == Some(gap) {
             return false;
         }
-        self.refused = Some(gap);
+        self.rejected = Some(gap);
         true
     }
 
-    /// Where to open the next link.
+    /// Returns where to open the next link.
     pub(super) fn next(&self) -> StartPosition {
         self.last.map_or_else(|| self.from.clone(), StartPosition::AfterSequenceNumber)
     }
 
-    /// Leaves out what was delivered already, and all from where the link began again. What is left only grows. Returns
-    /// how many events were left out.
+    /// Removes events that were delivered already, and all events from the point where the link restarted. The
+    /// remaining numbers increase. Returns how many events were removed.
     pub(super) fn keep_new<E: Positioned>(&mut self, batch: &mut Vec<E>) -> usize {
-        let came = batch.len();
-        if let Some(first) = batch.iter().position(|event| self.begins_again(event)) {
+        let total = batch.len();
+        if let Some(first) = batch.iter().position(|event| self.restarts_at(event)) {
             batch.truncate(first);
         }
         batch.retain(|event| {
@@ -112,21 +112,21 @@ impl Delivered {
             }
             new
         });
-        came - batch.len()
+        total - batch.len()
     }
 
-    fn begins_again<E: Positioned>(&mut self, event: &E) -> bool {
+    fn restarts_at<E: Positioned>(&mut self, event: &E) -> bool {
         let Some(number) = event.sequence_number() else { return false };
-        match self.came {
-            Some(after) if number <= after => self.begun_again = Some(Restarted { came: number, after }),
-            _ => self.came = Some(number),
+        match self.last_received {
+            Some(after) if number <= after => self.restarted = Some(Restarted { received: number, after }),
+            _ => self.last_received = Some(number),
         }
-        self.begun_again.is_some()
+        self.restarted.is_some()
     }
 
-    /// Set once the link has begun again: nothing more is to be read from it.
+    /// Returns where the link restarted, if it has: the processor must read no more from it.
     pub(super) fn restarted(&self) -> Option<Restarted> {
-        self.begun_again
+        self.restarted
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_twice_is_left_out() {
+    fn events_that_arrive_twice_are_dropped() {
         let mut delivered = Delivered::new(StartPosition::AfterSequenceNumber(6));
         assert_eq!(kept(&mut delivered, &[5, 6, 7, 8]), [7, 8]);
         delivered.opened();
@@ -170,12 +170,12 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_looked_for_once_after_each_opening() {
+    fn each_link_is_checked_for_a_gap_once() {
         let after = |number| Delivered::new(StartPosition::AfterSequenceNumber(number));
         let mut delivered = after(6);
         assert_eq!(delivered.gap(&[Numbered(9)]), None, "no link was opened");
         delivered.opened();
-        assert_eq!(delivered.gap(&[Numbered(9)]), Some(Gap { due: 7, came: 9 }));
+        assert_eq!(delivered.gap(&[Numbered(9)]), Some(Gap { due: 7, received: 9 }));
         assert_eq!(delivered.gap(&[Numbered(9)]), None);
         for first in [5, 6, 7] {
             delivered.opened();
@@ -183,31 +183,31 @@ mod tests {
         }
         kept(&mut delivered, &[7, 8]);
         delivered.opened();
-        assert_eq!(delivered.gap(&[Numbered(10)]), Some(Gap { due: 9, came: 10 }));
+        assert_eq!(delivered.gap(&[Numbered(10)]), Some(Gap { due: 9, received: 10 }));
         let mut earliest = Delivered::new(StartPosition::Earliest);
         earliest.opened();
-        assert_eq!(earliest.gap(&[Numbered(3)]), Some(Gap { due: 0, came: 3 }));
+        assert_eq!(earliest.gap(&[Numbered(3)]), Some(Gap { due: 0, received: 3 }));
         let mut latest = Delivered::new(StartPosition::Latest);
         latest.opened();
         assert_eq!(latest.gap(&[Numbered(3)]), None);
     }
 
     #[test]
-    fn a_gap_is_refused_unless_the_hub_shows_it() {
+    fn a_gap_is_rejected_unless_the_hub_confirms_it() {
         let mut delivered = Delivered::new(StartPosition::AfterSequenceNumber(6));
-        let gap = Gap { due: 7, came: 9 };
-        assert!(!delivered.refuses(gap, &holds(9)), "retention took what is left out");
-        assert!(delivered.refuses(gap, &holds(8)), "8 is still there");
-        let another = Gap { due: 7, came: 12 };
-        assert!(delivered.refuses(another, &holds(8)), "a link that goes on where the last one was");
-        assert!(!delivered.refuses(another, &holds(8)), "the same through two links");
+        let gap = Gap { due: 7, received: 9 };
+        assert!(!delivered.rejects(gap, &holds(9)), "the events in the gap have expired");
+        assert!(delivered.rejects(gap, &holds(8)), "event 8 is still available");
+        let another = Gap { due: 7, received: 12 };
+        assert!(delivered.rejects(another, &holds(8)), "the link continues where the previous one ended");
+        assert!(!delivered.rejects(another, &holds(8)), "two links have the same gap");
     }
 
     mod defects {
         use super::*;
 
         #[test]
-        fn b04_a_link_whose_numbers_do_not_grow_has_begun_again() {
+        fn b04_a_link_with_decreasing_numbers_has_restarted() {
             for (before, batch, expected, again) in [
                 (&[][..], &[7, 8, 7, 8, 9][..], &[7, 8][..], Some((7, 8))),
                 (&[7, 8], &[7, 8, 9], &[], Some((7, 8))),
@@ -215,14 +215,14 @@ mod tests {
                 (&[7, 8], &[0], &[], Some((0, 8))),
                 (&[7, 8], &[12, 9], &[12], Some((9, 12))),
                 (&[3, 4], &[3, 7], &[], Some((3, 4))),
-                // Not asked for, but it gets on.
+                // Events from before the start, but the numbers increase.
                 (&[3, 4], &[5, 6, 7, 9], &[7, 9], None),
             ] {
                 let mut delivered = Delivered::new(StartPosition::AfterSequenceNumber(6));
                 delivered.opened();
                 kept(&mut delivered, before);
                 assert_eq!(kept(&mut delivered, batch), expected, "{batch:?} after {before:?}");
-                let again = again.map(|(came, after)| Restarted { came, after });
+                let again = again.map(|(received, after)| Restarted { received, after });
                 assert_eq!(delivered.restarted(), again, "{batch:?} after {before:?}");
                 delivered.opened();
                 assert_eq!(delivered.restarted(), None, "another link");

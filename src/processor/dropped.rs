@@ -1,31 +1,31 @@
-//! Tokens that were dropped without being finished.
+//! Tokens that were dropped unfinished. A token is one [`TrackedEvent`](super::TrackedEvent).
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A checkpoint that stays where it is, because a token was dropped while the partition was at work.
+/// A checkpoint that cannot advance because a token was dropped while the partition was running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HeldCheckpoint {
     /// The first event whose token was dropped.
     pub(super) event: i64,
     pub(super) held_for: Duration,
-    /// The one that is durable.
+    /// The sequence number of the durable checkpoint.
     pub(super) checkpoint: Option<i64>,
-    /// How far the last event that was finished is after it.
+    /// How far, in sequence numbers, the last finished event is after `event`.
     pub(super) finished_after: u64,
 }
 
-/// Those of one start.
+/// The dropped tokens of one start of the partition.
 #[derive(Debug, Default)]
 pub(super) struct Dropped {
     tokens: usize,
-    /// The first event that holds the checkpoint back, and since when one does.
+    /// The first event that holds the checkpoint back, and the time of the first such drop.
     first: Option<(i64, Instant)>,
 }
 
 impl Dropped {
-    /// Another one, and its event if that holds the checkpoint back. Returns whether it is the first that does.
+    /// Adds a token, with its event if that holds the checkpoint back. Returns whether it is the first event that does.
     pub(super) fn add(&mut self, event: Option<i64>) -> bool {
         self.tokens += 1;
         let Some(event) = event else { return false };

@@ -1,4 +1,4 @@
-//! Gathers what a receiver delivers into batches.
+//! Gathers the events of a receiver into batches.
 
 use std::convert::Infallible;
 
@@ -10,14 +10,14 @@ use super::receiver::EventReceiver;
 use crate::error::{Error, Result};
 
 impl<E: Positioned + Send + 'static> EventReceiver<E> {
-    /// Waits for events, and returns a batch once there is one, which is never empty. `None`: more events were
-    /// gathered, or it is time for a batch; call it again. Cancel-safe.
+    /// Waits for events and returns a batch when one is due. A batch is never empty. Returns `None` if events were
+    /// gathered but no batch is due, or if the waiting time has ended: call it again. Cancel-safe.
     ///
     /// # Errors
     ///
-    /// Those of [`next_batch`](Self::next_batch), after all events before them.
+    /// Those of [`next_batch`](Self::next_batch), after all earlier events.
     pub(super) async fn gather(&mut self, limits: &BatchLimits) -> Result<Option<Vec<E>>> {
-        if limits.takes_what_is_here() && self.gathered.events.is_empty() {
+        if limits.takes_available() && self.gathered.events.is_empty() {
             let batch = self.next_batch(limits.events).await?;
             self.gathered.count(&batch);
             return Ok(Some(batch));
@@ -41,26 +41,27 @@ impl<E: Positioned + Send + 'static> EventReceiver<E> {
         Ok(None)
     }
 
-    /// The last event that waits to be handed out.
+    /// Returns the last gathered event that no batch contained yet.
     pub(super) fn last_gathered(&self) -> Option<&E> {
         self.gathered.events.last()
     }
 
-    /// How many events were received since the last call.
+    /// Returns how many events were received since the last call.
     pub(super) fn take_received(&mut self) -> u64 {
         std::mem::take(&mut self.gathered.received)
     }
 
-    /// Ends the reading with this error, after the events that wait to be handed out.
+    /// Ends reading with this error, after the gathered events.
     pub(super) fn fail(&mut self, error: Error) {
         self.failure.get_or_insert(error);
     }
 
-    /// Goes on receiving while nobody takes batches, until so many events are ahead; never ends by itself. Cancel-safe.
+    /// Keeps receiving while the caller takes no batches, until `ahead` events are gathered. Never returns.
+    /// Cancel-safe.
     ///
-    /// A stream of the official client that is left alone in the middle of mending its link holds a lock that all
-    /// partitions of the client need. A source with a task of its own does not need it.
-    pub(super) async fn keep_going(&mut self, ahead: usize) -> Infallible {
+    /// A stream of the official client that is not polled while it restores its link holds a lock that all partitions
+    /// of the client need. A source with its own task does not need this.
+    pub(super) async fn read_ahead(&mut self, ahead: usize) -> Infallible {
         while self.is_polled_here() && self.failure.is_none() && self.gathered.events.len() < ahead {
             match self.next_batch(ahead - self.gathered.events.len()).await {
                 Ok(events) => self.gathered.add(events),
@@ -97,7 +98,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Each size comes after that many seconds; then an error.
+    /// Yields events of these sizes, each after its number of seconds; then an error.
     fn receiver(sizes: &'static [(u64, usize)]) -> EventReceiver<Sized> {
         EventReceiver::spawn(100, |sender| async move {
             for (seconds, size) in sizes {
@@ -118,7 +119,7 @@ mod tests {
 
     async fn batches(mut receiver: EventReceiver<Sized>, limits: BatchLimits) -> Vec<Vec<usize>> {
         let mut batches = Vec::new();
-        // So that what is to come at once is here.
+        // Wait until the events without a delay are received.
         tokio::time::sleep(SECOND / 10).await;
         while let Ok(batch) = next(&mut receiver, &limits).await {
             batches.push(batch.iter().map(|event| event.0).collect());
@@ -126,55 +127,59 @@ mod tests {
         batches
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_batch_is_full_by_events_or_bytes_and_loses_nothing() {
-        let all: &[_] = &[(0, 10), (0, 10), (0, 10), (0, 50), (0, 1), (0, 1)];
-        let limits = BatchLimits { events: 100, bytes: usize::MAX, wait: Duration::ZERO };
-        assert_eq!(batches(receiver(all), limits).await, [vec![10, 10, 10, 50, 1, 1]]);
-        let few = BatchLimits { events: 4, ..limits };
-        assert_eq!(batches(receiver(all), few).await, [vec![10, 10, 10, 50], vec![1, 1]]);
-        let small = BatchLimits { bytes: 25, ..limits };
-        assert_eq!(batches(receiver(all), small).await, [vec![10, 10], vec![10], vec![50], vec![1, 1]]);
+    mod limits {
+        use super::*;
+
+        #[tokio::test(start_paused = true)]
+        async fn a_batch_is_limited_by_events_and_by_bytes() {
+            let all: &[_] = &[(0, 10), (0, 10), (0, 10), (0, 50), (0, 1), (0, 1)];
+            let limits = BatchLimits { events: 100, bytes: usize::MAX, wait: Duration::ZERO };
+            assert_eq!(batches(receiver(all), limits).await, [vec![10, 10, 10, 50, 1, 1]]);
+            let few = BatchLimits { events: 4, ..limits };
+            assert_eq!(batches(receiver(all), few).await, [vec![10, 10, 10, 50], vec![1, 1]]);
+            let small = BatchLimits { bytes: 25, ..limits };
+            assert_eq!(batches(receiver(all), small).await, [vec![10, 10], vec![10], vec![50], vec![1, 1]]);
+        }
+
+        #[tokio::test(start_paused = true)]
+        async fn a_batch_waits_for_more_events_up_to_a_limit() {
+            let slow: &[_] = &[(1, 1), (1, 2), (1, 3), (4, 4), (1, 5)];
+            let limits = BatchLimits { events: 10, bytes: usize::MAX, wait: SECOND * 3 };
+            assert_eq!(batches(receiver(slow), limits).await, [vec![1, 2, 3], vec![4, 5]]);
+            let few = BatchLimits { events: 2, ..limits };
+            assert_eq!(batches(receiver(slow), few).await, [vec![1, 2], vec![3], vec![4, 5]]);
+        }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_batch_that_is_not_full_waits_for_more_but_not_for_ever() {
-        let slow: &[_] = &[(1, 1), (1, 2), (1, 3), (4, 4), (1, 5)];
-        let limits = BatchLimits { events: 10, bytes: usize::MAX, wait: SECOND * 3 };
-        assert_eq!(batches(receiver(slow), limits).await, [vec![1, 2, 3], vec![4, 5]]);
-        let few = BatchLimits { events: 2, ..limits };
-        assert_eq!(batches(receiver(slow), few).await, [vec![1, 2], vec![3], vec![4, 5]]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn while_nobody_takes_batches_a_stream_is_read_so_far_ahead_and_no_further() {
+    async fn a_stream_is_read_ahead_up_to_a_limit() {
         let (sender, events) = futures::channel::mpsc::unbounded();
         let mut receiver = EventReceiver::new(|_stopped| events);
         for size in 1..=5 {
             sender.unbounded_send(Ok(Sized(size))).unwrap();
         }
         sender.unbounded_send(Err(Error::new(ErrorKind::EventSource, "broken"))).unwrap();
-        assert!(tokio::time::timeout(SECOND, receiver.keep_going(3)).await.is_err());
+        assert!(tokio::time::timeout(SECOND, receiver.read_ahead(3)).await.is_err());
         assert_eq!(receiver.gathered.events.len(), 3);
         let limits = BatchLimits { events: 2, bytes: usize::MAX, wait: Duration::ZERO };
         assert_eq!(next(&mut receiver, &limits).await.unwrap(), [Sized(1), Sized(2)]);
-        assert!(tokio::time::timeout(SECOND, receiver.keep_going(10)).await.is_err());
+        assert!(tokio::time::timeout(SECOND, receiver.read_ahead(10)).await.is_err());
         assert_eq!(batches(receiver, limits).await, [vec![3, 4], vec![5]]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wait_that_is_given_up_loses_nothing() {
+    async fn a_canceled_wait_loses_no_events() {
         let mut receiver = receiver(&[(1, 1), (1, 2), (1, 3)]);
         let limits = BatchLimits { events: 3, bytes: usize::MAX, wait: SECOND * 60 };
         for _ in 0..5 {
-            let given_up = tokio::time::timeout(SECOND / 2, next(&mut receiver, &limits)).await;
-            assert!(given_up.is_err());
+            let canceled = tokio::time::timeout(SECOND / 2, next(&mut receiver, &limits)).await;
+            assert!(canceled.is_err());
         }
         assert_eq!(next(&mut receiver, &limits).await.unwrap(), [Sized(1), Sized(2), Sized(3)]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_comes_after_what_was_gathered() {
+    async fn a_failure_follows_the_gathered_events() {
         let mut receiver = receiver(&[(1, 1), (1, 2), (1, 3)]);
         let limits = BatchLimits { events: 10, bytes: usize::MAX, wait: SECOND * 60 };
         assert_eq!(receiver.last_gathered(), None);

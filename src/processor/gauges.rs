@@ -1,4 +1,4 @@
-//! Sets the gauges of what is at work, again and again.
+//! Sets the gauges of the running partitions at a fixed interval.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,8 @@ use crate::model::PartitionId;
 use crate::telemetry::GroupMetrics;
 use crate::telemetry::metrics::SAMPLE_EVERY;
 
-/// As long as this runs. The handle must not outlive the processor, for which its balancer ends.
+/// Sets the gauges as long as the task runs. The handle must not outlive the processor, because the balancer of the
+/// processor ends when its last handle is dropped.
 pub(super) async fn sample(metrics: GroupMetrics, handle: ProcessorHandle) {
     let mut gauges = Gauges { metrics, known: BTreeSet::new() };
     loop {
@@ -19,21 +20,21 @@ pub(super) async fn sample(metrics: GroupMetrics, handle: ProcessorHandle) {
     }
 }
 
-/// All are 0 when this is dropped.
+/// Sets all gauges to 0 when it is dropped.
 struct Gauges {
     metrics: GroupMetrics,
-    /// Those whose gauges were set last.
+    /// The partitions whose gauges were last set.
     known: BTreeSet<PartitionId>,
 }
 
 impl Gauges {
     fn set(&mut self, partitions: &[PartitionStatus]) {
-        let at_work: BTreeSet<_> = partitions.iter().map(|status| status.partition.clone()).collect();
-        for gone in self.known.difference(&at_work) {
+        let running: BTreeSet<_> = partitions.iter().map(|status| status.partition.clone()).collect();
+        for gone in self.known.difference(&running) {
             self.metrics.in_flight(gone, 0);
             self.metrics.lag(gone, 0);
         }
-        self.known = at_work;
+        self.known = running;
         for status in partitions {
             self.metrics.in_flight(&status.partition, status.in_flight);
             if let Some(events) = status.lag.events {

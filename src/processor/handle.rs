@@ -1,4 +1,4 @@
-//! Watches and steers a running processor.
+//! Observes and controls a running processor.
 
 use std::time::Duration;
 
@@ -12,30 +12,32 @@ use super::status::PartitionStatus;
 use crate::balancer::{BalancerHandle, OwnershipEvent, Snapshots};
 use crate::model::PartitionId;
 
-/// Watches and steers a running [`Processor`](super::Processor), from anywhere. Cheap to clone.
+/// Observes and controls a running [`Processor`](super::Processor), from any task. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ProcessorHandle {
     pub(super) balancer: BalancerHandle,
     pub(super) registry: Registry,
     pub(super) requests: Requests,
-    /// How old numbers from the hub may be.
+    /// The age at which partition properties become stale.
     pub(super) lag_checks_due: Duration,
 }
 
 impl ProcessorHandle {
-    /// What this instance knows of the group: who owns what.
+    /// Returns what this instance knows of the group: which instance owns which partition.
     #[must_use]
     pub fn snapshots(&self) -> Snapshots {
         self.balancer.snapshots()
     }
 
-    /// What happens to partitions from now on, and why. Who listens too slowly misses the oldest of the last thousand.
+    /// Subscribes to changes of ownership and their reasons, from now on. A receiver that is too slow misses the oldest
+    /// events, if more than a thousand wait.
+    #[doc(alias = "rebalance")]
     #[must_use]
     pub fn ownership_events(&self) -> broadcast::Receiver<OwnershipEvent> {
         self.balancer.ownership_events()
     }
 
-    /// Every partition that this instance processes: what it is doing, how far it is, and how far behind.
+    /// Returns the status of every partition that this instance processes: state, progress and lag.
     #[must_use]
     pub fn partitions(&self) -> Vec<PartitionStatus> {
         let status = |control: &Control| {
@@ -44,13 +46,13 @@ impl ProcessorHandle {
         self.registry.all().iter().map(|control| status(control)).collect()
     }
 
-    /// Whether this instance is ready, and what is not well.
+    /// Returns whether this instance is ready, and its current issues.
     #[must_use]
     pub fn health(&self) -> Health {
         let controls = self.registry.all();
         let failure = |control: &Control| Some((control.partition.clone(), control.progress.checkpoint_failure()?));
         let held = |control: &Control| Some((control.partition.clone(), control.progress.held()?));
-        health::of(&health::Signs {
+        health::of(&health::HealthInputs {
             snapshot: &self.balancer.snapshots().borrow(),
             storage_unavailable: self.balancer.storage_unavailable_for(),
             cycles_failing: self.balancer.cycles_failing_for(),
@@ -62,35 +64,40 @@ impl ProcessorHandle {
         })
     }
 
-    /// Delivers no further batches of this partition until [`resume`](Self::resume). It is kept meanwhile. False if
-    /// this instance does not process it. A partition that is lost and won again is not paused.
+    /// Stops delivering batches of this partition until [`resume`](Self::resume). This instance keeps the partition. If
+    /// it loses the partition and wins it again, the partition is not paused.
+    ///
+    /// Returns false if this instance does not process the partition.
     pub fn pause(&self, partition: &PartitionId) -> bool {
         self.control(partition, Control::pause)
     }
 
-    /// Goes on with a partition that was paused, or parked by [`OnFailure::Park`](super::OnFailure::Park). False if
-    /// this instance does not process it.
+    /// Continues with a partition that was paused, or parked by [`OnFailure::Park`](super::OnFailure::Park).
+    ///
+    /// Returns false if this instance does not process the partition.
     pub fn resume(&self, partition: &PartitionId) -> bool {
         self.control(partition, Control::resume)
     }
 
-    /// Gives a partition back, in good order, and does not take it again before this time is over, nor within the next
-    /// interval. Others may take it at once. False if this instance does not process it, or if it stops already.
+    /// Releases a partition after a clean stop, and does not claim it again within `cooldown` and the next
+    /// load-balancing interval. Other instances may claim it at once.
+    ///
+    /// Returns false if this instance does not process the partition, or if the partition is already stopping.
     pub fn release(&self, partition: &PartitionId, cooldown: Duration) -> bool {
         self.registry.get(partition).is_some_and(|control| control.release(cooldown))
     }
 
-    /// Asks the processor to shut down, as the future given to [`run`](super::Processor::run) does.
+    /// Requests a shutdown, as the future passed to [`run`](super::Processor::run) does. Returns at once.
     ///
-    /// Asked again at least a second after the first request, it ends at once: what is not finished then is as after a
-    /// crash. A request within that second changes nothing, so that several parts of a program may pass on the same
-    /// signal. The first request may also have come from the future or from a signal.
+    /// A second request, at least a second after the first, ends the processor at once, as a crash does. A request
+    /// within that second is ignored, so that several parts of a program may pass on the same signal. The first request
+    /// may also have come from the future or from a signal.
     pub fn shutdown(&self) {
         self.requests.request();
     }
 
-    fn control(&self, partition: &PartitionId, order: impl FnOnce(&Control)) -> bool {
+    fn control(&self, partition: &PartitionId, change: impl FnOnce(&Control)) -> bool {
         let control = self.registry.get(partition);
-        control.as_deref().map(order).is_some()
+        control.as_deref().map(change).is_some()
     }
 }

@@ -1,4 +1,4 @@
-//! The application's side of the processor.
+//! The interface that the application implements.
 
 use std::future::Future;
 
@@ -9,31 +9,39 @@ use crate::model::PartitionId;
 
 /// Processes the events of every partition that this instance owns.
 ///
-/// One handler serves all partitions: per partition its calls come one after another, those of different partitions run
-/// concurrently. A failing or panicking call stops its own partition only, and then [`OnFailure`](super::OnFailure)
-/// counts.
+/// One handler serves all partitions: the calls for one partition run one after another, those for different partitions
+/// run concurrently. A call that fails or panics stops its own partition only, and [`OnFailure`](super::OnFailure)
+/// determines what follows.
 ///
-/// Per start of a partition: `started` once, then `handle` for each batch, then `stopped` once; whatever happens, but
-/// for the end of the process, of the runtime, or of the future of [`Processor::run`](super::Processor::run), and a
-/// shutdown that is asked for a second time or finds a handler that blocks its thread.
+/// Each start of a partition calls `started` once, then `handle` for each batch, then `stopped` once. The calls are
+/// always paired, unless the process or the runtime ends, the future of [`Processor::run`](super::Processor::run) is
+/// dropped, a shutdown is requested a second time, or a handler blocks its thread at shutdown.
 ///
-/// Delivery is at least once: after a crash, a move or a failure the events behind the last checkpoint come again.
+/// Delivery is at least once: after a crash, a handoff or a failure, events after the last checkpoint may be
+/// redelivered.
 pub trait Handler<E>: Send + Sync + 'static {
-    /// Processes a batch, which is never empty. Call [`PartitionContext::checkpoint`] for what is done.
+    /// Processes a batch, which is never empty. Call [`PartitionContext::checkpoint`] for processed events.
+    ///
+    /// # Errors
+    ///
+    /// Return an error if the batch could not be processed. [`OnFailure`](super::OnFailure) determines what follows; by
+    /// default the partition restarts from its checkpoint.
     fn handle(
         &self,
         events: Vec<E>,
         context: PartitionContext,
     ) -> impl Future<Output = Result<(), HandlerError>> + Send;
 
-    /// A partition is about to deliver events. They wait until this has ended, however long it takes; when the
-    /// partition is to stop meanwhile, it gets the drain time.
+    /// Prepares for the events of a partition. The first batch waits until this call returns. If the partition stops
+    /// meanwhile, the call has the drain timeout to finish. Default: does nothing.
+    #[doc(alias = "partition_initialize")]
+    #[doc(alias = "on_partitions_assigned")]
     fn started(&self, context: PartitionContext) -> impl Future<Output = ()> + Send {
         let _ = context;
         async {}
     }
 
-    /// A partition failed: the handler returned an error, panicked or timed out, or its events cannot be read. The default
+    /// Reports a failure of a partition: the handler returned an error, panicked or timed out, or its events cannot be read. The default
     /// does nothing; every failure is logged in any case.
     ///
     /// Called once per failure, before the processor retries or does what [`OnFailure`](super::OnFailure) says. It must
@@ -43,15 +51,17 @@ pub trait Handler<E>: Send + Sync + 'static {
         let _ = (partition_id, error);
     }
 
-    /// No more events of the partition will come, unless it is started again. It gets the drain time. What it marks is
-    /// still written down, unless the partition belongs to somebody else.
+    /// Cleans up after a partition. It receives no more events unless it starts again. The call has the drain timeout.
+    /// Checkpoints that it requests are still written, unless another instance owns the partition.
+    #[doc(alias = "partition_close")]
+    #[doc(alias = "on_partitions_revoked")]
     fn stopped(&self, context: PartitionContext, reason: StopReason) -> impl Future<Output = ()> + Send {
         let _ = (context, reason);
         async {}
     }
 }
 
-/// Makes a handler from a closure over a batch and its context.
+/// Creates a handler from a closure that takes a batch and its context.
 ///
 /// ```
 /// use eventhubs_checkpoint::processor::{PartitionContext, Positioned, handler_fn};
@@ -59,7 +69,7 @@ pub trait Handler<E>: Send + Sync + 'static {
 /// fn handler<E: Positioned + Send + 'static>() -> impl eventhubs_checkpoint::processor::Handler<E> {
 ///     handler_fn(|events: Vec<E>, context: PartitionContext| async move {
 ///         for event in &events {
-///             println!("partition {}: {:?}", context.partition(), event.sequence_number());
+///             println!("partition {}: {:?}", context.partition_id(), event.sequence_number());
 ///             context.checkpoint(event);
 ///         }
 ///         Ok(())

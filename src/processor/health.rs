@@ -1,4 +1,4 @@
-//! Whether an instance is well.
+//! The health of an instance.
 
 use std::time::Duration;
 
@@ -9,116 +9,119 @@ use super::status::{PartitionState, PartitionStatus};
 use crate::balancer::{LivenessTracker, Snapshot};
 use crate::model::{OwnerId, PartitionId};
 
-/// How an instance is, fit for a readiness probe and a status page.
+/// The health of an instance, for a readiness probe and a status page.
 ///
-/// An instance that is degraded is still ready: what is not well is mostly the storage, the hub or one partition, and a
-/// restart would move partitions without mending anything.
+/// An instance with issues is still ready: most issues are problems of the storage, the event hub or one partition, and
+/// a restart would move partitions without solving them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Health {
-    /// Whether it takes part in the group: it has seen who owns what, and is not coming to its end.
+    /// Whether the instance takes part in the group: it has read who owns which partition, and it is not shutting down.
     pub ready: bool,
-    /// What is not well. Nothing, if all is.
+    /// Current issues; empty if healthy.
     pub issues: Vec<HealthIssue>,
 }
 
-/// Something that is not well.
+/// A problem that the instance reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
 #[non_exhaustive]
 pub enum HealthIssue {
-    /// The storage has not answered well for longer than half the expiry and a request, and has failed meanwhile.
+    /// The storage has been unavailable for longer than half the lease duration and one request timeout. This instance
+    /// keeps its partitions meanwhile, unless [`OnLeaseExpiry::Stop`](crate::balancer::OnLeaseExpiry::Stop) is set.
     StorageUnavailable {
-        /// For how long.
+        /// Time since the last successful response.
         silent_for: Duration,
     },
-    /// No load-balancing cycle has succeeded for longer than the expiry: this instance does not see who owns what, and
-    /// takes over nothing. What it holds it renews.
+    /// No load-balancing cycle has succeeded for longer than the lease duration: this instance does not know which
+    /// instance owns which partition, and claims none. It renews the leases of its own partitions.
     CyclesFailing {
-        /// For how long.
+        /// Time since the last successful cycle.
         blind_for: Duration,
     },
-    /// Something blocks the application's runtime.
+    /// The application's runtime is blocked.
     RuntimeStalled,
-    /// The handler has had one batch for too long.
+    /// The handler has had one batch for longer than [`stall_timeout`](super::ProcessorConfig::stall_timeout).
     HandlerStalled {
         /// The partition.
         partition: PartitionId,
-        /// For how long.
+        /// How long the handler has had the batch.
         stuck_for: Duration,
     },
-    /// As many events are in flight as may be, and none was finished for long.
+    /// [`max_in_flight`](super::ProcessorConfig::max_in_flight) events are in flight, and none was finished for longer
+    /// than `stall_timeout`.
     InFlightFull {
         /// The partition.
         partition: PartitionId,
-        /// How many are.
+        /// The number of events in flight.
         in_flight: usize,
     },
-    /// The hub has newer events, and the link delivers none.
+    /// The event hub has newer events, and the receiver delivers none. The processor reopens it if this continues.
     LinkStalled {
         /// The partition.
         partition: PartitionId,
     },
-    /// It has not come to reading for long: the storage, the handler's `started` or the event source keeps it.
+    /// The partition has not been read yet for longer than `stall_timeout`: the storage, the handler's `started` or the
+    /// event source has not completed.
     Starting {
         /// The partition.
         partition: PartitionId,
-        /// For how long.
+        /// How long it has been starting.
         starting_for: Duration,
     },
-    /// It fails again and again.
+    /// The partition fails repeatedly.
     Failing {
         /// The partition.
         partition: PartitionId,
-        /// What goes wrong.
+        /// The last error.
         error: Option<String>,
     },
-    /// It is parked after a failure of its handler.
+    /// The partition is parked after a failure of its handler.
     Parked {
         /// The partition.
         partition: PartitionId,
-        /// What went wrong.
+        /// The last error.
         error: Option<String>,
     },
-    /// Its last checkpoint could not be written, and will be tried again.
+    /// The last checkpoint could not be written. The processor retries.
     CheckpointFailing {
         /// The partition.
         partition: PartitionId,
-        /// What went wrong.
+        /// The last error.
         error: String,
     },
-    /// A [`TrackedEvent`](super::TrackedEvent) was dropped before its event was finished. The checkpoint stays before that event
-    /// until the partition starts again; then the event and all after it are delivered again.
+    /// A [`TrackedEvent`](super::TrackedEvent) was dropped unfinished. The checkpoint stays before its event until the
+    /// partition restarts; then this event and all later ones are redelivered.
     CheckpointHeld {
         /// The partition.
         partition: PartitionId,
-        /// Time since the first such token was dropped.
+        /// Time since the first such drop.
         held_for: Duration,
-        /// The sequence number of the first event whose token was dropped.
+        /// The sequence number of the first event that was dropped unfinished.
         event: i64,
         /// The sequence number of the durable checkpoint.
         checkpoint: Option<i64>,
-        /// How far, in sequence numbers, the last finished event is after `event`. About so many finished events are
-        /// processed again.
+        /// How far, in sequence numbers, the last finished event is after `event`. About this many finished events will
+        /// be redelivered.
         finished_after: u64,
     },
-    /// An owner has shut down and left partitions for its own restart: they are not read until it is back, or they
-    /// expire.
+    /// Another owner has shut down and kept partitions for its restart. They are not read until it restarts, or until
+    /// their leases expire.
     OwnerAway {
         /// The owner.
         owner: OwnerId,
-        /// How many.
+        /// The number of its partitions.
         partitions: usize,
     },
-    /// Partitions stay unowned because of `max_partitions`.
+    /// Partitions stay unowned because of [`max_partitions`](super::ProcessorConfig::max_partitions).
     Unclaimed {
-        /// How many.
+        /// The number of partitions.
         partitions: usize,
     },
 }
 
-/// What the verdict goes by.
-pub(super) struct Signs<'a> {
+/// The state that determines the health.
+pub(super) struct HealthInputs<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) storage_unavailable: Option<Duration>,
     /// How long no cycle has succeeded, if that is too long.
@@ -130,32 +133,32 @@ pub(super) struct Signs<'a> {
     pub(super) liveness: &'a LivenessTracker,
 }
 
-pub(super) fn of(signs: &Signs<'_>) -> Health {
-    let mut degraded = Vec::new();
-    degraded.extend(signs.storage_unavailable.map(|silent_for| HealthIssue::StorageUnavailable { silent_for }));
-    let blind = signs.cycles_failing.filter(|_| !signs.ending);
-    degraded.extend(blind.map(|blind_for| HealthIssue::CyclesFailing { blind_for }));
-    degraded.extend(signs.snapshot.stalled.runtime.then_some(HealthIssue::RuntimeStalled));
-    degraded.extend(signs.partitions.iter().filter_map(|status| complaint(status, signs.liveness)));
-    degraded.extend(signs.checkpoint_failures.iter().map(|(partition, error)| HealthIssue::CheckpointFailing {
+pub(super) fn of(inputs: &HealthInputs<'_>) -> Health {
+    let mut issues = Vec::new();
+    issues.extend(inputs.storage_unavailable.map(|silent_for| HealthIssue::StorageUnavailable { silent_for }));
+    let failing_for = inputs.cycles_failing.filter(|_| !inputs.ending);
+    issues.extend(failing_for.map(|blind_for| HealthIssue::CyclesFailing { blind_for }));
+    issues.extend(inputs.snapshot.stalled.runtime.then_some(HealthIssue::RuntimeStalled));
+    issues.extend(inputs.partitions.iter().filter_map(|status| partition_issue(status, inputs.liveness)));
+    issues.extend(inputs.checkpoint_failures.iter().map(|(partition, error)| HealthIssue::CheckpointFailing {
         partition: partition.clone(),
         error: error.clone(),
     }));
-    degraded.extend(signs.held.iter().map(|(partition, held)| HealthIssue::CheckpointHeld {
+    issues.extend(inputs.held.iter().map(|(partition, held)| HealthIssue::CheckpointHeld {
         partition: partition.clone(),
         held_for: held.held_for,
         event: held.event,
         checkpoint: held.checkpoint,
         finished_after: held.finished_after,
     }));
-    let away = signs.snapshot.away().into_iter();
-    degraded.extend(away.map(|(owner, partitions)| HealthIssue::OwnerAway { owner, partitions }));
-    let unclaimed = signs.snapshot.unclaimed_due_to_limit;
-    degraded.extend((unclaimed > 0).then_some(HealthIssue::Unclaimed { partitions: unclaimed }));
-    Health { ready: signs.snapshot.cycles > 0 && !signs.ending, issues: degraded }
+    let away = inputs.snapshot.away().into_iter();
+    issues.extend(away.map(|(owner, partitions)| HealthIssue::OwnerAway { owner, partitions }));
+    let unclaimed = inputs.snapshot.unclaimed_due_to_limit;
+    issues.extend((unclaimed > 0).then_some(HealthIssue::Unclaimed { partitions: unclaimed }));
+    Health { ready: inputs.snapshot.cycles > 0 && !inputs.ending, issues }
 }
 
-fn complaint(status: &PartitionStatus, vitals: &LivenessTracker) -> Option<HealthIssue> {
+fn partition_issue(status: &PartitionStatus, liveness: &LivenessTracker) -> Option<HealthIssue> {
     let (partition, error) = (status.partition.clone(), status.last_error.clone());
     match status.state {
         PartitionState::HandlerStalled => Some(HealthIssue::HandlerStalled { partition, stuck_for: status.state_for }),
@@ -163,12 +166,12 @@ fn complaint(status: &PartitionStatus, vitals: &LivenessTracker) -> Option<Healt
         PartitionState::LinkStalled => Some(HealthIssue::LinkStalled { partition }),
         PartitionState::Parked => Some(HealthIssue::Parked { partition, error }),
         PartitionState::Failing => Some(HealthIssue::Failing { partition, error }),
-        // Between two attempts.
+        // The partition waits between two attempts.
         PartitionState::Adopting | PartitionState::Starting | PartitionState::Opening if error.is_some() => {
             Some(HealthIssue::Failing { partition, error })
         }
         PartitionState::Adopting | PartitionState::Starting | PartitionState::Opening
-            if vitals.is_too_long(status.state_for) =>
+            if liveness.is_too_long(status.state_for) =>
         {
             Some(HealthIssue::Starting { partition, starting_for: status.state_for })
         }

@@ -1,6 +1,6 @@
-//! How far processing is behind: counted in sequence numbers.
+//! How many events a partition lags behind, counted in sequence numbers.
 //!
-//! Never in offsets: these are bytes in one hub, text in another, and mean something only to the service.
+//! Offsets are not usable: they are bytes in one event hub and text in another, and only the service interprets them.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,43 +9,43 @@ use serde::Serialize;
 
 use super::properties::PartitionProperties;
 
-/// What a [`Lag`] is worth.
+/// How reliable a [`Lag`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LagState {
     /// Counted from the checkpoint.
     Known,
-    /// There is no checkpoint: counted from the first event that can still be read.
+    /// There is no checkpoint: counted from the first available event.
     NoCheckpoint,
-    /// The partition holds nothing that could be read.
+    /// The partition has no available events.
     Empty,
-    /// What is known of the partition is too old to be taken for the present.
+    /// The last known properties of the partition are too old.
     Stale,
-    /// Nothing is known of the partition.
+    /// The properties of the partition are not known.
     Unknown,
 }
 
 /// How many events of a partition wait to be processed.
 ///
-/// As exact as the two numbers it is made of: the checkpoint is behind what is processed by up to the interval at which
-/// checkpoints are written, the properties are as old as their last reading. Serialized as
-/// `{"events": 1234, "state": "known"}`.
+/// It is as exact as its two numbers. The checkpoint is behind the processed events by up to
+/// [`CheckpointPolicy::interval`](super::CheckpointPolicy::interval), and the properties are as old as the last lag
+/// check. Serialized as `{"events": 1234, "state": "known"}`.
+#[doc(alias = "consumer_lag")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub struct Lag {
-    /// How many: those that can still be read. What retention took is not waiting for anybody. None if unknown; what it
-    /// was at the last reading if stale.
+    /// The number of waiting events. Expired events do not count. `None` if unknown; the last known number if stale.
     pub events: Option<u64>,
-    /// What the number is worth.
+    /// How reliable the number is.
     pub state: LagState,
 }
 
 impl Lag {
-    /// The lag of a checkpoint, by its sequence number, in a partition whose properties were read `age` ago. Beyond
-    /// `max_age` they are too old.
+    /// Calculates the lag of a checkpoint, given by its sequence number, in a partition whose properties were read
+    /// `age` ago. Properties older than `max_age` are stale.
     ///
-    /// A checkpoint beyond the end, as after a hub was made anew, has no lag rather than a negative one.
+    /// The lag of a checkpoint after the end, as after the event hub was recreated, is 0.
     ///
     /// ```
     /// use std::time::Duration;
@@ -82,7 +82,7 @@ impl Lag {
     }
 }
 
-/// The number, and in brackets whatever it must not be taken for: `1234`, `1234 (no checkpoint)`, `unknown`.
+/// Writes the number and, in parentheses, a state other than known: `1234`, `1234 (no checkpoint)`, `unknown`.
 impl fmt::Display for Lag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(events) = self.events else { return f.write_str("unknown") };
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_what_can_be_read_behind_the_checkpoint() {
+    fn available_events_after_the_checkpoint_wait() {
         let full = holds(100, 199);
         let table = [
             ("inside", shown(149, &full), "50"),
@@ -122,16 +122,16 @@ mod tests {
             ("right before the first", shown(99, &full), "100"),
             ("long before the first", shown(3, &full), "100"),
             ("before everything", shown(-1, &full), "100"),
-            ("the smallest number there is", shown(i64::MIN, &full), "100"),
+            ("the smallest possible number", shown(i64::MIN, &full), "100"),
             ("beyond the end", shown(200, &full), "0"),
-            ("the greatest number there is", shown(i64::MAX, &full), "0"),
+            ("the greatest possible number", shown(i64::MAX, &full), "0"),
             ("no checkpoint", shown(None, &full), "100 (no checkpoint)"),
             ("no checkpoint, one event", shown(None, &holds(0, 0)), "1 (no checkpoint)"),
             ("never held anything", shown(None, &holds(0, None)), "0 (empty)"),
             ("before everything of nothing", shown(-1, &holds(0, None)), "0 (empty)"),
             ("emptied", shown(150, &holds(200, 199)), "0 (empty)"),
             ("emptied, no checkpoint", shown(None, &holds(200, 199)), "0 (empty)"),
-            ("all the numbers there are", shown(-1, &holds(0, i64::MAX)), "9223372036854775807"),
+            ("all possible numbers", shown(-1, &holds(0, i64::MAX)), "9223372036854775807"),
         ];
         for (case, shown, expected) in table {
             assert_eq!(shown, expected, "{case}");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn old_numbers_are_told_as_such_and_no_numbers_too() {
+    fn stale_and_unknown_lags_are_reported_as_such() {
         let of = |properties, age| Lag::between(Some(149), properties, age, FRESH);
         let full = holds(100, 199);
         let old = of(Some(&full), FRESH + Duration::from_nanos(1));
@@ -155,9 +155,9 @@ mod tests {
     mod defects {
         use super::*;
 
-        /// A partition that once held events up to 199 reports either 199 or 200 as the first one.
+        /// A partition that held events up to 199 reports either 199 or 200 as the first number.
         #[test]
-        fn c01_nothing_waits_in_an_emptied_partition() {
+        fn c01_an_emptied_partition_has_no_lag() {
             for begin in [199, 200] {
                 let last = Position::new(199, "x");
                 let emptied = PartitionProperties::new(begin, Some(last), true);

@@ -3,24 +3,23 @@
 //! # Guarantees
 //!
 //! - Every event is delivered at least once, those of one partition in order and one batch at a time.
-//! - Processing goes on after the last checkpoint; without one, at the configured start. A start of any kind is
+//! - Processing continues after the last checkpoint; without one, it starts at the configured position. The start is
 //!   recorded as a position before anything is read from there.
-//! - A failing handler, a broken link or a refused checkpoint stops its own partition only, and a slow one delays no
-//!   other.
+//! - A failing handler, a failed receiver or a rejected checkpoint stops its own partition only. A slow handler delays
+//!   no other partition.
 //! - A checkpoint never passes an event that is [tracked](PartitionContext::track) and not finished, and never moves
 //!   backwards.
-//! - A link that delivers nothing although there are events is opened again; a checkpoint from which reading cannot go
-//!   on is told, and [`OnInvalidCheckpoint`] says where to go on.
-//! - At shutdown every handler may finish its batch. Then the last checkpoint of its partition is written, and then the
-//!   partition is released, while others still drain. Each step has its time, in which requests that fail are tried
-//!   again. A [`ShutdownReport`] says how it went.
+//! - A receiver that delivers nothing although there are events is reopened. A checkpoint after which the partition
+//!   cannot be read is reported, and [`OnInvalidCheckpoint`] determines where to continue.
+//! - At shutdown every handler may finish its batch. Then the last checkpoint of its partition is written, and the
+//!   partition is released, while other partitions still drain. Each step has a time limit, within which failed
+//!   requests are retried. [`Processor::run`] returns a [`ShutdownReport`].
 //!
 //! # Non-guarantees
 //!
-//! After a crash, a failure or a move, events behind the last checkpoint come again. Dropping the future of
-//! [`Processor::run`] is such a crash: nothing is released.
+//! After a crash, a failure or a handoff that was not completed, events after the last checkpoint are redelivered.
+//! Dropping the future of [`Processor::run`] is a crash: nothing is released.
 
-mod added;
 mod batch;
 mod builder;
 mod checkpointing;
@@ -35,28 +34,29 @@ mod gauges;
 mod handle;
 mod handler;
 mod health;
-mod hub;
 mod lag;
+mod lag_checks;
 mod limits;
-mod liveness;
+mod new_partitions;
 mod orders;
 mod panics;
 mod partition;
-mod pauses;
+mod partition_discovery;
 mod positioned;
-mod prober;
 mod properties;
-mod pull;
 mod receiver;
 mod registry;
 mod resolve;
+mod restart_backoff;
 mod shared;
 mod shutdown;
 mod signals;
 mod source;
+mod stall_detector;
 mod start;
 mod status;
 mod stop;
+mod streams;
 mod supervisor;
 mod tracker;
 
@@ -84,7 +84,6 @@ pub use health::{Health, HealthIssue};
 pub use lag::{Lag, LagState};
 pub use positioned::Positioned;
 pub use properties::PartitionProperties;
-pub use pull::{PartitionStream, PartitionStreams, StreamHandler};
 pub use receiver::{EventReceiver, EventSender, StopSignal};
 pub use shutdown::{PhaseReport, ShutdownReport};
 #[cfg(feature = "eventhubs")]
@@ -93,24 +92,25 @@ pub use source::{EventHubProperties, EventSource, StartPosition};
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
 pub use status::{PartitionState, PartitionStatus};
 pub use stop::{HandlerError, StopReason};
+pub use streams::{PartitionStream, PartitionStreams, StreamHandler};
 
-use hub::{refresh, start_up};
 use limits::CLOSE_LIMIT;
-use pull::Running;
+use partition_discovery::{refresh, start_up};
 use shared::Shared;
 use shutdown::phase;
 use signals::Signals;
+use streams::Running;
 use supervisor::Supervisor;
 
-/// How long the source may take to close at the end.
-const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
+/// How long the event source may take to close.
+const SOURCE_CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
-/// One instance of a consumer: shares the hub's partitions with the others of its group, and processes its own.
+/// One instance of a consumer: shares the partitions of an event hub with the other instances of its consumer group,
+/// and processes its own.
 ///
 /// ```
 /// # #[cfg(feature = "testing")]
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// # use std::sync::Arc;
 /// # use eventhubs_checkpoint::blob::memory::MemoryContainer;
 /// # use eventhubs_checkpoint::store::GroupStore;
 /// # use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
@@ -121,8 +121,7 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 /// # hub.publish(0, "hello");
 /// # let source = hub.source();
 /// # let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
-/// # let container = Arc::new(MemoryContainer::new());
-/// # let store = GroupStore::builder(container, group, OwnerId::new("worker-1")?).connect().await?;
+/// # let store = GroupStore::connect(MemoryContainer::new(), group, OwnerId::new("worker-1")?).await?;
 /// let (done, finished) = tokio::sync::oneshot::channel();
 /// let done = std::sync::Mutex::new(Some(done));
 /// let handler = handler_fn(move |events: Vec<_>, context: PartitionContext| {
@@ -135,12 +134,13 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 ///         Ok(())
 ///     }
 /// });
-/// let processor = Processor::builder(source, store, handler).build()?;
-/// processor.run(async { assert_eq!(finished.await, Ok(1)) }).await?;
+/// Processor::builder(source, store, handler).run(async { assert_eq!(finished.await, Ok(1)) }).await?;
 /// # Ok::<(), eventhubs_checkpoint::Error>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias = "EventProcessor")]
+#[doc(alias = "EventProcessorClient")]
 #[derive(Debug)]
 pub struct Processor<S, H> {
     shared: Arc<Shared<S, H>>,
@@ -150,31 +150,37 @@ pub struct Processor<S, H> {
 }
 
 impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
-    /// Starts to describe a processor of the store's consumer group, reading from `source`, on behalf of the store's
-    /// owner.
+    /// Returns a builder for a processor of the store's consumer group that reads from `source`, on behalf of the
+    /// store's owner.
     pub fn builder(source: S, store: GroupStore, handler: H) -> ProcessorBuilder<S, H> {
         ProcessorBuilder { source, store, handler, config: ProcessorConfig::default() }
     }
 
-    /// Watches and steers the processor while it runs.
+    /// Returns a handle that observes and controls the processor while it runs.
     #[must_use]
     pub fn handle(&self) -> ProcessorHandle {
         self.handle.clone()
     }
 
-    /// Processes until `shutdown` is ready or [`ProcessorHandle::shutdown`] is called, then ends in good order:
-    /// handlers finish, last checkpoints are written, the partitions released, the source closed; each within its time.
-    /// Asked through the handle once more, at least a second later, it ends at once.
+    /// Processes until `shutdown` completes or [`ProcessorHandle::shutdown`] is called, and then shuts down cleanly:
+    /// handlers finish, last checkpoints are written, partitions are released and the source is closed. Each phase has
+    /// a time limit. A second request through the handle, at least a second later, ends the processor at once.
     ///
-    /// Dropping the future is a crash: nothing is written or released, and others wait for the expiry.
+    /// Dropping the future is a crash: nothing is written or released, and other instances claim the partitions when
+    /// their leases expire.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] for what only the operator can mend: no such hub, no partitions, no such consumer group.
-    /// [`ErrorKind::Replaced`] if a later incarnation of this owner is at work. [`ErrorKind::Internal`] if the
-    /// load-balancing loop panicked. Everything else is reported and tried again, also at the start. Before anything
-    /// starts, also any other error of the hub or the storage for which [`Error::is_retryable`] and [`Error::is_indeterminate`] are false, such as
-    /// [`ErrorKind::Unauthorized`]: correct the setting or the permission, and start again.
+    /// - [`ErrorKind::Config`] if the event hub, its partitions or the consumer group do not exist, or another setting
+    ///   is wrong. Correct the setting.
+    /// - [`ErrorKind::Replaced`] if a newer incarnation of this owner is running. Give every instance a unique owner
+    ///   id.
+    /// - [`ErrorKind::Internal`] if the load-balancing loop panicked.
+    /// - At the start also any other error of the event hub or the storage for which [`Error::is_retryable`] and
+    ///   [`Error::is_indeterminate`] are false, such as [`ErrorKind::Unauthorized`]. Correct the setting or the
+    ///   permission, and start again.
+    ///
+    /// The processor logs and retries all other errors, also at the start.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let span = self.shared.store.telemetry().span().clone();
         self.run_in_span(shutdown).instrument(span).await
@@ -182,20 +188,20 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
     async fn run_in_span(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let Self { shared, balancer, handle, partitions } = self;
-        // Ends with this future, though an aborted task of the loop may be dropped later.
+        // Dropped with this future, although an aborted task of the loop may be dropped later.
         let _permit = balancer.permit();
         let requests = handle.requests.clone();
-        let asked_here = requests.clone();
-        let asked = async move {
+        let shutdown_requests = requests.clone();
+        let requested = async move {
             tokio::select! {
-                () = shutdown => asked_here.request_once(),
-                () = asked_here.requested() => {}
+                () = shutdown => shutdown_requests.request_once(),
+                () = shutdown_requests.requested() => {}
             }
         };
-        tokio::pin!(asked);
+        tokio::pin!(requested);
         let named = tokio::select! {
             biased;
-            () = &mut asked => None,
+            () = &mut requested => None,
             named = start_up(&shared) => Some(named),
         };
         let named = match named {
@@ -219,10 +225,10 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         }
 
         let mut supervisor = Supervisor::new(Arc::clone(&shared), handle.balancer.clone(), handle.registry.clone());
-        let ended = supervisor.run(&mut balancing, asked).await;
+        let ended = supervisor.run(&mut balancing, requested).await;
         requests.end();
-        let keeps = ended.is_ok() && shared.config.on_shutdown == OnShutdown::Keep;
-        let finishing = finish(shared, supervisor, background, &handle, (reason_for(&ended), keeps));
+        let keep = ended.is_ok() && shared.config.on_shutdown == OnShutdown::Keep;
+        let finishing = finish(shared, supervisor, background, &handle, (reason_for(&ended), keep));
         let report = tokio::select! {
             biased;
             () = requests.requested_again() => ShutdownReport { forced: true, ..ShutdownReport::default() },
@@ -232,15 +238,15 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         ended.map(|()| report).map_err(unshared)
     }
 
-    /// The same as [`run`](Self::run), until the process is asked to end: by Ctrl-C, or on Unix by SIGTERM, as
-    /// container runtimes do. Another signal, at least a second after the first one, ends it at once.
+    /// Does the same as [`run`](Self::run), until a signal requests the shutdown: Ctrl-C, or SIGTERM on Unix, as
+    /// container runtimes send. A second signal, at least a second later, ends the processor at once.
     ///
-    /// With the default settings the end may take 94 s, but Kubernetes kills a process 30 s after SIGTERM unless
-    /// `terminationGracePeriodSeconds` says otherwise. The operations guide has the bounds of all phases.
+    /// With the default settings a shutdown may take 94 s. Kubernetes kills a process 30 s after SIGTERM, unless
+    /// `terminationGracePeriodSeconds` is longer. docs/kubernetes.md has the limits of all phases.
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run), and [`ErrorKind::Config`] if the system does not let signals be listened to.
+    /// Those of [`run`](Self::run). [`ErrorKind::Config`] also if the signal handlers cannot be installed.
     pub async fn run_until_signal(self) -> Result<ShutdownReport> {
         let requests = self.handle.requests.clone();
         let mut signals = Signals::listen()?;
@@ -258,13 +264,12 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 }
 
 impl<S: EventSource> Processor<S, StreamHandler<S::Event>> {
-    /// Starts to describe a processor whose events are asked for, partition by partition, instead of being handed to a
+    /// Returns a builder for a processor that provides the events as streams, one per partition, instead of calling a
     /// handler.
     ///
     /// ```
     /// # #[cfg(feature = "testing")]
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// # use std::sync::Arc;
     /// # use eventhubs_checkpoint::blob::memory::MemoryContainer;
     /// # use eventhubs_checkpoint::store::GroupStore;
     /// # use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
@@ -275,16 +280,15 @@ impl<S: EventSource> Processor<S, StreamHandler<S::Event>> {
     /// # hub.publish(0, "hello");
     /// # let source = hub.source();
     /// # let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
-    /// # let container = Arc::new(MemoryContainer::new());
-    /// # let store = GroupStore::builder(container, group, OwnerId::new("worker-1")?).connect().await?;
-    /// let mut partitions = Processor::streams(source, store).build()?.partitions();
+    /// # let store = GroupStore::connect(MemoryContainer::new(), group, OwnerId::new("worker-1")?).await?;
+    /// let mut partitions = Processor::streams(source, store).build()?.start_streams();
     /// let mut partition = partitions.next().await.expect("runs until it is shut down");
     /// let working = tokio::spawn(async move {
     ///     while let Some(events) = partition.next().await {
     ///         for event in &events {
     ///             partition.context().checkpoint(event);
     ///         }
-    /// #       partition.context().flush().await.expect("the storage answers");
+    /// #       partition.context().flush().await.expect("the storage responds");
     /// #       partition.context().release(std::time::Duration::from_secs(60));
     ///     }
     /// });
@@ -299,11 +303,11 @@ impl<S: EventSource> Processor<S, StreamHandler<S::Event>> {
         Self::builder(source, store, StreamHandler::new())
     }
 
-    /// Starts to process, and yields the partitions as they start.
+    /// Starts to process, and returns the partitions as they start.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     #[must_use = "dropping it ends the processor as a crash does"]
     pub fn start_streams(self) -> PartitionStreams<S::Event> {
         let handle = self.handle();
@@ -313,7 +317,7 @@ impl<S: EventSource> Processor<S, StreamHandler<S::Event>> {
     }
 }
 
-/// What goes on beside the partitions.
+/// Starts the tasks that run in addition to the partitions.
 fn background<S: EventSource, H: Handler<S::Event>>(
     shared: &Arc<Shared<S, H>>,
     partitions: watch::Sender<Arc<[PartitionId]>>,
@@ -321,30 +325,31 @@ fn background<S: EventSource, H: Handler<S::Event>>(
 ) -> JoinSet<()> {
     let mut background = JoinSet::new();
     background.spawn(refresh(Arc::clone(shared), partitions).in_current_span());
-    background.spawn(heartbeat(shared.liveness.clone(), shared.config.stall_timeout / 8));
+    background.spawn(tick_liveness(shared.liveness.clone(), shared.config.stall_timeout / 8));
     if let Some(period) = shared.config.lag_check_interval {
-        background.spawn(prober::check_lag(Arc::clone(shared), handle.registry.clone(), period).in_current_span());
+        background.spawn(lag_checks::check_lag(Arc::clone(shared), handle.registry.clone(), period).in_current_span());
     }
     #[cfg(feature = "metrics")]
     background.spawn(gauges::sample(shared.store.telemetry().metrics().clone(), handle.clone()));
     background
 }
 
-/// Stop, drain, settle the checkpoint, release: each partition by itself. Then close.
+/// Shuts down: stops and drains each partition, writes its last checkpoint and releases it, independently of the
+/// others. Then closes the source.
 async fn finish<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<Shared<S, H>>,
     mut supervisor: Supervisor<S, H>,
     mut background: JoinSet<()>,
     handle: &ProcessorHandle,
-    (reason, keeps): (StopReason, bool),
+    (reason, keep): (StopReason, bool),
 ) -> ShutdownReport {
     handle.balancer.stop_claiming();
-    let drained = supervisor.stop_all(reason, keeps).await;
+    let drained = supervisor.stop_all(reason, keep).await;
     let balancer = &handle.balancer;
-    let ending = async { if keeps { balancer.shutdown_and_keep().await } else { balancer.shutdown().await } };
+    let ending = async { if keep { balancer.shutdown_and_keep().await } else { balancer.shutdown().await } };
     let (release, left) = phase(Duration::MAX, ending).await;
     let left = left.unwrap_or_default();
-    // Both hold the source.
+    // Both own the source.
     drop(supervisor);
     let _ = timeout(CLOSE_LIMIT, background.shutdown()).await;
     let close = close(shared).await;
@@ -352,8 +357,8 @@ async fn finish<S: EventSource, H: Handler<S::Event>>(
         drain: drained.phase,
         release,
         close,
-        aborted: drained.cut_short,
-        uncheckpointed: drained.unwritten,
+        aborted: drained.aborted,
+        uncheckpointed: drained.uncheckpointed,
         held_back: drained.held_back,
         kept: left.kept,
         unreleased: left.unreleased,
@@ -361,7 +366,7 @@ async fn finish<S: EventSource, H: Handler<S::Event>>(
     }
 }
 
-/// What the handlers are told when the processor ends.
+/// Returns the reason for which handlers stop when the processor ends.
 fn reason_for(ended: &Result<(), Arc<Error>>) -> StopReason {
     match ended {
         Err(error) if error.kind() == ErrorKind::Replaced => StopReason::Replaced,
@@ -369,23 +374,23 @@ fn reason_for(ended: &Result<(), Arc<Error>>) -> StopReason {
     }
 }
 
-/// The error itself, unless a handler has kept it.
+/// Returns the error itself, unless a handler has kept a reference.
 fn unshared(error: Arc<Error>) -> Error {
     Arc::try_unwrap(error).unwrap_or_else(|error| Error::new(error.kind(), error.to_string()).with_source(error))
 }
 
-/// As long as this runs, the application's runtime does.
-async fn heartbeat(vitals: LivenessTracker, every: Duration) {
+/// Reports that the application's runtime runs, as long as this task does.
+async fn tick_liveness(liveness: LivenessTracker, every: Duration) {
     loop {
-        vitals.tick();
+        liveness.tick();
         sleep(every).await;
     }
 }
 
-/// Closes the source, if no task that was cut short still has it.
+/// Closes the source, unless an aborted task still owns it.
 async fn close<S: EventSource, H>(shared: Arc<Shared<S, H>>) -> PhaseReport {
     let Some(shared) = Arc::into_inner(shared) else { return PhaseReport::default() };
-    let (report, closed) = phase(CLOSE_DEADLINE, shared.source.close()).await;
+    let (report, closed) = phase(SOURCE_CLOSE_LIMIT, shared.source.close()).await;
     match closed {
         Some(Ok(())) => {}
         Some(Err(error)) => telemetry::source_not_closed(&error),

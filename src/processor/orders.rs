@@ -1,4 +1,4 @@
-//! What a partition's task is asked to do.
+//! Requests to the task of one partition.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use tokio::time::Instant;
 
 use super::stop::StopReason;
 
-/// What a partition's task is asked to do.
+/// The requests to the task of one partition.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     pub(super) stop: Option<StopReason>,
-    /// When it was asked to stop first.
+    /// The time of the first stop request.
     pub(super) requested_at: Option<Instant>,
-    /// For how long not to take the partition again, when it was asked to be given back.
+    /// After a requested release, how long this instance does not claim the partition.
     pub(super) cooldown: Duration,
     pub(super) paused: bool,
-    /// It was told to go on since its handler failed.
+    /// The application called `resume` after the last failure of the handler.
     pub(super) resumed: bool,
 }
 
 impl Orders {
-    /// False if it stops already.
+    /// Requests a stop. Returns false if the partition is already stopping.
     pub(super) fn request_stop(&mut self, reason: StopReason) -> bool {
         let first = self.stop.is_none();
         if first {
@@ -31,7 +31,7 @@ impl Orders {
     }
 }
 
-/// Whether a partition's task is asked to stop.
+/// Reports whether a partition's task was requested to stop.
 #[derive(Clone, Debug)]
 pub(super) struct Stopping(watch::Receiver<Orders>);
 
@@ -40,7 +40,7 @@ impl Stopping {
         Self(orders)
     }
 
-    /// Also when the task has ended.
+    /// Returns true also after the task has ended.
     pub(super) fn is_requested(&self) -> bool {
         self.0.borrow().stop.is_some() || self.0.has_changed().is_err()
     }

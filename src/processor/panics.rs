@@ -1,4 +1,4 @@
-//! Panics of an event source. Each counts as a failure of the source, which is tried again.
+//! Panics of an event source. The processor handles a panic as an error of the source, and retries.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,12 +7,12 @@ use futures::FutureExt;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The outcome of a request, of which a panic is one.
+/// Returns the outcome of a request. A panic is an error.
 pub(super) async fn caught<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
     AssertUnwindSafe(request).catch_unwind().await.unwrap_or_else(|panic| Err(panicked(&*panic)))
 }
 
-/// The same for one poll. What it wrote before the panic stays.
+/// Does the same for one poll. Results that the poll wrote before the panic remain.
 pub(super) fn caught_in<T>(poll: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(poll)).map_err(|panic| panicked(&*panic))
 }
@@ -21,6 +21,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Error {
     Error::new(ErrorKind::EventSource, format!("the event source panicked: {}", message_of(panic)))
 }
 
+/// Returns the message of a panic.
 pub(super) fn message_of(panic: &(dyn Any + Send)) -> &str {
     let message = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     message.unwrap_or("no message")

@@ -1,29 +1,29 @@
-//! The place of an event.
+//! The position of an event.
 
 use time::OffsetDateTime;
 
 use crate::model::Position;
 
-/// An event that knows its place in the partition.
+/// An event with a position in its partition.
 pub trait Positioned {
-    /// Grows with every event of the partition.
+    /// Returns the sequence number, which increases with every event of the partition.
     fn sequence_number(&self) -> Option<i64>;
 
-    /// Text whose meaning only the service knows.
+    /// Returns the offset, a text that only the service interprets.
     fn offset(&self) -> Option<&str>;
 
-    /// Both, if both are there.
+    /// Returns the sequence number and the offset, if the event has both.
     fn position(&self) -> Option<Position> {
         Some(Position { sequence_number: self.sequence_number()?, offset: self.offset()?.to_owned() })
     }
 
-    /// When the hub enqueued it, if that is known. A link that is opened to resolve
-    /// [`EnqueuedAfter`](super::StartPosition::EnqueuedAfter) is checked with it.
+    /// Returns when the event hub enqueued the event, if that is known. The processor uses it to verify the position
+    /// that it found for [`EnqueuedAfter`](super::StartPosition::EnqueuedAfter). Default: unknown.
     fn enqueued_at(&self) -> Option<OffsetDateTime> {
         None
     }
 
-    /// Bytes of the body, as far as known; for the byte limit of a batch.
+    /// Returns the size of the body in bytes, for the byte limit of a batch. Default 0.
     fn size(&self) -> usize {
         0
     }

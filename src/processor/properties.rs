@@ -1,15 +1,15 @@
-//! What a partition holds, by the numbers that the hub reports.
+//! The range of events in a partition, as the event hub reports it.
 
 use time::OffsetDateTime;
 
 use crate::model::Position;
 
-/// What a partition holds.
+/// The range of events in a partition.
 ///
-/// Made by [`new`](Self::new) only, because hubs report an emptied partition, of which all events have expired, in two
-/// ways: with the number of its first event after that of its last one, or with the same number twice. The second looks
-/// like a partition of one event. Here both are the same: empty, with
-/// [`beginning_sequence_number`](Self::beginning_sequence_number) after the last.
+/// Created by [`new`](Self::new) only, because event hubs report an emptied partition, in which all events have
+/// expired, in two ways: with the number of the first event after that of the last one, or with equal numbers. The
+/// second report looks like a partition of one event. Here both are equal: empty, with a
+/// [`beginning_sequence_number`](Self::beginning_sequence_number) after the last event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionProperties {
     first: i64,
@@ -18,16 +18,16 @@ pub struct PartitionProperties {
 }
 
 impl PartitionProperties {
-    /// Properties as a hub reports them: the number of the first event that can still be read, the place of the last
-    /// event that there ever was, and whether the partition is empty now.
+    /// Creates properties from what an event hub reports: the number of the first available event, the position of the
+    /// last event ever enqueued, and whether the partition is empty now.
     ///
     /// - `last`: `None`, or a negative number, if there never was an event. The first one will then be number 0.
-    /// - `is_empty`: counts only where there was an event. A source whose hub does not report it passes `false` and,
-    ///   for a partition without events, a `beginning_sequence_number` after that of `last`.
+    /// - `is_empty`: matters only if there was an event. If the event hub does not report it, pass `false` and, for a
+    ///   partition without available events, a `first_sequence_number` after that of `last`.
     ///
-    /// That an empty partition may have equal numbers other than 0 is in the tests of KEDA's scaler
-    /// (kedacore/keda `pkg/scalers/azure_eventhub_scaler_test.go`); .NET (`EventHubMetricsProvider.cs` of the extension
-    /// for Functions) and the Spark connector (`EventHubsClient.scala`) ask for emptiness before they calculate, too.
+    /// The tests of KEDA's scaler show that an empty partition may have equal numbers other than 0 (kedacore/keda
+    /// `pkg/scalers/azure_eventhub_scaler_test.go`). .NET (`EventHubMetricsProvider.cs` of the extension for Functions)
+    /// and the Spark connector (`EventHubsClient.scala`) also check for emptiness before they calculate.
     ///
     /// ```
     /// use eventhubs_checkpoint::Position;
@@ -48,56 +48,56 @@ impl PartitionProperties {
         Self { first, last, last_enqueued_at: None }
     }
 
-    /// Adds the time at which the last event was enqueued, expired or not. Without an event it is left out.
+    /// Sets when the last event was enqueued, expired or not. Ignored if there never was an event.
     ///
-    /// A start at [`EnqueuedAfter`](super::StartPosition::EnqueuedAfter) is compared with it. A source that does not
-    /// report it delays such a start by 10 s in a partition that has no event after the time, and by 20 s if its events
-    /// do not carry their times either.
+    /// The processor compares it with a start at [`EnqueuedAfter`](super::StartPosition::EnqueuedAfter). Without it,
+    /// such a start takes 10 s longer in a partition that has no event after the time, and 20 s longer if the events do
+    /// not carry their times either.
     #[must_use]
     pub fn with_last_enqueued_at(mut self, time: OffsetDateTime) -> Self {
         self.last_enqueued_at = self.last.is_some().then_some(time);
         self
     }
 
-    /// The sequence number of the first event that can still be read; of the next event there will be, if there is
-    /// none.
+    /// Returns the sequence number of the first available event, or of the next event if none is available.
     #[must_use]
     pub fn beginning_sequence_number(&self) -> i64 {
         self.first
     }
 
-    /// The place of the last event that there ever was, expired or not. `None` if there never was one.
+    /// Returns the position of the last event ever enqueued, expired or not. `None` if there never was one.
     #[must_use]
     pub fn last_enqueued(&self) -> Option<&Position> {
         self.last.as_ref()
     }
 
-    /// When the last event was enqueued, expired or not, by the clock of the hub. `None` if there never was one, or if
-    /// the source does not report it.
+    /// Returns when the last event was enqueued, expired or not, by the clock of the event hub. `None` if there never
+    /// was one, or if the source does not report it.
     #[must_use]
     pub fn last_enqueued_at(&self) -> Option<OffsetDateTime> {
         self.last_enqueued_at
     }
 
-    /// Whether there is no event to be read: there never was one, or all have expired.
+    /// Returns whether no event is available: there never was one, or all have expired.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.last.as_ref().is_none_or(|last| last.sequence_number < self.first)
     }
 
-    /// The place before the first event that can still be read, as a checkpoint records it. `-1` is how the service
-    /// names the place before everything.
+    /// Returns the position before the first available event, as a checkpoint records it. `-1` is the offset that the
+    /// service uses for the position before all events.
     pub(crate) fn beginning(&self) -> Position {
         Position { sequence_number: self.first - 1, offset: BEFORE_EVERYTHING.to_owned() }
     }
 
-    /// The place of the last event that there ever was, or before everything, as a checkpoint records it.
+    /// Returns the position of the last event ever enqueued, or the position before all events, as a checkpoint records
+    /// it.
     pub(crate) fn end(&self) -> Position {
         self.last.clone().unwrap_or_else(|| self.beginning())
     }
 }
 
-/// The offset of the place before everything.
+/// The offset of the position before all events.
 pub(super) const BEFORE_EVERYTHING: &str = "-1";
 
 #[cfg(test)]
@@ -114,7 +114,7 @@ mod tests {
         let never_used = properties(0, None, true);
         for (case, reported, expected) in [
             ("never used, by its number", properties(0, -1, true), &never_used),
-            ("never used, not marked as empty", properties(0, -1, false), &never_used),
+            ("never used, not reported as empty", properties(0, -1, false), &never_used),
             ("never used, with another beginning", properties(7, None, false), &never_used),
             ("emptied, by equal numbers", properties(255, 255, true), &properties(256, 255, true)),
             ("emptied, by the numbers alone", properties(256, 255, false), &properties(256, 255, true)),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_the_last_event_is_only_known_if_there_was_one() {
+    fn the_last_time_is_known_only_if_there_was_an_event() {
         let time = OffsetDateTime::UNIX_EPOCH;
         assert_eq!(properties(0, None, true).with_last_enqueued_at(time).last_enqueued_at(), None);
         assert_eq!(properties(0, 0, false).with_last_enqueued_at(time).last_enqueued_at(), Some(time));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_records_the_place_before_the_next_event() {
+    fn a_checkpoint_is_before_the_next_event() {
         let at = |place: Position| (place.sequence_number, place.offset);
         let place = |number, offset: &str| (number, offset.to_owned());
         let unused = properties(0, None, true);
@@ -152,7 +152,7 @@ mod tests {
         use super::*;
 
         #[test]
-        fn c01_an_emptied_partition_is_pinned_at_its_last_event() {
+        fn c01_an_emptied_partition_starts_at_its_last_event() {
             for begin in [199, 200] {
                 let emptied = properties(begin, 199, true);
                 let (beginning, end) = (emptied.beginning(), emptied.end());

@@ -1,4 +1,4 @@
-//! Reads one partition: what a source opens, and the processor takes batches from.
+//! Reads one partition. An event source creates the receiver, and the processor takes batches from it.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -18,30 +18,30 @@ use super::batch::Gathered;
 use super::panics::{caught, caught_in};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long a link may take to close whose receiver was only dropped.
+/// How long the link of a dropped receiver may take to close.
 const DROPPED_LIMIT: Duration = Duration::from_secs(2);
 
-/// The forwarding end of a receiver: what a source's own task writes to.
+/// The sending side of a receiver, for a task of the event source.
 #[derive(Debug)]
 pub struct EventSender<E> {
     events: mpsc::Sender<Result<E>>,
 }
 
 impl<E> EventSender<E> {
-    /// Hands on an event or the error that ends the reading; waits while the processor is busy. False: nobody wants any
-    /// more, close the link.
+    /// Sends an event, or the error that ends the reading. Waits while the processor is busy. Returns false if the
+    /// receiver was closed: then close the link.
     pub async fn send(&self, event: Result<E>) -> bool {
         let Ok(room) = self.events.reserve().await else { return false };
         room.send(event);
         true
     }
 
-    /// Hands on several events at once, in their order; waits while the processor is busy. False: nobody wants any
-    /// more, close the link.
+    /// Sends several events in their order. Waits while the processor is busy. Returns false if the receiver was
+    /// closed: then close the link.
     pub async fn send_all(&self, events: Vec<E>) -> bool {
         let mut events = events.into_iter();
         while events.len() > 0 {
-            // More than there is room for would wait until all of them fit.
+            // To reserve more than the capacity would wait until all events fit.
             let room = self.events.capacity().clamp(1, events.len());
             let Ok(permits) = self.events.reserve_many(room).await else { return false };
             permits.zip(&mut events).for_each(|(permit, event)| permit.send(Ok(event)));
@@ -49,7 +49,8 @@ impl<E> EventSender<E> {
         true
     }
 
-    /// Waits until the processor takes more, and answers how many events at once. 0: nobody wants any more.
+    /// Waits until the receiver has capacity, and returns the number of events that it can take at once. 0 if the
+    /// receiver was closed.
     pub async fn ready_capacity(&self) -> usize {
         match self.events.reserve().await {
             Ok(_permit) => self.events.capacity() + 1,
@@ -57,16 +58,16 @@ impl<E> EventSender<E> {
         }
     }
 
-    /// Ready when nobody wants any more.
+    /// Waits until the receiver is closed.
     pub async fn closed(&self) {
         self.events.closed().await;
     }
 }
 
-/// Tells a stream that nobody wants any more events: close the link, and end.
+/// Signals to a stream that its receiver was closed: the stream must close its link and end.
 ///
-/// A stream that only waits for this while it has no events ready does not see it as long as events come. Check
-/// [`is_stopped`](Self::is_stopped) before each event.
+/// As a future it completes when the receiver is closed. A stream that awaits it only while it has no events ready does
+/// not notice as long as events arrive. Check [`is_stopped`](Self::is_stopped) before each event.
 #[derive(Debug)]
 pub struct StopSignal {
     sender_gone: oneshot::Receiver<()>,
@@ -78,15 +79,15 @@ impl StopSignal {
         Self { sender_gone, stopped: false }
     }
 
-    /// Whether to close the link now. Costs one atomic load; unlike a poll, it does not depend on the budget that tokio
-    /// gives a task for each turn.
+    /// Returns whether to close the link now. Costs one atomic load. Unlike a poll, it does not depend on the
+    /// cooperative budget that tokio gives a task.
     pub fn is_stopped(&mut self) -> bool {
         self.stopped = self.stopped || self.sender_gone.try_recv() != Err(TryRecvError::Empty);
         self.stopped
     }
 }
 
-/// Ready when nobody wants any more.
+/// Completes when the receiver is closed.
 impl Future for StopSignal {
     type Output = ();
 
@@ -100,12 +101,12 @@ impl Future for StopSignal {
     }
 }
 
-/// Reads one partition: polls a stream in the reader's own task, or takes what a task of the source forwards.
+/// Reads one partition: polls a stream in the reader's own task, or receives what a task of the source forwards.
 ///
-/// Dropping the receiver has the link closed, too, but nobody waits for it.
+/// Dropping the receiver also closes the link, but does not wait for it.
 pub struct EventReceiver<E> {
     reading: Reading<E>,
-    /// Told after the events before it.
+    /// Returned after the events before it.
     pub(super) failure: Option<Error>,
     pub(super) gathered: Gathered<E>,
 }
@@ -116,9 +117,10 @@ enum Reading<E> {
 }
 
 impl<E: Send + 'static> EventReceiver<E> {
-    /// Reads a stream in the task of whoever asks for events: two wakes and a channel per event less than
-    /// [`spawn`](Self::spawn). The stream is polled only while the processor waits for events. Once it is
-    /// [stopped](Stopped::is_stopped) it must close its link and end; what it yields until then is dropped.
+    /// Creates a receiver that polls a stream in the task that takes the events: two wakes and a channel per event less
+    /// than [`spawn`](Self::spawn). The stream is polled only while the processor waits for events. Once it is
+    /// [stopped](StopSignal::is_stopped), it must close its link and end; the events that it yields until then are
+    /// dropped.
     pub fn new<S>(open: impl FnOnce(StopSignal) -> S) -> Self
     where
         S: Stream<Item = Result<E>> + Send + 'static,
@@ -128,8 +130,8 @@ impl<E: Send + 'static> EventReceiver<E> {
         Self::over(Reading::Stream(StreamReading { open: Some((events, stop)), close_later }))
     }
 
-    /// Starts a task that forwards events until [`EventSender::closed`], and closes its link then. It holds at most
-    /// `prefetch` events ready.
+    /// Creates a receiver and starts a task that forwards events until [`EventSender::closed`], and then closes its
+    /// link. The receiver holds at most `prefetch` events.
     pub fn spawn<F>(prefetch: usize, forward: impl FnOnce(EventSender<E>) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -139,7 +141,7 @@ impl<E: Send + 'static> EventReceiver<E> {
         Self::over(Reading::Task { events, forwarding })
     }
 
-    /// Whether it reads only while it is asked to.
+    /// Returns whether events are read only while the processor polls the receiver.
     pub(super) fn is_polled_here(&self) -> bool {
         matches!(self.reading, Reading::Stream(_))
     }
@@ -148,11 +150,12 @@ impl<E: Send + 'static> EventReceiver<E> {
         Self { reading, failure: None, gathered: Gathered::default() }
     }
 
-    /// Waits for the next event and returns it with those that are here already, at most `limit`. Cancel-safe.
+    /// Waits for the next event and returns it with the other events that are available, at most `limit`. Cancel-safe.
     ///
     /// # Errors
     ///
-    /// What the source reported, after all events before it; [`ErrorKind::EventSource`] if it just ended.
+    /// The error of the source, after all earlier events; [`ErrorKind::EventSource`] if the source ended without an
+    /// error.
     pub async fn next_batch(&mut self, limit: usize) -> Result<Vec<E>> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
@@ -173,7 +176,7 @@ impl<E: Send + 'static> EventReceiver<E> {
         Err(failure.unwrap_or_else(|| Error::new(ErrorKind::EventSource, "the event source ended")))
     }
 
-    /// Stops reading and waits until the link is closed, at most for `limit`.
+    /// Stops reading and waits until the link is closed, for at most `limit`.
     pub async fn close(self, limit: Duration) {
         match self.reading {
             Reading::Stream(mut stream) => {
@@ -191,8 +194,8 @@ impl<E: Send + 'static> EventReceiver<E> {
     }
 }
 
-/// Nothing is received after a failure. Collected in place: events are large, and a second vector of them costs more
-/// than all else here.
+/// Splits off the failure, after which nothing is received. Collects in place: events are large, and a second vector of
+/// them costs more than all else here.
 fn until_failure<E>(received: Vec<Result<E>>) -> (Vec<E>, Option<Error>) {
     let mut failure = None;
     let events = received.into_iter().map_while(|event| event.map_err(|error| failure = Some(error)).ok()).collect();
@@ -201,16 +204,16 @@ fn until_failure<E>(received: Vec<Result<E>>) -> (Vec<E>, Option<Error>) {
 
 type Open<E> = (Fuse<BoxStream<'static, Result<E>>>, oneshot::Sender<()>);
 
-/// A stream, and how to tell it to end. Gone once it was told.
+/// A stream with the sender that stops it. `None` after it was stopped.
 struct StreamReading<E> {
     open: Option<Open<E>>,
-    /// For the drop, which cannot know that events outlive it.
+    /// For the `Drop` implementation, which does not know that events are `'static`.
     close_later: fn(Open<E>),
 }
 
 impl<E> StreamReading<E> {
-    /// All that is ready, and the failure after it, of which a panic is one. Ready with neither at the end. What the
-    /// stream gave up is handed out by the same call, so nothing can be lost between two of them.
+    /// Returns all events that are ready, and the failure after them; a panic is a failure. Returns neither at the end
+    /// of the stream. One call takes events from the stream and returns them, so none can be lost in between.
     fn poll_batch(&mut self, context: &mut Context<'_>, limit: usize) -> Poll<(Vec<E>, Option<Error>)> {
         let mut events = Vec::new();
         let Some((stream, _)) = &mut self.open else { return Poll::Ready((events, None)) };
@@ -218,7 +221,7 @@ impl<E> StreamReading<E> {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(failure)) => Poll::Ready((events, failure)),
             Err(panicked) => {
-                // It is not to be polled again.
+                // A stream that has panicked must not be polled again.
                 self.open = None;
                 Poll::Ready((events, Some(panicked)))
             }
@@ -226,7 +229,7 @@ impl<E> StreamReading<E> {
     }
 }
 
-/// Takes what is ready, up to the limit. Pending if that is nothing.
+/// Takes the events that are ready, up to the limit. Pending if there are none.
 fn poll_events<E>(
     stream: &mut (impl Stream<Item = Result<E>> + Unpin),
     context: &mut Context<'_>,
@@ -248,12 +251,13 @@ async fn close<E>((mut stream, stop): Open<E>, limit: Duration) {
     drop(stop);
     let ending = async {
         while stream.next().await.is_some() {
-            // A stream that does not look at the signal may always have another event: the limit must be seen, too.
+            // A stream that ignores the signal may always have another event: yield, so that the time limit is checked,
+            // too.
             yield_now().await;
         }
         Ok(())
     };
-    // Neither a panic nor being too late is a failure: the link is dropped then.
+    // Neither a panic nor a timeout is an error here: the link is dropped.
     let _ = timeout(limit, caught(ending)).await;
 }
 
@@ -287,103 +291,111 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn events_before_an_error_come_before_it() {
-        let mut receiver = EventReceiver::spawn(8, |sender| async move {
-            for number in 0..3 {
-                sender.send(Ok(number)).await;
-            }
-            sender.send(Err(Error::new(ErrorKind::EventSource, "broken"))).await;
-        });
-        tokio::task::yield_now().await;
-        assert_eq!(receiver.next_batch(2).await.unwrap(), [0, 1]);
-        assert_eq!(receiver.next_batch(2).await.unwrap(), [2]);
-        assert_eq!(receiver.next_batch(2).await.unwrap_err().to_string(), "broken");
-    }
+    mod spawned_task {
+        use super::*;
 
-    #[tokio::test]
-    async fn many_events_at_once_wait_for_room_and_keep_their_order() {
-        let mut receiver = EventReceiver::spawn(3, |sender| async move {
-            assert_eq!(sender.ready_capacity().await, 3);
-            assert!(sender.send(Ok(0)).await);
-            assert_eq!(sender.ready_capacity().await, 2);
-            assert!(sender.send_all((1..10).collect()).await);
-            sender.closed().await;
-            assert_eq!(sender.ready_capacity().await, 0);
-            assert!(!sender.send_all(vec![10]).await);
-        });
-        let mut numbers = Vec::new();
-        while numbers.len() < 10 {
-            let batch = receiver.next_batch(100).await.unwrap();
-            assert!(batch.len() <= 3, "more than the prefetch was held");
-            numbers.extend(batch);
+        #[tokio::test]
+        async fn an_error_follows_the_events_before_it() {
+            let mut receiver = EventReceiver::spawn(8, |sender| async move {
+                for number in 0..3 {
+                    sender.send(Ok(number)).await;
+                }
+                sender.send(Err(Error::new(ErrorKind::EventSource, "broken"))).await;
+            });
+            tokio::task::yield_now().await;
+            assert_eq!(receiver.next_batch(2).await.unwrap(), [0, 1]);
+            assert_eq!(receiver.next_batch(2).await.unwrap(), [2]);
+            assert_eq!(receiver.next_batch(2).await.unwrap_err().to_string(), "broken");
         }
-        assert_eq!(numbers, (0..10).collect::<Vec<_>>());
-        let Reading::Task { events, forwarding } = receiver.reading else { panic!("it was spawned") };
-        drop(events);
-        forwarding.await.unwrap();
-    }
 
-    #[tokio::test(start_paused = true)]
-    async fn closing_stops_the_forwarding_task_and_does_not_wait_for_ever() {
-        let receiver = EventReceiver::<()>::spawn(1, |sender| async move { sender.closed().await });
-        receiver.close(Duration::from_secs(1)).await;
-        let deaf = EventReceiver::<()>::spawn(1, |_sender| std::future::pending());
-        deaf.close(Duration::from_secs(1)).await;
+        #[tokio::test]
+        async fn many_events_wait_for_capacity_in_order() {
+            let mut receiver = EventReceiver::spawn(3, |sender| async move {
+                assert_eq!(sender.ready_capacity().await, 3);
+                assert!(sender.send(Ok(0)).await);
+                assert_eq!(sender.ready_capacity().await, 2);
+                assert!(sender.send_all((1..10).collect()).await);
+                sender.closed().await;
+                assert_eq!(sender.ready_capacity().await, 0);
+                assert!(!sender.send_all(vec![10]).await);
+            });
+            let mut numbers = Vec::new();
+            while numbers.len() < 10 {
+                let batch = receiver.next_batch(100).await.unwrap();
+                assert!(batch.len() <= 3, "more than the prefetch was held");
+                numbers.extend(batch);
+            }
+            assert_eq!(numbers, (0..10).collect::<Vec<_>>());
+            let Reading::Task { events, forwarding } = receiver.reading else { panic!("it was spawned") };
+            drop(events);
+            forwarding.await.unwrap();
+        }
+
+        #[tokio::test(start_paused = true)]
+        async fn closing_stops_the_task_within_the_limit() {
+            let receiver = EventReceiver::<()>::spawn(1, |sender| async move { sender.closed().await });
+            receiver.close(Duration::from_secs(1)).await;
+            let unresponsive = EventReceiver::<()>::spawn(1, |_sender| std::future::pending());
+            unresponsive.close(Duration::from_secs(1)).await;
+        }
     }
 
     fn broken() -> Error {
         Error::new(ErrorKind::EventSource, "broken")
     }
 
-    #[tokio::test]
-    async fn a_stream_is_read_in_batches_of_what_is_ready_with_its_error_last() {
-        let ready = stream::iter([Ok(0), Ok(1), Ok(2), Err(broken())]);
-        let later = stream::once(tokio::task::yield_now()).map(|()| Ok(3));
-        let mut receiver = EventReceiver::new(|_stopped| later.chain(ready));
-        assert_eq!(receiver.next_batch(3).await.unwrap(), [3, 0, 1]);
-        assert_eq!(receiver.next_batch(3).await.unwrap(), [2]);
-        assert_eq!(receiver.next_batch(3).await.unwrap_err().to_string(), "broken");
-        assert_eq!(receiver.next_batch(3).await.unwrap_err().to_string(), "the event source ended");
-    }
+    mod polled_stream {
+        use super::*;
 
-    #[tokio::test]
-    async fn a_wait_for_a_stream_that_is_given_up_loses_nothing() {
-        let (sender, events) = futures::channel::mpsc::unbounded();
-        let mut receiver = EventReceiver::new(|_stopped| events);
-        for number in 0..3 {
-            assert!(receiver.next_batch(2).now_or_never().is_none());
-            sender.unbounded_send(Ok(number)).unwrap();
-            sender.unbounded_send(Ok(number)).unwrap();
-            assert_eq!(receiver.next_batch(1).await.unwrap(), [number]);
-            assert!(matches!(receiver.next_batch(2).now_or_never(), Some(Ok(rest)) if rest == [number]));
+        #[tokio::test]
+        async fn a_stream_is_read_in_batches_of_ready_events() {
+            let ready = stream::iter([Ok(0), Ok(1), Ok(2), Err(broken())]);
+            let later = stream::once(tokio::task::yield_now()).map(|()| Ok(3));
+            let mut receiver = EventReceiver::new(|_stopped| later.chain(ready));
+            assert_eq!(receiver.next_batch(3).await.unwrap(), [3, 0, 1]);
+            assert_eq!(receiver.next_batch(3).await.unwrap(), [2]);
+            assert_eq!(receiver.next_batch(3).await.unwrap_err().to_string(), "broken");
+            assert_eq!(receiver.next_batch(3).await.unwrap_err().to_string(), "the event source ended");
         }
-    }
 
-    /// Ends after it was told to, so many seconds later; what it holds is dropped when it is gone.
-    fn slow_to_close(seconds: u64, held: oneshot::Sender<()>) -> EventReceiver<()> {
-        EventReceiver::new(move |stopped| {
-            stream::once(async move {
-                stopped.await;
-                tokio::time::sleep(Duration::from_secs(seconds)).await;
-                let _ = held.send(());
-                Err(broken())
+        #[tokio::test]
+        async fn a_canceled_wait_loses_no_events() {
+            let (sender, events) = futures::channel::mpsc::unbounded();
+            let mut receiver = EventReceiver::new(|_stopped| events);
+            for number in 0..3 {
+                assert!(receiver.next_batch(2).now_or_never().is_none());
+                sender.unbounded_send(Ok(number)).unwrap();
+                sender.unbounded_send(Ok(number)).unwrap();
+                assert_eq!(receiver.next_batch(1).await.unwrap(), [number]);
+                assert!(matches!(receiver.next_batch(2).now_or_never(), Some(Ok(rest)) if rest == [number]));
+            }
+        }
+
+        /// A stream that ends this many seconds after it was stopped. It drops the sender unused if it is dropped earlier.
+        fn slow_to_close(seconds: u64, held: oneshot::Sender<()>) -> EventReceiver<()> {
+            EventReceiver::new(move |stopped| {
+                stream::once(async move {
+                    stopped.await;
+                    tokio::time::sleep(Duration::from_secs(seconds)).await;
+                    let _ = held.send(());
+                    Err(broken())
+                })
             })
-        })
-    }
+        }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_stream_is_told_to_close_its_link_and_gets_so_long_for_it() {
-        for (seconds, closed) in [(1, true), (3, false)] {
-            for drop_only in [false, true] {
-                let (held, gone) = oneshot::channel();
-                let receiver = slow_to_close(seconds, held);
-                if drop_only {
-                    drop(receiver);
-                } else {
-                    receiver.close(DROPPED_LIMIT).await;
+        #[tokio::test(start_paused = true)]
+        async fn a_stopped_stream_has_a_limited_time_to_close() {
+            for (seconds, closed) in [(1, true), (3, false)] {
+                for drop_only in [false, true] {
+                    let (held, gone) = oneshot::channel();
+                    let receiver = slow_to_close(seconds, held);
+                    if drop_only {
+                        drop(receiver);
+                    } else {
+                        receiver.close(DROPPED_LIMIT).await;
+                    }
+                    assert_eq!(gone.await.is_ok(), closed, "{seconds} s, only dropped: {drop_only}");
                 }
-                assert_eq!(gone.await.is_ok(), closed, "{seconds} s, only dropped: {drop_only}");
             }
         }
     }
@@ -392,7 +404,7 @@ mod tests {
         use super::*;
 
         #[tokio::test]
-        async fn b02_a_stream_is_stopped_though_the_budget_of_its_task_is_spent() {
+        async fn b02_a_stream_stops_without_any_task_budget() {
             let (stop, stopped) = oneshot::channel();
             let mut stopped = StopSignal::new(stopped);
             let (sender, mut events) = mpsc::unbounded_channel();
@@ -405,7 +417,7 @@ mod tests {
         }
 
         #[tokio::test]
-        async fn b02_a_stream_that_never_rests_is_given_up_after_the_limit() {
+        async fn b02_an_endless_stream_is_dropped_at_the_limit() {
             let receiver = EventReceiver::new(|_stopped| stream::repeat_with(|| Ok(())));
             receiver.close(Duration::from_millis(50)).await;
         }

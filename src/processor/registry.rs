@@ -1,4 +1,4 @@
-//! The partitions that are at work now.
+//! The partitions that have a task.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,7 +7,8 @@ use super::control::Control;
 use crate::lock::lock;
 use crate::model::PartitionId;
 
-/// One control per partition that has a task. Written by the supervisor; cheap to clone, all clones are one.
+/// The controls of the partitions that have a task. Only the supervisor changes it. Cheap to clone; all clones share
+/// the state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Registry(Arc<Mutex<BTreeMap<PartitionId, Arc<Control>>>>);
 
@@ -20,7 +21,7 @@ impl Registry {
         self.entries().insert(control.partition.clone(), control);
     }
 
-    /// Unless another tenure has begun.
+    /// Removes the entry, unless it belongs to another epoch.
     pub(super) fn remove(&self, control: &Arc<Control>) {
         let mut entries = self.entries();
         if entries.get(&control.partition).is_some_and(|entry| Arc::ptr_eq(entry, control)) {

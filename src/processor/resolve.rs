@@ -1,13 +1,13 @@
-//! A start becomes a position, which a checkpoint can record.
+//! Resolves a start to a position, which a checkpoint can record.
 //!
-//! The properties of the partition are enough for most starts. For the others links are opened to look for one event.
-//! What is found is at the start or before it, never after it: an event too many is processed again, but an event that
-//! is left out is lost. So the properties must have been read before any link is opened.
+//! The properties of the partition are enough for most starts. For the others the processor opens receivers to find one
+//! event. The position found is at the start or before it, never after it: an extra event is only processed again, but
+//! a skipped event is lost. So the properties must have been read before any receiver is opened.
 //!
-//! An owner opens these links with the epoch of its tenure, as its own link. With a lower epoch the broker could refuse
-//! them because the former owner is still attached. With a higher one, while they are attached, it could refuse the
-//! owner's own link. For a partition that this instance may not own the epoch is
-//! [`NO_EPOCH`](super::source::NO_EPOCH), with which a link displaces no other: a look must not interrupt the owner.
+//! An owner opens these receivers with its own epoch. With a lower epoch the broker could reject them while the
+//! previous owner is still attached. With a higher epoch the broker could reject the owner's own receiver while they
+//! are attached. For a partition that this instance may not own, the epoch is [`NO_EPOCH`](super::source::NO_EPOCH),
+//! with which a receiver displaces no other: the search must not interrupt the owner.
 
 use std::time::Duration;
 
@@ -22,24 +22,26 @@ use super::start::{is_offset_beyond_end, plain};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{PartitionId, Position};
 
-/// How long a link may take to deliver an event. After that time it counts as one that has nothing to deliver.
+/// How long a receiver may take to deliver an event. After that time it counts as a receiver that has nothing to
+/// deliver.
 const FIRST_EVENT_LIMIT: Duration = Duration::from_secs(10);
 
-/// What has to be found out about a start.
+/// What must be found to resolve a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Sought {
-    /// Nothing.
+    /// Nothing: the properties show the position.
     Known(Position),
     /// The offset of this event, which the partition holds.
     Offset(i64),
     /// The first event after the start.
     First {
-        /// The partition holds such an event. Otherwise there may be none yet.
+        /// True if the partition holds such an event. Otherwise there may be none yet.
         exists: bool,
     },
 }
 
-/// A sequence number or an offset after the end is that of the end: the events up to it are processed when they come.
+/// Returns what must be found. A sequence number or an offset after the end resolves to the end: later events are
+/// processed when they arrive.
 fn sought(start: &StartPosition, properties: &PartitionProperties) -> Sought {
     let (beginning, end) = (Sought::Known(properties.beginning()), Sought::Known(properties.end()));
     let Some(last) = properties.last_enqueued() else { return end };
@@ -64,7 +66,7 @@ fn sought(start: &StartPosition, properties: &PartitionProperties) -> Sought {
     }
 }
 
-/// Whether the event is after the start, so that a link that was opened there must deliver it; nothing if that is
+/// Returns whether the event is after the start, so that a receiver opened there must deliver it; `None` if that is
 /// unknown.
 fn is_after(start: &StartPosition, event: &impl Positioned) -> Option<bool> {
     match start {
@@ -76,14 +78,14 @@ fn is_after(start: &StartPosition, event: &impl Positioned) -> Option<bool> {
     }
 }
 
-/// The position of a start. The properties must have been read just now. `epoch`: that of the tenure, or
-/// [`NO_EPOCH`](super::source::NO_EPOCH).
+/// Resolves a start to a position. The properties must have been read just before. `epoch` is the epoch of the
+/// ownership, or [`NO_EPOCH`](super::source::NO_EPOCH).
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Config`] if the broker refuses the start, or if the events of the source carry no sequence numbers.
-/// [`ErrorKind::Fenced`] if it refuses the link because of another reader. For any other error read the properties
-/// again, and try again.
+/// [`ErrorKind::Config`] if the broker rejects the start, or if the events of the source have no sequence numbers.
+/// [`ErrorKind::Fenced`] if the broker rejects the receiver because of another reader. After any other error the caller
+/// should read the properties again and retry.
 pub(super) async fn position_of<S: EventSource>(
     source: &S,
     partition: &PartitionId,
@@ -107,9 +109,9 @@ struct Search<'a, S> {
 }
 
 impl<S: EventSource> Search<'_, S> {
-    /// The place before the first event after the start.
+    /// Returns the position before the first event after the start.
     async fn before_first(&self, properties: &PartitionProperties, exists: bool) -> Result<Position> {
-        let Some(first) = self.first_event(self.start).await.map_err(|error| self.refused(error))? else {
+        let Some(first) = self.first_event(self.start).await.map_err(|error| self.rejected(error))? else {
             return self.nothing_came(properties, exists).await;
         };
         let number = first.sequence_number().ok_or_else(|| self.unnumbered())?;
@@ -118,15 +120,13 @@ impl<S: EventSource> Search<'_, S> {
         }
         let (before, event) = self.event(number.saturating_sub(1)).await?;
         if event.is_some_and(|event| is_after(self.start, &event) == Some(true)) {
-            return Err(
-                self.distrusted(&format!("the link started at event {number}, which is not the first one after"))
-            );
+            return Err(self.suspect(&format!("the link started at event {number}, which is not the first one after")));
         }
         Ok(before)
     }
 
-    /// The place of an event, and the event if it is still there. Retention may have taken it meanwhile; a hub with
-    /// compaction may never have had it, and then its offset remains unknown.
+    /// Returns the position of an event, and the event if it still exists. It may have expired meanwhile. An event hub
+    /// with compaction may not have it; the offset then remains unknown.
     async fn event(&self, number: i64) -> Result<(Position, Option<S::Event>)> {
         let from = StartPosition::AfterSequenceNumber(number.saturating_sub(1));
         let event = self.first_event(&from).await?;
@@ -141,18 +141,18 @@ impl<S: EventSource> Search<'_, S> {
         Ok((Position { sequence_number: number, offset: String::new() }, None))
     }
 
-    /// If nothing came into the partition meanwhile, and none of its events is after the start, the start is at its
-    /// end.
+    /// Returns the end of the partition if it received no events meanwhile and none of its events is after the start.
     async fn nothing_came(&self, before: &PartitionProperties, exists: bool) -> Result<Position> {
         let now = caught_request(self.source.partition_properties(self.partition)).await?;
         if exists || now.last_enqueued() != before.last_enqueued() || !self.nothing_is_after(&now).await? {
-            return Err(self.distrusted("the link delivers nothing, although the event hub may have events after"));
+            return Err(self.suspect("the link delivers nothing, although the event hub may have events after"));
         }
         Ok(now.end())
     }
 
-    /// One link that delivers nothing proves nothing. The last event must come through another one, and if it does not
-    /// show whether it is after the start, a third one must deliver nothing, too.
+    /// Returns whether no event is after the start. One receiver that delivers nothing proves nothing. A second
+    /// receiver must deliver the last event; if that event does not show whether it is after the start, a third
+    /// receiver must deliver nothing, too.
     async fn nothing_is_after(&self, properties: &PartitionProperties) -> Result<bool> {
         let Some(last) = properties.last_enqueued().filter(|_| !properties.is_empty()) else { return Ok(true) };
         let Some(event) = self.event(last.sequence_number).await?.1 else { return Ok(false) };
@@ -170,12 +170,12 @@ impl<S: EventSource> Search<'_, S> {
         first.map_or(Ok(None), |events| Ok(events?.into_iter().next()))
     }
 
-    fn distrusted(&self, what: &str) -> Error {
+    fn suspect(&self, what: &str) -> Error {
         self.source.connection_suspect(self.partition);
         Error::new(ErrorKind::EventSource, format!("{what} the start position {:?}", self.start))
     }
 
-    fn refused(&self, error: Error) -> Error {
+    fn rejected(&self, error: Error) -> Error {
         let (partition, start) = (self.partition, self.start);
         if error.kind() != ErrorKind::InvalidPosition {
             return error;
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_that_are_text_cannot_be_compared() {
+    fn text_offsets_cannot_be_compared() {
         let sought_in = |start: &str, last: &str| sought(&after(start), &holds(0, 9, last));
         let end = |offset: &str| Sought::Known(holds(0, 9, offset).end());
         assert_eq!(sought_in("10", "90"), Sought::First { exists: true });
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_compared_with_that_of_the_last_event() {
+    fn a_time_is_compared_with_the_last_event() {
         let at = |time| sought(&StartPosition::EnqueuedAfter(time), &holds(0, 9, "90").with_last_enqueued_at(NOON));
         let end = Sought::Known(holds(0, 9, "90").end());
         assert_eq!(at(NOON - SECOND), Sought::First { exists: true });
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_after_the_start_if_its_time_or_its_offset_is() {
+    fn an_event_is_compared_by_time_or_offset() {
         let by_time = StartPosition::EnqueuedAfter(NOON);
         for (enqueued_at, expected) in [(None, None), (Some(NOON), Some(false)), (Some(NOON + SECOND), Some(true))] {
             assert_eq!(is_after(&by_time, &Event("1", enqueued_at)), expected, "{enqueued_at:?}");

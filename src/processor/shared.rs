@@ -1,15 +1,15 @@
-//! What all partitions of a processor share.
+//! The state that all partitions of a processor share.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::added::NewPartitions;
 use super::config::ProcessorConfig;
+use super::new_partitions::NewPartitions;
 use crate::balancer::{LivenessTracker, LoadTracker};
 use crate::model::ConsumerGroup;
 use crate::store::GroupStore;
 
-/// What all partitions of a processor share.
+/// The state that all partitions of a processor share.
 #[derive(Debug)]
 pub(super) struct Shared<S, H> {
     pub(super) source: S,
@@ -18,7 +18,7 @@ pub(super) struct Shared<S, H> {
     pub(super) group: Arc<ConsumerGroup>,
     pub(super) config: ProcessorConfig,
     pub(super) drain_timeout: Duration,
-    /// How long the owner may take to release a partition that is handed over.
+    /// How long the owner may take to release a partition in a handoff.
     pub(super) handoff_timeout: Duration,
     pub(super) liveness: LivenessTracker,
     pub(super) loads: LoadTracker,

@@ -1,4 +1,4 @@
-//! The end of a processor: asked for how often, and how it went.
+//! Requests to shut down, and the report of a shutdown.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use tracing::Span;
 use crate::model::PartitionId;
 use crate::telemetry;
 
-/// A request so soon after the first is the same one: a program may listen for a signal in two places, and some send it
-/// twice.
-const TOGETHER: Duration = Duration::from_secs(1);
+/// A request within this time after the first one counts as the same request: a program may listen for a signal in two
+/// places, and some senders send it twice.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
 
-/// Whether the processor was asked to end, once or again. All clones share the state.
+/// The shutdown requests of a processor. All clones share the state.
 #[derive(Clone, Debug)]
 pub(super) struct Requests {
-    state: Arc<watch::Sender<Asked>>,
-    /// That of the processor: requests come from anywhere.
+    state: Arc<watch::Sender<RequestState>>,
+    /// The span of the processor, because requests may come from any task.
     span: Span,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Asked {
+struct RequestState {
     first: Option<Instant>,
     again: bool,
     ended: bool,
@@ -37,14 +37,14 @@ impl Requests {
     }
 
     pub(super) fn request(&self) {
-        self.state.send_if_modified(|asked| match asked.first {
+        self.state.send_if_modified(|state| match state.first {
             None => {
-                asked.first = Some(Instant::now());
+                state.first = Some(Instant::now());
                 telemetry::asked_to_end(&self.span);
                 true
             }
-            Some(first) if first.elapsed() >= TOGETHER && !asked.again => {
-                asked.again = true;
+            Some(first) if first.elapsed() >= SAME_REQUEST && !state.again => {
+                state.again = true;
                 telemetry::asked_again(&self.span);
                 true
             }
@@ -52,7 +52,7 @@ impl Requests {
         });
     }
 
-    /// Unless it was asked already.
+    /// Requests a shutdown, unless one was requested already.
     pub(super) fn request_once(&self) {
         if !self.is_requested() {
             self.request();
@@ -64,7 +64,7 @@ impl Requests {
     }
 
     pub(super) fn end(&self) {
-        self.state.send_modify(|asked| asked.ended = true);
+        self.state.send_modify(|state| state.ended = true);
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -72,54 +72,56 @@ impl Requests {
     }
 
     pub(super) async fn requested(&self) {
-        self.wait_for(|asked| asked.first.is_some()).await;
+        self.wait_for(|state| state.first.is_some()).await;
     }
 
     pub(super) async fn requested_again(&self) {
-        self.wait_for(|asked| asked.again).await;
+        self.wait_for(|state| state.again).await;
     }
 
-    async fn wait_for(&self, condition: impl FnMut(&Asked) -> bool) {
-        let mut asked = self.state.subscribe();
-        // The sender is `self`: it does not go away.
-        let _ = asked.wait_for(condition).await;
+    async fn wait_for(&self, condition: impl FnMut(&RequestState) -> bool) {
+        let mut state = self.state.subscribe();
+        // The sender belongs to `self`, so it is not dropped.
+        let _ = state.wait_for(condition).await;
     }
 }
 
-/// How a processor ended.
+/// How a processor shut down. [`is_clean`](Self::is_clean) sums it up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Handlers finish, and what is in flight; last checkpoints are written; links are closed.
+    /// Handlers and events in flight finish, last checkpoints are written, receivers are closed.
     pub drain: PhaseReport,
-    /// Partitions are released, or left for the restart of this owner.
+    /// Partitions are released, or kept for the restart of this owner.
     pub release: PhaseReport,
     /// The event source is closed.
     pub close: PhaseReport,
-    /// Partitions whose handler, or something in flight, did not finish in time. What they were at comes again.
+    /// The partitions whose handler or events in flight did not finish in time. Those events are redelivered.
     pub aborted: BTreeSet<PartitionId>,
-    /// Partitions whose last marked position could not be written. What is behind the one before comes again.
+    /// The partitions whose last requested position could not be written. Events after the previous checkpoint are
+    /// redelivered.
     pub uncheckpointed: BTreeSet<PartitionId>,
-    /// Partitions with events whose [`TrackedEvent`](super::TrackedEvent) was dropped. Such an event and all after it are processed
-    /// again, although these may be finished. A token that was dropped because the partition stopped counts only if a
-    /// later event was finished.
+    /// The partitions in which a [`TrackedEvent`](super::TrackedEvent) was dropped unfinished. Its event and all later
+    /// events are redelivered, even those that were finished. An event that was dropped because the partition stopped
+    /// counts only if a later event was finished.
     pub held_back: BTreeSet<PartitionId>,
-    /// How many partitions were left for the restart of this owner: [`OnShutdown::Keep`](super::OnShutdown::Keep).
+    /// How many partitions this instance kept for its restart: [`OnShutdown::Keep`](super::OnShutdown::Keep).
     pub kept: usize,
-    /// How many partitions could not be released in time. They expire.
+    /// How many partitions could not be released in time. They stay owned until their leases expire.
     pub unreleased: usize,
-    /// Whether it was asked for again meanwhile, and ended at once.
+    /// Whether a second request forced the shutdown, which then ended at once.
     pub forced: bool,
 }
 
 impl ShutdownReport {
-    /// Nothing had begun.
+    /// Returns the report of a processor that had not started to process.
     pub(super) fn nothing_done() -> Self {
         let done = PhaseReport { took: Duration::ZERO, complete: true };
         Self { drain: done, release: done, close: done, ..Self::default() }
     }
 
-    /// Whether everything ended as it should: the next owners go on at once, and nothing that was handled comes again.
+    /// Returns whether the shutdown was clean: other instances can continue at once, and no handled event is
+    /// redelivered.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         let complete = [&self.drain, &self.release, &self.close].iter().all(|phase| phase.complete);
@@ -129,17 +131,17 @@ impl ShutdownReport {
     }
 }
 
-/// How one phase of the end went.
+/// How one phase of the shutdown went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PhaseReport {
     /// How long it took.
     pub took: Duration,
-    /// Whether it came to its end within its time.
+    /// Whether the phase completed within its time limit.
     pub complete: bool,
 }
 
-/// Runs one phase, for this long at the most.
+/// Runs one phase for at most this long.
 pub(super) async fn phase<T>(limit: Duration, work: impl Future<Output = T>) -> (PhaseReport, Option<T>) {
     let began = Instant::now();
     let done = timeout(limit, work).await.ok();
@@ -153,19 +155,19 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_second_request_counts_from_a_second_after_the_first_on() {
+    async fn a_second_request_counts_after_one_second() {
         let requests = Requests::new(Span::none());
-        let asked = |requests: &Requests| (requests.is_requested(), requests.state.borrow().again);
-        assert_eq!(asked(&requests), (false, false));
+        let requested = |requests: &Requests| (requests.is_requested(), requests.state.borrow().again);
+        assert_eq!(requested(&requests), (false, false));
         requests.request();
         requests.request();
-        advance(TOGETHER.saturating_sub(Duration::from_millis(1))).await;
+        advance(SAME_REQUEST.saturating_sub(Duration::from_millis(1))).await;
         requests.request();
-        assert_eq!(asked(&requests), (true, false));
+        assert_eq!(requested(&requests), (true, false));
         advance(Duration::from_millis(1)).await;
         requests.request_once();
-        assert_eq!(asked(&requests), (true, false));
+        assert_eq!(requested(&requests), (true, false));
         requests.request();
-        assert_eq!(asked(&requests), (true, true));
+        assert_eq!(requested(&requests), (true, true));
     }
 }

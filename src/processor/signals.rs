@@ -1,8 +1,8 @@
-//! The signals that ask a process to end.
+//! The signals that request a shutdown.
 
 use crate::error::{Error, Result};
 
-/// Ctrl-C, and on Unix SIGTERM. They do not end the process by themselves any more.
+/// Ctrl-C, and SIGTERM on Unix. While this exists, they no longer end the process by themselves.
 #[derive(Debug)]
 pub(super) struct Signals {
     #[cfg(unix)]
@@ -20,8 +20,8 @@ impl Signals {
     pub(super) fn listen() -> Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
 
-        let interrupt = signal(SignalKind::interrupt()).map_err(unheard)?;
-        let terminate = signal(SignalKind::terminate()).map_err(unheard)?;
+        let interrupt = signal(SignalKind::interrupt()).map_err(not_installed)?;
+        let terminate = signal(SignalKind::terminate()).map_err(not_installed)?;
         Ok(Self { interrupt, terminate })
     }
 
@@ -29,10 +29,10 @@ impl Signals {
     pub(super) fn listen() -> Result<Self> {
         use tokio::signal::windows::{ctrl_c, ctrl_shutdown};
 
-        Ok(Self { interrupt: ctrl_c().map_err(unheard)?, terminate: ctrl_shutdown().map_err(unheard)? })
+        Ok(Self { interrupt: ctrl_c().map_err(not_installed)?, terminate: ctrl_shutdown().map_err(not_installed)? })
     }
 
-    /// Ready at the next signal.
+    /// Waits for the next signal.
     pub(super) async fn next(&mut self) {
         tokio::select! {
             Some(()) = self.interrupt.recv() => {}
@@ -42,6 +42,6 @@ impl Signals {
     }
 }
 
-fn unheard(error: std::io::Error) -> Error {
+fn not_installed(error: std::io::Error) -> Error {
     Error::config("cannot install signal handlers; use `run` with another shutdown future").with_source(error)
 }

@@ -1,4 +1,4 @@
-//! Where events come from: the port of the processor towards the event hub.
+//! Where events come from: the interface between the processor and the event hub.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,26 +14,28 @@ use super::receiver::EventReceiver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
 
-/// The epoch with which the processor opens a partition that this instance may not own. Those of ownerships are
+/// The epoch with which the processor opens a partition that this instance may not own. The epochs of owners are
 /// greater.
 pub(crate) const NO_EPOCH: i64 = 0;
 
-/// How long the hub may take to answer a request.
-const HUB_DEADLINE: Duration = Duration::from_secs(30);
+/// How long the event hub may take to respond to a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where to start reading a partition.
+/// Where to start reading a partition that has no checkpoint.
 ///
-/// The processor resolves the start of a partition without a checkpoint to a position when it first owns the partition,
-/// and records this position before it reads from there. From then on the record counts, also for an instance with
-/// another start: a start such as "five seconds ago" means another place after every restart, but a restart skips
-/// nothing. For some starts the processor opens links first, to look for one event.
+/// The processor resolves the start to a position when it first owns the partition, and records this position before it
+/// reads from there. From then on the recorded position counts, also for an instance with another start setting: "five
+/// seconds ago" is a different position after every restart, but a restart must skip nothing. For some starts the
+/// processor first opens receivers to find one event.
+#[doc(alias = "seek")]
+#[doc(alias = "EventPosition")]
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StartPosition {
-    /// At the first event there is.
+    /// At the first available event.
     Earliest,
-    /// After the last event there is: only new ones.
+    /// After the last event; skips all existing events.
     Latest,
     /// After the event with this sequence number. The processor starts after the last event if that has a smaller
     /// number, and at the first event if the number has expired.
@@ -41,13 +43,13 @@ pub enum StartPosition {
     /// After the event with this offset. If both are plain numbers, the processor starts after the last event if that
     /// has a smaller offset.
     AfterOffset(String),
-    /// At the first event enqueued after this time, which must not be before 1970. If there is none yet, the processor
-    /// starts after the last event, also for a time in the future.
+    /// At the first event enqueued after this time, which must not be before 1970. If there is no such event yet, the
+    /// processor starts after the last event, also for a time in the future.
     EnqueuedAfter(#[serde(with = "time::serde::rfc3339")] OffsetDateTime),
 }
 
 impl StartPosition {
-    /// No hub holds events that were enqueued before 1970, and the official client panics at such a time.
+    /// Rejects times before 1970: no event hub holds events from before, and the official client panics at such a time.
     pub(crate) fn check(&self) -> Result<()> {
         match self {
             Self::EnqueuedAfter(time) if *time < OffsetDateTime::UNIX_EPOCH => Err(Error::config(format!(
@@ -58,58 +60,61 @@ impl StartPosition {
     }
 }
 
-/// What the processor wants to know of an event hub.
+/// The properties of an event hub that the processor needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventHubProperties {
     /// The name of the event hub.
     pub event_hub: String,
-    /// Its partitions now. Their number may grow.
+    /// Its current partitions. Their number may grow.
     pub partitions: Vec<PartitionId>,
 }
 
 impl EventHubProperties {
-    /// The name of an event hub and its partitions.
+    /// Creates the properties from the name of an event hub and its partitions.
     #[must_use]
     pub fn new(event_hub: impl Into<String>, partitions: Vec<PartitionId>) -> Self {
         Self { event_hub: event_hub.into(), partitions }
     }
 }
 
-/// An event hub, through one client. Every instance has its own.
+/// An event hub, accessed through one client. Every instance has its own source.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) where retrying cannot help (no such hub, no such consumer group): it
-/// ends the processor. [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) where the broker gave the partition to another
-/// reader, or refuses it because of another reader. Anything else is tried again.
+/// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a retry cannot help, because the event hub or the consumer
+///   group does not exist. It ends the processor.
+/// - [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if the broker has given the partition to another reader, or
+///   rejects the receiver because of another reader.
+/// - Any other error: the processor retries.
 pub trait EventSource: Send + Sync + 'static {
-    /// What it yields.
+    /// The type of its events.
     type Event: Positioned + Send + 'static;
 
-    /// The consumer group that it reads for, if the source knows it. The store must keep the records of the same one.
+    /// Returns the consumer group that the source reads for, if the source knows it. The store must keep the records of
+    /// the same consumer group. Default: unknown.
     fn consumer_group(&self) -> Option<&ConsumerGroup> {
         None
     }
 
-    /// Reads the hub's name and partitions.
+    /// Reads the name and the partitions of the event hub.
     fn event_hub_properties(&self) -> impl Future<Output = Result<EventHubProperties>> + Send;
 
-    /// Reads what is in a partition.
+    /// Reads the range of events in a partition.
     fn partition_properties(&self, partition: &PartitionId)
     -> impl Future<Output = Result<PartitionProperties>> + Send;
 
-    /// Starts to read a partition, holding at most `prefetch` events ahead of the processor.
+    /// Starts to read a partition. The receiver may hold at most `prefetch` events that the processor has not taken.
     ///
-    /// `epoch` is the epoch of the ownership for which the partition is read: strictly greater than that of every
-    /// earlier tenure of the partition, on any instance. Every open of a tenure has the same epoch, also one that only
-    /// looks for the event to start at. A broker can use the epoch to refuse an owner that was displaced. Sources may
-    /// ignore it.
+    /// `epoch` is the epoch of the ownership for which the partition is read. It is strictly greater than the epoch of
+    /// every earlier ownership of the partition, on any instance. Within one ownership all receivers have the same
+    /// epoch, also a receiver that only finds the event to start at. A broker can use the epoch to reject a previous
+    /// owner. Sources may ignore it.
     ///
-    /// `epoch` is 0 if this instance may not own the partition. The processor then looks for one event, to record
-    /// where the partition starts. Such an open must not displace the reader of the owner. If the broker refuses it
-    /// for that reason ([`ErrorKind::Fenced`](crate::ErrorKind::Fenced)), the processor relies on the start that the
-    /// owner has recorded, and otherwise tries again.
+    /// `epoch` is 0 if this instance may not own the partition. The processor then looks for one event, to record where
+    /// the partition starts. Such a receiver must not displace the receiver of the owner. If the broker rejects it for
+    /// that reason ([`ErrorKind::Fenced`](crate::ErrorKind::Fenced)), the processor relies on the start that the owner
+    /// has recorded, and otherwise retries.
     fn open_receiver(
         &self,
         partition: &PartitionId,
@@ -118,19 +123,21 @@ pub trait EventSource: Send + Sync + 'static {
         epoch: i64,
     ) -> impl Future<Output = Result<EventReceiver<Self::Event>>> + Send;
 
-    /// Finds out before anything starts whether the partition could be read: whether the consumer group exists.
+    /// Checks, before anything starts, whether the partition can be read: for instance, whether the consumer group
+    /// exists. Default: checks nothing.
     fn check_access(&self, partition: &PartitionId) -> impl Future<Output = Result<()>> + Send {
         let _ = partition;
         async { Ok(()) }
     }
 
-    /// The processor found the partition's link silent although the hub has newer events, and is about to open it
-    /// again. A source that shares a connection among links may take it for dead. By default nothing happens.
+    /// Reports that the receiver of the partition delivers nothing although the event hub has newer events. The
+    /// processor is about to reopen it. A source whose receivers share a connection may consider the connection broken.
+    /// Default: does nothing.
     fn connection_suspect(&self, partition: &PartitionId) {
         let _ = partition;
     }
 
-    /// Ends the client, when all receivers are closed.
+    /// Closes the client. All receivers are closed before. Default: does nothing.
     fn close(self) -> impl Future<Output = Result<()>> + Send
     where
         Self: Sized,
@@ -139,9 +146,9 @@ pub trait EventSource: Send + Sync + 'static {
     }
 }
 
-/// The outcome of a request to the event source, which may neither take for ever nor panic.
+/// Returns the outcome of a request to the event source. A panic and a timeout are errors.
 pub(super) async fn caught_request<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(HUB_DEADLINE, caught(request)).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Unavailable, format!("the event hub did not respond within {HUB_DEADLINE:?}")))
+    timeout(REQUEST_TIMEOUT, caught(request)).await.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Unavailable, format!("the event hub did not respond within {REQUEST_TIMEOUT:?}")))
     })
 }

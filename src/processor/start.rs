@@ -1,8 +1,8 @@
-//! Where a partition is read from, and what to do about a checkpoint that the hub knows nothing of.
+//! Determines where a partition is read from, and what to do about a checkpoint that does not fit the partition.
 //!
-//! The broker tells too little: what retention has taken it leaves out in silence; a place beyond the end it refuses,
-//! but once a hub that was made anew has as many events again, it reads on from another one. So the checkpoint is
-//! compared with what the partition holds before anything is read.
+//! The broker reports too little. It silently omits events that have expired. It rejects a position after the end, but
+//! when a recreated event hub again has that many events, it delivers different events from there. So the processor
+//! compares the checkpoint with the range of the partition before it reads.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,25 +15,26 @@ use super::source::StartPosition;
 use crate::error::{Error, Result};
 use crate::model::{CheckpointRecord, PartitionId, Position};
 
-/// What is wrong with a checkpoint.
+/// Why a checkpoint is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum InvalidReason {
-    /// Events behind it are gone without having been processed: the partition stood still for longer than the hub's
-    /// retention.
+    /// Events after the checkpoint expired before they were processed: the partition was not read for longer than the
+    /// retention of the event hub.
     Expired,
-    /// It is not of this event hub: the hub was recreated under its name, or the checkpoint is another hub's.
+    /// The checkpoint does not belong to this event hub: the event hub was recreated under the same name, or the
+    /// checkpoint is another event hub's.
     ///
-    /// A hub that was recreated while no instance read it, and that has grown past the checkpoint since, is not
-    /// recognized: reading goes on from that number. After recreating a hub, delete the checkpoints of its consumer
-    /// groups.
+    /// An event hub that was recreated while no instance read it, and that has grown past the checkpoint since, is not
+    /// recognized: reading continues after that sequence number. After recreating an event hub, delete the checkpoints
+    /// of its consumer groups.
     BeyondEnd,
-    /// The broker refused to start there.
+    /// The broker rejected the position.
     Refused,
 }
 
 impl InvalidReason {
-    /// In metrics.
+    /// Returns the name in metrics.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Expired => "expired",
@@ -53,21 +54,21 @@ impl fmt::Display for InvalidReason {
     }
 }
 
-/// A checkpoint from which a partition cannot be read on.
+/// A checkpoint after which a partition cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InvalidCheckpoint {
     /// The partition.
     pub partition: PartitionId,
-    /// What is recorded.
+    /// The content of the checkpoint.
     pub checkpoint: CheckpointRecord,
-    /// What the partition holds.
+    /// The range of events that the partition holds.
     pub properties: PartitionProperties,
-    /// Why the two do not fit.
+    /// Why the checkpoint does not fit the partition.
     pub reason: InvalidReason,
 }
 
-/// Names both positions and the reason, fit for a log.
+/// Writes both positions and the reason, for a log.
 impl fmt::Display for InvalidCheckpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { partition, checkpoint, properties, reason } = self;
@@ -98,37 +99,39 @@ impl fmt::Display for At<'_> {
     }
 }
 
-type Ask = dyn Fn(&InvalidCheckpoint) -> StartPosition + Send + Sync;
+type Choose = dyn Fn(&InvalidCheckpoint) -> StartPosition + Send + Sync;
 
-/// What to do about a checkpoint from which a partition cannot be read on.
+/// What the processor does if a partition cannot be read from its checkpoint.
 ///
-/// There is no right answer for everybody, and going on in silence is wrong for all: whatever is chosen is reported.
+/// No choice is right for every application. The processor logs and counts every invalid checkpoint.
+#[doc(alias = "auto.offset.reset")]
+#[doc(alias = "offset_reset")]
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnInvalidCheckpoint {
-    /// End the processor with an error that names the partition and both positions: somebody is to look first.
+    /// End the processor with an error that names the partition and both positions, so that an operator decides.
     Fail,
-    /// Start at the first event there is. The default, for nothing that is still there is lost: after a loss by
-    /// retention these are just the events that were not processed yet; of a new hub they are all new.
+    /// Start at the first available event. The default, because no available event is lost: after expiry, these are
+    /// exactly the events that were not processed yet; in a new event hub, all events are new.
     #[default]
     Earliest,
-    /// Start behind the last event there is: what came meanwhile is skipped. For those whom only the present interests.
+    /// Start after the last event; skip the backlog.
     Latest,
-    /// Let the application choose, see [`ask`](Self::custom).
+    /// Let the application choose: see [`custom`](Self::custom).
     #[serde(skip)]
-    Custom(Arc<Ask>),
+    Custom(Arc<Choose>),
 }
 
 impl OnInvalidCheckpoint {
-    /// Lets the application choose. The function must not block: it is called where the partition is about to be read.
-    /// The processor records the position of the choice before it reads from there, and calls the function again if
-    /// that fails.
+    /// Lets the application choose. The function must not block: the processor calls it before it reads the partition.
+    /// The processor records the chosen position before it reads from there, and calls the function again if that
+    /// fails.
     ///
     /// ```
     /// use eventhubs_checkpoint::processor::{InvalidReason, OnInvalidCheckpoint, StartPosition};
     ///
-    /// let policy = OnInvalidCheckpoint::ask(|invalid| match invalid.reason {
+    /// let policy = OnInvalidCheckpoint::custom(|invalid| match invalid.reason {
     ///     InvalidReason::Expired => StartPosition::Earliest,
     ///     _ => StartPosition::Latest,
     /// });
@@ -145,12 +148,12 @@ impl fmt::Debug for OnInvalidCheckpoint {
             Self::Fail => "Fail",
             Self::Earliest => "Earliest",
             Self::Latest => "Latest",
-            Self::Custom(_) => "Ask(..)",
+            Self::Custom(_) => "Custom(..)",
         })
     }
 }
 
-/// Where to go on. A recorded offset of `-1` is the place before everything.
+/// Returns where to continue after a checkpoint. A recorded offset of `-1` is the position before all events.
 pub(super) fn resume(record: &CheckpointRecord, start: &StartPosition) -> StartPosition {
     match (record.sequence_number, &record.offset) {
         (_, Some(offset)) if offset == BEFORE_EVERYTHING => StartPosition::Earliest,
@@ -160,9 +163,9 @@ pub(super) fn resume(record: &CheckpointRecord, start: &StartPosition) -> StartP
     }
 }
 
-/// What is wrong with a checkpoint, as far as can be told. The properties must have been read after it: older ones make
-/// a checkpoint that was written meanwhile look too far.
-pub(super) fn verdict(record: &CheckpointRecord, properties: &PartitionProperties) -> Option<InvalidReason> {
+/// Returns why a checkpoint is invalid, as far as the properties show. They must have been read after the checkpoint:
+/// compared with older ones, a checkpoint that was written meanwhile appears to be after the end.
+pub(super) fn invalid_reason(record: &CheckpointRecord, properties: &PartitionProperties) -> Option<InvalidReason> {
     let offset = record.offset.as_deref();
     if offset == Some(BEFORE_EVERYTHING) {
         return None;
@@ -181,16 +184,16 @@ pub(super) fn verdict(record: &CheckpointRecord, properties: &PartitionPropertie
     }
 }
 
-/// The position of a checkpoint in better words: the same place for reading, but with the sequence number that it
-/// should have. Others read only the number: KEDA's scaler counts the events after it, and fails for all partitions
-/// without one. An own checkpoint would correct it, but a partition without events gets none. The properties must have
-/// been read after the record.
+/// Returns the same position with the sequence number that the checkpoint should have, if it has another one or none.
+/// Other readers use only the number: KEDA's scaler counts the events after it, and fails for all partitions if one
+/// checkpoint lacks it. The next checkpoint would correct it, but a partition without events gets none. The properties
+/// must have been read after the checkpoint.
 ///
-/// - The place before everything has the number before the first event. Another number there counts events that have
-///   expired, or is of another event hub and would hold back smaller checkpoints.
-/// - A record without a number has that of the last event if it has its offset. Any other number would be a guess, and
-///   reading goes on by the number.
-pub(super) fn reworded(record: &CheckpointRecord, properties: &PartitionProperties) -> Option<Position> {
+/// - The position before all events has the number before the first event. A different number counts events that have
+///   expired, or belongs to another event hub and would hold back smaller checkpoints.
+/// - A record without a number gets the number of the last event if it has the offset of that event. Any other number
+///   would be a guess, and reading continues by the number.
+pub(super) fn corrected(record: &CheckpointRecord, properties: &PartitionProperties) -> Option<Position> {
     let offset = record.offset.as_deref()?;
     if offset == BEFORE_EVERYTHING {
         let beginning = properties.beginning();
@@ -199,44 +202,45 @@ pub(super) fn reworded(record: &CheckpointRecord, properties: &PartitionProperti
     properties.last_enqueued().filter(|last| record.sequence_number.is_none() && last.offset == offset).cloned()
 }
 
-/// A hub that was made anew and has as many events by now is told by the offset.
+/// Returns whether a checkpoint is after the end. If a recreated event hub already has as many events, the offset shows
+/// it.
 fn is_beyond_end(number: i64, offset: Option<&str>, last: Option<&Position>) -> bool {
     let Some(last) = last else { return true };
     let differs = || offset.and_then(plain).zip(plain(&last.offset)).is_some_and(|(this, that)| this != that);
     number > last.sequence_number || (number == last.sequence_number && differs())
 }
 
-/// Behind a last offset that is text nothing can be told.
+/// Returns whether an offset is after the end. A text offset of the last event shows nothing.
 pub(super) fn is_offset_beyond_end(offset: u64, last: Option<&Position>) -> bool {
     last.is_none_or(|last| plain(&last.offset).is_some_and(|last| offset > last))
 }
 
-/// The offset, if it is a plain number. With geo-replication offsets are text that changes with the replica, and
-/// nothing follows from a difference.
+/// Returns the offset if it is a plain number. With geo-replication offsets are text that changes with the replica, so
+/// a difference means nothing.
 pub(super) fn plain(offset: &str) -> Option<u64> {
     offset.bytes().all(|byte| byte.is_ascii_digit()).then(|| offset.parse().ok()).flatten()
 }
 
-/// Why a partition starts again although its checkpoint looked right: the place where reading could not go on, and
-/// whose word that is.
+/// Why a partition restarts although its checkpoint looked valid. Each variant has the position where reading could not
+/// continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Doubt {
-    /// The broker refused to go on there.
-    Refused(StartPosition),
-    /// Looks at the hub found that it ends before. They may have been old.
+pub(super) enum ResumeFailure {
+    /// The broker rejected the position.
+    Rejected(StartPosition),
+    /// Lag checks found the position after the end of the event hub. Their properties may have been old.
     BeyondEnd(StartPosition),
 }
 
-/// What is wrong with a checkpoint that looks right, if there is a doubt: the broker refused it; or the hub ends before
-/// what was delivered since. For the latter the properties decide, which must be newer than the doubt.
-pub(super) fn blame(
+/// Returns why a checkpoint that looks valid is invalid: the broker rejected it, or the event hub ends before events
+/// that were delivered since. The properties decide the latter, and must be newer than the failure.
+pub(super) fn confirmed_reason(
     record: &CheckpointRecord,
-    doubt: &Doubt,
+    failure: &ResumeFailure,
     properties: &PartitionProperties,
 ) -> Option<InvalidReason> {
-    let (Doubt::Refused(place) | Doubt::BeyondEnd(place)) = doubt;
-    let is_refused = matches!(doubt, Doubt::Refused(_));
-    if is_refused && *place == resume(record, place) && record.has_position() {
+    let (ResumeFailure::Rejected(place) | ResumeFailure::BeyondEnd(place)) = failure;
+    let is_rejected = matches!(failure, ResumeFailure::Rejected(_));
+    if is_rejected && *place == resume(record, place) && record.has_position() {
         return Some(InvalidReason::Refused);
     }
     let StartPosition::AfterSequenceNumber(delivered) = place else { return None };
@@ -244,11 +248,11 @@ pub(super) fn blame(
     (end < *delivered).then_some(InvalidReason::BeyondEnd)
 }
 
-/// Where to start instead.
+/// Returns where to start instead.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) if the policy is to fail, or if the application's choice panics.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if the policy is to fail, or if the application's function panics.
 pub(super) fn choose(policy: &OnInvalidCheckpoint, invalid: &InvalidCheckpoint) -> Result<StartPosition> {
     match policy {
         OnInvalidCheckpoint::Earliest => Ok(StartPosition::Earliest),
@@ -280,21 +284,21 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_the_checkpoint_s_fault_only_if_it_was_the_one_refused() {
+    fn a_rejected_position_blames_only_its_checkpoint() {
         let holds = |last: i64| {
             let last = Position { sequence_number: last, offset: (last * 10).to_string() };
             PartitionProperties::new(0, Some(last), false)
         };
         let record = CheckpointRecord { sequence_number: Some(9), offset: Some("90".into()), ..Default::default() };
-        let refused = |number| Doubt::Refused(StartPosition::AfterSequenceNumber(number));
-        assert_eq!(blame(&record, &refused(9), &holds(50)), Some(InvalidReason::Refused));
-        assert_eq!(blame(&record, &refused(30), &holds(20)), Some(InvalidReason::BeyondEnd));
-        assert_eq!(blame(&record, &refused(30), &holds(30)), None, "the hub was only a little behind");
-        assert_eq!(blame(&record, &Doubt::Refused(StartPosition::Earliest), &holds(30)), None);
+        let rejected = |number| ResumeFailure::Rejected(StartPosition::AfterSequenceNumber(number));
+        assert_eq!(confirmed_reason(&record, &rejected(9), &holds(50)), Some(InvalidReason::Refused));
+        assert_eq!(confirmed_reason(&record, &rejected(30), &holds(20)), Some(InvalidReason::BeyondEnd));
+        assert_eq!(confirmed_reason(&record, &rejected(30), &holds(30)), None, "the properties were only a little old");
+        assert_eq!(confirmed_reason(&record, &ResumeFailure::Rejected(StartPosition::Earliest), &holds(30)), None);
     }
 
     #[test]
-    fn processing_goes_on_behind_the_checkpoint() {
+    fn processing_continues_after_the_checkpoint() {
         let start = StartPosition::Latest;
         assert_eq!(resume(&record(None, None), &start), start);
         assert_eq!(resume(&record(7, "o"), &start), StartPosition::AfterSequenceNumber(7));
@@ -304,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_is_compared_with_what_the_partition_holds() {
+    fn a_checkpoint_is_compared_with_the_partition() {
         use InvalidReason::{BeyondEnd, Expired};
         let full = || holds(5, (9, "90"));
         let emptied = || holds(10, (9, "90"));
@@ -315,25 +319,25 @@ mod tests {
             ("at the end, without offset", record(9, None), full(), None),
             ("right before the first", record(4, "40"), full(), None),
             ("one event lost", record(3, "30"), full(), Some(Expired)),
-            ("the smallest number there is", record(i64::MIN, "x"), full(), None),
-            ("the greatest number there is", record(i64::MAX, "x"), full(), Some(BeyondEnd)),
+            ("the smallest possible number", record(i64::MIN, "x"), full(), None),
+            ("the greatest possible number", record(i64::MAX, "x"), full(), Some(BeyondEnd)),
             ("one too far", record(10, "100"), full(), Some(BeyondEnd)),
             ("too far, with text for an offset", record(10, "a:1"), full(), Some(BeyondEnd)),
-            ("made anew with as many events", record(9, "94"), full(), Some(BeyondEnd)),
-            ("the same offset, written otherwise", record(9, "090"), full(), None),
-            ("text for an offset here", record(9, "a:94"), full(), None),
-            ("text for an offset there", record(9, "94"), holds(5, (9, "a:90")), None),
-            ("an unknown offset there", record(9, "94"), holds(5, (9, "-1")), None),
+            ("recreated with as many events", record(9, "94"), full(), Some(BeyondEnd)),
+            ("the same offset, in another notation", record(9, "090"), full(), None),
+            ("a text offset in the checkpoint", record(9, "a:94"), full(), None),
+            ("a text offset in the partition", record(9, "94"), holds(5, (9, "a:90")), None),
+            ("an unknown offset in the partition", record(9, "94"), holds(5, (9, "-1")), None),
             ("an empty offset", record(9, ""), full(), None),
             ("before everything", record(-1, "-1"), full(), None),
             ("before everything, by the number", record(-1, None), full(), None),
             ("before everything, by the offset", record(None, "-1"), full(), None),
-            ("a start that was written down", record(3, "-1"), full(), None),
+            ("a recorded start", record(3, "-1"), full(), None),
             ("before everything, in a new hub", record(-1, "-1"), holds(0, None), None),
             ("a new hub", record(0, "0"), holds(0, None), Some(BeyondEnd)),
             ("emptied, and all was processed", record(9, "90"), emptied(), None),
             ("emptied, and one was not", record(8, "80"), emptied(), Some(Expired)),
-            ("emptied, and made anew", record(10, "100"), emptied(), Some(BeyondEnd)),
+            ("emptied, and recreated", record(10, "100"), emptied(), Some(BeyondEnd)),
             ("an offset inside", record(None, "70"), full(), None),
             ("an offset at the end", record(None, "90"), full(), None),
             ("an offset too far", record(None, "91"), full(), Some(BeyondEnd)),
@@ -343,12 +347,12 @@ mod tests {
             ("an offset before text", record(None, "91"), holds(5, (9, "a:90")), None),
         ];
         for (case, record, properties, expected) in table {
-            assert_eq!(verdict(&record, &properties), expected, "{case}");
+            assert_eq!(invalid_reason(&record, &properties), expected, "{case}");
         }
     }
 
     #[test]
-    fn a_number_is_corrected_only_where_the_place_stays_the_same() {
+    fn a_corrected_number_keeps_the_position() {
         let full = || holds(5, (9, "90"));
         let emptied = || holds(10, (9, "90"));
         let unused = || holds(0, None);
@@ -367,14 +371,14 @@ mod tests {
             ("the last event, with its number", record(9, "90"), full(), None),
             ("the last event, with another number", record(8, "90"), full(), None),
             ("another event", record(None, "80"), full(), None),
-            ("the same offset, written otherwise", record(None, "090"), full(), None),
+            ("the same offset, in another notation", record(None, "090"), full(), None),
             ("an offset of a hub that was never used", record(None, "90"), unused(), None),
             ("no offset", record(7, None), full(), None),
             ("no position", record(None, None), full(), None),
         ];
         for (case, record, properties, expected) in table {
-            let reworded = reworded(&record, &properties);
-            let place = reworded.as_ref().map(|place| (place.sequence_number, place.offset.as_str()));
+            let corrected = corrected(&record, &properties);
+            let place = corrected.as_ref().map(|place| (place.sequence_number, place.offset.as_str()));
             assert_eq!(place, expected, "{case}");
         }
     }
@@ -393,15 +397,15 @@ mod tests {
         let chosen = |policy| choose(&policy, &invalid()).unwrap();
         assert_eq!(chosen(OnInvalidCheckpoint::default()), StartPosition::Earliest);
         assert_eq!(chosen(OnInvalidCheckpoint::Latest), StartPosition::Latest);
-        let ask = OnInvalidCheckpoint::custom(|invalid| {
+        let custom = OnInvalidCheckpoint::custom(|invalid| {
             StartPosition::AfterSequenceNumber(invalid.properties.beginning_sequence_number())
         });
-        assert_eq!(format!("{ask:?}"), "Ask(..)");
-        assert_eq!(chosen(ask.clone()), StartPosition::AfterSequenceNumber(5));
+        assert_eq!(format!("{custom:?}"), "Custom(..)");
+        assert_eq!(chosen(custom.clone()), StartPosition::AfterSequenceNumber(5));
     }
 
     #[test]
-    fn a_failure_names_the_partition_both_positions_and_the_remedy() {
+    fn the_error_names_both_positions_and_the_remedy() {
         let error = choose(&OnInvalidCheckpoint::Fail, &invalid()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         let message = error.to_string();
@@ -411,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_partition_holds_is_named_even_if_it_is_nothing() {
+    fn the_message_describes_an_empty_partition() {
         let shown = |properties| InvalidCheckpoint { properties, ..invalid() }.to_string();
         assert!(shown(holds(0, None)).contains("never held an event"));
         assert!(shown(holds(10, (9, "90"))).contains("is empty and ended at 9"));
@@ -422,23 +426,27 @@ mod tests {
     mod defects {
         use super::*;
 
-        /// What old looks said is forgotten once newer properties show the opposite.
+        /// A failure by old properties is dropped if newer properties refute it.
         #[test]
-        fn b03_only_the_broker_refuses_without_numbers() {
-            let beyond_end = |number| Doubt::BeyondEnd(StartPosition::AfterSequenceNumber(number));
-            assert_eq!(blame(&record(9, "90"), &beyond_end(9), &holds(0, (50, "500"))), None);
-            assert_eq!(blame(&record(9, "90"), &beyond_end(9), &holds(0, (9, "90"))), None);
-            let reason = blame(&record(9, "90"), &beyond_end(30), &holds(0, (20, "200")));
+        fn b03_new_properties_must_confirm_the_end() {
+            let beyond_end = |number| ResumeFailure::BeyondEnd(StartPosition::AfterSequenceNumber(number));
+            assert_eq!(confirmed_reason(&record(9, "90"), &beyond_end(9), &holds(0, (50, "500"))), None);
+            assert_eq!(confirmed_reason(&record(9, "90"), &beyond_end(9), &holds(0, (9, "90"))), None);
+            let reason = confirmed_reason(&record(9, "90"), &beyond_end(30), &holds(0, (20, "200")));
             assert_eq!(reason, Some(InvalidReason::BeyondEnd), "fresh properties confirm it");
         }
 
         #[test]
-        fn c01_the_last_event_that_expires_unprocessed_is_missed() {
+        fn c01_expiry_of_the_last_event_is_detected() {
             for begin in [9, 10] {
                 let last = Position { sequence_number: 9, offset: "90".into() };
                 let emptied = PartitionProperties::new(begin, Some(last), true);
-                assert_eq!(verdict(&record(8, "80"), &emptied), Some(InvalidReason::Expired), "begins at {begin}");
-                assert_eq!(verdict(&record(9, "90"), &emptied), None, "begins at {begin}");
+                assert_eq!(
+                    invalid_reason(&record(8, "80"), &emptied),
+                    Some(InvalidReason::Expired),
+                    "begins at {begin}"
+                );
+                assert_eq!(invalid_reason(&record(9, "90"), &emptied), None, "begins at {begin}");
                 let invalid = InvalidCheckpoint { properties: emptied, ..invalid() };
                 assert!(invalid.to_string().contains("is empty and ended at 9"), "{invalid}");
             }

@@ -1,4 +1,4 @@
-//! What a partition's task tells of itself.
+//! The status that a partition's task reports.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -16,39 +16,40 @@ use crate::lock::lock;
 use crate::model::PartitionId;
 use crate::telemetry::Causes;
 
-/// What a partition is doing.
+/// What the processor does with a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "&'static str")]
 #[non_exhaustive]
 pub enum PartitionState {
-    /// Its checkpoint is being taken over.
+    /// It takes over the checkpoint.
     Adopting,
-    /// The handler's `started` is at work.
+    /// The handler's `started` is running.
     Starting,
-    /// Its link is being opened.
+    /// It opens the receiver.
     Opening,
-    /// It waits for events, and there are none that it should have got.
+    /// It waits for events, and has received all events of the event hub that it knows of.
     Idle,
-    /// It waits for events, although the hub has newer ones. Its link will be opened again.
+    /// It waits for events, although the event hub has newer ones. It reopens the receiver if this continues.
     LinkStalled,
     /// The handler has a batch.
     Handling,
-    /// The handler has had its batch for longer than [`stall_timeout`](crate::balancer::BalancerConfig::stall_timeout).
+    /// The handler has had a batch for longer than [`stall_timeout`](crate::balancer::BalancerConfig::stall_timeout).
     HandlerStalled,
-    /// As many events are in flight as may be, and none was finished for longer than `stall_timeout`.
+    /// [`max_in_flight`](super::ProcessorConfig::max_in_flight) events are in flight, and none was finished for longer
+    /// than `stall_timeout`.
     InFlightFull,
-    /// It was paused.
+    /// The application paused it.
     Paused,
     /// It failed, and waits before the next attempt.
     Failing,
-    /// Its handler failed, and it is to stay stopped until it is resumed.
+    /// The handler failed, and the partition stays stopped until the application resumes it.
     Parked,
-    /// It comes to an end.
+    /// It is stopping.
     Stopping,
 }
 
 impl PartitionState {
-    /// All of them, in the order of their declaration.
+    /// All states, in the order of their declaration.
     pub const ALL: &'static [Self] = &[
         Self::Adopting,
         Self::Starting,
@@ -64,7 +65,7 @@ impl PartitionState {
         Self::Stopping,
     ];
 
-    /// The name in metrics and when serialized.
+    /// Returns the name in metrics and in serialized form.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -90,33 +91,34 @@ impl From<PartitionState> for &'static str {
     }
 }
 
-/// One partition that this instance holds.
+/// The status of one partition that this instance owns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PartitionStatus {
     /// The partition.
     pub partition: PartitionId,
-    /// What it is doing.
+    /// What the processor does with it.
     pub state: PartitionState,
-    /// For how long.
+    /// How long it has been in this state.
     pub state_for: Duration,
-    /// The sequence number of the last event that the handler was given and returned from.
+    /// The sequence number of the last event that the handler has processed.
     pub handled: Option<i64>,
     /// The sequence number of the last durable checkpoint.
     pub checkpoint: Option<i64>,
-    /// The sequence number of the last event in the hub, when it was last asked.
+    /// The sequence number of the last event in the event hub, as of the last lag check.
     pub last_enqueued: Option<i64>,
-    /// How far the checkpoint is behind the hub.
+    /// How many events wait to be processed.
     pub lag: Lag,
     /// How many events are tracked and not finished.
     pub in_flight: usize,
-    /// How often it failed in this tenure: the handler, the link, or taking over the checkpoint.
+    /// How many failures it has had since this instance won it: of the handler, of the receiver, or of taking over the
+    /// checkpoint.
     pub failures: u64,
-    /// What went wrong last, with its causes; nothing, once a batch was handled since.
+    /// The last error with its sources; `None` once a batch was handled after it.
     pub last_error: Option<String>,
 }
 
-/// Where the task is, as far as others are concerned.
+/// The current step of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Adopting,
@@ -136,7 +138,7 @@ struct Inner {
     phase: Phase,
     since: Instant,
     handled: Option<i64>,
-    silent: bool,
+    link_stalled: bool,
     failures: u64,
     last_error: Option<Arc<Error>>,
     properties: Option<(PartitionProperties, Instant)>,
@@ -144,28 +146,28 @@ struct Inner {
     end: End,
 }
 
-/// How the partition stopped last.
+/// How the partition last stopped.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each can be by itself")]
+#[expect(clippy::struct_excessive_bools, reason = "each is independent of the others")]
 pub(super) struct End {
-    /// The handler, or something in flight, did not finish in time.
-    pub(super) cut_short: bool,
-    /// The last marked position is not durable.
-    pub(super) unwritten: bool,
-    /// A token that was dropped holds the checkpoint back.
+    /// The handler, or an event in flight, did not finish in time.
+    pub(super) aborted: bool,
+    /// The last requested position is not durable.
+    pub(super) uncheckpointed: bool,
+    /// A dropped token holds the checkpoint back.
     pub(super) held_back: bool,
-    /// The handler failed at its last batch, of which a part may have been processed.
+    /// The handler failed with its last batch, which may have been processed in part.
     failed: bool,
 }
 
 impl End {
-    /// Whether nothing that was processed is processed again.
+    /// Returns whether no processed event will be processed again.
     pub(super) fn is_settled(self) -> bool {
-        !(self.cut_short || self.unwritten || self.held_back || self.failed)
+        !(self.aborted || self.uncheckpointed || self.held_back || self.failed)
     }
 }
 
-/// Written by the task, read by handles.
+/// The state that the task writes and handles read.
 #[derive(Debug)]
 pub(super) struct Progress(Mutex<Inner>);
 
@@ -175,7 +177,7 @@ impl Progress {
             phase: Phase::Adopting,
             since: Instant::now(),
             handled: None,
-            silent: false,
+            link_stalled: false,
             failures: 0,
             last_error: None,
             properties: None,
@@ -195,16 +197,16 @@ impl Progress {
         }
     }
 
-    /// A batch was handled, and the next is waited for.
+    /// Records that a batch was handled: the task waits for the next one.
     pub(super) fn handled(&self, last: Option<i64>) {
         let mut inner = self.inner();
-        (inner.phase, inner.since, inner.silent) = (Phase::Idle, Instant::now(), false);
+        (inner.phase, inner.since, inner.link_stalled) = (Phase::Idle, Instant::now(), false);
         inner.handled = last.max(inner.handled);
         inner.last_error = None;
     }
 
-    pub(super) fn silent(&self, silent: bool) {
-        self.inner().silent = silent;
+    pub(super) fn link_stalled(&self, link_stalled: bool) {
+        self.inner().link_stalled = link_stalled;
     }
 
     pub(super) fn failed(&self, error: &Arc<Error>) {
@@ -213,7 +215,7 @@ impl Progress {
         inner.last_error = Some(Arc::clone(error));
     }
 
-    pub(super) fn probed(&self, properties: PartitionProperties) {
+    pub(super) fn lag_checked(&self, properties: PartitionProperties) {
         self.inner().properties = Some((properties, Instant::now()));
     }
 
@@ -221,12 +223,12 @@ impl Progress {
         self.inner().writer = Some(writer);
     }
 
-    pub(super) fn cut_short(&self) {
-        self.inner().end.cut_short = true;
+    pub(super) fn aborted(&self) {
+        self.inner().end.aborted = true;
     }
 
-    pub(super) fn unwritten(&self, unwritten: bool) {
-        self.inner().end.unwritten = unwritten;
+    pub(super) fn uncheckpointed(&self, uncheckpointed: bool) {
+        self.inner().end.uncheckpointed = uncheckpointed;
     }
 
     pub(super) fn held_back(&self, held_back: bool) {
@@ -237,7 +239,7 @@ impl Progress {
         self.inner().end.failed = failed;
     }
 
-    /// The checkpoint that a dropped token holds back, if one does.
+    /// Returns the checkpoint that a dropped token holds back, if there is one.
     pub(super) fn held(&self) -> Option<HeldCheckpoint> {
         self.inner().writer.as_ref()?.held()
     }
@@ -250,17 +252,17 @@ impl Progress {
         self.inner().writer.as_ref().and_then(CheckpointWriter::failure)
     }
 
-    /// Whether something is marked that is not durable.
+    /// Returns whether a requested position is not durable.
     pub(super) fn is_behind(&self) -> bool {
         self.inner().writer.as_ref().is_some_and(CheckpointWriter::is_behind)
     }
 
-    /// `lag_checks_due`: how old numbers from the hub may be.
+    /// Returns the status. Properties older than `lag_checks_due` are stale.
     pub(super) fn status(
         &self,
         partition: &PartitionId,
-        vitals: &LivenessTracker,
-        probes_due: Duration,
+        liveness: &LivenessTracker,
+        lag_checks_due: Duration,
     ) -> PartitionStatus {
         let inner = self.inner();
         let state_for = inner.since.elapsed();
@@ -269,12 +271,17 @@ impl Progress {
         let (properties, age) = known.unzip();
         PartitionStatus {
             partition: partition.clone(),
-            state: state_of(inner.phase, inner.silent, vitals.has_stalled(partition), vitals.is_too_long(state_for)),
+            state: state_of(
+                inner.phase,
+                inner.link_stalled,
+                liveness.has_stalled(partition),
+                liveness.is_too_long(state_for),
+            ),
             state_for,
             handled: inner.handled,
             checkpoint: written,
             last_enqueued: properties.and_then(PartitionProperties::last_enqueued).map(|last| last.sequence_number),
-            lag: Lag::between(written, properties, age.unwrap_or_default(), probes_due),
+            lag: Lag::between(written, properties, age.unwrap_or_default(), lag_checks_due),
             in_flight: inner.writer.as_ref().map_or(0, CheckpointWriter::in_flight),
             failures: inner.failures,
             last_error: inner.last_error.as_deref().map(|error| Causes(error).to_string()),
@@ -282,12 +289,12 @@ impl Progress {
     }
 }
 
-fn state_of(phase: Phase, silent: bool, stalled: bool, for_long: bool) -> PartitionState {
+fn state_of(phase: Phase, link_stalled: bool, stalled: bool, for_long: bool) -> PartitionState {
     match phase {
         Phase::Adopting => PartitionState::Adopting,
         Phase::Starting => PartitionState::Starting,
         Phase::Opening => PartitionState::Opening,
-        Phase::Idle if silent => PartitionState::LinkStalled,
+        Phase::Idle if link_stalled => PartitionState::LinkStalled,
         Phase::Idle => PartitionState::Idle,
         Phase::Handling if stalled => PartitionState::HandlerStalled,
         Phase::Full if for_long => PartitionState::InFlightFull,

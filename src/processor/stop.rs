@@ -1,4 +1,4 @@
-//! Why a partition stops, and what a handler fails with.
+//! Why a partition stops, and the error type of handlers.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -6,32 +6,35 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::model::OwnerId;
 
-/// What a handler fails with.
+/// The error that a handler returns.
 pub type HandlerError = Box<dyn StdError + Send + Sync>;
 
-/// Why the processing of a partition stops.
+/// Why a partition stops. [`Handler::stopped`](super::Handler::stopped) receives it.
+#[doc(alias = "CloseReason")]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// The partition belongs to somebody else now, or to nobody.
+    /// Another instance owns the partition now, or none does. Checkpoints are no longer accepted.
     OwnershipLost {
-        /// The new owner, where it is known.
+        /// The new owner, if it is known.
         by: Option<OwnerId>,
     },
-    /// A later incarnation of this owner is at work. Checkpoints are not accepted any more.
+    /// A later incarnation of this owner is running. Checkpoints are no longer accepted.
     Replaced,
-    /// The lease could not be renewed in time, and the policy is to stop then:
+    /// The lease could not be renewed in time, and the processor is configured to stop then:
     /// [`OnLeaseExpiry::Stop`](crate::balancer::OnLeaseExpiry::Stop).
     LeaseExpired,
-    /// This instance gives the partition back: it is above its limit, not assigned to it, gone from the hub, or
-    /// stalled; or the application asked for it. Checkpoints are still accepted.
+    /// This instance releases the partition: another instance requested it, this instance owns too many, the partition
+    /// is not assigned to it, was removed from the event hub, or is stalled, or the application requested the release.
+    /// Checkpoints are still accepted.
     Released,
-    /// The processor shuts down. Checkpoints are still accepted.
+    /// The processor is shutting down. Checkpoints are still accepted.
     Shutdown,
-    /// The handler failed: what follows, [`OnFailure`](super::OnFailure) says. Or the event source did, beyond
-    /// reopening the link: the partition is started again from its checkpoint. Checkpoints are still accepted.
+    /// The handler failed, and [`OnFailure`](super::OnFailure) determines what follows; or the event source failed so
+    /// that reopening the receiver does not help, and the partition restarts from its checkpoint. Checkpoints are still
+    /// accepted.
     Failed {
-        /// What went wrong, with its causes.
+        /// The error with its sources.
         error: Arc<Error>,
     },
 }

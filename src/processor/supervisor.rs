@@ -1,4 +1,4 @@
-//! Keeps one task per partition held, and none for any other.
+//! Runs one task for each owned partition, and none for any other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
@@ -26,14 +26,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::telemetry;
 
-/// A partition's task, from its start until the balancer no longer holds what it was started for.
+/// A partition's task, from its start until the balancer no longer owns the partition in the task's epoch.
 #[derive(Debug)]
 struct Entry {
     control: Arc<Control>,
     ended: bool,
 }
 
-/// How a partition's task ended; or by a panic, which is a bug.
+/// How a partition's task ended. An error is a panic, which is a bug.
 type Outcome = std::thread::Result<Ended>;
 
 #[derive(Debug)]
@@ -43,35 +43,27 @@ pub(super) struct Supervisor<S, H> {
     registry: Registry,
     tasks: JoinSet<(Arc<Control>, Outcome)>,
     entries: BTreeMap<PartitionId, Entry>,
-    /// Nothing is started again.
+    /// No task is started again.
     ending: bool,
-    /// What stops at the end is left for the restart of this owner.
-    keeps: bool,
+    /// The partitions that stop at shutdown are kept for the restart of this owner.
+    keep: bool,
 }
 
 /// How the partitions stopped.
 #[derive(Debug, Default)]
 pub(super) struct Drained {
     pub(super) phase: PhaseReport,
-    pub(super) cut_short: BTreeSet<PartitionId>,
-    pub(super) unwritten: BTreeSet<PartitionId>,
+    pub(super) aborted: BTreeSet<PartitionId>,
+    pub(super) uncheckpointed: BTreeSet<PartitionId>,
     pub(super) held_back: BTreeSet<PartitionId>,
 }
 
 impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     pub(super) fn new(shared: Arc<Shared<S, H>>, balancer: BalancerHandle, registry: Registry) -> Self {
-        Self {
-            shared,
-            balancer,
-            registry,
-            tasks: JoinSet::new(),
-            entries: BTreeMap::new(),
-            ending: false,
-            keeps: false,
-        }
+        Self { shared, balancer, registry, tasks: JoinSet::new(), entries: BTreeMap::new(), ending: false, keep: false }
     }
 
-    /// Follows the balancer until shutdown, until the balancer ends, or until a partition fails for good.
+    /// Follows the balancer until a shutdown is requested, the balancer ends, or a partition fails permanently.
     pub(super) async fn run(
         &mut self,
         balancing: &mut JoinSet<Result<()>>,
@@ -130,7 +122,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         self.tasks.spawn(working.instrument(span));
     }
 
-    /// Passes on to the balancer what becomes of the partition. An error ends the processor.
+    /// Reports to the balancer what happens to the partition. An error ends the processor.
     fn task_ended(&mut self, control: &Arc<Control>, outcome: Outcome) -> Result<(), Arc<Error>> {
         self.registry.remove(control);
         let (partition, epoch) = (control.partition.clone(), control.epoch);
@@ -140,7 +132,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         match outcome {
             Ok(Ended::Stopped(StopReason::OwnershipLost { by })) => self.balancer.lost(partition, epoch, by),
             Ok(Ended::Stopped(StopReason::Replaced)) => self.balancer.mark_lost(partition, epoch),
-            Ok(Ended::Stopped(StopReason::Shutdown)) if self.keeps => {}
+            Ok(Ended::Stopped(StopReason::Shutdown)) if self.keep => {}
             Ok(Ended::Stopped(StopReason::Released | StopReason::Shutdown)) => {
                 if control.progress.end().is_settled() {
                     self.balancer.release(partition, epoch, control.cooldown());
@@ -149,8 +141,8 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
                 }
             }
             Ok(Ended::Stopped(_)) => {}
-            // Of the batch that failed, a part may have been processed.
-            Ok(Ended::GiveBack { cooldown }) => self.balancer.release_unsettled(partition, epoch, cooldown),
+            // The failed batch may have been processed in part.
+            Ok(Ended::Release { cooldown }) => self.balancer.release_unsettled(partition, epoch, cooldown),
             Ok(Ended::Failed(error)) => {
                 let contended = error.kind() == ErrorKind::Contended;
                 if contended {
@@ -167,10 +159,11 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         Ok(())
     }
 
-    /// Stops every partition within the drain time and what the last checkpoints may take. Each is released when it has
-    /// stopped, while others still drain; or it is left to the balancer if this instance keeps its partitions.
-    pub(super) async fn stop_all(&mut self, reason: StopReason, keeps: bool) -> Drained {
-        self.keeps = keeps;
+    /// Stops every partition within the drain timeout and the time for the last checkpoints. Each partition is released
+    /// as soon as it has stopped, while others still drain. If this instance keeps its partitions, the balancer keeps
+    /// them afterwards.
+    pub(super) async fn stop_all(&mut self, reason: StopReason, keep: bool) -> Drained {
+        self.keep = keep;
         self.ending = true;
         for entry in self.entries.values() {
             entry.control.stop(reason.clone());
@@ -181,7 +174,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             while let Some(ended) = self.tasks.join_next().await {
                 let Ok((control, outcome)) = ended else { continue };
                 drained.note(&control);
-                // The processor ends already.
+                // The processor is already ending.
                 let _ = self.task_ended(&control, outcome);
             }
         };
@@ -190,8 +183,8 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         if !phase.complete {
             telemetry::shutdown_cut_short(limit);
             let to_be_written = self.shared.config.checkpoint_policy.on_stop;
-            self.registry.all().iter().for_each(|control| drained.cut(control, to_be_written));
-            // A handler that blocks its thread cannot be ended, and nobody waits for it.
+            self.registry.all().iter().for_each(|control| drained.abort(control, to_be_written));
+            // A handler that blocks its thread cannot be aborted, so it is not awaited without a limit.
             let _ = timeout(CLOSE_LIMIT, self.tasks.shutdown()).await;
         }
         drained
@@ -201,26 +194,26 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
 impl Drained {
     fn note(&mut self, control: &Control) {
         let end = control.progress.end();
-        if end.cut_short {
-            self.cut_short.insert(control.partition.clone());
+        if end.aborted {
+            self.aborted.insert(control.partition.clone());
         }
-        if end.unwritten {
-            self.unwritten.insert(control.partition.clone());
+        if end.uncheckpointed {
+            self.uncheckpointed.insert(control.partition.clone());
         }
         if end.held_back {
             self.held_back.insert(control.partition.clone());
         }
     }
 
-    fn cut(&mut self, control: &Control, to_be_written: bool) {
-        self.cut_short.insert(control.partition.clone());
+    fn abort(&mut self, control: &Control, to_be_written: bool) {
+        self.aborted.insert(control.partition.clone());
         if to_be_written && control.progress.is_behind() {
-            self.unwritten.insert(control.partition.clone());
+            self.uncheckpointed.insert(control.partition.clone());
         }
     }
 }
 
-/// Why a partition is not held any more under the tenure that its task was started for.
+/// Returns why the balancer no longer owns a partition in the epoch that its task was started for.
 fn lost(snapshot: &Snapshot, partition: &PartitionId) -> StopReason {
     match snapshot.owned.get(partition) {
         None if snapshot.releasing.contains(partition) => StopReason::Released,

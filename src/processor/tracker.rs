@@ -1,42 +1,43 @@
-//! How far the events of one partition are finished, when they finish out of order.
+//! Tracks how far the events of one partition are finished if they finish out of order.
 //!
-//! A checkpoint may stand behind an event only when that event and all delivered before it are done with. An event is
-//! *undecided* while its batch is in the handler and nothing was said of it, *open* while a token of it is not
-//! finished, and in nobody's way otherwise. What finishes behind an open event waits.
+//! The checkpoint may pass an event only if that event and all events delivered before it are settled. An event is
+//! *undecided* while its batch is in the handler and the handler has neither tracked nor checkpointed it. It is *open*
+//! while one of its tokens is not finished; a token is one [`TrackedEvent`](super::TrackedEvent). Any other event does
+//! not hold the checkpoint back. An event that finishes after an open one waits.
 //!
-//! A mark speaks for all events before it that have no token, undecided ones included; without tokens it counts at
-//! once. A finished token speaks for its own event only: it waits for undecided ones, too, for a handler that takes its
-//! tokens in futures that run side by side must not have the checkpoint pass a sibling that has not come to take its
-//! own yet.
+//! A requested position covers all events before it that have no token, undecided ones included; without tokens it
+//! counts at once. A finished token covers its own event only, and waits for undecided events, too: a handler may track
+//! its events in futures that run concurrently, and the checkpoint must not pass an event whose future has not tracked
+//! it yet.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The place that may be checkpointed now.
+/// A position that may be checkpointed now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reached<'a> {
     pub(super) sequence_number: i64,
-    /// Borrowed where it is the one just given, so that marking event after event costs no allocation.
+    /// Borrowed if it is the offset that the caller passed, so that a request per event costs no allocation.
     pub(super) offset: Cow<'a, str>,
 }
 
-/// Belongs to one start of the handler, as the numbers do that it compares.
+/// The state of one start of the handler. It compares sequence numbers, which are meaningful within one start only.
 #[derive(Debug)]
 pub(super) struct Tracker {
-    /// The furthest place that was ever returned, or the checkpoint at the start.
+    /// The greatest position ever returned, or the checkpoint at the start.
     reached: Option<i64>,
-    /// Events of the batch at hand of which nothing was said yet, ascending. All are behind `reached`.
+    /// The undecided events of the batch in the handler, ascending. All are after `reached`.
     undecided: VecDeque<i64>,
-    /// Events with tokens, and how many. All are behind `reached`.
+    /// The open events and the number of their unfinished tokens. All are after `reached`.
     open: BTreeMap<i64, u32>,
-    /// What is finished and waits for something before it. Of those that wait for the same events only the last is
-    /// kept, so that one event that stays open for ever does not make this grow.
+    /// The finished events that wait for one before them. Of those that wait for the same events only the last is kept,
+    /// so that one event that stays open forever does not make this map grow.
     finished: BTreeMap<i64, String>,
     in_flight: usize,
 }
 
 impl Tracker {
-    /// Begins behind the checkpoint, if there is one.
+    /// Creates a tracker that starts after the checkpoint, if there is one.
     pub(super) fn new(checkpoint: Option<i64>) -> Self {
         Self {
             reached: checkpoint,
@@ -47,21 +48,22 @@ impl Tracker {
         }
     }
 
-    /// A batch goes to the handler, in ascending order.
+    /// Records a batch that goes to the handler. The numbers must ascend.
     pub(super) fn delivered(&mut self, numbers: impl Iterator<Item = i64>) {
         let reached = self.reached;
         self.undecided.extend(numbers.filter(|number| Some(*number) > reached));
     }
 
-    /// The handler returned: events of the batch without a token are in nobody's way any more. What had only waited for
-    /// them is returned.
+    /// Records that the handler returned: events of the batch without a token no longer hold the checkpoint back.
+    /// Returns the position that had waited for them only.
     pub(super) fn handled(&mut self) -> Option<Reached<'static>> {
         self.undecided.clear();
         self.released()
     }
 
-    /// A token is taken: the event is open until every token of it is finished. One that is never finished keeps it
-    /// open for ever. False if the event was passed already: then it holds nothing back.
+    /// Records a new token: the event is open until all its tokens are finished. A token that is never finished keeps
+    /// it open forever. Returns false if the checkpoint has passed the event already: then the token holds nothing
+    /// back.
     pub(super) fn track(&mut self, number: i64) -> bool {
         self.in_flight += 1;
         if Some(number) <= self.reached {
@@ -74,7 +76,7 @@ impl Tracker {
         true
     }
 
-    /// A token is done.
+    /// Records that a token is finished.
     pub(super) fn finish<'a>(&mut self, number: i64, offset: &'a str) -> Option<Reached<'a>> {
         self.in_flight = self.in_flight.saturating_sub(1);
         let tokens = self.open.get_mut(&number)?;
@@ -86,7 +88,7 @@ impl Tracker {
         self.settle(number, offset)
     }
 
-    /// This event and all before it are finished, but for those with a token.
+    /// Records a requested position: the event and all events before it are finished, except those with a token.
     pub(super) fn request<'a>(&mut self, number: i64, offset: &'a str) -> Option<Reached<'a>> {
         while self.undecided.front().is_some_and(|first| *first <= number) {
             self.undecided.pop_front();
@@ -94,22 +96,22 @@ impl Tracker {
         self.settle(number, offset)
     }
 
-    /// How many tokens are not finished.
+    /// Returns how many tokens are not finished.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// The first event that holds the checkpoint back by a token.
+    /// Returns the first open event.
     pub(super) fn oldest_open(&self) -> Option<i64> {
         self.open.first_key_value().map(|(number, _)| *number)
     }
 
-    /// Whether a token of this event is not finished, and holds the checkpoint back.
+    /// Returns whether the event is open.
     pub(super) fn is_open(&self, number: i64) -> bool {
         self.open.contains_key(&number)
     }
 
-    /// The last event that is finished and waits for one before it.
+    /// Returns the last finished event that waits for one before it.
     pub(super) fn last_waiting(&self) -> Option<i64> {
         self.finished.last_key_value().map(|(number, _)| *number)
     }
@@ -122,18 +124,18 @@ impl Tracker {
             self.hold(number, offset);
             return self.released();
         }
-        // What waited further on comes along. What waited before is passed.
+        // Includes later positions that waited for this one. Earlier ones are passed.
         let further = self.released().filter(|further| further.sequence_number > number);
         self.reached = self.reached.max(Some(number));
         Some(further.unwrap_or(Reached { sequence_number: number, offset: Cow::Borrowed(offset) }))
     }
 
-    /// The first event that nothing may pass.
+    /// Returns the first event that the checkpoint must not pass.
     fn barrier(&self) -> Option<i64> {
         self.undecided.front().copied().into_iter().chain(self.oldest_open()).min()
     }
 
-    /// The furthest of what need not wait any more.
+    /// Returns the greatest position that no longer waits.
     fn released(&mut self) -> Option<Reached<'static>> {
         let barrier = self.barrier();
         let mut last = None;
@@ -148,7 +150,7 @@ impl Tracker {
         Some(Reached { sequence_number, offset: Cow::Owned(offset) })
     }
 
-    /// Lets it wait, in place of all that wait for the same events.
+    /// Adds a waiting position, in place of all others that wait for the same events.
     fn hold(&mut self, number: i64, offset: &str) {
         let blocker = self.last_blocker(number).unwrap_or(i64::MIN);
         while let Some((&passed, _)) = self.finished.range(blocker..number).next_back() {
@@ -161,7 +163,7 @@ impl Tracker {
         }
     }
 
-    /// The last event up to this one that it has to wait for.
+    /// Returns the last event that this position waits for, itself included.
     fn last_blocker(&self, number: i64) -> Option<i64> {
         let open = self.open.range(..=number).next_back().map(|(open, _)| *open);
         let before = self.undecided.partition_point(|undecided| *undecided <= number);
@@ -189,7 +191,7 @@ mod tests {
         format!("o{number}")
     }
 
-    /// A tracker whose answers are numbers.
+    /// Wraps a tracker and returns numbers instead of positions.
     struct Numbered(Tracker);
 
     impl Numbered {
@@ -209,8 +211,8 @@ mod tests {
             number(self.0.finish(finished, &offset(finished)))
         }
 
-        fn mark(&mut self, marked: i64) -> Option<i64> {
-            number(self.0.request(marked, &offset(marked)))
+        fn request(&mut self, requested: i64) -> Option<i64> {
+            number(self.0.request(requested, &offset(requested)))
         }
 
         fn handled(&mut self) -> Option<i64> {
@@ -218,126 +220,139 @@ mod tests {
         }
     }
 
+    /// It borrows the offset, so a request per event costs no allocation.
     #[test]
-    fn without_tokens_a_mark_counts_at_once_and_costs_no_allocation() {
+    fn a_request_without_tokens_counts_at_once() {
         let mut tracker = Tracker::new(Some(3));
         tracker.delivered(4..=8);
         assert!(matches!(
             tracker.request(6, "six"),
             Some(Reached { sequence_number: 6, offset: Cow::Borrowed("six") })
         ));
-        assert_eq!(tracker.request(5, "five"), None, "it never goes back");
-        assert_eq!(tracker.request(6, "six"), None, "nor tells anything twice");
-        assert_eq!(tracker.request(2, "two"), None, "nor before the checkpoint");
+        assert_eq!(tracker.request(5, "five"), None, "the position never decreases");
+        assert_eq!(tracker.request(6, "six"), None, "a position is returned once");
+        assert_eq!(tracker.request(2, "two"), None, "a position before the checkpoint is ignored");
         assert_eq!(tracker.handled(), None);
     }
 
-    #[test]
-    fn tokens_that_finish_out_of_order_wait_for_those_before() {
-        let mut tracker = Numbered::with_batch(0..=3);
-        tracker.track(0..=3);
-        assert_eq!(tracker.handled(), None);
-        assert_eq!(tracker.finish(2), None);
-        assert_eq!(tracker.finish(1), None);
-        assert_eq!(tracker.0.oldest_open(), Some(0));
-        assert_eq!(tracker.finish(0), Some(2));
-        assert_eq!(tracker.0.in_flight(), 1);
-        assert_eq!(tracker.finish(3), Some(3));
-        assert_eq!((tracker.0.in_flight(), tracker.0.oldest_open()), (0, None));
-    }
+    mod finished_tokens {
+        use super::*;
 
-    #[test]
-    fn a_sibling_that_has_not_taken_its_token_yet_is_not_passed() {
-        let mut tracker = Numbered::with_batch(0..=2);
-        tracker.track([1]);
-        assert_eq!(tracker.finish(1), None, "0 may still take one");
-        tracker.track([0]);
-        assert_eq!(tracker.finish(0), Some(1));
-    }
-
-    #[test]
-    fn what_waited_for_untracked_events_only_is_reached_when_the_handler_returns() {
-        let mut tracker = Numbered::with_batch(0..=4);
-        tracker.track([1, 3]);
-        assert_eq!(tracker.finish(1), None);
-        assert_eq!(tracker.handled(), Some(1), "nothing but 3 holds anything back now");
-        assert_eq!(tracker.finish(3), Some(3), "an event without a word advances nothing by itself");
-    }
-
-    #[test]
-    fn a_mark_settles_what_has_no_token_and_waits_for_what_has() {
-        let mut tracker = Numbered::with_batch(0..=9);
-        tracker.track([3]);
-        assert_eq!(tracker.mark(2), Some(2));
-        assert_eq!(tracker.mark(5), None);
-        assert_eq!(tracker.mark(3), None, "its own token counts, too");
-        assert_eq!(tracker.finish(3), Some(5));
-        assert_eq!(tracker.mark(6), Some(6));
-    }
-
-    #[test]
-    fn a_mark_that_waits_itself_may_let_go_what_is_before() {
-        let mut tracker = Numbered::with_batch(0..=9);
-        tracker.track([2, 5]);
-        assert_eq!(tracker.finish(2), None, "0 and 1 are undecided");
-        assert_eq!(tracker.mark(7), Some(2));
-        assert_eq!(tracker.finish(5), Some(7));
-    }
-
-    #[test]
-    fn both_tokens_of_an_event_must_finish() {
-        let mut tracker = Numbered::with_batch(0..=0);
-        tracker.track([0, 0]);
-        assert_eq!(tracker.finish(0), None);
-        assert_eq!(tracker.0.in_flight(), 1);
-        assert_eq!(tracker.finish(0), Some(0));
-    }
-
-    #[test]
-    fn a_token_of_a_passed_event_is_in_flight_and_holds_nothing_back() {
-        let mut tracker = Numbered::with_batch(0..=4);
-        assert_eq!(tracker.mark(2), Some(2));
-        assert!(!tracker.0.track(1));
-        assert_eq!((tracker.0.in_flight(), tracker.0.oldest_open()), (1, None));
-        assert_eq!(tracker.mark(3), Some(3));
-        assert_eq!(tracker.finish(1), None);
-        assert_eq!(tracker.0.in_flight(), 0);
-    }
-
-    #[test]
-    fn a_token_of_the_batch_before_still_holds_back() {
-        let mut tracker = Numbered::with_batch(0..=1);
-        tracker.track([0]);
-        assert_eq!(tracker.handled(), None);
-        tracker.0.delivered(2..=3);
-        assert_eq!(tracker.mark(3), None);
-        assert_eq!(tracker.handled(), None);
-        assert_eq!(tracker.finish(0), Some(3));
-    }
-
-    #[test]
-    fn one_event_that_stays_open_does_not_fill_the_memory() {
-        let mut tracker = Numbered::with_batch(0..=10_000);
-        tracker.track(0..=10_000);
-        for number in (1..=10_000).filter(|number| number % 2 == 0) {
-            assert_eq!(tracker.finish(number), None);
+        #[test]
+        fn a_finished_token_waits_for_earlier_ones() {
+            let mut tracker = Numbered::with_batch(0..=3);
+            tracker.track(0..=3);
+            assert_eq!(tracker.handled(), None);
+            assert_eq!(tracker.finish(2), None);
+            assert_eq!(tracker.finish(1), None);
+            assert_eq!(tracker.0.oldest_open(), Some(0));
+            assert_eq!(tracker.finish(0), Some(2));
+            assert_eq!(tracker.0.in_flight(), 1);
+            assert_eq!(tracker.finish(3), Some(3));
+            assert_eq!((tracker.0.in_flight(), tracker.0.oldest_open()), (0, None));
         }
-        for number in (1..=10_000).filter(|number| number % 2 == 1) {
-            assert_eq!(tracker.finish(number), None);
+
+        #[test]
+        fn a_finished_token_waits_for_undecided_events() {
+            let mut tracker = Numbered::with_batch(0..=2);
+            tracker.track([1]);
+            assert_eq!(tracker.finish(1), None, "event 0 may still be tracked");
+            tracker.track([0]);
+            assert_eq!(tracker.finish(0), Some(1));
         }
-        assert_eq!(tracker.0.finished.len(), 1);
-        assert_eq!(tracker.finish(0), Some(10_000));
+
+        #[test]
+        fn untracked_events_hold_back_until_handle_returns() {
+            let mut tracker = Numbered::with_batch(0..=4);
+            tracker.track([1, 3]);
+            assert_eq!(tracker.finish(1), None);
+            assert_eq!(tracker.handled(), Some(1), "only event 3 holds the checkpoint back now");
+            assert_eq!(tracker.finish(3), Some(3), "an untracked event does not advance the checkpoint");
+        }
+    }
+
+    mod requests {
+        use super::*;
+
+        #[test]
+        fn a_request_waits_for_tracked_events_only() {
+            let mut tracker = Numbered::with_batch(0..=9);
+            tracker.track([3]);
+            assert_eq!(tracker.request(2), Some(2));
+            assert_eq!(tracker.request(5), None);
+            assert_eq!(tracker.request(3), None, "the event's own token counts, too");
+            assert_eq!(tracker.finish(3), Some(5));
+            assert_eq!(tracker.request(6), Some(6));
+        }
+
+        #[test]
+        fn a_waiting_request_still_settles_undecided_events() {
+            let mut tracker = Numbered::with_batch(0..=9);
+            tracker.track([2, 5]);
+            assert_eq!(tracker.finish(2), None, "0 and 1 are undecided");
+            assert_eq!(tracker.request(7), Some(2));
+            assert_eq!(tracker.finish(5), Some(7));
+        }
+    }
+
+    mod open_events {
+        use super::*;
+
+        #[test]
+        fn all_tokens_of_an_event_must_finish() {
+            let mut tracker = Numbered::with_batch(0..=0);
+            tracker.track([0, 0]);
+            assert_eq!(tracker.finish(0), None);
+            assert_eq!(tracker.0.in_flight(), 1);
+            assert_eq!(tracker.finish(0), Some(0));
+        }
+
+        #[test]
+        fn a_token_of_a_passed_event_is_only_in_flight() {
+            let mut tracker = Numbered::with_batch(0..=4);
+            assert_eq!(tracker.request(2), Some(2));
+            assert!(!tracker.0.track(1));
+            assert_eq!((tracker.0.in_flight(), tracker.0.oldest_open()), (1, None));
+            assert_eq!(tracker.request(3), Some(3));
+            assert_eq!(tracker.finish(1), None);
+            assert_eq!(tracker.0.in_flight(), 0);
+        }
+
+        #[test]
+        fn a_token_of_an_earlier_batch_holds_back() {
+            let mut tracker = Numbered::with_batch(0..=1);
+            tracker.track([0]);
+            assert_eq!(tracker.handled(), None);
+            tracker.0.delivered(2..=3);
+            assert_eq!(tracker.request(3), None);
+            assert_eq!(tracker.handled(), None);
+            assert_eq!(tracker.finish(0), Some(3));
+        }
+
+        #[test]
+        fn one_open_event_does_not_grow_the_memory() {
+            let mut tracker = Numbered::with_batch(0..=10_000);
+            tracker.track(0..=10_000);
+            for number in (1..=10_000).filter(|number| number % 2 == 0) {
+                assert_eq!(tracker.finish(number), None);
+            }
+            for number in (1..=10_000).filter(|number| number % 2 == 1) {
+                assert_eq!(tracker.finish(number), None);
+            }
+            assert_eq!(tracker.0.finished.len(), 1);
+            assert_eq!(tracker.finish(0), Some(10_000));
+        }
     }
 
     #[derive(Clone, Debug)]
     enum Step {
         Deliver(usize),
         Handled,
-        /// Of an event this many before the last delivered one.
+        /// Tracks the event this many before the last delivered one.
         Track(usize),
-        /// Of the tokens that are there, this one, counted round.
+        /// Finishes one of the tokens, chosen by this index modulo their number.
         Finish(usize),
-        Mark(usize),
+        Request(usize),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -346,23 +361,23 @@ mod tests {
             2 => Just(Step::Handled),
             6 => (0..8_usize).prop_map(Step::Track),
             6 => (0..16_usize).prop_map(Step::Finish),
-            2 => (0..10_usize).prop_map(Step::Mark),
+            2 => (0..10_usize).prop_map(Step::Request),
         ];
         prop::collection::vec(step, 1..80)
     }
 
-    /// The rule, written down without a thought to cost: every event ever delivered is looked at every time.
+    /// The same rule without any optimization: every step looks at every event ever delivered.
     #[derive(Default)]
     struct Model {
         delivered: i64,
         undecided: BTreeSet<i64>,
         tokens: Vec<i64>,
-        /// Tokens of events that were passed already.
+        /// Tokens of events that the checkpoint had passed.
         late: Vec<i64>,
         settled: BTreeSet<i64>,
         tracking: bool,
         reached: Option<i64>,
-        /// A token was taken for an event that was settled or neutral before, so a place before it may be forgotten.
+        /// A token was taken for an event that held nothing back before, so a position before it may be lost.
         reopened: bool,
     }
 
@@ -400,13 +415,14 @@ mod tests {
             (all > 0).then(|| self.late.remove(index - self.tokens.len()))
         }
 
-        fn mark(&mut self, number: i64) {
+        fn request(&mut self, number: i64) {
             self.undecided.retain(|undecided| *undecided > number);
             self.settled.insert(number);
         }
     }
 
-    /// What the tracker answers, after the model has followed. A step that makes no sense now is left out.
+    /// Applies a step to both and returns the position that the tracker returns. A step that is not possible now does
+    /// nothing.
     fn apply(step: &Step, tracker: &mut Tracker, model: &mut Model) -> Option<i64> {
         let before_last =
             |back: usize| Some(model.delivered - 1 - i64::try_from(back).unwrap()).filter(|number| *number >= 0);
@@ -431,9 +447,9 @@ mod tests {
                 let event = model.finish(*index)?;
                 number(tracker.finish(event, &offset(event)))
             }
-            Step::Mark(back) => {
+            Step::Request(back) => {
                 let event = before_last(*back)?;
-                model.mark(event);
+                model.request(event);
                 number(tracker.request(event, &offset(event)))
             }
         }
@@ -442,22 +458,22 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..ProptestConfig::default() })]
 
-        /// Never past an open event, never back, and as far as the rule allows; unless a token is taken for an event
-        /// that had been done with: then the answer may come later, but not too early.
+        /// The position never passes an open event, never decreases, and is as great as the rule allows. If a token is
+        /// taken for an event that held nothing back before, the position may come later, but never too early.
         #[test]
-        fn answers_what_the_rule_says(steps in steps()) {
+        fn the_tracker_agrees_with_the_model(steps in steps()) {
             let (mut tracker, mut model) = (Tracker::new(None), Model::default());
             for step in &steps {
-                let answer = apply(step, &mut tracker, &mut model);
+                let position = apply(step, &mut tracker, &mut model);
                 let allowed = model.allowed();
                 if model.reopened {
-                    prop_assert!(answer <= allowed, "{step:?}: {answer:?} is past {allowed:?}");
-                    prop_assert!(answer.is_none() || answer > model.reached);
-                    prop_assert!(answer.is_none_or(|place| (0..=place).all(|number| !model.blocks(number))));
+                    prop_assert!(position <= allowed, "{step:?}: {position:?} is past {allowed:?}");
+                    prop_assert!(position.is_none() || position > model.reached);
+                    prop_assert!(position.is_none_or(|number| (0..=number).all(|event| !model.blocks(event))));
                 } else {
-                    prop_assert_eq!(answer, allowed, "{:?}", step);
+                    prop_assert_eq!(position, allowed, "{:?}", step);
                 }
-                model.reached = answer.or(model.reached);
+                model.reached = position.or(model.reached);
                 prop_assert_eq!(tracker.in_flight(), model.tokens.len() + model.late.len());
                 prop_assert_eq!(tracker.oldest_open(), model.tokens.iter().min().copied());
                 prop_assert!(tracker.finished.len() <= tracker.open.len() + model.undecided.len() + 5);

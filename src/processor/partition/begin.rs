@@ -1,4 +1,4 @@
-//! Takes over the checkpoint, and finds out where to start.
+//! Takes over the checkpoint, and determines where to start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,44 +16,48 @@ use crate::processor::checkpointing::{Checkpointer, Start};
 use crate::processor::context::PartitionContext;
 use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
-use crate::processor::hub::record_new_starts_before;
-use crate::processor::liveness::StallDetector;
+use crate::processor::partition_discovery::record_new_starts_before;
 use crate::processor::properties::PartitionProperties;
 use crate::processor::resolve::position_of;
 use crate::processor::shared::Shared;
 use crate::processor::source::{EventSource, StartPosition, caught_request};
-use crate::processor::start::{Doubt, InvalidCheckpoint, InvalidReason, blame, choose, resume, reworded, verdict};
+use crate::processor::stall_detector::StallDetector;
+use crate::processor::start::{
+    InvalidCheckpoint, InvalidReason, ResumeFailure, choose, confirmed_reason, corrected, invalid_reason, resume,
+};
 use crate::store::{AdoptOutcome, Adoption};
 use crate::telemetry;
 
-/// A report of a hub can be some seconds old. A checkpoint counts as beyond the end only if it still is so after each
-/// of these waits, because a mistake would process everything twice. The same for events
-/// that a link leaves out again, and that may have expired. Together they are as long as
-/// [`OLDEST_REPORT`](crate::processor::liveness::OLDEST_REPORT).
-pub(super) const SECOND_LOOKS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(5)];
+/// The waits between checks of the partition properties, which can be some seconds old. A checkpoint counts as after
+/// the end only if it still is after each of these waits, because an error would process all events twice. The same
+/// applies to a gap that a link shows again: its events may have expired. The sum of the waits is
+/// [`OLDEST_REPORT`](crate::processor::stall_detector::OLDEST_REPORT).
+pub(super) const RECHECK_WAITS: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(5)];
 
-/// What came of taking over.
+/// The outcome of taking over the checkpoint.
 enum Begun {
     At(Box<Adoption>, StartPosition),
     Lost { by: Option<OwnerId> },
 }
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
-    /// `doubt`: why it starts again, if reading could not go on.
-    pub(super) async fn begin(&self, doubt: Option<&Doubt>) -> Result<Session<S::Event>, Happened> {
-        let begun = tokio::select! {
+    /// Takes over the checkpoint. `failure` is why reading could not continue before, if that is the reason for the
+    /// restart.
+    pub(super) async fn begin(&self, failure: Option<&ResumeFailure>) -> Result<Session<S::Event>, Happened> {
+        let outcome = tokio::select! {
             biased;
             reason = self.control.stopping() => return Err(Happened::Stop(reason)),
-            begun = self.take_over(doubt) => begun,
+            outcome = self.take_over(failure) => outcome,
         };
-        match begun {
+        match outcome {
             Ok(Begun::At(adoption, from)) => Ok(self.session(*adoption, from)),
             Ok(Begun::Lost { by }) => Err(Happened::Stop(self.lost(by).await)),
             Err(error) => Err(Happened::Failed(Arc::new(error))),
         }
     }
 
-    async fn take_over(&self, doubt: Option<&Doubt>) -> Result<Begun> {
+    async fn take_over(&self, failure: Option<&ResumeFailure>) -> Result<Begun> {
         let Shared { store, config, .. } = &*self.shared;
         let mut adoption = match store.adopt(&self.control.partition, self.control.epoch, None).await? {
             AdoptOutcome::Adopted(adoption) => adoption,
@@ -64,7 +68,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         if !record.has_position() {
             return self.first_start(&properties).await;
         }
-        let (reason, properties) = self.judged(record, doubt, properties).await?;
+        let (reason, properties) = self.validated(record, failure, properties).await?;
         if let Some(reason) = reason {
             return self.start_elsewhere(adoption, properties, reason).await;
         }
@@ -73,10 +77,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Ok(Begun::At(Box::new(adoption), from))
     }
 
-    /// A number that is too great has to be replaced: it would hold back all checkpoints up to it. Any other only
-    /// matters to others who read the record, so a failure changes nothing here.
+    /// Corrects the sequence number of the checkpoint if necessary. A number that is too great must be replaced,
+    /// because it would hold back all checkpoints up to it. Any other number matters only to other readers of the
+    /// record, so a failure is only logged.
     async fn repair(&self, adoption: &mut Adoption, properties: &PartitionProperties) -> Result<()> {
-        let Some(place) = reworded(adoption.record(), properties) else { return Ok(()) };
+        let Some(place) = corrected(adoption.record(), properties) else { return Ok(()) };
         let too_great = adoption.record().sequence_number.is_some_and(|recorded| recorded > place.sequence_number);
         match self.shared.store.repair_checkpoint(adoption, &place).await {
             Err(error) if !too_great => telemetry::checkpoint_not_repaired(&self.control.partition, &error),
@@ -95,27 +100,28 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Ok(properties)
     }
 
-    /// What is wrong with the checkpoint, if anything is, and by which properties.
-    async fn judged(
+    /// Returns why the checkpoint is invalid, if it is, and the properties that show it.
+    async fn validated(
         &self,
         record: &CheckpointRecord,
-        doubt: Option<&Doubt>,
+        failure: Option<&ResumeFailure>,
         mut properties: PartitionProperties,
     ) -> Result<(Option<InvalidReason>, PartitionProperties)> {
-        let judge = |properties: &PartitionProperties| {
-            verdict(record, properties).or_else(|| doubt.and_then(|doubt| blame(record, doubt, properties)))
+        let reason_by = |properties: &PartitionProperties| {
+            invalid_reason(record, properties)
+                .or_else(|| failure.and_then(|failure| confirmed_reason(record, failure, properties)))
         };
-        for wait in SECOND_LOOKS {
-            if judge(&properties) != Some(InvalidReason::BeyondEnd) {
+        for wait in RECHECK_WAITS {
+            if reason_by(&properties) != Some(InvalidReason::BeyondEnd) {
                 break;
             }
             sleep(wait).await;
             properties = self.properties().await?;
         }
-        Ok((judge(&properties), properties))
+        Ok((reason_by(&properties), properties))
     }
 
-    /// There is no checkpoint. The start is recorded as a position before anything is read from there.
+    /// Starts without a checkpoint. The start is recorded as a position before anything is read from there.
     async fn first_start(&self, properties: &PartitionProperties) -> Result<Begun> {
         let partition = &self.control.partition;
         let start = self.shared.new_partitions.start_of(partition, &self.shared.config);
@@ -130,8 +136,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// Where the policy says. The checkpoint is put there, too: left where it is, it would refuse all that are before
-    /// it.
+    /// Starts where the policy says, and replaces the checkpoint: the old one would reject all smaller positions.
     async fn start_elsewhere(
         &self,
         mut adoption: Adoption,
@@ -146,7 +151,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         telemetry::invalid_checkpoint(&invalid.partition, &invalid, &from, events_lost);
         self.control.metrics.invalid_checkpoint(reason.name());
         self.shared.store.replace_checkpoint(&mut adoption, &place).await?;
-        // Every link goes on from what is recorded: the latest event is another one when a link is opened again.
+        // Every link continues from the recorded position. If it were opened at "the latest event" again, it would skip
+        // events.
         let from = resume(adoption.record(), &from);
         Ok(Begun::At(Box::new(adoption), from))
     }
@@ -168,14 +174,14 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             control: Arc::clone(&self.control),
             over: over.subscribe(),
         };
-        let silence = StallDetector::new(config.lag_check_interval.unwrap_or(Duration::MAX));
+        let stall_detector = StallDetector::new(config.lag_check_interval.unwrap_or(Duration::MAX));
         Session {
             context,
             over,
             writer,
             writing,
             delivered: Delivered::new(from),
-            silence,
+            stall_detector,
             link: None,
             displaced: false,
             drained_by: None,

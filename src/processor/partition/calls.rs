@@ -1,4 +1,4 @@
-//! The calls of the handler: each ends, whatever the handler does.
+//! Calls the handler. A panic is caught, and once the partition stops, each call has a time limit.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -24,11 +24,12 @@ use crate::telemetry;
 type Panic = Box<dyn Any + Send>;
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
-    /// Waits as long as it takes; once the partition is to stop, for the drain time.
+    /// Calls `started`, and waits for it without a limit. Once the partition is requested to stop, the call has the
+    /// drain timeout.
     pub(super) async fn start(&self, session: &mut Session<S::Event>) -> Happened {
         telemetry::partition_started(&self.control.partition, &session.delivered.next());
         let context = session.context.clone();
-        // The call itself is inside, too: it may panic before it returns its future.
+        // The call is inside the future because it may panic before it returns one.
         let starting = AssertUnwindSafe(async { self.shared.handler.started(context).await }).catch_unwind();
         tokio::pin!(starting);
         let (started, reason) = tokio::select! {
@@ -54,18 +55,19 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// One call of `handle`. When the partition stops meanwhile, the handler gets the drain time to finish.
+    /// Calls `handle` once. If the partition is requested to stop meanwhile, the handler has the drain timeout to
+    /// finish.
     pub(super) async fn handle(&self, batch: Vec<S::Event>, session: &mut Session<S::Event>) -> Happened {
         let _working = self.shared.liveness.batch_started(&self.control.partition);
         let (context, events) = (session.context.clone(), batch.len());
         let handling = AssertUnwindSafe(async { self.shared.handler.handle(batch, context).await }).catch_unwind();
         tokio::pin!(handling);
-        let deadline = self.shared.config.handler_timeout.map(|deadline| Instant::now() + deadline);
+        let deadline = self.shared.config.handler_timeout.map(|timeout| Instant::now() + timeout);
         let reason = tokio::select! {
             biased;
             handled = &mut handling => return self.after_handling(handled, events, session).await,
             reason = self.stopping_or_fenced(&mut session.writing) => reason,
-            () = at(deadline) => return Happened::HandlerFailed(Arc::new(self.too_late())),
+            () = at(deadline) => return Happened::HandlerFailed(Arc::new(self.timed_out())),
         };
         let drained_by = Instant::now() + self.shared.drain_timeout;
         session.drained_by = Some(drained_by);
@@ -79,7 +81,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             }
             Err(_) => {
                 telemetry::drain_timed_out(&self.control.partition, self.shared.drain_timeout);
-                self.control.progress.cut_short();
+                self.control.progress.aborted();
             }
         }
         Happened::Stop(reason)
@@ -92,7 +94,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// A handler that waits for a checkpoint fails when that is refused: then the partition is lost.
+    /// Handles the result of `handle`. A handler that waits for a checkpoint fails if the checkpoint is rejected: in
+    /// that case the partition is lost.
     async fn after_handling(
         &self,
         handled: Result<Result<(), HandlerError>, Panic>,
@@ -115,15 +118,15 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         self.control.metrics.handled(events);
     }
 
-    fn too_late(&self) -> Error {
-        let deadline = self.shared.config.handler_timeout.unwrap_or_default();
+    fn timed_out(&self) -> Error {
+        let timeout = self.shared.config.handler_timeout.unwrap_or_default();
         Error::new(
             ErrorKind::Handler,
-            format!("the handler did not finish its batch within the handler timeout of {deadline:?}"),
+            format!("the handler did not finish its batch within the handler timeout of {timeout:?}"),
         )
     }
 
-    /// Lets finish what is in flight, calls `stopped`, and settles the last checkpoint.
+    /// Waits for the events in flight, calls `stopped`, and writes the last checkpoint.
     pub(super) async fn stop(&self, mut session: Session<S::Event>, reason: StopReason) {
         let checkpoints_count = !matches!(reason, StopReason::OwnershipLost { .. } | StopReason::Replaced);
         session.over.send_replace(true);
@@ -133,26 +136,29 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             self.finish_in_flight(&session.writer, session.drained_by).await;
         }
         self.call_stopped(session.context.clone(), reason).await;
-        // After a failure always: a handler that fails more often than the policy writes would make no progress.
+        // Always after a failure: otherwise a handler that fails more often than the policy writes would make no
+        // progress.
         let to_be_written = checkpoints_count && (failed || self.shared.config.checkpoint_policy.on_stop);
         session.writer.close(to_be_written.then(|| self.last_checkpoint_by(failed)));
         session.writing.join_all().await;
-        self.control.progress.unwritten(to_be_written && session.writer.is_behind());
+        self.control.progress.uncheckpointed(to_be_written && session.writer.is_behind());
         self.control.progress.held_back(checkpoints_count && session.writer.is_held_back());
     }
 
-    /// Until when attempts at the last checkpoint begin. Each takes up to two request deadlines, and ends before the
-    /// partition is released without it: a request deadline before the limit of a handoff, or at the end of the drain
-    /// phase.
+    /// Returns until when attempts at the last checkpoint begin. Each attempt takes up to two request timeouts. It ends
+    /// before the partition is released without the checkpoint: one request timeout before the limit of a handoff, or
+    /// at the end of the drain phase.
     fn last_checkpoint_by(&self, failed: bool) -> Instant {
         let Shared { store, config, drain_timeout, handoff_timeout, .. } = &*self.shared;
         let request = store.request_timeout();
         match self.control.stop_requested() {
-            Some((StopReason::Released, asked)) if config.handoff => {
-                asked + handoff_timeout.saturating_sub(3 * request)
+            Some((StopReason::Released, requested_at)) if config.handoff => {
+                requested_at + handoff_timeout.saturating_sub(3 * request)
             }
-            Some((_, asked)) if !failed => asked + stop_limit(*drain_timeout, store).saturating_sub(3 * request),
-            // Its next start needs the storage, too.
+            Some((_, requested_at)) if !failed => {
+                requested_at + stop_limit(*drain_timeout, store).saturating_sub(3 * request)
+            }
+            // The next start of the partition needs the storage, too.
             _ => Instant::now() + 4 * request,
         }
     }
@@ -170,12 +176,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             () = writer.until_all_finished() => {}
             () = sleep_until(drained_by) => {
                 telemetry::left_in_flight(&self.control.partition, writer.unfinished());
-                self.control.progress.cut_short();
+                self.control.progress.aborted();
             }
         }
     }
 
-    /// A panic here changes nothing: the partition has stopped.
+    /// Calls `stopped`. A panic changes nothing: the partition has stopped.
     async fn call_stopped(&self, context: PartitionContext, reason: StopReason) {
         let stopping = AssertUnwindSafe(async { self.shared.handler.stopped(context, reason).await }).catch_unwind();
         match timeout(self.shared.drain_timeout, stopping).await {

@@ -1,10 +1,10 @@
-//! Hands batches to the handler.
+//! Passes batches to the handler.
 
 use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use super::begin::SECOND_LOOKS;
+use super::begin::RECHECK_WAITS;
 use super::machine::Happened;
 use super::task::{PartitionTask, Session};
 use crate::error::{Error, ErrorKind, Result};
@@ -12,17 +12,18 @@ use crate::processor::batch::BatchLimits;
 use crate::processor::checkpointing::CheckpointWriter;
 use crate::processor::delivery::{Delivered, Gap, Restarted};
 use crate::processor::handler::Handler;
-use crate::processor::liveness::{LinkState, StallDetector};
-use crate::processor::pauses::RestartBackoff;
 use crate::processor::positioned::Positioned;
 use crate::processor::properties::PartitionProperties;
 use crate::processor::receiver::EventReceiver;
+use crate::processor::restart_backoff::RestartBackoff;
 use crate::processor::source::EventSource;
+use crate::processor::stall_detector::{LinkState, StallDetector};
 use crate::processor::status::Phase;
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
-    /// Until the link breaks, the handler fails, or the partition is to stop. The link is closed then.
-    pub(super) async fn deliver(&self, session: &mut Session<S::Event>, pauses: &mut RestartBackoff) -> Happened {
+    /// Delivers batches until the link fails, the handler fails, or the partition is requested to stop. Then closes the
+    /// link.
+    pub(super) async fn deliver(&self, session: &mut Session<S::Event>, backoff: &mut RestartBackoff) -> Happened {
         let Some(mut link) = session.link.take() else {
             return Happened::Failed(Arc::new(Error::new(
                 ErrorKind::Internal,
@@ -35,12 +36,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 Ok(Err(error)) => break self.link_failed(error, session).await,
                 Err(stop) => break stop,
             };
-            match self.hand_out(batch, &mut link.receiver, session, pauses).await {
+            match self.hand_out(batch, &mut link.receiver, session, backoff).await {
                 Happened::Done => {}
                 other => break other,
             }
         };
-        pauses.link_held(link.opened_at.elapsed());
+        backoff.link_held(link.opened_at.elapsed());
         session.link = Some(link);
         self.close_link(session).await;
         happened
@@ -51,7 +52,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         batch: Vec<S::Event>,
         receiver: &mut EventReceiver<S::Event>,
         session: &mut Session<S::Event>,
-        pauses: &mut RestartBackoff,
+        backoff: &mut RestartBackoff,
     ) -> Happened {
         let Some(last) = batch.last().map(S::Event::sequence_number) else { return Happened::Done };
         self.control.progress.enter(Phase::Handling);
@@ -60,65 +61,66 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let happened = tokio::select! {
             biased;
             happened = self.handle(batch, session) => happened,
-            never = receiver.keep_going(self.shared.config.max_batch_size) => match never {},
+            never = receiver.read_ahead(self.shared.config.max_batch_size) => match never {},
         };
         handling.end();
         if let Happened::Done = happened {
             self.control.progress.handled(last);
-            // The token of an event that came again may fail again.
-            if pauses.furthest().and_then(|furthest| session.writer.waits_for(furthest)).is_none() {
-                pauses.handled(last);
+            // The token of a redelivered event may fail again, so progress counts only if no such event is open.
+            if backoff.furthest().and_then(|furthest| session.writer.waits_for(furthest)).is_none() {
+                backoff.handled(last);
             }
         }
         happened
     }
 
-    /// The next events that are new. Outer error: not to be waited for any more.
+    /// Returns the next new events. The outer error ends the wait: a stop or a failed token.
     async fn next_batch(
         &self,
         receiver: &mut EventReceiver<S::Event>,
         session: &mut Session<S::Event>,
     ) -> Result<Result<Vec<S::Event>>, Happened> {
-        let Session { writer, writing, silence, delivered, .. } = session;
+        let Session { writer, writing, stall_detector, delivered, .. } = session;
         let waiting = async {
             loop {
-                if let Some(again) = delivered.restarted() {
-                    return Err(begun_again(again));
+                if let Some(restart) = delivered.restarted() {
+                    return Err(link_restarted(restart));
                 }
-                self.go_on_until_open(receiver, writer).await;
-                silence.waits();
+                self.read_ahead_until_open(receiver, writer).await;
+                stall_detector.waiting_started();
                 self.shared.loads.add(&self.control.partition, receiver.take_received());
                 if let Some(last) = receiver.last_gathered()
-                    && silence.gathered(last.sequence_number())
+                    && stall_detector.gathered(last.sequence_number())
                 {
-                    self.control.progress.silent(false);
+                    self.control.progress.link_stalled(false);
                 }
                 let limits = self.limits(writer.in_flight());
-                let mut probes = self.control.properties();
+                let mut lag_checks = self.control.properties();
                 tokio::select! {
                     biased;
                     () = self.control.until_paused(true) => {
-                        silence.rests();
-                        self.control.progress.silent(false);
+                        stall_detector.waiting_stopped();
+                        self.control.progress.link_stalled(false);
                     }
                     batch = receiver.gather(&limits) => {
                         let Some(mut batch) = batch? else { continue };
                         if let Some(gap) = delivered.gap(&batch) {
-                            self.judge_gap(delivered, gap).await?;
-                            // Meanwhile it may have been paused.
-                            self.go_on_until_open(receiver, writer).await;
+                            self.check_gap(delivered, gap).await?;
+                            // The partition may have been paused meanwhile.
+                            self.read_ahead_until_open(receiver, writer).await;
                         }
-                        let came = batch.last().and_then(S::Event::sequence_number);
+                        let received = batch.last().and_then(S::Event::sequence_number);
                         self.control.metrics.events_repeated(delivered.keep_new(&mut batch));
-                        // Old events of a link that gets on are a sign of activity: there is an end to them.
-                        silence.received(came);
+                        // Old events that arrive through a link whose numbers increase show that the link works: they
+                        // come to an end.
+                        stall_detector.received(received);
                         if !batch.is_empty() {
                             return Ok(batch);
                         }
                     }
-                    Ok(()) = probes.changed() => {
-                        if let Some(properties) = &*probes.borrow()
-                            && let Err(error) = self.judge_silence(silence, properties)
+                    Ok(()) = lag_checks.changed() => {
+                        if let Some(properties) = &*lag_checks.borrow()
+                            && let Err(error) = self.check_stall(stall_detector, properties)
                         {
                             receiver.fail(error);
                         }
@@ -134,29 +136,30 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// A link may go on where an earlier one was, and not where it was opened. What it leaves out would be lost.
-    async fn judge_gap(&self, delivered: &mut Delivered, gap: Gap) -> Result<()> {
+    /// Checks a gap. A link may continue where an earlier one ended, and not where it was opened. The events in the gap
+    /// would be lost.
+    async fn check_gap(&self, delivered: &mut Delivered, gap: Gap) -> Result<()> {
         let mut properties = self.properties().await?;
-        let looks = if delivered.refused_another(gap) { &SECOND_LOOKS[..] } else { &[] };
-        for wait in looks {
+        let waits = if delivered.rejected_another(gap) { &RECHECK_WAITS[..] } else { &[] };
+        for wait in waits {
             if gap.is_expired(&properties) {
                 break;
             }
             sleep(*wait).await;
             properties = self.properties().await?;
         }
-        if !delivered.refuses(gap, &properties) {
+        if !delivered.rejects(gap, &properties) {
             return Ok(());
         }
         self.shared.source.connection_suspect(&self.control.partition);
-        let Gap { due, came } = gap;
-        Err(Error::new(ErrorKind::EventSource, format!("the link started at event {came} instead of event {due}")))
+        let Gap { due, received } = gap;
+        Err(Error::new(ErrorKind::EventSource, format!("the link started at event {received} instead of event {due}")))
     }
 
-    fn judge_silence(&self, silence: &mut StallDetector, properties: &PartitionProperties) -> Result<()> {
-        let verdict = silence.checked(self.control.age(), properties);
-        self.control.progress.silent(verdict != LinkState::Healthy);
-        let (kind, message) = match verdict {
+    fn check_stall(&self, stall_detector: &mut StallDetector, properties: &PartitionProperties) -> Result<()> {
+        let state = stall_detector.checked(self.control.age(), properties);
+        self.control.progress.link_stalled(state != LinkState::Healthy);
+        let (kind, message) = match state {
             LinkState::Healthy | LinkState::Behind => return Ok(()),
             LinkState::Reopen => {
                 self.control.metrics.link_stalled();
@@ -171,15 +174,15 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Err(Error::new(kind, message))
     }
 
-    async fn go_on_until_open(&self, receiver: &mut EventReceiver<S::Event>, writer: &CheckpointWriter) {
+    async fn read_ahead_until_open(&self, receiver: &mut EventReceiver<S::Event>, writer: &CheckpointWriter) {
         tokio::select! {
             biased;
             () = self.until_open(writer) => {}
-            never = receiver.keep_going(self.shared.config.max_batch_size) => match never {},
+            never = receiver.read_ahead(self.shared.config.max_batch_size) => match never {},
         }
     }
 
-    /// Until the partition is not paused, and events may be in flight.
+    /// Waits until the partition is not paused and fewer than the maximum of events are in flight.
     async fn until_open(&self, writer: &CheckpointWriter) {
         let most = self.shared.config.max_in_flight;
         while self.control.is_paused() {
@@ -203,7 +206,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 }
 
-fn begun_again(again: Restarted) -> Error {
-    let Restarted { came, after } = again;
-    Error::new(ErrorKind::EventSource, format!("the link restarted: event {came} arrived after event {after}"))
+fn link_restarted(restart: Restarted) -> Error {
+    let Restarted { received, after } = restart;
+    Error::new(ErrorKind::EventSource, format!("the link restarted: event {received} arrived after event {after}"))
 }

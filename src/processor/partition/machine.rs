@@ -1,85 +1,85 @@
-//! The life of one partition under one tenure, as a state machine without any I/O.
+//! The life cycle of one partition in one epoch of its ownership, as a state machine without any I/O.
 //!
-//! | state | done | failed | asked to stop |
+//! | state | done | failed | requested to stop |
 //! |---|---|---|---|
 //! | Adopting | Starting | wait, Adopting | ended |
 //! | Starting | Opening | as the policy says | Stopping |
 //! | Opening | Running | wait, Opening | Stopping |
-//! | Running | | the link: wait, Opening; the handler: as the policy says | Stopping |
-//! | Stopping | ended; or after a failure: wait, Adopting; or Parked | | |
+//! | Running | | link: wait, Opening; handler: as the policy says | Stopping |
+//! | Stopping | ended; after a failure: wait, Adopting or Parked | | |
 //! | Parked | Adopting | | ended |
 //!
-//! *Adopting* takes over the checkpoint, which fences the previous owner, and finds out where to start. *Starting*
-//! calls the handler's `started`. *Opening* and *Running* read and hand out batches; a link that breaks only goes back
-//! to opening. *Stopping* calls `stopped` and settles the last checkpoint.
+//! *Adopting* takes over the checkpoint, which fences the previous owner, and determines where to start. *Starting*
+//! calls the handler's `started`. *Opening* and *Running* read and deliver batches; a failed link only returns to
+//! opening. *Stopping* calls `stopped` and writes the last checkpoint.
 //!
-//! Whatever happens: `started` and `stopped` alternate, the first is never without the second, and nothing is read
-//! outside of them.
+//! In every sequence of events, `started` and `stopped` alternate, each `started` is followed by a `stopped`, and
+//! nothing is read outside of them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 use crate::processor::config::OnFailure;
-use crate::processor::pauses::{LONGEST_PAUSE, RestartBackoff};
+use crate::processor::restart_backoff::{LONGEST_WAIT, RestartBackoff};
 use crate::processor::stop::StopReason;
 
-/// What the partition's task does next. Each ends with a [`Happened`].
+/// The next step of the partition's task. Each step ends with a [`Happened`].
 #[derive(Clone, Debug)]
 pub(super) enum Next {
-    /// Take over the checkpoint, and find out where to start.
+    /// Take over the checkpoint, and determine where to start.
     Adopt,
     /// Call `started`.
     Start,
     /// Open the link.
     Open,
-    /// Hand out batches.
+    /// Deliver batches.
     Run,
-    /// Call `stopped`, and settle the last checkpoint.
+    /// Call `stopped`, and write the last checkpoint.
     Stop(StopReason),
-    /// Nothing, for this long.
+    /// Wait for this long.
     Wait(Duration),
-    /// Nothing, until asked to go on.
+    /// Wait until the application resumes the partition.
     Park,
-    /// It is over.
+    /// End the task.
     End(Ended),
 }
 
 impl Next {
-    /// The wait that comes next, if one does.
-    pub(super) fn pause(&self) -> Option<Duration> {
+    /// Returns the wait, if the next step is one.
+    pub(super) fn wait(&self) -> Option<Duration> {
         match self {
-            Self::Wait(pause) => Some(*pause),
+            Self::Wait(wait) => Some(*wait),
             _ => None,
         }
     }
 }
 
-/// What came of it.
+/// The outcome of a step.
 #[derive(Clone, Debug)]
 pub(super) enum Happened {
-    /// What was to be done is done.
+    /// The step succeeded.
     Done,
-    /// The partition is to stop; or turned out to belong to somebody else.
+    /// The partition must stop: it was requested, or another instance owns the partition.
     Stop(StopReason),
     /// Adopting, opening or reading failed.
     Failed(Arc<Error>),
-    /// The handler failed: an error, a panic, or its deadline.
+    /// The handler failed: it returned an error, panicked or timed out.
     HandlerFailed(Arc<Error>),
 }
 
-/// How it ended.
+/// How the task ended.
 #[derive(Clone, Debug)]
 pub(in crate::processor) enum Ended {
-    /// As asked, or lost.
+    /// It was requested to stop, or the partition was lost.
     Stopped(StopReason),
-    /// The partition is to be given back, and not to be taken again for this long.
-    GiveBack { cooldown: Duration },
-    /// Nothing here can mend it.
+    /// The partition is to be released, and not to be claimed again for this long.
+    Release { cooldown: Duration },
+    /// A restart cannot help.
     Failed(Arc<Error>),
 }
 
-/// Where it is.
+/// The current state.
 #[derive(Clone, Debug)]
 enum State {
     Adopting,
@@ -92,14 +92,14 @@ enum State {
     Ended,
 }
 
-/// What comes after the wait.
+/// The state after a wait.
 #[derive(Clone, Copy, Debug)]
 enum Before {
     Adopting,
     Opening,
 }
 
-/// What comes after `stopped`.
+/// What follows `stopped`.
 #[derive(Clone, Debug)]
 enum Then {
     End(Ended),
@@ -112,15 +112,15 @@ enum Then {
 pub(super) struct Machine {
     state: State,
     on_failure: OnFailure,
-    /// The time between two cycles of the balancer. No wait for a storage that cannot be reached is longer.
+    /// The load-balancing interval. A wait for an unavailable storage is at most this long.
     interval: Duration,
-    pub(super) pauses: RestartBackoff,
+    pub(super) backoff: RestartBackoff,
 }
 
 impl Machine {
     pub(super) fn new(on_failure: OnFailure, interval: Duration) -> (Self, Next) {
-        let pauses = RestartBackoff::default();
-        (Self { state: State::Adopting, on_failure, interval, pauses }, Next::Adopt)
+        let backoff = RestartBackoff::default();
+        (Self { state: State::Adopting, on_failure, interval, backoff }, Next::Adopt)
     }
 
     pub(super) fn step(&mut self, happened: Happened) -> Next {
@@ -149,19 +149,19 @@ impl Machine {
 
     fn wait(&mut self, before: Before, error: &Error) -> (State, Next) {
         use ErrorKind as K;
-        let pause = match error.kind() {
-            // What the hub answers is of other kinds.
+        let wait = match error.kind() {
+            // These kinds are errors of the storage; the event source returns other kinds.
             K::Indeterminate | K::Unavailable => {
-                self.pauses.next_between(Duration::ZERO, self.interval.min(LONGEST_PAUSE))
+                self.backoff.next_between(Duration::ZERO, self.interval.min(LONGEST_WAIT))
             }
-            // An adoption takes three requests, so it is tried a third as often.
+            // An adoption takes three requests, so it is attempted a third as often.
             K::Throttled { retry_after } => {
-                let longest = (3 * self.interval).min(2 * LONGEST_PAUSE);
-                self.pauses.next_between(retry_after.unwrap_or_default(), longest)
+                let longest = (3 * self.interval).min(2 * LONGEST_WAIT);
+                self.backoff.next_between(retry_after.unwrap_or_default(), longest)
             }
-            _ => self.pauses.next(),
+            _ => self.backoff.next(),
         };
-        (State::Waiting { before }, Next::Wait(pause))
+        (State::Waiting { before }, Next::Wait(wait))
     }
 
     fn not_adopted(&mut self, error: Arc<Error>) -> (State, Next) {
@@ -175,7 +175,7 @@ impl Machine {
         let failed = StopReason::Failed { error: Arc::clone(&error) };
         match error.kind() {
             ErrorKind::Config => stopping(failed, Then::End(Ended::Failed(error))),
-            // Where to start has to be decided anew.
+            // The start must be determined again.
             ErrorKind::InvalidPosition => stopping(failed, Then::Restart),
             _ => self.wait(Before::Opening, &error),
         }
@@ -184,7 +184,7 @@ impl Machine {
     fn handler_failed(&mut self, error: Arc<Error>) -> (State, Next) {
         let then = match self.on_failure {
             OnFailure::Restart => Then::Restart,
-            OnFailure::Release { cooldown } => Then::End(Ended::GiveBack { cooldown }),
+            OnFailure::Release { cooldown } => Then::End(Ended::Release { cooldown }),
             OnFailure::Park => Then::Park,
         };
         stopping(StopReason::Failed { error }, then)
@@ -193,14 +193,14 @@ impl Machine {
     fn after_stopped(&mut self, then: Then) -> (State, Next) {
         match then {
             Then::End(how) => ended(how),
-            Then::Restart => (State::Waiting { before: Before::Adopting }, Next::Wait(self.pauses.next())),
+            Then::Restart => (State::Waiting { before: Before::Adopting }, Next::Wait(self.backoff.next())),
             Then::Park => (State::Parked, Next::Park),
         }
     }
 }
 
 impl State {
-    /// Whether `started` was called, and `stopped` was not.
+    /// Returns whether `started` was called and `stopped` was not.
     fn has_started(&self) -> bool {
         matches!(self, Self::Starting | Self::Opening | Self::Running | Self::Waiting { before: Before::Opening })
     }
@@ -218,7 +218,7 @@ fn ended(how: Ended) -> (State, Next) {
 mod tests {
     use super::*;
 
-    const COOL_DOWN: Duration = Duration::from_secs(7);
+    const COOLDOWN: Duration = Duration::from_secs(7);
     const INTERVAL: Duration = Duration::from_secs(10);
 
     fn error(kind: ErrorKind) -> Arc<Error> {
@@ -229,7 +229,7 @@ mod tests {
         StopReason::OwnershipLost { by: None }
     }
 
-    /// What can come of a step.
+    /// Returns the possible outcomes of a step.
     fn outcomes(of: &Next) -> Vec<Happened> {
         let failures = [ErrorKind::EventSource, ErrorKind::Config, ErrorKind::Contended, ErrorKind::InvalidPosition];
         let failed = failures.map(|kind| Happened::Failed(error(kind)));
@@ -247,7 +247,7 @@ mod tests {
         outcomes
     }
 
-    /// Everything that can happen in so many steps. Answers how many ways there are.
+    /// Explores all sequences of outcomes up to this depth. Returns their number.
     fn explore(policy: OnFailure, past: &mut Vec<Happened>, depth: usize) -> usize {
         let (mut machine, mut next) = Machine::new(policy, INTERVAL);
         let (mut started, mut opened) = (false, false);
@@ -256,7 +256,7 @@ mod tests {
             match &next {
                 Next::Start => assert!(!std::mem::replace(&mut started, true), "started twice: {past:?}"),
                 Next::Stop(_) => assert!(std::mem::replace(&mut started, false), "stopped, not started: {past:?}"),
-                Next::Open | Next::Run => assert!(started, "reads outside of its time: {past:?}"),
+                Next::Open | Next::Run => assert!(started, "reads outside of started and stopped: {past:?}"),
                 Next::Adopt | Next::Park | Next::End(_) => assert!(!started, "never stopped: {past:?}"),
                 Next::Wait(_) => {}
             }
@@ -278,15 +278,16 @@ mod tests {
         ways
     }
 
+    /// Each `started` has its `stopped`, and nothing is read outside of them.
     #[test]
-    fn whatever_happens_each_start_has_its_stop_and_nothing_is_read_outside() {
-        for policy in [OnFailure::Restart, OnFailure::Release { cooldown: COOL_DOWN }, OnFailure::Park] {
+    fn started_and_stopped_are_always_paired() {
+        for policy in [OnFailure::Restart, OnFailure::Release { cooldown: COOLDOWN }, OnFailure::Park] {
             let ways = explore(policy, &mut Vec::new(), 9);
             assert!(ways > 1000, "{ways}");
         }
     }
 
-    /// The steps after these.
+    /// Returns the steps after these outcomes.
     fn after(policy: OnFailure, past: impl IntoIterator<Item = Happened>) -> Vec<Next> {
         let (mut machine, first) = Machine::new(policy, INTERVAL);
         [first].into_iter().chain(past.into_iter().map(|happened| machine.step(happened))).collect()
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_breaks_is_opened_again_within_the_same_start() {
+    fn a_failed_link_is_reopened_within_the_same_start() {
         let past = running().into_iter().chain([Happened::Failed(error(ErrorKind::EventSource)), Happened::Done]);
         let steps = after(OnFailure::Park, past);
         assert!(
@@ -307,41 +308,45 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failure_of_the_handler_the_policy_counts() {
+    fn the_policy_decides_after_a_handler_failure() {
         let failure =
             || running().into_iter().chain([Happened::HandlerFailed(error(ErrorKind::Handler)), Happened::Done]);
         let restarted = after(OnFailure::Restart, failure().chain([Happened::Done]));
         assert!(matches!(restarted[4..], [Next::Stop(_), Next::Wait(_), Next::Adopt]), "{restarted:?}");
-        let released = after(OnFailure::Release { cooldown: COOL_DOWN }, failure());
-        assert!(matches!(released[5], Next::End(Ended::GiveBack { cooldown: COOL_DOWN })), "{released:?}");
+        let released = after(OnFailure::Release { cooldown: COOLDOWN }, failure());
+        assert!(matches!(released[5], Next::End(Ended::Release { cooldown: COOLDOWN })), "{released:?}");
         let parked = after(OnFailure::Park, failure().chain([Happened::Done]));
         assert!(matches!(parked[5..], [Next::Park, Next::Adopt]), "{parked:?}");
     }
 
-    #[test]
-    fn a_storage_that_is_away_is_asked_more_often_in_the_end_than_a_hub() {
-        for (kind, longest) in [(ErrorKind::Unavailable, 10), (ErrorKind::EventSource, 30)] {
-            for begun in [Vec::new(), running()] {
-                let failures = (0..12).flat_map(|_| [Happened::Failed(error(kind)), Happened::Done]);
-                let steps = after(OnFailure::Restart, begun.into_iter().chain(failures));
-                let waits: Vec<_> = steps.iter().filter_map(Next::pause).collect();
-                assert_eq!(waits.len(), 12, "{steps:?}");
-                assert!(waits.is_sorted() && waits[0] < Duration::from_secs(1), "{waits:?}");
-                assert_eq!(waits[11], Duration::from_secs(longest), "{kind:?}");
+    mod waits {
+        use super::*;
+
+        #[test]
+        fn waits_for_an_unavailable_storage_are_shorter() {
+            for (kind, longest) in [(ErrorKind::Unavailable, 10), (ErrorKind::EventSource, 30)] {
+                for prefix in [Vec::new(), running()] {
+                    let failures = (0..12).flat_map(|_| [Happened::Failed(error(kind)), Happened::Done]);
+                    let steps = after(OnFailure::Restart, prefix.into_iter().chain(failures));
+                    let waits: Vec<_> = steps.iter().filter_map(Next::wait).collect();
+                    assert_eq!(waits.len(), 12, "{steps:?}");
+                    assert!(waits.is_sorted() && waits[0] < Duration::from_secs(1), "{waits:?}");
+                    assert_eq!(waits[11], Duration::from_secs(longest), "{kind:?}");
+                }
             }
+        }
+
+        #[test]
+        fn waits_for_a_throttling_storage_are_longer() {
+            let throttled = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(3)) };
+            let failures = (0..6).flat_map(|_| [Happened::Failed(error(throttled)), Happened::Done]);
+            let waits: Vec<_> = after(OnFailure::Restart, failures).iter().filter_map(Next::wait).collect();
+            assert_eq!(waits, [4, 8, 16, 30, 30, 30].map(Duration::from_secs), "at least 3 s, also with jitter");
         }
     }
 
     #[test]
-    fn a_storage_that_throttles_is_asked_less_often() {
-        let throttled = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(3)) };
-        let failures = (0..6).flat_map(|_| [Happened::Failed(error(throttled)), Happened::Done]);
-        let waits: Vec<_> = after(OnFailure::Restart, failures).iter().filter_map(Next::pause).collect();
-        assert_eq!(waits, [4, 8, 16, 30, 30, 30].map(Duration::from_secs), "at least 3 s, also with jitter");
-    }
-
-    #[test]
-    fn what_no_restart_can_mend_ends_it() {
+    fn an_error_that_no_restart_can_fix_ends_the_task() {
         for kind in [ErrorKind::Config, ErrorKind::Contended] {
             let steps = after(OnFailure::Restart, [Happened::Failed(error(kind))]);
             assert!(matches!(steps[1], Next::End(Ended::Failed(_))), "{kind:?}: {steps:?}");
@@ -352,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_position_has_the_start_decided_anew() {
+    fn a_rejected_position_determines_the_start_again() {
         let past = running().into_iter().chain([Happened::Failed(error(ErrorKind::InvalidPosition)), Happened::Done]);
         let steps = after(OnFailure::Park, past.chain([Happened::Done]));
         assert!(matches!(steps[4..], [Next::Stop(_), Next::Wait(_), Next::Adopt]), "{steps:?}");

@@ -1,4 +1,5 @@
-//! One partition from its win to its loss, in one task: what the [`Machine`] says is done here.
+//! Runs one partition in one task, from its win to its loss. The [`Machine`] decides what to do next; this module does
+//! it.
 
 mod begin;
 mod calls;
@@ -14,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use self::machine::{Happened, Machine, Next};
 use super::config::OnFailure;
 use super::handler::Handler;
-use super::pauses::jittered;
+use super::restart_backoff::jittered;
 use super::source::{EventSource, caught_request};
 use super::status::Phase;
 use crate::error::{Error, ErrorKind};
@@ -25,28 +26,28 @@ pub(in crate::processor) use self::task::PartitionTask;
 use self::task::{Link, Session};
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
-    /// Runs until stopped, restarting after failures as the policy says.
+    /// Runs until the partition stops. Restarts it after failures as the policy says.
     pub(super) async fn run(self) -> Ended {
         let (mut machine, mut next) =
             Machine::new(self.shared.config.on_failure, self.shared.config.load_balancing_interval);
         let mut session = None;
-        let mut doubt = None;
+        let mut resume_failure = None;
         loop {
             self.control.progress.enter(phase(&next));
             let happened = match (next, session.as_mut()) {
                 (Next::End(ended), _) => return self.ended(ended),
-                (Next::Adopt, _) => match self.begin(doubt.as_ref()).await {
-                    Ok(begun) => {
-                        (session, doubt) = (Some(begun), None);
+                (Next::Adopt, _) => match self.begin(resume_failure.as_ref()).await {
+                    Ok(adopted) => {
+                        (session, resume_failure) = (Some(adopted), None);
                         Happened::Done
                     }
                     Err(happened) => happened,
                 },
-                (Next::Wait(pause), session) => self.wait(pause, session).await,
+                (Next::Wait(wait), session) => self.wait(wait, session).await,
                 (Next::Park, _) => self.park().await,
                 (Next::Start, Some(session)) => self.start(session).await,
                 (Next::Open, Some(session)) => self.open(session).await,
-                (Next::Run, Some(session)) => self.deliver(session, &mut machine.pauses).await,
+                (Next::Run, Some(session)) => self.deliver(session, &mut machine.backoff).await,
                 (Next::Stop(reason), Some(_)) => {
                     if let Some(session) = session.take() {
                         self.stop(session, reason).await;
@@ -60,20 +61,20 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             if let (Happened::Failed(error), Some(session)) = (&happened, &session)
                 && error.kind() == ErrorKind::InvalidPosition
             {
-                doubt = Some(session.doubt());
+                resume_failure = Some(session.resume_failure());
             }
             next = self.step(&mut machine, happened);
         }
     }
 
-    /// Tells of failures, and what follows.
+    /// Reports failures, and returns what follows.
     fn step(&self, machine: &mut Machine, happened: Happened) -> Next {
         let (partition, progress) = (&self.control.partition, &self.control.progress);
         match happened {
             Happened::Failed(error) => {
                 progress.failed(&error);
                 let next = machine.step(Happened::Failed(Arc::clone(&error)));
-                self.shared.store.telemetry().partition_failed(partition, &error, next.pause());
+                self.shared.store.telemetry().partition_failed(partition, &error, next.wait());
                 self.report_failure(&error);
                 next
             }
@@ -94,7 +95,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     fn ended(&self, ended: Ended) -> Ended {
         match &ended {
             Ended::Stopped(reason) => telemetry::partition_stopped(&self.control.partition, reason),
-            Ended::GiveBack { cooldown } => telemetry::partition_given_back(&self.control.partition, *cooldown),
+            Ended::Release { cooldown } => telemetry::partition_given_back(&self.control.partition, *cooldown),
             Ended::Failed(_) => {}
         }
         ended
@@ -106,7 +107,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         {
             return happened;
         }
-        // The call is inside, for it may panic before it returns its future.
+        // The call is inside the future because it may panic before it returns one.
         let opening = async {
             let (partition, from) = (&self.control.partition, session.delivered.next());
             self.shared.source.open_receiver(partition, from, self.shared.config.prefetch, self.control.epoch).await
@@ -120,7 +121,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             Ok(receiver) => {
                 let opened_at = Instant::now();
                 session.link = Some(Link { receiver, opened_at });
-                session.silence.opened(&session.delivered.next());
+                session.stall_detector.opened(&session.delivered.next());
                 session.delivered.opened();
                 Happened::Done
             }
@@ -128,8 +129,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// Waits before the next attempt, unless asked to stop.
-    async fn wait(&self, pause: Duration, session: Option<&mut Session<S::Event>>) -> Happened {
+    /// Waits before the next attempt, unless the partition is requested to stop.
+    async fn wait(&self, duration: Duration, session: Option<&mut Session<S::Event>>) -> Happened {
         let stopping = async {
             match session {
                 Some(session) => self.stopping_or_fenced(&mut session.writing).await,
@@ -139,7 +140,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         tokio::select! {
             biased;
             reason = stopping => Happened::Stop(reason),
-            () = sleep(jittered(pause, self.shared.store.random())) => Happened::Done,
+            () = sleep(jittered(duration, self.shared.store.random())) => Happened::Done,
         }
     }
 

@@ -1,4 +1,4 @@
-//! One partition's task: what all its steps share.
+//! The task of one partition: what all its steps share.
 
 use std::sync::Arc;
 
@@ -14,33 +14,33 @@ use crate::processor::context::PartitionContext;
 use crate::processor::control::Control;
 use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
-use crate::processor::liveness::StallDetector;
 use crate::processor::receiver::EventReceiver;
 use crate::processor::shared::Shared;
 use crate::processor::source::EventSource;
-use crate::processor::start::Doubt;
+use crate::processor::stall_detector::StallDetector;
+use crate::processor::start::ResumeFailure;
 use crate::processor::stop::StopReason;
 
-/// One partition's task.
+/// The task of one partition.
 #[derive(Debug)]
 pub(in crate::processor) struct PartitionTask<S, H> {
     pub(in crate::processor) shared: Arc<Shared<S, H>>,
     pub(in crate::processor) control: Arc<Control>,
 }
 
-/// From adopting to stopped.
+/// The state from adoption to the end of `stopped`.
 pub(super) struct Session<E> {
     pub(super) context: PartitionContext,
     pub(super) over: watch::Sender<bool>,
-    /// Of the context. Here for short.
+    /// The writer of the context.
     pub(super) writer: CheckpointWriter,
     pub(super) writing: JoinSet<WritingEnded>,
     pub(super) delivered: Delivered,
-    pub(super) silence: StallDetector,
+    pub(super) stall_detector: StallDetector,
     pub(super) link: Option<Link<E>>,
-    /// Another reader took the link, and the storage did not tell whose the partition is.
+    /// Another reader displaced the receiver, and the storage has not shown yet who owns the partition.
     pub(super) displaced: bool,
-    /// Until when the handler, and what is in flight, may take, once the partition is to stop.
+    /// The time until which the handler and the events in flight may take once the partition stops.
     pub(super) drained_by: Option<Instant>,
 }
 
@@ -50,15 +50,20 @@ pub(super) struct Link<E> {
 }
 
 impl<E> Session<E> {
-    /// Why reading cannot go on after what was delivered.
-    pub(super) fn doubt(&self) -> Doubt {
+    /// Returns why reading cannot continue after the last delivered event.
+    pub(super) fn resume_failure(&self) -> ResumeFailure {
         let place = self.delivered.next();
-        if self.silence.is_beyond_end() { Doubt::BeyondEnd(place) } else { Doubt::Refused(place) }
+        if self.stall_detector.is_beyond_end() {
+            ResumeFailure::BeyondEnd(place)
+        } else {
+            ResumeFailure::Rejected(place)
+        }
     }
 }
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
-    /// Ready when the partition is to stop, and also when a checkpoint was refused. The handler is told, too.
+    /// Waits until the partition is requested to stop, or until a checkpoint is rejected. In the latter case it also
+    /// requests the stop.
     pub(super) async fn stopping_or_fenced(&self, writing: &mut JoinSet<WritingEnded>) -> StopReason {
         tokio::select! {
             biased;
@@ -70,17 +75,19 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     pub(super) async fn fenced(&self, ended: Result<WritingEnded, tokio::task::JoinError>) -> StopReason {
         let reason = match ended {
             Ok(WritingEnded::Fenced { by }) => {
-                // At once, for the wait may be cut short, and it is told only once.
-                self.control.found(StopReason::OwnershipLost { by: by.clone() });
+                // Set it at once: this future may be dropped while it waits below, and the outcome of the task is
+                // delivered only once.
+                self.control.set_stop_reason(StopReason::OwnershipLost { by: by.clone() });
                 self.lost(by).await
             }
             _ => StopReason::OwnershipLost { by: None },
         };
-        self.control.found(reason.clone());
+        self.control.set_stop_reason(reason.clone());
         reason
     }
 
-    /// Under my own name it is a later incarnation; or I won the partition anew meanwhile, and start again.
+    /// Returns why the partition is lost. If the record has this owner's id, a later incarnation has the partition, or
+    /// this instance won it again and starts again.
     pub(super) async fn lost(&self, by: Option<OwnerId>) -> StopReason {
         if by.as_ref() != Some(&self.shared.store.identity().owner) {
             return StopReason::OwnershipLost { by };
@@ -94,8 +101,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// A reader that was displaced at the broker asks the records who owns the partition: giving it up is right only if
-    /// they say so.
+    /// Handles a failed link. If the broker displaced the reader, the ownership record decides whether the partition is
+    /// lost.
     pub(super) async fn link_failed(&self, error: Error, session: &mut Session<S::Event>) -> Happened {
         self.control.metrics.link_failed();
         if error.kind() == ErrorKind::Fenced
@@ -106,18 +113,19 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Happened::Failed(Arc::new(error))
     }
 
-    /// As long as the storage does not tell whose the partition is, a link that another reader took is not opened
-    /// again: that one may be the new owner, and each would displace the other until the storage answers.
+    /// Checks by the ownership record that this instance still owns the partition. A link that another reader took is
+    /// not reopened before that. The other reader may be the new owner, and the two would displace each other until the
+    /// storage responds.
     pub(super) async fn confirm_owner(&self, session: &mut Session<S::Event>) -> Result<(), Happened> {
-        let asked = tokio::select! {
+        let read = tokio::select! {
             biased;
             reason = self.stopping_or_fenced(&mut session.writing) => return Err(Happened::Stop(reason)),
-            asked = self.shared.store.read_ownership(&self.control.partition) => asked,
+            read = self.shared.store.read_ownership(&self.control.partition) => read,
         };
-        session.displaced = asked.is_err();
-        let (me, epoch) = (self.shared.store.identity(), self.control.epoch);
-        match asked {
-            Ok(Some(seen)) if seen.record.is_mine_in(me, epoch) => Ok(()),
+        session.displaced = read.is_err();
+        let (this, epoch) = (self.shared.store.identity(), self.control.epoch);
+        match read {
+            Ok(Some(seen)) if seen.record.is_mine_in(this, epoch) => Ok(()),
             Ok(seen) => Err(Happened::Stop(self.lost(seen.and_then(|seen| seen.record.owner)).await)),
             Err(error) => Err(Happened::Failed(Arc::new(error))),
         }

@@ -118,7 +118,7 @@ const PURE_FILES: &[&str] = &[
     "balancer/settings.rs",
     "balancer/state.rs",
     "processor/lag.rs",
-    "processor/liveness.rs",
+    "processor/stall_detector.rs",
     "processor/partition/machine.rs",
     "processor/properties.rs",
     "processor/start.rs",

@@ -1,4 +1,5 @@
-//! Compares every partition that is at work with the hub: for its lag, and to find links that deliver nothing.
+//! Compares every running partition with the event hub, to determine its lag and to find receivers that deliver
+//! nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +14,10 @@ use super::shared::Shared;
 use super::source::{EventSource, caught_request};
 use crate::telemetry;
 
-/// How many requests to the hub at once.
+/// The most requests to the event hub at the same time.
 const AT_ONCE: usize = 4;
 
-/// As long as this runs, every partition is probed once per period.
+/// Checks every partition once per period, as long as the task runs.
 pub(super) async fn check_lag<S: EventSource, H: Send + Sync + 'static>(
     shared: Arc<Shared<S, H>>,
     registry: Registry,
@@ -24,11 +25,11 @@ pub(super) async fn check_lag<S: EventSource, H: Send + Sync + 'static>(
 ) {
     loop {
         sleep(period).await;
-        stream::iter(registry.all()).for_each_concurrent(AT_ONCE, |control| probe_one(&shared, control)).await;
+        stream::iter(registry.all()).for_each_concurrent(AT_ONCE, |control| check_one(&shared, control)).await;
     }
 }
 
-async fn probe_one<S: EventSource, H>(shared: &Shared<S, H>, control: Arc<Control>) {
+async fn check_one<S: EventSource, H>(shared: &Shared<S, H>, control: Arc<Control>) {
     match caught_request(shared.source.partition_properties(&control.partition)).await {
         Ok(properties) => control.properties_read(properties),
         Err(error) => telemetry::probe_failed(&control.partition, &error),

@@ -1,4 +1,4 @@
-//! What the hub says of itself, at the start and again and again.
+//! Discovers the partitions of the event hub and records where they start.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::handler::Handler;
-use super::pauses::{LONGEST_PAUSE, RestartBackoff, jittered};
 use super::resolve::position_of;
+use super::restart_backoff::{LONGEST_WAIT, RestartBackoff, jittered};
 use super::shared::Shared;
 use super::source::{EventSource, NO_EPOCH, StartPosition, caught_request};
 use crate::error::{Error, ErrorKind, Result};
@@ -18,17 +18,18 @@ use crate::model::PartitionId;
 use crate::store::GroupStore;
 use crate::telemetry::{self, Telemetry};
 
-/// How many partitions are pinned at once.
+/// The most partitions whose start is recorded at the same time.
 const RECORDED_AT_ONCE: usize = 8;
 
-/// Whatever can be known to be wrong before anything starts.
+/// Checks before the start what can be checked: the event hub, its partitions and the access to them. Then records the
+/// starts of the partitions, if the settings require it.
 pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
     shared: &Arc<Shared<S, H>>,
 ) -> Result<Arc<[PartitionId]>> {
     let store = &shared.store;
     let partitions = repeated(store, || hub_partitions(shared), Telemetry::hub_not_ready).await?;
     repeated(store, || caught_request(shared.source.check_access(&partitions[0])), Telemetry::hub_not_ready).await?;
-    begin_group(shared, &partitions).await?;
+    record_group_starts(shared, &partitions).await?;
     Ok(partitions)
 }
 
@@ -47,7 +48,7 @@ async fn hub_partitions<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<
     Ok(hub.partitions.into())
 }
 
-/// Reads the hub's partitions anew every interval: their number can grow.
+/// Reads the partitions of the event hub again in every load-balancing interval, because their number can grow.
 pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<Shared<S, H>>,
     partitions: watch::Sender<Arc<[PartitionId]>>,
@@ -68,12 +69,13 @@ pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
     }
 }
 
-/// A group that starts at the latest event pins all its partitions as it begins: those that are claimed later must not
-/// skip what comes meanwhile. The last partition comes first and alone: once it has a checkpoint, all up to it are of
-/// the beginning, whoever of several instances pins them, and those behind it were added later.
+/// Records the starts of a group that starts at the latest event, all when the group starts: a partition that is
+/// claimed later must not skip the events that arrive before. The last partition comes first and alone. Once it has a
+/// checkpoint, all partitions up to it belong to the start of the group, whichever instance records them, and all
+/// partitions after it were added later.
 ///
-/// As long as it takes: the storage and the hub may be away.
-async fn begin_group<S: EventSource, H: Handler<S::Event>>(
+/// Retries without a limit: the storage and the event hub may be unavailable.
+async fn record_group_starts<S: EventSource, H: Handler<S::Event>>(
     shared: &Arc<Shared<S, H>>,
     partitions: &[PartitionId],
 ) -> Result<()> {
@@ -81,23 +83,23 @@ async fn begin_group<S: EventSource, H: Handler<S::Event>>(
         shared.new_partitions.started_with(partitions.to_vec());
         return record_single_latest(shared, partitions).await;
     }
-    let begun = repeated(&shared.store, || recorded(&shared.store), Telemetry::group_not_begun).await?;
-    let last = begun.last().or(partitions.iter().max()).cloned();
-    let (founders, added): (Vec<_>, Vec<_>) = partitions.iter().cloned().partition(|p| Some(p) <= last.as_ref());
-    telemetry::group_begins(begun.len(), founders.len(), added.len());
-    if begun.is_empty()
+    let started = repeated(&shared.store, || recorded(&shared.store), Telemetry::group_not_begun).await?;
+    let last = started.last().or(partitions.iter().max()).cloned();
+    let (initial, added): (Vec<_>, Vec<_>) = partitions.iter().cloned().partition(|p| Some(p) <= last.as_ref());
+    telemetry::group_begins(started.len(), initial.len(), added.len());
+    if started.is_empty()
         && let Some(last) = last
     {
         let start = shared.config.start_position_of(&last).clone();
         record_start_persistently(Arc::clone(shared), last, start).await?;
     }
-    let missing = founders.iter().filter(|partition| !begun.contains(partition)).cloned();
-    let pinning = |partition| {
+    let missing = initial.iter().filter(|partition| !started.contains(partition)).cloned();
+    let recording = |partition| {
         let start = shared.config.start_position_of(&partition).clone();
         record_start_persistently(Arc::clone(shared), partition, start)
     };
-    stream::iter(missing.map(Ok)).try_for_each_concurrent(RECORDED_AT_ONCE, pinning).await?;
-    shared.new_partitions.started_with(founders);
+    stream::iter(missing.map(Ok)).try_for_each_concurrent(RECORDED_AT_ONCE, recording).await?;
+    shared.new_partitions.started_with(initial);
     record_new_starts(shared, added).await
 }
 
@@ -120,8 +122,9 @@ async fn record_single_latest<S: EventSource, H: Handler<S::Event>>(
     Ok(())
 }
 
-/// In order, as whoever claims one of them does. At once, for owners of other SDKs pin nothing: a checkpoint of theirs
-/// in the last partition would make those before it look like founders to whoever comes up next.
+/// Records the starts of added partitions in ascending order, as their owners do. This happens at once because owners
+/// of other SDKs record no starts: if one of them wrote a checkpoint of the last partition, the next instance would
+/// count the partitions before it as initial.
 async fn record_new_starts<S: EventSource, H: Handler<S::Event>>(
     shared: &Arc<Shared<S, H>>,
     mut added: Vec<PartitionId>,
@@ -134,7 +137,7 @@ async fn record_new_starts<S: EventSource, H: Handler<S::Event>>(
     Ok(())
 }
 
-/// The partitions that have a checkpoint.
+/// Returns the partitions that have a checkpoint.
 async fn recorded(store: &GroupStore) -> Result<BTreeSet<PartitionId>> {
     Ok(store.list_checkpoints().await?.records.into_iter().map(|checkpoint| checkpoint.partition).collect())
 }
@@ -147,9 +150,9 @@ async fn record_start_persistently<S: EventSource, H: Handler<S::Event>>(
     repeated(&shared.store, || record_start(&shared, &partition, &start), Telemetry::group_not_begun).await
 }
 
-/// Writes down where the added partitions before this one start, in order. Who comes up while the last of several has a
-/// checkpoint, but not those before it, would take these for some that the group began with, and start them at the
-/// latest event.
+/// Records the starts of the added partitions before this one, in ascending order. If the last of several added
+/// partitions had a checkpoint and those before it had none, an instance that starts then would count them as initial,
+/// and start them at the latest event.
 pub(super) async fn record_new_starts_before<S: EventSource, H>(
     shared: &Shared<S, H>,
     partition: &PartitionId,
@@ -177,16 +180,17 @@ async fn record_start<S: EventSource, H>(
     let properties = caught_request(shared.source.partition_properties(partition)).await?;
     match position_of(&shared.source, partition, start, &properties, NO_EPOCH).await {
         Ok(position) => shared.store.init_checkpoint(partition, &position).await.map(drop),
-        Err(refusal) if refusal.kind() == ErrorKind::Fenced => {
-            started_by_owner(&shared.store, partition, refusal).await
+        Err(rejection) if rejection.kind() == ErrorKind::Fenced => {
+            started_by_owner(&shared.store, partition, rejection).await
         }
         Err(error) => Err(error),
     }
 }
 
-/// The broker refuses a look at the partition because its owner reads it. An owner of this crate has recorded the start
-/// before it reads. One of another SDK records none until its first checkpoint.
-async fn started_by_owner(store: &GroupStore, partition: &PartitionId, refusal: Error) -> Result<()> {
+/// Succeeds if the partition has a checkpoint. Called if the broker rejects a receiver because the owner of the
+/// partition reads it: an owner of this crate has recorded the start before it reads, but an owner of another SDK
+/// writes nothing until its first checkpoint.
+async fn started_by_owner(store: &GroupStore, partition: &PartitionId, rejection: Error) -> Result<()> {
     if recorded(store).await?.contains(partition) {
         return Ok(());
     }
@@ -194,26 +198,26 @@ async fn started_by_owner(store: &GroupStore, partition: &PartitionId, refusal: 
         "another reader holds partition {partition} and has written no checkpoint, so the start of the partition is \
          recorded later: when that reader writes one, or stops"
     );
-    Err(Error::new(ErrorKind::EventSource, message).with_source(refusal))
+    Err(Error::new(ErrorKind::EventSource, message).with_source(rejection))
 }
 
-/// Repeats a request until it succeeds. An error that waiting cannot change is returned, any other one is reported
-/// together with the pause after it.
+/// Repeats a request until it succeeds. Reports each error with the wait after it. Returns an error that a later
+/// attempt cannot avoid.
 async fn repeated<T, F: Future<Output = Result<T>>>(
     store: &GroupStore,
     request: impl Fn() -> F,
     failed: impl Fn(&Telemetry, &Error, Duration),
 ) -> Result<T> {
-    let mut pauses = RestartBackoff::default();
+    let mut backoff = RestartBackoff::default();
     loop {
         match request().await {
             Err(error) if error.may_pass() => {
-                let asked = error.retry_after().unwrap_or_default();
-                let pause = jittered(pauses.next_between(asked, LONGEST_PAUSE), store.random());
-                failed(store.telemetry(), &error, pause);
-                sleep(pause).await;
+                let requested = error.retry_after().unwrap_or_default();
+                let wait = jittered(backoff.next_between(requested, LONGEST_WAIT), store.random());
+                failed(store.telemetry(), &error, wait);
+                sleep(wait).await;
             }
-            settled => return settled,
+            outcome => return outcome,
         }
     }
 }

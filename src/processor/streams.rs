@@ -1,6 +1,7 @@
-//! The processor turned round: the application asks for events, partition by partition.
+//! Streams instead of a handler: the application takes the events, partition by partition.
 //!
-//! It is the same processor with a handler that hands each batch to a stream and waits until the next is asked for.
+//! The processor runs with a handler that passes each batch to a stream and waits until the application asks for the
+//! next one.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -20,10 +21,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::PartitionId;
 
-/// A batch, and how to say that it is done with.
+/// A batch, and a channel to report that the application is finished with it.
 type Delivery<E> = (Vec<E>, oneshot::Sender<()>);
 
-/// The partitions that this instance comes to own, each as a stream of its events: see
+/// The partitions that this instance wins, each as a stream of its events: see
 /// [`Processor::streams`](super::Processor::streams).
 ///
 /// Dropping it is a crash: nothing is released, and all its streams end.
@@ -34,7 +35,7 @@ pub struct PartitionStreams<E> {
     pub(super) running: Running,
 }
 
-/// Ends the processor when it is dropped.
+/// Aborts the processor when it is dropped.
 #[derive(Debug)]
 pub(super) struct Running(pub(super) JoinHandle<Result<ShutdownReport>>);
 
@@ -45,24 +46,24 @@ impl Drop for Running {
 }
 
 impl<E> PartitionStreams<E> {
-    /// The next partition that starts: at first, after a move, or again after a failure. Nothing, when the processor
-    /// has ended: [`shutdown`](Self::shutdown) then tells how.
+    /// Waits for the next partition that starts: for the first time, after a handoff, or again after a failure. Returns
+    /// `None` when the processor has ended; [`shutdown`](Self::shutdown) then returns its report. Cancel-safe.
     pub async fn next(&mut self) -> Option<PartitionStream<E>> {
         self.started.recv().await
     }
 
-    /// Watches and steers the processor.
+    /// Returns a handle that observes and controls the processor.
     #[must_use]
     pub fn handle(&self) -> &ProcessorHandle {
         &self.handle
     }
 
-    /// Shuts down: streams end after the batch at hand, last checkpoints are written, the partitions released. If the
-    /// end was asked for already, by [`ProcessorHandle::shutdown`], this waits for it.
+    /// Shuts down: streams end after their current batch, last checkpoints are written, partitions are released. If a
+    /// shutdown was requested before, by [`ProcessorHandle::shutdown`], waits for it.
     ///
     /// # Errors
     ///
-    /// Those of [`Processor::run`](super::Processor::run); [`ErrorKind::Internal`] if it panicked, which is a bug.
+    /// Those of [`Processor::run`](super::Processor::run). [`ErrorKind::Internal`] also if the processor panicked.
     pub async fn shutdown(mut self) -> Result<ShutdownReport> {
         self.handle.requests.request_once();
         let panicked =
@@ -79,46 +80,47 @@ impl<E> Stream for PartitionStreams<E> {
     }
 }
 
-/// The events of one partition, from its start until it stops, in batches. `Send` and `'static`: give it a task of its
-/// own.
+/// The events of one partition, from its start until it stops, in batches. `Send` and `'static`, so that it can have
+/// its own task.
 ///
-/// Asking for the next batch says that the one before is done with, but checkpoints nothing: do that with the
-/// [`context`](Self::context). The end comes when the partition is lost, given back, or the processor ends. Drop the
-/// stream soon then: what is marked until that is still written, within the drain time.
+/// Taking the next batch reports that the application is finished with the previous one, but does not checkpoint it:
+/// use the [`context`](Self::context) for that. The stream ends when the partition is lost or released, or when the
+/// processor shuts down. Drop it soon after its end: checkpoints requested until then are still written, within the
+/// drain timeout.
 ///
-/// Dropped before its end, it counts as a handler that failed with its next batch, and [`OnFailure`](super::OnFailure)
-/// says what follows.
+/// A stream that is dropped before its end counts as a handler that fails with the next batch, and
+/// [`OnFailure`](super::OnFailure) determines what follows.
 #[derive(Debug)]
 pub struct PartitionStream<E> {
     context: PartitionContext,
     batches: mpsc::Receiver<Delivery<E>>,
-    at_hand: Option<oneshot::Sender<()>>,
+    current: Option<oneshot::Sender<()>>,
     stopped: Arc<OnceLock<StopReason>>,
-    /// Dropped with the stream.
+    /// Closed when the stream is dropped.
     _dropped: oneshot::Sender<()>,
 }
 
 impl<E> PartitionStream<E> {
-    /// What can be done with the partition: checkpoints above all.
+    /// Returns the operations on the partition, such as checkpoints.
     #[must_use]
     pub fn context(&self) -> &PartitionContext {
         &self.context
     }
 
-    /// The next batch, which is never empty; nothing, when the partition has stopped. Cancel-safe.
+    /// Waits for the next batch, which is never empty. Returns `None` when the partition has stopped. Cancel-safe.
     pub async fn next(&mut self) -> Option<Vec<E>> {
         std::future::poll_fn(|cx| self.poll_batch(cx)).await
     }
 
-    /// Why it stopped, once it has.
+    /// Returns why the partition stopped, once it has.
     #[must_use]
     pub fn stop_reason(&self) -> Option<&StopReason> {
         self.stopped.get()
     }
 
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<E>>> {
-        if let Some(done) = self.at_hand.take() {
-            // An error means that nobody waits any more: it was cut short.
+        if let Some(done) = self.current.take() {
+            // An error means that the handler no longer waits: it was aborted.
             let _ = done.send(());
         }
         if self.stopped.get().is_some() {
@@ -126,7 +128,7 @@ impl<E> PartitionStream<E> {
         }
         let delivery = ready!(self.batches.poll_recv(cx));
         Poll::Ready(delivery.map(|(batch, done)| {
-            self.at_hand = Some(done);
+            self.current = Some(done);
             batch
         }))
     }
@@ -140,7 +142,7 @@ impl<E> Stream for PartitionStream<E> {
     }
 }
 
-/// The sending end of a partition's stream.
+/// The sending side of a partition's stream.
 #[derive(Debug)]
 struct Outlet<E> {
     batches: mpsc::Sender<Delivery<E>>,
@@ -152,7 +154,7 @@ struct Outlet<E> {
 #[derive(Debug)]
 pub struct StreamHandler<E> {
     started: mpsc::UnboundedSender<PartitionStream<E>>,
-    /// Until [`Partitions`] takes it.
+    /// Present until [`PartitionStreams`] takes it.
     streams: Mutex<Option<mpsc::UnboundedReceiver<PartitionStream<E>>>>,
     outlets: Mutex<HashMap<PartitionId, Outlet<E>>>,
 }
@@ -163,7 +165,7 @@ impl<E> StreamHandler<E> {
         Self { started, streams: Mutex::new(Some(streams)), outlets: Mutex::default() }
     }
 
-    /// The receiving end. Once.
+    /// Returns the receiving side, once.
     pub(super) fn streams(&self) -> Option<mpsc::UnboundedReceiver<PartitionStream<E>>> {
         lock(&self.streams).take()
     }
@@ -180,8 +182,8 @@ impl<E: Send + 'static> Handler<E> for StreamHandler<E> {
         let (dropping, dropped) = oneshot::channel();
         let outlet = Outlet { batches, stopped: Arc::clone(&stopped), dropped };
         self.outlets().insert(context.partition_id().clone(), outlet);
-        let stream = PartitionStream { context, batches: receiver, at_hand: None, stopped, _dropped: dropping };
-        // An error means that the partitions are not asked for any more: the processor is about to be dropped.
+        let stream = PartitionStream { context, batches: receiver, current: None, stopped, _dropped: dropping };
+        // An error means that the application has dropped the partitions, and the processor is about to be dropped.
         let _ = self.started.send(stream);
     }
 
@@ -198,13 +200,13 @@ impl<E: Send + 'static> Handler<E> for StreamHandler<E> {
         }
     }
 
-    /// The stream ends, and has the drain time to be dropped.
+    /// Ends the stream, and waits until the application drops it.
     async fn stopped(&self, context: PartitionContext, reason: StopReason) {
         let Some(outlet) = self.outlets().remove(context.partition_id()) else { return };
         // Set once per start.
         let _ = outlet.stopped.set(reason);
         drop(outlet.batches);
-        // Nothing is ever sent: the error is the sign.
+        // Nothing is ever sent: the error reports the drop.
         let _ = outlet.dropped.await;
     }
 }

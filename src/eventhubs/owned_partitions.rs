@@ -1,5 +1,5 @@
-//! What one owner holds in one consumer group through the official processor, which remembers none of it: leases,
-//! adoptions, and which of its partitions must start again.
+//! The partitions that one owner owns in one consumer group through the official processor. The processor keeps no
+//! state, so this module keeps the leases, the adoptions, and the partitions that must restart.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,17 +20,17 @@ use crate::store::{
 };
 use crate::telemetry::{self, StorageOperation};
 
-/// One partition in one tenure.
+/// One partition in one epoch of its ownership.
 #[derive(Debug)]
 struct Owned {
     known: Mutex<Known>,
     stage: Mutex<Stage>,
-    /// There while the stage is [`Stage::Adopted`]. Locked while a checkpoint is under way, which may take long:
-    /// whoever renews looks at the stage instead.
+    /// Present if the stage is [`Stage::Adopted`]. Locked during a checkpoint, which may take long, so renewals read
+    /// the stage instead.
     adoption: AsyncMutex<Option<Adoption>>,
 }
 
-/// A lease, and since when it has been known.
+/// A lease, and when it was obtained.
 #[derive(Clone, Debug)]
 struct Known {
     lease: Lease,
@@ -39,9 +39,9 @@ struct Known {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// To be adopted. The processor does not read it, or from an earlier start.
+    /// The partition must be adopted. The processor does not read it, or reads it from an earlier start.
     Won,
-    /// The processor may read it, and checkpoint.
+    /// The processor may read the partition and write checkpoints.
     Adopted,
 }
 
@@ -74,27 +74,28 @@ impl Owned {
 
 #[derive(Debug, Default)]
 struct Memory {
-    held: HashMap<PartitionId, Arc<Owned>>,
-    /// Lost since the last answer: the processor may still read them, from an earlier start.
-    untold: HashSet<PartitionId>,
-    /// Partitions that are owned in the other tree of names, by the last listing.
-    elsewhere: HashMap<PartitionId, OwnerId>,
+    owned: HashMap<PartitionId, Arc<Owned>>,
+    /// Partitions that were lost since the last response to the processor. The processor may still read them from an
+    /// earlier start.
+    unreported: HashSet<PartitionId>,
+    /// The owners of partitions under the other name case, by the last listing.
+    other_name_case: HashMap<PartitionId, OwnerId>,
     listed: Listed,
 }
 
 impl Memory {
-    /// Removes the partition in this tenure.
-    fn remove(&mut self, partition: &PartitionId, held: &Arc<Owned>) -> bool {
-        let is_there = self.held.get(partition).is_some_and(|known| Arc::ptr_eq(known, held));
+    /// Removes the partition, unless it is in another epoch by now.
+    fn remove(&mut self, partition: &PartitionId, owned: &Arc<Owned>) -> bool {
+        let is_there = self.owned.get(partition).is_some_and(|known| Arc::ptr_eq(known, owned));
         if is_there {
-            self.held.remove(partition);
+            self.owned.remove(partition);
         }
         is_there
     }
 
-    /// Whether it was still there, in this tenure.
-    fn forget(&mut self, partition: &PartitionId, held: &Arc<Owned>, to: Option<&OwnerId>) -> bool {
-        let was_there = self.remove(partition, held);
+    /// Removes the partition and logs the loss. Returns whether it was present in this epoch.
+    fn forget(&mut self, partition: &PartitionId, owned: &Arc<Owned>, to: Option<&OwnerId>) -> bool {
+        let was_there = self.remove(partition, owned);
         if was_there {
             telemetry::ownership_lost(partition, to);
         }
@@ -102,7 +103,7 @@ impl Memory {
     }
 }
 
-/// One owner in one consumer group.
+/// The partitions of one owner in one consumer group.
 #[derive(Debug)]
 pub(super) struct OwnedPartitions {
     pub(super) store: GroupStore,
@@ -122,52 +123,55 @@ impl OwnedPartitions {
         lock(&self.memory)
     }
 
-    /// The official processor calls from outside of it.
+    /// The official processor calls from outside of this span.
     fn span(&self) -> &Span {
         self.store.telemetry().span()
     }
 
     fn find(&self, partition: &PartitionId) -> Option<Arc<Owned>> {
-        self.memory().held.get(partition).cloned()
+        self.memory().owned.get(partition).cloned()
     }
 
-    fn remember(&self, partition: &PartitionId, held: &Arc<Owned>) {
-        self.memory().held.insert(partition.clone(), Arc::clone(held));
+    fn remember(&self, partition: &PartitionId, owned: &Arc<Owned>) {
+        self.memory().owned.insert(partition.clone(), Arc::clone(owned));
     }
 
-    fn forget(&self, partition: &PartitionId, held: &Arc<Owned>, to: Option<&OwnerId>) {
-        self.span().in_scope(|| self.memory().forget(partition, held, to));
+    fn forget(&self, partition: &PartitionId, owned: &Arc<Owned>, to: Option<&OwnerId>) {
+        self.span().in_scope(|| self.memory().forget(partition, owned, to));
     }
 
-    /// The same outside of a claim, whose result would show the processor the loss. Under one lock: a claim in between
-    /// would win the partition back, and the processor would go on reading where it was.
-    fn forget_unreported(&self, partition: &PartitionId, held: &Arc<Owned>, to: Option<&OwnerId>) {
+    /// Removes a partition outside of a claim, whose result would report the loss to the processor. Both changes happen
+    /// under one lock: a claim in between would win the partition back, and the processor would continue to read from
+    /// its old position.
+    fn forget_unreported(&self, partition: &PartitionId, owned: &Arc<Owned>, to: Option<&OwnerId>) {
         let mut memory = self.memory();
-        if self.span().in_scope(|| memory.forget(partition, held, to)) {
-            memory.untold.insert(partition.clone());
+        if self.span().in_scope(|| memory.forget(partition, owned, to)) {
+            memory.unreported.insert(partition.clone());
         }
     }
 
-    /// Takes notice of a listing that was asked for at this moment: what it shows in other hands is not mine any more,
-    /// unless I have won it since.
-    pub(super) fn notice(&self, listed: &[Ownership], asked: Instant) {
+    /// Applies a listing that was requested at this time: removes the partitions that another owner has, unless this
+    /// instance has won them since.
+    pub(super) fn observe(&self, listed: &[Ownership], requested_at: Instant) {
         for ownership in listed {
             if ownership.record.relation_to(self.store.identity()) == Relation::This {
                 continue;
             }
-            if let Some(held) = self.find(&ownership.partition).filter(|held| held.known().since <= asked) {
-                self.forget_unreported(&ownership.partition, &held, ownership.record.owner.as_ref());
+            if let Some(owned) = self.find(&ownership.partition).filter(|owned| owned.known().since <= requested_at) {
+                self.forget_unreported(&ownership.partition, &owned, ownership.record.owner.as_ref());
             }
         }
     }
 
-    /// Takes notice of who is live in the other tree of names.
-    pub(super) fn set_elsewhere(&self, elsewhere: HashMap<PartitionId, OwnerId>) {
+    /// Replaces the owners under the other name case, and logs new ones.
+    pub(super) fn set_other_name_case(&self, other_name_case: HashMap<PartitionId, OwnerId>) {
         let mut memory = self.memory();
-        for (partition, owner) in elsewhere.iter().filter(|(partition, _)| !memory.elsewhere.contains_key(*partition)) {
+        for (partition, owner) in
+            other_name_case.iter().filter(|(partition, _)| !memory.other_name_case.contains_key(*partition))
+        {
             self.span().in_scope(|| telemetry::in_the_other_tree(partition, owner));
         }
-        memory.elsewhere = elsewhere;
+        memory.other_name_case = other_name_case;
     }
 
     /// Replaces the last listing.
@@ -175,29 +179,30 @@ impl OwnedPartitions {
         self.memory().listed = listed;
     }
 
-    pub(super) fn holds(&self, partition: &PartitionId) -> bool {
-        self.memory().held.contains_key(partition)
+    pub(super) fn contains(&self, partition: &PartitionId) -> bool {
+        self.memory().owned.contains_key(partition)
     }
 
-    pub(super) fn holds_nothing(&self) -> bool {
-        self.memory().held.is_empty()
+    pub(super) fn is_empty(&self) -> bool {
+        self.memory().owned.is_empty()
     }
 
-    /// Claims, or renews what is held, all at once. Answers the leases of those that may be processed now.
+    /// Claims partitions, or renews those that are owned, concurrently. Returns the leases of the partitions that the
+    /// processor may process now.
     ///
-    /// What was lost since the last answer is left out of this one even if it could be won back: the processor would go
-    /// on reading where it was, and not where the checkpoint is now.
+    /// Partitions that were lost since the last response are omitted once, even if they could be won back: otherwise
+    /// the processor would continue to read from its old position instead of the current checkpoint.
     pub(super) async fn claim(&self, wanted: Vec<Wanted>) -> Vec<Lease> {
-        let untold = std::mem::take(&mut self.memory().untold);
-        let wanted = wanted.into_iter().filter(|wanted| !untold.contains(&wanted.partition));
+        let unreported = std::mem::take(&mut self.memory().unreported);
+        let wanted = wanted.into_iter().filter(|wanted| !unreported.contains(&wanted.partition));
         let claims: FuturesUnordered<_> = wanted.map(|wanted| self.claim_one(wanted)).collect();
         claims.filter_map(std::future::ready).collect().instrument(self.span().clone()).await
     }
 
     async fn claim_one(&self, wanted: Wanted) -> Option<Lease> {
         let partition = &wanted.partition;
-        if let Some(held) = self.find(partition) {
-            return self.renew(partition, &held).await;
+        if let Some(owned) = self.find(partition) {
+            return self.renew(partition, &owned).await;
         }
         let claim = match self.aim_at(&wanted)? {
             Aim::Claim(claim, to_declare_dead) => self.is_free(partition, to_declare_dead).await.then_some(claim)?,
@@ -206,12 +211,12 @@ impl OwnedPartitions {
         match self.store.claim(&claim).await {
             ClaimOutcome::Won(lease) => {
                 telemetry::claim_won(partition, "official_processor", None);
-                let held = Owned::new(lease);
-                self.remember(partition, &held);
-                return self.adopt(partition, &held).await;
+                let owned = Owned::new(lease);
+                self.remember(partition, &owned);
+                return self.adopt(partition, &owned).await;
             }
             ClaimOutcome::Lost { by } => telemetry::claim_lost(partition, by.as_ref()),
-            // Here another incarnation is another owner: replicas may have the same application id.
+            // Another incarnation counts as another owner here, because replicas may have the same application id.
             ClaimOutcome::Replaced { .. } => telemetry::claim_lost(partition, Some(self.owner())),
             ClaimOutcome::Indeterminate(error) => {
                 self.store.telemetry().ownership_undecided(StorageOperation::Claim, partition, &error);
@@ -220,14 +225,14 @@ impl OwnedPartitions {
         None
     }
 
-    /// By what was listed last. `None` for a partition that is owned in the other tree.
+    /// Returns how to claim, by the last listing. `None` if the partition is owned under the other name case.
     fn aim_at(&self, wanted: &Wanted) -> Option<Aim> {
         let memory = self.memory();
-        let is_elsewhere = memory.elsewhere.contains_key(&wanted.partition);
-        (!is_elsewhere).then(|| memory.listed.aim_at(wanted))
+        let is_in_other_name_case = memory.other_name_case.contains_key(&wanted.partition);
+        (!is_in_other_name_case).then(|| memory.listed.aim_at(wanted))
     }
 
-    /// A claim over this version, unless the record has another one by now.
+    /// Returns a claim that replaces this version, unless the record has changed.
     async fn claim_over(&self, partition: &PartitionId, version: &ETag) -> Option<Claim> {
         match self.store.read_ownership(partition).await {
             Ok(Some(seen)) if seen.etag == *version => return Some(Claim::over(&seen)),
@@ -237,11 +242,11 @@ impl OwnedPartitions {
         None
     }
 
-    /// Not if the owner has shown a sign of life since it was taken for dead.
+    /// Declares the owner dead if necessary. Returns false if it has sent a heartbeat since the listing.
     async fn is_free(&self, partition: &PartitionId, to_declare_dead: Option<Box<Expired>>) -> bool {
-        let Some(Expired { seen, presence }) = to_declare_dead.map(|abandoned| *abandoned) else { return true };
-        match self.store.declare_dead(&seen, presence.as_ref()).await {
-            Ok(verdict) => verdict == DeclareDeadOutcome::Declared,
+        let Some(Expired { seen, heartbeat }) = to_declare_dead.map(|expired| *expired) else { return true };
+        match self.store.declare_dead(&seen, heartbeat.as_ref()).await {
+            Ok(outcome) => outcome == DeclareDeadOutcome::Declared,
             Err(error) => {
                 self.store.telemetry().ownership_undecided(StorageOperation::Heartbeat, partition, &error);
                 false
@@ -249,86 +254,87 @@ impl OwnedPartitions {
         }
     }
 
-    async fn renew(&self, partition: &PartitionId, held: &Arc<Owned>) -> Option<Lease> {
-        let lease = held.lease();
+    async fn renew(&self, partition: &PartitionId, owned: &Arc<Owned>) -> Option<Lease> {
+        let lease = owned.lease();
         match self.store.renew(&lease).await {
             ClaimOutcome::Won(renewed) if renewed.epoch() == lease.epoch() => {
-                held.set_lease(renewed);
-                return self.started(partition, held).await;
+                owned.set_lease(renewed);
+                return self.started(partition, owned).await;
             }
-            // The record had vanished. This answer leaves the partition out.
+            // The record had been deleted. This response omits the partition.
             ClaimOutcome::Won(renewed) => self.remember(partition, &Owned::new(renewed)),
-            ClaimOutcome::Lost { by } => self.forget(partition, held, by.as_ref()),
-            ClaimOutcome::Replaced { .. } => self.forget(partition, held, Some(self.owner())),
-            // What was believed before stands.
+            ClaimOutcome::Lost { by } => self.forget(partition, owned, by.as_ref()),
+            ClaimOutcome::Replaced { .. } => self.forget(partition, owned, Some(self.owner())),
+            // The last known state remains valid.
             ClaimOutcome::Indeterminate(error) => {
                 self.store.telemetry().ownership_undecided(StorageOperation::Renew, partition, &error);
-                return (held.stage() == Stage::Adopted).then_some(lease);
+                return (owned.stage() == Stage::Adopted).then_some(lease);
             }
         }
         None
     }
 
-    /// The lease, if the partition may be processed now.
-    async fn started(&self, partition: &PartitionId, held: &Arc<Owned>) -> Option<Lease> {
-        match held.stage() {
-            Stage::Adopted => Some(held.lease()),
-            Stage::Won => self.adopt(partition, held).await,
+    /// Returns the lease if the processor may process the partition now.
+    async fn started(&self, partition: &PartitionId, owned: &Arc<Owned>) -> Option<Lease> {
+        match owned.stage() {
+            Stage::Adopted => Some(owned.lease()),
+            Stage::Won => self.adopt(partition, owned).await,
         }
     }
 
-    /// Where processing starts without a checkpoint only the processor knows, so no start is pinned.
-    async fn adopt(&self, partition: &PartitionId, held: &Arc<Owned>) -> Option<Lease> {
-        match self.store.adopt(partition, held.lease().epoch(), None).await {
+    /// Adopts the partition. Only the processor knows where a partition without a checkpoint starts, so no start is
+    /// recorded.
+    async fn adopt(&self, partition: &PartitionId, owned: &Arc<Owned>) -> Option<Lease> {
+        match self.store.adopt(partition, owned.lease().epoch(), None).await {
             Ok(AdoptOutcome::Adopted(adopted)) => {
-                *held.adoption.lock().await = Some(adopted);
-                held.set_stage(Stage::Adopted);
-                return Some(held.lease());
+                *owned.adoption.lock().await = Some(adopted);
+                owned.set_stage(Stage::Adopted);
+                return Some(owned.lease());
             }
-            Ok(AdoptOutcome::Lost { by }) => self.forget(partition, held, by.as_ref()),
+            Ok(AdoptOutcome::Lost { by }) => self.forget(partition, owned, by.as_ref()),
             Err(error) if error.kind() == ErrorKind::Contended => {
                 telemetry::adoption_contended(partition, &error);
-                self.release_held(partition, held, Instant::now()).await;
+                self.release_one(partition, owned, Instant::now()).await;
             }
             Err(error) => self.store.telemetry().adoption_failed(partition, &error),
         }
         None
     }
 
-    /// Writes a checkpoint of a partition that is held.
+    /// Writes a checkpoint of an owned partition.
     pub(super) async fn checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<()> {
-        let held = self.find(partition).ok_or_else(|| not_owner(partition))?;
-        let mut adoption = held.adoption.lock().await;
+        let owned = self.find(partition).ok_or_else(|| not_owner(partition))?;
+        let mut adoption = owned.adoption.lock().await;
         let Some(adopted) = adoption.as_mut() else {
             return Err(not_started(partition));
         };
         match self.store.checkpoint(adopted, position).await? {
             CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
             CheckpointOutcome::Fenced { by } => {
-                self.forget_unreported(partition, &held, by.as_ref());
+                self.forget_unreported(partition, &owned, by.as_ref());
                 Err(fenced(partition, by.as_ref()))
             }
         }
     }
 
-    /// Releases everything. What fails is repeated within four request deadlines. A call that was dropped or had no
-    /// outcome can be repeated.
+    /// Releases all partitions. Retries failed releases for four request timeouts. The caller may repeat a call that
+    /// was dropped or had an unknown outcome.
     pub(super) async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
         let until = Instant::now() + 4 * self.store.request_timeout();
         let all: Vec<_> =
-            self.memory().held.iter().map(|(partition, held)| (partition.clone(), held.clone())).collect();
-        let releasing = all.iter().map(|(partition, held)| async move {
-            let outcome = self.release_held(partition, held, until).await;
+            self.memory().owned.iter().map(|(partition, owned)| (partition.clone(), owned.clone())).collect();
+        let releasing = all.iter().map(|(partition, owned)| async move {
+            let outcome = self.release_one(partition, owned, until).await;
             (partition.clone(), outcome)
         });
         releasing.collect::<FuturesUnordered<_>>().collect().instrument(self.span().clone()).await
     }
 
-    /// Attempts begin until this moment. The partition stays in the memory until its release is settled.
-    async fn release_held(&self, partition: &PartitionId, held: &Arc<Owned>, until: Instant) -> ReleaseOutcome {
+    /// Releases one partition. Attempts begin until `until`. The partition stays owned until the outcome is known.
+    async fn release_one(&self, partition: &PartitionId, owned: &Arc<Owned>, until: Instant) -> ReleaseOutcome {
         let mut attempts = self.store.attempts(Some(until));
         let outcome = loop {
-            match self.store.release(&held.lease()).await {
+            match self.store.release(&owned.lease()).await {
                 ReleaseOutcome::Indeterminate(error) if attempts.again_after(&error).await => {
                     self.store.telemetry().ownership_undecided(StorageOperation::Release, partition, &error);
                 }
@@ -337,7 +343,7 @@ impl OwnedPartitions {
         };
         match &outcome {
             ReleaseOutcome::Released | ReleaseOutcome::Lost { .. } => {
-                self.memory().remove(partition, held);
+                self.memory().remove(partition, owned);
                 telemetry::released(partition);
             }
             ReleaseOutcome::Indeterminate(error) => telemetry::release_undecided(partition, error),
@@ -380,33 +386,33 @@ mod tests {
     mod defects {
         use super::*;
 
-        /// Another thread, which claims, must see the partition either as held or as one to leave out.
+        /// A claim on another thread must always see the partition either as owned or as unreported.
         #[tokio::test]
-        async fn a14_forgetting_and_leaving_out_are_one_step() {
+        async fn a14_a_loss_is_recorded_in_one_step() {
             let group = ConsumerGroup::new("ns", "hub", "$Default").unwrap();
             let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
             let store = builder.connect().await.unwrap();
             let partition = PartitionId::from(0);
             let ClaimOutcome::Won(lease) = store.claim(&Claim::unowned(partition.clone())).await else { panic!() };
-            let (holder, held) = (OwnedPartitions::new(store), Owned::new(lease));
-            holder.remember(&partition, &held);
+            let (partitions, owned) = (OwnedPartitions::new(store), Owned::new(lease));
+            partitions.remember(&partition, &owned);
             let ended = AtomicBool::new(false);
             std::thread::scope(|scope| {
-                let looking = scope.spawn(|| {
+                let observer = scope.spawn(|| {
                     let mut missing = 0;
                     while !ended.load(Ordering::Relaxed) {
-                        let memory = holder.memory();
-                        missing += usize::from(memory.held.is_empty() && memory.untold.is_empty());
+                        let memory = partitions.memory();
+                        missing += usize::from(memory.owned.is_empty() && memory.unreported.is_empty());
                     }
                     missing
                 });
                 for _ in 0..20_000 {
-                    holder.remember(&partition, &held);
-                    holder.memory().untold.clear();
-                    holder.forget_unreported(&partition, &held, None);
+                    partitions.remember(&partition, &owned);
+                    partitions.memory().unreported.clear();
+                    partitions.forget_unreported(&partition, &owned, None);
                 }
                 ended.store(true, Ordering::Relaxed);
-                assert_eq!(looking.join().unwrap(), 0);
+                assert_eq!(observer.join().unwrap(), 0);
             });
         }
     }
