@@ -5,6 +5,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
+use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::model::InvalidName;
@@ -15,7 +16,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 type Source = Box<dyn StdError + Send + Sync>;
 
 /// What went wrong, in terms of what the caller should do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(into = "&'static str")]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// Another writer was faster: the blob already exists (409), or its ETag has changed (412). Read it again.
@@ -61,6 +63,40 @@ pub enum ErrorKind {
     Closed,
     /// A bug in this crate, or a panic in one of its tasks. Please report it.
     Internal,
+}
+
+impl ErrorKind {
+    /// Returns the name of the kind, for labels and serialized status.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Conflict => "conflict",
+            Self::NotFound => "not_found",
+            Self::ContainerNotFound => "container_not_found",
+            Self::Indeterminate => "indeterminate",
+            Self::Unavailable => "unavailable",
+            Self::Throttled { .. } => "throttled",
+            Self::Unauthorized => "unauthorized",
+            Self::Rejected => "rejected",
+            Self::InvalidArgument => "invalid_argument",
+            Self::Config => "config",
+            Self::Fenced => "fenced",
+            Self::Replaced => "replaced",
+            Self::Contended => "contended",
+            Self::Handler => "handler",
+            Self::InvalidPosition => "invalid_position",
+            Self::EventsInFlight => "events_in_flight",
+            Self::EventSource => "event_source",
+            Self::Closed => "closed",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+impl From<ErrorKind> for &'static str {
+    fn from(kind: ErrorKind) -> Self {
+        kind.as_str()
+    }
 }
 
 /// An error with its [`ErrorKind`], a message for logs, and its source.

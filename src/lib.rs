@@ -97,6 +97,7 @@ mod model;
 mod planner;
 pub mod processor;
 mod random;
+mod seconds;
 mod setters;
 pub mod store;
 mod telemetry;

@@ -48,6 +48,7 @@ pub struct LeaseAge {
     #[serde(with = "time::serde::rfc3339::option")]
     pub claimed_at: Option<OffsetDateTime>,
     /// Time since it was last written, when it was listed.
+    #[serde(serialize_with = "crate::seconds::serialize")]
     pub age: Duration,
 }
 

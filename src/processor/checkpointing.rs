@@ -14,6 +14,7 @@ use tracing::Span;
 use super::config::CheckpointPolicy;
 use super::dropped::{Dropped, HeldCheckpoint};
 use super::orders::Stopping;
+use super::status::ErrorSummary;
 use super::stop::HandlerError;
 use super::tracker::{Reached, Tracker};
 use crate::clock::at;
@@ -35,7 +36,7 @@ struct Pending {
     /// The sequence number of the durable checkpoint.
     written: Option<i64>,
     /// Why the last write failed, until a write succeeds.
-    failure: Option<String>,
+    failure: Option<ErrorSummary>,
     dropped: Dropped,
 }
 
@@ -255,7 +256,7 @@ impl CheckpointWriter {
     }
 
     /// Returns why the last write failed, if none has succeeded since.
-    pub(super) fn failure(&self) -> Option<String> {
+    pub(super) fn failure(&self) -> Option<ErrorSummary> {
         self.shared.with(|pending| pending.failure.clone())
     }
 
@@ -409,7 +410,7 @@ impl Checkpointer {
             }),
             Err(error) => {
                 self.store.telemetry().checkpoint_failed(self.adoption.partition(), error);
-                self.shared.with(|pending| pending.failure = Some(telemetry::Causes(error).to_string()));
+                self.shared.with(|pending| pending.failure = Some(ErrorSummary::of(error)));
             }
         }
         outcome

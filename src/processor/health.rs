@@ -5,14 +5,17 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::dropped::HeldCheckpoint;
-use super::status::{PartitionState, PartitionStatus};
+use super::status::{ErrorSummary, PartitionState, PartitionStatus};
 use crate::balancer::{LivenessTracker, Snapshot};
 use crate::model::{OwnerId, PartitionId};
+use crate::seconds;
 
 /// The health of an instance, for a readiness probe and a status page.
 ///
 /// An instance with issues is still ready: most issues are problems of the storage, the event hub or one partition, and
 /// a restart would move partitions without solving them.
+///
+/// Serializes with durations as numbers of seconds, and each issue with its name as `kind`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Health {
@@ -24,20 +27,22 @@ pub struct Health {
 
 /// A problem that the instance reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "what")]
+#[serde(rename_all = "snake_case", tag = "kind")]
 #[non_exhaustive]
 pub enum HealthIssue {
     /// The storage has been unavailable for longer than half the lease duration and one request timeout. This instance
     /// keeps its partitions meanwhile, unless [`OnLeaseExpiry::Stop`](crate::balancer::OnLeaseExpiry::Stop) is set.
     StorageUnavailable {
         /// Time since the last successful response.
-        silent_for: Duration,
+        #[serde(serialize_with = "seconds::serialize")]
+        unavailable_for: Duration,
     },
     /// No load-balancing cycle has succeeded for longer than the lease duration: this instance does not know which
     /// instance owns which partition, and claims none. It renews the leases of its own partitions.
     CyclesFailing {
         /// Time since the last successful cycle.
-        blind_for: Duration,
+        #[serde(serialize_with = "seconds::serialize")]
+        failing_for: Duration,
     },
     /// The application's runtime is blocked.
     RuntimeStalled,
@@ -46,7 +51,8 @@ pub enum HealthIssue {
         /// The partition.
         partition: PartitionId,
         /// How long the handler has had the batch.
-        stuck_for: Duration,
+        #[serde(serialize_with = "seconds::serialize")]
+        stalled_for: Duration,
     },
     /// [`max_in_flight`](super::ProcessorConfig::max_in_flight) events are in flight, and none was finished for longer
     /// than `stall_timeout`.
@@ -67,6 +73,7 @@ pub enum HealthIssue {
         /// The partition.
         partition: PartitionId,
         /// How long it has been starting.
+        #[serde(serialize_with = "seconds::serialize")]
         starting_for: Duration,
     },
     /// The partition fails repeatedly.
@@ -74,21 +81,21 @@ pub enum HealthIssue {
         /// The partition.
         partition: PartitionId,
         /// The last error.
-        error: Option<String>,
+        error: Option<ErrorSummary>,
     },
     /// The partition is parked after a failure of its handler.
     Parked {
         /// The partition.
         partition: PartitionId,
         /// The last error.
-        error: Option<String>,
+        error: Option<ErrorSummary>,
     },
     /// The last checkpoint could not be written. The processor retries.
     CheckpointFailing {
         /// The partition.
         partition: PartitionId,
         /// The last error.
-        error: String,
+        error: ErrorSummary,
     },
     /// A [`TrackedEvent`](super::TrackedEvent) was dropped unfinished. The checkpoint stays before its event until the
     /// partition restarts; then this event and all later ones are redelivered.
@@ -96,6 +103,7 @@ pub enum HealthIssue {
         /// The partition.
         partition: PartitionId,
         /// Time since the first such drop.
+        #[serde(serialize_with = "seconds::serialize")]
         held_for: Duration,
         /// The sequence number of the first event that was dropped unfinished.
         event: i64,
@@ -127,7 +135,7 @@ pub(super) struct HealthInputs<'a> {
     /// How long no cycle has succeeded, if that is too long.
     pub(super) cycles_failing: Option<Duration>,
     pub(super) partitions: &'a [PartitionStatus],
-    pub(super) checkpoint_failures: Vec<(PartitionId, String)>,
+    pub(super) checkpoint_failures: Vec<(PartitionId, ErrorSummary)>,
     pub(super) held: Vec<(PartitionId, HeldCheckpoint)>,
     pub(super) ending: bool,
     pub(super) liveness: &'a LivenessTracker,
@@ -135,9 +143,11 @@ pub(super) struct HealthInputs<'a> {
 
 pub(super) fn of(inputs: &HealthInputs<'_>) -> Health {
     let mut issues = Vec::new();
-    issues.extend(inputs.storage_unavailable.map(|silent_for| HealthIssue::StorageUnavailable { silent_for }));
+    issues.extend(
+        inputs.storage_unavailable.map(|silent_for| HealthIssue::StorageUnavailable { unavailable_for: silent_for }),
+    );
     let failing_for = inputs.cycles_failing.filter(|_| !inputs.ending);
-    issues.extend(failing_for.map(|blind_for| HealthIssue::CyclesFailing { blind_for }));
+    issues.extend(failing_for.map(|blind_for| HealthIssue::CyclesFailing { failing_for: blind_for }));
     issues.extend(inputs.snapshot.stalled.runtime.then_some(HealthIssue::RuntimeStalled));
     issues.extend(inputs.partitions.iter().filter_map(|status| partition_issue(status, inputs.liveness)));
     issues.extend(inputs.checkpoint_failures.iter().map(|(partition, error)| HealthIssue::CheckpointFailing {
@@ -161,7 +171,9 @@ pub(super) fn of(inputs: &HealthInputs<'_>) -> Health {
 fn partition_issue(status: &PartitionStatus, liveness: &LivenessTracker) -> Option<HealthIssue> {
     let (partition, error) = (status.partition.clone(), status.last_error.clone());
     match status.state {
-        PartitionState::HandlerStalled => Some(HealthIssue::HandlerStalled { partition, stuck_for: status.state_for }),
+        PartitionState::HandlerStalled => {
+            Some(HealthIssue::HandlerStalled { partition, stalled_for: status.state_for })
+        }
         PartitionState::InFlightFull => Some(HealthIssue::InFlightFull { partition, in_flight: status.in_flight }),
         PartitionState::LinkStalled => Some(HealthIssue::LinkStalled { partition }),
         PartitionState::Parked => Some(HealthIssue::Parked { partition, error }),

@@ -90,7 +90,7 @@ pub use shutdown::{PhaseReport, ShutdownReport};
 pub(crate) use source::NO_EPOCH;
 pub use source::{EventHubProperties, EventSource, StartPosition};
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
-pub use status::{PartitionState, PartitionStatus};
+pub use status::{ErrorSummary, PartitionState, PartitionStatus};
 pub use stop::{HandlerError, StopReason};
 pub use streams::{PartitionStream, PartitionStreams, StreamHandler};
 

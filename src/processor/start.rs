@@ -30,7 +30,7 @@ pub enum InvalidReason {
     /// of its consumer groups.
     BeyondEnd,
     /// The broker rejected the position.
-    Refused,
+    Rejected,
 }
 
 impl InvalidReason {
@@ -39,7 +39,7 @@ impl InvalidReason {
         match self {
             Self::Expired => "expired",
             Self::BeyondEnd => "beyond_end",
-            Self::Refused => "refused",
+            Self::Rejected => "rejected",
         }
     }
 }
@@ -49,7 +49,7 @@ impl fmt::Display for InvalidReason {
         f.write_str(match self {
             Self::Expired => "events after it expired before they were processed",
             Self::BeyondEnd => "the event hub was recreated, or the checkpoint belongs to another hub",
-            Self::Refused => "the broker rejects the position",
+            Self::Rejected => "the broker rejects the position",
         })
     }
 }
@@ -241,7 +241,7 @@ pub(super) fn confirmed_reason(
     let (ResumeFailure::Rejected(place) | ResumeFailure::BeyondEnd(place)) = failure;
     let is_rejected = matches!(failure, ResumeFailure::Rejected(_));
     if is_rejected && *place == resume(record, place) && record.has_position() {
-        return Some(InvalidReason::Refused);
+        return Some(InvalidReason::Rejected);
     }
     let StartPosition::AfterSequenceNumber(delivered) = place else { return None };
     let end = properties.last_enqueued().map_or(-1, |last| last.sequence_number);
@@ -291,7 +291,7 @@ mod tests {
         };
         let record = CheckpointRecord { sequence_number: Some(9), offset: Some("90".into()), ..Default::default() };
         let rejected = |number| ResumeFailure::Rejected(StartPosition::AfterSequenceNumber(number));
-        assert_eq!(confirmed_reason(&record, &rejected(9), &holds(50)), Some(InvalidReason::Refused));
+        assert_eq!(confirmed_reason(&record, &rejected(9), &holds(50)), Some(InvalidReason::Rejected));
         assert_eq!(confirmed_reason(&record, &rejected(30), &holds(20)), Some(InvalidReason::BeyondEnd));
         assert_eq!(confirmed_reason(&record, &rejected(30), &holds(30)), None, "the properties were only a little old");
         assert_eq!(confirmed_reason(&record, &ResumeFailure::Rejected(StartPosition::Earliest), &holds(30)), None);

@@ -11,9 +11,10 @@ use super::dropped::HeldCheckpoint;
 use super::lag::Lag;
 use super::properties::PartitionProperties;
 use crate::balancer::LivenessTracker;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::lock::lock;
 use crate::model::PartitionId;
+use crate::seconds;
 use crate::telemetry::Causes;
 
 /// What the processor does with a partition.
@@ -100,6 +101,7 @@ pub struct PartitionStatus {
     /// What the processor does with it.
     pub state: PartitionState,
     /// How long it has been in this state.
+    #[serde(serialize_with = "seconds::serialize")]
     pub state_for: Duration,
     /// The sequence number of the last event that the handler has processed.
     pub handled: Option<i64>,
@@ -114,8 +116,24 @@ pub struct PartitionStatus {
     /// How many failures it has had since this instance won it: of the handler, of the receiver, or of taking over the
     /// checkpoint.
     pub failures: u64,
-    /// The last error with its sources; `None` once a batch was handled after it.
-    pub last_error: Option<String>,
+    /// The last error; `None` once a batch was handled after it.
+    pub last_error: Option<ErrorSummary>,
+}
+
+/// An error in a status: its kind, for grouping and alerts, and its message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ErrorSummary {
+    /// What went wrong, in terms of what to do.
+    pub kind: ErrorKind,
+    /// The message of the error and of its sources. It contains no secrets.
+    pub message: String,
+}
+
+impl ErrorSummary {
+    pub(super) fn of(error: &Error) -> Self {
+        Self { kind: error.kind(), message: Causes(error).to_string() }
+    }
 }
 
 /// The current step of the task.
@@ -248,7 +266,7 @@ impl Progress {
         self.inner().end
     }
 
-    pub(super) fn checkpoint_failure(&self) -> Option<String> {
+    pub(super) fn checkpoint_failure(&self) -> Option<ErrorSummary> {
         self.inner().writer.as_ref().and_then(CheckpointWriter::failure)
     }
 
@@ -284,7 +302,7 @@ impl Progress {
             lag: Lag::between(written, properties, age.unwrap_or_default(), lag_checks_due),
             in_flight: inner.writer.as_ref().map_or(0, CheckpointWriter::in_flight),
             failures: inner.failures,
-            last_error: inner.last_error.as_deref().map(|error| Causes(error).to_string()),
+            last_error: inner.last_error.as_deref().map(ErrorSummary::of),
         }
     }
 }

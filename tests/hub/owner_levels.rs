@@ -347,7 +347,11 @@ impl Instance {
     }
 
     fn last_error(&self) -> String {
-        self.handle.partitions().into_iter().find_map(|status| status.last_error).unwrap_or_default()
+        self.handle
+            .partitions()
+            .into_iter()
+            .find_map(|status| status.last_error)
+            .map_or_else(String::new, |error| error.message)
     }
 
     async fn end(self) {

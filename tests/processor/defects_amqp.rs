@@ -32,7 +32,7 @@ async fn b04_a_link_that_begins_again_is_replaced() {
 
     world.hub.reattach(0);
     let status = a.wait_for_status("the link ends", |status| status.failures == 1).await;
-    let error = status.last_error.expect("the failure");
+    let error = status.last_error.expect("the failure").message;
     assert!(error.contains("event 0 arrived after event 99"), "{error}");
     published.extend(numbered(&world.hub, 100..101));
 
@@ -106,7 +106,7 @@ async fn b20_a_source_that_panics_is_tried_again_within_one_start() {
     let mut a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
     a.wait_until_it_holds(1).await;
     let status = a.wait_for_status("six failures", |status| status.failures == 6).await;
-    assert!(status.last_error.is_some_and(|error| error.contains("panicked on request")));
+    assert!(status.last_error.is_some_and(|error| error.message.contains("panicked on request")));
     assert!(began.elapsed() > Duration::from_secs(5), "the waits did not grow: {:?}", began.elapsed());
     let published = numbered(&world.hub, 0..10);
     world.log.wait_for("10 events", |log| log.bodies().len() == 10).await;

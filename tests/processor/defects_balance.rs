@@ -155,7 +155,10 @@ async fn b10_failing_cycles_are_ill_health() {
     sleep(Duration::from_secs(70)).await;
     let degraded = a.handle.health().issues;
     let expiry = Duration::from_secs(60);
-    assert!(matches!(degraded[..], [HealthIssue::CyclesFailing { blind_for }] if blind_for > expiry), "{degraded:?}");
+    assert!(
+        matches!(degraded[..], [HealthIssue::CyclesFailing { failing_for }] if failing_for > expiry),
+        "{degraded:?}"
+    );
     assert_eq!(a.held(), 2, "it renews");
     world.faulty.set_plan(FaultPlan::default());
     sleep(Duration::from_secs(31)).await;

@@ -617,7 +617,7 @@ async fn e04_a_token_that_fails_parks_the_partition() {
     let handler = Tokens::default();
     let a = handler.given(&world, &["x", "broken", "y"]).await;
     let status = a.wait_for_status("parked", |status| status.state == PartitionState::Parked).await;
-    assert!(status.last_error.unwrap().contains("event 1 could not be processed"));
+    assert!(status.last_error.unwrap().message.contains("event 1 could not be processed"));
     assert_eq!(world.checkpoint().await, Some(0));
     assert!(a.handle.resume(&0.into()));
     a.wait_for_status("all", |status| status.checkpoint == Some(2)).await;

@@ -95,7 +95,7 @@ async fn a_parked_partition_is_kept_and_does_nothing_until_it_is_resumed() {
     assert_eq!(a.held(), 2);
     let degraded = a.handle.health().issues;
     let [HealthIssue::Parked { partition, error: Some(error) }] = &degraded[..] else { panic!("{degraded:?}") };
-    assert_eq!((partition.as_str(), error.as_str()), ("0", "the handler failed: failed on request"));
+    assert_eq!((partition.as_str(), error.message.as_str()), ("0", "the handler failed: failed on request"));
     assert_eq!(handler.calls().iter().filter(|call| call.starts_with("handle")).count(), 1);
     assert!(a.handle.resume(&0.into()));
     sleep(SECOND).await;

@@ -418,11 +418,9 @@ async fn pain_19_a_storage_that_is_away_ends_nothing_and_is_seen() {
     world.log.wait_for("it is processed", |log| log.times("meanwhile") == 1).await;
     sleep(600 * SECOND).await;
     let degraded = a.handle.health().issues;
-    assert!(
-        degraded
-            .iter()
-            .any(|what| matches!(what, HealthIssue::StorageUnavailable { silent_for } if *silent_for > 500 * SECOND))
-    );
+    assert!(degraded.iter().any(
+        |what| matches!(what, HealthIssue::StorageUnavailable { unavailable_for } if *unavailable_for > 500 * SECOND)
+    ));
     assert!(degraded.iter().any(|what| matches!(what, HealthIssue::CheckpointFailing { .. })), "{degraded:?}");
     world.faulty.set_plan(FaultPlan::default());
     sleep(120 * SECOND).await;

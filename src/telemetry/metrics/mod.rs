@@ -16,7 +16,7 @@
 //! | `eventhubs_checkpoint_repeated_events_total` | counter | count | `partition` | Events that a link delivered again and that were dropped. |
 //! | `eventhubs_checkpoint_checkpoint_writes_total` | counter | count | `partition`, `outcome` | Checkpoint writes: `written`, `superseded` by a later checkpoint, `failed` and pending, or `fenced` because the partition has another owner. |
 //! | `eventhubs_checkpoint_checkpoint_write_duration_seconds` | histogram | seconds | | Time that a checkpoint write took, whatever the outcome. |
-//! | `eventhubs_checkpoint_invalid_checkpoints_total` | counter | count | `partition`, `reason` | Checkpoints from which reading could not continue: `expired`, `beyond_end`, `refused`. |
+//! | `eventhubs_checkpoint_invalid_checkpoints_total` | counter | count | `partition`, `reason` | Checkpoints from which reading could not continue: `expired`, `beyond_end`, `rejected`. |
 //! | `eventhubs_checkpoint_events_in_flight` | gauge | count | `partition` | Events that are tracked and not finished. |
 //! | `eventhubs_checkpoint_lag_events` | gauge | count | `partition` | Events after the checkpoint, as of the last lag check. |
 //! | `eventhubs_checkpoint_partitions` | gauge | count | `state` | Partitions that this instance processes, by state. |

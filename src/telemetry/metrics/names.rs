@@ -81,7 +81,7 @@ metrics! {
     CHECKPOINT_WRITE_DURATION = "checkpoint_write_duration_seconds", Histogram, Seconds, [],
         "Time that a checkpoint write took, whatever the outcome.";
     INVALID_CHECKPOINTS = "invalid_checkpoints_total", Counter, Count, ["partition", "reason"],
-        "Checkpoints from which reading could not continue: `expired`, `beyond_end`, `refused`.";
+        "Checkpoints from which reading could not continue: `expired`, `beyond_end`, `rejected`.";
     EVENTS_IN_FLIGHT = "events_in_flight", Gauge, Count, ["partition"],
         "Events that are tracked and not finished.";
     LAG = "lag_events", Gauge, Count, ["partition"],

@@ -19,13 +19,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("setters", &[]),
     ("error", &["model"]),
     ("clock", &[]),
+    ("seconds", &[]),
     ("random", &["error", "model"]),
     ("telemetry", &["codec", "error", "lock", "model"]),
     ("blob", &["clock", "error", "lock", "model", "telemetry"]),
     ("store", &["blob", "clock", "codec", "error", "lock", "model", "random", "setters", "telemetry"]),
     ("admin", &["error", "model", "planner", "store"]),
-    ("balancer", &["planner", "clock", "error", "lock", "model", "random", "setters", "store", "telemetry"]),
-    ("processor", &["balancer", "clock", "error", "lock", "model", "setters", "store", "telemetry"]),
+    ("balancer", &["planner", "clock", "error", "lock", "model", "random", "seconds", "setters", "store", "telemetry"]),
+    ("processor", &["balancer", "clock", "error", "lock", "model", "seconds", "setters", "store", "telemetry"]),
     ("eventhubs", &["blob", "clock", "error", "lock", "model", "processor", "setters", "store", "telemetry"]),
 ];
 

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::store::StorageOperation as Purpose;
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use tokio::join;
 
 use crate::bench::{Bench, Said, at, checkpoint, metadata, not_owned_by_a, owned_by, ownership, position};
