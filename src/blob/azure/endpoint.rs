@@ -89,7 +89,7 @@ impl ContainerUrl {
             return Ok(());
         }
         Err(Error::config(format!(
-            "the URL {} is not encrypted: others on the network path to {} can read a SAS, and replay a signed request; \
+            "the URL {} is not encrypted: others on the network path to {} can read a SAS and replay a signed request; \
              use https://, or the account of an emulator, like http://azurite:10000/{EMULATOR_ACCOUNT}, or \
              `with_allow_http(true)`",
             self.url,

@@ -10,7 +10,8 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> eventhubs_checkpoint::Result<()> {
-//! let hub = EventHubEmulator::builder("orders").with_partitions(8).with_consumer_group("billing").start("127.0.0.1:0").await?;
+//! let hub = EventHubEmulator::builder("orders").with_partitions(8).with_consumer_group("billing");
+//! let hub = hub.start("127.0.0.1:0").await?;
 //!
 //! // ConsumerClient::builder()
 //! //     .with_custom_endpoint(hub.endpoint())
