@@ -16,7 +16,7 @@ use super::spans::BALANCER;
 use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
 
-/// What an operator is to do when leases of an instance's scope are given up.
+/// Advice for the operator when [`LeaseScope::Instance`](crate::LeaseScope::Instance) is given up.
 const SCOPE_ADVICE: &str = "Set the lease scope to `Partition` while instances of another SDK are in the group";
 
 impl Telemetry {

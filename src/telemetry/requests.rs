@@ -74,7 +74,7 @@ pub enum Outcome {
     Conflict,
     /// The blob does not exist. Normal before the first checkpoint.
     NotFound,
-    /// The server asked for fewer requests.
+    /// The server limits the request rate.
     Throttled,
     /// No usable response arrived, so the request may have been applied.
     Unknown,
@@ -103,8 +103,8 @@ impl Outcome {
         }
     }
 
-    pub(crate) fn of<T>(answer: &Result<T>) -> Self {
-        let Err(error) = answer else { return Self::Done };
+    pub(crate) fn of<T>(response: &Result<T>) -> Self {
+        let Err(error) = response else { return Self::Done };
         match error.kind() {
             ErrorKind::Conflict => Self::Conflict,
             ErrorKind::NotFound => Self::NotFound,
@@ -131,7 +131,7 @@ impl RequestCounters {
     }
 
     /// Starts to count a request that is about to be sent. If it is dropped without a response, its outcome is
-    /// [`Outcome::Indeterminate`].
+    /// [`Outcome::Unknown`].
     pub(crate) fn start(&self, operation: Operation) -> Request<'_> {
         Request { counters: self, operation, outcome: Outcome::Unknown }
     }
@@ -150,8 +150,8 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
-    pub(crate) fn answered<T>(mut self, answer: &Result<T>) -> Outcome {
-        self.outcome = Outcome::of(answer);
+    pub(crate) fn completed<T>(mut self, response: &Result<T>) -> Outcome {
+        self.outcome = Outcome::of(response);
         self.outcome
     }
 }
@@ -211,10 +211,10 @@ mod tests {
     #[test]
     fn requests_are_counted_by_operation_and_outcome() {
         let counters = RequestCounters::default();
-        let refusal = |kind| Err::<(), _>(Error::new(kind, "x"));
-        counters.start(Operation::Claim).answered(&Ok(()));
-        counters.start(Operation::Claim).answered(&refusal(ErrorKind::Conflict));
-        counters.start(Operation::Read).answered(&refusal(ErrorKind::Unauthorized));
+        let error = |kind| Err::<(), _>(Error::new(kind, "x"));
+        counters.start(Operation::Claim).completed(&Ok(()));
+        counters.start(Operation::Claim).completed(&error(ErrorKind::Conflict));
+        counters.start(Operation::Read).completed(&error(ErrorKind::Unauthorized));
         drop(counters.start(Operation::Release));
         let mut counts = counters.read();
         counts += counters.read();
